@@ -1,0 +1,2 @@
+//! Networking from inside a kernel.
+#![no_std]

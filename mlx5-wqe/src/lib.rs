@@ -1,0 +1,3 @@
+//! The bytes of an mlx5 queue.
+#![no_std]
+#![forbid(unsafe_code)]
