@@ -1,0 +1,185 @@
+//! WQEs of several blocks: scatter/gather lists and inline data.
+
+use zerocopy::IntoBytes;
+
+use crate::opcode::Opcode;
+use crate::segment::{Control, Data, InlineHeader, RemoteAddress};
+use crate::units::{Immediate, Local, Octoword, Remote, WqeBlock};
+use crate::wqe::{BuildError, Wqe};
+
+/// The forms whose length is known at run time.
+impl<const BLOCKS: usize> Wqe<BLOCKS> {
+    /// Segments of a gather list beside control and remote address.
+    pub const MAX_RDMA_SEGMENTS: usize = BLOCKS * 4 - 2;
+    /// Segments of a gather list beside control alone.
+    pub const MAX_SEND_SEGMENTS: usize = BLOCKS * 4 - 1;
+    /// Bytes of inline data beside control and remote address.
+    pub const MAX_RDMA_INLINE: usize = BLOCKS * 64 - 36;
+    /// Bytes of inline data beside control alone.
+    pub const MAX_SEND_INLINE: usize = BLOCKS * 64 - 20;
+
+    /// Writes the segments, one after the other, to `remote`.
+    ///
+    /// An empty list is a write of no bytes.
+    #[inline]
+    pub fn write_gather(list: &[Local], remote: Remote) -> Result<Self, BuildError> {
+        Self::rdma_list(Opcode::RDMA_WRITE, list, remote, 0)
+    }
+
+    /// Like [`write_gather`](Self::write_gather), then completes a receive of the other end.
+    #[inline]
+    pub fn write_immediate_gather(
+        list: &[Local],
+        remote: Remote,
+        immediate: Immediate,
+    ) -> Result<Self, BuildError> {
+        Self::rdma_list(Opcode::RDMA_WRITE_IMMEDIATE, list, remote, immediate.0)
+    }
+
+    /// Reads `remote` into the segments, one after the other.
+    #[inline]
+    pub fn read_scatter(list: &[Local], remote: Remote) -> Result<Self, BuildError> {
+        Self::rdma_list(Opcode::RDMA_READ, list, remote, 0)
+    }
+
+    /// Sends the segments as one message.
+    #[inline]
+    pub fn send_gather(list: &[Local]) -> Result<Self, BuildError> {
+        Self::send_list(Opcode::SEND, list, 0)
+    }
+
+    /// Sends the segments as one message with `immediate`.
+    #[inline]
+    pub fn send_immediate_gather(list: &[Local], immediate: Immediate) -> Result<Self, BuildError> {
+        Self::send_list(Opcode::SEND_IMMEDIATE, list, immediate.0)
+    }
+
+    /// Writes `data`, which travel in the WQE, to `remote`.
+    #[inline]
+    pub fn write_inline(data: &[u8], remote: Remote) -> Result<Self, BuildError> {
+        Self::rdma_inline(Opcode::RDMA_WRITE, data, remote, 0)
+    }
+
+    /// Like [`write_inline`](Self::write_inline), then completes a receive of the other end.
+    #[inline]
+    pub fn write_immediate_inline(
+        data: &[u8],
+        remote: Remote,
+        immediate: Immediate,
+    ) -> Result<Self, BuildError> {
+        Self::rdma_inline(Opcode::RDMA_WRITE_IMMEDIATE, data, remote, immediate.0)
+    }
+
+    /// Sends `data`, which travel in the WQE.
+    #[inline]
+    pub fn send_inline(data: &[u8]) -> Result<Self, BuildError> {
+        Self::message_inline(Opcode::SEND, data, 0)
+    }
+
+    /// Sends `data`, which travel in the WQE, with `immediate`.
+    #[inline]
+    pub fn send_immediate_inline(data: &[u8], immediate: Immediate) -> Result<Self, BuildError> {
+        Self::message_inline(Opcode::SEND_IMMEDIATE, data, immediate.0)
+    }
+
+    #[inline]
+    fn rdma_list(
+        opcode: Opcode,
+        list: &[Local],
+        remote: Remote,
+        immediate: u32,
+    ) -> Result<Self, BuildError> {
+        let (mut blocks, payload) = Self::list(2, list)?;
+        blocks[0][0] = Control::new(opcode, 0, 2 + list.len() as u8, immediate).to_octoword();
+        blocks[0][1] = RemoteAddress::new(remote).to_octoword();
+        Ok(Self { blocks, payload })
+    }
+
+    #[inline]
+    fn send_list(opcode: Opcode, list: &[Local], immediate: u32) -> Result<Self, BuildError> {
+        let (mut blocks, payload) = Self::list(1, list)?;
+        blocks[0][0] = Control::new(opcode, 0, 1 + list.len() as u8, immediate).to_octoword();
+        Ok(Self { blocks, payload })
+    }
+
+    /// Blocks that hold `list` from octoword `first` on, and the sum of its lengths.
+    #[inline]
+    fn list(first: usize, list: &[Local]) -> Result<([WqeBlock; BLOCKS], u64), BuildError> {
+        const { Self::BLOCKS_ARE_SOUND };
+        let limit = BLOCKS * 4 - first;
+        if list.len() > limit {
+            return Err(BuildError::TooManySegments {
+                given: list.len(),
+                limit,
+            });
+        }
+        let mut blocks = [[Octoword::ZERO; 4]; BLOCKS];
+        let mut payload = 0;
+        for (slot, local) in blocks.as_flattened_mut().iter_mut().skip(first).zip(list) {
+            match local.length {
+                0 => return Err(BuildError::EmptySegment),
+                1..=Local::MAX_LENGTH => {}
+                length => return Err(BuildError::SegmentTooLong { length }),
+            }
+            *slot = Data::new(*local).to_octoword();
+            payload += local.length as u64;
+        }
+        Ok((blocks, payload))
+    }
+
+    #[inline]
+    fn rdma_inline(
+        opcode: Opcode,
+        data: &[u8],
+        remote: Remote,
+        immediate: u32,
+    ) -> Result<Self, BuildError> {
+        let (mut blocks, ds) = Self::inline(2, data)?;
+        blocks[0][0] = Control::new(opcode, 0, ds, immediate).to_octoword();
+        blocks[0][1] = RemoteAddress::new(remote).to_octoword();
+        Ok(Self {
+            blocks,
+            payload: data.len() as u64,
+        })
+    }
+
+    #[inline]
+    fn message_inline(opcode: Opcode, data: &[u8], immediate: u32) -> Result<Self, BuildError> {
+        let (mut blocks, ds) = Self::inline(1, data)?;
+        blocks[0][0] = Control::new(opcode, 0, ds, immediate).to_octoword();
+        Ok(Self {
+            blocks,
+            payload: data.len() as u64,
+        })
+    }
+
+    /// Blocks that hold `data` inline from octoword `first` on, and the size of the whole in octowords.
+    #[inline]
+    fn inline(first: usize, data: &[u8]) -> Result<([WqeBlock; BLOCKS], u8), BuildError> {
+        const { Self::BLOCKS_ARE_SOUND };
+        const HEADER: usize = size_of::<InlineHeader>();
+        if data.is_empty() {
+            return Err(BuildError::EmptyInline);
+        }
+        let limit = BLOCKS * 64 - first * 16 - HEADER;
+        let too_long = BuildError::InlineTooLong {
+            length: data.len(),
+            limit,
+        };
+        if data.len() > limit {
+            return Err(too_long);
+        }
+        let mut blocks = [[Octoword::ZERO; 4]; BLOCKS];
+        let (_, rest) = blocks
+            .as_mut_bytes()
+            .split_at_mut_checked(first * 16)
+            .ok_or(too_long)?;
+        let (header, rest) = rest.split_at_mut_checked(HEADER).ok_or(too_long)?;
+        InlineHeader::new(data.len() as u32)
+            .write_to(header)
+            .map_err(|_| too_long)?;
+        data.write_to_prefix(rest).map_err(|_| too_long)?;
+        let ds = first + (HEADER + data.len()).div_ceil(16);
+        Ok((blocks, ds as u8))
+    }
+}

@@ -1,0 +1,561 @@
+//! Whole WQEs, built in registers.
+
+use core::fmt;
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::flags::{ControlFlags, Fence};
+use crate::opcode::{Opcode, modifier};
+use crate::segment::{
+    Atomic, Control, Data, InlineHeader, MaskedCompareSwap4, MaskedFetchAdd4, MaskedFetchAdd8,
+    RemoteAddress, Wait,
+};
+use crate::units::{
+    CqNumber, Immediate, Local, Octoword, QpNumber, Remote, RemoteKey, WqeBlock, WqeIndex,
+};
+
+/// The most basic blocks that one WQE may have (`MLX5_SEND_WQE_MAX_WQEBBS` in linux/mlx5/qp.h).
+pub const MAX_WQE_BLOCKS: usize = 16;
+
+/// A whole WQE that fits `BLOCKS` basic blocks of 64 bytes; its index and QPN are still open.
+///
+/// A WQE is a value: build it, set its flags by value, then [`place`](Self::place) it. Nothing here can
+/// panic, and nothing of the one-block forms needs an array in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a WQE does nothing until it is placed and stored"]
+pub struct Wqe<const BLOCKS: usize> {
+    pub(crate) blocks: [WqeBlock; BLOCKS],
+    pub(crate) payload: u64,
+}
+
+/// Why a WQE was not built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BuildError {
+    /// The list has more segments than the WQE's blocks have room for.
+    TooManySegments {
+        /// Segments given.
+        given: usize,
+        /// Segments that fit.
+        limit: usize,
+    },
+    /// A segment of the list has no bytes; the card would read 2^31.
+    EmptySegment,
+    /// A segment of the list is longer than [`Local::MAX_LENGTH`].
+    SegmentTooLong {
+        /// Bytes given.
+        length: u32,
+    },
+    /// The inline data do not fit the WQE's blocks.
+    InlineTooLong {
+        /// Bytes given.
+        length: usize,
+        /// Bytes that fit.
+        limit: usize,
+    },
+    /// There are no inline data.
+    EmptyInline,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::TooManySegments { given, limit } => {
+                write!(
+                    f,
+                    "{given} segments given, but the WQE has room for {limit}"
+                )
+            }
+            Self::EmptySegment => f.write_str("a segment of the list has length 0"),
+            Self::SegmentTooLong { length } => {
+                write!(
+                    f,
+                    "a segment of {length} bytes is longer than {}",
+                    Local::MAX_LENGTH
+                )
+            }
+            Self::InlineTooLong { length, limit } => {
+                write!(
+                    f,
+                    "{length} bytes of inline data, but the WQE has room for {limit}"
+                )
+            }
+            Self::EmptyInline => f.write_str("there are no inline data"),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// A value and the bits of it that take part in a masked compare-and-swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Masked<T> {
+    /// The value.
+    pub value: T,
+    /// A 1 lets the bit take part.
+    pub mask: T,
+}
+
+/// The one-block form from its four octowords.
+#[inline(always)]
+const fn one(octowords: WqeBlock, payload: u64) -> Wqe<1> {
+    Wqe {
+        blocks: [octowords],
+        payload,
+    }
+}
+
+/// Control, remote address and one data segment: what writes and reads are made of.
+#[inline(always)]
+const fn rdma(opcode: Opcode, local: Local, remote: Remote, immediate: u32) -> Wqe<1> {
+    one(
+        [
+            Control::new(opcode, 0, 3, immediate).to_octoword(),
+            RemoteAddress::new(remote).to_octoword(),
+            Data::new(local).to_octoword(),
+            Octoword::ZERO,
+        ],
+        local.length as u64,
+    )
+}
+
+/// Control and one data segment: what sends are made of.
+#[inline(always)]
+const fn message(opcode: Opcode, local: Local, immediate: u32) -> Wqe<1> {
+    one(
+        [
+            Control::new(opcode, 0, 2, immediate).to_octoword(),
+            Data::new(local).to_octoword(),
+            Octoword::ZERO,
+            Octoword::ZERO,
+        ],
+        local.length as u64,
+    )
+}
+
+/// A control segment alone.
+#[inline(always)]
+const fn bare(opcode: Opcode, immediate: u32) -> Wqe<1> {
+    one(
+        [
+            Control::new(opcode, 0, 1, immediate).to_octoword(),
+            Octoword::ZERO,
+            Octoword::ZERO,
+            Octoword::ZERO,
+        ],
+        0,
+    )
+}
+
+/// Control, remote address, one atomic segment, and where the old value goes.
+#[inline(always)]
+const fn atomic(
+    opcode: Opcode,
+    modifier: u8,
+    local: Local,
+    remote: Remote,
+    operands: Octoword,
+) -> Wqe<1> {
+    one(
+        [
+            Control::new(opcode, modifier, 4, 0).to_octoword(),
+            RemoteAddress::new(remote).to_octoword(),
+            operands,
+            Data::new(local).to_octoword(),
+        ],
+        local.length as u64,
+    )
+}
+
+/// Control and one wait segment.
+#[inline(always)]
+const fn waiting(opcode: Opcode, wait: Wait) -> Wqe<1> {
+    one(
+        [
+            Control::new(opcode, 0, 2, 0).to_octoword(),
+            wait.to_octoword(),
+            Octoword::ZERO,
+            Octoword::ZERO,
+        ],
+        0,
+    )
+}
+
+/// The forms of one block.
+impl Wqe<1> {
+    /// The most bytes that [`write_value`](Self::write_value) carries.
+    pub const MAX_VALUE: usize = 28;
+
+    /// Does nothing, and completes.
+    #[inline(always)]
+    pub const fn nop() -> Self {
+        bare(Opcode::NOP, 0)
+    }
+
+    /// Writes `local` to `remote`.
+    #[inline(always)]
+    pub const fn write(local: Local, remote: Remote) -> Self {
+        rdma(Opcode::RDMA_WRITE, local, remote, 0)
+    }
+
+    /// Writes `local` to `remote`, then completes a receive of the other end with `immediate`.
+    #[inline(always)]
+    pub const fn write_immediate(local: Local, remote: Remote, immediate: Immediate) -> Self {
+        rdma(Opcode::RDMA_WRITE_IMMEDIATE, local, remote, immediate.0)
+    }
+
+    /// Completes a receive of the other end with `immediate` and writes nothing.
+    ///
+    /// The card does not look at `remote`'s memory for a length of 0.
+    #[inline(always)]
+    pub const fn write_immediate_only(remote: Remote, immediate: Immediate) -> Self {
+        one(
+            [
+                Control::new(Opcode::RDMA_WRITE_IMMEDIATE, 0, 2, immediate.0).to_octoword(),
+                RemoteAddress::new(remote).to_octoword(),
+                Octoword::ZERO,
+                Octoword::ZERO,
+            ],
+            0,
+        )
+    }
+
+    /// Writes up to 28 bytes that travel in the WQE itself; one block, no memory read by the card.
+    ///
+    /// The bytes arrive as they lie in this end's memory. A `T` of no bytes or of more than 28 does not
+    /// compile.
+    #[inline(always)]
+    pub fn write_value<T: IntoBytes + Immutable>(value: T, remote: Remote) -> Self {
+        const {
+            assert!(size_of::<T>() > 0, "a value of no bytes cannot be sent");
+            assert!(
+                size_of::<T>() <= Self::MAX_VALUE,
+                "the value does not fit one block"
+            );
+        }
+        let mut inline = InlineValue {
+            header: InlineHeader::new(size_of::<T>() as u32),
+            bytes: [0; Self::MAX_VALUE],
+        };
+        // The size was checked above, so that this cannot fail.
+        let _ = value.write_to_prefix(&mut inline.bytes);
+        let [first, second]: [Octoword; 2] = zerocopy::transmute!(inline);
+        let ds = 2 + (size_of::<InlineHeader>() + size_of::<T>()).div_ceil(16) as u8;
+        one(
+            [
+                Control::new(Opcode::RDMA_WRITE, 0, ds, 0).to_octoword(),
+                RemoteAddress::new(remote).to_octoword(),
+                first,
+                second,
+            ],
+            size_of::<T>() as u64,
+        )
+    }
+
+    /// Reads `remote` into `local`.
+    #[inline(always)]
+    pub const fn read(local: Local, remote: Remote) -> Self {
+        rdma(Opcode::RDMA_READ, local, remote, 0)
+    }
+
+    /// Sends `local` into a receive of the other end.
+    #[inline(always)]
+    pub const fn send(local: Local) -> Self {
+        message(Opcode::SEND, local, 0)
+    }
+
+    /// Sends `local` with `immediate` for the receiver's completion.
+    #[inline(always)]
+    pub const fn send_immediate(local: Local, immediate: Immediate) -> Self {
+        message(Opcode::SEND_IMMEDIATE, local, immediate.0)
+    }
+
+    /// Sends `local`, and invalidates `key` at the receiver.
+    #[inline(always)]
+    pub const fn send_invalidate(local: Local, key: RemoteKey) -> Self {
+        message(Opcode::SEND_INVALIDATE, local, key.0)
+    }
+
+    /// Completes a receive of the other end and carries nothing.
+    #[inline(always)]
+    pub const fn send_empty() -> Self {
+        bare(Opcode::SEND, 0)
+    }
+
+    /// Completes a receive of the other end with `immediate` and carries nothing else.
+    #[inline(always)]
+    pub const fn send_immediate_only(immediate: Immediate) -> Self {
+        bare(Opcode::SEND_IMMEDIATE, immediate.0)
+    }
+
+    /// Adds `add` to the 8 bytes at `remote`; the old value goes to `local`, which is 8 bytes.
+    #[inline(always)]
+    pub const fn fetch_add(local: Local, remote: Remote, add: u64) -> Self {
+        let operands = Atomic {
+            swap_add: U64::new(add),
+            compare: U64::new(0),
+        };
+        atomic(
+            Opcode::ATOMIC_FETCH_ADD,
+            0,
+            local,
+            remote,
+            operands.to_octoword(),
+        )
+    }
+
+    /// Puts `swap` into the 8 bytes at `remote` if they hold `compare`; the old value goes to `local`,
+    /// which is 8 bytes.
+    #[inline(always)]
+    pub const fn compare_swap(local: Local, remote: Remote, compare: u64, swap: u64) -> Self {
+        let operands = Atomic {
+            swap_add: U64::new(swap),
+            compare: U64::new(compare),
+        };
+        atomic(
+            Opcode::ATOMIC_COMPARE_SWAP,
+            0,
+            local,
+            remote,
+            operands.to_octoword(),
+        )
+    }
+
+    /// Adds `add` to the 4 bytes at `remote`, field by field: a 1 in `field_boundary` marks the top bit of
+    /// a field. The old value goes to `local`, which is 4 bytes.
+    #[inline(always)]
+    pub const fn masked_fetch_add_u32(
+        local: Local,
+        remote: Remote,
+        add: u32,
+        field_boundary: u32,
+    ) -> Self {
+        let operands = MaskedFetchAdd4 {
+            add: U32::new(add),
+            field_boundary: U32::new(field_boundary),
+            reserved: U64::new(0),
+        };
+        atomic(
+            Opcode::MASKED_FETCH_ADD,
+            modifier::ATOMIC_4_BYTES,
+            local,
+            remote,
+            operands.to_octoword(),
+        )
+    }
+
+    /// Adds `add` to the 8 bytes at `remote`, field by field: a 1 in `field_boundary` marks the top bit of
+    /// a field. The old value goes to `local`, which is 8 bytes.
+    #[inline(always)]
+    pub const fn masked_fetch_add_u64(
+        local: Local,
+        remote: Remote,
+        add: u64,
+        field_boundary: u64,
+    ) -> Self {
+        let operands = MaskedFetchAdd8 {
+            add: U64::new(add),
+            field_boundary: U64::new(field_boundary),
+        };
+        atomic(
+            Opcode::MASKED_FETCH_ADD,
+            modifier::ATOMIC_8_BYTES,
+            local,
+            remote,
+            operands.to_octoword(),
+        )
+    }
+
+    /// Compares the bits of `compare` with the 4 bytes at `remote`, and where they agree swaps in the bits
+    /// of `swap`. The old value goes to `local`, which is 4 bytes.
+    #[inline(always)]
+    pub const fn masked_compare_swap_u32(
+        local: Local,
+        remote: Remote,
+        compare: Masked<u32>,
+        swap: Masked<u32>,
+    ) -> Self {
+        let operands = MaskedCompareSwap4 {
+            swap: U32::new(swap.value),
+            compare: U32::new(compare.value),
+            swap_mask: U32::new(swap.mask),
+            compare_mask: U32::new(compare.mask),
+        };
+        atomic(
+            Opcode::MASKED_COMPARE_SWAP,
+            modifier::ATOMIC_4_BYTES,
+            local,
+            remote,
+            operands.to_octoword(),
+        )
+    }
+
+    /// Holds the queue until completion queue `queue` has come to `index`.
+    #[inline(always)]
+    pub const fn wait(queue: CqNumber, index: u32) -> Self {
+        waiting(Opcode::WAIT, Wait::completion(queue, index))
+    }
+
+    /// Lets the send queue of `queue` run up to `index`.
+    #[inline(always)]
+    pub const fn send_enable(queue: QpNumber, index: u32) -> Self {
+        waiting(Opcode::SEND_ENABLE, Wait::enable(queue, index))
+    }
+
+    /// Lets the receive queue of `queue` run up to `index`.
+    #[inline(always)]
+    pub const fn receive_enable(queue: QpNumber, index: u32) -> Self {
+        waiting(Opcode::RECEIVE_ENABLE, Wait::enable(queue, index))
+    }
+}
+
+/// Header and bytes of inline data that fill two octowords.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct InlineValue {
+    header: InlineHeader,
+    bytes: [u8; Wqe::<1>::MAX_VALUE],
+}
+
+/// The form of two blocks.
+impl Wqe<2> {
+    /// Compares the bits of `compare` with the 8 bytes at `remote`, and where they agree swaps in the bits
+    /// of `swap`. The old value goes to `local`, which is 8 bytes.
+    #[inline(always)]
+    pub const fn masked_compare_swap_u64(
+        local: Local,
+        remote: Remote,
+        compare: Masked<u64>,
+        swap: Masked<u64>,
+    ) -> Self {
+        let control = Control::new(Opcode::MASKED_COMPARE_SWAP, modifier::ATOMIC_8_BYTES, 5, 0);
+        let values = Atomic {
+            swap_add: U64::new(swap.value),
+            compare: U64::new(compare.value),
+        };
+        let masks = Atomic {
+            swap_add: U64::new(swap.mask),
+            compare: U64::new(compare.mask),
+        };
+        Self {
+            blocks: [
+                [
+                    control.to_octoword(),
+                    RemoteAddress::new(remote).to_octoword(),
+                    values.to_octoword(),
+                    masks.to_octoword(),
+                ],
+                [
+                    Data::new(local).to_octoword(),
+                    Octoword::ZERO,
+                    Octoword::ZERO,
+                    Octoword::ZERO,
+                ],
+            ],
+            payload: local.length as u64,
+        }
+    }
+}
+
+/// What every WQE has.
+impl<const BLOCKS: usize> Wqe<BLOCKS> {
+    /// Refuses, at compile time, a WQE of no block or of more than the card takes.
+    pub(crate) const BLOCKS_ARE_SOUND: () = assert!(
+        BLOCKS >= 1 && BLOCKS <= MAX_WQE_BLOCKS,
+        "a WQE has 1 to 16 blocks"
+    );
+
+    /// Asks for a CQE when the WQE is done.
+    #[inline(always)]
+    pub const fn signalled(self) -> Self {
+        self.with_flags(ControlFlags::COMPLETION)
+    }
+
+    /// Marks the receiver's completion as solicited.
+    #[inline(always)]
+    pub const fn solicited(self) -> Self {
+        self.with_flags(ControlFlags::SOLICITED)
+    }
+
+    /// Has the WQE wait for earlier ones; replaces a fence set before.
+    #[inline(always)]
+    pub const fn fenced(self, fence: Fence) -> Self {
+        let mut control = self.control();
+        let others = control.fm_ce_se.difference(ControlFlags::FENCE_FIELD);
+        control.fm_ce_se = others.union(fence.flags());
+        self.with_control(control)
+    }
+
+    /// Sets further flags.
+    #[inline(always)]
+    const fn with_flags(self, flags: ControlFlags) -> Self {
+        let mut control = self.control();
+        control.fm_ce_se = control.fm_ce_se.union(flags);
+        self.with_control(control)
+    }
+
+    /// The control segment, index and QPN still 0.
+    #[inline(always)]
+    pub const fn control(&self) -> Control {
+        const { Self::BLOCKS_ARE_SOUND };
+        Control::from_octoword(self.blocks[0][0])
+    }
+
+    #[inline(always)]
+    const fn with_control(mut self, control: Control) -> Self {
+        const { Self::BLOCKS_ARE_SOUND };
+        self.blocks[0][0] = control.to_octoword();
+        self
+    }
+
+    /// What the WQE asks for.
+    #[inline(always)]
+    pub const fn opcode(&self) -> Opcode {
+        self.control().opcode()
+    }
+
+    /// Size in octowords, the control segment included.
+    #[inline(always)]
+    pub const fn ds(&self) -> u8 {
+        self.control().ds()
+    }
+
+    /// Basic blocks that the WQE takes in the ring: 1 to `BLOCKS`.
+    #[inline(always)]
+    pub const fn blocks(&self) -> u16 {
+        self.control().blocks() as u16
+    }
+
+    /// True when the WQE leaves a CQE even if it succeeds.
+    #[inline(always)]
+    pub const fn is_signalled(&self) -> bool {
+        self.control().fm_ce_se.is_signalled()
+    }
+
+    /// Bytes that the data segments or the inline data carry, all told.
+    ///
+    /// Where a one-segment form was given a length of 0 this is 0, although the card would read 2^31:
+    /// whoever posts the WQE refuses it.
+    #[inline(always)]
+    pub const fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    /// The WQE's bytes for the ring, with the index of its first block and the QPN filled in.
+    ///
+    /// Only the first [`blocks`](Self::blocks) of them are the WQE; the rest are zero.
+    #[inline(always)]
+    pub const fn place(self, index: WqeIndex, qpn: QpNumber) -> [WqeBlock; BLOCKS] {
+        const { Self::BLOCKS_ARE_SOUND };
+        let mut blocks = self.blocks;
+        blocks[0][0].0[0] |= ((index.0 as u64) << 40 | (qpn.get() as u64) << 8).to_be();
+        blocks
+    }
+}
+
+/// The first 8 bytes of a placed WQE, as they lie in memory: the doorbell.
+#[inline(always)]
+pub const fn first_word<const BLOCKS: usize>(blocks: &[WqeBlock; BLOCKS]) -> u64 {
+    const { Wqe::<BLOCKS>::BLOCKS_ARE_SOUND };
+    blocks[0][0].0[0]
+}
