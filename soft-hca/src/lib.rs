@@ -1,1 +1,12 @@
-//! Part of Warpbell.
+//! A software mlx5 host channel adapter.
+//!
+//! [`engine`] is the adapter itself: it takes the producer index from the doorbell record, walks
+//! the send queue, checks every WQE, moves the bytes and writes completions. It is `no_std`, takes
+//! memory, time and table storage from outside, and advances only when [`engine::Engine::step`] is
+//! called, so that a thread, a test or a block of a GPU can drive it.
+#![no_std]
+
+#[cfg(feature = "std")]
+extern crate std;
+
+pub mod engine;

@@ -1,0 +1,274 @@
+//! What the commands take and give: attributes, handles, states, named errors.
+
+use mlx5_wqe::{CqNumber, LocalKey, QpNumber, RemoteKey};
+
+use super::packet::WireAddress;
+
+bitflags::bitflags! {
+    /// What may be done with a registered range. Local reads are always allowed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// Receives, answers to READs and results of atomics may be written here.
+        const LOCAL_WRITE = 1 << 0;
+        /// Peers may write here. Needs `LOCAL_WRITE`.
+        const REMOTE_WRITE = 1 << 1;
+        /// Peers may read here.
+        const REMOTE_READ = 1 << 2;
+        /// Peers may run atomics here. Needs `LOCAL_WRITE`.
+        const REMOTE_ATOMIC = 1 << 3;
+    }
+}
+
+/// A protection domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProtectionDomain(pub(super) u32);
+
+/// The keys of a registered range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// For data segments.
+    pub local: LocalKey,
+    /// For remote address segments of peers.
+    pub remote: RemoteKey,
+}
+
+/// What a completion queue is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletionQueueAttributes {
+    /// Address of the ring: `64 << log_depth` bytes, aligned to 64, every entry with
+    /// `op_own = 0xf0`. A collapsed queue uses the first 64 bytes only.
+    pub ring: u64,
+    /// Log₂ of the entries, at most [`MAX_LOG_CQ_DEPTH`].
+    pub log_depth: u8,
+    /// Address of the doorbell record: 8 bytes, aligned to 8, zero.
+    pub record: u64,
+    /// The UAR page whose register at 0x20 arms the queue: 4 KiB, aligned to 4 KiB. None for a
+    /// queue that is never armed.
+    pub uar: Option<u64>,
+    /// Every CQE goes to entry 0 (`cc`).
+    pub collapsed: bool,
+    /// The consumer index in the record is not looked at: CQEs may overwrite others (`oi`). A
+    /// collapsed queue whose user never writes the record needs it.
+    pub ignore_overrun: bool,
+}
+
+/// What a queue pair (RC) is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePairAttributes {
+    /// The protection domain of its local keys, and of the remote keys that peers name.
+    pub protection_domain: ProtectionDomain,
+    /// Address of the send ring: `64 << log_send_depth` bytes, aligned to 64.
+    pub send_ring: u64,
+    /// Log₂ of the send ring's 64-byte blocks, at most [`MAX_LOG_QUEUE_DEPTH`].
+    pub log_send_depth: u8,
+    /// The receive ring; none for a queue pair that receives neither SEND nor immediate data.
+    pub receive: Option<ReceiveRing>,
+    /// Address of the doorbell record: 8 bytes, aligned to 8, zero.
+    pub record: u64,
+    /// The UAR page whose register at 0x800 is the doorbell: 4 KiB, aligned to 4 KiB.
+    pub uar: u64,
+    /// Where send completions go.
+    pub send_cq: CqNumber,
+    /// Where receive completions go.
+    pub receive_cq: CqNumber,
+}
+
+/// The ring of receive WQEs.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveRing {
+    /// Its address: `16 << (log_depth + log_stride)` bytes, aligned to 16.
+    pub ring: u64,
+    /// Log₂ of the WQEs, at most [`MAX_LOG_QUEUE_DEPTH`].
+    pub log_depth: u8,
+    /// Log₂ of the 16-byte data segments in a WQE, at most [`MAX_LOG_RECEIVE_STRIDE`].
+    pub log_stride: u8,
+}
+
+/// Log₂ of the most blocks in a send ring, and WQEs in a receive ring: 32,768.
+pub const MAX_LOG_QUEUE_DEPTH: u8 = 15;
+/// Log₂ of the most CQEs in a completion queue: 2²².
+pub const MAX_LOG_CQ_DEPTH: u8 = 22;
+/// Log₂ of the most data segments in a receive WQE: 32 (512 bytes).
+pub const MAX_LOG_RECEIVE_STRIDE: u8 = 5;
+/// The longest message: 1 GiB.
+pub const MAX_MESSAGE_LENGTH: u32 = 1 << 30;
+/// The READs and atomics that a queue pair has under way at most, in each direction.
+pub const MAX_READS: usize = 16;
+
+/// The states of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QueuePairState {
+    /// Does nothing; doorbells are ignored.
+    #[default]
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive: answers requests.
+    ReadyToReceive,
+    /// Ready to send: executes send WQEs too.
+    ReadyToSend,
+    /// Flushes every WQE with syndrome 0x05.
+    Error,
+}
+
+/// A step from one state to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// RESET or INIT → INIT.
+    Init {
+        /// What peers may do through this queue pair; `LOCAL_WRITE` means nothing here.
+        access: Access,
+    },
+    /// INIT → RTR.
+    ReadyToReceive(ReadyToReceive),
+    /// RTR → RTS.
+    ReadyToSend(ReadyToSend),
+    /// Any but RESET → ERR.
+    Error,
+    /// Any → RESET. Indices start from 0 again, and so must the doorbell record, which the owner
+    /// zeroes first; keeps nothing of the connection.
+    Reset,
+}
+
+/// What INIT → RTR carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyToReceive {
+    /// The HCA of the peer, perhaps this one.
+    pub remote_address: WireAddress,
+    /// The queue pair of the peer.
+    pub remote_qp: QpNumber,
+    /// The PSN of the first packet that the peer sends, below 2²⁴.
+    pub receive_psn: u32,
+    /// The bytes in a packet: a power of two from 256 to the wire's
+    /// [`mtu`](super::wire::Limits::mtu); the same at both ends.
+    pub path_mtu: u32,
+    /// How long the peer is to wait after an RNR NAK, in nanoseconds; see [`rnr_timer_ns`].
+    pub min_rnr_timer_ns: u32,
+}
+
+/// What RTR → RTS carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyToSend {
+    /// The PSN of the first packet that this end sends, below 2²⁴.
+    pub send_psn: u32,
+    /// How often the same packet is repeated without an answer before error 0x15, 0 to 7.
+    pub retry_count: u8,
+    /// How often the same packet is repeated after RNR NAKs before error 0x16; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long to wait for an answer, in nanoseconds, 0 for ever; see [`ack_timeout_ns`].
+    pub ack_timeout_ns: u64,
+}
+
+/// The acknowledgement timeout of an InfiniBand code (0 to 31): 4.096 µs · 2^code, 0 for ever.
+pub const fn ack_timeout_ns(code: u8) -> u64 {
+    match code & 0x1f {
+        0 => 0,
+        code => 4096 << code,
+    }
+}
+
+/// The RNR timer of an InfiniBand code (0 to 31), 10 µs to 655.36 ms.
+pub const fn rnr_timer_ns(code: u8) -> u32 {
+    /// In units of 10 µs, from the InfiniBand specification's table of RNR NAK timers.
+    const UNITS: [u32; 32] = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+        1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    UNITS[(code & 0x1f) as usize] * 10_000
+}
+
+/// What a queue pair has done since it left RESET.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Send WQEs that completed well.
+    pub completed: u64,
+    /// Receive WQEs that completed well.
+    pub received: u64,
+    /// WQEs that ended in error or were flushed.
+    pub errors: u64,
+    /// Times that the requester went back to an earlier packet.
+    pub retries: u64,
+    /// RNR NAKs that came in.
+    pub receiver_not_ready: u64,
+    /// Packets that came twice.
+    pub duplicates: u64,
+}
+
+/// The first error of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstError {
+    /// The syndrome.
+    pub syndrome: u8,
+    /// The vendor's code.
+    pub vendor: u8,
+    /// The WQE that it struck; none if the peer or a command caused it.
+    pub wqe: Option<mlx5_wqe::WqeIndex>,
+    /// Whether that WQE is in the receive queue.
+    pub receive: bool,
+}
+
+/// What [`query_queue_pair`](super::Engine::query_queue_pair) gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairStatus {
+    /// The state.
+    pub state: QueuePairState,
+    /// What it has done.
+    pub counters: Counters,
+    /// Its first error since it left RESET.
+    pub first_error: Option<FirstError>,
+    /// The next send WQE that will complete, an index of blocks.
+    pub send_index: u16,
+    /// The next receive WQE that will complete.
+    pub receive_index: u16,
+}
+
+/// Why a command was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// The table that the engine was given for such objects is full.
+    #[error("no free entry in the engine's table")]
+    TableFull,
+    /// There is no such protection domain.
+    #[error("there is no such protection domain")]
+    NoProtectionDomain,
+    /// There is no such completion queue.
+    #[error("there is no such completion queue")]
+    NoCompletionQueue,
+    /// There is no such queue pair.
+    #[error("there is no such queue pair")]
+    NoQueuePair,
+    /// There is no registered memory with this key.
+    #[error("there is no registered memory with this key")]
+    NoRegion,
+    /// Other objects still use this one.
+    #[error("other objects still use this one")]
+    InUse,
+    /// An address is not aligned as its structure needs it.
+    #[error("an address is not aligned as its structure needs it")]
+    Misaligned,
+    /// A range is empty or reaches past the end of the address space.
+    #[error("a range is empty or reaches past the end of the address space")]
+    BadRange,
+    /// A ring's depth or stride is over the maximum.
+    #[error("a ring's depth or stride is over the maximum")]
+    TooDeep,
+    /// Remote write or remote atomic access needs local write access.
+    #[error("remote write or atomic access needs local write access")]
+    BadAccess,
+    /// The queue pair's state does not allow this transition.
+    #[error("a queue pair in {from:?} cannot take this transition")]
+    IllegalTransition {
+        /// The state that it is in.
+        from: QueuePairState,
+    },
+    /// A PSN of 2²⁴ or more.
+    #[error("a PSN has 24 bits")]
+    BadPsn,
+    /// A path MTU that is no power of two, below 256 or above the wire's.
+    #[error("a path MTU is a power of two from 256 to the wire's MTU")]
+    BadMtu,
+    /// A retry count above 7.
+    #[error("a retry count is at most 7")]
+    BadRetryCount,
+}

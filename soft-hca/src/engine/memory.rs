@@ -1,0 +1,210 @@
+//! The engine's access to the memory that queues and payloads live in.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// The memory of the queues' owner, by address.
+///
+/// Addresses mean what the owner of the queues means by them. Like a card's DMA, the engine reads
+/// and writes memory that other threads use at the same time; order comes from the doorbell, the
+/// doorbell record and the CQE's last eight bytes, which are accessed through the atomic methods.
+///
+/// # Safety
+///
+/// *Implementation safety.* Each method must access exactly the bytes that it names, and the
+/// atomic methods must be single-copy atomic with the order that they name.
+pub unsafe trait Memory {
+    /// Copies `length` bytes. The ranges may overlap.
+    ///
+    /// A copy of 1, 2, 4 or 8 bytes between addresses aligned to that size ends in one atomic
+    /// store with release order, so that whoever polls those bytes sees all of them, and all that
+    /// was copied before.
+    ///
+    /// # Safety
+    ///
+    /// `source` must be readable and `destination` writable for `length` bytes.
+    unsafe fn copy(&self, source: u64, destination: u64, length: usize);
+
+    /// Reads `bytes.len()` bytes.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable for `bytes.len()` bytes.
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]);
+
+    /// Writes `bytes`, in no particular order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be writable for `bytes.len()` bytes.
+    unsafe fn write(&self, address: u64, bytes: &[u8]);
+
+    /// Loads a native-endian u32 with acquire order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable for 4 bytes and aligned to 4.
+    unsafe fn load_u32(&self, address: u64) -> u32;
+
+    /// Loads a native-endian u64 with acquire order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable for 8 bytes and aligned to 8.
+    unsafe fn load_u64(&self, address: u64) -> u64;
+
+    /// Stores a native-endian u64 with release order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be writable for 8 bytes and aligned to 8.
+    unsafe fn store_u64(&self, address: u64, value: u64);
+
+    /// Exchanges a native-endian u64, with acquire and release order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable and writable for 8 bytes and aligned to 8.
+    unsafe fn swap_u64(&self, address: u64, value: u64) -> u64;
+
+    /// Stores `new` if the u32 there is `current`; gives the value found, as `Err` if it differed.
+    /// Acquire and release order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable and writable for 4 bytes and aligned to 4.
+    unsafe fn compare_exchange_u32(&self, address: u64, current: u32, new: u32)
+    -> Result<u32, u32>;
+
+    /// Stores `new` if the u64 there is `current`; gives the value found, as `Err` if it differed.
+    /// Acquire and release order.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable and writable for 8 bytes and aligned to 8.
+    unsafe fn compare_exchange_u64(&self, address: u64, current: u64, new: u64)
+    -> Result<u64, u64>;
+}
+
+/// Memory whose addresses are this program's own pointers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DirectMemory;
+
+/// The atomic of type `$atomic` at an address.
+macro_rules! atomic_at {
+    ($atomic:ty, $address:expr) => {
+        // SAFETY: the caller vouches that the address is valid and aligned for this width; the
+        // atomic is used only within this expression's statement.
+        unsafe { <$atomic>::from_ptr(ptr::with_exposed_provenance_mut($address as usize)) }
+    };
+}
+
+// SAFETY: every method accesses exactly the bytes named, and the atomic ones go through core's
+// atomics with the stated order.
+unsafe impl Memory for DirectMemory {
+    #[inline]
+    unsafe fn copy(&self, source: u64, destination: u64, length: usize) {
+        let aligned = (source | destination) & (length as u64).wrapping_sub(1) == 0;
+        // Release, after all earlier copies: a poller that sees these bytes must see those.
+        match length {
+            1 => atomic_at!(AtomicU8, destination).store(
+                atomic_at!(AtomicU8, source).load(Ordering::Relaxed),
+                Ordering::Release,
+            ),
+            2 if aligned => atomic_at!(AtomicU16, destination).store(
+                atomic_at!(AtomicU16, source).load(Ordering::Relaxed),
+                Ordering::Release,
+            ),
+            4 if aligned => atomic_at!(AtomicU32, destination).store(
+                atomic_at!(AtomicU32, source).load(Ordering::Relaxed),
+                Ordering::Release,
+            ),
+            8 if aligned => atomic_at!(AtomicU64, destination).store(
+                atomic_at!(AtomicU64, source).load(Ordering::Relaxed),
+                Ordering::Release,
+            ),
+            // SAFETY: the caller vouches for both ranges; they may overlap, so this is a move.
+            _ => unsafe {
+                ptr::copy(
+                    ptr::with_exposed_provenance::<u8>(source as usize),
+                    ptr::with_exposed_provenance_mut::<u8>(destination as usize),
+                    length,
+                );
+            },
+        }
+    }
+
+    #[inline]
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) {
+        // SAFETY: the caller vouches for the range; `bytes` is the engine's own.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                ptr::with_exposed_provenance::<u8>(address as usize),
+                bytes.as_mut_ptr(),
+                bytes.len(),
+            );
+        }
+    }
+
+    #[inline]
+    unsafe fn write(&self, address: u64, bytes: &[u8]) {
+        // SAFETY: the caller vouches for the range; `bytes` is the engine's own.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                ptr::with_exposed_provenance_mut::<u8>(address as usize),
+                bytes.len(),
+            );
+        }
+    }
+
+    #[inline]
+    unsafe fn load_u32(&self, address: u64) -> u32 {
+        atomic_at!(AtomicU32, address).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    unsafe fn load_u64(&self, address: u64) -> u64 {
+        atomic_at!(AtomicU64, address).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    unsafe fn store_u64(&self, address: u64, value: u64) {
+        atomic_at!(AtomicU64, address).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    unsafe fn swap_u64(&self, address: u64, value: u64) -> u64 {
+        atomic_at!(AtomicU64, address).swap(value, Ordering::AcqRel)
+    }
+
+    #[inline]
+    unsafe fn compare_exchange_u32(
+        &self,
+        address: u64,
+        current: u32,
+        new: u32,
+    ) -> Result<u32, u32> {
+        atomic_at!(AtomicU32, address).compare_exchange(
+            current,
+            new,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        )
+    }
+
+    #[inline]
+    unsafe fn compare_exchange_u64(
+        &self,
+        address: u64,
+        current: u64,
+        new: u64,
+    ) -> Result<u64, u64> {
+        atomic_at!(AtomicU64, address).compare_exchange(
+            current,
+            new,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        )
+    }
+}

@@ -1,0 +1,106 @@
+//! The seam between two HCAs.
+//!
+//! A wire carries packets and nothing more: requests, acknowledgements, retries and their timers
+//! belong to the engine. It may drop, delay and reorder packets.
+
+use super::packet::{Header, Opcode, Packet, Range};
+
+/// The wire cannot take a packet now; the engine tries again in a later step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the wire is busy")]
+pub struct Busy;
+
+/// What one packet may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Payload bytes, a power of two of at least 256. A wire inside one address space may well
+    /// allow 64 KiB and more; a path MTU (see
+    /// [`ReadyToReceive::path_mtu`](super::ReadyToReceive::path_mtu)) must not exceed it.
+    pub mtu: u32,
+    /// Ranges that a payload may consist of, at least 1. A wire that copies the payload into
+    /// packets of its own says [`SEND_RANGES`]; one that borrows says
+    /// [`RECEIVE_RANGES`](super::packet::RECEIVE_RANGES).
+    pub ranges: usize,
+}
+
+/// The most ranges that an engine hands to [`Wire::send`].
+pub const SEND_RANGES: usize = 64;
+
+/// Packets whose borrowed payload goes back to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retract {
+    /// Every request (see [`Opcode::is_request`](super::packet::Opcode::is_request)) that this
+    /// queue pair of the sender sent.
+    Requests {
+        /// The queue pair's number.
+        source_qp: u32,
+    },
+    /// Every packet from the sender whose payload has a byte in this range.
+    Payload(Range),
+}
+
+impl Retract {
+    /// Whether this packet, held by a wire on behalf of its sender, is meant.
+    pub fn covers(&self, packet: &Packet) -> bool {
+        match self {
+            Self::Requests { source_qp } => {
+                packet.header.source_qp == *source_qp
+                    && Opcode::from_number(packet.header.opcode).is_some_and(Opcode::is_request)
+            }
+            Self::Payload(range) => packet.payload.iter().any(|part| part.overlaps(range)),
+        }
+    }
+}
+
+/// One HCA's end of a wire.
+///
+/// Packets whose destination is the HCA itself come back to it (loopback).
+///
+/// # Safety
+///
+/// *Implementation safety.* The ranges of a packet that [`receive`](Wire::receive) returns must
+/// be readable through the receiving engine's [`Memory`](super::Memory) until the next call of
+/// `receive` on this end. After [`retract`](Wire::retract) has returned, no payload that it names
+/// may be read any more, at no end.
+pub unsafe trait Wire {
+    /// What a packet may hold; the same for ever, and the same at both ends.
+    fn limits(&self) -> Limits;
+
+    /// Sends a packet to the HCA `header.destination`. A destination that does not exist swallows
+    /// it: the sender's acknowledgement timer notices.
+    ///
+    /// A wire either copies the payload or borrows it.
+    ///
+    /// # Safety
+    ///
+    /// The ranges must be readable until a `retract` that covers them, and there must be at most
+    /// `limits().ranges` of them with at most `limits().mtu` bytes.
+    unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy>;
+
+    /// The next packet, if one has come.
+    fn receive(&mut self) -> Option<Packet>;
+
+    /// Takes borrowed payloads of packets that this end sent back: such packets are dropped, and
+    /// when this returns, nobody reads their payload any more. A wire that copies does nothing.
+    fn retract(&mut self, scope: Retract);
+}
+
+// SAFETY: forwards every call to a wire that keeps the contract.
+unsafe impl<W: Wire + ?Sized> Wire for &mut W {
+    fn limits(&self) -> Limits {
+        (**self).limits()
+    }
+
+    unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { (**self).send(header, payload) }
+    }
+
+    fn receive(&mut self) -> Option<Packet> {
+        (**self).receive()
+    }
+
+    fn retract(&mut self, scope: Retract) {
+        (**self).retract(scope);
+    }
+}
