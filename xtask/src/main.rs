@@ -1,2 +1,272 @@
-//! Project commands.
-fn main() {}
+//! The project's own commands: `cargo xtask test`, `fuzz` and `bench`.
+
+mod count;
+mod report;
+mod run;
+mod steps;
+mod tools;
+mod workspace;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+
+use count::Counts;
+use report::Report;
+use run::{Ending, RunError};
+use steps::{HW_TESTS, Step, Steps};
+use tools::Toolbox;
+use workspace::{Workspace, WorkspaceError};
+
+/// How many inputs a fuzz target gets in `test`, which is to stay short, and in `fuzz`.
+const SHORT_FUZZ_RUNS: u64 = 500_000;
+const FULL_FUZZ_RUNS: u64 = 5_000_000;
+
+/// How long a benchmark may take, with its build.
+const BENCH_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// The project's own commands.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Install what the tests need, then run every test
+    Test {
+        /// Run this step alone (may be repeated)
+        #[arg(long, value_name = "STEP")]
+        only: Vec<Step>,
+        /// Leave this step out (may be repeated)
+        #[arg(long, value_name = "STEP")]
+        skip: Vec<Step>,
+        /// Inputs for each fuzz target
+        #[arg(long, value_name = "N", default_value_t = SHORT_FUZZ_RUNS)]
+        fuzz_runs: u64,
+        /// List the steps, run nothing
+        #[arg(long)]
+        list: bool,
+    },
+    /// Run the fuzz targets for long
+    Fuzz {
+        /// Inputs for each fuzz target
+        #[arg(long, value_name = "N", default_value_t = FULL_FUZZ_RUNS)]
+        runs: u64,
+    },
+    /// Run a benchmark of the device path, such as `cpu`
+    Bench {
+        /// NAME runs the binary bench-NAME of hw-tests
+        name: String,
+        /// Arguments of the benchmark
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// Why a command could not do its work.
+#[derive(Debug, Error)]
+enum CommandError {
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("cannot handle Ctrl-C: {0}")]
+    CtrlC(#[from] ctrlc::Error),
+    #[error("there is no benchmark {name}; there are: {known}")]
+    NoBenchmark { name: String, known: String },
+}
+
+fn main() -> ExitCode {
+    match act(Arguments::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Carries a command out, and says whether all went well.
+fn act(action: Action) -> Result<bool, CommandError> {
+    ctrlc::set_handler(|| {
+        run::kill_running();
+        std::process::exit(130);
+    })?;
+    match action {
+        Action::Test { list: true, .. } => {
+            for step in Step::value_variants() {
+                println!("{:<9} {}", step.name(), step.summary());
+            }
+            Ok(true)
+        }
+        Action::Test {
+            only,
+            skip,
+            fuzz_runs,
+            list: false,
+        } => {
+            let (chosen, left_out): (Vec<_>, Vec<_>) = Step::value_variants()
+                .iter()
+                .partition(|step| chosen(**step, &only, &skip));
+            test(&chosen, &left_out, fuzz_runs)
+        }
+        Action::Fuzz { runs } => test(&[Step::Fuzz], &[], runs),
+        Action::Bench { name, arguments } => bench(&name, &arguments),
+    }
+}
+
+/// Whether a step is to run, by the options `--only` and `--skip`.
+fn chosen(step: Step, only: &[Step], skip: &[Step]) -> bool {
+    (only.is_empty() || only.contains(&step)) && !skip.contains(&step)
+}
+
+/// Runs steps, prints a line for each and the counts at the end; false if anything failed.
+fn test(chosen: &[Step], left_out: &[Step], fuzz_runs: u64) -> Result<bool, CommandError> {
+    let started = Instant::now();
+    let workspace = Workspace::load(Path::new("."))?;
+    let spinner = spinner();
+    let mut toolbox = Toolbox::new(&workspace, &spinner);
+    let steps = Steps {
+        workspace: &workspace,
+        spinner: &spinner,
+        fuzz_runs,
+    };
+    let mut total = Counts::default();
+    for &step in chosen {
+        spinner.set_prefix(step.name());
+        let missing = step
+            .needs()
+            .iter()
+            .find_map(|tool| toolbox.ensure(*tool).err());
+        let step_started = Instant::now();
+        let report = match missing {
+            None => steps.run(step),
+            Some(why) => {
+                let mut report = Report::default();
+                report.skip(why);
+                report
+            }
+        };
+        spinner.suspend(|| print_report(step, &report, step_started.elapsed()));
+        total += report.counts;
+    }
+    spinner.finish_and_clear();
+    if !left_out.is_empty() {
+        let names: Vec<_> = left_out.iter().map(|step| step.name()).collect();
+        println!("left out as asked: {}", names.join(", "));
+    }
+    println!("took {}", in_words(started.elapsed()));
+    println!("{total}");
+    Ok(total.failed == 0)
+}
+
+/// Prints a step's counts, why it skipped what, and the output of what failed.
+fn print_report(step: Step, report: &Report, took: Duration) {
+    for failure in &report.failures {
+        println!("---- {} ----\n{}", failure.title, failure.output.trim_end());
+    }
+    for why in &report.skips {
+        println!("skipped: {}: {why}", step.name());
+    }
+    let counts = report.counts.to_string();
+    println!("{:<9} {counts:<32} {}", step.name(), in_words(took));
+}
+
+/// A time such as `9 min 3 s`, or `3.2 s` under a minute.
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{} min {} s", seconds / 60, seconds % 60)
+    }
+}
+
+/// A spinner with the step and the newest line of its output; hidden where there is no terminal.
+fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix}: {wide_msg}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}
+
+/// Runs the binary `bench-NAME` of hw-tests with its arguments; false if it failed.
+fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
+    let workspace = Workspace::load(Path::new("."))?;
+    let binaries = workspace.targets(HW_TESTS, "bin");
+    let known: Vec<_> = binaries
+        .iter()
+        .filter_map(|binary| binary.strip_prefix("bench-"))
+        .collect();
+    if !known.contains(&name) {
+        return Err(CommandError::NoBenchmark {
+            name: name.into(),
+            known: if known.is_empty() {
+                "none".into()
+            } else {
+                known.join(", ")
+            },
+        });
+    }
+    let mut command = workspace.cargo();
+    command
+        .args(["run", "--quiet", "--release", "-p", HW_TESTS])
+        .args(["--bin", &format!("bench-{name}"), "--"])
+        .args(arguments);
+    match run::forward(command, BENCH_DEADLINE)? {
+        Ending::Exited(status) => Ok(status.success()),
+        Ending::TimedOut(deadline) => {
+            eprintln!(
+                "error: bench-{name} was killed after {}",
+                in_words(deadline)
+            );
+            Ok(false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_and_skip_choose_steps() {
+        assert!(chosen(Step::Doc, &[], &[]));
+        assert!(chosen(Step::Doc, &[Step::Doc], &[]));
+        assert!(!chosen(Step::Doc, &[Step::Fmt], &[]));
+        assert!(!chosen(Step::Doc, &[], &[Step::Doc]));
+        assert!(!chosen(Step::Doc, &[Step::Doc], &[Step::Doc]));
+    }
+
+    #[test]
+    fn times_are_written_in_minutes_and_seconds() {
+        assert_eq!(in_words(Duration::from_millis(3_200)), "3.2 s");
+        assert_eq!(in_words(Duration::from_secs(60)), "1 min 0 s");
+        assert_eq!(in_words(Duration::from_secs(723)), "12 min 3 s");
+    }
+
+    #[test]
+    fn arguments_are_well_formed() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_benchmark_gets_all_arguments_after_its_name() {
+        let arguments = Arguments::parse_from(["xtask", "bench", "cpu", "--json", "-n", "3"]);
+        let Action::Bench { name, arguments } = arguments.command else {
+            panic!("not read as a benchmark");
+        };
+        assert_eq!(name, "cpu");
+        assert_eq!(arguments, ["--json", "-n", "3"]);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a step found: its counts, what it skipped and why, and the output of what failed.
+
+use crate::count::{self, Counts, HardwareTest};
+use crate::run::Finished;
+
+/// The outcome of one step.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub counts: Counts,
+    /// One line each.
+    pub skips: Vec<String>,
+    pub failures: Vec<Failure>,
+}
+
+/// A check or a run of tests that failed.
+#[derive(Debug)]
+pub struct Failure {
+    pub title: String,
+    pub output: String,
+}
+
+impl Report {
+    /// Counts something that could not run, and keeps the reason.
+    pub fn skip(&mut self, why: impl Into<String>) {
+        self.counts.skipped += 1;
+        self.skips.push(why.into());
+    }
+
+    /// Counts one failed check.
+    pub fn fail(&mut self, title: &str, output: impl Into<String>) {
+        self.counts += Counts::one(false);
+        self.failures.push(Failure {
+            title: title.into(),
+            output: output.into(),
+        });
+    }
+
+    /// Counts a command that is one check, and says whether it passed.
+    pub fn check(&mut self, title: &str, finished: &Finished) -> bool {
+        if finished.success() {
+            self.counts += Counts::one(true);
+        } else {
+            self.fail(title, finished.account());
+        }
+        finished.success()
+    }
+
+    /// Counts a command that ran tests with Rust's test harness.
+    pub fn tests(&mut self, title: &str, finished: &Finished) {
+        let counts = count::libtest(&finished.output);
+        self.counts += counts;
+        self.skips.extend(count::ignored_tests(&finished.output));
+        if counts.failed > 0 {
+            self.failures.push(Failure {
+                title: title.into(),
+                output: finished.account(),
+            });
+        } else if !finished.success() {
+            self.fail(title, finished.account());
+        } else if counts.is_empty() {
+            self.skip(format!("{title}: there are no tests"));
+        }
+    }
+
+    /// Counts a binary of hw-tests.
+    pub fn hardware_test(&mut self, name: &str, finished: &Finished) {
+        match count::hardware_test(finished.success(), &finished.output) {
+            HardwareTest::Passed => self.counts += Counts::one(true),
+            HardwareTest::Failed => self.fail(name, finished.account()),
+            HardwareTest::Skipped(why) => self.skip(format!("{name}: {why}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+    use crate::run::Ending;
+
+    fn exited(code: i32, output: &str) -> Finished {
+        Finished {
+            ending: Ending::Exited(ExitStatus::from_raw(code << 8)),
+            stdout: output.into(),
+            output: output.into(),
+        }
+    }
+
+    fn result_line(passed: u64, failed: u64, ignored: u64) -> String {
+        format!("test result: x. {passed} passed; {failed} failed; {ignored} ignored; 0 measured")
+    }
+
+    fn report_of_tests(code: i32, output: &str) -> Report {
+        let mut report = Report::default();
+        report.tests(
+            "tests",
+            &exited(code, &format!("running 4 tests\n{output}\n")),
+        );
+        report
+    }
+
+    #[test]
+    fn tests_that_pass_leave_only_counts() {
+        let report = report_of_tests(0, &result_line(4, 0, 0));
+        assert_eq!(report.counts.to_string(), "4 passed, 0 failed");
+        assert!(report.failures.is_empty() && report.skips.is_empty());
+    }
+
+    #[test]
+    fn a_failed_test_is_counted_once_and_shown() {
+        let report = report_of_tests(101, &result_line(3, 1, 0));
+        assert_eq!(report.counts.to_string(), "3 passed, 1 failed");
+        assert_eq!(report.failures.len(), 1);
+    }
+
+    #[test]
+    fn a_run_that_fails_though_no_test_did_is_a_failure() {
+        let report = report_of_tests(101, &result_line(4, 0, 0));
+        assert_eq!(report.counts.to_string(), "4 passed, 1 failed");
+        assert_eq!(report.failures.len(), 1);
+    }
+
+    #[test]
+    fn a_run_without_tests_is_skipped() {
+        let report = report_of_tests(0, &result_line(0, 0, 0));
+        assert_eq!(report.counts.to_string(), "0 passed, 0 failed, 1 skipped");
+        assert_eq!(report.skips, ["tests: there are no tests"]);
+    }
+
+    #[test]
+    fn an_ignored_test_is_a_skip_with_its_reason() {
+        let output = format!("test a ... ignored, no NIC\n{}", result_line(3, 0, 1));
+        let report = report_of_tests(0, &output);
+        assert_eq!(report.counts.to_string(), "3 passed, 0 failed, 1 skipped");
+        assert_eq!(report.skips, ["a: no NIC"]);
+    }
+
+    #[test]
+    fn a_check_passes_or_fails_as_one() {
+        let mut report = Report::default();
+        assert!(report.check("first", &exited(0, "fine")));
+        assert!(!report.check("second", &exited(1, "wrong")));
+        assert_eq!(report.counts.to_string(), "1 passed, 1 failed");
+        assert_eq!(report.failures[0].title, "second");
+        assert!(report.failures[0].output.starts_with("wrong"));
+    }
+}

@@ -1,0 +1,309 @@
+//! Runs a process with a deadline: it and all that it started end at the latest then.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use thiserror::Error;
+
+/// How often a running process is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How long an ended process's output may still take to arrive.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The process group that runs now, for [`kill_running`].
+static RUNNING: Mutex<Option<Pid>> = Mutex::new(None);
+
+/// Why a process could not be run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error("cannot start {program}: {source}")]
+    Start { program: String, source: io::Error },
+    #[error("cannot wait for {program}: {source}")]
+    Wait { program: String, source: io::Error },
+}
+
+/// How a process ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ending {
+    Exited(ExitStatus),
+    /// It was killed, with its group, at this deadline.
+    TimedOut(Duration),
+}
+
+/// A process that has ended, with what it printed.
+#[derive(Debug)]
+pub struct Finished {
+    pub ending: Ending,
+    /// Its standard output alone.
+    pub stdout: String,
+    /// Its standard output and error, line by line as they came.
+    pub output: String,
+}
+
+impl Finished {
+    /// Whether it exited with status 0, in time.
+    pub fn success(&self) -> bool {
+        matches!(self.ending, Ending::Exited(status) if status.success())
+    }
+
+    /// The output with a last line that says how the process ended.
+    pub fn account(&self) -> String {
+        let mut account = self.output.clone();
+        // Writing to a String cannot fail.
+        let _ = match self.ending {
+            Ending::Exited(status) => writeln!(account, "({status})"),
+            Ending::TimedOut(deadline) => {
+                writeln!(account, "(killed: over {} s)", deadline.as_secs())
+            }
+        };
+        account
+    }
+}
+
+/// Which of the two streams a line came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Runs a command to its end or to the deadline, and keeps what it prints.
+///
+/// `on_line` sees each line as it comes. The command reads nothing.
+pub fn capture(
+    mut command: Command,
+    deadline: Duration,
+    mut on_line: impl FnMut(&str),
+) -> Result<Finished, RunError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut group = Group::start(command)?;
+    let (sender, lines) = channel();
+    if let Some(stdout) = group.child.stdout.take() {
+        forward_lines(stdout, Stream::Stdout, sender.clone());
+    }
+    if let Some(stderr) = group.child.stderr.take() {
+        forward_lines(stderr, Stream::Stderr, sender);
+    }
+    let mut stdout = String::new();
+    let mut output = String::new();
+    let mut keep = |(stream, line): (Stream, String)| {
+        on_line(line.trim_end());
+        if stream == Stream::Stdout {
+            stdout.push_str(&line);
+        }
+        output.push_str(&line);
+    };
+    let ending = group.wait(deadline, |patience| receive(&lines, patience, &mut keep))?;
+    // A process that left the group may still hold the pipes, so this has an end of its own.
+    let drained_by = Instant::now() + DRAIN;
+    while Instant::now() < drained_by {
+        match lines.recv_timeout(TICK) {
+            Ok(line) => keep(line),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(Finished {
+        ending,
+        stdout,
+        output,
+    })
+}
+
+/// Runs a command to its end or to the deadline; it prints where this process prints.
+pub fn forward(mut command: Command, deadline: Duration) -> Result<Ending, RunError> {
+    command.stdin(Stdio::null());
+    Group::start(command)?.wait(deadline, thread::sleep)
+}
+
+/// Kills the process group that runs now, if one does. For the handler of Ctrl-C.
+pub fn kill_running() {
+    if let Ok(running) = RUNNING.lock()
+        && let Some(group) = *running
+    {
+        // The group may have ended by itself in between.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// A process that leads a group of its own.
+struct Group {
+    program: String,
+    child: Child,
+    pid: Pid,
+}
+
+impl Group {
+    fn start(mut command: Command) -> Result<Self, RunError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        // Held over the start, so that a Ctrl-C in between cannot miss the group.
+        let mut running = RUNNING
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        match command.process_group(0).spawn() {
+            Ok(child) => {
+                let pid = Pid::from_child(&child);
+                *running = Some(pid);
+                Ok(Self {
+                    program,
+                    child,
+                    pid,
+                })
+            }
+            Err(source) => Err(RunError::Start { program, source }),
+        }
+    }
+
+    /// Waits for the leader's end or the deadline, then kills what is left of the group.
+    ///
+    /// `pass_time` is called between two looks and may take up to the time that it is given.
+    fn wait(
+        mut self,
+        deadline: Duration,
+        mut pass_time: impl FnMut(Duration),
+    ) -> Result<Ending, RunError> {
+        let wait_error = |program: &str, source: io::Error| RunError::Wait {
+            program: program.into(),
+            source,
+        };
+        let started = Instant::now();
+        let timed_out = loop {
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            match waitid(WaitId::Pid(self.pid), look) {
+                Ok(Some(_)) => break false,
+                Ok(None) if started.elapsed() >= deadline => break true,
+                Ok(None) => pass_time(TICK),
+                Err(error) => return Err(wait_error(&self.program, error.into())),
+            }
+        };
+        let mut running = RUNNING
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Kill before reaping, because until then nobody else can be given the group's number.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        *running = None;
+        let status = self
+            .child
+            .wait()
+            .map_err(|source| wait_error(&self.program, source))?;
+        Ok(if timed_out {
+            Ending::TimedOut(deadline)
+        } else {
+            Ending::Exited(status)
+        })
+    }
+}
+
+/// Sends the lines of a stream, from a thread, until the stream ends.
+fn forward_lines(
+    stream: impl Read + Send + 'static,
+    name: Stream,
+    sender: Sender<(Stream, String)>,
+) {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(stream);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            if sender.send((name, text)).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+}
+
+/// Takes the lines that come within a time; once the streams have ended, only lets it pass.
+fn receive(
+    lines: &Receiver<(Stream, String)>,
+    patience: Duration,
+    mut keep: impl FnMut((Stream, String)),
+) {
+    match lines.recv_timeout(patience) {
+        Ok(line) => {
+            keep(line);
+            lines.try_iter().for_each(keep);
+        }
+        Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => thread::sleep(patience),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn keeps_both_streams_and_the_status() {
+        let finished = capture(shell("echo out; echo err >&2; exit 3"), LONG, |_| {}).unwrap();
+        assert!(!finished.success());
+        assert_eq!(finished.stdout, "out\n");
+        assert_eq!(finished.output.len(), "out\nerr\n".len());
+        assert!(finished.account().contains("exit status: 3"));
+    }
+
+    #[test]
+    fn shows_each_line_and_reads_no_input() {
+        let mut seen = Vec::new();
+        let finished = capture(shell("cat; echo a; printf b"), LONG, |line| {
+            seen.push(line.to_owned());
+        });
+        assert!(finished.unwrap().success());
+        assert_eq!(seen, ["a", "b"]);
+    }
+
+    #[test]
+    fn kills_the_whole_group_at_the_deadline() {
+        // Both sleeps hold the pipe: only if both die does the output end.
+        let deadline = Duration::from_millis(300);
+        let finished = capture(shell("sleep 600 & echo $!; sleep 600"), deadline, |_| {}).unwrap();
+        assert_eq!(finished.ending, Ending::TimedOut(deadline));
+        assert!(has_ended(finished.stdout.trim()));
+    }
+
+    #[test]
+    fn leaves_nothing_behind_after_an_ordinary_end() {
+        let finished = capture(shell("sleep 600 & echo $!"), LONG, |_| {}).unwrap();
+        assert!(finished.success());
+        assert!(has_ended(finished.stdout.trim()));
+    }
+
+    #[test]
+    fn names_a_program_that_is_not_there() {
+        let error = capture(Command::new("no-such-program"), LONG, |_| {}).unwrap_err();
+        assert!(error.to_string().contains("no-such-program"), "{error}");
+    }
+
+    /// Whether a killed process is gone, or a zombie that waits for its new parent, within 10 s.
+    fn has_ended(pid: &str) -> bool {
+        assert!(pid.parse::<u32>().is_ok(), "no process id: {pid}");
+        let ended = || match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat.contains(") Z "),
+            Err(_) => true,
+        };
+        let give_up = Instant::now() + Duration::from_secs(10);
+        while !ended() && Instant::now() < give_up {
+            thread::sleep(TICK);
+        }
+        ended()
+    }
+}

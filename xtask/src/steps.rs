@@ -1,0 +1,411 @@
+//! The steps of `cargo xtask test`, in the order in which they run.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use indicatif::ProgressBar;
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::count;
+use crate::report::Report;
+use crate::run::{self, Finished, RunError};
+use crate::tools::{self, Tool};
+use crate::workspace::{Workspace, WorkspaceError, clean_command};
+
+const EXAMPLES: &str = "warpbell-examples";
+pub const HW_TESTS: &str = "warpbell-hw-tests";
+const SOFT_HCA: &str = "warpbell-soft-hca";
+
+/// What miri interprets: a package and the arguments that choose its tests.
+const MIRI: [(&str, &[&str]); 2] = [("mlx5-wqe", &[]), ("warpbell", &["--lib", "--tests"])];
+
+/// How many cases a property test tries under miri, which is some hundred times slower.
+const MIRI_PROPTEST_CASES: &str = "8";
+
+/// What must compile for the GPU, and how.
+const NVPTX: [(&str, &[&str]); 4] = [
+    ("mlx5-wqe", &[]),
+    ("warpbell", &[]),
+    ("warpbell-kernels", &[]),
+    (SOFT_HCA, &["--no-default-features"]),
+];
+const NVPTX_RUSTFLAGS: &str = "-Ctarget-cpu=sm_90 -Ctarget-feature=+ptx83";
+
+/// How many times loom lets one thread interrupt another; more finds hardly more and takes hours.
+const LOOM_MAX_PREEMPTIONS: &str = "3";
+
+/// How long a build, or a build with its tests, may take on two slow cores.
+const BUILD_DEADLINE: Duration = minutes(15);
+/// How long one hardware test may take.
+const HW_TEST_DEADLINE: Duration = minutes(5);
+/// The demo ends within a minute; the rest is for its build.
+const DEMO_DEADLINE: Duration = minutes(15);
+/// How long a fuzz target may take besides its inputs.
+const FUZZ_START: Duration = minutes(2);
+/// A fuzz target that is slower than this for each input is stuck.
+const FUZZ_PER_INPUT: Duration = Duration::from_millis(1);
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+/// A step of `cargo xtask test`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Step {
+    Fmt,
+    Clippy,
+    Test,
+    HwTests,
+    Loom,
+    Miri,
+    Nvptx,
+    Fuzz,
+    Doc,
+    Demo,
+}
+
+impl Step {
+    /// The name on the command line.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().into())
+    }
+
+    /// What it does, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Fmt => "the source is formatted",
+            Self::Clippy => "clippy has no warnings",
+            Self::Test => "unit, integration and documentation tests",
+            Self::HwTests => "the hardware suite, on whatever hardware is there",
+            Self::Loom => "loom tries every order of the publish and poll accesses",
+            Self::Miri => "miri interprets mlx5-wqe and warpbell",
+            Self::Nvptx => "the device crates compile for the GPU",
+            Self::Fuzz => "each fuzz target survives its inputs",
+            Self::Doc => "the documentation builds without warnings",
+            Self::Demo => "the demo runs and verifies every byte",
+        }
+    }
+
+    /// What must be installed for it.
+    pub fn needs(self) -> &'static [Tool] {
+        match self {
+            Self::Fmt => &[Tool::Rustfmt],
+            Self::Clippy => &[Tool::Clippy],
+            Self::Miri | Self::Nvptx => &[Tool::Nightly],
+            Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
+            Self::Test | Self::HwTests | Self::Loom | Self::Doc | Self::Demo => &[],
+        }
+    }
+}
+
+/// Why a step broke off.
+#[derive(Debug, Error)]
+pub enum StepError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+}
+
+/// What every step works with.
+pub struct Steps<'a> {
+    pub workspace: &'a Workspace,
+    pub spinner: &'a ProgressBar,
+    /// How many inputs each fuzz target gets.
+    pub fuzz_runs: u64,
+}
+
+impl Steps<'_> {
+    /// Runs one step, whose tools must be there.
+    pub fn run(&self, step: Step) -> Report {
+        let mut report = Report::default();
+        let result = match step {
+            Step::Fmt => self.fmt(&mut report),
+            Step::Clippy => self.clippy(&mut report),
+            Step::Test => self.test(&mut report),
+            Step::HwTests => self.hw_tests(&mut report),
+            Step::Loom => self.loom(&mut report),
+            Step::Miri => self.miri(&mut report),
+            Step::Nvptx => self.nvptx(&mut report),
+            Step::Fuzz => self.fuzz(&mut report),
+            Step::Doc => self.doc(&mut report),
+            Step::Demo => self.demo(&mut report),
+        };
+        if let Err(error) = result {
+            report.fail(&step.name(), error.to_string());
+        }
+        report
+    }
+
+    fn fmt(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command.args(["fmt", "--all", "--check"]);
+        report.check("cargo fmt", &self.capture(command, BUILD_DEADLINE)?);
+        if let Some(folder) = self.fuzz_folder() {
+            let mut command = self.workspace.cargo();
+            command.args(["fmt", "--check"]).current_dir(folder);
+            report.check("cargo fmt in fuzz", &self.capture(command, BUILD_DEADLINE)?);
+        }
+        Ok(())
+    }
+
+    fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
+        let calls: [(&str, &[&str]); 2] = [
+            ("cargo clippy", &["--workspace", "--all-targets"]),
+            (
+                "cargo clippy without std",
+                &["-p", SOFT_HCA, "--no-default-features"],
+            ),
+        ];
+        for (title, args) in calls {
+            let mut command = self.workspace.cargo();
+            command
+                .arg("clippy")
+                .args(args)
+                .args(["--", "-D", "warnings"]);
+            report.check(title, &self.capture(command, BUILD_DEADLINE)?);
+        }
+        Ok(())
+    }
+
+    fn test(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command.args(["test", "--workspace", "--no-fail-fast"]);
+        report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
+        let is_test = |name: &&str| !name.starts_with("bench-");
+        let names = self.workspace.targets(HW_TESTS, "bin");
+        let names: Vec<_> = names.into_iter().filter(is_test).collect();
+        if names.is_empty() {
+            report.skip("hw-tests has no tests");
+            return Ok(());
+        }
+        let mut build = self.workspace.cargo();
+        build
+            .args(["build", "--release", "-p", HW_TESTS, "--bins"])
+            .arg("--message-format=json-render-diagnostics");
+        let built = self.capture(build, BUILD_DEADLINE)?;
+        if !built.success() {
+            report.fail("building hw-tests", without_json(&built.account()));
+            return Ok(());
+        }
+        for name in names {
+            let Some(path) = executable(&built.stdout, name) else {
+                report.fail(name, "Cargo did not say where it built this test");
+                continue;
+            };
+            let command = clean_command(path, &self.workspace.root);
+            report.hardware_test(name, &self.capture(command, HW_TEST_DEADLINE)?);
+        }
+        Ok(())
+    }
+
+    fn loom(&self, report: &mut Report) -> Result<(), StepError> {
+        let before = report.counts;
+        for package in self.workspace.packages() {
+            let tests = self.workspace.targets(package, "test");
+            for test in tests.iter().filter(|name| name.starts_with("loom")) {
+                let mut command = self.workspace.cargo();
+                command
+                    .args(["test", "--release", "-p", package, "--test", test])
+                    .env("RUSTFLAGS", "--cfg loom")
+                    .env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS)
+                    .env("CARGO_TARGET_DIR", self.workspace.target.join("loom"));
+                let title = format!("{package} {test}");
+                report.tests(&title, &self.capture(command, BUILD_DEADLINE)?);
+            }
+        }
+        if report.counts == before {
+            report.skip("no package has a loom test");
+        }
+        Ok(())
+    }
+
+    fn miri(&self, report: &mut Report) -> Result<(), StepError> {
+        for (package, args) in MIRI {
+            // Property tests read the environment and their files, which isolation forbids.
+            let mut command = tools::nightly_cargo(self.workspace);
+            command
+                .args(["miri", "test", "--no-fail-fast", "-p", package])
+                .args(args)
+                .env(
+                    "MIRIFLAGS",
+                    "-Zmiri-strict-provenance -Zmiri-disable-isolation",
+                )
+                .env("PROPTEST_CASES", MIRI_PROPTEST_CASES);
+            let title = format!("miri {package}");
+            report.tests(&title, &self.capture(command, BUILD_DEADLINE)?);
+        }
+        Ok(())
+    }
+
+    fn nvptx(&self, report: &mut Report) -> Result<(), StepError> {
+        for (package, args) in NVPTX {
+            let mut command = tools::nightly_cargo(self.workspace);
+            command
+                .args(["build", "-Zbuild-std=core", "--lib", "-p", package])
+                .args(["--target", "nvptx64-nvidia-cuda"])
+                .args(args)
+                .env("RUSTFLAGS", NVPTX_RUSTFLAGS)
+                .env("CARGO_TARGET_DIR", self.workspace.target.join("nvptx"));
+            let title = format!("{package} for nvptx64");
+            report.check(&title, &self.capture(command, BUILD_DEADLINE)?);
+        }
+        Ok(())
+    }
+
+    fn fuzz(&self, report: &mut Report) -> Result<(), StepError> {
+        let Some(folder) = self.fuzz_folder() else {
+            report.skip("there are no fuzz targets");
+            return Ok(());
+        };
+        let call = |subcommand: &str| {
+            let mut command = tools::cargo_fuzz(self.workspace);
+            command
+                .arg(subcommand)
+                .arg("--target-dir")
+                .arg(self.workspace.target.join("fuzz"));
+            command
+        };
+        let built = self.capture(call("build"), BUILD_DEADLINE)?;
+        if !built.success() {
+            report.fail("building the fuzz targets", built.account());
+            return Ok(());
+        }
+        let runs = self.fuzz_runs;
+        let inputs = u32::try_from(runs).unwrap_or(u32::MAX);
+        let deadline = FUZZ_START + FUZZ_PER_INPUT.saturating_mul(inputs);
+        let workspace = Workspace::load(&folder)?;
+        for package in workspace.packages() {
+            for target in workspace.targets(package, "bin") {
+                let mut command = call("run");
+                command.args([target, "--", "-timeout=10", &format!("-runs={runs}")]);
+                let finished = self.capture(command, deadline)?;
+                let title = format!("fuzz {target}");
+                let ran = count::fuzz_runs(&finished.output);
+                if finished.success() && ran.is_none_or(|ran| ran < runs) {
+                    report.fail(&title, finished.account());
+                } else {
+                    report.check(&title, &finished);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn doc(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["doc", "--no-deps", "--workspace"])
+            .env("RUSTDOCFLAGS", "-D warnings");
+        report.check("cargo doc", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    fn demo(&self, report: &mut Report) -> Result<(), StepError> {
+        if !self.workspace.targets(EXAMPLES, "bin").contains(&"demo") {
+            report.skip("there is no demo");
+            return Ok(());
+        }
+        let mut command = self.workspace.cargo();
+        command
+            .args(["run", "--quiet", "--release", "-p", EXAMPLES])
+            .args(["--bin", "demo", "--", "--json"]);
+        let finished = self.capture(command, DEMO_DEADLINE)?;
+        match count::demo_verified(&finished.stdout) {
+            Err(why) if finished.success() => {
+                report.fail("demo", format!("{}{why}\n", finished.account()));
+            }
+            _ => {
+                report.check("demo", &finished);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a command and shows its newest line.
+    fn capture(&self, command: Command, deadline: Duration) -> Result<Finished, RunError> {
+        run::capture(command, deadline, |line| {
+            self.spinner.set_message(line.trim().to_owned());
+        })
+    }
+
+    /// The workspace of the fuzz targets, where there is one.
+    fn fuzz_folder(&self) -> Option<PathBuf> {
+        let folder = self.workspace.root.join("fuzz");
+        folder.join("Cargo.toml").is_file().then_some(folder)
+    }
+}
+
+/// A line of Cargo's `--message-format=json`, as far as it matters here.
+#[derive(Deserialize)]
+struct Artifact {
+    target: ArtifactTarget,
+    executable: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct ArtifactTarget {
+    name: String,
+}
+
+/// Finds where Cargo has put a binary, in what it printed with `--message-format=json`.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
+        .find(|artifact| artifact.target.name == name)
+        .map(|artifact| artifact.executable)
+}
+
+/// Leaves the JSON lines out of Cargo's output.
+fn without_json(output: &str) -> String {
+    let lines = output.lines().filter(|line| !line.starts_with('{'));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn finds_the_executable_among_cargos_messages() {
+        let messages = r#"
+{"reason":"compiler-artifact","target":{"name":"rdma_write"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"other"},"executable":"/a/other"}
+{"reason":"compiler-artifact","target":{"name":"rdma_write"},"executable":"/a/rdma_write"}
+{"reason":"build-finished","success":true}
+"#;
+        let found = executable(messages, "rdma_write");
+        assert_eq!(found.as_deref(), Some(Path::new("/a/rdma_write")));
+        assert_eq!(executable(messages, "rdma_read"), None);
+    }
+
+    #[test]
+    fn hides_only_json_lines() {
+        assert_eq!(
+            without_json("error: a\n{\"reason\":1}\n  b\n"),
+            "error: a\n  b\n"
+        );
+    }
+
+    #[test]
+    fn every_step_has_a_name_of_its_own() {
+        let names: HashSet<_> = Step::value_variants()
+            .iter()
+            .map(|step| step.name())
+            .collect();
+        assert_eq!(names.len(), Step::value_variants().len());
+        assert!(names.contains("hw-tests"));
+    }
+}
