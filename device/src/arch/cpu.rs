@@ -1,0 +1,138 @@
+//! A CPU: core atomics, and the clock and the waiting turn of the installed [hooks](crate::cpu).
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use mlx5_wqe::{Octoword, WqeBlock};
+
+use super::Reach;
+use crate::cpu;
+
+/// A 32-bit word that others read or write at the same time.
+pub type Word32 = AtomicU32;
+/// A 64-bit word that others read or write at the same time.
+pub type Word64 = AtomicU64;
+
+/// A basic block of a send ring, 64 bytes.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Block(WqeBlock);
+
+impl Block {
+    /// A block of zeros.
+    pub const fn zeroed() -> Self {
+        Self([Octoword::ZERO; 4])
+    }
+}
+
+/// Stores a block in four 16-byte stores that are ordered only by the fence that follows.
+///
+/// # Safety
+/// `slot` must be valid for writes, and nobody may read or write the block until a later release makes
+/// this store visible to them.
+#[inline(always)]
+pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
+    // SAFETY: the caller's promise; `Block` is aligned to 64 bytes, so vector stores are allowed.
+    unsafe { slot.write(Block(block)) }
+}
+
+/// Loads a word, in no order with other accesses.
+#[inline(always)]
+pub fn load_relaxed32(word: &Word32, _reach: Reach) -> u32 {
+    word.load(Ordering::Relaxed)
+}
+
+/// Loads a word, in no order with other accesses.
+#[inline(always)]
+pub fn load_relaxed64(word: &Word64, _reach: Reach) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+/// Loads a word before every later access.
+#[inline(always)]
+pub fn load_acquire64(word: &Word64, _reach: Reach) -> u64 {
+    word.load(Ordering::Acquire)
+}
+
+/// Stores a word, in no order with other accesses.
+#[inline(always)]
+pub fn store_relaxed32(word: &Word32, value: u32, _reach: Reach) {
+    word.store(value, Ordering::Relaxed);
+}
+
+/// Stores a word, in no order with other accesses.
+#[inline(always)]
+pub fn store_relaxed64(word: &Word64, value: u64, _reach: Reach) {
+    word.store(value, Ordering::Relaxed);
+}
+
+/// Stores a word after every earlier access.
+#[inline(always)]
+pub fn store_release64(word: &Word64, value: u64, _reach: Reach) {
+    word.store(value, Ordering::Release);
+}
+
+/// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
+#[inline(always)]
+pub fn compare_exchange64(word: &Word64, old: u64, new: u64, _reach: Reach) -> Result<u64, u64> {
+    word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+}
+
+/// Adds, in no order with other accesses, and returns the value from before.
+#[inline(always)]
+pub fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+    word.fetch_add(value, Ordering::Relaxed)
+}
+
+/// Adds, as acquire and release, and returns the value from before.
+#[inline(always)]
+pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+    word.fetch_add(value, Ordering::AcqRel)
+}
+
+/// Takes the maximum, as acquire and release, and returns the value from before.
+#[inline(always)]
+pub fn fetch_max64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+    word.fetch_max(value, Ordering::AcqRel)
+}
+
+/// Replaces the value, as acquire and release, and returns the value from before.
+#[inline(always)]
+pub fn exchange64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+    word.swap(value, Ordering::AcqRel)
+}
+
+/// Every earlier access before every later store, for those within `reach`.
+#[inline(always)]
+pub fn fence_release(_reach: Reach) {
+    fence(Ordering::Release);
+}
+
+/// Every earlier load before every later access, for those within `reach`.
+#[inline(always)]
+pub fn fence_acquire(_reach: Reach) {
+    fence(Ordering::Acquire);
+}
+
+/// Every earlier access before every later one, in one order for all within `reach`.
+#[inline(always)]
+pub fn fence_full(_reach: Reach) {
+    fence(Ordering::SeqCst);
+}
+
+/// Stores to a doorbell register; orders nothing by itself.
+#[inline(always)]
+pub fn ring_doorbell(register: &Word64, value: u64) {
+    register.store(value, Ordering::Relaxed);
+}
+
+/// One turn of a waiting loop: lets the other lanes of the warp run.
+#[inline(always)]
+pub fn spin() {
+    (cpu::hooks().spin)();
+}
+
+/// A clock in nanoseconds that never goes back.
+#[inline(always)]
+pub fn now_ns() -> u64 {
+    (cpu::hooks().now_ns)()
+}

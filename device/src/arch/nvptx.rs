@@ -1,0 +1,392 @@
+//! A GPU: PTX instructions of exactly the wanted order and scope.
+//!
+//! Needs PTX 8.6 (`-Ctarget-feature=+ptx86`), because only from there on is there a release fence that
+//! leaves the SM's L1 cache alone. Barriers, votes and shuffles are LLVM's intrinsics and no inline
+//! assembly, because only they are marked convergent: the compiler may move assembly into a branch.
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use mlx5_wqe::WqeBlock;
+
+use super::Reach;
+
+/// A 32-bit word that others read or write at the same time.
+pub type Word32 = AtomicU32;
+/// A 64-bit word that others read or write at the same time.
+pub type Word64 = AtomicU64;
+
+/// A basic block of a send ring, 64 bytes.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Block(WqeBlock);
+
+/// The same instruction for each reach: `$before` and `$after` stand on both sides of the scope.
+macro_rules! by_reach {
+    ($reach:expr, $before:literal, $after:expr, $($operand:tt)*) => {
+        match $reach {
+            Reach::Block => asm!(concat!($before, ".cta", $after), $($operand)*),
+            Reach::Gpu => asm!(concat!($before, ".gpu", $after), $($operand)*),
+            Reach::System => asm!(concat!($before, ".sys", $after), $($operand)*),
+        }
+    };
+}
+
+/// The address of a word in the global address space; a register's copy at most.
+#[inline(always)]
+fn global<T>(word: *const T) -> u64 {
+    let address: u64;
+    // SAFETY: converts an address and touches no memory.
+    unsafe {
+        asm!(
+            "cvta.to.global.u64 {address}, {word};",
+            address = out(reg64) address,
+            word = in(reg64) word,
+            options(pure, nomem, preserves_flags, nostack),
+        );
+    }
+    address
+}
+
+/// Stores a block in four 16-byte stores that are ordered only by the fence that follows.
+///
+/// # Safety
+/// `slot` must be valid for writes, and nobody may read or write the block until a later release makes
+/// this store visible to them.
+#[inline(always)]
+pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
+    // SAFETY: the caller's promise; `Block` is aligned to 64 bytes, so vector stores are allowed.
+    unsafe {
+        asm!(
+            "st.global.v2.b64 [{slot}], {{{a}, {b}}};",
+            "st.global.v2.b64 [{slot}+16], {{{c}, {d}}};",
+            "st.global.v2.b64 [{slot}+32], {{{e}, {f}}};",
+            "st.global.v2.b64 [{slot}+48], {{{g}, {h}}};",
+            slot = in(reg64) global(slot),
+            a = in(reg64) block[0].0[0],
+            b = in(reg64) block[0].0[1],
+            c = in(reg64) block[1].0[0],
+            d = in(reg64) block[1].0[1],
+            e = in(reg64) block[2].0[0],
+            f = in(reg64) block[2].0[1],
+            g = in(reg64) block[3].0[0],
+            h = in(reg64) block[3].0[1],
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// A load of a word.
+macro_rules! load {
+    ($(#[$doc:meta])* $name:ident, $word:ty, $value:ty, $reg:ident, $before:literal, $after:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(word: &$word, reach: Reach) -> $value {
+            let value: $value;
+            // SAFETY: the reference is valid, and an atomic word may be read while others write it.
+            unsafe {
+                by_reach!(reach, $before, concat!(".global.", $after, " {value}, [{word}];"),
+                    value = out($reg) value, word = in(reg64) global(word.as_ptr()),
+                    options(preserves_flags, nostack));
+            }
+            value
+        }
+    };
+}
+
+load!(
+    /// Loads a word, in no order with other accesses.
+    load_relaxed32, Word32, u32, reg32, "ld.relaxed", "b32"
+);
+load!(
+    /// Loads a word, in no order with other accesses.
+    load_relaxed64, Word64, u64, reg64, "ld.relaxed", "b64"
+);
+load!(
+    /// Loads a word before every later access.
+    load_acquire64, Word64, u64, reg64, "ld.acquire", "b64"
+);
+
+/// A store of a word.
+macro_rules! store {
+    ($(#[$doc:meta])* $name:ident, $word:ty, $value:ty, $reg:ident, $before:literal, $after:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(word: &$word, value: $value, reach: Reach) {
+            // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+            unsafe {
+                by_reach!(reach, $before, concat!(".global.", $after, " [{word}], {value};"),
+                    word = in(reg64) global(word.as_ptr()), value = in($reg) value,
+                    options(preserves_flags, nostack));
+            }
+        }
+    };
+}
+
+store!(
+    /// Stores a word, in no order with other accesses.
+    store_relaxed32, Word32, u32, reg32, "st.relaxed", "b32"
+);
+store!(
+    /// Stores a word, in no order with other accesses.
+    store_relaxed64, Word64, u64, reg64, "st.relaxed", "b64"
+);
+store!(
+    /// Stores a word after every earlier access.
+    store_release64, Word64, u64, reg64, "st.release", "b64"
+);
+
+/// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
+#[inline(always)]
+pub fn compare_exchange64(word: &Word64, old: u64, new: u64, reach: Reach) -> Result<u64, u64> {
+    let found: u64;
+    // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+    unsafe {
+        by_reach!(reach, "atom.acq_rel", ".global.cas.b64 {found}, [{word}], {old}, {new};",
+            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+            old = in(reg64) old, new = in(reg64) new,
+            options(preserves_flags, nostack));
+    }
+    if found == old { Ok(found) } else { Err(found) }
+}
+
+/// A read-modify-write of one operand that returns the value from before.
+macro_rules! atomic {
+    ($(#[$doc:meta])* $name:ident, $before:literal, $operation:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(word: &Word64, value: u64, reach: Reach) -> u64 {
+            let found: u64;
+            // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+            unsafe {
+                by_reach!(reach, $before, concat!(".global.", $operation, " {found}, [{word}], {value};"),
+                    found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+                    value = in(reg64) value,
+                    options(preserves_flags, nostack));
+            }
+            found
+        }
+    };
+}
+
+atomic!(
+    /// Adds, in no order with other accesses, and returns the value from before.
+    fetch_add_relaxed64, "atom.relaxed", "add.u64"
+);
+atomic!(
+    /// Adds, as acquire and release, and returns the value from before.
+    fetch_add64, "atom.acq_rel", "add.u64"
+);
+atomic!(
+    /// Takes the maximum, as acquire and release, and returns the value from before.
+    fetch_max64, "atom.acq_rel", "max.u64"
+);
+atomic!(
+    /// Replaces the value, as acquire and release, and returns the value from before.
+    exchange64, "atom.acq_rel", "exch.b64"
+);
+
+/// Every earlier access before every later store, for those within `reach`.
+#[inline(always)]
+pub fn fence_release(reach: Reach) {
+    // SAFETY: a fence has no precondition.
+    unsafe {
+        by_reach!(
+            reach,
+            "fence.release",
+            ";",
+            options(preserves_flags, nostack)
+        )
+    }
+}
+
+/// Every earlier load before every later access, for those within `reach`. Empties the SM's L1 cache
+/// where the reach is wider than the block: only after success.
+#[inline(always)]
+pub fn fence_acquire(reach: Reach) {
+    // SAFETY: a fence has no precondition.
+    unsafe {
+        by_reach!(
+            reach,
+            "fence.acquire",
+            ";",
+            options(preserves_flags, nostack)
+        )
+    }
+}
+
+/// Every earlier access before every later one, in one order for all within `reach`.
+#[inline(always)]
+pub fn fence_full(reach: Reach) {
+    // SAFETY: a fence has no precondition.
+    unsafe { by_reach!(reach, "fence.sc", ";", options(preserves_flags, nostack)) }
+}
+
+/// Stores to a doorbell register; orders nothing by itself.
+#[inline(always)]
+pub fn ring_doorbell(register: &Word64, value: u64) {
+    // SAFETY: the reference is valid; the register's page is mapped into the global address space.
+    unsafe {
+        asm!(
+            "st.mmio.relaxed.sys.global.u64 [{register}], {value};",
+            register = in(reg64) global(register.as_ptr()),
+            value = in(reg64) value,
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// One turn of a waiting loop. Nothing: a GPU runs other warps while this one waits for its loads.
+#[inline(always)]
+pub fn spin() {}
+
+/// A clock in nanoseconds that never goes back, the same for all threads of the GPU.
+#[inline(always)]
+pub fn now_ns() -> u64 {
+    let now: u64;
+    // SAFETY: reads a special register.
+    unsafe {
+        asm!("mov.u64 {now}, %globaltimer;", now = out(reg64) now, options(nomem, preserves_flags, nostack));
+    }
+    now
+}
+
+/// Suspends the thread for a time between none and twice `nanoseconds`.
+#[inline(always)]
+pub fn nanosleep(nanoseconds: u32) {
+    // SAFETY: touches no memory.
+    unsafe {
+        asm!("nanosleep.u32 {time};", time = in(reg32) nanoseconds, options(nomem, preserves_flags, nostack));
+    }
+}
+
+/// The thread's lane in its warp, 0 to 31.
+#[inline(always)]
+pub fn lane_id() -> u32 {
+    let lane: u32;
+    // SAFETY: reads a special register.
+    unsafe {
+        asm!("mov.u32 {lane}, %laneid;", lane = out(reg32) lane, options(pure, nomem, preserves_flags, nostack));
+    }
+    // The compiler folds range checks that it cannot see through assembly.
+    lane & 31
+}
+
+#[allow(improper_ctypes, reason = "LLVM's intrinsics return i1")]
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.barrier.cta.sync.all"]
+    fn barrier_sync(barrier: u32);
+    #[link_name = "llvm.nvvm.barrier.cta.red.popc.all"]
+    fn barrier_popc(barrier: u32, predicate: bool) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(mask: u32);
+    #[link_name = "llvm.nvvm.vote.ballot.sync"]
+    fn vote_ballot_sync(mask: u32, predicate: bool) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+}
+
+/// Waits for every thread of the block that has not exited.
+#[inline(always)]
+pub fn barrier() {
+    // SAFETY: the form of the barrier that a diverged warp may use too.
+    unsafe { barrier_sync(0) }
+}
+
+/// [`barrier`], and counts the threads that brought `true`.
+#[inline(always)]
+pub fn barrier_count(predicate: bool) -> u32 {
+    // SAFETY: the form of the barrier that a diverged warp may use too.
+    unsafe { barrier_popc(0, predicate) }
+}
+
+/// Waits until every lane of `mask` is here.
+///
+/// # Safety
+/// The caller is in the mask, and the others come to this operation with the same mask.
+#[inline(always)]
+pub unsafe fn sync_warp(mask: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { bar_warp_sync(mask) }
+}
+
+/// The lanes of `mask` that brought `true`.
+///
+/// # Safety
+/// The caller is in the mask, and the others come to this operation with the same mask.
+#[inline(always)]
+pub unsafe fn ballot(mask: u32, predicate: bool) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { vote_ballot_sync(mask, predicate) }
+}
+
+/// The value of lane `from`, unspecified if that is not in `mask`.
+///
+/// # Safety
+/// The caller is in the mask, and the others come to this operation with the same mask.
+#[inline(always)]
+pub unsafe fn shuffle(mask: u32, value: u32, from: u32) -> u32 {
+    /// One group of 32 lanes, the last of them 31.
+    const WHOLE_WARP: u32 = 31;
+    // SAFETY: the caller's promise.
+    unsafe { shfl_sync_idx(mask, value, from, WHOLE_WARP) }
+}
+
+// Shared memory of every block: at 0 the word of a broadcast, at 8 one counter for each of 32 warps.
+global_asm!(".shared .align 8 .b8 warpbell_block_scratch[136];");
+
+/// Stores the word of a broadcast into the block's shared memory.
+#[inline(always)]
+pub fn scratch_store(value: u64) {
+    // SAFETY: writes memory that only these functions use.
+    unsafe {
+        asm!("st.shared.b64 [warpbell_block_scratch], {value};", value = in(reg64) value,
+            options(preserves_flags, nostack));
+    }
+}
+
+/// Loads the word of a broadcast from the block's shared memory.
+#[inline(always)]
+pub fn scratch_load() -> u64 {
+    let value: u64;
+    // SAFETY: reads memory that only these functions use.
+    unsafe {
+        asm!("ld.shared.b64 {value}, [warpbell_block_scratch];", value = out(reg64) value,
+            options(preserves_flags, nostack));
+    }
+    value
+}
+
+/// The shared address of a warp's counter, 0 to 31.
+#[inline(always)]
+fn counter_address(warp: u32) -> u32 {
+    let base: u32;
+    // SAFETY: takes an address and touches no memory.
+    unsafe {
+        asm!("mov.u32 {base}, warpbell_block_scratch;", base = out(reg32) base,
+            options(pure, nomem, preserves_flags, nostack));
+    }
+    base + 8 + 4 * (warp & 31)
+}
+
+/// Stores a warp's counter into the block's shared memory.
+#[inline(always)]
+pub fn scratch_count_store(warp: u32, count: u32) {
+    // SAFETY: writes memory that only these functions use, in bounds for every warp.
+    unsafe {
+        asm!("st.shared.b32 [{counter}], {count};", counter = in(reg32) counter_address(warp),
+            count = in(reg32) count, options(preserves_flags, nostack));
+    }
+}
+
+/// Loads a warp's counter from the block's shared memory.
+#[inline(always)]
+pub fn scratch_count_load(warp: u32) -> u32 {
+    let count: u32;
+    // SAFETY: reads memory that only these functions use, in bounds for every warp.
+    unsafe {
+        asm!("ld.shared.b32 {count}, [{counter}];", count = out(reg32) count,
+            counter = in(reg32) counter_address(warp), options(preserves_flags, nostack));
+    }
+    count
+}

@@ -1,0 +1,162 @@
+//! Where a thread stands in its grid, and the block's barrier; the names are cuda_std's.
+//!
+//! A grid on a CPU has one dimension: its y and z indices are 0, their sizes 1.
+
+use crate::arch::{self, Reach};
+use crate::block;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::cpu::{self, BlockOp};
+#[cfg(target_arch = "nvptx64")]
+use core::arch::nvptx;
+
+/// An index or a size: an intrinsic on a GPU, a value of the caller's position on a CPU.
+macro_rules! coordinate {
+    ($(#[$doc:meta])* $name:ident, $intrinsic:ident, $cpu:expr) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name() -> u32 {
+            #[cfg(target_arch = "nvptx64")]
+            // SAFETY: reads a special register, which has no precondition.
+            return unsafe { nvptx::$intrinsic() as u32 };
+            #[cfg(not(target_arch = "nvptx64"))]
+            return $cpu;
+        }
+    };
+}
+
+/// A value of the caller's position.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! position {
+    ($field:ident) => {
+        (cpu::hooks().position)().$field
+    };
+}
+
+coordinate!(
+    /// The thread's index in its block along x.
+    thread_idx_x, _thread_idx_x, position!(thread));
+coordinate!(
+    /// The thread's index in its block along y.
+    thread_idx_y, _thread_idx_y, 0);
+coordinate!(
+    /// The thread's index in its block along z.
+    thread_idx_z, _thread_idx_z, 0);
+coordinate!(
+    /// The block's index in the grid along x.
+    block_idx_x, _block_idx_x, position!(block));
+coordinate!(
+    /// The block's index in the grid along y.
+    block_idx_y, _block_idx_y, 0);
+coordinate!(
+    /// The block's index in the grid along z.
+    block_idx_z, _block_idx_z, 0);
+coordinate!(
+    /// Threads in a block along x.
+    block_dim_x, _block_dim_x, position!(threads));
+coordinate!(
+    /// Threads in a block along y.
+    block_dim_y, _block_dim_y, 1);
+coordinate!(
+    /// Threads in a block along z.
+    block_dim_z, _block_dim_z, 1);
+coordinate!(
+    /// Blocks in the grid along x.
+    grid_dim_x, _grid_dim_x, position!(blocks));
+coordinate!(
+    /// Blocks in the grid along y.
+    grid_dim_y, _grid_dim_y, 1);
+coordinate!(
+    /// Blocks in the grid along z.
+    grid_dim_z, _grid_dim_z, 1);
+
+/// The thread's index in the grid, over all dimensions; each thread has its own.
+#[inline(always)]
+pub fn index() -> u32 {
+    let block = block_idx_x() + grid_dim_x() * (block_idx_y() + grid_dim_y() * block_idx_z());
+    block * block::size() + block::thread_index()
+}
+
+/// The thread's index in a grid of one dimension.
+#[inline(always)]
+pub fn index_1d() -> u32 {
+    thread_idx_x() + block_idx_x() * block_dim_x()
+}
+
+/// Whether this is the thread of index 0 in the block of index 0.
+#[inline(always)]
+pub fn first() -> bool {
+    index() == 0
+}
+
+/// Lanes in a warp: 32.
+#[inline(always)]
+pub fn warp_size() -> u32 {
+    32
+}
+
+/// Waits until every thread of the block that has not exited is here. What they wrote before is then
+/// visible to all of them.
+///
+/// All threads of the block must come to the same barrier.
+#[inline(always)]
+pub fn sync_threads() {
+    #[cfg(target_arch = "nvptx64")]
+    arch::barrier();
+    #[cfg(not(target_arch = "nvptx64"))]
+    (cpu::hooks().meet_block)(BlockOp::Sync, 0);
+}
+
+/// [`sync_threads`], and returns how many threads brought a predicate other than 0.
+#[inline(always)]
+pub fn sync_threads_count(predicate: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    return arch::barrier_count(predicate != 0);
+    #[cfg(not(target_arch = "nvptx64"))]
+    return (cpu::hooks().meet_block)(BlockOp::Count, u64::from(predicate)).count;
+}
+
+/// [`sync_threads`], and returns 1 if every thread brought a predicate other than 0, else 0.
+#[inline(always)]
+pub fn sync_threads_and(predicate: u32) -> u32 {
+    // Every thread brings a non-zero predicate exactly if none brings zero; exited threads bring none.
+    u32::from(sync_threads_count(u32::from(predicate == 0)) == 0)
+}
+
+/// [`sync_threads`], and returns 1 if some thread brought a predicate other than 0, else 0.
+#[inline(always)]
+pub fn sync_threads_or(predicate: u32) -> u32 {
+    u32::from(sync_threads_count(predicate) != 0)
+}
+
+/// A fence among the threads of the block: every access before it comes before every access after it.
+/// (cuda_std's name; posting and polling bring their own fences.)
+#[inline(always)]
+pub fn grid_fence() {
+    arch::fence_full(Reach::Block);
+}
+
+/// A fence among the threads of the GPU: every access before it comes before every access after it.
+/// (Posting and polling bring their own fences.)
+#[inline(always)]
+pub fn device_fence() {
+    arch::fence_full(Reach::Gpu);
+}
+
+/// A fence among GPU, CPU and NIC: every access before it comes before every access after it.
+/// (Posting and polling bring their own fences.)
+#[inline(always)]
+pub fn system_fence() {
+    arch::fence_full(Reach::System);
+}
+
+/// Suspends the thread for a time between none and twice `nanoseconds`; on a CPU, for one waiting turn.
+#[inline(always)]
+pub fn nanosleep(nanoseconds: u32) {
+    #[cfg(target_arch = "nvptx64")]
+    arch::nanosleep(nanoseconds);
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let _ = nanoseconds;
+        arch::spin();
+    }
+}
