@@ -82,6 +82,36 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         Self::message_inline(Opcode::SEND_IMMEDIATE, data, immediate.0)
     }
 
+    /// A WQE of any opcode from its segments: what the named forms do not cover (datagrams, UMR).
+    ///
+    /// `segments` follow the control segment; the caller answers for them. `immediate` is the control
+    /// segment's last word, whatever the opcode has there; `payload` is what
+    /// [`payload`](Self::payload) shall say.
+    #[inline]
+    pub fn from_segments(
+        opcode: Opcode,
+        modifier: u8,
+        immediate: u32,
+        segments: &[Octoword],
+        payload: u64,
+    ) -> Result<Self, BuildError> {
+        const { Self::BLOCKS_ARE_SOUND };
+        let limit = BLOCKS * 4 - 1;
+        if segments.len() > limit {
+            return Err(BuildError::TooManySegments {
+                given: segments.len(),
+                limit,
+            });
+        }
+        let mut blocks = [[Octoword::ZERO; 4]; BLOCKS];
+        for (slot, segment) in blocks.as_flattened_mut().iter_mut().skip(1).zip(segments) {
+            *slot = *segment;
+        }
+        let ds = 1 + segments.len() as u8;
+        blocks[0][0] = Control::new(opcode, modifier, ds, immediate).to_octoword();
+        Ok(Self { blocks, payload })
+    }
+
     #[inline]
     fn rdma_list(
         opcode: Opcode,
@@ -116,12 +146,7 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         let mut blocks = [[Octoword::ZERO; 4]; BLOCKS];
         let mut payload = 0;
         for (slot, local) in blocks.as_flattened_mut().iter_mut().skip(first).zip(list) {
-            match local.length {
-                0 => return Err(BuildError::EmptySegment),
-                1..=Local::MAX_LENGTH => {}
-                length => return Err(BuildError::SegmentTooLong { length }),
-            }
-            *slot = Data::new(*local).to_octoword();
+            *slot = Data::listed(*local)?.to_octoword();
             payload += local.length as u64;
         }
         Ok((blocks, payload))

@@ -80,6 +80,8 @@ codes! {
         CONFIG_COMMAND = 0x1f, "CONFIG_CMD";
         /// Sets a protection signature value.
         SET_PSV = 0x20, "SET_PSV";
+        /// Reads local memory and sends nothing (gpunetio).
+        DUMP = 0x23, "DUMP";
         /// User-mode memory registration.
         UMR = 0x25, "UMR";
         /// Tag matching.

@@ -16,6 +16,7 @@ use crate::opcode::Opcode;
 use crate::units::{
     CqNumber, Immediate, Local, LocalKey, Octoword, QpNumber, Remote, RemoteKey, WqeIndex,
 };
+use crate::wqe::BuildError;
 
 /// Gives a 16-byte segment its passage to and from [`Octoword`].
 macro_rules! octoword_segment {
@@ -182,6 +183,16 @@ impl Data {
             byte_count: U32::new(local.length),
             key: U32::new(local.key.0),
             address: U64::new(local.address),
+        }
+    }
+
+    /// The segment for one entry of a list, which the card must not read as 2^31 bytes or as inline data.
+    #[inline]
+    pub(crate) const fn listed(local: Local) -> Result<Self, BuildError> {
+        match local.length {
+            0 => Err(BuildError::EmptySegment),
+            1..=Local::MAX_LENGTH => Ok(Self::new(local)),
+            length => Err(BuildError::SegmentTooLong { length }),
         }
     }
 
