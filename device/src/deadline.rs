@@ -2,43 +2,54 @@
 
 use crate::arch;
 
-/// A point in time, on the GPU's global timer or the CPU's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deadline {
-    at_ns: u64,
+/// How long a call may wait, on the GPU's global timer or the CPU's clock.
+///
+/// `after_*` counts from the moment in which a call finds that it has to wait,
+/// so that a call that need not wait never reads a clock. [`fixed`](Self::fixed)
+/// makes it a point in time, for several calls that share one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nanoseconds from the beginning of the wait.
+    After(u64),
+    /// A reading of the clock in nanoseconds.
+    At(u64),
 }
 
 impl Deadline {
-    /// `nanoseconds` from now. The GPU's timer may step by a microsecond.
-    #[inline]
-    pub fn after_ns(nanoseconds: u64) -> Self {
-        Self {
-            at_ns: arch::now_ns().saturating_add(nanoseconds),
-        }
+    /// No wait at all: one look.
+    pub const PASSED: Self = Self(Kind::At(0));
+
+    /// `nanoseconds` of waiting. The GPU's timer may step by a microsecond.
+    #[inline(always)]
+    pub const fn after_ns(nanoseconds: u64) -> Self {
+        Self(Kind::After(nanoseconds))
     }
 
-    /// `microseconds` from now.
-    #[inline]
-    pub fn after_us(microseconds: u64) -> Self {
+    /// `microseconds` of waiting.
+    #[inline(always)]
+    pub const fn after_us(microseconds: u64) -> Self {
         Self::after_ns(microseconds.saturating_mul(1_000))
     }
 
-    /// `milliseconds` from now.
-    #[inline]
-    pub fn after_ms(milliseconds: u64) -> Self {
+    /// `milliseconds` of waiting.
+    #[inline(always)]
+    pub const fn after_ms(milliseconds: u64) -> Self {
         Self::after_ns(milliseconds.saturating_mul(1_000_000))
     }
 
-    /// Whether it has passed. Reads the clock.
+    /// The point in time that lies this far from now. Reads the clock.
     #[inline]
-    pub fn expired(self) -> bool {
-        arch::now_ns() >= self.at_ns
+    pub fn fixed(self) -> Self {
+        Self(Kind::At(self.point()))
     }
 
     /// Begins a waiting loop that looks at the clock only now and then.
     ///
     /// ```
-    /// # use warpbell::deadline::Deadline;
+    /// # use warpbell::Deadline;
     /// # let ready = || true;
     /// let mut wait = Deadline::after_ms(1).wait();
     /// while !ready() {
@@ -50,8 +61,16 @@ impl Deadline {
     #[inline]
     pub fn wait(self) -> Wait {
         Wait {
-            until: self,
+            until_ns: self.point(),
             turns: 0,
+        }
+    }
+
+    #[inline]
+    fn point(self) -> u64 {
+        match self.0 {
+            Kind::After(nanoseconds) => arch::now_ns().saturating_add(nanoseconds),
+            Kind::At(point) => point,
         }
     }
 }
@@ -63,17 +82,23 @@ const TURNS_PER_LOOK: u32 = if cfg!(target_arch = "nvptx64") { 16 } else { 1 };
 /// A waiting loop under way: [`Deadline::wait`].
 #[derive(Debug)]
 pub struct Wait {
-    until: Deadline,
+    until_ns: u64,
     turns: u32,
 }
 
 impl Wait {
-    /// Takes one turn, which lets others run, and says whether the deadline has been seen to pass.
+    /// Whether the deadline has been seen to pass; if not, takes one turn of
+    /// waiting, which lets others run.
     #[inline]
     pub fn expired(&mut self) -> bool {
-        arch::spin();
+        if self.turns.is_multiple_of(TURNS_PER_LOOK)
+            && (self.until_ns == 0 || arch::now_ns() >= self.until_ns)
+        {
+            return true;
+        }
         self.turns = self.turns.wrapping_add(1);
-        self.turns.is_multiple_of(TURNS_PER_LOOK) && self.until.expired()
+        arch::spin();
+        false
     }
 }
 
@@ -81,23 +106,35 @@ impl Wait {
 mod tests {
     use super::*;
 
-    #[test]
-    fn passes_after_its_time_and_not_before() {
-        let soon = Deadline::after_us(1);
-        let late = Deadline::after_ms(u64::MAX);
-        assert!(soon < late);
-        let mut looks = 0;
-        while !soon.expired() {
-            looks += 1;
-            assert!(looks < 100, "1 µs is ten looks at the one-thread clock");
+    /// Turns of a wait; without a grid each look at the clock takes 100 ns.
+    fn turns(deadline: Deadline) -> u32 {
+        let mut wait = deadline.wait();
+        let mut turns = 0;
+        while !wait.expired() {
+            turns += 1;
         }
-        assert!(!late.expired());
+        turns
     }
 
     #[test]
-    fn a_wait_ends() {
-        let mut wait = Deadline::after_us(100).wait();
-        while !wait.expired() {}
-        assert!(Deadline::after_ns(0).expired());
+    fn passes_after_its_time_and_not_before() {
+        assert!(turns(Deadline::after_us(10)) > 0);
+        assert_eq!(turns(Deadline::after_ns(0)), 0);
+        assert_eq!(turns(Deadline::PASSED), 0);
+    }
+
+    #[test]
+    fn counts_from_the_wait_unless_fixed() {
+        let lazy = Deadline::after_us(10);
+        let fixed = lazy.fixed();
+        assert!(turns(fixed) > 0);
+        assert!(turns(lazy) > 0, "a wait of its own");
+        assert_eq!(turns(fixed), 0, "the point in time is past");
+    }
+
+    #[test]
+    fn the_longest_wait_does_not_wrap() {
+        let mut wait = Deadline::after_ms(u64::MAX).wait();
+        assert!(!wait.expired());
     }
 }

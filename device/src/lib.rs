@@ -1,4 +1,20 @@
 //! Networking from inside a kernel.
+//!
+//! A kernel opens a queue from the handle that the host gave it, posts work
+//! requests, and polls or waits for their completions, with no CPU on the way.
+//! The same source runs on a GPU and on a CPU.
+//!
+//! ```no_run
+//! use warpbell::wqe::{Local, Remote, Wqe};
+//! use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread, WaitError};
+//!
+//! fn kernel(queue: SendQueueHandle<'_>, local: Local, remote: Remote) -> Result<(), WaitError> {
+//!     let mut queue = queue.open::<Exclusive, Thread>().expect("a good handle");
+//!     let write = Wqe::write(local, remote).signalled();
+//!     let ticket = queue.post(write, Deadline::after_ms(10)).expect("a good request");
+//!     queue.wait(ticket, Deadline::after_ms(10))
+//! }
+//! ```
 #![no_std]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -12,11 +28,28 @@
     )
 )]
 
-#[allow(dead_code, reason = "the queues use it")]
-pub(crate) mod arch;
+mod arch;
 pub mod block;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
-pub mod deadline;
+mod deadline;
+mod error;
+mod handle;
+mod queue;
+mod state;
 pub mod thread;
 pub mod warp;
+
+pub use arch::{Block as RingBlock, Segment as RingSegment, Word32, Word64};
+pub use deadline::{Deadline, Wait};
+pub use error::{OpenError, PostError, QueueError, WaitError};
+pub use handle::{
+    ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, MAX_DEPTH, ReceiveParts,
+    ReceiveQueueHandle, SendParts, SendQueueHandle,
+};
+pub use mlx5_wqe as wqe;
+pub use queue::{
+    Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, ReceiveQueue,
+    Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
+};
+pub use state::{Progress, QueueState};

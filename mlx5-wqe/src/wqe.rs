@@ -471,6 +471,14 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         self.with_flags(ControlFlags::COMPLETION)
     }
 
+    /// Asks for a CQE only on an error; takes [`signalled`](Self::signalled) back.
+    #[inline(always)]
+    pub const fn unsignalled(self) -> Self {
+        let mut control = self.control();
+        control.fm_ce_se = control.fm_ce_se.difference(ControlFlags::COMPLETION);
+        self.with_control(control)
+    }
+
     /// Marks the receiver's completion as solicited.
     #[inline(always)]
     pub const fn solicited(self) -> Self {
@@ -539,6 +547,42 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     #[inline(always)]
     pub const fn payload(&self) -> u64 {
         self.payload
+    }
+
+    /// Whether data segments or inline data follow the segments that the opcode itself wants.
+    ///
+    /// With [`payload`](Self::payload) it tells a form that carries none from one that was given an empty
+    /// segment.
+    #[inline(always)]
+    pub const fn carries_data(&self) -> bool {
+        let header = match self.opcode() {
+            Opcode::SEND | Opcode::SEND_IMMEDIATE | Opcode::SEND_INVALIDATE => 1,
+            Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMMEDIATE | Opcode::RDMA_READ => 2,
+            Opcode::ATOMIC_COMPARE_SWAP
+            | Opcode::ATOMIC_FETCH_ADD
+            | Opcode::MASKED_COMPARE_SWAP
+            | Opcode::MASKED_FETCH_ADD => 3,
+            _ => return false,
+        };
+        self.ds() > header
+    }
+
+    /// Where an atomic works in the other end's memory: address, and size in bytes (4 or 8), of which the
+    /// address must be a multiple. `None` for anything else.
+    #[inline(always)]
+    pub const fn atomic_target(&self) -> Option<(u64, u32)> {
+        let size = match self.opcode() {
+            Opcode::ATOMIC_COMPARE_SWAP | Opcode::ATOMIC_FETCH_ADD => 8,
+            Opcode::MASKED_COMPARE_SWAP | Opcode::MASKED_FETCH_ADD => {
+                if self.control().modifier() == modifier::ATOMIC_4_BYTES {
+                    4
+                } else {
+                    8
+                }
+            }
+            _ => return None,
+        };
+        Some((u64::from_be(self.blocks[0][1].0[0]), size))
     }
 
     /// The WQE's bytes for the ring, with the index of its first block and the QPN filled in.

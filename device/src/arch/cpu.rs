@@ -35,10 +35,26 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     unsafe { slot.write(Block(block)) }
 }
 
-/// Loads a word, in no order with other accesses.
+/// 16 bytes of a receive ring.
+#[repr(C, align(16))]
+#[derive(Debug)]
+pub struct Segment(Octoword);
+
+impl Segment {
+    /// A segment of zeros.
+    pub const fn zeroed() -> Self {
+        Self(Octoword::ZERO)
+    }
+}
+
+/// Stores a segment in one 16-byte store that is ordered only by the fence that follows.
+///
+/// # Safety
+/// As for [`store_block`].
 #[inline(always)]
-pub fn load_relaxed32(word: &Word32, _reach: Reach) -> u32 {
-    word.load(Ordering::Relaxed)
+pub unsafe fn store_segment(slot: *mut Segment, segment: Octoword) {
+    // SAFETY: the caller's promise; `Segment` is aligned to 16 bytes.
+    unsafe { slot.write(Segment(segment)) }
 }
 
 /// Loads a word, in no order with other accesses.
@@ -77,12 +93,6 @@ pub fn compare_exchange64(word: &Word64, old: u64, new: u64, _reach: Reach) -> R
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
 }
 
-/// Adds, in no order with other accesses, and returns the value from before.
-#[inline(always)]
-pub fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
-    word.fetch_add(value, Ordering::Relaxed)
-}
-
 /// Adds, as acquire and release, and returns the value from before.
 #[inline(always)]
 pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
@@ -93,12 +103,6 @@ pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
 #[inline(always)]
 pub fn fetch_max64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_max(value, Ordering::AcqRel)
-}
-
-/// Replaces the value, as acquire and release, and returns the value from before.
-#[inline(always)]
-pub fn exchange64(word: &Word64, value: u64, _reach: Reach) -> u64 {
-    word.swap(value, Ordering::AcqRel)
 }
 
 /// Every earlier access before every later store, for those within `reach`.

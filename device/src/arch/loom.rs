@@ -2,7 +2,7 @@
 
 use ::loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use mlx5_wqe::WqeBlock;
+use mlx5_wqe::{Octoword, WqeBlock};
 
 use super::Reach;
 use crate::cpu;
@@ -40,10 +40,28 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     }
 }
 
-/// Loads a word, in no order with other accesses.
+/// 16 bytes of a receive ring, as words that loom knows.
+#[derive(Debug)]
+pub struct Segment(pub [Word64; 2]);
+
+impl Segment {
+    /// A segment of zeros.
+    pub fn zeroed() -> Self {
+        Self([Word64::new(0), Word64::new(0)])
+    }
+}
+
+/// Stores a segment in one 16-byte store that is ordered only by the fence that follows.
+///
+/// # Safety
+/// As for [`store_block`].
 #[inline(always)]
-pub fn load_relaxed32(word: &Word32, _reach: Reach) -> u32 {
-    word.load(Ordering::Relaxed)
+pub unsafe fn store_segment(slot: *mut Segment, segment: Octoword) {
+    // SAFETY: the caller's promise; loom checks the order itself, so a shared reference will do.
+    let words = unsafe { &(*slot).0 };
+    for (word, value) in words.iter().zip(segment.0) {
+        word.store(value, Ordering::Relaxed);
+    }
 }
 
 /// Loads a word, in no order with other accesses.
@@ -82,12 +100,6 @@ pub fn compare_exchange64(word: &Word64, old: u64, new: u64, _reach: Reach) -> R
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
 }
 
-/// Adds, in no order with other accesses, and returns the value from before.
-#[inline(always)]
-pub fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
-    word.fetch_add(value, Ordering::Relaxed)
-}
-
 /// Adds, as acquire and release, and returns the value from before.
 #[inline(always)]
 pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
@@ -98,12 +110,6 @@ pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
 #[inline(always)]
 pub fn fetch_max64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_max(value, Ordering::AcqRel)
-}
-
-/// Replaces the value, as acquire and release, and returns the value from before.
-#[inline(always)]
-pub fn exchange64(word: &Word64, value: u64, _reach: Reach) -> u64 {
-    word.swap(value, Ordering::AcqRel)
 }
 
 /// Every earlier access before every later store, for those within `reach`.

@@ -7,7 +7,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use mlx5_wqe::WqeBlock;
+use mlx5_wqe::{Octoword, WqeBlock};
 
 use super::Reach;
 
@@ -76,6 +76,29 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     }
 }
 
+/// 16 bytes of a receive ring.
+#[repr(C, align(16))]
+#[derive(Debug)]
+pub struct Segment(Octoword);
+
+/// Stores a segment in one 16-byte store that is ordered only by the fence that follows.
+///
+/// # Safety
+/// As for [`store_block`].
+#[inline(always)]
+pub unsafe fn store_segment(slot: *mut Segment, segment: Octoword) {
+    // SAFETY: the caller's promise; `Segment` is aligned to 16 bytes, so a vector store is allowed.
+    unsafe {
+        asm!(
+            "st.global.v2.b64 [{slot}], {{{a}, {b}}};",
+            slot = in(reg64) global(slot),
+            a = in(reg64) segment.0[0],
+            b = in(reg64) segment.0[1],
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
 /// A load of a word.
 macro_rules! load {
     ($(#[$doc:meta])* $name:ident, $word:ty, $value:ty, $reg:ident, $before:literal, $after:literal) => {
@@ -94,10 +117,6 @@ macro_rules! load {
     };
 }
 
-load!(
-    /// Loads a word, in no order with other accesses.
-    load_relaxed32, Word32, u32, reg32, "ld.relaxed", "b32"
-);
 load!(
     /// Loads a word, in no order with other accesses.
     load_relaxed64, Word64, u64, reg64, "ld.relaxed", "b64"
@@ -170,20 +189,12 @@ macro_rules! atomic {
 }
 
 atomic!(
-    /// Adds, in no order with other accesses, and returns the value from before.
-    fetch_add_relaxed64, "atom.relaxed", "add.u64"
-);
-atomic!(
     /// Adds, as acquire and release, and returns the value from before.
     fetch_add64, "atom.acq_rel", "add.u64"
 );
 atomic!(
     /// Takes the maximum, as acquire and release, and returns the value from before.
     fetch_max64, "atom.acq_rel", "max.u64"
-);
-atomic!(
-    /// Replaces the value, as acquire and release, and returns the value from before.
-    exchange64, "atom.acq_rel", "exch.b64"
 );
 
 /// Every earlier access before every later store, for those within `reach`.

@@ -1,0 +1,234 @@
+//! What can go wrong on the device, as small values.
+
+use core::fmt;
+
+use mlx5_wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
+
+/// Why a queue can no longer be used; it stays so until the host resets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueError {
+    /// The NIC completed a work request with an error.
+    Completion(CompletionError),
+    /// A thread reserved slots and did not publish them in time, so that the
+    /// slots behind them can never be published. `wqe` is the first of them.
+    Stalled {
+        /// The first WQE that was reserved and never published.
+        wqe: WqeIndex,
+    },
+    /// The NIC wrote a CQE that a queue of this kind never gets.
+    UnexpectedCompletion {
+        /// The CQE's `op_own` byte.
+        op_own: u8,
+    },
+}
+
+/// What bits 63:62 of an error word say.
+const REQUESTER: u64 = 1;
+const RESPONDER: u64 = 2;
+const LOCAL: u64 = 3;
+/// Bit 61 of a local error: set for an unexpected completion, clear for a stall.
+const UNEXPECTED: u64 = 1 << 61;
+
+impl QueueError {
+    /// Packs the error into one word that is never 0.
+    ///
+    /// Bits 63:62 say whose error it is (1 requester, 2 responder, 3 this
+    /// library). Of an error CQE: QPN 61:38, opcode 37:32 (all opcodes are
+    /// below 64), WQE index 31:16, vendor code 15:8, syndrome 7:0.
+    pub const fn to_bits(self) -> u64 {
+        match self {
+            Self::Completion(error) => {
+                let side = match error.side {
+                    Side::Requester => REQUESTER,
+                    Side::Responder => RESPONDER,
+                };
+                side << 62
+                    | (error.qpn.get() as u64) << 38
+                    | ((error.opcode.0 & 0x3f) as u64) << 32
+                    | (error.wqe_index.0 as u64) << 16
+                    | (error.vendor.0 as u64) << 8
+                    | error.syndrome.0 as u64
+            }
+            Self::Stalled { wqe } => LOCAL << 62 | (wqe.0 as u64) << 16,
+            Self::UnexpectedCompletion { op_own } => LOCAL << 62 | UNEXPECTED | op_own as u64,
+        }
+    }
+
+    /// Unpacks [`to_bits`](Self::to_bits); 0 is no error.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        let wqe_index = WqeIndex((bits >> 16) as u16);
+        let side = match bits >> 62 {
+            0 => return None,
+            REQUESTER => Side::Requester,
+            RESPONDER => Side::Responder,
+            _ if bits & UNEXPECTED != 0 => {
+                return Some(Self::UnexpectedCompletion { op_own: bits as u8 });
+            }
+            _ => return Some(Self::Stalled { wqe: wqe_index }),
+        };
+        Some(Self::Completion(CompletionError {
+            side,
+            syndrome: Syndrome(bits as u8),
+            vendor: VendorCode((bits >> 8) as u8),
+            wqe_index,
+            opcode: Opcode((bits >> 32) as u8 & 0x3f),
+            qpn: QpNumber::from_low_bits((bits >> 38) as u32),
+        }))
+    }
+
+    /// Whether the request was only flushed, because one before it had failed.
+    pub fn is_flush(&self) -> bool {
+        matches!(self, Self::Completion(error) if error.syndrome == Syndrome::FLUSHED)
+    }
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completion(error) => error.fmt(f),
+            Self::Stalled { wqe } => write!(
+                f,
+                "a thread reserved WQE {wqe} and never published it; reset the queue"
+            ),
+            Self::UnexpectedCompletion { op_own } => {
+                write!(f, "unexpected completion, op_own {op_own:#04x}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for QueueError {}
+
+/// Why a queue could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The magic number is wrong: this is no handle of this kind.
+    NotAHandle {
+        /// What stands where the magic number should.
+        magic: u32,
+    },
+    /// Host and kernel were built from different versions.
+    Version {
+        /// The handle's version.
+        found: u16,
+        /// The kernel's version.
+        wanted: u16,
+    },
+    /// Host and kernel disagree on the handle's size in bytes.
+    Size {
+        /// The handle's size.
+        found: u16,
+        /// The kernel's size.
+        wanted: u16,
+    },
+    /// Somebody has the queue open, and one of the two wants it exclusively.
+    InUse,
+    /// The queue has failed and was not reset since.
+    Failed(QueueError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAHandle { magic } => {
+                write!(f, "not a queue handle of this kind (magic {magic:#010x})")
+            }
+            Self::Version { found, wanted } => write!(
+                f,
+                "handle version {found}, this kernel knows {wanted}: build host and kernel together"
+            ),
+            Self::Size { found, wanted } => {
+                write!(f, "handle of {found} bytes, this kernel knows {wanted}")
+            }
+            Self::InUse => f.write_str("the queue is open elsewhere"),
+            Self::Failed(error) => write!(f, "the queue has failed and wants a reset: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// Why a work request was not posted. Nothing of it has reached the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The ring is full; poll, or wait for an earlier request.
+    NoRoom,
+    /// The ring stayed full until the deadline.
+    Deadline,
+    /// More blocks than this queue takes in one WQE or under one doorbell.
+    TooManyBlocks {
+        /// Blocks asked for.
+        asked: u32,
+        /// The queue's limit, from its depth.
+        limit: u32,
+    },
+    /// A message longer than the card's maximum, in bytes.
+    TooLong {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The card's maximum.
+        limit: u32,
+    },
+    /// A message of no bytes in a form that carries data (the card would read
+    /// a byte count of 0 as 2 GiB); the `_only` forms carry none.
+    Empty,
+    /// An atomic whose remote or local address is not a multiple of its size.
+    Misaligned {
+        /// The address.
+        address: u64,
+    },
+    /// The queue has failed.
+    Failed(QueueError),
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom => f.write_str("no room in the queue; poll or wait for earlier requests"),
+            Self::Deadline => f.write_str("the queue stayed full until the deadline"),
+            Self::TooManyBlocks { asked, limit } => write!(
+                f,
+                "{asked} blocks of 64 bytes, the queue takes {limit}: make it deeper"
+            ),
+            Self::TooLong { bytes, limit } => {
+                write!(f, "a message of {bytes} bytes, the card takes {limit}")
+            }
+            Self::Empty => f.write_str("a message of no bytes; use a form without data"),
+            Self::Misaligned { address } => {
+                write!(
+                    f,
+                    "an atomic at {address:#x}, which is not aligned to its size"
+                )
+            }
+            Self::Failed(error) => write!(f, "the queue has failed: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// Why a wait ended without what it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// The deadline passed; the request is still under way.
+    Deadline,
+    /// Neither the request nor one posted after it through this view asked for
+    /// a completion, so nothing would ever report it.
+    NotSignalled,
+    /// The queue has failed.
+    Failed(QueueError),
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline => f.write_str("the deadline passed"),
+            Self::NotSignalled => {
+                f.write_str("the request is not signalled, nor is a later one; signal it")
+            }
+            Self::Failed(error) => write!(f, "the queue has failed: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for WaitError {}

@@ -1,0 +1,296 @@
+//! What a kernel receives: the addresses and sizes of one queue.
+//!
+//! The host makes a handle once the queue is ready, and passes it to the
+//! kernel by value. It is the ABI between the two: `repr(C)`, 64-bit addresses,
+//! with a magic number, a version and its own size in front. `open` checks
+//! these once. `docs/abi.md` lists every field.
+
+use core::marker::PhantomData;
+
+use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
+use crate::error::OpenError;
+use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing};
+use crate::state::QueueState;
+
+/// Version of the handle's layout and of [`QueueState`]'s; both change together.
+pub const ABI_VERSION: u16 = 1;
+
+/// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
+/// can only tell old from new within half of that.
+pub const MAX_DEPTH: u32 = 32_768;
+
+/// One 64-byte slot of a completion ring, as eight words that the NIC writes.
+#[repr(C, align(64))]
+pub struct CompletionSlot {
+    pub(crate) words: [Word64; 8],
+}
+
+impl CompletionSlot {
+    /// A slot that the NIC has not written yet: `op_own = 0xf0`, the rest 0.
+    pub fn invalid() -> Self {
+        let slot = Self {
+            words: core::array::from_fn(|_| Word64::new(0)),
+        };
+        slot.invalidate();
+        slot
+    }
+
+    /// Makes the slot as good as new, while no queue uses it.
+    pub fn invalidate(&self) {
+        store_relaxed64(&self.words[7], u64::from_be(0xf0), Reach::System);
+    }
+
+    /// The slot's words in memory order, for whoever plays the NIC.
+    pub const fn words(&self) -> &[Word64; 8] {
+        &self.words
+    }
+}
+
+/// How completions reach the kernel.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionKind {
+    /// Every CQE overwrites entry 0 (`cc = 1`); its WQE counter says how far
+    /// the queue has come. One load a poll. Send queues only.
+    Collapsed = 0,
+    /// A ring of CQEs with owner parity and a consumer index that the NIC reads.
+    Ordinary = 1,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    magic: u32,
+    version: u16,
+    size: u16,
+}
+
+impl Header {
+    const fn of<T>(magic: u32) -> Self {
+        Self {
+            magic,
+            version: ABI_VERSION,
+            size: size_of::<T>() as u16,
+        }
+    }
+
+    fn check<T>(self, magic: u32) -> Result<(), OpenError> {
+        let wanted = Self::of::<T>(magic);
+        if self.magic != wanted.magic {
+            return Err(OpenError::NotAHandle { magic: self.magic });
+        }
+        if self.version != wanted.version {
+            return Err(OpenError::Version {
+                found: self.version,
+                wanted: wanted.version,
+            });
+        }
+        if self.size != wanted.size {
+            return Err(OpenError::Size {
+                found: self.size,
+                wanted: wanted.size,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Where a queue's completions lie.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CompletionParts {
+    /// Ring of `1 << depth_log2` CQEs, every one with `op_own = 0xf0` at first.
+    pub ring: *const CompletionSlot,
+    /// Doorbell record of the completion queue; word 0 takes the consumer index.
+    pub record: *const Word32,
+    /// Base-2 logarithm of the number of CQEs.
+    pub depth_log2: u8,
+    /// Collapsed or ordinary.
+    pub kind: CompletionKind,
+}
+
+/// Where a send queue lies.
+#[derive(Clone, Copy, Debug)]
+pub struct SendParts {
+    /// Ring of `1 << depth_log2` basic blocks of 64 bytes.
+    pub ring: *mut Block,
+    /// Word 1 of the queue pair's doorbell record (the send queue's).
+    pub record: *const Word32,
+    /// The doorbell register of the UAR page (offset 0x800).
+    pub doorbell: *const Word64,
+    /// The completion queue that belongs to this send queue alone.
+    pub completions: CompletionParts,
+    /// The queue's device-side state, cleared.
+    pub state: *const QueueState,
+    /// Number of the queue pair.
+    pub qpn: u32,
+    /// Longest message in bytes that the card takes.
+    pub max_message: u32,
+    /// Base-2 logarithm of the number of basic blocks.
+    pub depth_log2: u8,
+}
+
+/// Where a receive queue lies.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveParts {
+    /// Ring of `1 << depth_log2` receive WQEs of `16 << stride_log2` bytes.
+    pub ring: *mut Segment,
+    /// Word 0 of the queue pair's doorbell record (the receive queue's).
+    pub record: *const Word32,
+    /// The completion queue that belongs to this receive queue alone; ordinary.
+    pub completions: CompletionParts,
+    /// The queue's device-side state, cleared.
+    pub state: *const QueueState,
+    /// Number of the queue pair.
+    pub qpn: u32,
+    /// Longest message in bytes that the card takes.
+    pub max_message: u32,
+    /// Base-2 logarithm of the number of receive WQEs.
+    pub depth_log2: u8,
+    /// Base-2 logarithm of the data segments in a receive WQE.
+    pub stride_log2: u8,
+}
+
+/// What a kernel needs to know of one send queue.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SendQueueHandle<'a> {
+    header: Header,
+    pub(crate) qpn: u32,
+    pub(crate) max_message: u32,
+    pub(crate) ring: *mut Block,
+    pub(crate) record: *const Word32,
+    pub(crate) doorbell: *const Word64,
+    pub(crate) state: *const QueueState,
+    pub(crate) completions: CompletionParts,
+    pub(crate) depth_log2: u8,
+    _lifetime: PhantomData<&'a QueueState>,
+}
+
+/// What a kernel needs to know of one receive queue.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveQueueHandle<'a> {
+    header: Header,
+    pub(crate) qpn: u32,
+    pub(crate) max_message: u32,
+    pub(crate) ring: *mut Segment,
+    pub(crate) record: *const Word32,
+    pub(crate) state: *const QueueState,
+    pub(crate) completions: CompletionParts,
+    pub(crate) depth_log2: u8,
+    pub(crate) stride_log2: u8,
+    _lifetime: PhantomData<&'a QueueState>,
+}
+
+/// "WBSQ" and "WBRQ", as they read in memory on a little-endian machine.
+const SEND_MAGIC: u32 = u32::from_le_bytes(*b"WBSQ");
+const RECEIVE_MAGIC: u32 = u32::from_le_bytes(*b"WBRQ");
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<CompletionSlot>() == 64);
+    assert!(size_of::<CompletionParts>() == 24);
+    assert!(size_of::<SendQueueHandle>() == 80);
+    assert!(size_of::<ReceiveQueueHandle>() == 72);
+    assert!(core::mem::offset_of!(SendQueueHandle, qpn) == 8);
+    assert!(core::mem::offset_of!(SendQueueHandle, ring) == 16);
+    assert!(core::mem::offset_of!(SendQueueHandle, state) == 40);
+    assert!(core::mem::offset_of!(SendQueueHandle, completions) == 48);
+    assert!(core::mem::offset_of!(SendQueueHandle, depth_log2) == 72);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, completions) == 40);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, depth_log2) == 64);
+};
+
+// SAFETY: a handle is a set of addresses whose memory every thread of a grid
+// may use (the promise of `new`); what is behind them is only touched through
+// atomic words, or through ring slots that the queue's protocol hands to one
+// thread at a time.
+unsafe impl Send for SendQueueHandle<'_> {}
+// SAFETY: as for `Send`; the handle itself is never written.
+unsafe impl Sync for SendQueueHandle<'_> {}
+// SAFETY: as for `SendQueueHandle`.
+unsafe impl Send for ReceiveQueueHandle<'_> {}
+// SAFETY: as for `SendQueueHandle`.
+unsafe impl Sync for ReceiveQueueHandle<'_> {}
+
+impl<'a> SendQueueHandle<'a> {
+    /// Makes the handle of a send queue.
+    ///
+    /// # Safety
+    /// For the lifetime `'a`, every pointer of `parts` is valid for the sizes
+    /// that `parts` gives, aligned to its type, and reachable by every thread
+    /// that gets the handle; nothing but `warpbell` and the NIC writes there;
+    /// `depth_log2` is at most 15; the completion queue serves this queue alone
+    /// and, if it is ordinary, has at least as many entries as the ring has
+    /// blocks.
+    pub const unsafe fn new(parts: SendParts) -> Self {
+        Self {
+            header: Header::of::<Self>(SEND_MAGIC),
+            qpn: parts.qpn,
+            max_message: parts.max_message,
+            ring: parts.ring,
+            record: parts.record,
+            doorbell: parts.doorbell,
+            state: parts.state,
+            completions: parts.completions,
+            depth_log2: parts.depth_log2,
+            _lifetime: PhantomData,
+        }
+    }
+
+    /// Checks magic, version and size.
+    pub fn check(&self) -> Result<(), OpenError> {
+        self.header.check::<Self>(SEND_MAGIC)
+    }
+
+    /// Opens the queue for this thread, warp or block (scope `C`), with sharing `S`.
+    ///
+    /// With a scope wider than a thread, every thread of that scope calls this
+    /// together, and every later call too.
+    ///
+    /// # Errors
+    /// A handle of another version; a queue that somebody else has open, where
+    /// `S` is [`Exclusive`](crate::Exclusive) on either side; a queue that has
+    /// failed and was not reset since.
+    pub fn open<S: Sharing, C: Scope>(self) -> Result<SendQueue<'a, S, C>, OpenError> {
+        self.check()?;
+        SendQueue::open(self)
+    }
+}
+
+impl<'a> ReceiveQueueHandle<'a> {
+    /// Makes the handle of a receive queue.
+    ///
+    /// # Safety
+    /// As for [`SendQueueHandle::new`]; the completion queue is ordinary and
+    /// has at least as many entries as the ring has receive WQEs.
+    pub const unsafe fn new(parts: ReceiveParts) -> Self {
+        Self {
+            header: Header::of::<Self>(RECEIVE_MAGIC),
+            qpn: parts.qpn,
+            max_message: parts.max_message,
+            ring: parts.ring,
+            record: parts.record,
+            state: parts.state,
+            completions: parts.completions,
+            depth_log2: parts.depth_log2,
+            stride_log2: parts.stride_log2,
+            _lifetime: PhantomData,
+        }
+    }
+
+    /// Checks magic, version and size.
+    pub fn check(&self) -> Result<(), OpenError> {
+        self.header.check::<Self>(RECEIVE_MAGIC)
+    }
+
+    /// Opens the queue, as [`SendQueueHandle::open`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open<S: Sharing, C: Scope>(self) -> Result<ReceiveQueue<'a, S, C>, OpenError> {
+        self.check()?;
+        ReceiveQueue::open(self)
+    }
+}

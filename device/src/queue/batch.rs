@@ -1,0 +1,89 @@
+//! Several WQEs under one doorbell.
+
+use mlx5_wqe::Wqe;
+
+use crate::error::PostError;
+use crate::queue::send::span;
+use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
+
+/// Slots of a queue whose WQEs share one doorbell. Dropping the batch rings it.
+///
+/// Blocks that were reserved and not used go back to an exclusive queue; in a
+/// shared one, where others may have reserved behind them, they become NOPs.
+#[must_use = "a batch that is dropped at once posts nothing"]
+pub struct Batch<'q, 'a, S: Sharing, C: Scope, D: Doorbell> {
+    queue: &'q mut SendQueue<'a, S, C, D>,
+    start: u64,
+    next: u64,
+    end: u64,
+}
+
+impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
+    #[inline(always)]
+    pub(super) fn new(queue: &'q mut SendQueue<'a, S, C, D>, start: u64, blocks: u32) -> Self {
+        Self {
+            queue,
+            start,
+            next: start,
+            end: start + blocks as u64,
+        }
+    }
+
+    /// Blocks that are left.
+    pub fn room(&self) -> u32 {
+        (self.end - self.next) as u32
+    }
+
+    /// Adds a WQE; the NIC hears of it when the batch is dropped.
+    ///
+    /// The ticket may be waited for once the batch is dropped.
+    ///
+    /// # Errors
+    /// `TooManyBlocks` where the batch is full, and what is wrong with the WQE.
+    #[inline]
+    pub fn post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
+        self.post_if(Some(wqe))
+    }
+
+    /// Adds the WQEs of those threads of the scope that have one.
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post); a thread whose own WQE is refused gets its
+    /// error alone.
+    #[inline]
+    pub fn post_if<const B: usize>(&mut self, wqe: Option<Wqe<B>>) -> Result<Ticket, PostError> {
+        let (wqe, refusal) = self.queue.admit(wqe);
+        let span = span::<C, B>(wqe.as_ref());
+        let (rank, count) = C::rank_and_count(wqe.is_some());
+        if count == 0 {
+            return refusal.map_or(Ok(Ticket::NOTHING), Err);
+        }
+        let asked = count * span;
+        if asked > self.room() {
+            return Err(PostError::TooManyBlocks {
+                asked,
+                limit: self.room(),
+            });
+        }
+        let ticket = self.queue.fill(self.next, span, wqe, rank, count);
+        self.next += asked as u64;
+        refusal.map_or(Ok(ticket), Err)
+    }
+}
+
+impl<S: Sharing, C: Scope, D: Doorbell> Drop for Batch<'_, '_, S, C, D> {
+    #[inline]
+    fn drop(&mut self) {
+        let spare = self.room();
+        if spare > 0 {
+            if self.queue.give_back(self.end, spare) {
+                self.end = self.next;
+            } else {
+                self.queue.pad(self.next, self.end);
+            }
+        }
+        if self.start != self.end {
+            self.queue.publish(self.start, self.end);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Send and receive queues, generic over who shares them and who calls.
+//!
+//! | file | job |
+//! |---|---|
+//! | `sharing` | who else uses the queue: its indices in registers, or in shared words |
+//! | `scope` | who calls together: a thread, a warp, a block |
+//! | `ring` | index arithmetic and limits, without memory |
+//! | `producer` | room, reservation, turn: what send and receive queues have in common |
+//! | `doorbell` | the one place with fences, doorbell record and doorbell |
+//! | `completion` | reading CQEs, collapsed and ordinary |
+//! | `send`, `batch`, `receive` | the queues that a kernel uses |
+
+mod batch;
+mod completion;
+mod doorbell;
+mod producer;
+mod receive;
+mod ring;
+mod scope;
+mod send;
+mod sharing;
+
+pub use batch::Batch;
+pub use doorbell::{Doorbell, EarlyAndAfter, Now};
+pub use receive::{ReceiveQueue, Received};
+pub use ring::Ring;
+pub use scope::{Block, Scope, Thread, Warp};
+pub use send::{SendQueue, Ticket};
+pub use sharing::{BlockShared, Exclusive, GpuShared, Sharing};

@@ -1,0 +1,299 @@
+//! The receive queue that a kernel uses.
+
+use mlx5_wqe::segment::Data;
+use mlx5_wqe::{
+    Arrival, CqeOpcode, CqeTail, Immediate, Local, LocalKey, Octoword, RemoteKey, WqeIndex,
+};
+
+use crate::Deadline;
+use crate::arch::{Reach, fence_acquire, store_segment};
+use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::handle::ReceiveQueueHandle;
+use crate::queue::completion;
+use crate::queue::doorbell::publish_receives;
+use crate::queue::producer::Producer;
+use crate::queue::{Scope, Sharing};
+
+/// A receive queue, as this thread (or warp, or block) sees it.
+///
+/// Buffers are filled in the order in which they were posted. With a scope
+/// wider than a thread, all its threads make every call together: each posts a
+/// buffer of its own, and all get the same message from a wait.
+pub struct ReceiveQueue<'a, S: Sharing, C: Scope> {
+    handle: ReceiveQueueHandle<'a>,
+    producer: Producer<'a, S, C>,
+}
+
+/// A message that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// How it came, and what came with it.
+    pub kind: Arrival,
+    /// Bytes written: to the receive's buffer, or by the RDMA write.
+    pub bytes: u32,
+    /// Which receive it used up, counted as they were posted, modulo 2^16.
+    pub index: WqeIndex,
+}
+
+impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
+    pub(crate) fn open(handle: ReceiveQueueHandle<'a>) -> Result<Self, OpenError> {
+        // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
+        let state = unsafe { &*handle.state };
+        Ok(Self {
+            producer: Producer::open(state, handle.depth_log2)?,
+            handle,
+        })
+    }
+
+    /// Posts a buffer; answers at once.
+    ///
+    /// # Errors
+    /// `NoRoom`, `TooManyBlocks` (a scope of more threads than half the ring),
+    /// `TooLong`, `Empty`, `Failed`. Nothing was posted then.
+    #[inline]
+    pub fn try_post(&mut self, local: Local) -> Result<(), PostError> {
+        self.submit(Some(&[local]))
+    }
+
+    /// Posts a buffer in several pieces, at most the queue's
+    /// [`max_segments`](Self::max_segments); answers at once.
+    ///
+    /// # Errors
+    /// As for [`try_post`](Self::try_post); `TooManyBlocks` counts pieces, too.
+    #[inline]
+    pub fn try_post_scatter(&mut self, locals: &[Local]) -> Result<(), PostError> {
+        self.submit(Some(locals))
+    }
+
+    /// Posts the buffers of those threads of the scope that have one.
+    ///
+    /// # Errors
+    /// As for [`try_post`](Self::try_post); a thread whose own buffer is
+    /// refused gets its error alone.
+    #[inline]
+    pub fn try_post_if(&mut self, local: Option<Local>) -> Result<(), PostError> {
+        match local {
+            Some(local) => self.submit(Some(&[local])),
+            None => self.submit(None),
+        }
+    }
+
+    /// Takes the next message, if one has arrived.
+    ///
+    /// # Errors
+    /// The queue's first error.
+    #[inline]
+    pub fn try_receive(&mut self) -> Result<Option<Received>, QueueError> {
+        match self.receive(Deadline::PASSED) {
+            Ok(received) => Ok(Some(received)),
+            Err(WaitError::Failed(error)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits for the next message. What it brought may be read then.
+    ///
+    /// # Errors
+    /// The deadline passed; the queue has failed.
+    #[inline]
+    pub fn receive(&mut self, deadline: Deadline) -> Result<Received, WaitError> {
+        let mut found = Taken::NONE;
+        if C::leads() {
+            found = self.take();
+            if found == Taken::NONE {
+                let mut wait = deadline.wait();
+                while found == Taken::NONE && !wait.expired() {
+                    found = self.take();
+                }
+            }
+        }
+        let found = Taken {
+            tail: C::broadcast(found.tail),
+            lengths: C::broadcast(found.lengths),
+            immediate: C::broadcast(found.immediate),
+        };
+        if found == Taken::NONE {
+            return Err(WaitError::Deadline);
+        }
+        match decode(found) {
+            Some(received) => {
+                // The leader's acquire fence before the others' reading.
+                C::sync();
+                Ok(received)
+            }
+            None => Err(WaitError::Failed(self.producer.first_error())),
+        }
+    }
+
+    /// Most pieces of one buffer.
+    pub fn max_segments(&self) -> u32 {
+        1 << self.handle.stride_log2
+    }
+
+    /// Number of receive WQEs in the ring.
+    pub fn depth(&self) -> u32 {
+        self.producer.ring.depth()
+    }
+
+    #[inline(always)]
+    fn submit(&mut self, locals: Option<&[Local]>) -> Result<(), PostError> {
+        let refusal = locals.and_then(|locals| self.check(locals).err());
+        let locals = locals.filter(|_| refusal.is_none());
+        let (rank, count) = C::rank_and_count(locals.is_some());
+        if count == 0 {
+            return refusal.map_or(Ok(()), Err);
+        }
+        // Receives are freed as their messages are taken, never by a post.
+        let start = self.producer.reserve(count, None, |producer| {
+            producer.ledger.refresh(producer.state);
+        })?;
+        if let Some(locals) = locals {
+            self.store(start + rank as u64, locals);
+        }
+        let handle = &self.handle;
+        C::sync();
+        if C::leads() {
+            self.producer
+                .publish_in_turn(start, start + count as u64, |end| {
+                    publish_receives(handle, end);
+                });
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+
+    #[inline(always)]
+    fn check(&self, locals: &[Local]) -> Result<(), PostError> {
+        if locals.len() as u64 > self.max_segments() as u64 {
+            return Err(PostError::TooManyBlocks {
+                asked: locals.len() as u32,
+                limit: self.max_segments(),
+            });
+        }
+        let mut bytes = 0u64;
+        for local in locals {
+            if local.length == 0 {
+                return Err(PostError::Empty);
+            }
+            bytes += local.length as u64;
+        }
+        let limit = self.handle.max_message;
+        if bytes > limit as u64 {
+            return Err(PostError::TooLong { bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// Stores receive WQE number `number`: its pieces, and the list's end.
+    #[inline(always)]
+    fn store(&self, number: u64, locals: &[Local]) {
+        let room = self.max_segments() as usize;
+        let first = self.producer.ring.slot(number) << self.handle.stride_log2;
+        let pieces = locals.iter().map(|local| segment(*local));
+        let end = segment(Local {
+            address: 0,
+            length: 0,
+            key: LocalKey::LIST_END,
+        });
+        for (offset, word) in pieces.chain([end]).take(room).enumerate() {
+            // SAFETY: the handle's `new` promises `depth << stride_log2`
+            // segments for 'a; `first` is below that and `offset` below `room`.
+            // The WQE is reserved and not yet published, so that neither the
+            // NIC nor another thread touches it.
+            unsafe { store_segment(self.handle.ring.add(first + offset), word) };
+        }
+    }
+
+    /// Takes one CQE off the completion ring. The leader's job.
+    #[inline(always)]
+    fn take(&mut self) -> Taken {
+        if self.producer.failed() {
+            return Taken::FAILED;
+        }
+        let parts = &self.handle.completions;
+        let Some(taken) = self.producer.ledger.start_taking(self.producer.state) else {
+            return Taken::NONE;
+        };
+        let mut found = Taken::NONE;
+        if let Some(tail) = completion::read_ordinary(parts, taken) {
+            let slot = completion::slot(parts, taken);
+            if tail.is_error() {
+                self.producer.fail(completion::decode_error(slot, tail));
+                found = Taken::FAILED;
+            } else {
+                // The tail before the rest of the CQE and before the data,
+                // because the NIC writes it last.
+                fence_acquire(Reach::System);
+                found = Taken {
+                    tail: tail.0,
+                    lengths: completion::word(slot, 5),
+                    immediate: completion::word(slot, 4),
+                };
+                if decode(found).is_none() {
+                    self.producer.fail(QueueError::UnexpectedCompletion {
+                        op_own: tail.op_own(),
+                    });
+                    found = Taken::FAILED;
+                }
+            }
+            completion::free_entries(parts, taken + 1);
+            // A receive queue completes in order, one CQE a receive.
+            self.producer.ledger.learn(self.producer.state, taken + 1);
+            self.producer
+                .ledger
+                .stop_taking(self.producer.state, taken + 1);
+        } else {
+            self.producer.ledger.stop_taking(self.producer.state, taken);
+        }
+        found
+    }
+}
+
+/// The three words of a CQE that tell what arrived.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Taken {
+    /// Bytes 56 to 63.
+    tail: u64,
+    /// Bytes 40 to 47; the byte count is the second half.
+    lengths: u64,
+    /// Bytes 32 to 39; the immediate or key is the second half.
+    immediate: u64,
+}
+
+impl Taken {
+    /// No CQE looks like this: its tail has opcode 15.
+    const NONE: Self = Self {
+        tail: u64::MAX,
+        lengths: 0,
+        immediate: 0,
+    };
+
+    /// Nor like this.
+    const FAILED: Self = Self {
+        tail: u64::MAX,
+        lengths: 0,
+        immediate: 1,
+    };
+}
+
+fn decode(taken: Taken) -> Option<Received> {
+    let tail = CqeTail(taken.tail);
+    let immediate = u64::from_be(taken.immediate) as u32;
+    let kind = match tail.cqe_opcode() {
+        CqeOpcode::RESPONDER_SEND => Arrival::Send,
+        CqeOpcode::RESPONDER_SEND_IMMEDIATE => Arrival::SendImmediate(Immediate(immediate)),
+        CqeOpcode::RESPONDER_SEND_INVALIDATE => Arrival::SendInvalidate(RemoteKey(immediate)),
+        CqeOpcode::RESPONDER_WRITE_IMMEDIATE => Arrival::WriteImmediate(Immediate(immediate)),
+        _ => return None,
+    };
+    Some(Received {
+        kind,
+        bytes: u64::from_be(taken.lengths) as u32,
+        index: tail.wqe_index(),
+    })
+}
+
+/// A data segment: byte count, key, address.
+#[inline(always)]
+fn segment(local: Local) -> Octoword {
+    Data::new(local).to_octoword()
+}

@@ -1,0 +1,112 @@
+//! Who calls a queue's methods together.
+
+use crate::{block, warp};
+
+/// The threads that call a queue's methods together, each with a WQE of its own.
+///
+/// One of them, the leader, reserves, publishes and polls for all.
+pub trait Scope: sealed::Sealed {
+    /// Whether more than one thread takes part.
+    const COLLECTIVE: bool;
+
+    /// Whether this thread is the one that acts for all.
+    fn leads() -> bool;
+
+    /// This thread's rank among those with `present`, and their number.
+    fn rank_and_count(present: bool) -> (u32, u32);
+
+    /// The leader's value, for all.
+    fn broadcast(value: u64) -> u64;
+
+    /// Waits for all; what each stored before is seen by each after.
+    fn sync();
+}
+
+/// One thread, for itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Thread {}
+
+/// All lanes of a warp together. The leader is lane 0.
+#[derive(Clone, Copy, Debug)]
+pub enum Warp {}
+
+/// All threads of a block together. The leader is thread 0.
+#[derive(Clone, Copy, Debug)]
+pub enum Block {}
+
+impl Scope for Thread {
+    const COLLECTIVE: bool = false;
+
+    #[inline(always)]
+    fn leads() -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn rank_and_count(present: bool) -> (u32, u32) {
+        (0, present as u32)
+    }
+
+    #[inline(always)]
+    fn broadcast(value: u64) -> u64 {
+        value
+    }
+
+    #[inline(always)]
+    fn sync() {}
+}
+
+impl Scope for Warp {
+    const COLLECTIVE: bool = true;
+
+    #[inline(always)]
+    fn leads() -> bool {
+        warp::lane_id() == 0
+    }
+
+    #[inline(always)]
+    fn rank_and_count(present: bool) -> (u32, u32) {
+        warp::rank_and_count(present)
+    }
+
+    #[inline(always)]
+    fn broadcast(value: u64) -> u64 {
+        warp::broadcast(value)
+    }
+
+    #[inline(always)]
+    fn sync() {
+        warp::sync();
+    }
+}
+
+impl Scope for Block {
+    const COLLECTIVE: bool = true;
+
+    #[inline(always)]
+    fn leads() -> bool {
+        block::thread_index() == 0
+    }
+
+    #[inline(always)]
+    fn rank_and_count(present: bool) -> (u32, u32) {
+        block::rank_and_count(present)
+    }
+
+    #[inline(always)]
+    fn broadcast(value: u64) -> u64 {
+        block::broadcast(value)
+    }
+
+    #[inline(always)]
+    fn sync() {
+        block::sync();
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Thread {}
+    impl Sealed for super::Warp {}
+    impl Sealed for super::Block {}
+}

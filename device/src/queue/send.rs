@@ -1,0 +1,421 @@
+//! The send queue that a kernel uses.
+
+use core::marker::PhantomData;
+
+use mlx5_wqe::{QpNumber, Wqe, WqeIndex};
+
+use crate::Deadline;
+use crate::arch::{Block, Reach, fence_acquire, store_block};
+use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::handle::{CompletionKind, SendQueueHandle};
+use crate::queue::completion::{self, News};
+use crate::queue::producer::Producer;
+use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
+
+/// A send queue, as this thread (or warp, or block) sees it.
+///
+/// `S` says who else uses the queue, `C` who calls together, `D` when the
+/// doorbell is rung. With a scope wider than a thread, all its threads make
+/// every call together, each with a WQE of its own (all of the same size `B`
+/// and signalled alike); one reservation and one doorbell serve them all, and
+/// of a group only the last WQE is signalled.
+pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
+    handle: SendQueueHandle<'a>,
+    producer: Producer<'a, S, C>,
+    /// Tickets up to here are covered by a signalled WQE of this view.
+    signalled: u64,
+    _doorbell: PhantomData<D>,
+}
+
+/// Names a posted WQE, or the last of a group: it is done once all blocks
+/// below a certain one are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[must_use = "without its ticket nobody knows when the request is done"]
+pub struct Ticket {
+    after: u64,
+}
+
+impl Ticket {
+    /// The ticket of nothing: done at once.
+    pub(super) const NOTHING: Self = Self { after: 0 };
+
+    /// The ticket of the WQE whose first block is `start`: a CQE names that
+    /// block, and makes it and all before it complete.
+    #[inline(always)]
+    pub(super) const fn of(start: u64) -> Self {
+        Self { after: start + 1 }
+    }
+}
+
+impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
+    pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
+        // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
+        let state = unsafe { &*handle.state };
+        Ok(Self {
+            producer: Producer::open(state, handle.depth_log2)?,
+            handle,
+            signalled: 0,
+            _doorbell: PhantomData,
+        })
+    }
+
+    /// Posts a WQE and rings the doorbell; waits for room until the deadline.
+    ///
+    /// # Errors
+    /// Everything in [`PostError`] but `NoRoom`. Nothing was posted then.
+    #[inline]
+    pub fn post<const B: usize>(
+        &mut self,
+        wqe: Wqe<B>,
+        deadline: Deadline,
+    ) -> Result<Ticket, PostError> {
+        self.submit(Some(wqe), Some(deadline))
+    }
+
+    /// Posts a WQE and rings the doorbell, or says at once that there is no room.
+    ///
+    /// # Errors
+    /// Everything in [`PostError`] but `Deadline`. Nothing was posted then.
+    #[inline]
+    pub fn try_post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
+        self.submit(Some(wqe), None)
+    }
+
+    /// Posts the WQEs of those threads of the scope that have one; the others
+    /// take part with `None`.
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post). A thread whose own WQE is refused gets its
+    /// error alone; the WQEs of the others are posted.
+    #[inline]
+    pub fn post_if<const B: usize>(
+        &mut self,
+        wqe: Option<Wqe<B>>,
+        deadline: Deadline,
+    ) -> Result<Ticket, PostError> {
+        self.submit(wqe, Some(deadline))
+    }
+
+    /// Reserves `blocks` basic blocks whose WQEs share one doorbell, which the
+    /// batch rings when it is dropped. `blocks` counts all threads of the scope.
+    ///
+    /// # Errors
+    /// Everything in [`PostError`] but `NoRoom`.
+    #[inline]
+    pub fn batch(
+        &mut self,
+        blocks: u32,
+        deadline: Deadline,
+    ) -> Result<Batch<'_, 'a, S, C, D>, PostError> {
+        let start = self.reserve(blocks, Some(deadline))?;
+        Ok(Batch::new(self, start, blocks))
+    }
+
+    /// Whether the request is done; takes up what the NIC has completed.
+    ///
+    /// # Errors
+    /// The queue's first error, for a request that is not done.
+    #[inline]
+    pub fn is_done(&mut self, ticket: Ticket) -> Result<bool, QueueError> {
+        match self.wait(ticket, Deadline::PASSED) {
+            Ok(()) => Ok(true),
+            Err(WaitError::Failed(error)) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Waits until the request and all posted before it are done. What reads
+    /// and atomics among them brought may be read then.
+    ///
+    /// # Errors
+    /// The deadline passed; the request was not signalled; the queue failed
+    /// before the request was done.
+    #[inline]
+    pub fn wait(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
+        self.wait_outbound(ticket, deadline)?;
+        if C::leads() {
+            // The CQE before the data, because the NIC writes the data first:
+            // whoever has seen the CQE then sees the data.
+            fence_acquire(Reach::System);
+        }
+        // The leader's fence before the others' reading.
+        C::sync();
+        Ok(())
+    }
+
+    /// Waits like [`wait`](Self::wait), but orders no data: for requests that
+    /// bring nothing in, whose buffers may be used again. It spares a GPU the
+    /// acquire fence, which empties the L1 cache.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    #[inline]
+    pub fn wait_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
+        let covered = ticket.after <= self.signalled;
+        // What nothing will report gets one look, in case others' completions
+        // cover it.
+        let deadline = if covered { deadline } else { Deadline::PASSED };
+        let handle = &self.handle;
+        match self
+            .producer
+            .wait(ticket.after, deadline, |producer| poll(handle, producer))
+        {
+            Err(WaitError::Deadline) if !covered => Err(WaitError::NotSignalled),
+            result => result,
+        }
+    }
+
+    /// Posts a signalled NOP and waits for it: all posted before is done then.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait); a queue without room until the deadline
+    /// counts as late, too.
+    pub fn drain(&mut self, deadline: Deadline) -> Result<(), WaitError> {
+        let nop = C::leads().then(|| Wqe::nop().signalled());
+        match self.post_if(nop, deadline) {
+            Ok(ticket) => self.wait(ticket, deadline),
+            Err(PostError::Failed(error)) => Err(WaitError::Failed(error)),
+            Err(_) => Err(WaitError::Deadline),
+        }
+    }
+
+    /// Number of basic blocks in the ring.
+    pub fn depth(&self) -> u32 {
+        self.producer.ring.depth()
+    }
+
+    #[inline(always)]
+    fn submit<const B: usize>(
+        &mut self,
+        wqe: Option<Wqe<B>>,
+        deadline: Option<Deadline>,
+    ) -> Result<Ticket, PostError> {
+        let (wqe, refusal) = self.admit(wqe);
+        let span = span::<C, B>(wqe.as_ref());
+        let (rank, count) = C::rank_and_count(wqe.is_some());
+        if count == 0 {
+            return refusal.map_or(Ok(Ticket::NOTHING), Err);
+        }
+        let start = self.reserve(count * span, deadline)?;
+        let ticket = self.fill(start, span, wqe, rank, count);
+        self.publish(start, start + (count * span) as u64);
+        refusal.map_or(Ok(ticket), Err)
+    }
+
+    /// Splits what a thread brings into a WQE that may be posted, or its refusal.
+    #[inline(always)]
+    pub(super) fn admit<const B: usize>(
+        &self,
+        wqe: Option<Wqe<B>>,
+    ) -> (Option<Wqe<B>>, Option<PostError>) {
+        match wqe.map(|wqe| self.check(&wqe).map(|()| wqe)) {
+            Some(Ok(wqe)) => (Some(wqe), None),
+            Some(Err(refusal)) => (None, Some(refusal)),
+            None => (None, None),
+        }
+    }
+
+    /// Refuses what the NIC would turn into an error of the whole queue.
+    #[inline(always)]
+    fn check<const B: usize>(&self, wqe: &Wqe<B>) -> Result<(), PostError> {
+        let limit = self.handle.max_message;
+        // One comparison for "none" and "too many".
+        if wqe.payload().wrapping_sub(1) >= limit as u64 {
+            if wqe.payload() != 0 {
+                return Err(PostError::TooLong {
+                    bytes: wqe.payload(),
+                    limit,
+                });
+            }
+            if wqe.carries_data() {
+                return Err(PostError::Empty);
+            }
+        }
+        if let Some((address, size)) = wqe.atomic_target()
+            && address & (size as u64 - 1) != 0
+        {
+            return Err(PostError::Misaligned { address });
+        }
+        let limit = self.producer.ring.wqe_limit();
+        let asked = span::<C, B>(Some(wqe));
+        if asked > limit {
+            return Err(PostError::TooManyBlocks { asked, limit });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn reserve(&mut self, blocks: u32, deadline: Option<Deadline>) -> Result<u64, PostError> {
+        let handle = &self.handle;
+        self.producer
+            .reserve(blocks, deadline, |producer| poll(handle, producer))
+    }
+
+    /// Stores this thread's WQE at its rank in a group of `count` that starts
+    /// at `start`, and gives the group's ticket.
+    #[inline(always)]
+    pub(super) fn fill<const B: usize>(
+        &mut self,
+        start: u64,
+        span: u32,
+        wqe: Option<Wqe<B>>,
+        rank: u32,
+        count: u32,
+    ) -> Ticket {
+        let last = start + ((count - 1) * span) as u64;
+        let mut signalled = true;
+        if let Some(wqe) = wqe {
+            let own = start + (rank * span) as u64;
+            signalled = wqe.is_signalled() || self.producer.ring.must_signal(last, span);
+            let wqe = if self.producer.ring.must_signal(own, span) {
+                wqe.signalled()
+            } else if rank + 1 != count {
+                wqe.unsignalled()
+            } else {
+                wqe
+            };
+            self.store(own, span, wqe);
+        }
+        if signalled {
+            self.signalled = last + 1;
+        }
+        Ticket::of(last)
+    }
+
+    /// Stores a WQE in the `span` blocks from `start`, padded with NOPs.
+    #[inline(always)]
+    fn store<const B: usize>(&self, start: u64, span: u32, wqe: Wqe<B>) {
+        let ring = self.producer.ring;
+        let used = wqe.blocks() as u32;
+        let placed = wqe.place(ring.index(start), self.qpn());
+        for (offset, block) in (0..span).zip(placed) {
+            if offset < used {
+                // SAFETY: the block is reserved and not yet published, so that
+                // neither the NIC nor another thread touches it.
+                unsafe { store_block(self.slot(start + offset as u64), block) };
+            } else {
+                self.store(start + offset as u64, 1, Wqe::nop());
+            }
+        }
+    }
+
+    /// Fills the blocks from `start` to `end` with NOPs; the leader's job.
+    #[cold]
+    pub(super) fn pad(&mut self, start: u64, end: u64) {
+        if C::leads() {
+            for block in start..end {
+                let nop = if self.producer.ring.must_signal(block, 1) {
+                    Wqe::nop().signalled()
+                } else {
+                    Wqe::nop()
+                };
+                self.store(block, 1, nop);
+            }
+        }
+    }
+
+    /// Gives back the last `blocks` of a reservation, where nobody is behind it.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, end: u64, blocks: u32) -> bool {
+        self.producer.ledger.give_back(end, blocks)
+    }
+
+    /// Makes the blocks from `start` to `end` the NIC's.
+    #[inline(always)]
+    pub(super) fn publish(&mut self, start: u64, end: u64) {
+        // The other threads' stores before the leader's fence.
+        C::sync();
+        if C::leads() {
+            let handle = &self.handle;
+            self.producer
+                .publish_in_turn(start, end, |end| D::publish(handle, end));
+        }
+    }
+
+    #[inline(always)]
+    fn qpn(&self) -> QpNumber {
+        QpNumber::from_low_bits(self.handle.qpn)
+    }
+
+    #[inline(always)]
+    fn slot(&self, block: u64) -> *mut Block {
+        // SAFETY: the handle's `new` promises a ring of `depth` blocks for 'a,
+        // and `slot` is below the depth.
+        unsafe { self.handle.ring.add(self.producer.ring.slot(block)) }
+    }
+}
+
+/// Blocks that a WQE takes: its own number, or room for the largest of a group.
+#[inline(always)]
+pub(super) fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
+    match wqe {
+        Some(wqe) if !C::COLLECTIVE => wqe.blocks() as u32,
+        _ => B as u32,
+    }
+}
+
+/// Takes up what the NIC has completed. The leader's job.
+#[inline(always)]
+fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Producer<'_, S, C>) {
+    match handle.completions.kind {
+        CompletionKind::Collapsed => {
+            let base = producer.ledger.refresh(producer.state);
+            let news = completion::read_collapsed(&handle.completions);
+            take_up(producer, base, news);
+        }
+        CompletionKind::Ordinary => poll_ordinary(handle, producer),
+    }
+}
+
+#[inline(always)]
+fn poll_ordinary<S: Sharing, C: Scope>(
+    handle: &SendQueueHandle<'_>,
+    producer: &mut Producer<'_, S, C>,
+) {
+    let parts = &handle.completions;
+    let Some(first) = producer.ledger.start_taking(producer.state) else {
+        // Another thread is at it; what it finds is in the shared words.
+        producer.ledger.refresh(producer.state);
+        return;
+    };
+    let mut base = producer.ledger.refresh(producer.state);
+    let mut taken = first;
+    // At most one lap: the NIC may go on writing as fast as we read.
+    for _ in 0..1u32 << parts.depth_log2 {
+        let Some(tail) = completion::read_ordinary(parts, taken) else {
+            break;
+        };
+        let news = completion::decode_request(completion::slot(parts, taken), tail);
+        // The CQE before what we tell the others, because nobody else reads it:
+        // through us they may read the data behind it.
+        fence_acquire(Reach::System);
+        take_up(producer, base, news);
+        base = producer.ledger.consumed();
+        taken += 1;
+    }
+    if taken != first {
+        completion::free_entries(parts, taken);
+    }
+    producer.ledger.stop_taking(producer.state, taken);
+}
+
+/// Applies one CQE's news.
+#[inline(always)]
+fn take_up<S: Sharing, C: Scope>(producer: &mut Producer<'_, S, C>, base: u64, news: News) {
+    match news {
+        News::Nothing => {}
+        News::Completed(newest) => producer.complete_through(base, newest),
+        News::Failed(error) => {
+            // What came before the failed WQE is done. A flushed one says
+            // nothing of those before it where CQEs overwrite each other, nor
+            // where the error was taken before.
+            if let QueueError::Completion(failure) = error
+                && !error.is_flush()
+            {
+                let before = failure.wqe_index.0.wrapping_sub(1);
+                producer.complete_through(base, WqeIndex(before));
+            }
+            producer.fail(error);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The words that a queue's threads share, and that the host may read.
+
+use crate::arch::{Reach, Word64, load_acquire64, store_relaxed64};
+use crate::error::QueueError;
+
+/// A queue's device-side state: 256 bytes beside its rings.
+///
+/// Two halves of 128 bytes: what every post touches, and what polling touches.
+/// The host allocates it zeroed, may read [`first_error`](Self::first_error) at
+/// any time, and calls [`clear`](Self::clear) when it resets the queue.
+#[repr(C, align(128))]
+pub struct QueueState {
+    /// Blocks handed out, counted without wrap.
+    pub(crate) reserved: Word64,
+    /// Blocks published to the NIC; doubles as the lock of the publisher.
+    pub(crate) ready: Word64,
+    /// 0, the number of shared views, or `EXCLUSIVE`.
+    pub(crate) openings: Word64,
+    _post: [Word64; 13],
+    /// Blocks known complete.
+    pub(crate) consumed: Word64,
+    /// The first error as [`QueueError::to_bits`] gives it; 0 while there is none.
+    pub(crate) error: Word64,
+    /// 1 while a thread takes CQEs from an ordinary completion ring.
+    pub(crate) polling: Word64,
+    /// CQEs taken from an ordinary completion ring, counted without wrap.
+    pub(crate) taken: Word64,
+    _poll: [Word64; 12],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<QueueState>() == 256);
+    assert!(core::mem::offset_of!(QueueState, consumed) == 128);
+    assert!(core::mem::offset_of!(QueueState, error) == 136);
+};
+
+impl QueueState {
+    /// The state of a queue that nobody has used yet.
+    pub fn new() -> Self {
+        let zero = || Word64::new(0);
+        Self {
+            reserved: zero(),
+            ready: zero(),
+            openings: zero(),
+            _post: core::array::from_fn(|_| zero()),
+            consumed: zero(),
+            error: zero(),
+            polling: zero(),
+            taken: zero(),
+            _poll: core::array::from_fn(|_| zero()),
+        }
+    }
+
+    /// The first error of the queue, if it has failed.
+    pub fn first_error(&self) -> Option<QueueError> {
+        QueueError::from_bits(load_acquire64(&self.error, Reach::System))
+    }
+
+    /// Blocks (or receive WQEs) published to the NIC, and blocks known complete.
+    ///
+    /// For the host's watchdog: two loads, not one snapshot.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            published: load_acquire64(&self.ready, Reach::System),
+            completed: load_acquire64(&self.consumed, Reach::System),
+        }
+    }
+
+    /// Makes the state new again. Nobody may have the queue open: a view that
+    /// outlived this would post to slots that are no longer its own.
+    pub fn clear(&mut self) {
+        for word in [
+            &self.reserved,
+            &self.ready,
+            &self.openings,
+            &self.consumed,
+            &self.error,
+            &self.polling,
+            &self.taken,
+        ] {
+            store_relaxed64(word, 0, Reach::System);
+        }
+    }
+}
+
+impl Default for QueueState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How far a queue has come, as its host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Blocks published to the NIC since the queue was made or reset.
+    pub published: u64,
+    /// Blocks known complete since then.
+    pub completed: u64,
+}
