@@ -5,28 +5,53 @@ use zerocopy::IntoBytes;
 use crate::opcode::Opcode;
 use crate::segment::{Control, Data, InlineHeader, RemoteAddress};
 use crate::units::{Immediate, Local, Octoword, Remote, WqeBlock};
-use crate::wqe::{BuildError, Wqe};
+use crate::wqe::{BuildError, MAX_WQE_BLOCKS, Wqe};
 
 /// The forms whose length is known at run time.
 impl<const BLOCKS: usize> Wqe<BLOCKS> {
+    /// The most octowords, control segment included: what the blocks hold, but 63 at most, because `ds`
+    /// has 6 bits.
+    pub const MAX_OCTOWORDS: usize = if BLOCKS < MAX_WQE_BLOCKS {
+        BLOCKS * 4
+    } else {
+        63
+    };
     /// Segments of a gather list beside control and remote address.
-    pub const MAX_RDMA_SEGMENTS: usize = BLOCKS * 4 - 2;
+    pub const MAX_RDMA_SEGMENTS: usize = Self::MAX_OCTOWORDS - 2;
     /// Segments of a gather list beside control alone.
-    pub const MAX_SEND_SEGMENTS: usize = BLOCKS * 4 - 1;
+    pub const MAX_SEND_SEGMENTS: usize = Self::MAX_OCTOWORDS - 1;
     /// Bytes of inline data beside control and remote address.
-    pub const MAX_RDMA_INLINE: usize = BLOCKS * 64 - 36;
+    pub const MAX_RDMA_INLINE: usize = Self::MAX_RDMA_SEGMENTS * 16 - size_of::<InlineHeader>();
     /// Bytes of inline data beside control alone.
-    pub const MAX_SEND_INLINE: usize = BLOCKS * 64 - 20;
+    pub const MAX_SEND_INLINE: usize = Self::MAX_SEND_SEGMENTS * 16 - size_of::<InlineHeader>();
 
     /// Writes the segments, one after the other, to `remote`.
     ///
     /// An empty list is a write of no bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::<1>::write_gather(&[local, local], remote)?;
+    /// assert_eq!((wqe.ds(), wqe.payload()), (4, 128));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn write_gather(list: &[Local], remote: Remote) -> Result<Self, BuildError> {
         Self::rdma_list(Opcode::RDMA_WRITE, list, remote, 0)
     }
 
     /// Like [`write_gather`](Self::write_gather), then completes a receive of the other end.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Local, LocalKey, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::<1>::write_immediate_gather(&[local, local], remote, Immediate(7))?;
+    /// assert_eq!((wqe.ds(), wqe.control().immediate()), (4, Immediate(7)));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn write_immediate_gather(
         list: &[Local],
@@ -37,30 +62,75 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     }
 
     /// Reads `remote` into the segments, one after the other.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{BuildError, Local, LocalKey, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::<2>::read_scatter(&[local; 6], remote)?;
+    /// assert_eq!((wqe.ds(), wqe.blocks(), wqe.payload()), (8, 2, 384));
+    /// let limit = Wqe::<2>::read_scatter(&[local; 7], remote);
+    /// assert_eq!(limit, Err(BuildError::TooManySegments { given: 7, limit: 6 }));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn read_scatter(list: &[Local], remote: Remote) -> Result<Self, BuildError> {
         Self::rdma_list(Opcode::RDMA_READ, list, remote, 0)
     }
 
     /// Sends the segments as one message.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// let wqe = Wqe::<1>::send_gather(&[local; 3])?;
+    /// assert_eq!((wqe.ds(), wqe.payload()), (4, 192));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn send_gather(list: &[Local]) -> Result<Self, BuildError> {
         Self::send_list(Opcode::SEND, list, 0)
     }
 
     /// Sends the segments as one message with `immediate`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Local, LocalKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// let wqe = Wqe::<1>::send_immediate_gather(&[local; 3], Immediate(7))?;
+    /// assert_eq!((wqe.ds(), wqe.control().immediate()), (4, Immediate(7)));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn send_immediate_gather(list: &[Local], immediate: Immediate) -> Result<Self, BuildError> {
         Self::send_list(Opcode::SEND_IMMEDIATE, list, immediate.0)
     }
 
     /// Writes `data`, which travel in the WQE, to `remote`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{BuildError, Remote, RemoteKey, Wqe};
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::<2>::write_inline(&[0xaa; 92], remote)?;
+    /// assert_eq!((wqe.ds(), wqe.blocks(), wqe.payload()), (8, 2, 92));
+    /// let long = Wqe::<2>::write_inline(&[0xaa; 93], remote);
+    /// assert_eq!(long, Err(BuildError::InlineTooLong { length: 93, limit: 92 }));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn write_inline(data: &[u8], remote: Remote) -> Result<Self, BuildError> {
         Self::rdma_inline(Opcode::RDMA_WRITE, data, remote, 0)
     }
 
     /// Like [`write_inline`](Self::write_inline), then completes a receive of the other end.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Remote, RemoteKey, Wqe};
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::<1>::write_immediate_inline(b"ready", remote, Immediate(7))?;
+    /// assert_eq!((wqe.ds(), wqe.payload()), (3, 5));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn write_immediate_inline(
         data: &[u8],
@@ -71,12 +141,26 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     }
 
     /// Sends `data`, which travel in the WQE.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Wqe};
+    /// let wqe = Wqe::<1>::send_inline(b"hello")?;
+    /// assert_eq!((wqe.ds(), wqe.payload()), (2, 5));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn send_inline(data: &[u8]) -> Result<Self, BuildError> {
         Self::message_inline(Opcode::SEND, data, 0)
     }
 
     /// Sends `data`, which travel in the WQE, with `immediate`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Wqe};
+    /// let wqe = Wqe::<1>::send_immediate_inline(b"hello", Immediate(7))?;
+    /// assert_eq!((wqe.ds(), wqe.control().immediate()), (2, Immediate(7)));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn send_immediate_inline(data: &[u8], immediate: Immediate) -> Result<Self, BuildError> {
         Self::message_inline(Opcode::SEND_IMMEDIATE, data, immediate.0)
@@ -87,6 +171,19 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     /// `segments` follow the control segment; the caller answers for them. `immediate` is the control
     /// segment's last word, whatever the opcode has there; `payload` is what
     /// [`payload`](Self::payload) shall say.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, QpNumber, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// // A datagram.
+    /// use mlx5_wqe::{AddressVector, segment::Data};
+    /// # let qpn = QpNumber::new(9).unwrap();
+    /// let [a, b, c] = AddressVector::datagram(qpn, 0x1111_1111).to_octowords();
+    /// let data = Data::new(local).to_octoword();
+    /// let wqe = Wqe::<2>::from_segments(Opcode::SEND, 0, 0, &[a, b, c, data], 64)?;
+    /// assert_eq!((wqe.ds(), wqe.blocks()), (5, 2));
+    /// # Ok::<(), mlx5_wqe::BuildError>(())
+    /// ```
     #[inline]
     pub fn from_segments(
         opcode: Opcode,
@@ -96,7 +193,7 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         payload: u64,
     ) -> Result<Self, BuildError> {
         const { Self::BLOCKS_ARE_SOUND };
-        let limit = BLOCKS * 4 - 1;
+        let limit = Self::MAX_SEND_SEGMENTS;
         if segments.len() > limit {
             return Err(BuildError::TooManySegments {
                 given: segments.len(),
@@ -136,7 +233,7 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     #[inline]
     fn list(first: usize, list: &[Local]) -> Result<([WqeBlock; BLOCKS], u64), BuildError> {
         const { Self::BLOCKS_ARE_SOUND };
-        let limit = BLOCKS * 4 - first;
+        let limit = Self::MAX_OCTOWORDS - first;
         if list.len() > limit {
             return Err(BuildError::TooManySegments {
                 given: list.len(),
@@ -186,7 +283,7 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         if data.is_empty() {
             return Err(BuildError::EmptyInline);
         }
-        let limit = BLOCKS * 64 - first * 16 - HEADER;
+        let limit = (Self::MAX_OCTOWORDS - first) * 16 - HEADER;
         let too_long = BuildError::InlineTooLong {
             length: data.len(),
             limit,

@@ -112,6 +112,13 @@ impl<const OCTOWORDS: usize> ReceiveWqe<OCTOWORDS> {
     }
 
     /// A receive of an SRQ: links to the WQE `next`, then the segments.
+    ///
+    /// ```
+    /// use mlx5_wqe::{Local, LocalKey, ReceiveWqe, SrqNext};
+    /// let buffer = Local { address: 0x1000, length: 64, key: LocalKey(7) };
+    /// let wqe = ReceiveWqe::<4>::linked(8, &[buffer]).unwrap().to_octowords();
+    /// assert_eq!(SrqNext::from_octoword(wqe[0]).next_wqe_index.get(), 8);
+    /// ```
     #[inline]
     pub fn linked(next: u16, list: &[Local]) -> Result<Self, BuildError> {
         Self::list(Some(SrqNext::new(next)), list)

@@ -187,18 +187,40 @@ impl Wqe<1> {
     pub const MAX_VALUE: usize = 28;
 
     /// Does nothing, and completes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Opcode, Wqe};
+    /// let wqe = Wqe::nop().signalled();
+    /// assert_eq!((wqe.opcode(), wqe.ds(), wqe.payload()), (Opcode::NOP, 1, 0));
+    /// ```
     #[inline(always)]
     pub const fn nop() -> Self {
         bare(Opcode::NOP, 0)
     }
 
     /// Writes `local` to `remote`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::write(local, remote).signalled();
+    /// assert_eq!((wqe.opcode(), wqe.ds(), wqe.payload()), (Opcode::RDMA_WRITE, 3, 64));
+    /// ```
     #[inline(always)]
     pub const fn write(local: Local, remote: Remote) -> Self {
         rdma(Opcode::RDMA_WRITE, local, remote, 0)
     }
 
     /// Writes `local` to `remote`, then completes a receive of the other end with `immediate`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Local, LocalKey, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::write_immediate(local, remote, Immediate(7));
+    /// assert_eq!(wqe.control().immediate(), Immediate(7));
+    /// ```
     #[inline(always)]
     pub const fn write_immediate(local: Local, remote: Remote, immediate: Immediate) -> Self {
         rdma(Opcode::RDMA_WRITE_IMMEDIATE, local, remote, immediate.0)
@@ -207,6 +229,13 @@ impl Wqe<1> {
     /// Completes a receive of the other end with `immediate` and writes nothing.
     ///
     /// The card does not look at `remote`'s memory for a length of 0.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Remote, RemoteKey, Wqe};
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::write_immediate_only(remote, Immediate(7));
+    /// assert_eq!((wqe.ds(), wqe.payload()), (2, 0));
+    /// ```
     #[inline(always)]
     pub const fn write_immediate_only(remote: Remote, immediate: Immediate) -> Self {
         one(
@@ -224,6 +253,16 @@ impl Wqe<1> {
     ///
     /// The bytes arrive as they lie in this end's memory. A `T` of no bytes or of more than 28 does not
     /// compile.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{QpNumber, Remote, RemoteKey, Wqe, WqeIndex};
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::write_value(0xdead_beef_u32, remote);
+    /// let [block] = wqe.place(WqeIndex(0), QpNumber::new(5).unwrap());
+    /// let inline = block[2].to_bytes();
+    /// assert_eq!(inline[..4], [0x80, 0, 0, 4]);
+    /// assert_eq!(inline[4..8], 0xdead_beef_u32.to_ne_bytes());
+    /// ```
     #[inline(always)]
     pub fn write_value<T: IntoBytes + Immutable>(value: T, remote: Remote) -> Self {
         const {
@@ -253,42 +292,91 @@ impl Wqe<1> {
     }
 
     /// Reads `remote` into `local`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::read(local, remote);
+    /// assert_eq!((wqe.opcode(), wqe.ds(), wqe.payload()), (Opcode::RDMA_READ, 3, 64));
+    /// ```
     #[inline(always)]
     pub const fn read(local: Local, remote: Remote) -> Self {
         rdma(Opcode::RDMA_READ, local, remote, 0)
     }
 
     /// Sends `local` into a receive of the other end.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// let wqe = Wqe::send(local).solicited();
+    /// assert_eq!((wqe.opcode(), wqe.ds(), wqe.payload()), (Opcode::SEND, 2, 64));
+    /// ```
     #[inline(always)]
     pub const fn send(local: Local) -> Self {
         message(Opcode::SEND, local, 0)
     }
 
     /// Sends `local` with `immediate` for the receiver's completion.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Local, LocalKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// let wqe = Wqe::send_immediate(local, Immediate(7));
+    /// assert_eq!(wqe.control().immediate(), Immediate(7));
+    /// ```
     #[inline(always)]
     pub const fn send_immediate(local: Local, immediate: Immediate) -> Self {
         message(Opcode::SEND_IMMEDIATE, local, immediate.0)
     }
 
     /// Sends `local`, and invalidates `key` at the receiver.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 64, key: LocalKey(1) };
+    /// let wqe = Wqe::send_invalidate(local, RemoteKey(0x99));
+    /// assert_eq!(wqe.control().invalidated_key(), RemoteKey(0x99));
+    /// ```
     #[inline(always)]
     pub const fn send_invalidate(local: Local, key: RemoteKey) -> Self {
         message(Opcode::SEND_INVALIDATE, local, key.0)
     }
 
     /// Completes a receive of the other end and carries nothing.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Wqe};
+    /// let wqe = Wqe::send_empty();
+    /// assert_eq!((wqe.ds(), wqe.payload()), (1, 0));
+    /// ```
     #[inline(always)]
     pub const fn send_empty() -> Self {
         bare(Opcode::SEND, 0)
     }
 
     /// Completes a receive of the other end with `immediate` and carries nothing else.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Immediate, Wqe};
+    /// let wqe = Wqe::send_immediate_only(Immediate(7));
+    /// assert_eq!((wqe.ds(), wqe.payload()), (1, 0));
+    /// ```
     #[inline(always)]
     pub const fn send_immediate_only(immediate: Immediate) -> Self {
         bare(Opcode::SEND_IMMEDIATE, immediate.0)
     }
 
     /// Adds `add` to the 8 bytes at `remote`; the old value goes to `local`, which is 8 bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 8, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::fetch_add(local, remote, 1);
+    /// assert_eq!((wqe.opcode(), wqe.ds(), wqe.payload()), (Opcode::ATOMIC_FETCH_ADD, 4, 8));
+    /// ```
     #[inline(always)]
     pub const fn fetch_add(local: Local, remote: Remote, add: u64) -> Self {
         let operands = Atomic {
@@ -306,6 +394,14 @@ impl Wqe<1> {
 
     /// Puts `swap` into the 8 bytes at `remote` if they hold `compare`; the old value goes to `local`,
     /// which is 8 bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 8, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// let wqe = Wqe::compare_swap(local, remote, 0, 1);
+    /// assert_eq!((wqe.opcode(), wqe.ds()), (Opcode::ATOMIC_COMPARE_SWAP, 4));
+    /// ```
     #[inline(always)]
     pub const fn compare_swap(local: Local, remote: Remote, compare: u64, swap: u64) -> Self {
         let operands = Atomic {
@@ -323,6 +419,15 @@ impl Wqe<1> {
 
     /// Adds `add` to the 4 bytes at `remote`, field by field: a 1 in `field_boundary` marks the top bit of
     /// a field. The old value goes to `local`, which is 4 bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 4, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// // Two counters of 16 bits each, counted up together; neither carries into the other.
+    /// let wqe = Wqe::masked_fetch_add_u32(local, remote, 0x0001_0001, 0x8000_8000);
+    /// assert_eq!((wqe.opcode(), wqe.control().modifier()), (Opcode::MASKED_FETCH_ADD, 8));
+    /// ```
     #[inline(always)]
     pub const fn masked_fetch_add_u32(
         local: Local,
@@ -346,6 +451,15 @@ impl Wqe<1> {
 
     /// Adds `add` to the 8 bytes at `remote`, field by field: a 1 in `field_boundary` marks the top bit of
     /// a field. The old value goes to `local`, which is 8 bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 8, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// // One counter of 64 bits: the card's plain fetch-and-add, in its masked form.
+    /// let wqe = Wqe::masked_fetch_add_u64(local, remote, 1, 0);
+    /// assert_eq!((wqe.opcode(), wqe.control().modifier()), (Opcode::MASKED_FETCH_ADD, 9));
+    /// ```
     #[inline(always)]
     pub const fn masked_fetch_add_u64(
         local: Local,
@@ -368,6 +482,17 @@ impl Wqe<1> {
 
     /// Compares the bits of `compare` with the 4 bytes at `remote`, and where they agree swaps in the bits
     /// of `swap`. The old value goes to `local`, which is 4 bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Masked, Opcode, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 4, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// // Sets the low byte, whatever stood there.
+    /// let anything = Masked { value: 0, mask: 0 };
+    /// let byte = Masked { value: 0x2a, mask: 0xff };
+    /// let wqe = Wqe::masked_compare_swap_u32(local, remote, anything, byte);
+    /// assert_eq!((wqe.opcode(), wqe.control().modifier()), (Opcode::MASKED_COMPARE_SWAP, 8));
+    /// ```
     #[inline(always)]
     pub const fn masked_compare_swap_u32(
         local: Local,
@@ -391,18 +516,36 @@ impl Wqe<1> {
     }
 
     /// Holds the queue until completion queue `queue` has come to `index`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{CqNumber, Opcode, Wqe};
+    /// let wqe = Wqe::wait(CqNumber::new(9).unwrap(), 100);
+    /// assert_eq!((wqe.opcode(), wqe.ds()), (Opcode::WAIT, 2));
+    /// ```
     #[inline(always)]
     pub const fn wait(queue: CqNumber, index: u32) -> Self {
         waiting(Opcode::WAIT, Wait::completion(queue, index))
     }
 
     /// Lets the send queue of `queue` run up to `index`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Opcode, QpNumber, Wqe};
+    /// let wqe = Wqe::send_enable(QpNumber::new(9).unwrap(), 100);
+    /// assert_eq!((wqe.opcode(), wqe.ds()), (Opcode::SEND_ENABLE, 2));
+    /// ```
     #[inline(always)]
     pub const fn send_enable(queue: QpNumber, index: u32) -> Self {
         waiting(Opcode::SEND_ENABLE, Wait::enable(queue, index))
     }
 
     /// Lets the receive queue of `queue` run up to `index`.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Opcode, QpNumber, Wqe};
+    /// let wqe = Wqe::receive_enable(QpNumber::new(9).unwrap(), 100);
+    /// assert_eq!((wqe.opcode(), wqe.ds()), (Opcode::RECEIVE_ENABLE, 2));
+    /// ```
     #[inline(always)]
     pub const fn receive_enable(queue: QpNumber, index: u32) -> Self {
         waiting(Opcode::RECEIVE_ENABLE, Wait::enable(queue, index))
@@ -421,6 +564,17 @@ struct InlineValue {
 impl Wqe<2> {
     /// Compares the bits of `compare` with the 8 bytes at `remote`, and where they agree swaps in the bits
     /// of `swap`. The old value goes to `local`, which is 8 bytes.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Local, LocalKey, Masked, Remote, RemoteKey, Wqe};
+    /// # let local = Local { address: 0x1000, length: 8, key: LocalKey(1) };
+    /// # let remote = Remote { address: 0x2000, key: RemoteKey(2) };
+    /// // Takes a lock in the top bit, whatever the other bits hold.
+    /// let free = Masked { value: 0, mask: 1 << 63 };
+    /// let taken = Masked { value: 1 << 63, mask: 1 << 63 };
+    /// let wqe = Wqe::masked_compare_swap_u64(local, remote, free, taken);
+    /// assert_eq!((wqe.ds(), wqe.blocks()), (5, 2));
+    /// ```
     #[inline(always)]
     pub const fn masked_compare_swap_u64(
         local: Local,
@@ -486,6 +640,12 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     }
 
     /// Has the WQE wait for earlier ones; replaces a fence set before.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{Fence, Wqe};
+    /// let wqe = Wqe::nop().fenced(Fence::SmallAndFence);
+    /// assert_eq!(wqe.control().fm_ce_se.bits(), 0x80);
+    /// ```
     #[inline(always)]
     pub const fn fenced(self, fence: Fence) -> Self {
         let mut control = self.control();
@@ -588,6 +748,13 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     /// The WQE's bytes for the ring, with the index of its first block and the QPN filled in.
     ///
     /// Only the first [`blocks`](Self::blocks) of them are the WQE; the rest are zero.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{QpNumber, Wqe, WqeIndex};
+    /// let qpn = QpNumber::new(0x12_3456).unwrap();
+    /// let [block] = Wqe::nop().place(WqeIndex(0x789a), qpn);
+    /// assert_eq!(block[0].to_bytes()[..8], [0, 0x78, 0x9a, 0, 0x12, 0x34, 0x56, 1]);
+    /// ```
     #[inline(always)]
     pub const fn place(self, index: WqeIndex, qpn: QpNumber) -> [WqeBlock; BLOCKS] {
         const { Self::BLOCKS_ARE_SOUND };
