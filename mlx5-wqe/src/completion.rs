@@ -138,8 +138,8 @@ pub enum CqeError {
     ///
     /// [`MiniCqe`]: crate::MiniCqe
     Compressed,
-    /// An opcode that is no completion of a work request (resize, tag matching, data signatures) or that
-    /// this crate does not know.
+    /// An opcode that is no completion of a work request (resize, tag matching, data signatures) or
+    /// that this crate does not know.
     Unsupported(CqeOpcode),
 }
 
@@ -156,7 +156,8 @@ impl fmt::Display for CqeError {
 impl core::error::Error for CqeError {}
 
 impl Cqe64 {
-    /// What the CQE says. Takes any 64 bytes; whether the entry is new is [`CqeTail::is_new`]'s question.
+    /// What the CQE says. Takes any 64 bytes; whether the entry is new is [`CqeTail::is_new`]'s
+    /// question.
     ///
     /// ```
     /// use mlx5_wqe::{Completion, Cqe64, Opcode, Syndrome};
@@ -222,8 +223,8 @@ impl Cqe64 {
 }
 
 impl Completion {
-    /// The CQE that says this, for whoever writes CQEs. Fields that a completion does not have are zero;
-    /// set them afterwards (user index, timestamp, source QPN).
+    /// The CQE that says this, for whoever writes CQEs. Fields that a completion does not have are
+    /// zero; set them afterwards (user index, timestamp, source QPN).
     ///
     /// Whoever writes the entry to a queue writes byte 63 last, because a poll goes by it.
     ///

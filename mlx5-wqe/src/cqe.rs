@@ -1,7 +1,7 @@
 //! The entries of a completion queue, as they lie in memory.
 //!
-//! Sources: `mlx5_cqe64` and `mlx5_err_cqe` in mlx5dv.h, `mlx5_mini_cqe8` in linux/mlx5/device.h; the two
-//! hardware syndrome bytes are in gpunetio's and UCX's form of the error CQE.
+//! Sources: `mlx5_cqe64` and `mlx5_err_cqe` in mlx5dv.h, `mlx5_mini_cqe8` in linux/mlx5/device.h;
+//! the two hardware syndrome bytes are in gpunetio's and UCX's form of the error CQE.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,7 +35,8 @@ pub struct Cqe64 {
     pub l4_header_type: u8,
     /// VLAN (Ethernet).
     pub vlan_info: U16,
-    /// User index of the queue pair or SRQ in bits 23:0 (with `cqe_version` 1), else the SRQ's number.
+    /// User index of the queue pair or SRQ in bits 23:0 (with `cqe_version` 1), else the SRQ's
+    /// number.
     pub srqn_uidx: U32,
     /// Immediate, or the remote key that was invalidated, or the pkey.
     pub immediate: U32,
@@ -244,7 +245,8 @@ impl CqeTail {
         Self(word.to_be())
     }
 
-    /// True when the entry is new: written at all, and by the pass over the ring that `owner` names.
+    /// True when the entry is new: written at all, and by the pass over the ring that `owner`
+    /// names.
     ///
     /// The owner bit of pass `n` (counted from 0) is `n & 1`.
     #[inline(always)]

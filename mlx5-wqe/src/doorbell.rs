@@ -157,8 +157,8 @@ impl CqArm {
 
 /// What is stored to a UAR's send doorbell, as a native integer of the bytes as they lie in memory.
 ///
-/// Drivers differ: libmlx5 stores the last WQE's first 8 bytes, GPU libraries the next index and the QPN.
-/// The card takes the producer index from the doorbell record.
+/// Drivers differ: libmlx5 stores the last WQE's first 8 bytes, GPU libraries the next index and
+/// the QPN. The card takes the producer index from the doorbell record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Doorbell(pub u64);

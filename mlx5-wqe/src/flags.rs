@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Byte 11 of the control segment: fence mode in bits 7:5, completion in 3:2, solicited in 1.
 ///
-/// Source: `MLX5_WQE_CTRL_*` in mlx5dv.h, `MLX5_FENCE_MODE_*` in linux/mlx5/qp.h, completion modes in
-/// DPDK's mlx5_prm.h. Fence and completion are fields of several bits, not independent flags.
+/// Source: `MLX5_WQE_CTRL_*` in mlx5dv.h, `MLX5_FENCE_MODE_*` in linux/mlx5/qp.h, completion modes
+/// in DPDK's mlx5_prm.h. Fence and completion are fields of several bits, not independent flags.
 #[derive(
     Clone,
     Copy,

@@ -9,8 +9,8 @@ use crate::wqe::{BuildError, MAX_WQE_BLOCKS, Wqe};
 
 /// The forms whose length is known at run time.
 impl<const BLOCKS: usize> Wqe<BLOCKS> {
-    /// The most octowords, control segment included: what the blocks hold, but 63 at most, because `ds`
-    /// has 6 bits.
+    /// The most octowords, control segment included: what the blocks hold, but 63 at most, because
+    /// `ds` has 6 bits.
     pub const MAX_OCTOWORDS: usize = if BLOCKS < MAX_WQE_BLOCKS {
         BLOCKS * 4
     } else {
@@ -168,8 +168,8 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
 
     /// A WQE of any opcode from its segments: what the named forms do not cover (datagrams, UMR).
     ///
-    /// `segments` follow the control segment; the caller answers for them. `immediate` is the control
-    /// segment's last word, whatever the opcode has there; `payload` is what
+    /// `segments` follow the control segment; the caller answers for them. `immediate` is the
+    /// control segment's last word, whatever the opcode has there; `payload` is what
     /// [`payload`](Self::payload) shall say.
     ///
     /// ```
@@ -275,7 +275,8 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         })
     }
 
-    /// Blocks that hold `data` inline from octoword `first` on, and the size of the whole in octowords.
+    /// Blocks that hold `data` inline from octoword `first` on, and the size of the whole in
+    /// octowords.
     #[inline]
     fn inline(first: usize, data: &[u8]) -> Result<([WqeBlock; BLOCKS], u8), BuildError> {
         const { Self::BLOCKS_ARE_SOUND };

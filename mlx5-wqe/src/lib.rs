@@ -13,6 +13,7 @@ pub mod opcode;
 mod receive;
 pub mod segment;
 pub mod signature;
+mod single;
 mod syndrome;
 mod uar;
 pub mod umr;
@@ -26,9 +27,10 @@ pub use doorbell::{CqArm, CqDoorbellRecord, Doorbell, DoorbellRecord};
 pub use flags::{ControlFlags, Fence};
 pub use opcode::{CqeOpcode, Opcode};
 pub use receive::{ReceiveWqe, SrqNext};
+pub use single::Masked;
 pub use syndrome::{Description, Evidence, Syndrome, VendorCode, VendorDescription};
 pub use uar::{SendRegister, UarPage};
 pub use units::{
     CqNumber, Immediate, Local, LocalKey, Octoword, QpNumber, Remote, RemoteKey, WqeBlock, WqeIndex,
 };
-pub use wqe::{BuildError, MAX_WQE_BLOCKS, Masked, Wqe, first_word};
+pub use wqe::{BuildError, MAX_WQE_BLOCKS, Wqe, first_word};

@@ -4,7 +4,9 @@ use core::fmt;
 
 /// Defines an 8-bit code whose unknown values survive.
 macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident, $unknown:literal { $($(#[$code_doc:meta])* $code:ident = $value:literal, $text:literal;)* }) => {
+    ($(#[$doc:meta])* $name:ident, $unknown:literal {
+        $($(#[$code_doc:meta])* $code:ident = $value:literal, $text:literal;)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(transparent)]
@@ -40,7 +42,8 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The opcode of a send-queue WQE (`MLX5_OPCODE_*` in mlx5dv.h; the waiting ones in DPDK's mlx5_prm.h).
+    /// The opcode of a send-queue WQE (`MLX5_OPCODE_*` in mlx5dv.h; the waiting ones in DPDK's
+    /// mlx5_prm.h).
     Opcode, "opcode" {
         /// Does nothing, and completes.
         NOP = 0x00, "NOP";

@@ -98,7 +98,8 @@ impl<const OCTOWORDS: usize> ReceiveWqe<OCTOWORDS> {
         Self { octowords }
     }
 
-    /// A receive into the segments, one after the other. An empty list receives messages of no bytes.
+    /// A receive into the segments, one after the other. An empty list receives messages of no
+    /// bytes.
     ///
     /// ```
     /// use mlx5_wqe::{Local, LocalKey, ReceiveWqe, segment::Data};

@@ -1,11 +1,11 @@
 //! The 16-byte segments of a send WQE, as they lie in memory.
 //!
 //! Sources: `infiniband/mlx5dv.h` for control, remote address, data, inline and atomic segments;
-//! NVSHMEM's `ibgda_device.cuh` and NVIDIA's gpunetio for the masked atomics; DPDK's `mlx5_prm.h` and
-//! gpunetio for wait and enable.
+//! NVSHMEM's `ibgda_device.cuh` and NVIDIA's gpunetio for the masked atomics; DPDK's `mlx5_prm.h`
+//! and gpunetio for wait and enable.
 //!
-//! Every integer is big-endian, and every structure may lie at any address, so that a ring's bytes can be
-//! looked at in place wherever they came from.
+//! Every integer is big-endian, and every structure may lie at any address, so that a ring's bytes
+//! can be looked at in place wherever they came from.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -186,7 +186,8 @@ impl Data {
         }
     }
 
-    /// The segment for one entry of a list, which the card must not read as 2^31 bytes or as inline data.
+    /// The segment for one entry of a list, which the card must not read as 2^31 bytes or as inline
+    /// data.
     #[inline]
     pub(crate) const fn listed(local: Local) -> Result<Self, BuildError> {
         match local.length {
@@ -219,8 +220,8 @@ impl Data {
     }
 }
 
-/// The word before inline data (`mlx5_wqe_inl_data_seg`); the bytes follow at once, and header and bytes
-/// together are padded to 16.
+/// The word before inline data (`mlx5_wqe_inl_data_seg`); the bytes follow at once, and header and
+/// bytes together are padded to 16.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -255,8 +256,8 @@ impl InlineHeader {
 
 /// Atomic segment of 8-byte operations (`mlx5_wqe_atomic_seg`).
 ///
-/// The masked 8-byte forms use the same shape: a compare-and-swap has a second one with the masks, a
-/// fetch-and-add has its field boundary in `compare`.
+/// The masked 8-byte forms use the same shape: a compare-and-swap has a second one with the masks,
+/// a fetch-and-add has its field boundary in `compare`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -270,7 +271,8 @@ pub struct Atomic {
 
 assert_layout!(Atomic, 16, { swap_add: 0, compare: 8 });
 
-/// Both segments of a masked 8-byte compare-and-swap (`mlx5_wqe_masked_atomic_seg` in linux/mlx5/qp.h).
+/// Both segments of a masked 8-byte compare-and-swap (`mlx5_wqe_masked_atomic_seg` in
+/// linux/mlx5/qp.h).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -25,8 +25,8 @@ pub fn of_send(octowords: &[Octoword]) -> u8 {
     !fold(octowords)
 }
 
-/// The signature of a receive WQE: its signature segment (with the byte 0) and its data segments without
-/// the end of the list, the QPN, and the receive's number.
+/// The signature of a receive WQE: its signature segment (with the byte 0) and its data segments
+/// without the end of the list, the QPN, and the receive's number.
 #[inline]
 pub fn of_receive(octowords: &[Octoword], qpn: QpNumber, counter: u16) -> u8 {
     let numbers = qpn

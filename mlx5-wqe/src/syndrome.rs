@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// What went wrong with a work request (byte 55 of an error CQE; `MLX5_CQE_SYNDROME_*` in mlx5dv.h).
+/// What went wrong with a work request (byte 55 of an error CQE; `MLX5_CQE_SYNDROME_*` in
+/// mlx5dv.h).
 ///
 /// Values that this crate does not know survive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +25,10 @@ pub struct Description {
 macro_rules! syndromes {
     ($($constant:ident = $value:literal, $name:literal, $meaning:literal, $look_at:literal;)*) => {
         impl Syndrome {
-            $(#[doc = concat!("The ", $name, ". ", $meaning)] pub const $constant: Self = Self($value);)*
+            $(
+                #[doc = concat!("The ", $name, ". ", $meaning)]
+                pub const $constant: Self = Self($value);
+            )*
 
             /// Every syndrome that has a name, in ascending order.
             pub const KNOWN: &[Self] = &[$(Self::$constant),*];
@@ -47,12 +51,15 @@ macro_rules! syndromes {
 syndromes! {
     LOCAL_LENGTH = 0x01, "local length error",
         "The message did not fit: a receive was too small, or a WQE's length is not allowed.",
-        "Compare the size of the posted receive with the message, and the message with the port's maximum.";
+        "Compare the size of the posted receive with the message, and the message with the \
+         port's maximum.";
     LOCAL_QP_OPERATION = 0x02, "local QP operation error",
         "The card could not make sense of the WQE, or the queue pair may not do what it asks.",
-        "Look at the WQE's index, QPN, ds and opcode, and at the queue pair's type and capabilities.";
+        "Look at the WQE's index, QPN, ds and opcode, and at the queue pair's type and \
+         capabilities.";
     LOCAL_PROTECTION = 0x04, "local protection error",
-        "A local key is wrong, of another protection domain, out of range, or lacks local write access.",
+        "A local key is wrong, of another protection domain, out of range, or lacks local write \
+         access.",
         "Compare lkey, address and length of each data segment with the memory region.";
     FLUSHED = 0x05, "work request flushed",
         "The queue pair was in error already, so the card did not carry the work request out.",
@@ -62,22 +69,27 @@ syndromes! {
         "Look at the window's type, its key, and the bind access of the region beneath.";
     BAD_RESPONSE = 0x10, "bad response error",
         "The other end answered with something that does not fit the request.",
-        "Check that both ends are connected to each other and agree on the packet sequence numbers.";
+        "Check that both ends are connected to each other and agree on the packet sequence \
+         numbers.";
     LOCAL_ACCESS = 0x11, "local access error",
         "Arriving data hit local memory that may not be written so.",
         "Look at the access rights of the region that the data were for.";
     REMOTE_INVALID_REQUEST = 0x12, "remote invalid request error",
-        "The other end refused the request: its receive is too small, an atomic is misaligned, or the operation is not enabled there.",
-        "Look at the receive's size, the remote address's alignment, and the other queue pair's remote access flags.";
+        "The other end refused the request: its receive is too small, an atomic is misaligned, \
+         or the operation is not enabled there.",
+        "Look at the receive's size, the remote address's alignment, and the other queue pair's \
+         remote access flags.";
     REMOTE_ACCESS = 0x13, "remote access error",
         "The remote key is wrong, out of range, or lacks the access that the operation needs.",
-        "Compare rkey, remote address and length with the other end's memory region and its access rights.";
+        "Compare rkey, remote address and length with the other end's memory region and its \
+         access rights.";
     REMOTE_OPERATION = 0x14, "remote operation error",
         "The other end failed while it carried the request out.",
         "Look at the other end's completion queue: its own error says why.";
     TRANSPORT_RETRY = 0x15, "transport retry counter exceeded",
         "The other end did not acknowledge in time, however often the card tried.",
-        "Check that the peer lives, is in RTR or RTS, that QPN, address and MTU agree, and that the link is up.";
+        "Check that the peer lives, is in RTR or RTS, that QPN, address and MTU agree, and that \
+         the link is up.";
     RNR_RETRY = 0x16, "RNR retry counter exceeded",
         "The other end had no receive posted, however often the card tried.",
         "Post receives sooner or more of them, or raise rnr_retry (7 tries for ever).";

@@ -1,14 +1,14 @@
 //! The page of registers through which a process rings the card's doorbells.
 //!
-//! Sources: linux/mlx5/doorbell.h (`MLX5_CQ_DOORBELL`, `MLX5_BF_OFFSET`), rdma-core `providers/mlx5` for the
-//! second buffer.
+//! Sources: linux/mlx5/doorbell.h (`MLX5_CQ_DOORBELL`, `MLX5_BF_OFFSET`), rdma-core
+//! `providers/mlx5` for the second buffer.
 
 use volatile_register::WO;
 
 use crate::layout::assert_layout;
 
-/// One UAR page, 4 KiB. Storing to a register is `unsafe`, as `volatile_register` has it: the page must be
-/// mapped for as long as the reference lives.
+/// One UAR page, 4 KiB. Storing to a register is `unsafe`, as `volatile_register` has it: the page
+/// must be mapped for as long as the reference lives.
 ///
 /// A register takes the native integers that [`CqArm::doorbell`](crate::CqArm::doorbell) and
 /// [`Doorbell`](crate::Doorbell) give, each in a single 8-byte store.
@@ -18,7 +18,8 @@ pub struct UarPage {
     /// Arms a completion queue (0x20).
     pub cq_arm: WO<u64>,
     _reserved28: [u8; 0x7d8],
-    /// The two send registers (0x800 and 0x900). A driver that uses BlueFlame alternates between them.
+    /// The two send registers (0x800 and 0x900). A driver that uses BlueFlame alternates between
+    /// them.
     pub send: [SendRegister; 2],
     _reserveda00: [u8; 0x600],
 }

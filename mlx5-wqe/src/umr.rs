@@ -1,8 +1,9 @@
 //! User-mode memory registration: a WQE that rewrites an mkey.
 //!
-//! A UMR WQE is control, [`UmrControl`] (48 B), [`MkeyContext`] (64 B), then [`Klm`]s of 16 bytes, padded to
-//! 64. Source: `mlx5_wqe_umr_ctrl_seg`, `mlx5_wqe_mkey_context_seg` and `mlx5_wqe_umr_klm_seg` in mlx5dv.h,
-//! `mlx5_wqe_umr_ctrl_seg` and `mlx5_mkey_seg` in linux/mlx5/{qp,device}.h.
+//! A UMR WQE is control, [`UmrControl`] (48 B), [`MkeyContext`] (64 B), then [`Klm`]s of 16 bytes,
+//! padded to 64. Source: `mlx5_wqe_umr_ctrl_seg`, `mlx5_wqe_mkey_context_seg` and
+//! `mlx5_wqe_umr_klm_seg` in mlx5dv.h, `mlx5_wqe_umr_ctrl_seg` and `mlx5_mkey_seg` in
+//! linux/mlx5/{qp,device}.h.
 
 use bitflags::bitflags;
 use zerocopy::big_endian::{U16, U32, U64};

@@ -158,6 +158,6 @@ impl Octoword {
 
 /// A basic block of a send queue (WQEBB): 64 bytes in four stores.
 ///
-/// It is aligned to 16 bytes, not 64: it lives in registers, and the ring that it is stored to is aligned
-/// by whoever allocates it.
+/// It is aligned to 16 bytes, not 64: it lives in registers, and the ring that it is stored to is
+/// aligned by whoever allocates it.
 pub type WqeBlock = [Octoword; 4];

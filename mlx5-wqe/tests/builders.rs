@@ -523,3 +523,50 @@ fn builders_fold() {
     );
     assert_eq!(Data::from_octoword(data).local(), LOCAL);
 }
+
+#[test]
+fn data_and_atomic_targets() {
+    let masked = Masked { value: 1, mask: 1 };
+    let wide = Masked { value: 1, mask: 1 };
+    for wqe in [
+        Wqe::write(LOCAL, REMOTE),
+        Wqe::read(LOCAL, REMOTE),
+        Wqe::send(LOCAL),
+    ] {
+        assert!(wqe.carries_data());
+        assert_eq!(wqe.atomic_target(), None);
+    }
+    for wqe in [
+        Wqe::nop(),
+        Wqe::send_empty(),
+        Wqe::write_immediate_only(REMOTE, Immediate(1)),
+        Wqe::wait(CqNumber::new(1).unwrap(), 1),
+    ] {
+        assert!(!wqe.carries_data());
+        assert_eq!(wqe.atomic_target(), None);
+    }
+    let eight = Some((REMOTE.address, 8));
+    let four = Some((REMOTE.address, 4));
+    assert_eq!(Wqe::fetch_add(LOCAL, REMOTE, 1).atomic_target(), eight);
+    assert_eq!(
+        Wqe::compare_swap(LOCAL, REMOTE, 1, 2).atomic_target(),
+        eight
+    );
+    assert_eq!(
+        Wqe::masked_fetch_add_u64(LOCAL, REMOTE, 1, 2).atomic_target(),
+        eight
+    );
+    assert_eq!(
+        Wqe::masked_fetch_add_u32(LOCAL, REMOTE, 1, 2).atomic_target(),
+        four
+    );
+    assert_eq!(
+        Wqe::masked_compare_swap_u32(LOCAL, REMOTE, masked, masked).atomic_target(),
+        four
+    );
+    assert_eq!(
+        Wqe::masked_compare_swap_u64(LOCAL, REMOTE, wide, wide).atomic_target(),
+        eight
+    );
+    assert!(Wqe::fetch_add(LOCAL, REMOTE, 1).carries_data());
+}

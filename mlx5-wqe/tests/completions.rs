@@ -269,7 +269,12 @@ proptest! {
     }
 
     #[test]
-    fn arms(sequence in 0..4_u8, solicited_only: bool, consumer in 0..1_u32 << 24, number in 0..1_u32 << 24) {
+    fn arms(
+        sequence in 0..4_u8,
+        solicited_only: bool,
+        consumer in 0..1_u32 << 24,
+        number in 0..1_u32 << 24,
+    ) {
         let arm = CqArm { sequence, solicited_only, consumer };
         let cq = CqNumber::new(number).unwrap();
         let mut bytes = [0; 8];
