@@ -76,8 +76,8 @@ pub struct Hooks {
     pub meet_warp: fn(op: WarpOp, mask: u32, value: u64) -> [u64; LANES],
     /// Waits until the block has come to the same operation, and returns what it brought.
     pub meet_block: fn(op: BlockOp, value: u64) -> BlockMeeting,
-    /// One turn of a waiting loop: lets others run.
-    pub spin: fn(),
+    /// One turn of a waiting loop that has already taken `turns`: lets others run. A long wait may sleep.
+    pub spin: fn(turns: u32),
     /// A clock in nanoseconds that never goes back; its zero is arbitrary.
     pub now_ns: fn() -> u64,
 }
@@ -100,8 +100,8 @@ pub(crate) fn hooks() -> &'static Hooks {
     unsafe { installed.as_ref() }.unwrap_or(&ONE_THREAD)
 }
 
-/// The grid of one block of one thread.
-static ONE_THREAD: Hooks = Hooks {
+/// The grid of one block of one thread, for a table of your own to fall back on.
+pub static ONE_THREAD: Hooks = Hooks {
     position: || Position {
         thread: 0,
         threads: 1,
@@ -115,7 +115,7 @@ static ONE_THREAD: Hooks = Hooks {
         count: u32::from(value != 0),
         threads: 1,
     },
-    spin: core::hint::spin_loop,
+    spin: |_| core::hint::spin_loop(),
     now_ns: count_looks,
 };
 

@@ -96,8 +96,8 @@ impl Wait {
         {
             return true;
         }
+        arch::spin(self.turns);
         self.turns = self.turns.wrapping_add(1);
-        arch::spin();
         false
     }
 }

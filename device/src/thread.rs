@@ -157,6 +157,6 @@ pub fn nanosleep(nanoseconds: u32) {
     #[cfg(not(target_arch = "nvptx64"))]
     {
         let _ = nanoseconds;
-        arch::spin();
+        arch::spin(0);
     }
 }

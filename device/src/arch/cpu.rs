@@ -129,10 +129,10 @@ pub fn ring_doorbell(register: &Word64, value: u64) {
     register.store(value, Ordering::Relaxed);
 }
 
-/// One turn of a waiting loop: lets the other lanes of the warp run.
+/// One turn of a waiting loop that has already taken `turns`: lets the other lanes of the warp run.
 #[inline(always)]
-pub fn spin() {
-    (cpu::hooks().spin)();
+pub fn spin(turns: u32) {
+    (cpu::hooks().spin)(turns);
 }
 
 /// A clock in nanoseconds that never goes back.

@@ -138,7 +138,7 @@ pub fn ring_doorbell(register: &Word64, value: u64) {
 
 /// One turn of a waiting loop: lets loom run another thread.
 #[inline(always)]
-pub fn spin() {
+pub fn spin(_turns: u32) {
     ::loom::thread::yield_now();
 }
 

@@ -249,7 +249,7 @@ pub fn ring_doorbell(register: &Word64, value: u64) {
 
 /// One turn of a waiting loop. Nothing: a GPU runs other warps while this one waits for its loads.
 #[inline(always)]
-pub fn spin() {}
+pub fn spin(_turns: u32) {}
 
 /// A clock in nanoseconds that never goes back, the same for all threads of the GPU.
 #[inline(always)]
