@@ -141,6 +141,7 @@ fn test(chosen: &[Step], left_out: &[Step], fuzz_runs: u64) -> Result<bool, Comm
     let mut total = Counts::default();
     for &step in chosen {
         spinner.set_prefix(step.name());
+        spinner.set_message("");
         let missing = step
             .needs()
             .iter()

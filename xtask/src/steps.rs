@@ -143,11 +143,13 @@ impl Steps<'_> {
 
     fn fmt(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
-        command.args(["fmt", "--all", "--check"]);
+        command.args(["fmt", "--all", "--check", "--", "--color=never"]);
         report.check("cargo fmt", &self.capture(command, BUILD_DEADLINE)?);
         if let Some(folder) = self.fuzz_folder() {
             let mut command = self.workspace.cargo();
-            command.args(["fmt", "--check"]).current_dir(folder);
+            command
+                .args(["fmt", "--check", "--", "--color=never"])
+                .current_dir(folder);
             report.check("cargo fmt in fuzz", &self.capture(command, BUILD_DEADLINE)?);
         }
         Ok(())
