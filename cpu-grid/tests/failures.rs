@@ -1,0 +1,460 @@
+//! A launch that goes wrong ends, says where, and leaves nothing behind.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use warpbell::cpu::{BlockOp, WarpOp};
+use warpbell::{Deadline, block, thread, warp};
+use warpbell_cpu_grid::{
+    Dim, Doing, LaneOrder, LaneReport, LaunchError, MAX_WARPS, Options, launch,
+};
+
+const ORDERS: [LaneOrder; 4] = [
+    LaneOrder::Ascending,
+    LaneOrder::Descending,
+    LaneOrder::Random(1),
+    LaneOrder::Random(2),
+];
+
+/// Launches with each order and gives the errors; a launch that would hang ends with another error.
+fn failures(dim: Dim, kernel: impl Fn() + Sync) -> Vec<LaunchError> {
+    let run = |order| {
+        let options = Options {
+            order,
+            deadline: Some(Duration::from_secs(20)),
+        };
+        launch(dim, options, &kernel).expect_err("the launch goes wrong")
+    };
+    ORDERS.into_iter().map(run).collect()
+}
+
+/// The lanes of a divergence.
+fn diverged(error: &LaunchError) -> &[LaneReport] {
+    match error {
+        LaunchError::Diverged(lanes) => lanes,
+        other => panic!("{other}"),
+    }
+}
+
+/// Waits in a loop for something that never comes.
+fn wait_in_vain() {
+    let mut wait = Deadline::after_ms(3_600_000).wait();
+    while !wait.expired() {}
+}
+
+#[test]
+fn sizes_that_no_grid_has() {
+    for (blocks, threads_per_block) in [(0, 32), (1, 0), (1, 1025)] {
+        let error = launch(
+            Dim {
+                blocks,
+                threads_per_block,
+            },
+            Options::default(),
+            || panic!("not run"),
+        );
+        let Err(LaunchError::Dimensions {
+            blocks: b,
+            threads: t,
+        }) = error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!((b, t), (blocks, threads_per_block));
+    }
+    for (blocks, threads_per_block, warps) in
+        [(MAX_WARPS + 1, 1, MAX_WARPS + 1), (u32::MAX, 1024, 0)]
+    {
+        let error = launch(
+            Dim {
+                blocks,
+                threads_per_block,
+            },
+            Options::default(),
+            || panic!("not run"),
+        );
+        let Err(LaunchError::TooManyWarps { warps: found, .. }) = error else {
+            panic!("{error:?}")
+        };
+        assert!(
+            found == u64::from(warps) || blocks == u32::MAX && found == u64::from(u32::MAX) * 32
+        );
+    }
+}
+
+#[test]
+fn the_largest_grid_runs() {
+    let threads = AtomicU32::new(0);
+    let dim = Dim {
+        blocks: MAX_WARPS / 32,
+        threads_per_block: 1024,
+    };
+    launch(dim, Options::default(), || {
+        block::sync();
+        threads.fetch_add(1, Ordering::Relaxed);
+    })
+    .unwrap();
+    assert_eq!(threads.into_inner(), MAX_WARPS * 32);
+}
+
+#[test]
+fn a_panic_names_its_lane() {
+    let dim = Dim {
+        blocks: 3,
+        threads_per_block: 70,
+    };
+    for error in failures(dim, || {
+        if thread::block_idx_x() == 2 && thread::thread_idx_x() == 37 {
+            panic!("slot {} is taken", 40 + 2);
+        }
+        // The others wait in each way there is: for their warp, their block, and in a loop.
+        match thread::block_idx_x() {
+            0 => wait_in_vain(),
+            1 if thread::thread_idx_x() == 69 => wait_in_vain(),
+            1 => block::sync(),
+            _ => warp::sync(),
+        }
+        wait_in_vain();
+    }) {
+        let LaunchError::Panicked {
+            block,
+            warp,
+            lane,
+            message,
+        } = error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (block, warp, lane, message.as_str()),
+            (2, 1, 5, "slot 42 is taken")
+        );
+    }
+}
+
+#[test]
+fn a_failed_launch_drops_what_its_lanes_hold() {
+    struct Held<'a>(&'a AtomicU32);
+    impl Drop for Held<'_> {
+        fn drop(&mut self) {
+            // Even what waits and meets while it is dropped does not hang.
+            wait_in_vain();
+            warp::sync();
+            block::broadcast(1);
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    let held = AtomicU32::new(0);
+    let dim = Dim {
+        blocks: 2,
+        threads_per_block: 40,
+    };
+    failures(dim, || {
+        held.fetch_add(1, Ordering::Relaxed);
+        let _held = Held(&held);
+        assert!(thread::index() != 50, "one lane fails");
+        wait_in_vain();
+    });
+    assert_eq!(held.into_inner(), 0);
+}
+
+#[test]
+fn a_lane_that_has_exited_is_missed() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 64,
+    };
+    for error in failures(dim, || {
+        if thread::thread_idx_x() != 35 {
+            warp::rank_and_count(true);
+        }
+    }) {
+        let lanes = diverged(&error);
+        let exited: Vec<_> = lanes
+            .iter()
+            .filter(|lane| lane.doing == Doing::Exited)
+            .collect();
+        assert_eq!(exited.len(), 1, "{error}");
+        assert_eq!((exited[0].block, exited[0].warp, exited[0].lane), (0, 1, 3));
+        let waits = Doing::AtWarp {
+            op: WarpOp::Vote,
+            mask: u32::MAX,
+        };
+        assert!(lanes.iter().any(|lane| lane.doing == waits), "{error}");
+    }
+}
+
+#[test]
+fn different_operations_do_not_meet() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 3,
+    };
+    for error in failures(dim, || match warp::lane_id() {
+        0 => warp::sync(),
+        1 => assert_eq!(warp::broadcast(1), 1),
+        _ => wait_in_vain(),
+    }) {
+        let of = |lane: usize| diverged(&error)[lane].doing;
+        assert_eq!(
+            of(0),
+            Doing::AtWarp {
+                op: WarpOp::Sync,
+                mask: 7
+            }
+        );
+        assert_eq!(
+            of(1),
+            Doing::AtWarp {
+                op: WarpOp::ShuffleIdx,
+                mask: 7
+            }
+        );
+    }
+}
+
+#[test]
+fn masks_that_wait_for_each_other_in_a_ring() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 4,
+    };
+    for error in failures(dim, || {
+        let lane = warp::lane_id();
+        if lane == 3 {
+            wait_in_vain();
+        }
+        // SAFETY: none: the breach is the test.
+        unsafe { warp::sync_warp(1 << lane | 1 << ((lane + 1) % 3)) };
+    }) {
+        assert_eq!(
+            diverged(&error)
+                .iter()
+                .map(|lane| lane.lane)
+                .collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+    }
+}
+
+#[test]
+fn masks_may_be_met_one_after_the_other() {
+    for order in ORDERS {
+        let dim = Dim {
+            blocks: 1,
+            threads_per_block: 3,
+        };
+        launch(
+            dim,
+            Options {
+                order,
+                ..Options::default()
+            },
+            || {
+                let lane = warp::lane_id();
+                // SAFETY: each pair of lanes comes to its mask, in an order that every lane keeps.
+                unsafe {
+                    if lane != 2 {
+                        warp::sync_warp(0b011);
+                    }
+                    if lane != 0 {
+                        warp::sync_warp(0b110);
+                    }
+                    if lane != 1 {
+                        warp::sync_warp(0b101);
+                    }
+                }
+            },
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_lane_outside_of_its_mask() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 4,
+    };
+    for error in failures(dim, || {
+        // SAFETY: none: the breach is the test.
+        unsafe { warp::sync_warp(0b0111) };
+    }) {
+        assert!(
+            diverged(&error).iter().any(|lane| lane.lane == 3),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_mask_with_lanes_that_the_block_has_not() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 40,
+    };
+    for error in failures(dim, || {
+        if thread::thread_idx_x() >= 32 {
+            // SAFETY: none: the breach is the test.
+            unsafe { warp::sync_warp(u32::MAX) };
+        }
+    }) {
+        let missing = diverged(&error)
+            .iter()
+            .filter(|lane| lane.doing == Doing::Missing)
+            .count();
+        assert_eq!(missing, 24, "{error}");
+    }
+}
+
+#[test]
+fn a_lane_at_the_block_is_missed_by_its_warp() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 96,
+    };
+    for error in failures(dim, || {
+        if thread::thread_idx_x() == 40 {
+            warp::sync()
+        } else {
+            block::sync()
+        }
+    }) {
+        let doing = |lane: u32| {
+            diverged(&error)
+                .iter()
+                .find(|report| report.lane == lane)
+                .map(|report| report.doing)
+        };
+        assert_eq!(
+            doing(8),
+            Some(Doing::AtWarp {
+                op: WarpOp::Sync,
+                mask: u32::MAX
+            }),
+            "{error}"
+        );
+        assert!(
+            diverged(&error)
+                .iter()
+                .any(|lane| lane.doing == Doing::AtBlock(BlockOp::Sync)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn different_operations_of_a_block_do_not_meet() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 64,
+    };
+    for error in failures(dim, || {
+        if thread::thread_idx_x() == 33 {
+            block::sync();
+        } else {
+            block::broadcast(0);
+        }
+    }) {
+        let mut doing: Vec<_> = diverged(&error).iter().map(|lane| lane.doing).collect();
+        doing.sort_by_key(|doing| *doing == Doing::AtBlock(BlockOp::Sync));
+        assert_eq!(
+            doing,
+            [
+                Doing::AtBlock(BlockOp::Broadcast),
+                Doing::AtBlock(BlockOp::Sync)
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_broadcast_needs_every_thread() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 64,
+    };
+    for error in failures(dim, || {
+        if thread::thread_idx_x() != 33 {
+            block::broadcast(0);
+        }
+    }) {
+        let exited = diverged(&error)
+            .iter()
+            .find(|lane| lane.doing == Doing::Exited)
+            .expect("the exited one");
+        assert_eq!((exited.warp, exited.lane), (1, 1));
+    }
+}
+
+#[test]
+fn time_is_up() {
+    let dim = Dim {
+        blocks: 2,
+        threads_per_block: 33,
+    };
+    let options = Options {
+        deadline: Some(Duration::from_millis(50)),
+        ..Options::default()
+    };
+    let error = launch(dim, options, || match thread::index() {
+        64 => wait_in_vain(),
+        65 => loop {
+            // No turn of waiting, but a look at the clock.
+            Deadline::after_ns(0).fixed();
+        },
+        33.. => block::sync(),
+        _ => {}
+    })
+    .unwrap_err();
+    let LaunchError::TimedOut { after, lanes } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(after, Duration::from_millis(50));
+    let doing = |index: usize| {
+        if index < 31 {
+            Doing::AtBlock(BlockOp::Sync)
+        } else {
+            Doing::Running
+        }
+    };
+    let expected: Vec<_> = (0..33)
+        .map(|index| LaneReport {
+            block: 1,
+            warp: index as u32 / 32,
+            lane: index as u32 % 32,
+            doing: doing(index),
+        })
+        .collect();
+    assert_eq!(lanes, expected);
+}
+
+#[test]
+fn kernels_do_not_launch() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 1,
+    };
+    launch(dim, Options::default(), || {
+        let inner = launch(dim, Options::default(), || ());
+        assert!(matches!(inner, Err(LaunchError::InsideKernel)));
+    })
+    .unwrap();
+}
+
+#[test]
+fn errors_say_it_in_words() {
+    let report = |lane| LaneReport {
+        block: 0,
+        warp: 1,
+        lane,
+        doing: Doing::Exited,
+    };
+    let error = LaunchError::Diverged((0..10).map(report).collect());
+    let text = error.to_string();
+    assert!(
+        text.starts_with("lanes that do not meet: block 0 warp 1 lane 0 has exited, "),
+        "{text}"
+    );
+    assert!(text.ends_with("lane 7 has exited, and 2 more"), "{text}");
+}
