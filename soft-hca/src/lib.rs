@@ -4,9 +4,14 @@
 //! the send queue, checks every WQE, moves the bytes and writes completions. It is `no_std`, takes
 //! memory, time and table storage from outside, and advances only when [`engine::Engine::step`] is
 //! called, so that a thread, a test or a block of a GPU can drive it.
+//!
+//! [`shell`] (feature `std`, on by default) makes it a device on a host: [`shell::SoftHca`] with
+//! tables, a clock and wires to other HCAs, and [`shell::Driver`], a thread that drives them.
 #![no_std]
 
 #[cfg(feature = "std")]
 extern crate std;
 
 pub mod engine;
+#[cfg(feature = "std")]
+pub mod shell;

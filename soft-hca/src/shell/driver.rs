@@ -1,0 +1,137 @@
+//! A thread that drives HCAs.
+
+use std::prelude::v1::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::hca::{HcaError, Seat, SoftHca};
+
+/// How long a dropped driver waits for its thread.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Empty rounds that a thread spins through, so that a busy HCA answers at once.
+const SPINS: u32 = 100;
+/// Empty rounds after which a thread no longer yields but sleeps: by then some
+/// tens of microseconds have passed, and a core is worth more to a kernel.
+const YIELDS: u32 = 400;
+/// How long it sleeps between looks at the doorbells.
+const NAP: Duration = Duration::from_micros(30);
+
+/// A thread that drives one or more HCAs, until it is dropped.
+///
+/// Without work it spins for a moment, then yields its core between rounds, then
+/// sleeps 30 µs at a time, so that it does not starve kernels on few cores.
+#[derive(Debug)]
+pub struct Driver {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    seats: Mutex<Vec<Arc<Seat>>>,
+    /// Changes of `seats`, so that the thread need not lock it each round.
+    changes: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`HcaError::Thread`] if the system gives none.
+    pub fn spawn() -> Result<Self, HcaError> {
+        let shared = Arc::<Shared>::default();
+        let thread = std::thread::Builder::new()
+            .name("warpbell-hca".into())
+            .spawn({
+                let shared = shared.clone();
+                move || run(&shared)
+            })
+            .map_err(HcaError::Thread)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Drives this HCA from now on, until it stops.
+    pub fn drive(&self, hca: &SoftHca) {
+        let mut seats = self
+            .shared
+            .seats
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        seats.push(hca.seat().clone());
+        self.shared.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !thread.is_finished() {
+            if Instant::now() >= deadline {
+                tracing::error!(timeout = ?STOP_TIMEOUT, "the thread of an HCA does not end");
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        // The thread catches the engines' panics, so there is nothing to pass on.
+        let _ = thread.join();
+    }
+}
+
+fn run(shared: &Shared) {
+    // The default slack of 50 µs would more than double the nap; where it cannot
+    // be changed, naps are longer and nothing else.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+    let mut seats = Vec::new();
+    let mut seen = 0;
+    let mut empty = 0;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let changes = shared.changes.load(Ordering::Acquire);
+        if changes != seen {
+            seen = changes;
+            seats.clone_from(&shared.seats.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        let mut done = 0;
+        let mut stopped = false;
+        for seat in &seats {
+            match seat.drive() {
+                Some(things) => done += things,
+                None => stopped = true,
+            }
+        }
+        if stopped {
+            let mut all = shared.seats.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|seat| !seat.has_stopped());
+            seats.clone_from(&all);
+        }
+        empty = if done > 0 { 0 } else { empty + 1 };
+        rest(empty);
+    }
+}
+
+fn rest(empty: u32) {
+    match empty {
+        0 => {}
+        1..SPINS => std::hint::spin_loop(),
+        SPINS..YIELDS => std::thread::yield_now(),
+        _ => std::thread::sleep(NAP),
+    }
+}

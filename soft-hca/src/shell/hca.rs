@@ -1,0 +1,367 @@
+//! One software HCA on a host: an engine with its tables, its wires and a clock.
+
+use std::any::Any;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::prelude::v1::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
+
+use super::links::{Link, Links, LocalLink};
+use super::segment::SegmentError;
+use super::shared_link::SharedLink;
+use super::wire::{Faults, HostWire};
+use crate::engine::{
+    CommandError, CompletionQueueSlot, DirectMemory, Engine, ProtectionDomainSlot, QueuePairSlot,
+    RegionSlot, Storage, UarSlot, WireAddress,
+};
+
+/// The engine of an HCA on a host: addresses are this process's pointers.
+pub type HostEngine = Engine<'static, DirectMemory, HostWire>;
+
+/// Why an HCA did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HcaError {
+    /// It has been killed, or its owner dropped it.
+    #[error("the HCA has stopped; open the device again")]
+    Stopped,
+    /// Its engine has panicked: a defect of this crate.
+    #[error("the HCA's engine has panicked ({0}); please report it, and open the device again")]
+    Panicked(String),
+    /// The engine refused a command.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A link to this peer exists already.
+    #[error("HCA {own:#x} has a link to {peer:#x} already; one is enough for all queue pairs")]
+    LinkedAlready {
+        /// This HCA.
+        own: u32,
+        /// The peer.
+        peer: u32,
+    },
+    /// Two processes could not share memory.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The system gave no thread.
+    #[error("no thread for the HCA: {0}; check the limit of threads")]
+    Thread(#[source] std::io::Error),
+}
+
+/// How an HCA is made.
+#[derive(Debug)]
+pub struct HcaOptions {
+    /// Its address on the wires; by default a number that no other HCA has.
+    pub address: Option<WireAddress>,
+    /// Most protection domains.
+    pub protection_domains: usize,
+    /// Most memory regions.
+    pub regions: usize,
+    /// Most completion queues.
+    pub completion_queues: usize,
+    /// Most queue pairs.
+    pub queue_pairs: usize,
+    /// What befalls the packets that it sends; nothing by default.
+    pub faults: Option<Faults>,
+}
+
+impl Default for HcaOptions {
+    fn default() -> Self {
+        Self {
+            address: None,
+            protection_domains: 256,
+            regions: 4096,
+            completion_queues: 4096,
+            queue_pairs: 2048,
+            faults: None,
+        }
+    }
+}
+
+/// The engine's tables, at addresses that do not change.
+struct Tables {
+    protection_domains: Box<[ProtectionDomainSlot]>,
+    regions: Box<[RegionSlot]>,
+    completion_queues: Box<[CompletionQueueSlot]>,
+    queue_pairs: Box<[QueuePairSlot]>,
+    uars: Box<[UarSlot]>,
+}
+
+fn table<T: Default>(entries: usize) -> Box<[T]> {
+    (0..entries).map(|_| T::default()).collect()
+}
+
+/// An engine together with the tables that it borrows.
+struct Machine {
+    engine: ManuallyDrop<HostEngine>,
+    tables: *mut Tables,
+}
+
+// SAFETY: the tables belong to this value alone, and are plain data.
+unsafe impl Send for Machine {}
+
+impl Machine {
+    fn new(address: WireAddress, wire: HostWire, options: &HcaOptions) -> Self {
+        let tables = Box::into_raw(Box::new(Tables {
+            protection_domains: table(options.protection_domains),
+            regions: table(options.regions),
+            completion_queues: table(options.completion_queues),
+            queue_pairs: table(options.queue_pairs),
+            // Each queue pair may have a page of its own.
+            uars: table(options.queue_pairs),
+        }));
+        // SAFETY: just made, freed by `drop` alone once the engine, the only
+        // user of these borrows, is gone.
+        let borrowed: &'static mut Tables = unsafe { &mut *tables };
+        let storage = Storage {
+            protection_domains: &mut borrowed.protection_domains,
+            regions: &mut borrowed.regions,
+            completion_queues: &mut borrowed.completion_queues,
+            queue_pairs: &mut borrowed.queue_pairs,
+            uars: &mut borrowed.uars,
+        };
+        let engine = ManuallyDrop::new(Engine::new(address, DirectMemory, wire, storage));
+        Self { engine, tables }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: each is dropped once, here, the engine before the tables that
+        // it borrows; `tables` came from `into_raw`.
+        unsafe {
+            ManuallyDrop::drop(&mut self.engine);
+            drop(Box::from_raw(self.tables));
+        }
+    }
+}
+
+/// Either the machine, or why there is none any more.
+enum State {
+    Alive(Box<Machine>),
+    Stopped,
+    Panicked(String),
+}
+
+impl State {
+    fn error(&self) -> HcaError {
+        match self {
+            Self::Panicked(message) => HcaError::Panicked(message.clone()),
+            _ => HcaError::Stopped,
+        }
+    }
+}
+
+/// What the owner of an HCA and the thread that drives it share.
+pub(super) struct Seat {
+    state: Mutex<State>,
+    /// Commands that wait for the lock: the driving thread lets them pass.
+    waiting: AtomicU32,
+    start: Instant,
+}
+
+impl Seat {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // Panics are caught below, while the state is whole.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    pub fn has_stopped(&self) -> bool {
+        !matches!(*self.lock(), State::Alive(_))
+    }
+
+    /// A step from the driving thread. None once the HCA has stopped.
+    pub fn drive(&self) -> Option<usize> {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            // A lock does not queue: without this, the thread would take it
+            // again before the command wakes up.
+            std::thread::yield_now();
+            return Some(0);
+        }
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(0),
+        };
+        let now = self.start.elapsed().as_nanos() as u64;
+        guarded(&mut state, |machine| step(machine, now)).ok()
+    }
+}
+
+fn step(machine: &mut Machine, now: u64) -> usize {
+    let done = machine.engine.step(now);
+    machine.engine.wire().with_links(Links::release);
+    done
+}
+
+/// Runs `f` on a living machine; a panic ends the machine, not the thread.
+fn guarded<R>(state: &mut State, f: impl FnOnce(&mut Machine) -> R) -> Result<R, HcaError> {
+    let State::Alive(machine) = state else {
+        return Err(state.error());
+    };
+    match catch_unwind(AssertUnwindSafe(|| f(machine))) {
+        Ok(result) => Ok(result),
+        Err(panic) => {
+            let message = words(panic.as_ref());
+            tracing::error!(message, "the HCA's engine has panicked");
+            *state = State::Panicked(message);
+            Err(state.error())
+        }
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
+}
+
+/// A software HCA.
+///
+/// It stands still until somebody calls [`step`](Self::step), or a
+/// [`Driver`](super::Driver) drives it on a thread. Commands act at once in both
+/// cases: they run between two steps, on the caller's thread.
+///
+/// Dropping it stops it, as [`kill`](Self::kill) does.
+pub struct SoftHca {
+    address: WireAddress,
+    seat: Arc<Seat>,
+}
+
+impl SoftHca {
+    /// A new HCA, without any object or link.
+    pub fn new(mut options: HcaOptions) -> Self {
+        let address = options.address.unwrap_or_else(fresh_address);
+        let wire = HostWire::new(Links::new(address), options.faults.take());
+        let machine = Machine::new(address, wire, &options);
+        let seat = Seat {
+            state: Mutex::new(State::Alive(Box::new(machine))),
+            waiting: AtomicU32::new(0),
+            start: Instant::now(),
+        };
+        Self {
+            address,
+            seat: Arc::new(seat),
+        }
+    }
+
+    /// Its address on its wires.
+    pub fn address(&self) -> WireAddress {
+        self.address
+    }
+
+    pub(super) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// Runs a command on the engine, between two steps.
+    ///
+    /// # Errors
+    /// [`HcaError::Stopped`] or [`HcaError::Panicked`] if there is no engine any more.
+    pub fn command<R>(&self, command: impl FnOnce(&mut HostEngine) -> R) -> Result<R, HcaError> {
+        guarded(&mut self.seat.lock(), |machine| {
+            command(&mut machine.engine)
+        })
+    }
+
+    /// Does one bounded piece of work, now by the clock; gives the number of
+    /// things done.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub fn step(&self) -> Result<usize, HcaError> {
+        self.step_at(self.seat.start.elapsed().as_nanos() as u64)
+    }
+
+    /// As [`step`](Self::step), with a clock of the caller's, in nanoseconds. It
+    /// must not go back, so nobody mixes it with `step` or with a driver.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub fn step_at(&self, now_ns: u64) -> Result<usize, HcaError> {
+        guarded(&mut self.seat.lock(), |machine| step(machine, now_ns))
+    }
+
+    /// Stops it for ever, as if the machine had lost its power: queues stay as
+    /// they are, peers get no answer. All memory that it used is free after this.
+    pub fn kill(&self) {
+        let mut state = self.seat.lock();
+        if matches!(*state, State::Alive(_)) {
+            *state = State::Stopped;
+        }
+    }
+
+    /// Makes the link between two HCAs of this process, if there is none yet.
+    /// An HCA reaches itself without one.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), for either of the two.
+    pub fn link(&self, other: &Self) -> Result<(), HcaError> {
+        if self.path_mtu(other.address)?.is_some() {
+            return Ok(());
+        }
+        let (ours, theirs) = LocalLink::pair();
+        self.add(other.address, Link::Local(ours))?;
+        other.add(self.address, Link::Local(theirs))
+    }
+
+    /// Adds a link to an HCA of another process, see [`offer`](super::offer) and
+    /// [`accept`](super::accept).
+    ///
+    /// # Errors
+    /// [`HcaError::LinkedAlready`], and as [`command`](Self::command).
+    pub fn attach(&self, link: SharedLink) -> Result<(), HcaError> {
+        self.add(link.peer(), Link::Shared(link))
+    }
+
+    /// Largest payload of a packet to that HCA, in bytes; none if no link leads
+    /// there (any more).
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError> {
+        self.command(|engine| engine.wire().with_links(|links| links.path_mtu(peer)))
+    }
+
+    fn add(&self, peer: WireAddress, link: Link) -> Result<(), HcaError> {
+        let added =
+            self.command(|engine| engine.wire().with_links(|links| links.add(peer, link)))?;
+        if added {
+            Ok(())
+        } else {
+            Err(HcaError::LinkedAlready {
+                own: self.address.0,
+                peer: peer.0,
+            })
+        }
+    }
+}
+
+impl Drop for SoftHca {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl std::fmt::Debug for SoftHca {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SoftHca")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An address that no other HCA of this machine is likely to have: a random
+/// start for each process, then counted up.
+fn fresh_address() -> WireAddress {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(|| RandomState::new().hash_one("warpbell") as u32);
+    WireAddress(start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
+}

@@ -1,0 +1,305 @@
+//! Two rings of byte slots, one for each direction, in a [`Segment`] between
+//! two processes.
+//!
+//! ```text
+//! 0x0000  header: magic u64, version u32, slots u32, slot_bytes u32
+//! 0x1000  ring of the maker:  pushed u64 @0, released u64 @128, producer gone u32 @256, consumer gone u32 @260
+//! 0x2000  ring of the joiner: likewise
+//! 0x3000  slots of the maker's ring, then slots of the joiner's
+//! ```
+//!
+//! All numbers are in the machine's byte order. The other side can write every
+//! byte at any moment: its counters are checked against the ring's size before
+//! use, and slots are copied out before they are looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::segment::{Segment, SegmentError};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"WARPWIRE");
+const VERSION: u32 = 1;
+const PAGE: usize = 4096;
+const SLOTS_AT: usize = 3 * PAGE;
+const LARGEST_SLOTS: u32 = 1 << 16;
+const LARGEST_SLOT_BYTES: u32 = 1 << 16;
+/// Both rings at their largest, and the pages in front.
+pub(super) const LARGEST_SEGMENT: u64 =
+    SLOTS_AT as u64 + 2 * LARGEST_SLOTS as u64 * LARGEST_SLOT_BYTES as u64;
+
+/// Which ring of the segment a side fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Made the segment.
+    Maker,
+    /// Received it.
+    Joiner,
+}
+
+/// Number and size of the slots, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub slots: u32,
+    pub slot_bytes: u32,
+}
+
+impl Shape {
+    fn check(self) -> Result<Self, SegmentError> {
+        let Self { slots, slot_bytes } = self;
+        let fits = slots.is_power_of_two()
+            && slots <= LARGEST_SLOTS
+            && slot_bytes.is_multiple_of(64)
+            && (64..=LARGEST_SLOT_BYTES).contains(&slot_bytes);
+        if fits {
+            Ok(self)
+        } else {
+            Err(SegmentError::WrongShape { slots, slot_bytes })
+        }
+    }
+
+    fn ring_bytes(self) -> usize {
+        self.slots as usize * self.slot_bytes as usize
+    }
+
+    fn segment_bytes(self) -> usize {
+        SLOTS_AT + 2 * self.ring_bytes()
+    }
+}
+
+/// The other process has written a counter that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Corrupt;
+
+/// Makes the segment of a new wire.
+pub(super) fn create(shape: Shape) -> Result<Segment, SegmentError> {
+    let shape = shape.check()?;
+    let segment = Segment::create(shape.segment_bytes())?;
+    // SAFETY: the segment is page-aligned, at least three pages long, and not
+    // yet known to anybody else.
+    unsafe {
+        segment.start().cast::<u64>().write(MAGIC);
+        segment.start().add(8).cast::<u32>().write(VERSION);
+        segment.start().add(12).cast::<u32>().write(shape.slots);
+        segment
+            .start()
+            .add(16)
+            .cast::<u32>()
+            .write(shape.slot_bytes);
+    }
+    Ok(segment)
+}
+
+/// Reads the header of a segment, once, and checks it against the size.
+fn shape_of(segment: &Segment) -> Result<Shape, SegmentError> {
+    // SAFETY: every segment has at least one page and is page-aligned. Volatile,
+    // so that each value is read exactly once even if the other side changes it.
+    let (magic, version, slots, slot_bytes) = unsafe {
+        (
+            segment.start().cast::<u64>().read_volatile(),
+            segment.start().add(8).cast::<u32>().read_volatile(),
+            segment.start().add(12).cast::<u32>().read_volatile(),
+            segment.start().add(16).cast::<u32>().read_volatile(),
+        )
+    };
+    if magic != MAGIC {
+        return Err(SegmentError::WrongMagic { found: magic });
+    }
+    if version != VERSION {
+        return Err(SegmentError::WrongVersion {
+            found: version,
+            expected: VERSION,
+        });
+    }
+    let shape = Shape { slots, slot_bytes }.check()?;
+    let (found, expected) = (segment.bytes() as u64, shape.segment_bytes() as u64);
+    if found != expected {
+        return Err(SegmentError::WrongSize { found, expected });
+    }
+    Ok(shape)
+}
+
+/// Opens both rings of a segment: the one that `side` fills, and the other one.
+pub(super) fn open(segment: Segment, side: Side) -> Result<(Producer, Consumer), SegmentError> {
+    let shape = shape_of(&segment)?;
+    let segment = Arc::new(segment);
+    let ring = |index| Ring {
+        segment: segment.clone(),
+        shape,
+        index,
+    };
+    let (mine, theirs) = match side {
+        Side::Maker => (ring(0), ring(1)),
+        Side::Joiner => (ring(1), ring(0)),
+    };
+    let producer = Producer {
+        ring: mine,
+        pushed: 0,
+        released: 0,
+    };
+    let consumer = Consumer {
+        ring: theirs,
+        released: 0,
+        taken: 0,
+        pushed: 0,
+    };
+    Ok((producer, consumer))
+}
+
+struct Ring {
+    segment: Arc<Segment>,
+    shape: Shape,
+    index: usize,
+}
+
+impl Ring {
+    fn counter(&self, offset: usize) -> &AtomicU64 {
+        let at = (1 + self.index) * PAGE + offset;
+        // SAFETY: the counter pages lie inside the segment (checked by `open`),
+        // the offset is a multiple of eight, and atomics may change under us.
+        unsafe { AtomicU64::from_ptr(self.segment.start().add(at).cast()) }
+    }
+
+    fn pushed(&self) -> &AtomicU64 {
+        self.counter(0)
+    }
+
+    fn released(&self) -> &AtomicU64 {
+        self.counter(128)
+    }
+
+    fn gone(&self, offset: usize) -> &AtomicU32 {
+        let at = (1 + self.index) * PAGE + offset;
+        // SAFETY: as for `counter`, with a multiple of four.
+        unsafe { AtomicU32::from_ptr(self.segment.start().add(at).cast()) }
+    }
+
+    fn producer_gone(&self) -> &AtomicU32 {
+        self.gone(256)
+    }
+
+    fn consumer_gone(&self) -> &AtomicU32 {
+        self.gone(260)
+    }
+
+    fn slot(&self, count: u64) -> *mut u8 {
+        let slot = (count & u64::from(self.shape.slots - 1)) as usize;
+        let at =
+            SLOTS_AT + self.index * self.shape.ring_bytes() + slot * self.shape.slot_bytes as usize;
+        // SAFETY: both rings lie inside the segment, whose size `open` checked.
+        unsafe { self.segment.start().add(at) }
+    }
+
+    /// Whether a counter written by the other side leaves between 0 and `slots`
+    /// entries under way.
+    fn check(&self, pushed: u64, released: u64) -> Result<(), Corrupt> {
+        let under_way = pushed.wrapping_sub(released);
+        if under_way <= u64::from(self.shape.slots) {
+            Ok(())
+        } else {
+            Err(Corrupt)
+        }
+    }
+}
+
+/// The side that fills a ring.
+pub(super) struct Producer {
+    ring: Ring,
+    pushed: u64,
+    /// The newest `released` seen, checked.
+    released: u64,
+}
+
+impl Producer {
+    /// The next free slot, of [`Producer::slot_bytes`] bytes, aligned to 64.
+    pub fn slot(&mut self) -> Result<Option<*mut u8>, Corrupt> {
+        let slots = u64::from(self.ring.shape.slots);
+        if self.pushed - self.released == slots {
+            // The consumer's reads of the slot before our writes, because both
+            // touch the same memory: acquire pairs with `Consumer::release`.
+            let released = self.ring.released().load(Ordering::Acquire);
+            self.ring.check(self.pushed, released)?;
+            self.released = released;
+            if self.pushed - self.released == slots {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.ring.slot(self.pushed)))
+    }
+
+    /// Hands the slot just filled to the consumer.
+    pub fn publish(&mut self) {
+        self.pushed += 1;
+        // The slot before the counter, because the consumer reads the slot as
+        // soon as the counter covers it.
+        self.ring.pushed().store(self.pushed, Ordering::Release);
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> usize {
+        self.ring.shape.slot_bytes as usize
+    }
+
+    /// Whether the other side has said that it no longer reads.
+    pub fn is_closed(&self) -> bool {
+        self.ring.consumer_gone().load(Ordering::Acquire) != 0
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.ring.producer_gone().store(1, Ordering::Release);
+    }
+}
+
+/// The side that empties a ring.
+pub(super) struct Consumer {
+    ring: Ring,
+    released: u64,
+    taken: u64,
+    /// The newest `pushed` seen, checked.
+    pushed: u64,
+}
+
+impl Consumer {
+    /// The next full slot. It stays readable until [`Consumer::release`]; the
+    /// other process may still change it.
+    pub fn take(&mut self) -> Result<Option<*const u8>, Corrupt> {
+        if self.taken == self.pushed {
+            // The counter before the slot, because the producer wrote them in
+            // the opposite order: acquire pairs with `Producer::publish`.
+            let pushed = self.ring.pushed().load(Ordering::Acquire);
+            self.ring.check(pushed, self.released)?;
+            if pushed.wrapping_sub(self.taken) > u64::from(self.ring.shape.slots) {
+                return Err(Corrupt);
+            }
+            self.pushed = pushed;
+            if self.taken == self.pushed {
+                return Ok(None);
+            }
+        }
+        let slot = self.ring.slot(self.taken);
+        self.taken += 1;
+        Ok(Some(slot))
+    }
+
+    /// Gives back every slot taken so far.
+    pub fn release(&mut self) {
+        if self.released != self.taken {
+            self.released = self.taken;
+            // Our reads before the counter, because the producer writes into
+            // the slot as soon as it sees it.
+            self.ring.released().store(self.released, Ordering::Release);
+        }
+    }
+
+    /// Whether the other side has said that it no longer writes.
+    pub fn is_closed(&self) -> bool {
+        self.ring.producer_gone().load(Ordering::Acquire) != 0
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.ring.consumer_gone().store(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,233 @@
+//! A link to another process of this machine: packets with their payload in
+//! slots of shared memory.
+//!
+//! ```text
+//! slot:  0 header (80 bytes)   80 payload bytes u32   128 payload
+//! ```
+//!
+//! The slot is copied out header first and checked before anything is believed;
+//! a counter, a length or an address that cannot be ends the link.
+
+use std::os::unix::net::UnixStream;
+use std::prelude::v1::*;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::segment::{Segment, SegmentError};
+use super::shared::{self, Consumer, Corrupt, Producer, Shape, Side};
+use crate::engine::WireAddress;
+use crate::engine::packet::{Header, Packet, Range};
+
+const HEADER: usize = size_of::<Header>();
+const PAYLOAD_AT: usize = 128;
+/// Largest payload of a packet between processes, in bytes.
+pub(super) const SHARED_MTU: u32 = 8192;
+const SHAPE: Shape = Shape {
+    slots: 256,
+    slot_bytes: PAYLOAD_AT as u32 + SHARED_MTU,
+};
+/// Empty looks at the ring between two looks at the peer's socket, which cost a
+/// system call each.
+const LOOKS: u32 = 1024;
+
+/// Makes shared memory for a link, gives it to the process at the other end of
+/// `socket`, and opens this side of it.
+///
+/// `own` and `peer` are the addresses of the two HCAs. The socket tells this
+/// side when the other process is gone.
+///
+/// # Errors
+/// [`SegmentError`] if the system refuses memory or the socket is closed.
+pub fn offer(
+    socket: &UnixStream,
+    own: WireAddress,
+    peer: WireAddress,
+) -> Result<SharedLink, SegmentError> {
+    let segment = shared::create(SHAPE)?;
+    segment.send(socket)?;
+    SharedLink::open(segment, Side::Maker, socket, own, peer)
+}
+
+/// Takes the shared memory that the other process [`offer`]s, within `timeout`.
+///
+/// # Errors
+/// [`SegmentError`] if nothing comes in time, or anything but a wire of this
+/// version.
+pub fn accept(
+    socket: &UnixStream,
+    own: WireAddress,
+    peer: WireAddress,
+    timeout: Duration,
+) -> Result<SharedLink, SegmentError> {
+    let segment = Segment::receive(socket, timeout)?;
+    SharedLink::open(segment, Side::Joiner, socket, own, peer)
+}
+
+/// One side of a link between two processes.
+pub struct SharedLink {
+    own: WireAddress,
+    peer: WireAddress,
+    outgoing: Producer,
+    incoming: Consumer,
+    socket: UnixStream,
+    /// Empty looks at the ring since the last look at the socket.
+    looks: u32,
+    broken: bool,
+}
+
+impl SharedLink {
+    fn open(
+        segment: Segment,
+        side: Side,
+        socket: &UnixStream,
+        own: WireAddress,
+        peer: WireAddress,
+    ) -> Result<Self, SegmentError> {
+        let (outgoing, incoming) = shared::open(segment, side)?;
+        if outgoing.slot_bytes() != SHAPE.slot_bytes as usize {
+            return Err(SegmentError::WrongShape {
+                slots: SHAPE.slots,
+                slot_bytes: outgoing.slot_bytes() as u32,
+            });
+        }
+        let socket = socket.try_clone().map_err(|error| SegmentError::System {
+            step: "dup of the socket",
+            source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
+        })?;
+        Ok(Self {
+            own,
+            peer,
+            outgoing,
+            incoming,
+            socket,
+            looks: 0,
+            broken: false,
+        })
+    }
+
+    /// The HCA at the other side.
+    pub fn peer(&self) -> WireAddress {
+        self.peer
+    }
+
+    pub(super) fn mtu(&self) -> u32 {
+        SHARED_MTU
+    }
+
+    /// Copies a packet into the next slot; false if all slots are full. A packet
+    /// too long for a slot is lost, as is every packet once the peer is gone.
+    ///
+    /// # Safety
+    /// The ranges must be readable.
+    pub(super) unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> bool {
+        let length: u64 = payload.iter().map(|range| range.length).sum();
+        if self.broken || self.outgoing.is_closed() || length > u64::from(SHARED_MTU) {
+            return true;
+        }
+        let slot = match self.outgoing.slot() {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return false,
+            Err(Corrupt) => {
+                self.end("its counter of released packets cannot be");
+                return true;
+            }
+        };
+        // SAFETY: a slot has `SHAPE.slot_bytes` bytes (checked by `open`), which
+        // hold the header, the length and `SHARED_MTU` bytes of payload; the
+        // caller vouches for the ranges.
+        unsafe {
+            slot.copy_from_nonoverlapping(header.as_bytes().as_ptr(), HEADER);
+            slot.add(HEADER).cast::<u32>().write_volatile(length as u32);
+            let mut at = slot.add(PAYLOAD_AT);
+            for range in payload {
+                let from = std::ptr::with_exposed_provenance::<u8>(range.address as usize);
+                at.copy_from_nonoverlapping(from, range.length as usize);
+                at = at.add(range.length as usize);
+            }
+        }
+        self.outgoing.publish();
+        true
+    }
+
+    pub(super) fn receive(&mut self) -> Option<Packet> {
+        if self.broken {
+            return None;
+        }
+        let slot = match self.incoming.take() {
+            Ok(slot) => slot?,
+            Err(Corrupt) => {
+                self.end("its counter of sent packets cannot be");
+                return None;
+            }
+        };
+        self.looks = 0;
+        let mut bytes = [0u8; HEADER];
+        // SAFETY: a slot has `SHAPE.slot_bytes` bytes. Volatile for the length,
+        // so that what is checked is what is used.
+        let length = unsafe {
+            bytes.as_mut_ptr().copy_from_nonoverlapping(slot, HEADER);
+            slot.add(HEADER).cast::<u32>().read_volatile()
+        };
+        let header = Header::read_from_bytes(&bytes).expect("the array has the header's size");
+        if length > SHARED_MTU {
+            self.end("a packet is longer than its slot");
+            return None;
+        }
+        if header.source != self.peer.0 || header.destination != self.own.0 {
+            self.end("a packet carries addresses of other HCAs");
+            return None;
+        }
+        // SAFETY: inside the slot, as above.
+        let address = unsafe { slot.add(PAYLOAD_AT) }.expose_provenance() as u64;
+        let mut payload = heapless::Vec::new();
+        if length > 0 {
+            let range = Range {
+                address,
+                length: u64::from(length),
+            };
+            payload
+                .push(range)
+                .expect("a packet holds at least one range");
+        }
+        Some(Packet { header, payload })
+    }
+
+    pub(super) fn release(&mut self) {
+        self.incoming.release();
+    }
+
+    /// Whether the peer is gone, asked after nothing was received.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.broken || self.incoming.is_closed() {
+            return true;
+        }
+        self.looks += 1;
+        if self.looks < LOOKS {
+            return false;
+        }
+        self.looks = 0;
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        rustix::event::poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().intersects(gone)
+    }
+
+    fn end(&mut self, why: &'static str) {
+        tracing::error!(own = self.own.0, peer = self.peer.0, why, "the wire is cut");
+        self.broken = true;
+    }
+}
+
+impl std::fmt::Debug for SharedLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedLink")
+            .field("own", &self.own.0)
+            .field("peer", &self.peer.0)
+            .finish()
+    }
+}

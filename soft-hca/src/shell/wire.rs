@@ -1,0 +1,132 @@
+//! The wire of an HCA on a host: its links, with faults on purpose before them
+//! where a test wants some.
+
+use std::prelude::v1::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::links::Links;
+use crate::engine::fault::{self, FaultyWire};
+use crate::engine::packet::{Header, Packet, Range};
+use crate::engine::wire::{Busy, Limits, Retract, Wire};
+
+/// Decides the fate of each packet that an HCA sends: any
+/// [`Pattern`](fault::Pattern), for example [`Seeded`](fault::Seeded).
+pub struct Faults(Box<dyn fault::Pattern + Send>);
+
+impl Faults {
+    /// Faults after this pattern.
+    pub fn new(pattern: impl fault::Pattern + Send + 'static) -> Self {
+        Self(Box::new(pattern))
+    }
+}
+
+impl fault::Pattern for Faults {
+    fn fate(&mut self, header: &Header) -> fault::Fate {
+        self.0.fate(header)
+    }
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faults")
+    }
+}
+
+/// The wire of an HCA on a host.
+pub struct HostWire(Way);
+
+enum Way {
+    /// Packets go straight to the links.
+    Plain(Links),
+    /// Packets pass a pattern of faults first. The wire of faults keeps its
+    /// inner wire to itself, so the links are shared with it.
+    Faulty {
+        wire: Box<FaultyWire<SharedLinks, Faults>>,
+        links: SharedLinks,
+    },
+}
+
+/// Links behind a lock that only the owner of the HCA ever takes.
+#[derive(Clone)]
+struct SharedLinks(Arc<Mutex<Links>>);
+
+impl SharedLinks {
+    fn lock(&self) -> MutexGuard<'_, Links> {
+        // A panic of the engine ends its HCA; the links have no broken state.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: forwards every call to the links, which keep the contract.
+unsafe impl Wire for SharedLinks {
+    fn limits(&self) -> Limits {
+        self.lock().limits()
+    }
+
+    unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.lock().send(header, payload) }
+    }
+
+    fn receive(&mut self) -> Option<Packet> {
+        self.lock().receive()
+    }
+
+    fn retract(&mut self, scope: Retract) {
+        self.lock().retract(scope);
+    }
+}
+
+impl HostWire {
+    pub(super) fn new(links: Links, faults: Option<Faults>) -> Self {
+        let Some(faults) = faults else {
+            return Self(Way::Plain(links));
+        };
+        let links = SharedLinks(Arc::new(Mutex::new(links)));
+        Self(Way::Faulty {
+            wire: Box::new(FaultyWire::new(links.clone(), faults)),
+            links,
+        })
+    }
+
+    pub(super) fn with_links<R>(&mut self, f: impl FnOnce(&mut Links) -> R) -> R {
+        match &mut self.0 {
+            Way::Plain(links) => f(links),
+            Way::Faulty { links, .. } => f(&mut links.lock()),
+        }
+    }
+}
+
+// SAFETY: forwards every call to a wire that keeps the contract.
+unsafe impl Wire for HostWire {
+    fn limits(&self) -> Limits {
+        match &self.0 {
+            Way::Plain(links) => links.limits(),
+            Way::Faulty { wire, .. } => wire.limits(),
+        }
+    }
+
+    unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe {
+            match &mut self.0 {
+                Way::Plain(links) => links.send(header, payload),
+                Way::Faulty { wire, .. } => wire.send(header, payload),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Option<Packet> {
+        match &mut self.0 {
+            Way::Plain(links) => links.receive(),
+            Way::Faulty { wire, .. } => wire.receive(),
+        }
+    }
+
+    fn retract(&mut self, scope: Retract) {
+        match &mut self.0 {
+            Way::Plain(links) => links.retract(scope),
+            Way::Faulty { wire, .. } => wire.retract(scope),
+        }
+    }
+}
