@@ -1,1 +1,71 @@
-//! Part of Warpbell.
+//! Start-up: from nothing to the handle that a kernel receives.
+//!
+//! A [`Device`] is opened from a [`Nic`], which says what kind of card it is. In
+//! a [`ProtectionDomain`] memory is registered and queue pairs are made; two
+//! queue pairs are connected with [`connect`] inside one process, or through a
+//! [`Peer`] between two. After that the host is out of the way: the kernel works
+//! with the [`SendQueueHandle`](warpbell::SendQueueHandle) and
+//! [`ReceiveQueueHandle`](warpbell::ReceiveQueueHandle) that the queue pair gives.
+//!
+//! Two devices in one process, without any hardware:
+//!
+//! ```no_run
+//! use warpbell_host_init::{
+//!     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, connect,
+//! };
+//!
+//! fn main() -> Result<(), Error> {
+//!     let ours = Device::open(Nic::Soft(SoftOptions::default()))?;
+//!     let theirs = Device::open(Nic::Soft(SoftOptions::default()))?;
+//!     let (our_domain, their_domain) = (ours.protection_domain()?, theirs.protection_domain()?);
+//!
+//!     let source = our_domain.register(Buffer::new(4096)?, Access::LOCAL_WRITE)?;
+//!     let target = their_domain
+//!         .register(Buffer::new(4096)?, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//!     source.write(0, b"from a kernel")?;
+//!
+//!     let config = QueuePairConfig { send_depth: 64, ..QueuePairConfig::default() };
+//!     let mut our_end = our_domain.queue_pair(&config)?;
+//!     let mut their_end = their_domain.queue_pair(&config)?;
+//!     connect(&mut our_end, &mut their_end)?;
+//!
+//!     // For the kernel: where to post, what to send, where to write it.
+//!     let queue = our_end.send_queue()?;
+//!     let local = source.local(0, 13)?;
+//!     let remote = target.remote().at(0, 13)?;
+//!     # let _ = (queue, local, remote);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # After an error
+//!
+//! A work request that fails takes its queue pair to [`State::Error`]: all later
+//! ones are flushed. [`QueuePair::first_error`] says what happened first. To use
+//! the queue pair again, call [`QueuePair::reset`] at both ends and connect them
+//! anew; the borrow checker sees to it that no kernel still holds a handle.
+
+mod buffer;
+mod config;
+mod device;
+mod domain;
+mod error;
+mod frame;
+mod memory;
+mod peer;
+mod queue_memory;
+mod queue_pair;
+mod soft;
+mod state;
+
+pub use buffer::{BUFFER_ALIGNMENT, Buffer};
+pub use config::{Completions, QueuePairConfig, Timers};
+pub use device::{Device, Limits, Nic};
+pub use domain::ProtectionDomain;
+pub use error::Error;
+pub use frame::{ExchangeError, LARGEST_MESSAGE};
+pub use memory::{Access, MemoryRegion, RemoteMemory};
+pub use peer::Peer;
+pub use queue_pair::{QueuePair, connect};
+pub use soft::{Drive, SoftOptions};
+pub use state::{Endpoint, Gid, State};

@@ -1,0 +1,367 @@
+//! How a queue pair is made, and which numbers are refused.
+
+use crate::{Access, Error, Limits};
+
+/// How a queue pair is made. Change what matters, take the rest from `default()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairConfig {
+    /// Depth of the send queue in blocks of 64 bytes, a power of two. A plain
+    /// write, read, send or atomic takes one block.
+    pub send_depth: u32,
+    /// How send completions reach the kernel.
+    pub send_completions: Completions,
+    /// Depth of the receive queue in receive WQEs, a power of two, or 0 for a
+    /// queue pair that takes neither sends nor writes with immediate data.
+    pub receive_depth: u32,
+    /// Scatter entries of a receive WQE, a power of two. Its stride is 16 bytes
+    /// for each.
+    pub receive_segments: u32,
+    /// How receive completions reach the kernel: [`Completions::Ordinary`].
+    pub receive_completions: Completions,
+    /// What the other side may do through this queue pair; `LOCAL_WRITE` means
+    /// nothing here. Each region limits it further.
+    pub access: Access,
+    /// Longest message in bytes that a kernel may post.
+    pub max_message: u32,
+    /// Retries and timers.
+    pub timers: Timers,
+}
+
+impl Default for QueuePairConfig {
+    /// 128 blocks and 128 receives of one segment; collapsed send completions;
+    /// all access.
+    fn default() -> Self {
+        Self {
+            send_depth: 128,
+            send_completions: Completions::Collapsed,
+            receive_depth: 128,
+            receive_segments: 1,
+            receive_completions: Completions::ORDINARY,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            max_message: 1 << 30,
+            timers: Timers::default(),
+        }
+    }
+}
+
+/// How completions reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completions {
+    /// Each CQE overwrites the one before; its WQE counter says how far the queue
+    /// has come. The cheapest to poll, for send queues only.
+    Collapsed,
+    /// A ring of CQEs.
+    Ordinary {
+        /// Entries, a power of two, at least as many as the queue is deep; that
+        /// many if left out.
+        depth: Option<u32>,
+        /// The NIC does not look at the consumer index, so that an entry that was
+        /// not yet read may be overwritten instead of taking the queue down.
+        ignore_overrun: bool,
+    },
+}
+
+impl Completions {
+    /// A ring as deep as its queue, with the overrun check on.
+    pub const ORDINARY: Self = Self::Ordinary {
+        depth: None,
+        ignore_overrun: false,
+    };
+}
+
+/// Retries and timers, in the codes of the InfiniBand specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// How long to wait for an acknowledgement: 4.096 µs · 2^code, code 0 to 31;
+    /// 0 waits for ever.
+    pub acknowledge_timeout: u8,
+    /// How often an unanswered packet is sent again, 0 to 7, before the queue
+    /// pair fails with "transport retry counter exceeded".
+    pub retry_count: u8,
+    /// How often a request is repeated that found no receive, 0 to 7; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long the other end is to wait before it repeats such a request, code
+    /// 0 to 31: 1 is 10 µs, 12 is 640 µs, 31 is 492 ms, 0 is 655 ms.
+    pub rnr_timer: u8,
+}
+
+impl Default for Timers {
+    /// 67 ms and 7 retries, so that a peer that is gone is noticed within 0.6 s;
+    /// a request that finds no receive is repeated for ever, every 120 µs.
+    fn default() -> Self {
+        Self {
+            acknowledge_timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            rnr_timer: 7,
+        }
+    }
+}
+
+/// A configuration whose numbers have been checked, as logarithms where the NIC
+/// wants them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    pub send_depth_log2: u8,
+    pub send_completions: CheckedCompletions,
+    pub receive: Option<CheckedReceive>,
+    pub access: Access,
+    pub max_message: u32,
+    pub timers: Timers,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedReceive {
+    pub depth_log2: u8,
+    pub stride_log2: u8,
+    pub completions: CheckedCompletions,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedCompletions {
+    pub collapsed: bool,
+    pub depth_log2: u8,
+    pub ignore_overrun: bool,
+}
+
+impl QueuePairConfig {
+    pub(crate) fn check(&self, limits: &Limits) -> Result<Checked, Error> {
+        let send_depth_log2 = depth("send queue", self.send_depth, limits.max_depth)?;
+        let send_completions = completions("send", self.send_completions, self.send_depth, limits)?;
+        let receive = match self.receive_depth {
+            0 => None,
+            receive_depth => Some(self.check_receive(receive_depth, limits)?),
+        };
+        if self.max_message == 0 || self.max_message > limits.max_message {
+            return Err(Error::BadMaxMessage {
+                bytes: self.max_message,
+                limit: limits.max_message,
+            });
+        }
+        self.timers.check()?;
+        Ok(Checked {
+            send_depth_log2,
+            send_completions,
+            receive,
+            access: self.access,
+            max_message: self.max_message,
+            timers: self.timers,
+        })
+    }
+
+    fn check_receive(&self, receive_depth: u32, limits: &Limits) -> Result<CheckedReceive, Error> {
+        let segments = self.receive_segments;
+        if !segments.is_power_of_two() || segments > limits.max_receive_segments {
+            return Err(Error::BadSegments {
+                segments,
+                limit: limits.max_receive_segments,
+            });
+        }
+        if self.receive_completions == Completions::Collapsed {
+            return Err(Error::CollapsedReceive);
+        }
+        Ok(CheckedReceive {
+            depth_log2: depth("receive queue", receive_depth, limits.max_depth)?,
+            stride_log2: segments.ilog2() as u8,
+            completions: completions("receive", self.receive_completions, receive_depth, limits)?,
+        })
+    }
+}
+
+impl Timers {
+    fn check(&self) -> Result<(), Error> {
+        for (what, value, limit) in [
+            ("acknowledge_timeout", self.acknowledge_timeout, 31),
+            ("retry_count", self.retry_count, 7),
+            ("rnr_retry", self.rnr_retry, 7),
+            ("rnr_timer", self.rnr_timer, 31),
+        ] {
+            if value > limit {
+                return Err(Error::BadTimer { what, value, limit });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn depth(what: &'static str, depth: u32, limit: u32) -> Result<u8, Error> {
+    if depth == 0 || depth > limit {
+        return Err(Error::DepthOutOfRange { what, depth, limit });
+    }
+    if !depth.is_power_of_two() {
+        return Err(Error::DepthNotPowerOfTwo { what, depth });
+    }
+    Ok(depth.ilog2() as u8)
+}
+
+fn completions(
+    what: &'static str,
+    completions: Completions,
+    needed: u32,
+    limits: &Limits,
+) -> Result<CheckedCompletions, Error> {
+    match completions {
+        Completions::Collapsed => {
+            // One entry is all that is ever written, and nobody writes a
+            // consumer index: the check for overrun would take the queue down.
+            Ok(CheckedCompletions {
+                collapsed: true,
+                depth_log2: 0,
+                ignore_overrun: true,
+            })
+        }
+        Completions::Ordinary {
+            depth: given,
+            ignore_overrun,
+        } => {
+            let given = given.unwrap_or(needed);
+            let depth_log2 = depth("completion queue", given, limits.max_completion_depth)?;
+            if given < needed {
+                return Err(Error::CompletionQueueTooSmall {
+                    what,
+                    depth: given,
+                    needed,
+                });
+            }
+            Ok(CheckedCompletions {
+                collapsed: false,
+                depth_log2,
+                ignore_overrun,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        max_depth: 32_768,
+        max_completion_depth: 1 << 22,
+        max_receive_segments: 32,
+        max_message: 1 << 30,
+    };
+
+    fn refused(change: impl FnOnce(&mut QueuePairConfig)) -> Error {
+        let mut config = QueuePairConfig::default();
+        change(&mut config);
+        config.check(&LIMITS).expect_err("a bad number")
+    }
+
+    #[test]
+    fn every_bad_number_has_its_error() {
+        use Error as E;
+        for depth in [3, 6, 100, 32_767] {
+            assert!(matches!(refused(|c| c.send_depth = depth),
+                E::DepthNotPowerOfTwo { what: "send queue", depth: found } if found == depth));
+            assert!(matches!(refused(|c| c.receive_depth = depth),
+                E::DepthNotPowerOfTwo { what: "receive queue", depth: found } if found == depth));
+        }
+        for depth in [32_769, 65_536, 1 << 31, u32::MAX] {
+            assert!(matches!(refused(|c| c.send_depth = depth),
+                E::DepthOutOfRange { depth: found, limit: 32_768, .. } if found == depth));
+            assert!(matches!(
+                refused(|c| c.receive_depth = depth),
+                E::DepthOutOfRange { .. }
+            ));
+        }
+        assert!(matches!(
+            refused(|c| c.send_depth = 0),
+            E::DepthOutOfRange { depth: 0, .. }
+        ));
+        for segments in [0, 3, 33, 64] {
+            assert!(matches!(refused(|c| c.receive_segments = segments),
+                E::BadSegments { segments: found, limit: 32 } if found == segments));
+        }
+        assert!(matches!(
+            refused(|c| c.receive_completions = Completions::Collapsed),
+            E::CollapsedReceive
+        ));
+        assert!(matches!(
+            refused(|c| c.max_message = 0),
+            E::BadMaxMessage { bytes: 0, .. }
+        ));
+        assert!(matches!(
+            refused(|c| c.max_message = (1 << 30) + 1),
+            E::BadMaxMessage { .. }
+        ));
+        assert!(matches!(
+            refused(|c| c.timers.retry_count = 8),
+            E::BadTimer {
+                what: "retry_count",
+                value: 8,
+                limit: 7
+            }
+        ));
+        assert!(matches!(
+            refused(|c| c.timers.rnr_retry = 8),
+            E::BadTimer { .. }
+        ));
+        assert!(matches!(
+            refused(|c| c.timers.rnr_timer = 32),
+            E::BadTimer { .. }
+        ));
+        assert!(matches!(
+            refused(|c| c.timers.acknowledge_timeout = 32),
+            E::BadTimer { .. }
+        ));
+    }
+
+    #[test]
+    fn a_completion_queue_that_is_too_small_is_refused() {
+        let small = Completions::Ordinary {
+            depth: Some(64),
+            ignore_overrun: false,
+        };
+        assert!(matches!(
+            refused(|c| c.send_completions = small),
+            Error::CompletionQueueTooSmall {
+                what: "send",
+                depth: 64,
+                needed: 128
+            }
+        ));
+        assert!(matches!(
+            refused(|c| c.receive_completions = small),
+            Error::CompletionQueueTooSmall {
+                what: "receive",
+                depth: 64,
+                needed: 128
+            }
+        ));
+        let odd = Completions::Ordinary {
+            depth: Some(129),
+            ignore_overrun: false,
+        };
+        assert!(matches!(
+            refused(|c| c.send_completions = odd),
+            Error::DepthNotPowerOfTwo { .. }
+        ));
+    }
+
+    #[test]
+    fn every_good_depth_is_taken() {
+        for log2 in 0..=15u8 {
+            let config = QueuePairConfig {
+                send_depth: 1 << log2,
+                receive_depth: 1 << log2,
+                send_completions: Completions::ORDINARY,
+                ..QueuePairConfig::default()
+            };
+            let checked = config.check(&LIMITS).unwrap();
+            let receive = checked.receive.unwrap();
+            assert_eq!(checked.send_depth_log2, log2);
+            assert_eq!(checked.send_completions.depth_log2, log2);
+            assert_eq!(
+                (receive.depth_log2, receive.completions.depth_log2),
+                (log2, log2)
+            );
+        }
+        let without = QueuePairConfig {
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        assert!(without.check(&LIMITS).unwrap().receive.is_none());
+    }
+}

@@ -1,0 +1,181 @@
+//! Devices, and the seam behind which each kind of card lives.
+
+use std::fmt;
+use std::sync::Arc;
+
+use warpbell_soft_hca::shell::SoftHca;
+
+use crate::config::Checked;
+use crate::memory::Keys;
+use crate::queue_memory::QueueAddresses;
+use crate::soft::{Soft, SoftOptions};
+use crate::{Access, Endpoint, Error, Gid, ProtectionDomain, State};
+
+/// Which NIC to open.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Nic {
+    /// A software HCA in this process.
+    Soft(SoftOptions),
+}
+
+/// What a device can do at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks of a send queue, receive WQEs of a receive queue.
+    pub max_depth: u32,
+    /// CQEs of a completion queue.
+    pub max_completion_depth: u32,
+    /// Scatter entries of a receive WQE.
+    pub max_receive_segments: u32,
+    /// Bytes of a message.
+    pub max_message: u32,
+}
+
+/// An open device. A clone is the same device; it closes with the last clone and
+/// the last object made from it.
+#[derive(Clone)]
+pub struct Device {
+    provider: Arc<dyn Provider>,
+}
+
+impl Device {
+    /// Opens a NIC.
+    ///
+    /// # Errors
+    /// [`Error::Soft`] if the system gives no thread for a software HCA.
+    pub fn open(nic: Nic) -> Result<Self, Error> {
+        let provider: Arc<dyn Provider> = match nic {
+            Nic::Soft(options) => Arc::new(Soft::open(options)?),
+        };
+        Ok(Self { provider })
+    }
+
+    /// What the device can do at most.
+    pub fn limits(&self) -> Limits {
+        self.provider.limits()
+    }
+
+    /// The device's address.
+    pub fn gid(&self) -> Gid {
+        self.provider.gid()
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`Error::Soft`] if the device has no room for another.
+    pub fn protection_domain(&self) -> Result<ProtectionDomain, Error> {
+        ProtectionDomain::new(self.clone())
+    }
+
+    /// The software HCA behind this device, if it is one: for tests that step it
+    /// by hand, inject faults or kill it.
+    pub fn soft_hca(&self) -> Option<&SoftHca> {
+        self.provider.soft().map(Soft::hca)
+    }
+
+    pub(crate) fn provider(&self) -> &dyn Provider {
+        &*self.provider
+    }
+
+    /// Makes a way between two devices of this process, if there is none.
+    pub(crate) fn link(&self, other: &Self) -> Result<(), Error> {
+        match (self.provider.soft(), other.provider.soft()) {
+            (Some(ours), Some(theirs)) => ours.link(theirs),
+            _ => Err(Error::Unreachable { gid: other.gid() }),
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("gid", &self.gid())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The NIC's objects behind one queue pair, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queues {
+    pub qpn: u32,
+    pub send_cqn: u32,
+    /// Equal to `send_cqn` without a receive queue.
+    pub receive_cqn: u32,
+}
+
+/// A step of the state machine, with what it carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Init { access: Access },
+    ReadyToReceive { remote: Endpoint, config: Checked },
+    ReadyToSend { psn: u32, config: Checked },
+    Error,
+}
+
+impl Step {
+    pub fn target(&self) -> State {
+        match self {
+            Self::Init { .. } => State::Init,
+            Self::ReadyToReceive { .. } => State::ReadyToReceive,
+            Self::ReadyToSend { .. } => State::ReadyToSend,
+            Self::Error => State::Error,
+        }
+    }
+}
+
+/// What every kind of card does. All of it is start-up: nothing here is called
+/// while kernels post and poll.
+pub(crate) trait Provider: Send + Sync {
+    fn limits(&self) -> Limits;
+    fn gid(&self) -> Gid;
+
+    fn allocate_domain(&self) -> Result<u32, Error>;
+    fn free_domain(&self, domain: u32);
+
+    /// # Safety
+    /// `len` bytes from `address` stay valid, for what `access` allows, until
+    /// `deregister` succeeded.
+    unsafe fn register(
+        &self,
+        domain: u32,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Keys, Error>;
+    /// When this succeeds, the device uses the memory no longer.
+    fn deregister(&self, keys: Keys) -> Result<(), Error>;
+
+    /// Makes the completion queues and the queue pair, in `Reset`.
+    ///
+    /// # Safety
+    /// The memory at `addresses` is as a fresh queue needs it, and stays valid
+    /// until `destroy` or `renew` succeeded.
+    unsafe fn create(
+        &self,
+        domain: u32,
+        config: &Checked,
+        addresses: &QueueAddresses,
+    ) -> Result<Queues, Error>;
+    /// Destroys them, lets `clear` make the memory fresh, and makes them again.
+    ///
+    /// # Safety
+    /// As for `create`, once `clear` has run.
+    unsafe fn renew(
+        &self,
+        queues: Queues,
+        domain: u32,
+        config: &Checked,
+        addresses: &QueueAddresses,
+        clear: &mut dyn FnMut(),
+    ) -> Result<Queues, Error>;
+    /// When this succeeds, the device uses the memory no longer.
+    fn destroy(&self, queues: Queues) -> Result<(), Error>;
+
+    fn modify(&self, queues: Queues, step: &Step) -> Result<(), Error>;
+    fn state(&self, queues: Queues) -> Result<State, Error>;
+
+    /// The software HCA, if it is one.
+    fn soft(&self) -> Option<&Soft>;
+}

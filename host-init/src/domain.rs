@@ -1,0 +1,101 @@
+//! Protection domains.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::device::Provider;
+use crate::{Access, Buffer, Device, Error, MemoryRegion, QueuePair, QueuePairConfig};
+
+/// What belongs together: regions and queue pairs work with each other only
+/// inside one protection domain. A clone is the same domain.
+#[derive(Clone)]
+pub struct ProtectionDomain {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    number: u32,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.device.provider().free_domain(self.number);
+    }
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(device: Device) -> Result<Self, Error> {
+        let number = device.provider().allocate_domain()?;
+        Ok(Self {
+            inner: Arc::new(Inner { device, number }),
+        })
+    }
+
+    /// The domain's number at its device.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// The device that it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Whether the two are the same domain of the same device.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(crate) fn provider(&self) -> &dyn Provider {
+        self.inner.device.provider()
+    }
+
+    /// Registers a buffer. The region keeps it until it is deregistered.
+    ///
+    /// # Errors
+    /// [`Error::BadAccess`] for remote write or atomic without local write;
+    /// [`Error::Soft`] if the device has no room for another key.
+    pub fn register(&self, buffer: Buffer, access: Access) -> Result<MemoryRegion, Error> {
+        MemoryRegion::of_buffer(self, buffer, access)
+    }
+
+    /// Registers memory that somebody else owns.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register), and [`Error::BadSize`] for 0 bytes.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` stay valid for reads, and for writes if `access`
+    /// holds any right to write, until the region is deregistered or dropped.
+    /// Meanwhile everybody touches the memory as one touches memory that a device
+    /// may change: through atomics, volatile or raw-pointer access ordered by
+    /// completions, never through references.
+    pub unsafe fn register_raw(
+        &self,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { MemoryRegion::of_range(self, start, len, access) }
+    }
+
+    /// Makes a queue pair with its rings, completion queues, doorbell records,
+    /// UAR page and device-side states, in [`State::Reset`](crate::State::Reset).
+    ///
+    /// # Errors
+    /// Every bad number of `config` ends in an error that names it.
+    pub fn queue_pair(&self, config: &QueuePairConfig) -> Result<QueuePair, Error> {
+        QueuePair::new(self, config)
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProtectionDomain")
+            .field("number", &self.number())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,188 @@
+//! What can go wrong at start-up, and what the user can do about it.
+
+use warpbell_soft_hca::shell::HcaError;
+
+use crate::{Access, ExchangeError, Gid, State};
+
+/// Why a step of start-up failed. Nothing of the step has taken effect, unless
+/// the variant says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A ring depth that is no power of two.
+    #[error("{what} depth {depth} is no power of two; use {}", near(*depth))]
+    DepthNotPowerOfTwo {
+        /// Which ring.
+        what: &'static str,
+        /// The depth asked for.
+        depth: u32,
+    },
+    /// A ring depth of zero or above the device's limit.
+    #[error("{what} depth {depth} is outside 1 to {limit}; choose a power of two between them")]
+    DepthOutOfRange {
+        /// Which ring.
+        what: &'static str,
+        /// The depth asked for.
+        depth: u32,
+        /// The largest depth.
+        limit: u32,
+    },
+    /// A completion queue that its queue can overrun.
+    #[error(
+        "the {what} completion queue has {depth} entries, its queue needs {needed}; make it deeper or leave the depth out"
+    )]
+    CompletionQueueTooSmall {
+        /// Whose completion queue.
+        what: &'static str,
+        /// Entries asked for.
+        depth: u32,
+        /// Entries needed.
+        needed: u32,
+    },
+    /// Collapsed completions for receives, which would overwrite each other.
+    #[error("receive completions cannot be collapsed; use `Completions::ORDINARY`")]
+    CollapsedReceive,
+    /// A receive WQE with no or too many scatter entries.
+    #[error("{segments} scatter entries in a receive WQE; choose a power of two from 1 to {limit}")]
+    BadSegments {
+        /// Entries asked for.
+        segments: u32,
+        /// Most entries.
+        limit: u32,
+    },
+    /// A longest message of zero or above the device's limit.
+    #[error(
+        "a longest message of {bytes} bytes is outside 1 to {limit}; send longer data in pieces"
+    )]
+    BadMaxMessage {
+        /// Bytes asked for.
+        bytes: u32,
+        /// The device's maximum.
+        limit: u32,
+    },
+    /// A counter or timer that its field cannot hold.
+    #[error("{what} is {value}, at most {limit} fits; choose less")]
+    BadTimer {
+        /// Which one.
+        what: &'static str,
+        /// The value asked for.
+        value: u8,
+        /// The largest value.
+        limit: u8,
+    },
+    /// A size that cannot be allocated or registered.
+    #[error("{bytes} bytes are no size for {what}; it must be positive and fit the address space")]
+    BadSize {
+        /// What was to be made.
+        what: &'static str,
+        /// The size asked for.
+        bytes: usize,
+    },
+    /// The system has no memory left.
+    #[error("no memory for {bytes} bytes; use smaller or fewer buffers and rings")]
+    OutOfMemory {
+        /// The size asked for.
+        bytes: usize,
+    },
+    /// A range outside a buffer or a region.
+    #[error("{bytes} bytes at offset {offset} do not fit into {len} bytes; choose a range inside")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: usize,
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes there are.
+        len: usize,
+    },
+    /// Access flags that contradict each other.
+    #[error("access {access} is refused: remote write or atomic needs LOCAL_WRITE too; add it")]
+    BadAccess {
+        /// The flags asked for.
+        access: Access,
+    },
+    /// A region of one protection domain used with a queue of another.
+    #[error(
+        "the region belongs to protection domain {region:#x}, the queue pair to {queue_pair:#x}; register the memory in the queue pair's domain"
+    )]
+    ForeignDomain {
+        /// The region's domain.
+        region: u32,
+        /// The queue pair's domain.
+        queue_pair: u32,
+    },
+    /// A transition that the state machine does not have.
+    #[error("queue pair {qpn:#x} cannot go from {from} to {to}; {}", remedy(*from, *to))]
+    WrongState {
+        /// Which queue pair.
+        qpn: u32,
+        /// Its state.
+        from: State,
+        /// The state asked for.
+        to: State,
+    },
+    /// A handle was asked for before the queue pair can use it.
+    #[error("queue pair {qpn:#x} is in {state}, its {queue} queue needs {needed}; {}", if *state == State::Error { "call `reset` and connect again" } else { "connect it first" })]
+    NotReady {
+        /// Which queue pair.
+        qpn: u32,
+        /// Its state.
+        state: State,
+        /// Which of its queues.
+        queue: &'static str,
+        /// The earliest state that will do.
+        needed: State,
+    },
+    /// The queue pair has no receive queue.
+    #[error(
+        "queue pair {qpn:#x} was made without a receive queue; set `receive_depth` in its configuration"
+    )]
+    NoReceiveQueue {
+        /// Which queue pair.
+        qpn: u32,
+    },
+    /// No wire leads to the other end's device.
+    #[error("no wire leads to device {gid}; use `connect` inside one process, `Peer` between two")]
+    Unreachable {
+        /// The other device.
+        gid: Gid,
+    },
+    /// Another end that cannot be: hostile or damaged.
+    #[error(
+        "the other end's {what} is {value:#x}, which cannot be; get the endpoint from `QueuePair::endpoint`"
+    )]
+    BadEndpoint {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// The two processes could not talk to each other.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// The software HCA refused a step.
+    #[error("the software HCA refused to {step}: {source}")]
+    Soft {
+        /// What was tried.
+        step: &'static str,
+        /// Its reason.
+        source: HcaError,
+    },
+}
+
+/// The powers of two around a depth, in words.
+fn near(depth: u32) -> String {
+    match depth.checked_next_power_of_two() {
+        Some(above) if above > 1 => format!("{} or {above}", above / 2),
+        _ => String::from("one from 1 to 32768"),
+    }
+}
+
+fn remedy(from: State, to: State) -> &'static str {
+    match (from, to) {
+        (State::Error, _) => "call `reset` first",
+        (_, State::Init) => "call `reset` first",
+        (State::Reset, _) => "call `to_init` first, or `connect` for all steps",
+        (State::Init, _) => "call `to_ready_to_receive` first, or `connect` for all steps",
+        _ => "it is there already, or past it: call `reset` to begin again",
+    }
+}

@@ -1,0 +1,267 @@
+//! Registered memory, and what the other side learns of it.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey};
+use serde::{Deserialize, Serialize};
+
+use crate::buffer::{check_range, read_shared, write_shared};
+use crate::{Buffer, Error, ProtectionDomain};
+
+bitflags::bitflags! {
+    /// What may be done with registered memory, or through a queue pair; the bits
+    /// are those of `ibv_access_flags`. Local reads are always allowed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// The own device may write: receives, and what reads and atomics bring back.
+        const LOCAL_WRITE = 1;
+        /// The other side may write.
+        const REMOTE_WRITE = 1 << 1;
+        /// The other side may read.
+        const REMOTE_READ = 1 << 2;
+        /// The other side may run atomics.
+        const REMOTE_ATOMIC = 1 << 3;
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+/// Keys of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub lkey: u32,
+    pub rkey: u32,
+}
+
+/// Memory that a device may use, until it is dropped.
+///
+/// Dropping it withdraws its keys; when the drop returns, no device uses the
+/// memory, packets under way included.
+pub struct MemoryRegion {
+    domain: ProtectionDomain,
+    start: NonNull<u8>,
+    len: usize,
+    access: Access,
+    keys: Keys,
+    /// The keys still mean something.
+    registered: bool,
+    /// Freed only after the device has let go of it.
+    owner: Option<Buffer>,
+}
+
+// SAFETY: the region's memory is either a `Buffer`, which is `Send`, or vouched
+// for by the caller of `of_range`; it is only touched through atomics.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    pub(crate) fn of_buffer(
+        domain: &ProtectionDomain,
+        buffer: Buffer,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let start = NonNull::new(buffer.as_ptr()).expect("a buffer is never null");
+        // SAFETY: the buffer is valid, and stays in `owner` until deregistered.
+        let mut region = unsafe { Self::of_range(domain, start, buffer.len(), access)? };
+        region.owner = Some(buffer);
+        Ok(region)
+    }
+
+    /// # Safety
+    /// As for [`ProtectionDomain::register_raw`].
+    pub(crate) unsafe fn of_range(
+        domain: &ProtectionDomain,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, Error> {
+        if len == 0 || len > isize::MAX as usize {
+            return Err(Error::BadSize {
+                what: "a memory region",
+                bytes: len,
+            });
+        }
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::BadAccess { access });
+        }
+        let address = start.as_ptr().expose_provenance() as u64;
+        // SAFETY: the caller vouches for the memory until the region is gone.
+        let keys = unsafe {
+            domain
+                .provider()
+                .register(domain.number(), address, len as u64, access)?
+        };
+        let domain = domain.clone();
+        Ok(Self {
+            domain,
+            start,
+            len,
+            access,
+            keys,
+            registered: true,
+            owner: None,
+        })
+    }
+
+    /// Address of the first byte, in this process and for the device.
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// The same as a pointer.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Length in bytes; never 0.
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What may be done with it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Local key, for work requests of queue pairs in the same domain.
+    pub fn lkey(&self) -> LocalKey {
+        LocalKey(self.keys.lkey)
+    }
+
+    /// Remote key, for the other side's work requests.
+    pub fn rkey(&self) -> RemoteKey {
+        RemoteKey(self.keys.rkey)
+    }
+
+    /// The domain that it belongs to.
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// A piece of it for a work request of the same domain.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if it does not lie inside.
+    pub fn local(&self, offset: usize, bytes: u32) -> Result<Local, Error> {
+        check_range(offset, bytes as usize, self.len)?;
+        Ok(Local {
+            address: self.address() + offset as u64,
+            length: bytes,
+            key: self.lkey(),
+        })
+    }
+
+    /// What the other side needs to know.
+    pub fn remote(&self) -> RemoteMemory {
+        RemoteMemory {
+            address: self.address(),
+            len: self.len as u64,
+            rkey: self.keys.rkey,
+        }
+    }
+
+    /// Copies bytes out; see [`Buffer::read`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not all lie inside.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        check_range(offset, into.len(), self.len)?;
+        // SAFETY: the range was checked, and the memory is registered, hence valid.
+        unsafe { read_shared(self.as_ptr().add(offset), into) };
+        Ok(())
+    }
+
+    /// Copies bytes in; see [`Buffer::write`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not fit.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        check_range(offset, from.len(), self.len)?;
+        // SAFETY: the range was checked, and the memory is registered, hence valid.
+        unsafe { write_shared(self.as_ptr().add(offset), from) };
+        Ok(())
+    }
+
+    /// Withdraws the keys and gives the buffer back; `None` for memory that was
+    /// registered by address. No device uses the memory when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Soft`] if the device does not know the region any more. A buffer
+    /// is leaked then, rather than freed under a device.
+    pub fn deregister(mut self) -> Result<Option<Buffer>, Error> {
+        self.withdraw()?;
+        Ok(self.owner.take())
+    }
+
+    fn withdraw(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.registered) {
+            return Ok(());
+        }
+        self.domain
+            .provider()
+            .deregister(self.keys)
+            .inspect_err(|_| {
+                std::mem::forget(self.owner.take());
+            })
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        if let Err(error) = self.withdraw() {
+            tracing::error!(address = self.address(), len = self.len, %error, "memory is leaked");
+        }
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("start", &self.start)
+            .field("len", &self.len)
+            .field("access", &self.access)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Memory of the other side, as the other side described it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteMemory {
+    /// Address of the first byte, at the other side.
+    pub address: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Remote key.
+    pub rkey: u32,
+}
+
+impl RemoteMemory {
+    /// Where `bytes` bytes at `offset` lie, for a work request.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not all lie inside.
+    pub fn at(&self, offset: usize, bytes: u32) -> Result<Remote, Error> {
+        check_range(
+            offset,
+            bytes as usize,
+            usize::try_from(self.len).unwrap_or(usize::MAX),
+        )?;
+        // Wrapping, because the numbers are the other side's: nonsense here is
+        // refused over there.
+        let address = self.address.wrapping_add(offset as u64);
+        Ok(Remote {
+            address,
+            key: RemoteKey(self.rkey),
+        })
+    }
+}

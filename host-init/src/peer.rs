@@ -1,0 +1,235 @@
+//! Two processes of one machine: how they find each other and what they tell.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use warpbell_soft_hca::shell::{HcaError, SharedLink, accept, offer};
+
+use crate::frame::{self, ExchangeError, Kind};
+use crate::soft::Soft;
+use crate::{Device, Endpoint, Error, Gid, QueuePair};
+
+/// How often a side that waits for the other one looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Another process of this machine, and the wire between its device and ours.
+///
+/// One process calls [`listen`](Self::listen), the other [`join`](Self::join) with
+/// the same path. From then on both call the same methods in the same order; each
+/// call waits for the other side, at most for the timeout given at the start.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use warpbell_host_init::{Device, Error, MemoryRegion, Peer, QueuePair, RemoteMemory};
+/// # fn start(device: Device, mut queue_pair: QueuePair, region: MemoryRegion) -> Result<(), Error> {
+/// let mut peer = Peer::listen(&device, "/tmp/pair.sock".as_ref(), Duration::from_secs(10))?;
+/// peer.connect(&mut queue_pair)?;
+/// let theirs: RemoteMemory = peer.exchange(&region.remote())?;
+/// peer.barrier("ready")?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Peer {
+    socket: UnixStream,
+    gid: Gid,
+    timeout: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hello {
+    gid: Gid,
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Listener,
+    Joiner,
+}
+
+impl Peer {
+    /// Waits at `path` for the other process to [`join`](Self::join), at most
+    /// `timeout`. The socket file is gone afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] if the path cannot be used, nobody comes in time, or
+    /// what comes is no Warpbell process of this version.
+    pub fn listen(device: &Device, path: &Path, timeout: Duration) -> Result<Self, Error> {
+        let failed = |step| socket_failed(step, path);
+        let listener = UnixListener::bind(path).map_err(failed("bind"))?;
+        let _remove = RemoveFile(path);
+        listener
+            .set_nonblocking(true)
+            .map_err(failed("set_nonblocking"))?;
+        let socket = retried(timeout, "join", || match listener.accept() {
+            Ok((socket, _)) => Ok(Some(socket)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(failed("accept")(error)),
+        })?;
+        socket
+            .set_nonblocking(false)
+            .map_err(failed("set_nonblocking"))?;
+        Self::greet(device, socket, Role::Listener, timeout)
+    }
+
+    /// Joins the process that [`listen`](Self::listen)s at `path`, or will within
+    /// `timeout`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join(device: &Device, path: &Path, timeout: Duration) -> Result<Self, Error> {
+        let socket = retried(timeout, "listen", || match UnixStream::connect(path) {
+            Ok(socket) => Ok(Some(socket)),
+            // Not there yet, or a leftover that the listener will replace.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(socket_failed("connect", path)(error)),
+        })?;
+        Self::greet(device, socket, Role::Joiner, timeout)
+    }
+
+    /// Learns who is there, and makes the wire.
+    fn greet(
+        device: &Device,
+        socket: UnixStream,
+        role: Role,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let mut peer = Self {
+            socket,
+            gid: device.gid(),
+            timeout,
+        };
+        let hello: Hello = peer.swap(Kind::Hello, &Hello { gid: device.gid() })?;
+        peer.gid = hello.gid;
+        let unreachable = || Error::Unreachable { gid: hello.gid };
+        let soft = device.provider().soft().ok_or_else(unreachable)?;
+        let theirs = Soft::wire_address(hello.gid).ok_or_else(unreachable)?;
+        let ours = soft.hca().address();
+        if ours == theirs {
+            let (own, peer) = (ours.0, theirs.0);
+            let source = HcaError::LinkedAlready { own, peer };
+            return Err(Error::Soft {
+                step: "link two processes",
+                source,
+            });
+        }
+        let link: SharedLink = match role {
+            Role::Listener => offer(&peer.socket, ours, theirs),
+            Role::Joiner => accept(&peer.socket, ours, theirs, timeout),
+        }
+        .map_err(|error| Error::Soft {
+            step: "link two processes",
+            source: error.into(),
+        })?;
+        soft.attach(link)?;
+        tracing::debug!(ours = %device.gid(), theirs = %hello.gid, "two processes are linked");
+        // Neither goes on before the other one's wire is open.
+        peer.barrier("linked")?;
+        Ok(peer)
+    }
+
+    /// The other process's device.
+    pub fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    /// Connects a queue pair with the one that the other side passes to the same
+    /// call: both go from RESET (or INIT) to RTS.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] if the other side does not take part; those of
+    /// [`QueuePair::connect`].
+    pub fn connect(&mut self, queue_pair: &mut QueuePair) -> Result<(), Error> {
+        let theirs: Endpoint = self.swap(Kind::Endpoint, &queue_pair.endpoint())?;
+        if theirs.gid != self.gid {
+            return Err(Error::Unreachable { gid: theirs.gid });
+        }
+        queue_pair.connect(&theirs)?;
+        // Neither sends before the other one answers.
+        self.barrier("connected")
+    }
+
+    /// Gives the other side a value, and takes the one that it gives: for example
+    /// the [`RemoteMemory`](crate::RemoteMemory) of regions. At most
+    /// [`LARGEST_MESSAGE`](crate::LARGEST_MESSAGE) bytes as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] if the other side does not take part, or gives
+    /// something else than a `T`.
+    pub fn exchange<T: Serialize + DeserializeOwned>(&mut self, ours: &T) -> Result<T, Error> {
+        self.swap(Kind::Data, ours)
+    }
+
+    /// Waits until the other side is at the barrier of the same name.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] if it does not come in time, or comes to another one.
+    pub fn barrier(&mut self, name: &str) -> Result<(), Error> {
+        let ours = String::from(name);
+        let theirs: String = self.swap(Kind::Barrier, &ours)?;
+        if ours == theirs {
+            Ok(())
+        } else {
+            Err(ExchangeError::OtherBarrier { ours, theirs }.into())
+        }
+    }
+
+    fn swap<T: Serialize + DeserializeOwned>(&mut self, kind: Kind, ours: &T) -> Result<T, Error> {
+        frame::send(&self.socket, kind, ours, self.timeout)?;
+        Ok(frame::receive(&self.socket, kind, self.timeout)?)
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("gid", &self.gid)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Removes the socket file, whatever happens.
+struct RemoveFile<'p>(&'p Path);
+
+impl Drop for RemoveFile<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "the socket file stays");
+        }
+    }
+}
+
+fn socket_failed(step: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> ExchangeError {
+    let path = path.display().to_string();
+    move |source| ExchangeError::Socket { step, path, source }
+}
+
+/// Tries until something comes, at most `timeout`.
+fn retried<T>(
+    timeout: Duration,
+    what: &'static str,
+    mut attempt: impl FnMut() -> Result<Option<T>, ExchangeError>,
+) -> Result<T, ExchangeError> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(result) = attempt()? {
+            return Ok(result);
+        }
+        if Instant::now() >= deadline {
+            return Err(ExchangeError::TimedOut { what, timeout });
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

@@ -1,0 +1,362 @@
+//! Queue pairs: made, taken through their states, connected, reset.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::mem::ManuallyDrop;
+
+use warpbell::{
+    CompletionKind, CompletionParts, Progress, QueueError, QueueState, ReceiveParts,
+    ReceiveQueueHandle, SendParts, SendQueueHandle,
+};
+
+use crate::config::{Checked, CheckedCompletions};
+use crate::device::{Queues, Step};
+use crate::queue_memory::QueueMemory;
+use crate::{Device, Endpoint, Error, MemoryRegion, ProtectionDomain, QueuePairConfig, State};
+
+/// Largest queue pair number and packet sequence number.
+const MAX_24_BITS: u32 = (1 << 24) - 1;
+
+/// A reliable connection's end: a send queue, perhaps a receive queue, and the
+/// completion queue of each.
+pub struct QueuePair {
+    domain: ProtectionDomain,
+    config: Checked,
+    queues: Queues,
+    /// Sequence number of the first packet, new for each connection.
+    psn: u32,
+    /// Freed only after the device has let go of it.
+    memory: ManuallyDrop<QueueMemory>,
+}
+
+impl QueuePair {
+    pub(crate) fn new(domain: &ProtectionDomain, config: &QueuePairConfig) -> Result<Self, Error> {
+        let config = config.check(&domain.device().limits())?;
+        let memory = QueueMemory::new(&config)?;
+        // SAFETY: the memory is fresh, and lives until `destroy` has succeeded.
+        let queues = unsafe {
+            domain
+                .provider()
+                .create(domain.number(), &config, &memory.addresses())?
+        };
+        let memory = ManuallyDrop::new(memory);
+        Ok(Self {
+            domain: domain.clone(),
+            config,
+            queues,
+            psn: fresh_psn(),
+            memory,
+        })
+    }
+
+    /// Its number at the device; [`reset`](Self::reset) gives it a new one.
+    pub fn qpn(&self) -> u32 {
+        self.queues.qpn
+    }
+
+    /// The domain that it belongs to.
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// The device that it belongs to.
+    pub fn device(&self) -> &Device {
+        self.domain.device()
+    }
+
+    /// The state that it is in now. An error may change it at any time.
+    ///
+    /// # Errors
+    /// [`Error::Soft`] if the device has stopped.
+    pub fn state(&self) -> Result<State, Error> {
+        self.domain.provider().state(self.queues)
+    }
+
+    /// What the other end needs to connect to this one. It is valid until the
+    /// next [`reset`](Self::reset).
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            gid: self.device().gid(),
+            qpn: self.qpn(),
+            psn: self.psn,
+        }
+    }
+
+    /// RESET → INIT: receives may be posted from now on.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] from any other state.
+    pub fn to_init(&mut self) -> Result<(), Error> {
+        self.step(&Step::Init {
+            access: self.config.access,
+        })
+    }
+
+    /// INIT → RTR: answers the requests of that other end from now on.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] from any other state; [`Error::BadEndpoint`] if a
+    /// number of `remote` cannot be; [`Error::Unreachable`] if no wire leads to
+    /// its device.
+    pub fn to_ready_to_receive(&mut self, remote: &Endpoint) -> Result<(), Error> {
+        for (what, value) in [
+            ("queue pair number", remote.qpn),
+            ("sequence number", remote.psn),
+        ] {
+            if value > MAX_24_BITS {
+                return Err(Error::BadEndpoint {
+                    what,
+                    value: u64::from(value),
+                });
+            }
+        }
+        self.step(&Step::ReadyToReceive {
+            remote: *remote,
+            config: self.config,
+        })
+    }
+
+    /// RTR → RTS: executes the requests that are posted from now on.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] from any other state.
+    pub fn to_ready_to_send(&mut self) -> Result<(), Error> {
+        self.step(&Step::ReadyToSend {
+            psn: self.psn,
+            config: self.config,
+        })
+    }
+
+    /// Any state but RESET → ERROR: every work request is flushed.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] from RESET.
+    pub fn to_error(&mut self) -> Result<(), Error> {
+        self.step(&Step::Error)
+    }
+
+    /// All steps up to RTS, from RESET or INIT. The other end does the same with
+    /// this end's [`endpoint`](Self::endpoint).
+    ///
+    /// # Errors
+    /// Those of the single steps; the steps before the failing one hold.
+    pub fn connect(&mut self, remote: &Endpoint) -> Result<(), Error> {
+        if self.state()? != State::Init {
+            self.to_init()?;
+        }
+        self.to_ready_to_receive(remote)?;
+        self.to_ready_to_send()
+    }
+
+    /// Any state → RESET, as new: queues, completion queues and device-side state
+    /// are empty, and the first error is forgotten. Requests under way complete no
+    /// more. Number and [`endpoint`](Self::endpoint) are new as well, so that late
+    /// packets of the old connection find nobody.
+    ///
+    /// The borrow checker makes sure that no handle is left. A kernel that was
+    /// launched with one must have ended.
+    ///
+    /// # Errors
+    /// [`Error::Soft`] if the device has stopped.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        let (domain, addresses) = (&self.domain, self.memory.addresses());
+        let memory = &mut *self.memory;
+        // SAFETY: the memory is as fresh once it is cleared, and lives until
+        // `destroy` has succeeded.
+        self.queues = unsafe {
+            domain.provider().renew(
+                self.queues,
+                domain.number(),
+                &self.config,
+                &addresses,
+                &mut || memory.clear(),
+            )?
+        };
+        self.psn = fresh_psn();
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Error> {
+        let from = self.state()?;
+        let to = step.target();
+        let legal = matches!(
+            (from, to),
+            (State::Reset, State::Init)
+                | (State::Init, State::ReadyToReceive)
+                | (State::ReadyToReceive, State::ReadyToSend)
+        ) || (to == State::Error && from != State::Reset);
+        if !legal {
+            return Err(Error::WrongState {
+                qpn: self.qpn(),
+                from,
+                to,
+            });
+        }
+        self.domain.provider().modify(self.queues, step)
+    }
+
+    /// The send queue, for a kernel. It borrows the queue pair, which therefore
+    /// outlives it and is not reset under it.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] unless the queue pair is in RTS.
+    pub fn send_queue(&self) -> Result<SendQueueHandle<'_>, Error> {
+        self.require(&[State::ReadyToSend], "send", State::ReadyToSend)?;
+        // SAFETY: all pointers lead into `memory`, whose layout made room for the
+        // depths of `config`; it lives, and is not cleared, as long as `self` is
+        // borrowed. Each queue has a completion queue of its own, and an ordinary
+        // one is at least as deep (checked with the configuration).
+        Ok(unsafe {
+            SendQueueHandle::new(SendParts {
+                ring: self.memory.send_ring(),
+                record: self.memory.record().add(1),
+                doorbell: self.memory.doorbell(),
+                completions: parts(self.memory.send_completions(), self.config.send_completions),
+                state: self.memory.send_state(),
+                qpn: self.qpn(),
+                max_message: self.config.max_message,
+                depth_log2: self.config.send_depth_log2,
+            })
+        })
+    }
+
+    /// The receive queue, for a kernel; as [`send_queue`](Self::send_queue).
+    ///
+    /// Receives may be posted before the other end is known, from INIT on.
+    ///
+    /// # Errors
+    /// [`Error::NoReceiveQueue`] if the queue pair was made without one;
+    /// [`Error::NotReady`] in RESET and ERROR.
+    pub fn receive_queue(&self) -> Result<ReceiveQueueHandle<'_>, Error> {
+        let receive = self
+            .config
+            .receive
+            .ok_or(Error::NoReceiveQueue { qpn: self.qpn() })?;
+        let able = [State::Init, State::ReadyToReceive, State::ReadyToSend];
+        self.require(&able, "receive", State::Init)?;
+        // SAFETY: as in `send_queue`.
+        Ok(unsafe {
+            ReceiveQueueHandle::new(ReceiveParts {
+                ring: self.memory.receive_ring(),
+                record: self.memory.record(),
+                completions: parts(self.memory.receive_completions(), receive.completions),
+                state: self.memory.receive_state(),
+                qpn: self.qpn(),
+                max_message: self.config.max_message,
+                depth_log2: receive.depth_log2,
+                stride_log2: receive.stride_log2,
+            })
+        })
+    }
+
+    fn require(&self, able: &[State], queue: &'static str, needed: State) -> Result<(), Error> {
+        let state = self.state()?;
+        if able.contains(&state) {
+            return Ok(());
+        }
+        Err(Error::NotReady {
+            qpn: self.qpn(),
+            state,
+            queue,
+            needed,
+        })
+    }
+
+    /// Refuses memory of another protection domain, whose keys this queue pair's
+    /// work requests could not use.
+    ///
+    /// # Errors
+    /// [`Error::ForeignDomain`] if it is.
+    pub fn check(&self, region: &MemoryRegion) -> Result<(), Error> {
+        if region.domain().is(&self.domain) {
+            return Ok(());
+        }
+        let (region, queue_pair) = (region.domain().number(), self.domain.number());
+        Err(Error::ForeignDomain { region, queue_pair })
+    }
+
+    /// The first error that a kernel saw in one of the two queues, the send queue
+    /// first; its `Display` says it in words. It can be read at any time, while a
+    /// kernel runs too.
+    pub fn first_error(&self) -> Option<QueueError> {
+        self.memory
+            .send_state()
+            .first_error()
+            .or_else(|| self.memory.receive_state().first_error())
+    }
+
+    /// How far the send queue has come, for a watchdog.
+    pub fn send_progress(&self) -> Progress {
+        QueueState::progress(self.memory.send_state())
+    }
+
+    /// How far the receive queue has come.
+    pub fn receive_progress(&self) -> Progress {
+        QueueState::progress(self.memory.receive_state())
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        if let Err(error) = self.domain.provider().destroy(self.queues) {
+            tracing::error!(qpn = self.qpn(), %error, "the memory of a queue pair is leaked");
+            memory.leak();
+        }
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("queues", &self.queues)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connects two queue pairs of this process, of one device or of two: both go
+/// from RESET (or INIT) to RTS.
+///
+/// # Errors
+/// [`Error::WrongState`] if one of them is further already; then neither has
+/// changed.
+pub fn connect(one: &mut QueuePair, other: &mut QueuePair) -> Result<(), Error> {
+    for end in [&*one, &*other] {
+        let from = end.state()?;
+        if !matches!(from, State::Reset | State::Init) {
+            return Err(Error::WrongState {
+                qpn: end.qpn(),
+                from,
+                to: State::Init,
+            });
+        }
+    }
+    one.device().link(other.device())?;
+    let (first, second) = (one.endpoint(), other.endpoint());
+    one.connect(&second)?;
+    other.connect(&first)
+}
+
+fn parts(
+    (ring, record): (*const warpbell::CompletionSlot, *const warpbell::Word32),
+    completions: CheckedCompletions,
+) -> CompletionParts {
+    let kind = match completions.collapsed {
+        true => CompletionKind::Collapsed,
+        false => CompletionKind::Ordinary,
+    };
+    CompletionParts {
+        ring,
+        record,
+        depth_log2: completions.depth_log2,
+        kind,
+    }
+}
+
+/// A random sequence number, so that packets of an old connection stand out.
+fn fresh_psn() -> u32 {
+    RandomState::new().hash_one("psn") as u32 & MAX_24_BITS
+}

@@ -1,0 +1,388 @@
+//! The provider `soft`: a software HCA in this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
+use warpbell_soft_hca::engine::{
+    self, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairState,
+    ReceiveRing, Transition, WireAddress, command,
+};
+use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, HostEngine, SharedLink, SoftHca};
+
+use crate::config::{Checked, CheckedCompletions};
+use crate::device::{Provider, Queues, Step};
+use crate::memory::Keys;
+use crate::queue_memory::QueueAddresses;
+use crate::{Access, Endpoint, Error, Gid, Limits, State};
+
+/// How a software HCA is opened.
+#[derive(Debug, Default)]
+pub struct SoftOptions {
+    /// Who makes it run.
+    pub drive: Drive,
+    /// Its tables, its address, and faults on purpose.
+    pub hca: HcaOptions,
+}
+
+/// Who makes a software HCA run.
+#[derive(Debug, Default)]
+pub enum Drive {
+    /// A thread of its own.
+    #[default]
+    Thread,
+    /// A thread that several devices share.
+    Shared(Arc<Driver>),
+    /// Nobody but the user, who calls
+    /// [`Device::soft_hca`](crate::Device::soft_hca) and
+    /// [`step`](warpbell_soft_hca::shell::SoftHca::step).
+    ByHand,
+}
+
+/// An open software HCA.
+pub(crate) struct Soft {
+    hca: SoftHca,
+    domains: Mutex<Domains>,
+    /// Keeps the thread running; declared last, so that the HCA stops before.
+    _driver: Option<Arc<Driver>>,
+}
+
+/// The engine's domains by our numbers.
+#[derive(Default)]
+struct Domains {
+    last: u32,
+    known: HashMap<u32, engine::ProtectionDomain>,
+}
+
+/// The first half of every software HCA's GID: link-local, and "soft" in letters
+/// where a card has its vendor.
+const GID_PREFIX: [u8; 12] = *b"\xfe\x80\0\0\0\0\0\0soft";
+
+impl Soft {
+    pub fn open(options: SoftOptions) -> Result<Self, Error> {
+        let hca = SoftHca::new(options.hca);
+        let driver = match options.drive {
+            Drive::Thread => Some(Arc::new(
+                Driver::spawn().map_err(refused("start its thread"))?,
+            )),
+            Drive::Shared(driver) => Some(driver),
+            Drive::ByHand => None,
+        };
+        if let Some(driver) = &driver {
+            driver.drive(&hca);
+        }
+        Ok(Self {
+            hca,
+            domains: Mutex::default(),
+            _driver: driver,
+        })
+    }
+
+    pub fn hca(&self) -> &SoftHca {
+        &self.hca
+    }
+
+    pub fn link(&self, other: &Self) -> Result<(), Error> {
+        self.hca
+            .link(&other.hca)
+            .map_err(refused("link two devices"))
+    }
+
+    pub fn attach(&self, link: SharedLink) -> Result<(), Error> {
+        self.hca.attach(link).map_err(refused("link two processes"))
+    }
+
+    /// The address on the wire of a device; none if it is no software HCA.
+    pub fn wire_address(gid: Gid) -> Option<WireAddress> {
+        let (prefix, address) = gid.0.split_first_chunk::<12>()?;
+        let address = u32::from_be_bytes(address.try_into().ok()?);
+        (*prefix == GID_PREFIX).then_some(WireAddress(address))
+    }
+
+    fn domains(&self) -> MutexGuard<'_, Domains> {
+        self.domains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn domain(&self, number: u32) -> engine::ProtectionDomain {
+        *self
+            .domains()
+            .known
+            .get(&number)
+            .expect("a domain outlives the objects made in it")
+    }
+
+    fn command<R>(
+        &self,
+        step: &'static str,
+        command: impl FnOnce(&mut HostEngine) -> Result<R, CommandError>,
+    ) -> Result<R, Error> {
+        let result = self.hca.command(command).map_err(refused(step))?;
+        result.map_err(|error| refused(step)(error.into()))
+    }
+
+    /// As `command`, for the end of an object: an HCA that has stopped uses
+    /// nothing any more.
+    fn release(
+        &self,
+        step: &'static str,
+        command: impl FnOnce(&mut HostEngine) -> Result<(), CommandError>,
+    ) -> Result<(), Error> {
+        match self.command(step, command) {
+            Err(Error::Soft {
+                source: HcaError::Stopped | HcaError::Panicked(_),
+                ..
+            }) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn ready_to_receive(&self, remote: &Endpoint, config: &Checked) -> Result<Transition, Error> {
+        let unreachable = Error::Unreachable { gid: remote.gid };
+        let Some(remote_address) = Self::wire_address(remote.gid) else {
+            return Err(unreachable);
+        };
+        let path_mtu = self
+            .hca
+            .path_mtu(remote_address)
+            .map_err(refused("look for a wire"))?;
+        Ok(Transition::ReadyToReceive(engine::ReadyToReceive {
+            remote_address,
+            remote_qp: QpNumber::from_low_bits(remote.qpn),
+            receive_psn: remote.psn,
+            path_mtu: path_mtu.ok_or(unreachable)?,
+            min_rnr_timer_ns: command::rnr_timer_ns(config.timers.rnr_timer),
+        }))
+    }
+}
+
+fn refused(step: &'static str) -> impl Fn(HcaError) -> Error {
+    move |source| Error::Soft { step, source }
+}
+
+fn access_of(access: Access) -> engine::Access {
+    // Both give the bits of `ibv_access_flags`.
+    engine::Access::from_bits_truncate(access.bits())
+}
+
+fn completion_queue(
+    ring: u64,
+    record: u64,
+    completions: CheckedCompletions,
+) -> CompletionQueueAttributes {
+    CompletionQueueAttributes {
+        ring,
+        log_depth: completions.depth_log2,
+        record,
+        uar: None,
+        collapsed: completions.collapsed,
+        ignore_overrun: completions.ignore_overrun,
+    }
+}
+
+impl Provider for Soft {
+    fn limits(&self) -> Limits {
+        Limits {
+            max_depth: 1 << command::MAX_LOG_QUEUE_DEPTH,
+            max_completion_depth: 1 << command::MAX_LOG_CQ_DEPTH,
+            max_receive_segments: 1 << command::MAX_LOG_RECEIVE_STRIDE,
+            max_message: command::MAX_MESSAGE_LENGTH,
+        }
+    }
+
+    fn gid(&self) -> Gid {
+        let mut gid = [0; 16];
+        gid[..12].copy_from_slice(&GID_PREFIX);
+        gid[12..].copy_from_slice(&self.hca.address().0.to_be_bytes());
+        Gid(gid)
+    }
+
+    fn allocate_domain(&self) -> Result<u32, Error> {
+        let domain = self.command("make a protection domain", |engine| {
+            engine.create_protection_domain()
+        })?;
+        let mut domains = self.domains();
+        domains.last += 1;
+        let number = domains.last;
+        domains.known.insert(number, domain);
+        Ok(number)
+    }
+
+    fn free_domain(&self, domain: u32) {
+        let Some(domain) = self.domains().known.remove(&domain) else {
+            return;
+        };
+        let freed = self.release("free a protection domain", |engine| {
+            engine.destroy_protection_domain(domain)
+        });
+        if let Err(error) = freed {
+            tracing::error!(%error, "a protection domain stays");
+        }
+    }
+
+    unsafe fn register(
+        &self,
+        domain: u32,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Keys, Error> {
+        let domain = self.domain(domain);
+        let keys = self.command("register memory", |engine| {
+            // SAFETY: the caller's promise is passed on unchanged.
+            unsafe { engine.register_memory(domain, address, len, access_of(access)) }
+        })?;
+        Ok(Keys {
+            lkey: keys.local.0,
+            rkey: keys.remote.0,
+        })
+    }
+
+    fn deregister(&self, keys: Keys) -> Result<(), Error> {
+        self.release("deregister memory", |engine| {
+            engine.deregister_memory(LocalKey(keys.lkey))
+        })
+    }
+
+    unsafe fn create(
+        &self,
+        domain: u32,
+        config: &Checked,
+        addresses: &QueueAddresses,
+    ) -> Result<Queues, Error> {
+        let domain = self.domain(domain);
+        self.command("make a queue pair", |engine| {
+            // SAFETY: the caller's promise is passed on unchanged; what was made
+            // before a failing step is destroyed again.
+            unsafe { create(engine, domain, config, addresses) }
+        })
+    }
+
+    unsafe fn renew(
+        &self,
+        queues: Queues,
+        domain: u32,
+        config: &Checked,
+        addresses: &QueueAddresses,
+        clear: &mut dyn FnMut(),
+    ) -> Result<Queues, Error> {
+        let domain = self.domain(domain);
+        // One command, so that nobody takes the freed entries in between.
+        self.command("reset a queue pair", |engine| {
+            destroy(engine, queues)?;
+            clear();
+            // SAFETY: the caller's promise is passed on unchanged.
+            unsafe { create(engine, domain, config, addresses) }
+        })
+    }
+
+    fn destroy(&self, queues: Queues) -> Result<(), Error> {
+        self.release("destroy a queue pair", |engine| destroy(engine, queues))
+    }
+
+    fn modify(&self, queues: Queues, step: &Step) -> Result<(), Error> {
+        let transition = match step {
+            Step::Init { access } => Transition::Init {
+                access: access_of(*access),
+            },
+            Step::ReadyToReceive { remote, config } => self.ready_to_receive(remote, config)?,
+            Step::ReadyToSend { psn, config } => Transition::ReadyToSend(engine::ReadyToSend {
+                send_psn: *psn,
+                retry_count: config.timers.retry_count,
+                rnr_retry: config.timers.rnr_retry,
+                ack_timeout_ns: command::ack_timeout_ns(config.timers.acknowledge_timeout),
+            }),
+            Step::Error => Transition::Error,
+        };
+        self.command("modify a queue pair", |engine| {
+            engine.modify_queue_pair(QpNumber::from_low_bits(queues.qpn), transition)
+        })
+    }
+
+    fn state(&self, queues: Queues) -> Result<State, Error> {
+        let status = self.command("query a queue pair", |engine| {
+            engine.query_queue_pair(QpNumber::from_low_bits(queues.qpn))
+        })?;
+        Ok(match status.state {
+            QueuePairState::Reset => State::Reset,
+            QueuePairState::Init => State::Init,
+            QueuePairState::ReadyToReceive => State::ReadyToReceive,
+            QueuePairState::ReadyToSend => State::ReadyToSend,
+            QueuePairState::Error => State::Error,
+        })
+    }
+
+    fn soft(&self) -> Option<&Soft> {
+        Some(self)
+    }
+}
+
+/// Makes the completion queues and the queue pair; if one cannot be made, the ones
+/// before it are destroyed again.
+///
+/// # Safety
+/// As for [`Provider::create`].
+unsafe fn create(
+    engine: &mut HostEngine,
+    protection_domain: engine::ProtectionDomain,
+    config: &Checked,
+    at: &QueueAddresses,
+) -> Result<Queues, CommandError> {
+    let send = completion_queue(
+        at.send_completions,
+        at.send_completion_record,
+        config.send_completions,
+    );
+    // SAFETY: the caller vouches for all memory at `at`.
+    let send_cq = unsafe { engine.create_completion_queue(&send)? };
+    let mut made = vec![send_cq];
+    let mut rest = || {
+        let mut receive_cq = send_cq;
+        if let Some(receive) = config.receive {
+            let (ring, record) = (at.receive_completions, at.receive_completion_record);
+            let receive = completion_queue(ring, record, receive.completions);
+            // SAFETY: as above.
+            receive_cq = unsafe { engine.create_completion_queue(&receive)? };
+            made.push(receive_cq);
+        }
+        let attributes = QueuePairAttributes {
+            protection_domain,
+            send_ring: at.send_ring,
+            log_send_depth: config.send_depth_log2,
+            receive: config.receive.map(|receive| ReceiveRing {
+                ring: at.receive_ring,
+                log_depth: receive.depth_log2,
+                log_stride: receive.stride_log2,
+            }),
+            record: at.record,
+            uar: at.uar,
+            send_cq,
+            receive_cq,
+        };
+        // SAFETY: as above.
+        let qp = unsafe { engine.create_queue_pair(&attributes)? };
+        let (send_cqn, receive_cqn) = (send_cq.get(), receive_cq.get());
+        Ok(Queues {
+            qpn: qp.get(),
+            send_cqn,
+            receive_cqn,
+        })
+    };
+    let result = rest();
+    if result.is_err() {
+        for cq in made {
+            engine
+                .destroy_completion_queue(cq)
+                .expect("just made, and nobody uses it");
+        }
+    }
+    result
+}
+
+fn destroy(engine: &mut HostEngine, queues: Queues) -> Result<(), CommandError> {
+    engine.destroy_queue_pair(QpNumber::from_low_bits(queues.qpn))?;
+    engine.destroy_completion_queue(CqNumber::from_low_bits(queues.send_cqn))?;
+    if queues.receive_cqn != queues.send_cqn {
+        engine.destroy_completion_queue(CqNumber::from_low_bits(queues.receive_cqn))?;
+    }
+    Ok(())
+}

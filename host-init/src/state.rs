@@ -1,0 +1,62 @@
+//! States of a queue pair, and what its ends tell each other.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The states of a queue pair.
+///
+/// ```text
+/// Reset ──to_init──▶ Init ──to_ready_to_receive──▶ ReadyToReceive ──to_ready_to_send──▶ ReadyToSend
+///   ▲                  │                                │                                   │
+///   │                  └────────────── to_error, or an error ──────────────▶ Error ◀────────┘
+///   └───────────────────────────── reset, from every state
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Does nothing.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Answers the other end's requests.
+    ReadyToReceive,
+    /// Executes requests too.
+    ReadyToSend,
+    /// Flushes every work request.
+    Error,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::ReadyToReceive => "RTR",
+            Self::ReadyToSend => "RTS",
+            Self::Error => "ERROR",
+        })
+    }
+}
+
+/// The address of a device among all devices that can reach each other: 16 bytes
+/// in the order of the wire, as in an InfiniBand GRH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Gid(pub [u8; 16]);
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::net::Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+/// What the other end needs to know of a queue pair to connect to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Endpoint {
+    /// The device.
+    pub gid: Gid,
+    /// Number of the queue pair, 24 bits.
+    pub qpn: u32,
+    /// Sequence number of the first packet that it sends, 24 bits.
+    pub psn: u32,
+}
