@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
 use crate::error::OpenError;
-use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing};
+use crate::queue::{Doorbell, Now, ReceiveQueue, Scope, SendQueue, Sharing};
 use crate::state::QueueState;
 
 /// Version of the handle's layout and of [`QueueState`]'s; both change together.
@@ -254,6 +254,16 @@ impl<'a> SendQueueHandle<'a> {
     /// `S` is [`Exclusive`](crate::Exclusive) on either side; a queue that has
     /// failed and was not reset since.
     pub fn open<S: Sharing, C: Scope>(self) -> Result<SendQueue<'a, S, C>, OpenError> {
+        self.open_with::<S, C, Now>()
+    }
+
+    /// Opens the queue with another doorbell policy `D`; the rest as [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with<S: Sharing, C: Scope, D: Doorbell>(
+        self,
+    ) -> Result<SendQueue<'a, S, C, D>, OpenError> {
         self.check()?;
         SendQueue::open(self)
     }

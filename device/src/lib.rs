@@ -41,6 +41,8 @@ pub mod thread;
 pub mod warp;
 
 pub use arch::{Block as RingBlock, Segment as RingSegment, Word32, Word64};
+#[cfg(loom)]
+pub use arch::{LeftOut, leave_out};
 pub use deadline::{Deadline, Wait};
 pub use error::{OpenError, PostError, QueueError, WaitError};
 pub use handle::{

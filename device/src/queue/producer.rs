@@ -81,6 +81,17 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
     }
 
+    /// Reserves `blocks` for the scope without a look at the credit.
+    #[inline(always)]
+    pub(super) fn reserve_unchecked(&mut self, blocks: u32) -> u64 {
+        let start = if C::leads() {
+            self.ledger.reserve_unchecked(self.state, blocks)
+        } else {
+            0
+        };
+        C::broadcast(start)
+    }
+
     #[inline(always)]
     fn reserve_as_leader(
         &mut self,

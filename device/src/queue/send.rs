@@ -69,7 +69,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Wqe<B>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), Some(deadline))
+        self.submit(Some(wqe), |queue, blocks| {
+            queue.reserve(blocks, Some(deadline))
+        })
     }
 
     /// Posts a WQE and rings the doorbell, or says at once that there is no room.
@@ -78,7 +80,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// Everything in [`PostError`] but `Deadline`. Nothing was posted then.
     #[inline]
     pub fn try_post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), None)
+        self.submit(Some(wqe), |queue, blocks| queue.reserve(blocks, None))
     }
 
     /// Posts the WQEs of those threads of the scope that have one; the others
@@ -93,7 +95,27 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Option<Wqe<B>>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(wqe, Some(deadline))
+        self.submit(wqe, |queue, blocks| queue.reserve(blocks, Some(deadline)))
+    }
+
+    /// Posts a WQE and rings the doorbell without a look at the credit.
+    ///
+    /// # Safety
+    /// The caller knows that the ring has room: fewer blocks than its depth are
+    /// posted and not complete, this WQE's (or the group's) included. Otherwise
+    /// WQEs that the NIC has not read yet are overwritten, and the NIC moves
+    /// bytes that nobody asked for.
+    ///
+    /// # Errors
+    /// What is wrong with the WQE.
+    #[inline]
+    pub unsafe fn post_unchecked<const B: usize>(
+        &mut self,
+        wqe: Wqe<B>,
+    ) -> Result<Ticket, PostError> {
+        self.submit(Some(wqe), |queue, blocks| {
+            Ok(queue.producer.reserve_unchecked(blocks))
+        })
     }
 
     /// Reserves `blocks` basic blocks whose WQEs share one doorbell, which the
@@ -188,7 +210,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     fn submit<const B: usize>(
         &mut self,
         wqe: Option<Wqe<B>>,
-        deadline: Option<Deadline>,
+        reserve: impl FnOnce(&mut Self, u32) -> Result<u64, PostError>,
     ) -> Result<Ticket, PostError> {
         let (wqe, refusal) = self.admit(wqe);
         let span = span::<C, B>(wqe.as_ref());
@@ -196,7 +218,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if count == 0 {
             return refusal.map_or(Ok(Ticket::NOTHING), Err);
         }
-        let start = self.reserve(count * span, deadline)?;
+        let start = reserve(self, count * span)?;
         let ticket = self.fill(start, span, wqe, rank, count);
         self.publish(start, start + (count * span) as u64);
         refusal.map_or(Ok(ticket), Err)

@@ -2,8 +2,8 @@
 
 use crate::Deadline;
 use crate::arch::{
-    self, Reach, compare_exchange64, fetch_max64, load_acquire64, load_relaxed64, store_relaxed64,
-    store_release64,
+    Reach, compare_exchange64, fetch_add64, fetch_max64, load_acquire64, load_relaxed64,
+    store_relaxed64, store_release64,
 };
 use crate::error::{OpenError, QueueError};
 use crate::queue::Ring;
@@ -43,6 +43,9 @@ pub trait Sharing: sealed::Sealed + Sized {
 
     /// Reserves `blocks` if they fit while all below `consumed()` are free.
     fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64>;
+
+    /// Reserves `blocks` whether or not they are free.
+    fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64;
 
     /// Takes back the last `blocks` of a reservation that ends at `end`, where
     /// nobody can have reserved behind it.
@@ -149,6 +152,13 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
+    fn reserve_unchecked(&mut self, _: &QueueState, blocks: u32) -> u64 {
+        let start = self.reserved;
+        self.reserved = start + blocks as u64;
+        start
+    }
+
+    #[inline(always)]
     fn give_back(&mut self, end: u64, blocks: u32) -> bool {
         self.reserved = end - blocks as u64;
         true
@@ -209,7 +219,7 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
 
     fn close(&mut self, state: &QueueState) {
         // A decrement; what this view did is already in the shared words.
-        arch::fetch_add64(&state.openings, u64::MAX, Reach::Gpu);
+        fetch_add64(&state.openings, u64::MAX, Reach::Gpu);
     }
 
     #[inline(always)]
@@ -251,6 +261,11 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
             }
         }
         None
+    }
+
+    #[inline(always)]
+    fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64 {
+        fetch_add64(&state.reserved, blocks as u64, Self::REACH)
     }
 
     #[inline(always)]

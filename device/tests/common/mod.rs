@@ -1,0 +1,173 @@
+//! A send queue in plain memory, and the test in the NIC's place.
+#![cfg_attr(
+    loom,
+    allow(dead_code, reason = "the models need less of it than the other tests")
+)]
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::Ordering;
+
+use warpbell::wqe::{
+    Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber, Syndrome, VendorCode,
+};
+use warpbell::{
+    CompletionKind, CompletionParts, CompletionSlot, QueueState, RingBlock, SendParts,
+    SendQueueHandle, Word32, Word64,
+};
+
+#[cfg(loom)]
+use loom::sync::atomic::fence;
+#[cfg(not(loom))]
+use std::sync::atomic::fence;
+
+pub const QPN: u32 = 0x0012_3456;
+pub const MAX_MESSAGE: u32 = 1 << 30;
+
+/// What `host-init` would allocate for a send queue.
+pub struct Rig {
+    depth_log2: u8,
+    ring: Vec<UnsafeCell<RingBlock>>,
+    record: [Word32; 2],
+    doorbell: Word64,
+    kind: CompletionKind,
+    completions: Vec<CompletionSlot>,
+    completion_record: [Word32; 2],
+    pub state: QueueState,
+}
+
+// SAFETY: the ring's blocks are atomics under loom; elsewhere no test uses a rig
+// from two threads.
+unsafe impl Sync for Rig {}
+// SAFETY: nothing in a rig belongs to a thread.
+unsafe impl Send for Rig {}
+
+impl Rig {
+    pub fn new(depth_log2: u8, kind: CompletionKind) -> Self {
+        let depth = 1 << depth_log2;
+        let entries = match kind {
+            CompletionKind::Collapsed => 1,
+            CompletionKind::Ordinary => depth,
+        };
+        Self {
+            depth_log2,
+            ring: (0..depth)
+                .map(|_| UnsafeCell::new(RingBlock::zeroed()))
+                .collect(),
+            record: [Word32::new(0), Word32::new(0)],
+            doorbell: Word64::new(0),
+            kind,
+            completions: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
+            completion_record: [Word32::new(0), Word32::new(0)],
+            state: QueueState::new(),
+        }
+    }
+
+    pub fn handle(&self) -> SendQueueHandle<'_> {
+        let completions_log2 = self.completions.len().trailing_zeros() as u8;
+        let parts = SendParts {
+            ring: self.ring.as_ptr().cast_mut().cast(),
+            record: &self.record[1],
+            doorbell: &self.doorbell,
+            completions: CompletionParts {
+                ring: self.completions.as_ptr(),
+                record: &self.completion_record[0],
+                depth_log2: completions_log2,
+                kind: self.kind,
+            },
+            state: &self.state,
+            qpn: QPN,
+            max_message: MAX_MESSAGE,
+            depth_log2: self.depth_log2,
+        };
+        // SAFETY: all of it lives in `self`, which the handle borrows; the
+        // sizes are those of the vectors.
+        unsafe { SendQueueHandle::new(parts) }
+    }
+
+    /// The producer index that the doorbell carries, if it was ever rung.
+    pub fn doorbell_index(&self) -> Option<u16> {
+        let word = self.doorbell.load(Ordering::Relaxed);
+        // The doorbell before the record, as the NIC reads them.
+        fence(Ordering::Acquire);
+        (word != 0).then(|| (u64::from_be(word) >> 40) as u16)
+    }
+
+    /// The record's producer index.
+    pub fn producer_index(&self) -> u16 {
+        let index = u32::from_be(self.record[1].load(Ordering::Relaxed)) as u16;
+        // The record before the WQEs, as the NIC reads them.
+        fence(Ordering::Acquire);
+        index
+    }
+
+    /// A word of the ring as the NIC reads it: block, then word 0 to 7.
+    pub fn ring_word(&self, block: usize, word: usize) -> u64 {
+        let block = self.ring[block & (self.ring.len() - 1)].get();
+        #[cfg(loom)]
+        // SAFETY: the words are atomics, so a shared reference will do.
+        let value = unsafe { &*block }.0[word].load(Ordering::Relaxed);
+        #[cfg(not(loom))]
+        // SAFETY: a block is 64 plain bytes; no test posts at the same time.
+        let value = unsafe { block.cast::<u64>().add(word).read() };
+        value
+    }
+
+    /// Index and opcode in the control segment of a block.
+    pub fn control(&self, block: usize) -> (u16, Opcode) {
+        let word = u64::from_be(self.ring_word(block, 0));
+        ((word >> 40) as u16, Opcode((word >> 32) as u8))
+    }
+
+    /// Whether the WQE at a block asks for a CQE.
+    pub fn signalled(&self, block: usize) -> bool {
+        u64::from_be(self.ring_word(block, 1)) >> 32 & 0x08 != 0
+    }
+
+    /// Writes CQE number `number` as the NIC does: the last word last.
+    pub fn write_cqe(&self, number: usize, cqe: Cqe64, release: bool) {
+        let slot = &self.completions[number & (self.completions.len() - 1)];
+        let words = cqe.to_words();
+        for (word, value) in slot.words().iter().zip(words).take(7) {
+            word.store(value, Ordering::Relaxed);
+        }
+        if release {
+            // Data and CQE before its last word, by which it counts as written.
+            fence(Ordering::Release);
+        }
+        slot.words()[7].store(words[7], Ordering::Relaxed);
+    }
+
+    /// Completes the WQE whose first block has this index, as CQE `number`.
+    pub fn complete(&self, number: usize, wqe_counter: u16) {
+        self.write_cqe(number, self.completion(number, wqe_counter), true);
+    }
+
+    /// The CQE that completes the WQE whose first block has this index.
+    pub fn completion(&self, number: usize, wqe_counter: u16) -> Cqe64 {
+        self.cqe(number, CqeOpcode::REQUESTER, wqe_counter)
+    }
+
+    /// Fails the WQE whose first block has this index, as CQE `number`.
+    pub fn fail(&self, number: usize, wqe_counter: u16, syndrome: Syndrome, vendor: u8) {
+        let mut words = self
+            .cqe(number, CqeOpcode::REQUESTER_ERROR, wqe_counter)
+            .to_words();
+        words[6] = CqeErrorWord::new(syndrome, VendorCode(vendor)).0;
+        self.write_cqe(number, Cqe64::from_words(words), true);
+    }
+
+    fn cqe(&self, number: usize, opcode: CqeOpcode, wqe_counter: u16) -> Cqe64 {
+        let owner = match self.kind {
+            CompletionKind::Collapsed => false,
+            CompletionKind::Ordinary => number / self.completions.len() % 2 == 1,
+        };
+        let qpn = QpNumber::from_low_bits(QPN);
+        let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, qpn, wqe_counter);
+        Cqe64::from_words([0, 0, 0, 0, 0, 0, 0, tail.0])
+    }
+
+    /// The completion record's consumer index.
+    pub fn completion_consumer(&self) -> u32 {
+        u32::from_be(self.completion_record[0].load(Ordering::Relaxed))
+    }
+}

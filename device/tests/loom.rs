@@ -1,0 +1,216 @@
+//! The order of publishing and polling, in every interleaving that loom finds,
+//! and twins without a fence, in which loom must find a fault.
+#![cfg(loom)]
+
+mod common;
+
+use common::Rig;
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering;
+use loom::thread;
+use warpbell::wqe::{Opcode, Wqe};
+use warpbell::{
+    CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now, Sharing,
+    Thread, Ticket, leave_out,
+};
+
+/// Runs a model, with some fences left out.
+fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
+    leave_out(without);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// What the NIC does when it looks once: doorbell, record, WQEs. Returns the
+/// index of the doorbell that it saw, and that of the record.
+fn fetch(rig: &Rig) -> Option<(u16, u16)> {
+    let rung = rig.doorbell_index()?;
+    let recorded = rig.producer_index();
+    for block in 0..recorded {
+        assert_eq!(
+            rig.control(block as usize),
+            (block, Opcode::NOP),
+            "the NIC fetched a WQE that is not there yet"
+        );
+    }
+    Some((rung, recorded))
+}
+
+/// One thread posts two WQEs while the NIC looks.
+fn publish<S: Sharing, D: Doorbell>(without: Option<LeftOut>, batch: bool, early: bool) {
+    model(without, move || {
+        let rig = Arc::new(Rig::new(3, CompletionKind::Collapsed));
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || fetch(&rig)
+        });
+        let mut queue = rig.handle().open_with::<S, Thread, D>().unwrap();
+        if batch {
+            let mut batch = queue.batch(2, Deadline::PASSED).unwrap();
+            let _ = batch.post(Wqe::nop()).unwrap();
+            let _ = batch.post(Wqe::nop()).unwrap();
+        } else {
+            let _ = queue.try_post(Wqe::nop()).unwrap();
+            let _ = queue.try_post(Wqe::nop()).unwrap();
+        }
+        drop(queue);
+        if let Some((rung, recorded)) = nic.join().unwrap()
+            && !early
+        {
+            assert!(recorded >= rung, "the doorbell overtook its record");
+        }
+        assert_eq!(fetch(&rig), Some((2, 2)));
+    });
+}
+
+#[test]
+fn publish_now() {
+    publish::<Exclusive, Now>(None, false, false);
+}
+
+#[test]
+fn publish_early_and_after() {
+    publish::<Exclusive, EarlyAndAfter>(None, false, true);
+}
+
+#[test]
+fn publish_batch() {
+    publish::<Exclusive, Now>(None, true, false);
+    publish::<GpuShared, EarlyAndAfter>(None, true, true);
+}
+
+#[test]
+fn publish_shared() {
+    publish::<GpuShared, Now>(None, false, false);
+}
+
+#[test]
+#[should_panic(expected = "the doorbell overtook its record")]
+fn publish_now_wants_its_release_fences() {
+    publish::<Exclusive, Now>(Some(LeftOut::Release), true, false);
+}
+
+#[test]
+#[should_panic(expected = "fetched a WQE that is not there yet")]
+fn publish_early_and_after_wants_its_release_fences() {
+    publish::<Exclusive, EarlyAndAfter>(Some(LeftOut::Release), true, true);
+}
+
+/// Two threads of the GPU post to one queue: no WQE is lost or torn, and the
+/// record never goes back.
+#[test]
+fn two_publishers() {
+    model(None, || {
+        let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || {
+                let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+                let _ = queue.try_post(Wqe::nop()).unwrap();
+            }
+        });
+        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        drop(queue);
+        other.join().unwrap();
+        assert_eq!(fetch(&rig), Some((2, 2)));
+    });
+}
+
+/// The NIC brings data for a read and completes it; whoever learns of it, by
+/// himself or through another thread, must see the data.
+fn poll<S: Sharing>(kind: CompletionKind, without: Option<LeftOut>, nic_releases: bool) {
+    model(without, move || {
+        let rig = Arc::new(Rig::new(2, kind));
+        let data = Arc::new(warpbell::Word64::new(0));
+        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
+        let nic = thread::spawn({
+            let (rig, data) = (Arc::clone(&rig), Arc::clone(&data));
+            move || {
+                data.store(42, Ordering::Relaxed);
+                let cqe = rig.completion(0, 0);
+                rig.write_cqe(0, cqe, nic_releases);
+            }
+        });
+        for _ in 0..2 {
+            if queue.is_done(ticket).unwrap() {
+                assert_eq!(data.load(Ordering::Relaxed), 42, "old data after the CQE");
+                break;
+            }
+        }
+        nic.join().unwrap();
+    });
+}
+
+#[test]
+fn poll_exclusive() {
+    poll::<Exclusive>(CompletionKind::Collapsed, None, true);
+    poll::<Exclusive>(CompletionKind::Ordinary, None, true);
+}
+
+#[test]
+#[should_panic(expected = "old data after the CQE")]
+fn poll_wants_its_acquire_fence() {
+    poll::<Exclusive>(CompletionKind::Collapsed, Some(LeftOut::Acquire), true);
+}
+
+#[test]
+#[should_panic(expected = "old data after the CQE")]
+fn poll_ordinary_wants_its_acquire_fence() {
+    poll::<Exclusive>(CompletionKind::Ordinary, Some(LeftOut::Acquire), true);
+}
+
+#[test]
+#[should_panic(expected = "old data after the CQE")]
+fn poll_wants_the_nic_to_write_the_last_word_last() {
+    poll::<Exclusive>(CompletionKind::Collapsed, None, false);
+}
+
+/// Two threads wait for the same request of a shared queue.
+fn poll_together(kind: CompletionKind, without: Option<LeftOut>) {
+    fn look(rig: &Rig, data: &warpbell::Word64, ticket: Ticket) {
+        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        if queue.is_done(ticket).unwrap() {
+            assert_eq!(data.load(Ordering::Relaxed), 42, "old data after the CQE");
+        }
+    }
+    model(without, move || {
+        let rig = Arc::new(Rig::new(2, kind));
+        let data = Arc::new(warpbell::Word64::new(0));
+        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
+        drop(queue);
+        let nic = thread::spawn({
+            let (rig, data) = (Arc::clone(&rig), Arc::clone(&data));
+            move || {
+                data.store(42, Ordering::Relaxed);
+                rig.complete(0, 0);
+            }
+        });
+        let other = thread::spawn({
+            let (rig, data) = (Arc::clone(&rig), Arc::clone(&data));
+            move || look(&rig, &data, ticket)
+        });
+        look(&rig, &data, ticket);
+        nic.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn poll_shared_collapsed() {
+    poll_together(CompletionKind::Collapsed, None);
+}
+
+#[test]
+fn poll_shared_ordinary() {
+    poll_together(CompletionKind::Ordinary, None);
+}
+
+#[test]
+#[should_panic(expected = "old data after the CQE")]
+fn poll_shared_ordinary_wants_its_acquire_fence() {
+    poll_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
+}

@@ -1,0 +1,374 @@
+//! A send queue of one thread, with the test in the NIC's place.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{MAX_MESSAGE, QPN, Rig};
+use warpbell::wqe::{
+    Immediate, Local, LocalKey, Masked, Opcode, QpNumber, Remote, RemoteKey, Side, Syndrome, Wqe,
+};
+use warpbell::{
+    BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError, QueueError,
+    Sharing, Thread, WaitError,
+};
+
+const SOON: Deadline = Deadline::after_us(5);
+
+fn local(length: u32) -> Local {
+    Local {
+        address: 0x1000,
+        length,
+        key: LocalKey(7),
+    }
+}
+
+fn remote(address: u64) -> Remote {
+    Remote {
+        address,
+        key: RemoteKey(9),
+    }
+}
+
+/// Runs a test for each sharing and each kind of completion queue.
+macro_rules! everywhere {
+    ($name:ident, $test:ident) => {
+        #[test]
+        fn $name() {
+            for kind in [CompletionKind::Collapsed, CompletionKind::Ordinary] {
+                $test::<Exclusive>(kind);
+                $test::<BlockShared>(kind);
+                $test::<GpuShared>(kind);
+            }
+        }
+    };
+}
+
+everywhere!(posts_reach_the_ring, post);
+fn post<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(3, kind);
+    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let ticket = queue
+        .try_post(Wqe::write(local(8), remote(0x2000)).signalled())
+        .unwrap();
+    assert_eq!(rig.control(0), (0, Opcode::RDMA_WRITE));
+    assert_eq!(u64::from_be(rig.ring_word(0, 1)) as u32, 0);
+    assert_eq!(u64::from_be(rig.ring_word(0, 0)) as u32, QPN << 8 | 3);
+    assert_eq!(u64::from_be(rig.ring_word(0, 2)), 0x2000);
+    assert_eq!(rig.producer_index(), 1);
+    assert_eq!(rig.doorbell_index(), Some(1));
+    assert_eq!(queue.is_done(ticket), Ok(false));
+    assert_eq!(queue.wait(ticket, SOON), Err(WaitError::Deadline));
+    rig.complete(0, 0);
+    assert_eq!(queue.is_done(ticket), Ok(true));
+    assert_eq!(queue.wait(ticket, Deadline::PASSED), Ok(()));
+}
+
+everywhere!(a_full_ring_says_so, full);
+fn full<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(3, kind);
+    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    for _ in 0..8 {
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+    }
+    assert_eq!(queue.try_post(Wqe::nop()), Err(PostError::NoRoom));
+    assert_eq!(queue.post(Wqe::nop(), SOON), Err(PostError::Deadline));
+    assert_eq!(rig.producer_index(), 8, "nothing of a refused post is seen");
+    // Every quarter of the ring is signalled, asked for or not.
+    let signalled: Vec<bool> = (0..8).map(|block| rig.signalled(block)).collect();
+    assert_eq!(
+        signalled,
+        [true, false, true, false, true, false, true, false]
+    );
+    rig.complete(0, 2);
+    for _ in 0..3 {
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+    }
+    assert_eq!(queue.try_post(Wqe::nop()), Err(PostError::NoRoom));
+    assert_eq!(rig.control(8), (8, Opcode::NOP));
+}
+
+everywhere!(indices_wrap, wrap);
+fn wrap<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(2, kind);
+    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let rounds = if cfg!(miri) { 300 } else { 70_000 };
+    for round in 0..rounds {
+        let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
+        assert_eq!(rig.control(round), (round as u16, Opcode::NOP));
+        assert_eq!(rig.producer_index(), (round + 1) as u16);
+        assert_eq!(queue.is_done(ticket), Ok(false), "round {round}");
+        rig.complete(round, round as u16);
+        assert_eq!(queue.is_done(ticket), Ok(true), "round {round}");
+    }
+    if kind == CompletionKind::Ordinary {
+        assert_eq!(rig.completion_consumer(), rounds as u32);
+    }
+}
+
+everywhere!(the_first_error_stays, errors);
+fn errors<S: Sharing>(kind: CompletionKind) {
+    let mut rig = Rig::new(3, kind);
+    {
+        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let done = queue.try_post(Wqe::nop().signalled()).unwrap();
+        let failed = queue
+            .try_post(Wqe::write(local(8), remote(0)).signalled())
+            .unwrap();
+        let flushed = queue.try_post(Wqe::nop().signalled()).unwrap();
+        rig.fail(0, 1, Syndrome::REMOTE_ACCESS, 0x88);
+        let error = queue.is_done(failed).unwrap_err();
+        let QueueError::Completion(completion) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(completion.syndrome, Syndrome::REMOTE_ACCESS);
+        assert_eq!(completion.vendor.0, 0x88);
+        assert_eq!(completion.wqe_index.0, 1);
+        assert_eq!(completion.opcode, Opcode::RDMA_WRITE);
+        assert_eq!(completion.side, Side::Requester);
+        assert_eq!(completion.qpn, QpNumber::new(QPN).unwrap());
+        // What came before it is done, what came after fails at once.
+        assert_eq!(queue.wait(done, Deadline::PASSED), Ok(()));
+        assert_eq!(queue.wait(flushed, SOON), Err(WaitError::Failed(error)));
+        assert_eq!(rig.state.first_error(), Some(error));
+        rig.fail(1, 2, Syndrome::FLUSHED, 0xf9);
+        assert_eq!(queue.wait(flushed, SOON), Err(WaitError::Failed(error)));
+        assert_eq!(rig.state.first_error(), Some(error), "a flush is no cause");
+        drop(queue);
+        assert_eq!(
+            rig.handle().open::<S, Thread>().err(),
+            Some(OpenError::Failed(error))
+        );
+    }
+    rig.state.clear();
+    assert_eq!(rig.state.first_error(), None);
+    assert!(rig.handle().open::<S, Thread>().is_ok());
+}
+
+#[test]
+fn a_flush_makes_room_for_its_cause() {
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let mut first = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut second = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let one = first.try_post(Wqe::nop().signalled()).unwrap();
+    let two = second.try_post(Wqe::nop().signalled()).unwrap();
+    // The CQE of the cause was overwritten before this view saw it.
+    rig.fail(0, 1, Syndrome::FLUSHED, 0xf9);
+    assert!(first.is_done(one).unwrap_err().is_flush());
+    // Another view has seen it; here, the NIC writes it again.
+    rig.fail(0, 0, Syndrome::LOCAL_PROTECTION, 0x53);
+    assert!(!second.is_done(two).unwrap_err().is_flush());
+    assert!(!rig.state.first_error().unwrap().is_flush());
+}
+
+everywhere!(unsignalled_requests_are_not_waited_for, unsignalled);
+fn unsignalled<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(5, kind);
+    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let _ = queue.try_post(Wqe::nop()).unwrap();
+    let silent = queue.try_post(Wqe::nop()).unwrap();
+    assert_eq!(queue.wait(silent, SOON), Err(WaitError::NotSignalled));
+    let loud = queue.try_post(Wqe::nop().signalled()).unwrap();
+    assert_eq!(queue.wait(silent, SOON), Err(WaitError::Deadline));
+    rig.complete(0, 2);
+    assert_eq!(queue.wait(silent, SOON), Ok(()));
+    assert_eq!(queue.wait(loud, SOON), Ok(()));
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let there = remote(0x2004);
+    let masked = |value, mask| Masked { value, mask };
+    assert_eq!(
+        queue.try_post(Wqe::write(local(0), there)),
+        Err(PostError::Empty)
+    );
+    assert_eq!(queue.try_post(Wqe::send(local(0))), Err(PostError::Empty));
+    assert_eq!(
+        queue.try_post(Wqe::read(local(MAX_MESSAGE + 1), there)),
+        Err(PostError::TooLong {
+            bytes: MAX_MESSAGE as u64 + 1,
+            limit: MAX_MESSAGE
+        })
+    );
+    let misaligned = Err(PostError::Misaligned { address: 0x2004 });
+    assert_eq!(
+        queue.try_post(Wqe::fetch_add(local(8), there, 1)),
+        misaligned
+    );
+    assert_eq!(
+        queue.try_post(Wqe::compare_swap(local(8), there, 1, 2)),
+        misaligned
+    );
+    assert_eq!(
+        queue.try_post(Wqe::masked_fetch_add_u64(local(8), there, 1, 0)),
+        misaligned
+    );
+    assert_eq!(
+        queue.try_post(Wqe::masked_compare_swap_u64(
+            local(8),
+            there,
+            masked(1, 1),
+            masked(1, 1)
+        )),
+        misaligned
+    );
+    // A quarter of eight blocks is two.
+    let long = Wqe::<3>::write_inline(&[1; 150], there).unwrap();
+    assert_eq!(
+        queue.try_post(long),
+        Err(PostError::TooManyBlocks { asked: 3, limit: 2 })
+    );
+    assert_eq!(
+        queue.batch(5, SOON).err(),
+        Some(PostError::TooManyBlocks { asked: 5, limit: 4 })
+    );
+    assert_eq!(rig.doorbell_index(), None, "nothing was posted");
+    // These may be empty, and 4-byte atomics want 4 bytes.
+    let _ = queue
+        .try_post(Wqe::write_immediate_only(there, Immediate(1)))
+        .unwrap();
+    let _ = queue.try_post(Wqe::send_empty()).unwrap();
+    let _ = queue
+        .try_post(Wqe::masked_fetch_add_u32(local(4), there, 1, 0))
+        .unwrap();
+    assert_eq!(rig.producer_index(), 3);
+}
+
+everywhere!(a_batch_rings_once, batch);
+fn batch<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(4, kind);
+    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut batch = queue.batch(4, SOON).unwrap();
+    let _ = batch.post(Wqe::nop()).unwrap();
+    let two_blocks = Wqe::<2>::write_inline(&[5; 40], remote(0)).unwrap();
+    let last = batch.post(two_blocks.signalled()).unwrap();
+    assert_eq!(batch.room(), 1);
+    assert_eq!(
+        batch.post(two_blocks),
+        Err(PostError::TooManyBlocks { asked: 2, limit: 1 })
+    );
+    assert_eq!(rig.doorbell_index(), None, "not before the drop");
+    drop(batch);
+    assert_eq!(rig.control(1), (1, Opcode::RDMA_WRITE));
+    // The spare block goes back to an exclusive queue; a shared one gets a NOP.
+    let end = rig.producer_index();
+    if end == 4 {
+        assert_eq!(rig.control(3), (3, Opcode::NOP));
+    } else {
+        assert_eq!(end, 3);
+    }
+    rig.complete(0, 1);
+    assert_eq!(queue.wait(last, SOON), Ok(()));
+    drop(queue.batch(2, SOON).unwrap());
+    let next = queue.try_post(Wqe::nop()).unwrap();
+    assert!(next > last);
+}
+
+#[test]
+fn gather_lists_take_the_blocks_they_need() {
+    let rig = Rig::new(4, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let two = Wqe::<2>::write_gather(&[local(8); 2], remote(0)).unwrap();
+    let three = Wqe::<2>::write_gather(&[local(8); 3], remote(0)).unwrap();
+    let _ = queue.try_post(two).unwrap();
+    assert_eq!(rig.producer_index(), 1);
+    let _ = queue.try_post(three).unwrap();
+    assert_eq!(rig.producer_index(), 3);
+    assert_eq!(rig.control(1), (1, Opcode::RDMA_WRITE));
+}
+
+#[test]
+fn the_last_wqe_hides_its_tail_and_the_ring_still_empties() {
+    // Four WQEs of two blocks in a ring of eight: the CQE names a first block,
+    // so one block of the newest counts as busy until the next CQE.
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let pair = Wqe::<2>::write_inline(&[5; 40], remote(0)).unwrap();
+    for round in 0..50u16 {
+        let ticket = loop {
+            match queue.try_post(pair) {
+                Ok(ticket) => break ticket,
+                Err(error) => assert_eq!(error, PostError::NoRoom),
+            }
+            rig.complete(0, round.wrapping_sub(1).wrapping_mul(2));
+        };
+        assert!(queue.is_done(ticket) == Ok(false));
+    }
+}
+
+#[test]
+fn exclusive_is_exclusive() {
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let exclusive = rig.handle().open::<Exclusive, Thread>().unwrap();
+    assert_eq!(
+        rig.handle().open::<Exclusive, Thread>().err(),
+        Some(OpenError::InUse)
+    );
+    assert_eq!(
+        rig.handle().open::<GpuShared, Thread>().err(),
+        Some(OpenError::InUse)
+    );
+    drop(exclusive);
+    let shared = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let again = rig.handle().open::<BlockShared, Thread>().unwrap();
+    assert_eq!(
+        rig.handle().open::<Exclusive, Thread>().err(),
+        Some(OpenError::InUse)
+    );
+    drop((shared, again));
+    assert!(rig.handle().open::<Exclusive, Thread>().is_ok());
+}
+
+#[test]
+fn a_queue_goes_on_where_it_was_left() {
+    let rig = Rig::new(3, CompletionKind::Ordinary);
+    for round in 0..20u16 {
+        let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+        let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
+        rig.complete(round as usize, round);
+        assert_eq!(queue.wait(ticket, SOON), Ok(()));
+    }
+    let mut shared = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let ticket = shared.try_post(Wqe::nop().signalled()).unwrap();
+    assert_eq!(rig.control(20), (20, Opcode::NOP));
+    assert_eq!(shared.is_done(ticket), Ok(false));
+}
+
+#[test]
+fn handles_of_others_are_refused() {
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let handle = rig.handle();
+    let patched = |offset: usize, byte: u8| {
+        let mut copy = handle;
+        // SAFETY: offsets 0 to 7 are the header's integers, of which every
+        // value is valid.
+        unsafe { (&raw mut copy).cast::<u8>().add(offset).write(byte) };
+        copy.open::<Exclusive, Thread>().err()
+    };
+    assert!(matches!(patched(0, 0), Some(OpenError::NotAHandle { .. })));
+    assert_eq!(
+        patched(4, 99),
+        Some(OpenError::Version {
+            found: 99,
+            wanted: warpbell::ABI_VERSION
+        })
+    );
+    assert!(matches!(
+        patched(6, 1),
+        Some(OpenError::Size { found: 1, .. })
+    ));
+}
+
+#[test]
+fn drain_waits_for_everything() {
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let silent = queue.try_post(Wqe::write(local(8), remote(0))).unwrap();
+    assert_eq!(queue.drain(SOON), Err(WaitError::Deadline));
+    assert_eq!(rig.control(1), (1, Opcode::NOP));
+    assert!(rig.signalled(1));
+    rig.complete(0, 1);
+    assert_eq!(queue.wait(silent, SOON), Ok(()));
+}
