@@ -1,4 +1,4 @@
-//! The bytes of an mlx5 queue.
+#![doc = include_str!("../README.md")]
 #![no_std]
 #![forbid(unsafe_code)]
 
