@@ -309,6 +309,7 @@ mod tests {
             let memory = Box::into_raw(Box::new(round));
             let address = memory.expose_provenance();
             while !producer.push((round, address)) {
+                assert!(!producer.is_closed(), "the reader saw other bytes");
                 thread::yield_now();
             }
             if round % 3 == 0 {
