@@ -378,8 +378,8 @@ mod tests {
 
     #[test]
     fn names_every_kind_of_bad_header() {
-        // SAFETY: the header has five words of four bytes.
         let set = |word: usize, value: u32| {
+            // SAFETY: the header has five words of four bytes.
             move |header: *mut u32| unsafe { header.add(word).write(value) }
         };
         assert!(matches!(opened(set(0, 1)), SegmentError::WrongMagic { .. }));
