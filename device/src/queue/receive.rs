@@ -1,9 +1,7 @@
 //! The receive queue that a kernel uses.
 
 use mlx5_wqe::segment::Data;
-use mlx5_wqe::{
-    Arrival, CqeOpcode, CqeTail, Immediate, Local, LocalKey, Octoword, RemoteKey, WqeIndex,
-};
+use mlx5_wqe::{Arrival, CqeOpcode, CqeTail, Immediate, Local, RemoteKey, WqeIndex};
 
 use crate::Deadline;
 use crate::arch::{Reach, fence_acquire, store_segment};
@@ -188,18 +186,13 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     fn store(&self, number: u64, locals: &[Local]) {
         let room = self.max_segments() as usize;
         let first = self.producer.ring.slot(number) << self.handle.stride_log2;
-        let pieces = locals.iter().map(|local| segment(*local));
-        let end = segment(Local {
-            address: 0,
-            length: 0,
-            key: LocalKey::LIST_END,
-        });
-        for (offset, word) in pieces.chain([end]).take(room).enumerate() {
+        let pieces = locals.iter().map(|local| Data::new(*local));
+        for (offset, piece) in pieces.chain([Data::LIST_END]).take(room).enumerate() {
             // SAFETY: the handle's `new` promises `depth << stride_log2`
             // segments for 'a; `first` is below that and `offset` below `room`.
             // The WQE is reserved and not yet published, so that neither the
             // NIC nor another thread touches it.
-            unsafe { store_segment(self.handle.ring.add(first + offset), word) };
+            unsafe { store_segment(self.handle.ring.add(first + offset), piece.to_octoword()) };
         }
     }
 
@@ -290,10 +283,4 @@ fn decode(taken: Taken) -> Option<Received> {
         bytes: u64::from_be(taken.lengths) as u32,
         index: tail.wqe_index(),
     })
-}
-
-/// A data segment: byte count, key, address.
-#[inline(always)]
-fn segment(local: Local) -> Octoword {
-    Data::new(local).to_octoword()
 }

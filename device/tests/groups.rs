@@ -1,0 +1,226 @@
+//! Warps and blocks that post together, with the test in the NIC's place.
+#![cfg(not(any(loom, miri)))]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use common::Rig;
+use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+use warpbell::{
+    Block, BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, PostError, Scope, Sharing,
+    Thread, WaitError, Warp, block, thread, warp,
+};
+use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
+
+const SOON: Deadline = Deadline::after_ms(20);
+
+const ORDERS: [LaneOrder; 3] = [
+    LaneOrder::Ascending,
+    LaneOrder::Descending,
+    LaneOrder::Random(1),
+];
+
+/// Runs a kernel on one block.
+fn run(threads_per_block: u32, order: LaneOrder, kernel: impl Fn() + Sync) {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block,
+    };
+    let options = Options {
+        order,
+        deadline: Some(Duration::from_secs(30)),
+    };
+    launch(dim, options, kernel).unwrap();
+}
+
+/// Runs a kernel on one block once for each order of lanes.
+fn run_thrice(threads_per_block: u32, kernel: impl Fn() + Sync) {
+    for order in ORDERS {
+        run(threads_per_block, order, &kernel);
+    }
+}
+
+/// A write that tells by its remote address who posted it.
+fn write(from: u32) -> Wqe<1> {
+    let local = Local {
+        address: 0x1000,
+        length: 8,
+        key: LocalKey(7),
+    };
+    let remote = Remote {
+        address: from as u64,
+        key: RemoteKey(9),
+    };
+    Wqe::write(local, remote)
+}
+
+/// Who posted the WQEs in the ring, in order.
+fn posters(rig: &Rig, blocks: usize) -> Vec<u64> {
+    (0..blocks)
+        .map(|block| {
+            assert_eq!(rig.control(block), (block as u16, Opcode::RDMA_WRITE));
+            u64::from_be(rig.ring_word(block, 2))
+        })
+        .collect()
+}
+
+/// Every thread of a group posts once; one doorbell, in order of rank, the last
+/// one signalled, and the ticket is the group's.
+fn group<S: Sharing, C: Scope>(threads: u32) {
+    for order in ORDERS {
+        let rig = Rig::new(12, CompletionKind::Collapsed);
+        run(threads, order, || group_kernel::<S, C>(&rig, threads));
+    }
+}
+
+fn group_kernel<S: Sharing, C: Scope>(rig: &Rig, threads: u32) {
+    let mut queue = rig.handle().open::<S, C>().unwrap();
+    let me = block::thread_index();
+    // Odd threads only, then all.
+    let odd = queue
+        .post_if((me % 2 == 1).then(|| write(me)), SOON)
+        .unwrap();
+    let all = queue.post(write(me).signalled(), SOON).unwrap();
+    assert!(all > odd);
+    block::sync();
+    let (odds, total) = (threads / 2, threads / 2 + threads);
+    if me == 0 {
+        assert_eq!(rig.doorbell_index(), Some(total as u16));
+        assert_eq!(rig.producer_index(), total as u16);
+        let posted = posters(rig, total as usize);
+        let expected: Vec<u64> = (0..threads as u64)
+            .filter(|me| me % 2 == 1)
+            .chain(0..threads as u64)
+            .collect();
+        assert_eq!(posted, expected);
+        let signalled = (0..total as usize).filter(|&block| rig.signalled(block));
+        // The last of the second group, and what falls on a quarter.
+        let expected = (0..total as usize).filter(|&block| block % 1024 == 0);
+        let expected: BTreeSet<usize> = expected.chain([total as usize - 1]).collect();
+        assert_eq!(signalled.collect::<BTreeSet<_>>(), expected);
+    }
+    block::sync();
+    assert_eq!(queue.wait(all, SOON), Err(WaitError::Deadline));
+    if me == 0 {
+        rig.complete(0, odds as u16 - 1);
+    }
+    block::sync();
+    assert_eq!(queue.is_done(odd), Ok(true));
+    assert_eq!(queue.is_done(all), Ok(false));
+    block::sync();
+    if me == 0 {
+        rig.complete(0, total as u16 - 1);
+    }
+    assert_eq!(queue.wait(all, Deadline::after_ms(5000)), Ok(()));
+}
+
+#[test]
+fn a_warp_posts_together() {
+    group::<Exclusive, Warp>(32);
+    group::<BlockShared, Warp>(32);
+    group::<GpuShared, Warp>(32);
+    group::<Exclusive, Warp>(20);
+}
+
+#[test]
+fn a_block_posts_together() {
+    group::<Exclusive, Block>(256);
+    group::<BlockShared, Block>(100);
+    group::<GpuShared, Block>(1024);
+}
+
+/// A thread whose WQE is refused is told so; the others' are posted.
+#[test]
+fn a_bad_lane_harms_nobody() {
+    let rig = Rig::new(10, CompletionKind::Collapsed);
+    let refused = Mutex::new(0);
+    run_thrice(32, || {
+        let mut queue = rig.handle().open::<Exclusive, Warp>().unwrap();
+        let bad = warp::lane_id() == 3;
+        let wqe = if bad {
+            Wqe::send(Local::default())
+        } else {
+            write(0)
+        };
+        match queue.post(wqe, SOON) {
+            Err(PostError::Empty) if bad => *refused.lock().unwrap() += 1,
+            Ok(_) if !bad => {}
+            other => panic!("lane {}: {other:?}", warp::lane_id()),
+        }
+        // The whole group is refused alike.
+        let huge = queue.batch(513, SOON).err();
+        let limit = 512;
+        assert_eq!(huge, Some(PostError::TooManyBlocks { asked: 513, limit }));
+    });
+    assert_eq!(*refused.lock().unwrap(), 3);
+    assert_eq!(rig.producer_index(), 3 * 31);
+}
+
+/// A batch of a warp: each post is the warp's, one doorbell at the end.
+#[test]
+fn a_warp_batches() {
+    let rig = Rig::new(10, CompletionKind::Collapsed);
+    run_thrice(32, || {
+        let mut queue = rig.handle().open::<GpuShared, Warp>().unwrap();
+        let before = rig.producer_index();
+        warp::sync();
+        let mut batch = queue.batch(70, SOON).unwrap();
+        for round in 0..2 {
+            let _ = batch.post(write(round)).unwrap();
+        }
+        assert_eq!(batch.room(), 6);
+        assert_eq!(rig.producer_index(), before);
+        warp::sync();
+        drop(batch);
+        warp::sync();
+        assert_eq!(rig.producer_index(), before + 70, "six NOPs fill the batch");
+        warp::sync();
+    });
+}
+
+/// Threads that share a queue, each on its own: every WQE arrives once.
+fn threads_share<S: Sharing>(threads: u32) {
+    let rig = Rig::new(12, CompletionKind::Collapsed);
+    run_thrice(threads, || {
+        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let _ = queue.post(write(thread::thread_idx_x()), SOON).unwrap();
+    });
+    let total = 3 * threads as usize;
+    assert_eq!(rig.producer_index() as usize, total);
+    let mut posted = posters(&rig, total);
+    posted.sort_unstable();
+    let expected: Vec<u64> = (0..threads as u64).flat_map(|me| [me; 3]).collect();
+    assert_eq!(posted, expected);
+}
+
+#[test]
+fn threads_share_a_queue() {
+    threads_share::<BlockShared>(32);
+    threads_share::<GpuShared>(1024);
+}
+
+/// A full queue answers all threads of a warp alike.
+#[test]
+fn no_room_for_a_warp() {
+    let rig = Rig::new(6, CompletionKind::Collapsed);
+    run(32, LaneOrder::Ascending, || {
+        let mut queue = rig.handle().open::<Exclusive, Warp>().unwrap();
+        let first = queue.try_post(write(1)).unwrap();
+        let _ = queue.try_post(write(2)).unwrap();
+        assert_eq!(queue.try_post(write(3)), Err(PostError::NoRoom));
+        assert_eq!(
+            queue.post(write(3), Deadline::after_us(50)),
+            Err(PostError::Deadline)
+        );
+        if warp::lane_id() == 0 {
+            rig.complete(0, 31);
+        }
+        warp::sync();
+        let _ = queue.try_post(write(3)).unwrap();
+        assert_eq!(queue.is_done(first), Ok(true));
+    });
+    assert_eq!(rig.producer_index(), 96);
+}
