@@ -198,9 +198,9 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstError {
     /// The syndrome.
-    pub syndrome: u8,
+    pub syndrome: mlx5_wqe::Syndrome,
     /// The vendor's code.
-    pub vendor: u8,
+    pub vendor: mlx5_wqe::VendorCode,
     /// The WQE that it struck; none if the peer or a command caused it.
     pub wqe: Option<mlx5_wqe::WqeIndex>,
     /// Whether that WQE is in the receive queue.

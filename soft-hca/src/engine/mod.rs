@@ -1,43 +1,62 @@
 //! The adapter itself.
+//!
+//! | supported | not (ends in a CQE with opcode 13, syndrome 0x02) |
+//! |---|---|
+//! | NOP, RDMA WRITE (with immediate), READ, SEND (with immediate, with invalidate) | WAIT, SEND_EN, RECV_EN |
+//! | compare and swap, fetch and add, their masked forms of 4 and 8 bytes | UMR and every other opcode |
+//! | inline data, several segments, fences, solicited events | |
+//! | RC | UC, UD, DC, XRC, SRQ: there is no command that creates them |
+//!
+//! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
+//! `responder` executes the peer's requests once each, `transfer` cuts and scatters payloads,
+//! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, [`wire`] is
+//! the seam to other HCAs.
 
 pub mod command;
+mod completion;
+pub mod decode;
+mod doorbell;
 pub mod event;
 pub mod fault;
+mod list;
+pub mod loopback;
 pub mod memory;
 pub mod packet;
+mod protection;
+mod psn;
+mod queue_pair;
+mod requester;
+mod responder;
+mod transfer;
 pub mod wire;
-
-use core::marker::PhantomData;
 
 pub use command::{
     Access, CommandError, CompletionQueueAttributes, Counters, FirstError, Keys, ProtectionDomain,
     QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
     Transition,
 };
+pub use completion::CompletionQueueSlot;
+pub use doorbell::UarSlot;
 pub use event::Event;
+pub use loopback::Loopback;
 pub use memory::{DirectMemory, Memory};
-use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 pub use packet::WireAddress;
+pub use protection::{ProtectionDomainSlot, RegionSlot};
+pub use queue_pair::QueuePairSlot;
 pub use wire::Wire;
 
-/// An entry of the engine's table of protection domains.
-#[derive(Debug, Default)]
-pub struct ProtectionDomainSlot {}
-/// An entry of the engine's table of registered memory.
-#[derive(Debug, Default)]
-pub struct RegionSlot {}
-/// An entry of the engine's table of completion queues.
-#[derive(Debug, Default)]
-pub struct CompletionQueueSlot {}
-/// An entry of the engine's table of queue pairs.
-#[derive(Debug, Default)]
-pub struct QueuePairSlot {}
-/// An entry of the engine's table of UAR pages, one for each page that queues name.
-#[derive(Debug, Default)]
-pub struct UarSlot {}
+use command::{MAX_LOG_QUEUE_DEPTH, MAX_LOG_RECEIVE_STRIDE};
+use completion::{CompletionQueues, NUMBER_INDEX_BITS, number_index};
+use doorbell::{Rung, Uars};
+use list::List;
+use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
+use packet::{Opcode, Packet, Range};
+use protection::{ProtectionDomains, Regions};
+use queue_pair::{Context, NO_COMPLETION_QUEUE, QueuePair, SCRATCH};
+use wire::{Limits, Retract};
 
 /// Where an engine keeps its tables; all entries fresh (`Default`). Each table has at most
-/// 65,535 entries that are used.
+/// 65,536 entries that are used.
 #[derive(Debug)]
 pub struct Storage<'t> {
     /// Protection domains.
@@ -52,6 +71,13 @@ pub struct Storage<'t> {
     pub uars: &'t mut [UarSlot],
 }
 
+/// Packets that a step takes from the wire at most.
+const PACKETS_IN: usize = 256;
+/// Payload bytes after which a step takes no further packet.
+const BYTES_IN: u64 = 1 << 20;
+/// Packets that a queue pair sends, or WQEs that it flushes, in a step at most.
+const PACKETS_OUT: usize = 64;
+
 /// A software HCA.
 ///
 /// Nothing happens between calls: commands act at once, everything else happens in
@@ -59,18 +85,47 @@ pub struct Storage<'t> {
 #[derive(Debug)]
 pub struct Engine<'t, M, W> {
     address: WireAddress,
+    memory: M,
     wire: W,
-    storage: PhantomData<(Storage<'t>, M)>,
+    limits: Limits,
+    protection_domains: ProtectionDomains<'t>,
+    regions: Regions<'t>,
+    completion_queues: CompletionQueues<'t>,
+    queue_pairs: &'t mut [QueuePairSlot],
+    uars: Uars<'t>,
+    /// Queue pairs that have work.
+    active: List,
+    /// Queue pairs with an event to report.
+    events: List,
+    /// The queue pair whose record is looked at next in case it is in error: a receive posted
+    /// then rings no doorbell.
+    patrol: usize,
+    /// One more than the last queue pair slot ever used.
+    used: usize,
+    /// The time of the newest step.
+    now: u64,
+    scratch: [u8; SCRATCH],
 }
 
 impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// An engine without any object, whose address on `wire` is `address`.
     pub fn new(address: WireAddress, memory: M, wire: W, storage: Storage<'t>) -> Self {
-        let _ = (memory, storage);
         Self {
             address,
+            memory,
+            limits: wire.limits(),
             wire,
-            storage: PhantomData,
+            protection_domains: ProtectionDomains(storage.protection_domains),
+            regions: Regions::new(storage.regions),
+            completion_queues: CompletionQueues::new(storage.completion_queues),
+            queue_pairs: storage.queue_pairs,
+            uars: Uars::new(storage.uars),
+            active: List::new(),
+            events: List::new(),
+            patrol: 0,
+            used: 0,
+            now: 0,
+            scratch: [0; SCRATCH],
         }
     }
 
@@ -90,24 +145,182 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// Gives the number of things done (doorbells, WQEs, packets, completions, timers); 0 means
     /// that nothing was to be done, and the caller may pause.
     pub fn step(&mut self, now_ns: u64) -> usize {
-        let _ = now_ns;
-        todo!()
+        self.now = now_ns;
+        let mut done = self.uars.step(
+            &self.memory,
+            &mut Rung {
+                queue_pairs: self.queue_pairs,
+                active: &mut self.active,
+                completion_queues: &mut self.completion_queues,
+            },
+        );
+        done += self.receive_packets();
+        self.patrol();
+        for _ in 0..self.active.len() {
+            let Some(index) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) else {
+                break;
+            };
+            done += self.advance(index);
+        }
+        done
+    }
+
+    /// Handles packets that have come.
+    fn receive_packets(&mut self) -> usize {
+        let (mut packets, mut bytes) = (0, 0);
+        while packets < PACKETS_IN && bytes < BYTES_IN {
+            let Some(packet) = self.wire.receive() else {
+                break;
+            };
+            packets += 1;
+            bytes += packet.payload_length();
+            self.handle(&packet);
+        }
+        packets
+    }
+
+    /// Handles a packet: one that nobody waits for is dropped, as a card does, and its sender's
+    /// timer notices.
+    #[inline]
+    fn handle(&mut self, packet: &Packet) {
+        let header = &packet.header;
+        let index = number_index(header.destination_qp);
+        let Some(opcode) = Opcode::from_number(header.opcode) else {
+            return;
+        };
+        let (pair, mut cx) = self.split(index as u32);
+        let Some(pair) = pair.filter(|pair| {
+            pair.number.get() == header.destination_qp
+                && pair.remote_qp.get() == header.source_qp
+                && pair.remote_address.0 == header.source
+        }) else {
+            return;
+        };
+        match opcode.is_request() {
+            true => pair.handle_request(&mut cx, opcode, packet),
+            false => pair.handle_response(&mut cx, opcode, packet),
+        }
+        self.follow_up(index as u32);
+    }
+
+    /// Lets a queue pair do what it can: retry, send, answer, flush.
+    fn advance(&mut self, index: u32) -> usize {
+        let (Some(pair), mut cx) = self.split(index) else {
+            return 0;
+        };
+        let mut done = pair.check_timer(&mut cx);
+        done += pair.send_requests(&mut cx, PACKETS_OUT);
+        done += pair.send_answers(&mut cx);
+        if pair.state == QueuePairState::Error {
+            done += pair.flush(&mut cx, PACKETS_OUT);
+        }
+        self.follow_up(index);
+        done
+    }
+
+    /// A queue pair, and what it works with.
+    #[inline]
+    fn split(&mut self, index: u32) -> (Option<&mut QueuePair>, Context<'_, 't, M, W>) {
+        let slot = self.queue_pairs.get_mut(index as usize);
+        let context = Context {
+            memory: &self.memory,
+            wire: &mut self.wire,
+            regions: &mut self.regions,
+            completion_queues: &mut self.completion_queues,
+            scratch: &mut self.scratch,
+            limits: self.limits,
+            address: self.address,
+            now: self.now,
+        };
+        (slot.and_then(|slot| slot.pair.as_mut()), context)
+    }
+
+    /// Lists a queue pair where it belongs after something happened to it.
+    #[inline]
+    fn follow_up(&mut self, index: u32) {
+        let slot = &self.queue_pairs[index as usize];
+        let Some(pair) = &slot.pair else {
+            return;
+        };
+        let (busy, fatal) = (pair.is_busy(), pair.fatal_event);
+        if busy {
+            self.active
+                .push(self.queue_pairs, index, |slot| &mut slot.active);
+        }
+        if fatal {
+            self.events
+                .push(self.queue_pairs, index, |slot| &mut slot.event);
+        }
+        if self.completion_queues.take_overrun() {
+            self.spread_overrun();
+        }
+    }
+
+    /// Puts every queue pair with a dead completion queue into error.
+    fn spread_overrun(&mut self) {
+        for index in 0..self.used as u32 {
+            let (Some(pair), mut cx) = self.split(index) else {
+                continue;
+            };
+            let dead = cx.completion_queues.is_dead(pair.send_cq)
+                || cx.completion_queues.is_dead(pair.receive_cq);
+            if dead && pair.state != QueuePairState::Reset {
+                pair.fail_unasked(&mut cx, NO_COMPLETION_QUEUE);
+                self.follow_up(index);
+            }
+        }
+    }
+
+    /// Looks at one queue pair in case it is in error and got receives to flush.
+    fn patrol(&mut self) {
+        self.patrol = match self.patrol + 1 {
+            next if next < self.used => next,
+            _ => 0,
+        };
+        let index = self.patrol as u32;
+        if let (Some(pair), cx) = self.split(index)
+            && pair.state == QueuePairState::Error
+            && pair.has_receive(cx.memory)
+        {
+            self.active
+                .push(self.queue_pairs, index, |slot| &mut slot.active);
+        }
+    }
+
+    /// The table index of a queue pair.
+    fn index(&self, number: QpNumber) -> Result<u32, CommandError> {
+        let index = number_index(number.get());
+        self.queue_pairs
+            .get(index)
+            .and_then(|slot| slot.pair.as_ref())
+            .filter(|pair| pair.number == number)
+            .map(|_| index as u32)
+            .ok_or(CommandError::NoQueuePair)
     }
 
     /// The next event, if there is one.
     pub fn poll_event(&mut self) -> Option<Event> {
-        todo!()
+        if let Some(event) = self.completion_queues.poll_event() {
+            return Some(event);
+        }
+        while let Some(index) = self.events.pop(self.queue_pairs, |slot| &mut slot.event) {
+            if let Some(pair) = &mut self.queue_pairs[index as usize].pair
+                && core::mem::take(&mut pair.fatal_event)
+            {
+                return Some(Event::QueuePairFatal(pair.number));
+            }
+        }
+        None
     }
 
     /// Creates a protection domain.
     pub fn create_protection_domain(&mut self) -> Result<ProtectionDomain, CommandError> {
-        todo!()
+        self.protection_domains.create()
     }
 
     /// Destroys a protection domain that no memory and no queue pair uses.
     pub fn destroy_protection_domain(&mut self, pd: ProtectionDomain) -> Result<(), CommandError> {
-        let _ = pd;
-        todo!()
+        self.protection_domains.destroy(pd)
     }
 
     /// Registers `length` bytes from `address`.
@@ -122,15 +335,22 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         length: u64,
         access: Access,
     ) -> Result<Keys, CommandError> {
-        let _ = (pd, address, length, access);
-        todo!()
+        self.protection_domains.hold(pd)?;
+        let keys = self.regions.register(pd, Range { address, length }, access);
+        if keys.is_err() {
+            self.protection_domains.release(pd);
+        }
+        keys
     }
 
     /// Deregisters memory: its keys mean nothing any more, and nobody touches it when this
     /// returns.
     pub fn deregister_memory(&mut self, key: LocalKey) -> Result<(), CommandError> {
-        let _ = key;
-        todo!()
+        let region = self.regions.deregister(key)?;
+        self.protection_domains.release(region.protection_domain);
+        // Packets not yet taken by their receiver may borrow it.
+        self.wire.retract(Retract::Payload(region.range));
+        Ok(())
     }
 
     /// Creates a completion queue.
@@ -142,14 +362,27 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         &mut self,
         attributes: &CompletionQueueAttributes,
     ) -> Result<CqNumber, CommandError> {
-        let _ = attributes;
-        todo!()
+        self.completion_queues.check(attributes)?;
+        let uar = attributes
+            .uar
+            .map(|page| self.uars.hold(page))
+            .transpose()?;
+        let (number, index) = self.completion_queues.create(attributes, uar)?;
+        if let Some(uar) = uar {
+            self.uars
+                .add_completion_queue(uar, &mut self.completion_queues, index);
+        }
+        Ok(number)
     }
 
     /// Destroys a completion queue that no queue pair uses.
     pub fn destroy_completion_queue(&mut self, cq: CqNumber) -> Result<(), CommandError> {
-        let _ = cq;
-        todo!()
+        let (index, uar) = self.completion_queues.destroy(cq)?;
+        if let Some(uar) = uar {
+            self.uars
+                .remove_completion_queue(uar, &mut self.completion_queues, index);
+        }
+        Ok(())
     }
 
     /// Creates a queue pair, in RESET.
@@ -161,14 +394,64 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         &mut self,
         attributes: &QueuePairAttributes,
     ) -> Result<QpNumber, CommandError> {
-        let _ = attributes;
-        todo!()
+        if attributes.log_send_depth > MAX_LOG_QUEUE_DEPTH {
+            return Err(CommandError::TooDeep);
+        }
+        let mut aligned =
+            attributes.send_ring.is_multiple_of(64) && attributes.record.is_multiple_of(8);
+        if let Some(receive) = attributes.receive {
+            if receive.log_depth > MAX_LOG_QUEUE_DEPTH
+                || receive.log_stride > MAX_LOG_RECEIVE_STRIDE
+            {
+                return Err(CommandError::TooDeep);
+            }
+            aligned &= receive.ring.is_multiple_of(16);
+        }
+        if !aligned {
+            return Err(CommandError::Misaligned);
+        }
+        let send_cq = self.completion_queues.index(attributes.send_cq)?;
+        let receive_cq = self.completion_queues.index(attributes.receive_cq)?;
+        let index = self
+            .queue_pairs
+            .iter()
+            .take(1 << NUMBER_INDEX_BITS)
+            .position(|slot| slot.pair.is_none())
+            .ok_or(CommandError::TableFull)?;
+        self.protection_domains.hold(attributes.protection_domain)?;
+        let uar = self.uars.hold(attributes.uar).inspect_err(|_| {
+            self.protection_domains
+                .release(attributes.protection_domain)
+        })?;
+        self.completion_queues.hold(send_cq);
+        self.completion_queues.hold(receive_cq);
+        let slot = &mut self.queue_pairs[index];
+        slot.generation = slot.generation.wrapping_add(1);
+        let number =
+            QpNumber::from_low_bits(u32::from(slot.generation) << NUMBER_INDEX_BITS | index as u32);
+        slot.pair = Some(QueuePair::new(number, attributes, uar, send_cq, receive_cq));
+        self.used = self.used.max(index + 1);
+        self.uars
+            .add_queue_pair(uar, self.queue_pairs, index as u32);
+        Ok(number)
     }
 
     /// Destroys a queue pair. Its unfinished WQEs complete no more.
     pub fn destroy_queue_pair(&mut self, qp: QpNumber) -> Result<(), CommandError> {
-        let _ = qp;
-        todo!()
+        let index = self.index(qp)?;
+        let (Some(pair), mut cx) = self.split(index) else {
+            return Err(CommandError::NoQueuePair);
+        };
+        pair.forget_packets(&mut cx);
+        let (uar, pd) = (pair.uar, pair.attributes.protection_domain);
+        let queues = [pair.send_cq, pair.receive_cq];
+        for queue in queues {
+            self.completion_queues.release(queue);
+        }
+        self.protection_domains.release(pd);
+        self.uars.remove_queue_pair(uar, self.queue_pairs, index);
+        self.queue_pairs[index as usize].pair = None;
+        Ok(())
     }
 
     /// Takes a queue pair from one state to another.
@@ -177,14 +460,27 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         qp: QpNumber,
         transition: Transition,
     ) -> Result<(), CommandError> {
-        let _ = (qp, transition);
-        todo!()
+        let index = self.index(qp)?;
+        let (Some(pair), mut cx) = self.split(index) else {
+            return Err(CommandError::NoQueuePair);
+        };
+        pair.modify(&mut cx, transition)?;
+        // In error, what is posted is flushed without a further doorbell.
+        if pair.state == QueuePairState::Error {
+            pair.look_at_record(cx.memory);
+            self.active
+                .push(self.queue_pairs, index, |slot| &mut slot.active);
+        }
+        Ok(())
     }
 
     /// State, counters and first error of a queue pair.
     pub fn query_queue_pair(&self, qp: QpNumber) -> Result<QueuePairStatus, CommandError> {
-        let _ = qp;
-        todo!()
+        let slot = &self.queue_pairs[self.index(qp)? as usize];
+        slot.pair
+            .as_ref()
+            .map(QueuePair::status)
+            .ok_or(CommandError::NoQueuePair)
     }
 
     /// Makes the `count`-th send WQE from now on (0 is the next to be fetched) fail with this
@@ -193,16 +489,18 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         &mut self,
         qp: QpNumber,
         count: u32,
-        syndrome: u8,
-        vendor: u8,
+        syndrome: Syndrome,
+        vendor: VendorCode,
     ) -> Result<(), CommandError> {
-        let _ = (qp, count, syndrome, vendor);
-        todo!()
+        let index = self.index(qp)?;
+        if let (Some(pair), _) = self.split(index) {
+            pair.requester.inject(count, (syndrome, vendor));
+        }
+        Ok(())
     }
 
     /// Makes a completion queue behave as if it were full when its next CQE comes.
     pub fn overrun_completion_queue(&mut self, cq: CqNumber) -> Result<(), CommandError> {
-        let _ = cq;
-        todo!()
+        self.completion_queues.fill(cq)
     }
 }

@@ -35,6 +35,12 @@ pub enum Retract {
         /// The queue pair's number.
         source_qp: u32,
     },
+    /// Every packet, request or answer, that this queue pair of the sender sent: it leaves its
+    /// connection, and the next one must not hear of this one.
+    QueuePair {
+        /// The queue pair's number.
+        source_qp: u32,
+    },
     /// Every packet from the sender whose payload has a byte in this range.
     Payload(Range),
 }
@@ -47,6 +53,7 @@ impl Retract {
                 packet.header.source_qp == *source_qp
                     && Opcode::from_number(packet.header.opcode).is_some_and(Opcode::is_request)
             }
+            Self::QueuePair { source_qp } => packet.header.source_qp == *source_qp,
             Self::Payload(range) => packet.payload.iter().any(|part| part.overlaps(range)),
         }
     }

@@ -1,0 +1,305 @@
+//! Doorbell registers: which are looked at in a step, and which queues a ring means.
+//!
+//! A page that was rung lately is looked at in every step; the others take turns, a few a step, so
+//! that a thousand idle queues cost an active one next to nothing.
+
+use mlx5_wqe::{CqArm, Doorbell, QpNumber, UarPage};
+
+use super::command::CommandError;
+use super::completion::{CompletionQueues, number_index};
+use super::list::{Link, List};
+use super::memory::Memory;
+use super::queue_pair::QueuePairSlot;
+
+/// Pages not rung lately that a step looks at.
+const IDLE_PAGES: usize = 4;
+/// Steps without a ring after which a page counts as idle.
+const PATIENCE: u32 = 256;
+/// Queue pairs of a page that a step looks at because one of them rang.
+const SIBLINGS: usize = 4;
+
+/// An entry of the engine's table of UAR pages, one for each page that queues name.
+#[derive(Debug, Default)]
+pub struct UarSlot {
+    hot: Link,
+    page: Option<Page>,
+}
+
+/// A UAR page.
+#[derive(Debug)]
+struct Page {
+    address: u64,
+    /// Queues that use it.
+    users: u32,
+    first_queue_pair: Option<u32>,
+    first_completion_queue: Option<u32>,
+    /// Steps left before it counts as idle.
+    patience: u32,
+    /// The next queue pair to be looked at because another one rang, whose doorbell may have
+    /// overwritten this one's.
+    sibling: Option<u32>,
+}
+
+/// The table of UAR pages.
+#[derive(Debug)]
+pub(super) struct Uars<'t> {
+    slots: &'t mut [UarSlot],
+    hot: List,
+    /// Where the search for rings among idle pages goes on.
+    idle: usize,
+    /// One more than the last slot ever used.
+    used: usize,
+}
+
+/// The tables that a ring leads to.
+pub(super) struct Rung<'a, 't> {
+    pub(super) queue_pairs: &'a mut [QueuePairSlot],
+    pub(super) active: &'a mut List,
+    pub(super) completion_queues: &'a mut CompletionQueues<'t>,
+}
+
+impl<'t> Uars<'t> {
+    pub(super) const fn new(slots: &'t mut [UarSlot]) -> Self {
+        Self {
+            slots,
+            hot: List::new(),
+            idle: 0,
+            used: 0,
+        }
+    }
+
+    /// The slot of the page at `address`, new or not, with one user more.
+    pub(super) fn hold(&mut self, address: u64) -> Result<u32, CommandError> {
+        if !address.is_multiple_of(UarPage::SIZE as u64) {
+            return Err(CommandError::Misaligned);
+        }
+        let known = self.slots[..self.used].iter().position(|slot| {
+            slot.page
+                .as_ref()
+                .is_some_and(|page| page.address == address)
+        });
+        let index = match known {
+            Some(index) => index,
+            None => self
+                .slots
+                .iter()
+                .position(|slot| slot.page.is_none())
+                .ok_or(CommandError::TableFull)?,
+        };
+        let page = self.slots[index].page.get_or_insert(Page {
+            address,
+            users: 0,
+            first_queue_pair: None,
+            first_completion_queue: None,
+            patience: 0,
+            sibling: None,
+        });
+        page.users += 1;
+        self.used = self.used.max(index + 1);
+        Ok(index as u32)
+    }
+
+    fn page(&mut self, index: u32) -> Option<&mut Page> {
+        self.slots.get_mut(index as usize)?.page.as_mut()
+    }
+
+    fn release(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && let Some(page) = &mut slot.page
+        {
+            page.users -= 1;
+            if page.users == 0 {
+                slot.page = None;
+            }
+        }
+    }
+
+    /// Chains a queue pair to its page.
+    pub(super) fn add_queue_pair(&mut self, index: u32, slots: &mut [QueuePairSlot], pair: u32) {
+        if let Some(page) = self.page(index) {
+            slots[pair as usize].next_of_uar = page.first_queue_pair.replace(pair);
+        }
+    }
+
+    /// Takes a queue pair out of its page's chain, and with it a user.
+    pub(super) fn remove_queue_pair(&mut self, index: u32, slots: &mut [QueuePairSlot], pair: u32) {
+        if let Some(page) = self.page(index) {
+            let next = slots[pair as usize].next_of_uar.take();
+            // Siblings not looked at yet are looked at from the start again.
+            page.sibling = page.sibling.and(page.first_queue_pair);
+            if page.sibling == Some(pair) {
+                page.sibling = next;
+            }
+            let mut link = &mut page.first_queue_pair;
+            while let Some(other) = *link {
+                if other == pair {
+                    *link = next;
+                    break;
+                }
+                link = &mut slots[other as usize].next_of_uar;
+            }
+        }
+        self.release(index);
+    }
+
+    /// Chains a completion queue to its page.
+    pub(super) fn add_completion_queue(
+        &mut self,
+        index: u32,
+        queues: &mut CompletionQueues<'_>,
+        queue: u32,
+    ) {
+        if let Some(page) = self.page(index) {
+            queues.slots[queue as usize].next_of_uar = page.first_completion_queue.replace(queue);
+        }
+    }
+
+    /// Takes a completion queue out of its page's chain, and with it a user.
+    pub(super) fn remove_completion_queue(
+        &mut self,
+        index: u32,
+        queues: &mut CompletionQueues<'_>,
+        queue: u32,
+    ) {
+        if let Some(page) = self.page(index) {
+            let next = queues.slots[queue as usize].next_of_uar.take();
+            let mut link = &mut page.first_completion_queue;
+            while let Some(other) = *link {
+                if other == queue {
+                    *link = next;
+                    break;
+                }
+                link = &mut queues.slots[other as usize].next_of_uar;
+            }
+        }
+        self.release(index);
+    }
+
+    /// Looks at the pages whose turn it is; gives how many rang.
+    pub(super) fn step<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) -> usize {
+        let mut rings = 0;
+        for _ in 0..self.hot.len() {
+            let Some(index) = self.hot.pop(self.slots, |slot| &mut slot.hot) else {
+                break;
+            };
+            rings += self.look(memory, index, rung);
+        }
+        for _ in 0..IDLE_PAGES.min(self.used) {
+            self.idle = match self.idle + 1 {
+                next if next < self.used => next,
+                _ => 0,
+            };
+            let idle = self.page(self.idle as u32);
+            if idle.is_some_and(|page| page.patience == 0) {
+                rings += self.look(memory, self.idle as u32, rung);
+            }
+        }
+        rings
+    }
+
+    /// Looks at one page, and lists it as hot if that is what it is.
+    fn look<M: Memory>(&mut self, memory: &M, index: u32, rung: &mut Rung<'_, '_>) -> usize {
+        let Some(page) = self.page(index) else {
+            return 0;
+        };
+        let rings = usize::from(page.look_at_doorbell(memory, rung))
+            + usize::from(page.look_at_arm(memory, rung));
+        page.look_at_siblings(memory, rung);
+        page.patience = match rings {
+            0 => page.patience.saturating_sub(1),
+            _ => PATIENCE,
+        };
+        if page.patience > 0 || page.sibling.is_some() {
+            page.patience = page.patience.max(1);
+            self.hot.push(self.slots, index, |slot| &mut slot.hot);
+        }
+        rings
+    }
+}
+
+/// Takes what was stored to a register since it was last looked at.
+fn take<M: Memory>(memory: &M, register: u64) -> Option<u64> {
+    // SAFETY: the owner vouched for the page when the queue was created. Acquire: record and WQEs
+    // were written before the doorbell, and are read after it. The load comes first because it
+    // leaves the line shared with whoever rings.
+    unsafe {
+        if memory.load_u64(register) == 0 {
+            return None;
+        }
+        Some(memory.swap_u64(register, 0))
+    }
+}
+
+impl Page {
+    fn look_at_doorbell<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) -> bool {
+        let Some(first) = self.first_queue_pair else {
+            return false;
+        };
+        let [register, _] = UarPage::DOORBELLS;
+        let Some(value) = take(memory, self.address + register as u64) else {
+            return false;
+        };
+        // The queue pair named is looked at now, the others in turn: their doorbells may have
+        // been overwritten by this one.
+        rung.kick_number(memory, Doorbell(value).qpn());
+        let alone = rung.queue_pairs[first as usize].next_of_uar.is_none();
+        if !alone {
+            self.sibling = Some(first);
+        }
+        true
+    }
+
+    fn look_at_siblings<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) {
+        for _ in 0..SIBLINGS {
+            let Some(index) = self.sibling else {
+                return;
+            };
+            rung.kick(memory, index);
+            self.sibling = rung.queue_pairs[index as usize].next_of_uar;
+        }
+    }
+
+    fn look_at_arm<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) -> bool {
+        if self.first_completion_queue.is_none() {
+            return false;
+        }
+        let Some(value) = take(memory, self.address + UarPage::CQ_ARM as u64) else {
+            return false;
+        };
+        let (_, number) = CqArm::from_doorbell(value);
+        let mut next = self.first_completion_queue;
+        while let Some(index) = next {
+            let named = rung
+                .completion_queues
+                .get(index)
+                .is_some_and(|queue| queue.number() == number);
+            rung.completion_queues.arm(memory, index, named);
+            next = rung.completion_queues.slots[index as usize].next_of_uar;
+        }
+        true
+    }
+}
+
+impl Rung<'_, '_> {
+    /// Looks at the record of the queue pair with this number, if there is one.
+    fn kick_number<M: Memory>(&mut self, memory: &M, number: QpNumber) {
+        let index = number_index(number.get());
+        let known = self
+            .queue_pairs
+            .get(index)
+            .and_then(|slot| slot.pair.as_ref())
+            .is_some_and(|pair| pair.number == number);
+        if known {
+            self.kick(memory, index as u32);
+        }
+    }
+
+    /// Looks at a queue pair's record, and lists it as active if there is news.
+    fn kick<M: Memory>(&mut self, memory: &M, index: u32) {
+        let pair = self.queue_pairs[index as usize].pair.as_mut();
+        if pair.is_some_and(|pair| pair.look_at_record(memory)) {
+            self.active
+                .push(self.queue_pairs, index, |slot| &mut slot.active);
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! A queue pair: what both directions share, its states, errors and the flush.
+
+use mlx5_wqe::segment::Control;
+use mlx5_wqe::{
+    ControlFlags, CqeOpcode, DoorbellRecord, Opcode, QpNumber, Syndrome, VendorCode, WqeIndex,
+};
+use zerocopy::FromBytes;
+
+use super::command::{
+    Access, CommandError, Counters, FirstError, QueuePairAttributes, QueuePairState,
+    QueuePairStatus, Transition,
+};
+use super::completion::{Completion, CompletionQueues};
+use super::list::Link;
+use super::memory::Memory;
+use super::packet::{Header, Opcode as PacketOpcode, WireAddress};
+use super::protection::Regions;
+use super::requester::Requester;
+use super::responder::Responder;
+use super::transfer::Ring;
+use super::wire::{Limits, Retract, Wire};
+
+/// An entry of the engine's table of queue pairs.
+#[derive(Debug, Default)]
+pub struct QueuePairSlot {
+    pub(super) generation: u8,
+    /// Its place among the queue pairs that have work.
+    pub(super) active: Link,
+    /// Its place among the queue pairs with events to report.
+    pub(super) event: Link,
+    /// The next queue pair of the same UAR page.
+    pub(super) next_of_uar: Option<u32>,
+    pub(super) pair: Option<QueuePair>,
+}
+
+/// What a queue pair works with.
+#[derive(Debug)]
+pub(super) struct Context<'a, 't, M, W> {
+    pub(super) memory: &'a M,
+    pub(super) wire: &'a mut W,
+    pub(super) regions: &'a mut Regions<'t>,
+    pub(super) completion_queues: &'a mut CompletionQueues<'t>,
+    /// Room for one WQE.
+    pub(super) scratch: &'a mut [u8; SCRATCH],
+    pub(super) limits: Limits,
+    pub(super) address: WireAddress,
+    pub(super) now: u64,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) number: QpNumber,
+    pub(super) attributes: QueuePairAttributes,
+    /// Table indices.
+    pub(super) uar: u32,
+    pub(super) send_cq: u32,
+    pub(super) receive_cq: u32,
+    pub(super) state: QueuePairState,
+    /// What peers may do.
+    pub(super) access: Access,
+    pub(super) remote_address: WireAddress,
+    pub(super) remote_qp: QpNumber,
+    pub(super) path_mtu: u32,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+    pub(super) counters: Counters,
+    pub(super) first_error: Option<FirstError>,
+    /// The owner has not been told of the error yet.
+    pub(super) fatal_event: bool,
+}
+
+/// An error of a WQE.
+pub(super) type Failure = (Syndrome, VendorCode);
+
+/// What becomes of the WQEs after a failed one.
+pub(super) const FLUSH: Failure = (Syndrome::FLUSHED, VendorCode::FLUSHED);
+
+/// What a queue pair suffers whose completion queue overran.
+pub(super) const NO_COMPLETION_QUEUE: Failure = (Syndrome::LOCAL_QP_OPERATION, VendorCode::NONE);
+
+impl QueuePair {
+    pub(super) fn new(
+        number: QpNumber,
+        attributes: &QueuePairAttributes,
+        uar: u32,
+        send_cq: u32,
+        receive_cq: u32,
+    ) -> Self {
+        Self {
+            number,
+            attributes: *attributes,
+            uar,
+            send_cq,
+            receive_cq,
+            state: QueuePairState::Reset,
+            access: Access::empty(),
+            remote_address: WireAddress::default(),
+            remote_qp: QpNumber::default(),
+            path_mtu: 0,
+            requester: Requester::new(),
+            responder: Responder::new(),
+            counters: Counters::default(),
+            first_error: None,
+            fatal_event: false,
+        }
+    }
+
+    /// The send ring.
+    pub(super) const fn ring(&self) -> Ring {
+        Ring {
+            address: self.attributes.send_ring,
+            log_depth: self.attributes.log_send_depth,
+        }
+    }
+
+    pub(super) const fn status(&self) -> QueuePairStatus {
+        QueuePairStatus {
+            state: self.state,
+            counters: self.counters,
+            first_error: self.first_error,
+            send_index: self.requester.tail,
+            receive_index: self.responder.receive_tail,
+        }
+    }
+
+    /// A header to the peer.
+    pub(super) fn header(&self, address: WireAddress, opcode: PacketOpcode, psn: u32) -> Header {
+        Header {
+            destination: self.remote_address.0,
+            source: address.0,
+            destination_qp: self.remote_qp.get(),
+            source_qp: self.number.get(),
+            psn,
+            opcode: opcode as u8,
+            ..Header::default()
+        }
+    }
+
+    /// Takes the step, or says why not.
+    pub(super) fn modify<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        transition: Transition,
+    ) -> Result<(), CommandError> {
+        use QueuePairState as State;
+        const MAX_PSN: u32 = super::psn::MASK;
+        match (self.state, transition) {
+            (_, Transition::Reset) => {
+                self.forget_packets(cx);
+                *self = Self::new(
+                    self.number,
+                    &self.attributes,
+                    self.uar,
+                    self.send_cq,
+                    self.receive_cq,
+                );
+            }
+            (State::Reset | State::Init, Transition::Init { access }) => {
+                self.access = access;
+                self.state = State::Init;
+            }
+            (State::Init, Transition::ReadyToReceive(attributes)) => {
+                let mtu = attributes.path_mtu;
+                if attributes.receive_psn > MAX_PSN {
+                    return Err(CommandError::BadPsn);
+                }
+                if !mtu.is_power_of_two() || mtu < 256 || mtu > cx.limits.mtu {
+                    return Err(CommandError::BadMtu);
+                }
+                self.remote_address = attributes.remote_address;
+                self.remote_qp = attributes.remote_qp;
+                self.path_mtu = mtu;
+                self.responder
+                    .start(attributes.receive_psn, attributes.min_rnr_timer_ns);
+                self.state = State::ReadyToReceive;
+            }
+            (State::ReadyToReceive, Transition::ReadyToSend(attributes)) => {
+                if attributes.send_psn > MAX_PSN {
+                    return Err(CommandError::BadPsn);
+                }
+                if attributes.retry_count > 7 || attributes.rnr_retry > 7 {
+                    return Err(CommandError::BadRetryCount);
+                }
+                self.requester.start(&attributes);
+                self.state = State::ReadyToSend;
+            }
+            (
+                State::Init | State::ReadyToReceive | State::ReadyToSend | State::Error,
+                Transition::Error,
+            ) => {
+                self.enter_error(
+                    cx,
+                    FirstError {
+                        syndrome: FLUSH.0,
+                        vendor: FLUSH.1,
+                        wqe: None,
+                        receive: false,
+                    },
+                );
+                // The owner asked for it and needs no event.
+                self.fatal_event = false;
+            }
+            (from, _) => return Err(CommandError::IllegalTransition { from }),
+        }
+        Ok(())
+    }
+
+    /// Ends what was lent to the wire: the WQEs' payloads go back to their owner.
+    pub(super) fn take_back<M, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
+        cx.wire.retract(Retract::Requests {
+            source_qp: self.number.get(),
+        });
+    }
+
+    /// Leaves the connection: nothing that was sent in it is to arrive any more.
+    pub(super) fn forget_packets<M, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
+        cx.wire.retract(Retract::QueuePair {
+            source_qp: self.number.get(),
+        });
+    }
+
+    /// Goes to error: nothing more is executed, everything posted is flushed.
+    pub(super) fn enter_error<M, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        error: FirstError,
+    ) {
+        self.first_error.get_or_insert(error);
+        if self.state == QueuePairState::Error {
+            return;
+        }
+        self.state = QueuePairState::Error;
+        self.fatal_event = true;
+        self.take_back(cx);
+        self.requester.stop();
+        self.responder.stop();
+    }
+
+    /// The peer or a completion queue put this queue pair into error.
+    pub(super) fn fail_unasked<M, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        (syndrome, vendor): Failure,
+    ) {
+        let error = FirstError {
+            syndrome,
+            vendor,
+            wqe: None,
+            receive: false,
+        };
+        self.enter_error(cx, error);
+    }
+
+    /// Writes a send WQE's CQE, if `flags` ask for one, and moves past the WQE.
+    #[inline]
+    pub(super) fn complete_send<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        wqe: &SendWqe,
+        error: Option<Failure>,
+    ) {
+        self.requester.tail = wqe.index.wrapping_add(u16::from(wqe.blocks));
+        let mut wanted = wqe.flags.is_signalled();
+        if let Some((syndrome, vendor)) = error {
+            self.counters.errors += 1;
+            // Mode 1 wants the first error only, mode 0 and the signalled ones every error.
+            let first = self.first_error.is_none();
+            let mode = wqe.flags.intersection(ControlFlags::COMPLETION_FIELD);
+            wanted = first || mode != ControlFlags::COMPLETION_ON_FIRST_ERROR;
+            let error = FirstError {
+                syndrome,
+                vendor,
+                wqe: Some(WqeIndex(wqe.index)),
+                receive: false,
+            };
+            self.enter_error(cx, error);
+        } else {
+            self.counters.completed += 1;
+        }
+        if !wanted {
+            return;
+        }
+        let completion = Completion {
+            qpn: self.number,
+            opcode: match error {
+                None => CqeOpcode::REQUESTER,
+                Some(_) => CqeOpcode::REQUESTER_ERROR,
+            },
+            wqe_opcode: wqe.opcode,
+            wqe_counter: wqe.index,
+            byte_count: match error {
+                None => wqe.length,
+                Some(_) => 0,
+            },
+            immediate: 0,
+            solicited: false,
+            error,
+        };
+        let posted = cx
+            .completion_queues
+            .post(cx.memory, self.send_cq, &completion);
+        if posted.is_err() {
+            self.fail_unasked(cx, NO_COMPLETION_QUEUE);
+        }
+    }
+
+    /// Flushes up to `budget` WQEs of each queue; gives how many. In error only.
+    pub(super) fn flush<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        budget: usize,
+    ) -> usize {
+        let depth = 1 << self.attributes.log_send_depth;
+        if self.requester.producer.wrapping_sub(self.requester.tail) > depth {
+            // The record claims more than the ring holds: each slot is flushed once.
+            self.requester.producer = self.requester.tail.wrapping_add(depth);
+        }
+        let mut flushed = 0;
+        while flushed < budget && self.requester.tail != self.requester.producer {
+            if cx.completion_queues.is_dead(self.send_cq) {
+                self.requester.tail = self.requester.producer;
+                break;
+            }
+            let wqe = self.flushed_wqe(cx.memory);
+            self.complete_send(cx, &wqe, Some(FLUSH));
+            flushed += 1;
+        }
+        let sends = flushed;
+        while flushed - sends < budget && self.has_receive(cx.memory) {
+            if cx.completion_queues.is_dead(self.receive_cq) {
+                self.responder.receive_tail = self.responder.receive_producer;
+                break;
+            }
+            self.fail_receive(cx, FLUSH);
+            flushed += 1;
+        }
+        flushed
+    }
+
+    /// The WQE at the tail as far as its flush needs it. Its bytes are not trusted: a size that
+    /// cannot be counts as one block, and none goes past the producer index.
+    fn flushed_wqe<M: Memory>(&self, memory: &M) -> SendWqe {
+        let index = self.requester.tail;
+        let [start, _] = self.ring().ranges(index, 0, 16);
+        let mut bytes = [0; 16];
+        // SAFETY: the owner vouched for the ring when the queue pair was created.
+        unsafe { memory.read(start.address, &mut bytes) };
+        let control = Control::read_from_bytes(&bytes).ok();
+        let posted = self.requester.producer.wrapping_sub(index).min(16) as u8;
+        let mut wqe = SendWqe::unread(index);
+        if let Some(control) = control {
+            wqe.blocks = control.blocks().clamp(1, posted.max(1));
+            wqe.opcode = control.opcode();
+            wqe.flags = control.fm_ce_se;
+        }
+        wqe
+    }
+
+    /// Reads the producer index of the send queue; true if it moved.
+    pub(super) fn look_at_record<M: Memory>(&mut self, memory: &M) -> bool {
+        if !matches!(
+            self.state,
+            QueuePairState::ReadyToSend | QueuePairState::Error
+        ) {
+            return false;
+        }
+        // SAFETY: the owner vouched for the record when the queue pair was created. Acquire: the
+        // WQEs were written before the record, and are read after it.
+        let word = unsafe { memory.load_u32(self.attributes.record + 4) };
+        let producer = DoorbellRecord::producer(word);
+        let moved = producer != self.requester.producer;
+        self.requester.producer = producer;
+        moved
+    }
+
+    /// Whether anything is left to do without a packet or doorbell coming.
+    pub(super) fn is_busy(&self) -> bool {
+        let sends = self.requester.producer != self.requester.tail;
+        let running = matches!(
+            self.state,
+            QueuePairState::ReadyToSend | QueuePairState::Error
+        );
+        (running && sends) || self.responder.has_answers()
+    }
+}
+
+/// A send WQE as its completion needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SendWqe {
+    pub(super) index: u16,
+    pub(super) blocks: u8,
+    pub(super) opcode: Opcode,
+    pub(super) flags: ControlFlags,
+    /// Bytes of the message.
+    pub(super) length: u32,
+}
+
+impl SendWqe {
+    /// A WQE of which nothing is known yet.
+    pub(super) const fn unread(index: u16) -> Self {
+        Self {
+            index,
+            blocks: 1,
+            opcode: Opcode::NOP,
+            flags: ControlFlags::empty(),
+            length: 0,
+        }
+    }
+}
+
+/// Bytes that the longest WQE takes in the ring.
+pub(super) const SCRATCH: usize = 16 * super::decode::BLOCK;

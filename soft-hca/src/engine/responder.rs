@@ -1,0 +1,681 @@
+//! The responder: executes the peer's requests in order, once each, and answers them.
+
+use heapless::Deque;
+use mlx5_wqe::segment::Data;
+use mlx5_wqe::{
+    CqeOpcode, DoorbellRecord, Local, Opcode as WqeOpcode, RemoteKey, Syndrome, VendorCode,
+    WqeIndex,
+};
+use zerocopy::FromBytes;
+
+use super::command::{
+    Access, FirstError, MAX_LOG_RECEIVE_STRIDE, MAX_MESSAGE_LENGTH, MAX_READS, QueuePairState,
+    ReceiveRing,
+};
+use super::completion::Completion;
+use super::decode::{AtomicKind, AtomicOperation};
+use super::memory::Memory;
+use super::packet::{Header, Opcode, Packet, PacketFlags, Range, Refusal};
+use super::psn;
+use super::queue_pair::{Context, Failure, QueuePair};
+use super::transfer::{ScatterError, scatter};
+use super::wire::Wire;
+
+/// One direction of a queue pair.
+#[derive(Debug)]
+pub(super) struct Responder {
+    /// The PSN of the next packet.
+    expected: u32,
+    min_rnr_timer_ns: u32,
+    /// The message of which packets are still to come.
+    message: Option<Inbound>,
+    /// A packet was refused, and until it comes again those after it are dropped in silence.
+    refusing: bool,
+    acknowledge: bool,
+    refusal: Option<(Refusal, u32)>,
+    /// Answers to READs and atomics that are still to go out, oldest first.
+    answers: Deque<Answer, MAX_READS>,
+    /// The newest atomics and what they found, for those that come twice.
+    atomics: Deque<(u32, u64), MAX_READS>,
+    /// The oldest receive WQE that has not completed.
+    pub(super) receive_tail: u16,
+    /// The producer index of the receive queue, as the doorbell record had it.
+    pub(super) receive_producer: u16,
+}
+
+/// A message under way.
+#[derive(Clone, Copy, Debug)]
+enum Inbound {
+    /// A SEND, so many bytes of which have arrived.
+    Send { done: u64 },
+    /// An RDMA WRITE, so many bytes of which have arrived.
+    Write {
+        address: u64,
+        rkey: u32,
+        length: u32,
+        done: u64,
+    },
+}
+
+/// An answer that is still to go out.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// What is left of a READ.
+    Read { psn: u32, range: Range, rkey: u32 },
+    /// What an atomic found.
+    Atomic { psn: u32, value: u64 },
+}
+
+impl Answer {
+    const fn psn(&self) -> u32 {
+        match self {
+            Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
+        }
+    }
+}
+
+/// Why a request is not executed.
+enum Reject {
+    /// It is refused, and may come again.
+    NotReady,
+    /// It is refused, and the queue pair goes to error.
+    Refuse(Refusal),
+    /// As above, and the receive WQE in use fails.
+    Receive(Refusal, Failure),
+    /// The queue pair went to error meanwhile.
+    Gone,
+}
+
+impl Responder {
+    pub(super) const fn new() -> Self {
+        Self {
+            expected: 0,
+            min_rnr_timer_ns: 0,
+            message: None,
+            refusing: false,
+            acknowledge: false,
+            refusal: None,
+            answers: Deque::new(),
+            atomics: Deque::new(),
+            receive_tail: 0,
+            receive_producer: 0,
+        }
+    }
+
+    pub(super) const fn start(&mut self, psn: u32, min_rnr_timer_ns: u32) {
+        self.expected = psn;
+        self.min_rnr_timer_ns = min_rnr_timer_ns;
+    }
+
+    /// Takes no request any more; answers that are due still go out.
+    pub(super) const fn stop(&mut self) {
+        self.message = None;
+    }
+
+    pub(super) fn has_answers(&self) -> bool {
+        self.acknowledge || self.refusal.is_some() || !self.answers.is_empty()
+    }
+
+    /// Appends an answer; false if there are too many.
+    fn answer(&mut self, answer: Answer) -> bool {
+        self.answers.push_back(answer).is_ok()
+    }
+
+    /// Forgets the answers from `psn` on: the peer asks for them again.
+    fn forget_answers_from(&mut self, psn: u32) {
+        while self
+            .answers
+            .back()
+            .is_some_and(|answer| psn::distance(answer.psn(), psn) >= 0)
+        {
+            self.answers.pop_back();
+        }
+    }
+}
+
+impl QueuePair {
+    /// Handles what the peer's requester sent.
+    #[inline]
+    pub(super) fn handle_request<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        opcode: Opcode,
+        packet: &Packet,
+    ) {
+        let header = &packet.header;
+        let ready = matches!(
+            self.state,
+            QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
+        );
+        if !ready || header.psn > psn::MASK {
+            return;
+        }
+        let ahead = psn::distance(header.psn, self.responder.expected);
+        if ahead > 0 {
+            if !self.responder.refusing {
+                self.refuse(Refusal::Sequence);
+            }
+            return;
+        }
+        if ahead < 0 {
+            self.counters.duplicates += 1;
+            self.handle_duplicate(cx, opcode, header);
+            return;
+        }
+        self.responder.refusing = false;
+        let executed = match opcode {
+            Opcode::Write => self.execute_write(cx, packet),
+            Opcode::Send => self.execute_send(cx, packet),
+            Opcode::ReadRequest => self.execute_read(cx, header),
+            Opcode::Atomic => self.execute_atomic(cx, header),
+            _ => return,
+        };
+        match executed {
+            Ok(packets) => {
+                self.responder.expected = psn::add(self.responder.expected, packets);
+                if header.flags().contains(PacketFlags::ACKNOWLEDGE)
+                    && matches!(opcode, Opcode::Write | Opcode::Send)
+                {
+                    self.responder.acknowledge = true;
+                }
+            }
+            Err(Reject::NotReady) => self.refuse(Refusal::ReceiverNotReady),
+            Err(Reject::Refuse(refusal)) => {
+                self.refuse(refusal);
+                let failure = match refusal {
+                    Refusal::RemoteAccess => (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS),
+                    _ => (Syndrome::REMOTE_INVALID_REQUEST, VendorCode::REMOTE_REQUEST),
+                };
+                self.fail_unasked(cx, failure);
+            }
+            Err(Reject::Receive(refusal, failure)) => {
+                self.refuse(refusal);
+                self.fail_receive(cx, failure);
+            }
+            Err(Reject::Gone) => {}
+        }
+    }
+
+    /// Refuses the expected packet.
+    const fn refuse(&mut self, refusal: Refusal) {
+        self.responder.refusal = Some((refusal, self.responder.expected));
+        self.responder.refusing = true;
+    }
+
+    /// Executes a packet of an RDMA WRITE; gives the PSNs that it takes.
+    #[inline]
+    fn execute_write<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        packet: &Packet,
+    ) -> Result<u32, Reject> {
+        const INVALID: Reject = Reject::Refuse(Refusal::InvalidRequest);
+        let header = &packet.header;
+        let flags = header.flags();
+        let first = flags.contains(PacketFlags::FIRST);
+        let last = flags.contains(PacketFlags::LAST);
+        let (address, rkey, length, done) = match (first, self.responder.message) {
+            (true, None) => (header.address, header.rkey, header.length, 0),
+            (
+                false,
+                Some(Inbound::Write {
+                    address,
+                    rkey,
+                    length,
+                    done,
+                }),
+            ) => (address, rkey, length, done),
+            _ => return Err(INVALID),
+        };
+        let range = Range {
+            address,
+            length: u64::from(length),
+        };
+        let end = done + packet.payload_length();
+        if length > MAX_MESSAGE_LENGTH || end > range.length || last != (end == range.length) {
+            return Err(INVALID);
+        }
+        // A message of no bytes touches no memory, and its key is not looked at.
+        if length > 0 {
+            self.check_remote(cx, rkey, range, Access::REMOTE_WRITE)?;
+        }
+        if last && flags.contains(PacketFlags::IMMEDIATE) && !self.has_receive(cx.memory) {
+            return Err(Reject::NotReady);
+        }
+        let mut target = address.wrapping_add(done);
+        for source in &packet.payload {
+            // SAFETY: the wire vouches for the source until its next `receive`; the target lies
+            // in the range just checked, because `end` does.
+            unsafe {
+                cx.memory
+                    .copy(source.address, target, source.length as usize)
+            };
+            target += source.length;
+        }
+        self.responder.message = match last {
+            true => None,
+            false => Some(Inbound::Write {
+                address,
+                rkey,
+                length,
+                done: end,
+            }),
+        };
+        if last && flags.contains(PacketFlags::IMMEDIATE) {
+            self.complete_receive(cx, header, CqeOpcode::RESPONDER_WRITE_IMMEDIATE, length)?;
+        }
+        Ok(1)
+    }
+
+    /// Executes a packet of a SEND; gives the PSNs that it takes.
+    fn execute_send<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        packet: &Packet,
+    ) -> Result<u32, Reject> {
+        let flags = packet.header.flags();
+        let done = match (flags.contains(PacketFlags::FIRST), self.responder.message) {
+            (true, None) => 0,
+            (false, Some(Inbound::Send { done })) => done,
+            _ => return Err(Reject::Refuse(Refusal::InvalidRequest)),
+        };
+        if !self.has_receive(cx.memory) {
+            return Err(Reject::NotReady);
+        }
+        let end = done + packet.payload_length();
+        if end > u64::from(MAX_MESSAGE_LENGTH) {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
+        let segments = self.receive_segments(cx.memory);
+        let pd = self.attributes.protection_domain;
+        scatter(
+            cx.memory,
+            cx.regions,
+            pd,
+            segments.iter().copied(),
+            done,
+            &packet.payload,
+        )
+        .map_err(|error| match error {
+            ScatterError::TooSmall => Reject::Receive(
+                Refusal::InvalidRequest,
+                (Syndrome::LOCAL_LENGTH, VendorCode::NONE),
+            ),
+            ScatterError::Denied => Reject::Receive(
+                Refusal::RemoteOperation,
+                (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY),
+            ),
+        })?;
+        if !flags.contains(PacketFlags::LAST) {
+            self.responder.message = Some(Inbound::Send { done: end });
+            return Ok(1);
+        }
+        self.responder.message = None;
+        let opcode = if flags.contains(PacketFlags::INVALIDATE) {
+            cx.regions
+                .invalidate(pd, RemoteKey(packet.header.immediate))
+                .map_err(|_| Reject::Refuse(Refusal::RemoteAccess))?;
+            CqeOpcode::RESPONDER_SEND_INVALIDATE
+        } else if flags.contains(PacketFlags::IMMEDIATE) {
+            CqeOpcode::RESPONDER_SEND_IMMEDIATE
+        } else {
+            CqeOpcode::RESPONDER_SEND
+        };
+        self.complete_receive(cx, &packet.header, opcode, end as u32)?;
+        Ok(1)
+    }
+
+    /// Takes a READ on; gives the PSNs that its answer takes.
+    fn execute_read<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        header: &Header,
+    ) -> Result<u32, Reject> {
+        if self.responder.message.is_some() || header.length > MAX_MESSAGE_LENGTH {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
+        let range = Range {
+            address: header.address,
+            length: u64::from(header.length),
+        };
+        if range.length > 0 {
+            self.check_remote(cx, header.rkey, range, Access::REMOTE_READ)?;
+        }
+        let answer = Answer::Read {
+            psn: header.psn,
+            range,
+            rkey: header.rkey,
+        };
+        if !self.responder.answer(answer) {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
+        Ok(header.length.div_ceil(self.path_mtu).max(1))
+    }
+
+    /// Executes an atomic; gives the PSNs that it takes.
+    fn execute_atomic<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        header: &Header,
+    ) -> Result<u32, Reject> {
+        let kind = match header.detail {
+            0 => AtomicKind::CompareSwap,
+            1 => AtomicKind::FetchAdd,
+            _ => return Err(Reject::Refuse(Refusal::InvalidRequest)),
+        };
+        let atomic = AtomicOperation {
+            kind,
+            width: header.width,
+            operands: header.operands,
+        };
+        let width = u64::from(header.width);
+        if self.responder.message.is_some()
+            || !matches!(width, 4 | 8)
+            || !header.address.is_multiple_of(width)
+            || self.responder.answers.is_full()
+        {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
+        let range = Range {
+            address: header.address,
+            length: width,
+        };
+        self.check_remote(cx, header.rkey, range, Access::REMOTE_ATOMIC)?;
+        // SAFETY: the range was just checked and is aligned to the width.
+        let value = unsafe { execute(cx.memory, header.address, &atomic) };
+        if self.responder.atomics.is_full() {
+            self.responder.atomics.pop_front();
+        }
+        // There is room now, and there was for the answer.
+        let _ = self.responder.atomics.push_back((header.psn, value));
+        self.responder.answer(Answer::Atomic {
+            psn: header.psn,
+            value,
+        });
+        Ok(1)
+    }
+
+    /// Handles a request that was executed before: its answer must have been lost.
+    fn handle_duplicate<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        opcode: Opcode,
+        header: &Header,
+    ) {
+        let answer = match opcode {
+            Opcode::Write | Opcode::Send => {
+                self.responder.acknowledge = true;
+                return;
+            }
+            Opcode::ReadRequest => {
+                let packets = header.length.div_ceil(self.path_mtu).max(1);
+                let end = psn::add(header.psn, packets);
+                let range = Range {
+                    address: header.address,
+                    length: u64::from(header.length),
+                };
+                let known = header.length <= MAX_MESSAGE_LENGTH
+                    && psn::distance(end, self.responder.expected) <= 0;
+                let allowed = range.length == 0
+                    || self
+                        .check_remote(cx, header.rkey, range, Access::REMOTE_READ)
+                        .is_ok();
+                if !known || !allowed {
+                    return;
+                }
+                Answer::Read {
+                    psn: header.psn,
+                    range,
+                    rkey: header.rkey,
+                }
+            }
+            Opcode::Atomic => {
+                let mut atomics = self.responder.atomics.iter();
+                let Some(&(psn, value)) = atomics.find(|(psn, _)| *psn == header.psn) else {
+                    return;
+                };
+                Answer::Atomic { psn, value }
+            }
+            _ => return,
+        };
+        self.responder.forget_answers_from(header.psn);
+        self.responder.answer(answer);
+    }
+
+    /// Whether the peer may do this, by its queue pair and by its key.
+    #[inline]
+    fn check_remote<M, W>(
+        &self,
+        cx: &Context<'_, '_, M, W>,
+        rkey: u32,
+        range: Range,
+        access: Access,
+    ) -> Result<(), Reject> {
+        let pd = self.attributes.protection_domain;
+        if !self.access.contains(access) || cx.regions.check(pd, rkey, range, access).is_err() {
+            return Err(Reject::Refuse(Refusal::RemoteAccess));
+        }
+        Ok(())
+    }
+
+    /// Sends answers, the refusal and the acknowledgement that are due; gives how many went out.
+    pub(super) fn send_answers<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+    ) -> usize {
+        let mut sent = 0;
+        while let Some(answer) = self.responder.answers.front().copied() {
+            let mut header = self.header(cx.address, Opcode::AtomicResponse, answer.psn());
+            let mut payload = None;
+            match answer {
+                Answer::Atomic { value, .. } => header.operands[0] = value,
+                Answer::Read { range, rkey, .. } => {
+                    // Again for each packet: the memory may be deregistered at any time.
+                    if range.length > 0
+                        && self
+                            .check_remote(cx, rkey, range, Access::REMOTE_READ)
+                            .is_err()
+                    {
+                        self.responder.answers.clear();
+                        self.responder.refusal = Some((Refusal::RemoteAccess, answer.psn()));
+                        self.fail_unasked(cx, (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS));
+                        break;
+                    }
+                    header.opcode = Opcode::ReadResponse as u8;
+                    payload = Some(Range {
+                        address: range.address,
+                        length: range.length.min(u64::from(self.path_mtu)),
+                    });
+                }
+            }
+            let payload = payload.filter(|range| range.length > 0);
+            // SAFETY: the range was just checked against registered memory, and is retracted when
+            // that is deregistered.
+            if unsafe { cx.wire.send(&header, payload.as_slice()) }.is_err() {
+                return sent;
+            }
+            sent += 1;
+            self.answer_sent();
+        }
+        // Only now: an acknowledgement or refusal means that all before it was answered.
+        if let Some((refusal, psn)) = self.responder.refusal {
+            let mut header = self.header(cx.address, Opcode::Refuse, psn);
+            header.detail = refusal as u8;
+            header.length = self.responder.min_rnr_timer_ns;
+            // SAFETY: there is no payload.
+            if unsafe { cx.wire.send(&header, &[]) }.is_err() {
+                return sent;
+            }
+            self.responder.refusal = None;
+            self.responder.acknowledge = false;
+            sent += 1;
+        }
+        if self.responder.acknowledge {
+            let psn = psn::add(self.responder.expected, psn::MASK);
+            let header = self.header(cx.address, Opcode::Acknowledge, psn);
+            // SAFETY: there is no payload.
+            if unsafe { cx.wire.send(&header, &[]) }.is_err() {
+                return sent;
+            }
+            self.responder.acknowledge = false;
+            sent += 1;
+        }
+        sent
+    }
+
+    /// Takes one packet off the oldest answer.
+    fn answer_sent(&mut self) {
+        let mtu = u64::from(self.path_mtu);
+        if let Some(Answer::Read { psn, range, .. }) = self.responder.answers.front_mut()
+            && range.length > mtu
+        {
+            *psn = psn::add(*psn, 1);
+            range.address += mtu;
+            range.length -= mtu;
+            return;
+        }
+        self.responder.answers.pop_front();
+    }
+
+    /// Whether a receive WQE is posted. Looks at the record when the ones known are used up.
+    pub(super) fn has_receive<M: Memory>(&mut self, memory: &M) -> bool {
+        if self.attributes.receive.is_none() {
+            return false;
+        }
+        let responder = &mut self.responder;
+        if responder.receive_tail == responder.receive_producer {
+            // SAFETY: the owner vouched for the record when the queue pair was created. Acquire:
+            // the WQEs were written before the record, and are read after it.
+            let word = unsafe { memory.load_u32(self.attributes.record) };
+            responder.receive_producer = DoorbellRecord::producer(word);
+        }
+        responder.receive_tail != responder.receive_producer
+    }
+
+    /// The data segments of the oldest receive WQE.
+    fn receive_segments<M: Memory>(
+        &self,
+        memory: &M,
+    ) -> heapless::Vec<Local, { 1 << MAX_LOG_RECEIVE_STRIDE }> {
+        let mut segments = heapless::Vec::new();
+        let Some(ReceiveRing {
+            ring,
+            log_depth,
+            log_stride,
+        }) = self.attributes.receive
+        else {
+            return segments;
+        };
+        let slot = u64::from(self.responder.receive_tail) & ((1 << log_depth) - 1);
+        let start = ring + (slot << (4 + log_stride));
+        for entry in 0..1 << log_stride {
+            let mut bytes = [0; 16];
+            // SAFETY: the owner vouched for the ring when the queue pair was created.
+            unsafe { memory.read(start + entry * 16, &mut bytes) };
+            let Ok(data) = Data::read_from_bytes(&bytes) else {
+                break;
+            };
+            if data.is_list_end() {
+                break;
+            }
+            // There is room for the largest stride.
+            let _ = segments.push(data.local());
+        }
+        segments
+    }
+
+    /// Writes the CQE of the oldest receive WQE and moves past it.
+    fn complete_receive<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        header: &Header,
+        opcode: CqeOpcode,
+        length: u32,
+    ) -> Result<(), Reject> {
+        let completion = Completion {
+            qpn: self.number,
+            opcode,
+            wqe_opcode: WqeOpcode::NOP,
+            wqe_counter: self.responder.receive_tail,
+            byte_count: length,
+            immediate: header.immediate,
+            solicited: header.flags().contains(PacketFlags::SOLICITED),
+            error: None,
+        };
+        self.responder.receive_tail = self.responder.receive_tail.wrapping_add(1);
+        let posted = cx
+            .completion_queues
+            .post(cx.memory, self.receive_cq, &completion);
+        if posted.is_err() {
+            self.fail_unasked(cx, super::queue_pair::NO_COMPLETION_QUEUE);
+            return Err(Reject::Gone);
+        }
+        self.counters.received += 1;
+        Ok(())
+    }
+
+    /// Fails the oldest receive WQE, and with it the queue pair.
+    pub(super) fn fail_receive<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        (syndrome, vendor): Failure,
+    ) {
+        let index = self.responder.receive_tail;
+        self.responder.receive_tail = index.wrapping_add(1);
+        self.counters.errors += 1;
+        let error = FirstError {
+            syndrome,
+            vendor,
+            wqe: Some(WqeIndex(index)),
+            receive: true,
+        };
+        self.enter_error(cx, error);
+        let completion = Completion {
+            qpn: self.number,
+            opcode: CqeOpcode::RESPONDER_ERROR,
+            wqe_opcode: WqeOpcode::NOP,
+            wqe_counter: index,
+            byte_count: 0,
+            immediate: 0,
+            solicited: false,
+            error: Some((syndrome, vendor)),
+        };
+        // A dead queue has put this queue pair into error, where it is already.
+        let _ = cx
+            .completion_queues
+            .post(cx.memory, self.receive_cq, &completion);
+    }
+}
+
+/// Runs an atomic on memory; gives what it found.
+///
+/// # Safety
+///
+/// `address` must be readable and writable for the atomic's width, and aligned to it.
+unsafe fn execute<M: Memory>(memory: &M, address: u64, atomic: &AtomicOperation) -> u64 {
+    // SAFETY: the caller vouches for the address.
+    unsafe {
+        if atomic.width == 4 {
+            let mut found = memory.load_u32(address);
+            loop {
+                let Some(new) = atomic.apply(u64::from(found)) else {
+                    return u64::from(found);
+                };
+                match memory.compare_exchange_u32(address, found, new as u32) {
+                    Ok(found) => return u64::from(found),
+                    Err(other) => found = other,
+                }
+            }
+        }
+        let mut found = memory.load_u64(address);
+        loop {
+            let Some(new) = atomic.apply(found) else {
+                return found;
+            };
+            match memory.compare_exchange_u64(address, found, new) {
+                Ok(found) => return found,
+                Err(other) => found = other,
+            }
+        }
+    }
+}

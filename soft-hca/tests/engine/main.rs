@@ -1,0 +1,5 @@
+//! The engine against its specification: two HCAs on an in-process wire, stepped by hand.
+
+mod faults;
+mod verbs;
+mod world;
