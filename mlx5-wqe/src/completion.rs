@@ -176,6 +176,7 @@ impl Cqe64 {
     #[inline]
     pub const fn decode(self) -> Result<Completion, CqeError> {
         let tail = self.tail();
+        // Errors come first, whatever their format bits say, so that none is taken for data.
         if let Some(error) = CompletionError::from_words(self.error_word(), tail) {
             return Ok(Completion::Error(error));
         }

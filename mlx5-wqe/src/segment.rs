@@ -113,6 +113,18 @@ impl Control {
     pub const fn blocks(self) -> u8 {
         self.ds().div_ceil(4)
     }
+
+    /// The immediate, for the opcodes that carry one.
+    #[inline(always)]
+    pub const fn immediate(self) -> Immediate {
+        Immediate(self.immediate.get())
+    }
+
+    /// The remote key to invalidate, for SEND_INVAL.
+    #[inline(always)]
+    pub const fn invalidated_key(self) -> RemoteKey {
+        RemoteKey(self.immediate.get())
+    }
 }
 
 /// Remote address segment (`mlx5_wqe_raddr_seg`).
@@ -255,9 +267,6 @@ impl InlineHeader {
 }
 
 /// Atomic segment of 8-byte operations (`mlx5_wqe_atomic_seg`).
-///
-/// The masked 8-byte forms use the same shape: a compare-and-swap has a second one with the masks,
-/// a fetch-and-add has its field boundary in `compare`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -289,6 +298,14 @@ pub struct MaskedCompareSwap8 {
 }
 
 assert_layout!(MaskedCompareSwap8, 32, { swap: 0, compare: 8, swap_mask: 16, compare_mask: 24 });
+
+impl MaskedCompareSwap8 {
+    /// Both segments as they are stored: the values, then their masks.
+    #[inline(always)]
+    pub const fn to_octowords(self) -> [Octoword; 2] {
+        zerocopy::transmute!(self)
+    }
+}
 
 /// Segment of a masked 4-byte compare-and-swap (NVSHMEM, gpunetio).
 #[derive(
@@ -386,17 +403,3 @@ octoword_segment!(
     MaskedFetchAdd8,
     Wait
 );
-
-impl Control {
-    /// The immediate, for the opcodes that carry one.
-    #[inline(always)]
-    pub const fn immediate(self) -> Immediate {
-        Immediate(self.immediate.get())
-    }
-
-    /// The remote key to invalidate, for SEND_INVAL.
-    #[inline(always)]
-    pub const fn invalidated_key(self) -> RemoteKey {
-        RemoteKey(self.immediate.get())
-    }
-}

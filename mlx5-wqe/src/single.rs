@@ -5,8 +5,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::opcode::{Opcode, modifier};
 use crate::segment::{
-    Atomic, Control, Data, InlineHeader, MaskedCompareSwap4, MaskedFetchAdd4, MaskedFetchAdd8,
-    RemoteAddress, Wait,
+    Atomic, Control, Data, InlineHeader, MaskedCompareSwap4, MaskedCompareSwap8, MaskedFetchAdd4,
+    MaskedFetchAdd8, RemoteAddress, Wait,
 };
 use crate::units::{CqNumber, Immediate, Local, Octoword, QpNumber, Remote, RemoteKey, WqeBlock};
 use crate::wqe::Wqe;
@@ -507,21 +507,20 @@ impl Wqe<2> {
         swap: Masked<u64>,
     ) -> Self {
         let control = Control::new(Opcode::MASKED_COMPARE_SWAP, modifier::ATOMIC_8_BYTES, 5, 0);
-        let values = Atomic {
-            swap_add: U64::new(swap.value),
+        let operands = MaskedCompareSwap8 {
+            swap: U64::new(swap.value),
             compare: U64::new(compare.value),
+            swap_mask: U64::new(swap.mask),
+            compare_mask: U64::new(compare.mask),
         };
-        let masks = Atomic {
-            swap_add: U64::new(swap.mask),
-            compare: U64::new(compare.mask),
-        };
+        let [values, masks] = operands.to_octowords();
         Self {
             blocks: [
                 [
                     control.to_octoword(),
                     RemoteAddress::new(remote).to_octoword(),
-                    values.to_octoword(),
-                    masks.to_octoword(),
+                    values,
+                    masks,
                 ],
                 [
                     Data::new(local).to_octoword(),

@@ -96,6 +96,18 @@ impl LocalKey {
 #[repr(transparent)]
 pub struct RemoteKey(pub u32);
 
+impl fmt::Display for LocalKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:08x}", self.0)
+    }
+}
+
+impl fmt::Display for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:08x}", self.0)
+    }
+}
+
 /// The 32 bits that a write or send hands to the receiver's completion.
 ///
 /// The value is in the host's order; on the wire and in a CQE it is big-endian.

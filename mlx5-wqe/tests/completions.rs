@@ -3,7 +3,7 @@
 use mlx5_wqe::{
     AddressVector, Arrival, Completion, CompletionError, ControlFlags, CqArm, CqDoorbellRecord,
     CqNumber, Cqe64, CqeError, CqeErrorWord, CqeFormat, CqeOpcode, CqeTail, Doorbell,
-    DoorbellRecord, Evidence, Immediate, MiniCqe, Opcode, QpNumber, RemoteKey, Requester,
+    DoorbellRecord, Evidence, Immediate, LocalKey, MiniCqe, Opcode, QpNumber, RemoteKey, Requester,
     Responder, Side, Syndrome, UarPage, VendorCode, WqeIndex,
 };
 use proptest::prelude::*;
@@ -367,6 +367,18 @@ fn fresh_entries_are_invalid() {
     assert!(!CqeTail::INVALID.is_new(false) && !CqeTail::INVALID.is_new(true));
 }
 
+/// An error is an error whatever its format bits say.
+#[test]
+fn errors_come_before_formats() {
+    let mut bytes = [0; 64];
+    bytes[55] = 0x05;
+    bytes[63] = 13 << 4 | 3 << 2;
+    let Ok(Completion::Error(error)) = Cqe64::from_bytes(bytes).decode() else {
+        panic!("an error was taken for something else");
+    };
+    assert_eq!(error.syndrome, Syndrome::FLUSHED);
+}
+
 #[test]
 fn compressed_entries_are_refused() {
     let said = Completion::Responder(Responder {
@@ -395,6 +407,9 @@ fn numbers_have_24_bits() {
     assert_eq!(QpNumber::new(0x100_0000), None);
     assert_eq!(CqNumber::new(0x100_0000), None);
     assert_eq!(CqNumber::from_low_bits(0x1234_5678).get(), 0x34_5678);
+    assert_eq!(QpNumber::MAX.to_string(), "0xffffff");
+    assert_eq!(LocalKey(0x1234).to_string(), "0x00001234");
+    assert_eq!(RemoteKey(0xfeed_beef).to_string(), "0xfeedbeef");
 }
 
 #[test]
