@@ -159,6 +159,41 @@ fn a_failed_launch_drops_what_its_lanes_hold() {
 }
 
 #[test]
+fn the_first_failure_is_the_one_reported() {
+    struct Tells<'a>(&'a AtomicU32);
+    impl Drop for Tells<'_> {
+        fn drop(&mut self) {
+            self.0.store(1, Ordering::Release);
+        }
+    }
+    let dim = Dim {
+        blocks: 2,
+        threads_per_block: 2,
+    };
+    let stopped = AtomicU32::new(0);
+    let error = launch(dim, Options::default(), || match thread::index() {
+        0 => {
+            let _tells = Tells(&stopped);
+            wait_in_vain();
+        }
+        1 => panic!("first"),
+        2 => {
+            // Takes no turn of waiting, so that it goes on after the launch has failed.
+            while stopped.load(Ordering::Acquire) == 0 {
+                std::hint::spin_loop();
+            }
+            panic!("second");
+        }
+        _ => {}
+    })
+    .unwrap_err();
+    assert!(
+        error.to_string().ends_with("lane 1 panicked: first"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_lane_that_has_exited_is_missed() {
     let dim = Dim {
         blocks: 1,
