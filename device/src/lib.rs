@@ -36,6 +36,7 @@ mod deadline;
 mod error;
 mod handle;
 mod queue;
+mod signal;
 mod state;
 pub mod thread;
 pub mod warp;
@@ -54,4 +55,5 @@ pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, ReceiveQueue,
     Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
 };
+pub use signal::Signal;
 pub use state::{Progress, QueueState};

@@ -149,6 +149,13 @@ pub fn system_fence() {
     arch::fence_full(Reach::System);
 }
 
+/// A clock in nanoseconds that never goes back; its zero is arbitrary. On a GPU it is the global timer, the
+/// same for all threads, which may step by a microsecond.
+#[inline(always)]
+pub fn clock_ns() -> u64 {
+    arch::now_ns()
+}
+
 /// Suspends the thread for a time between none and twice `nanoseconds`; on a CPU, for one waiting turn.
 #[inline(always)]
 pub fn nanosleep(nanoseconds: u32) {

@@ -11,7 +11,7 @@ use loom::thread;
 use warpbell::wqe::{Opcode, Wqe};
 use warpbell::{
     CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now, Sharing,
-    Thread, Ticket, leave_out,
+    Signal, Thread, Ticket, leave_out,
 };
 
 /// Runs a model, with some fences left out.
@@ -213,4 +213,39 @@ fn poll_shared_ordinary() {
 #[should_panic(expected = "old data after the CQE")]
 fn poll_shared_ordinary_wants_its_acquire_fence() {
     poll_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
+}
+
+/// The NIC brings data, then the signal behind them.
+fn signal(order: Ordering) {
+    model(None, move || {
+        let words = Arc::new([warpbell::Word64::new(0), warpbell::Word64::new(0)]);
+        let nic = thread::spawn({
+            let words = Arc::clone(&words);
+            move || {
+                words[0].store(42, Ordering::Relaxed);
+                words[1].store(1, order);
+            }
+        });
+        // SAFETY: the words outlive the signal, which ends here.
+        let signal = unsafe { Signal::new(&words[1]) };
+        if signal.read() == 1 {
+            assert_eq!(
+                words[0].load(Ordering::Relaxed),
+                42,
+                "old data after the signal"
+            );
+        }
+        nic.join().unwrap();
+    });
+}
+
+#[test]
+fn a_signal_comes_after_its_data() {
+    signal(Ordering::Release);
+}
+
+#[test]
+#[should_panic(expected = "old data after the signal")]
+fn a_signal_wants_the_nic_to_write_it_last() {
+    signal(Ordering::Relaxed);
 }

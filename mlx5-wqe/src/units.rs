@@ -116,7 +116,10 @@ impl fmt::Display for RemoteKey {
 pub struct Immediate(pub u32);
 
 /// Memory of this end: where it starts, how many bytes, and its key.
+///
+/// Its layout is fixed, so that a host hands it to a kernel of another compiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Local {
     /// Address of the first byte, as the memory was registered.
     pub address: u64,
@@ -132,7 +135,10 @@ impl Local {
 }
 
 /// Memory of the other end: where it starts, and its key. The local side gives the length.
+///
+/// Its layout is fixed, so that a host hands it to a kernel of another compiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Remote {
     /// Address of the first byte, as the other end registered it.
     pub address: u64,
