@@ -50,13 +50,13 @@ pub enum ExchangeError {
     },
     /// The other process closed the connection.
     #[error(
-        "the other process closed the connection after {received} of {expected} bytes; see its output"
+        "the other process closed the connection after {done} of {bytes} bytes; see its output"
     )]
     Closed {
-        /// Bytes that had come.
-        received: usize,
-        /// Bytes that were to come.
-        expected: usize,
+        /// Bytes of the message that had come, or gone.
+        done: usize,
+        /// Bytes of the message.
+        bytes: usize,
     },
     /// The stream failed.
     #[error("the connection to the other process failed: {0}; start both processes again")]
@@ -169,6 +169,12 @@ pub(crate) fn send<T: Serialize>(
             .map_err(ExchangeError::Stream)?;
         match (&*stream).write(&message[sent..]) {
             Ok(bytes) => sent += bytes,
+            Err(error) if is_closed(&error) => {
+                return Err(ExchangeError::Closed {
+                    done: sent,
+                    bytes: message.len(),
+                });
+            }
             Err(error) => retry(error, deadline, "take a message", timeout)?,
         }
     }
@@ -220,18 +226,16 @@ fn fill(
     deadline: Instant,
     timeout: Duration,
 ) -> Result<(), ExchangeError> {
+    let bytes = into.len();
+    let closed = |done| ExchangeError::Closed { done, bytes };
     let mut received = 0;
     while received < into.len() {
         stream
             .set_read_timeout(Some(left(deadline)))
             .map_err(ExchangeError::Stream)?;
         match (&*stream).read(&mut into[received..]) {
-            Ok(0) => {
-                return Err(ExchangeError::Closed {
-                    received,
-                    expected: into.len(),
-                });
-            }
+            Ok(0) => return Err(closed(received)),
+            Err(error) if is_closed(&error) => return Err(closed(received)),
             Ok(bytes) => received += bytes,
             Err(error) => retry(error, deadline, "send its part", timeout)?,
         }
@@ -244,6 +248,13 @@ fn left(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
         .max(Duration::from_micros(1))
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+    )
 }
 
 fn retry(
@@ -322,17 +333,11 @@ mod tests {
         ));
         assert!(matches!(
             received(&message(1, 3, 4, b"[1")),
-            Err(E::Closed {
-                received: 2,
-                expected: 4
-            })
+            Err(E::Closed { done: 2, bytes: 4 })
         ));
         assert!(matches!(
             received(b"WB"),
-            Err(E::Closed {
-                received: 2,
-                expected: 12
-            })
+            Err(E::Closed { done: 2, bytes: 12 })
         ));
         assert_eq!(received(&message(1, 3, 2, b"[]")).unwrap(), [0u32; 0]);
     }

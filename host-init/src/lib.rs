@@ -9,7 +9,7 @@
 //!
 //! Two devices in one process, without any hardware:
 //!
-//! ```no_run
+//! ```
 //! use warpbell_host_init::{
 //!     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, connect,
 //! };
@@ -57,6 +57,8 @@ mod queue_memory;
 mod queue_pair;
 mod soft;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use config::{Completions, QueuePairConfig, Timers};

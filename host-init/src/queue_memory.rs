@@ -198,6 +198,12 @@ impl QueueMemory {
         unsafe { &*self.at(self.layout.receive_state) }
     }
 
+    /// For tests that work the queues by hand.
+    #[cfg(test)]
+    pub fn config(&self) -> &Checked {
+        &self.config
+    }
+
     /// Leaves the memory to a device that would not let go of it.
     pub fn leak(self) {
         std::mem::forget(self.buffer);

@@ -263,6 +263,12 @@ impl QueuePair {
         })
     }
 
+    /// For tests that work the queues by hand.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &QueueMemory {
+        &self.memory
+    }
+
     /// Refuses memory of another protection domain, whose keys this queue pair's
     /// work requests could not use.
     ///

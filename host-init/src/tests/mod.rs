@@ -1,0 +1,40 @@
+//! Tests of start-up against the software HCA, with work requests written by hand.
+
+mod hand;
+mod refusals;
+mod states;
+mod traffic;
+mod two_processes;
+
+use crate::{Access, Buffer, Device, Drive, MemoryRegion, Nic, ProtectionDomain, SoftOptions};
+
+/// A device that stands still until `step` is called.
+fn by_hand() -> Device {
+    let options = SoftOptions {
+        drive: Drive::ByHand,
+        ..SoftOptions::default()
+    };
+    Device::open(Nic::Soft(options)).unwrap()
+}
+
+/// A device on a thread of its own.
+fn threaded() -> Device {
+    Device::open(Nic::Soft(SoftOptions::default())).unwrap()
+}
+
+const ALL: Access = Access::all();
+
+/// A region filled with one byte.
+fn region(domain: &ProtectionDomain, bytes: usize, fill: u8, access: Access) -> MemoryRegion {
+    let region = domain
+        .register(Buffer::new(bytes).unwrap(), access)
+        .unwrap();
+    region.write(0, &vec![fill; bytes]).unwrap();
+    region
+}
+
+fn bytes_of(region: &MemoryRegion) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read(0, &mut bytes).unwrap();
+    bytes
+}

@@ -1,0 +1,176 @@
+//! Bad input: each kind ends in its own error, where the user can act.
+
+use std::ptr::NonNull;
+
+use super::{ALL, by_hand, region};
+use crate::{Access, Completions, Endpoint, Error, Gid, QueuePairConfig, RemoteMemory, State};
+
+#[test]
+fn memory() {
+    let domain = by_hand().protection_domain().unwrap();
+    for access in [
+        Access::REMOTE_WRITE,
+        Access::REMOTE_ATOMIC | Access::REMOTE_READ,
+    ] {
+        let error = domain
+            .register(crate::Buffer::new(64).unwrap(), access)
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::BadAccess { access: found } if found == access),
+            "{error}"
+        );
+    }
+    // SAFETY: nothing is registered, because the length is refused.
+    let error = unsafe { domain.register_raw(NonNull::dangling(), 0, ALL) }.unwrap_err();
+    assert!(matches!(error, Error::BadSize { bytes: 0, .. }), "{error}");
+
+    let region = region(&domain, 100, 0, ALL);
+    assert!(region.local(0, 100).is_ok() && region.local(100, 0).is_ok());
+    for (offset, bytes) in [(0, 101), (100, 1), (101, 0), (usize::MAX, 1), (1, u32::MAX)] {
+        let error = region.local(offset, bytes).unwrap_err();
+        assert!(
+            matches!(error, Error::OutOfRange { len: 100, .. }),
+            "{error}"
+        );
+        let error = region.remote().at(offset, bytes).unwrap_err();
+        assert!(
+            matches!(error, Error::OutOfRange { len: 100, .. }),
+            "{error}"
+        );
+    }
+    assert!(matches!(
+        region.read(99, &mut [0; 2]),
+        Err(Error::OutOfRange { .. })
+    ));
+    assert!(matches!(
+        region.write(99, &[0; 2]),
+        Err(Error::OutOfRange { .. })
+    ));
+    // What the other side claims may be nonsense; arithmetic on it is not.
+    let nonsense = RemoteMemory {
+        address: u64::MAX,
+        len: u64::MAX,
+        rkey: 1,
+    };
+    assert_eq!(nonsense.at(8, 8).unwrap().address, 7);
+}
+
+#[test]
+fn memory_of_another_domain() {
+    let device = by_hand();
+    let (ours, theirs) = (
+        device.protection_domain().unwrap(),
+        device.protection_domain().unwrap(),
+    );
+    let pair = ours.queue_pair(&QueuePairConfig::default()).unwrap();
+    pair.check(&region(&ours, 64, 0, ALL)).unwrap();
+    let error = pair.check(&region(&theirs, 64, 0, ALL)).unwrap_err();
+    let expected = (theirs.number(), ours.number());
+    assert!(
+        matches!(error, Error::ForeignDomain { region, queue_pair } if (region, queue_pair) == expected),
+        "{error}"
+    );
+}
+
+#[test]
+fn configurations() {
+    let domain = by_hand().protection_domain().unwrap();
+    let refused = |config: QueuePairConfig| domain.queue_pair(&config).unwrap_err();
+    let base = QueuePairConfig::default();
+    assert!(matches!(
+        refused(QueuePairConfig {
+            send_depth: 48,
+            ..base
+        }),
+        Error::DepthNotPowerOfTwo { depth: 48, .. }
+    ));
+    assert!(matches!(
+        refused(QueuePairConfig {
+            send_depth: 65_536,
+            ..base
+        }),
+        Error::DepthOutOfRange { depth: 65_536, .. }
+    ));
+    let small = Completions::Ordinary {
+        depth: Some(16),
+        ignore_overrun: true,
+    };
+    assert!(matches!(
+        refused(QueuePairConfig {
+            send_completions: small,
+            ..base
+        }),
+        Error::CompletionQueueTooSmall { depth: 16, .. }
+    ));
+    let without = QueuePairConfig {
+        receive_depth: 0,
+        ..base
+    };
+    let pair = domain.queue_pair(&without).unwrap();
+    assert!(matches!(
+        pair.receive_queue(),
+        Err(Error::NoReceiveQueue { .. })
+    ));
+}
+
+#[test]
+fn endpoints() {
+    let domain = by_hand().protection_domain().unwrap();
+    let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+    let good = pair.endpoint();
+    pair.to_init().unwrap();
+    for (remote, what) in [
+        (
+            Endpoint {
+                qpn: 1 << 24,
+                ..good
+            },
+            "queue pair number",
+        ),
+        (
+            Endpoint {
+                psn: 1 << 24,
+                ..good
+            },
+            "sequence number",
+        ),
+    ] {
+        let error = pair.to_ready_to_receive(&remote).unwrap_err();
+        assert!(
+            matches!(error, Error::BadEndpoint { what: found, value: 0x100_0000 } if found == what),
+            "{error}"
+        );
+    }
+    // A card's GID, and a software HCA that no wire leads to.
+    let stranger = by_hand();
+    for gid in [Gid([0xfe; 16]), stranger.gid()] {
+        let error = pair
+            .to_ready_to_receive(&Endpoint { gid, ..good })
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::Unreachable { gid: found } if found == gid),
+            "{error}"
+        );
+    }
+    assert_eq!(pair.state().unwrap(), State::Init);
+}
+
+#[test]
+fn a_device_that_has_stopped() {
+    let device = by_hand();
+    let domain = device.protection_domain().unwrap();
+    let region = region(&domain, 64, 0, ALL);
+    let pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+    device.soft_hca().unwrap().kill();
+    let error = pair.state().unwrap_err();
+    assert!(
+        error.to_string().contains("open the device again"),
+        "{error}"
+    );
+    assert!(matches!(
+        device.protection_domain(),
+        Err(Error::Soft { .. })
+    ));
+    // It uses nothing any more, so everything comes back.
+    assert!(region.deregister().unwrap().is_some());
+}

@@ -1,0 +1,392 @@
+//! Bytes that move, and what happens when they cannot.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_wqe::{
+    Completion, CompletionError, Immediate, Remote, RemoteKey, Syndrome, VendorCode, Wqe,
+};
+use warpbell_soft_hca::engine::fault::{Rates, Seeded};
+use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
+
+use super::hand::{Hand, wait};
+use super::{ALL, by_hand, bytes_of, region, threaded};
+use crate::{
+    Completions, Device, Drive, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig,
+    SoftOptions, State, Timers, connect,
+};
+
+/// Two devices, each with a domain, a queue pair and a region; not connected.
+struct Ends {
+    devices: [Device; 2],
+    domains: [ProtectionDomain; 2],
+    pairs: [QueuePair; 2],
+    regions: [MemoryRegion; 2],
+}
+
+const BYTES: usize = 256 * 1024;
+
+/// Quick to give up: 1 ms, twice.
+const HASTY: Timers = Timers {
+    acknowledge_timeout: 8,
+    retry_count: 1,
+    rnr_retry: 1,
+    rnr_timer: 1,
+};
+
+fn config() -> QueuePairConfig {
+    QueuePairConfig {
+        send_depth: 16,
+        send_completions: Completions::ORDINARY,
+        ..Default::default()
+    }
+}
+
+impl Ends {
+    fn new(devices: [Device; 2], config: &QueuePairConfig) -> Self {
+        let domains = [0, 1].map(|end: usize| devices[end].protection_domain().unwrap());
+        let pairs = [0, 1].map(|end: usize| domains[end].queue_pair(config).unwrap());
+        let regions = [0, 1].map(|end: usize| region(&domains[end], BYTES, end as u8 + 1, ALL));
+        Self {
+            devices,
+            domains,
+            pairs,
+            regions,
+        }
+    }
+
+    fn connect(&mut self) {
+        let [one, other] = &mut self.pairs;
+        connect(one, other).unwrap();
+    }
+
+    /// Makes devices run that stand still by themselves.
+    fn step(&self) {
+        for device in &self.devices {
+            // A device that was killed stands still.
+            let _ = device.soft_hca().unwrap().step();
+        }
+    }
+
+    fn remote(&self, end: usize, offset: usize, bytes: u32) -> Remote {
+        self.regions[end].remote().at(offset, bytes).unwrap()
+    }
+
+    /// A signalled write of all but 64 bytes at either side, from end 0 to end 1.
+    fn write(&self) -> Wqe<1> {
+        let bytes = (BYTES - 128) as u32;
+        let local = self.regions[0].local(64, bytes).unwrap();
+        Wqe::write(local, self.remote(1, 64, bytes)).signalled()
+    }
+
+    fn completion(&self, hand: &mut Hand<'_>) -> Completion {
+        wait("a send completion", || self.step(), || hand.poll())
+    }
+
+    fn error(&self, hand: &mut Hand<'_>) -> CompletionError {
+        match self.completion(hand) {
+            Completion::Error(error) => error,
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    /// Writes from end 0 to end 1 and checks every byte, canaries included.
+    fn check_write(&self) {
+        let mut hand = Hand::new(&self.pairs[0]);
+        let index = hand.post(self.write());
+        match self.completion(&mut hand) {
+            Completion::Requester(done) => assert_eq!(done.wqe_index, index),
+            other => panic!("expected success, got {other:?}"),
+        }
+        let target = bytes_of(&self.regions[1]);
+        assert!(
+            target[..64]
+                .iter()
+                .chain(&target[BYTES - 64..])
+                .all(|byte| *byte == 2)
+        );
+        assert!(target[64..BYTES - 64].iter().all(|byte| *byte == 1));
+    }
+}
+
+fn soft(options: SoftOptions) -> Device {
+    Device::open(Nic::Soft(options)).unwrap()
+}
+
+#[test]
+fn a_write_arrives_however_the_devices_are_driven() {
+    let driver = Arc::new(Driver::spawn().unwrap());
+    let shared = || {
+        soft(SoftOptions {
+            drive: Drive::Shared(driver.clone()),
+            ..SoftOptions::default()
+        })
+    };
+    let alone = threaded();
+    for devices in [
+        [by_hand(), by_hand()],
+        [threaded(), threaded()],
+        [shared(), shared()],
+        [alone.clone(), alone],
+    ] {
+        let mut ends = Ends::new(devices, &config());
+        ends.connect();
+        ends.check_write();
+    }
+}
+
+#[test]
+fn reads_atomics_and_sends_work_too() {
+    let mut ends = Ends::new([by_hand(), by_hand()], &config());
+    ends.connect();
+    let (mut hand, mut other) = (Hand::new(&ends.pairs[0]), Hand::new(&ends.pairs[1]));
+    let good = |completion| {
+        assert!(
+            matches!(completion, Completion::Requester(_)),
+            "{completion:?}"
+        )
+    };
+
+    hand.post(
+        Wqe::read(
+            ends.regions[0].local(0, 100).unwrap(),
+            ends.remote(1, 0, 100),
+        )
+        .signalled(),
+    );
+    good(ends.completion(&mut hand));
+    assert_eq!(
+        bytes_of(&ends.regions[0])[..101],
+        [&[2; 100][..], &[1]].concat()
+    );
+
+    let result = ends.regions[0].local(128, 8).unwrap();
+    hand.post(Wqe::fetch_add(result, ends.remote(1, 128, 8), 1).signalled());
+    good(ends.completion(&mut hand));
+    let mut found = [0; 8];
+    ends.regions[0].read(128, &mut found).unwrap();
+    assert_eq!(found, [2; 8]);
+    ends.regions[1].read(128, &mut found).unwrap();
+    assert_eq!(u64::from_ne_bytes(found), u64::from_ne_bytes([2; 8]) + 1);
+
+    other.post_receive(ends.regions[1].local(1000, 50).unwrap());
+    let local = ends.regions[0].local(200, 50).unwrap();
+    hand.post(Wqe::send_immediate(local, Immediate(77)).signalled());
+    good(ends.completion(&mut hand));
+    match wait("a receive", || ends.step(), || other.poll_receive()) {
+        Completion::Responder(arrived) => {
+            assert_eq!(arrived.byte_count, 50);
+            assert_eq!(arrived.kind.immediate(), Some(Immediate(77)));
+        }
+        other => panic!("expected an arrival, got {other:?}"),
+    }
+    assert_eq!(
+        bytes_of(&ends.regions[1])[999..1051],
+        [&[2][..], &[1; 50], &[2]].concat()
+    );
+}
+
+#[test]
+fn a_ring_wraps_many_times() {
+    let mut ends = Ends::new(
+        [by_hand(), by_hand()],
+        &QueuePairConfig {
+            send_depth: 4,
+            ..config()
+        },
+    );
+    ends.connect();
+    let mut hand = Hand::new(&ends.pairs[0]);
+    for round in 0..100u64 {
+        ends.regions[0].write(0, &round.to_ne_bytes()).unwrap();
+        hand.post(
+            Wqe::write(ends.regions[0].local(0, 8).unwrap(), ends.remote(1, 8, 8)).signalled(),
+        );
+        assert!(matches!(
+            ends.completion(&mut hand),
+            Completion::Requester(_)
+        ));
+        let mut found = [0; 8];
+        ends.regions[1].read(8, &mut found).unwrap();
+        assert_eq!(u64::from_ne_bytes(found), round);
+    }
+}
+
+#[test]
+fn after_an_error_both_ends_are_reset_and_used_again() {
+    let mut ends = Ends::new([by_hand(), by_hand()], &config());
+    ends.connect();
+    for _ in 0..3 {
+        let before = ends.pairs.each_ref().map(QueuePair::qpn);
+        let mut hand = Hand::new(&ends.pairs[0]);
+        let good = ends.regions[0].local(0, 8).unwrap();
+        let wrong = Remote {
+            key: RemoteKey(0xdead_0000),
+            ..ends.remote(1, 0, 8)
+        };
+        let index = hand.post(Wqe::write(good, wrong).signalled());
+        let error = ends.error(&mut hand);
+        assert_eq!(
+            (error.syndrome, error.wqe_index),
+            (Syndrome::REMOTE_ACCESS, index)
+        );
+        // Whatever comes after is flushed.
+        hand.post(ends.write());
+        assert_eq!(ends.error(&mut hand).syndrome, Syndrome::FLUSHED);
+        assert_eq!(ends.pairs[0].state().unwrap(), State::Error);
+        assert!(bytes_of(&ends.regions[1]).iter().all(|byte| *byte == 2));
+
+        for pair in &mut ends.pairs {
+            pair.reset().unwrap();
+            assert_eq!(pair.state().unwrap(), State::Reset);
+        }
+        assert!(
+            before
+                .iter()
+                .zip(&ends.pairs)
+                .all(|(qpn, pair)| *qpn != pair.qpn())
+        );
+        ends.connect();
+        ends.check_write();
+        ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
+        for pair in &mut ends.pairs {
+            pair.reset().unwrap();
+        }
+        ends.connect();
+    }
+}
+
+#[test]
+fn a_peer_that_was_killed_ends_in_a_retry_error() {
+    for devices in [[by_hand(), by_hand()], [threaded(), threaded()]] {
+        let mut ends = Ends::new(
+            devices,
+            &QueuePairConfig {
+                timers: HASTY,
+                ..config()
+            },
+        );
+        ends.connect();
+        ends.devices[1].soft_hca().unwrap().kill();
+        let mut hand = Hand::new(&ends.pairs[0]);
+        hand.post(ends.write());
+        assert_eq!(ends.error(&mut hand).syndrome, Syndrome::TRANSPORT_RETRY);
+        assert_eq!(ends.pairs[0].state().unwrap(), State::Error);
+    }
+}
+
+#[test]
+fn memory_can_go_while_packets_name_it() {
+    let mut ends = Ends::new(
+        [by_hand(), by_hand()],
+        &QueuePairConfig {
+            timers: HASTY,
+            ..config()
+        },
+    );
+    ends.connect();
+    let mut memory = vec![7u8; 4096].into_boxed_slice();
+    let start = NonNull::new(memory.as_mut_ptr()).unwrap();
+    // SAFETY: the memory is touched again only after the region is gone.
+    let lent = unsafe { ends.domains[0].register_raw(start, 4096, ALL).unwrap() };
+    let mut hand = Hand::new(&ends.pairs[0]);
+    hand.post(Wqe::write(lent.local(0, 4096).unwrap(), ends.remote(1, 0, 4096)).signalled());
+    // The sender has sent; the receiver has not looked yet.
+    for _ in 0..4 {
+        ends.devices[0].soft_hca().unwrap().step().unwrap();
+    }
+    assert_eq!(lent.deregister().unwrap().map(|_| ()), None);
+    memory.fill(9);
+    // The retry finds no region: the work request fails, and not one byte of
+    // either content has arrived.
+    let error = ends.error(&mut hand);
+    assert_eq!(
+        (error.syndrome, error.vendor),
+        (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY)
+    );
+    assert!(bytes_of(&ends.regions[1]).iter().all(|byte| *byte == 2));
+}
+
+#[test]
+fn a_buffer_comes_back_as_it_was() {
+    let domain = by_hand().protection_domain().unwrap();
+    let lent = region(&domain, 100, 42, ALL);
+    let buffer = lent
+        .deregister()
+        .unwrap()
+        .expect("the buffer that was given");
+    let mut bytes = [0; 100];
+    buffer.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [42; 100]);
+}
+
+#[test]
+fn lost_delayed_and_doubled_packets_change_nothing() {
+    let rates = Rates {
+        drop: 100,
+        delay: 100,
+        duplicate: 100,
+        longest_delay: 20,
+    };
+    let faulty = |seed| {
+        let faults = Some(Faults::new(Seeded::new(seed, rates)));
+        let hca = HcaOptions {
+            faults,
+            ..HcaOptions::default()
+        };
+        soft(SoftOptions {
+            drive: Drive::ByHand,
+            hca,
+        })
+    };
+    let patient = Timers {
+        acknowledge_timeout: 1,
+        ..Timers::default()
+    };
+    let mut ends = Ends::new(
+        [faulty(1), faulty(2)],
+        &QueuePairConfig {
+            timers: patient,
+            ..config()
+        },
+    );
+    ends.connect();
+    for _ in 0..20 {
+        ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
+        ends.check_write();
+        for pair in &mut ends.pairs {
+            pair.reset().unwrap();
+        }
+        ends.connect();
+    }
+}
+
+#[test]
+fn a_fault_strikes_the_work_request_that_it_was_meant_for() {
+    let mut ends = Ends::new([by_hand(), by_hand()], &config());
+    ends.connect();
+    let qpn = mlx5_wqe::QpNumber::new(ends.pairs[0].qpn()).unwrap();
+    let hca = ends.devices[0].soft_hca().unwrap();
+    hca.command(|engine| {
+        engine.fail_send(qpn, 2, Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY)
+    })
+    .unwrap()
+    .unwrap();
+    let mut hand = Hand::new(&ends.pairs[0]);
+    let indices = [0; 3].map(|_| hand.post(ends.write()));
+    for index in &indices[..2] {
+        match ends.completion(&mut hand) {
+            Completion::Requester(done) => assert_eq!(done.wqe_index, *index),
+            other => panic!("expected success, got {other:?}"),
+        }
+    }
+    let error = ends.error(&mut hand);
+    assert_eq!(
+        (error.wqe_index, error.syndrome, error.vendor),
+        (
+            indices[2],
+            Syndrome::LOCAL_PROTECTION,
+            VendorCode::LOCAL_KEY
+        )
+    );
+}

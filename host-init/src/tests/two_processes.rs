@@ -1,0 +1,231 @@
+//! Two processes: each of these tests runs the test binary again as the other one.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mlx5_wqe::{Completion, Syndrome, Wqe};
+
+use super::hand::{Hand, wait};
+use super::{ALL, bytes_of, region, threaded};
+use crate::{
+    Completions, Error, ExchangeError, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect,
+};
+
+const SOCKET: &str = "WARPBELL_TEST_SOCKET";
+const PART: &str = "WARPBELL_TEST_PART";
+const PATIENCE: Duration = Duration::from_secs(20);
+const BYTES: usize = 100_000;
+
+/// The other process; killed when the test ends, however it ends.
+struct Other(Child);
+
+impl Other {
+    fn start(socket: &PathBuf, part: &str) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "tests::two_processes::the_other_process",
+                "--nocapture",
+            ])
+            .env(SOCKET, socket)
+            .env(PART, part)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// Waits for its end, which must be a good one.
+    fn finish(mut self) {
+        let status = wait("the other process", || (), || self.0.try_wait().unwrap());
+        assert!(status.success(), "the other process failed: {status}");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn socket(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("warpbell-{name}-{}.sock", std::process::id()))
+}
+
+fn config() -> QueuePairConfig {
+    // 1 ms, a few times over: long enough for a loaded machine, short for a test.
+    let timers = Timers {
+        acknowledge_timeout: 14,
+        retry_count: 2,
+        ..Timers::default()
+    };
+    QueuePairConfig {
+        send_completions: Completions::ORDINARY,
+        timers,
+        ..Default::default()
+    }
+}
+
+/// Not a test of its own: what the second process does. Without its variables it
+/// has nothing to do.
+#[test]
+fn the_other_process() {
+    let (Some(socket), Ok(part)) = (std::env::var_os(SOCKET), std::env::var(PART)) else {
+        return;
+    };
+    let device = threaded();
+    let domain = device.protection_domain().unwrap();
+    let memory = region(&domain, BYTES, 2, ALL);
+    let mut pair = domain.queue_pair(&config()).unwrap();
+    let mut peer = Peer::join(&device, socket.as_ref(), PATIENCE).unwrap();
+    peer.connect(&mut pair).unwrap();
+    let _theirs: RemoteMemory = peer.exchange(&memory.remote()).unwrap();
+    if part == "wait for the end" {
+        // The kill comes from the other side.
+        std::thread::sleep(PATIENCE);
+        panic!("nobody killed this process");
+    }
+    peer.barrier("written").unwrap();
+    assert!(bytes_of(&memory).iter().all(|byte| *byte == 1));
+    peer.barrier("checked").unwrap();
+}
+
+#[test]
+fn bytes_cross_to_another_process_and_back() {
+    let socket = socket("cross");
+    let other = Other::start(&socket, "check");
+    let device = threaded();
+    let domain = device.protection_domain().unwrap();
+    let memory = region(&domain, BYTES, 1, ALL);
+    let back = region(&domain, BYTES, 0, ALL);
+    let mut pair = domain.queue_pair(&config()).unwrap();
+    let mut peer = Peer::listen(&device, &socket, PATIENCE).unwrap();
+    assert!(!socket.exists(), "the socket file is gone");
+    peer.connect(&mut pair).unwrap();
+    let theirs: RemoteMemory = peer.exchange(&memory.remote()).unwrap();
+
+    let remote = theirs.at(0, BYTES as u32).unwrap();
+    let mut hand = Hand::new(&pair);
+    for wqe in [
+        Wqe::write(memory.local(0, BYTES as u32).unwrap(), remote),
+        Wqe::read(back.local(0, BYTES as u32).unwrap(), remote),
+    ] {
+        hand.post(wqe.signalled());
+        let completion = wait("a completion", || (), || hand.poll());
+        assert!(
+            matches!(completion, Completion::Requester(_)),
+            "{completion:?}"
+        );
+    }
+    assert!(bytes_of(&back) == bytes_of(&memory));
+    peer.barrier("written").unwrap();
+    peer.barrier("checked").unwrap();
+    other.finish();
+}
+
+#[test]
+fn a_process_that_is_killed_ends_in_a_retry_error() {
+    let socket = socket("killed");
+    let other = Other::start(&socket, "wait for the end");
+    let device = threaded();
+    let domain = device.protection_domain().unwrap();
+    let memory = region(&domain, BYTES, 1, ALL);
+    let mut pair = domain.queue_pair(&config()).unwrap();
+    let mut peer = Peer::listen(&device, &socket, PATIENCE).unwrap();
+    peer.connect(&mut pair).unwrap();
+    let theirs: RemoteMemory = peer.exchange(&memory.remote()).unwrap();
+    drop(other);
+
+    let mut hand = Hand::new(&pair);
+    let (local, remote) = (memory.local(0, 8).unwrap(), theirs.at(0, 8).unwrap());
+    hand.post(Wqe::write(local, remote).signalled());
+    match wait("a completion", || (), || hand.poll()) {
+        Completion::Error(error) => assert_eq!(error.syndrome, Syndrome::TRANSPORT_RETRY),
+        other => panic!("expected an error, got {other:?}"),
+    }
+    assert_eq!(pair.state().unwrap(), State::Error);
+    // The exchange says so too, and the device still works with others.
+    let error = peer.barrier("never").unwrap_err();
+    assert!(matches!(error, Error::Exchange(_)), "{error}");
+    let mut second = domain.queue_pair(&config()).unwrap();
+    pair.reset().unwrap();
+    connect(&mut pair, &mut second).unwrap();
+}
+
+#[test]
+fn nobody_comes() {
+    const SOON: Duration = Duration::from_millis(30);
+    let device = threaded();
+    let socket = socket("nobody");
+    for error in [
+        Peer::listen(&device, &socket, SOON).unwrap_err(),
+        Peer::join(&device, &socket, SOON).unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, Error::Exchange(ExchangeError::TimedOut { .. })),
+            "{error}"
+        );
+    }
+    let nowhere = Peer::listen(&device, "/nowhere/at/all".as_ref(), SOON).unwrap_err();
+    assert!(matches!(
+        nowhere,
+        Error::Exchange(ExchangeError::Socket { step: "bind", .. })
+    ));
+}
+
+/// What `Peer::listen` makes of a stranger at the socket.
+fn greeted(name: &str, stranger: impl FnOnce(UnixStream) + Send + 'static) -> Error {
+    let device = threaded();
+    let socket = socket(name);
+    let path = socket.clone();
+    let visitor = std::thread::spawn(move || {
+        stranger(wait(
+            "the socket",
+            || (),
+            || UnixStream::connect(&path).ok(),
+        ));
+    });
+    let error = Peer::listen(&device, &socket, Duration::from_secs(1)).unwrap_err();
+    visitor.join().unwrap();
+    error
+}
+
+#[test]
+fn strangers_are_named() {
+    use std::io::{Read, Write};
+    let error = greeted("http", |mut socket| {
+        socket.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    assert!(
+        matches!(error, Error::Exchange(ExchangeError::NotOurs { .. })),
+        "{error}"
+    );
+    let error = greeted("silent", |mut socket| {
+        // Stays until the other side gives up.
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    assert!(
+        matches!(error, Error::Exchange(ExchangeError::TimedOut { .. })),
+        "{error}"
+    );
+    let error = greeted("gone", drop);
+    assert!(
+        matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
+        "{error}"
+    );
+    // A good frame around a device that no software wire can reach.
+    let error = greeted("card", |mut socket| {
+        let body = br#"{"gid":[254,128,0,0,0,0,0,0,1,2,3,4,5,6,7,8]}"#;
+        let mut message = b"WBEX\x01\0\x01\0".to_vec();
+        message.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        message.extend_from_slice(body);
+        socket.write_all(&message).unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+}
