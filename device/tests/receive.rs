@@ -121,8 +121,10 @@ fn post<S: Sharing>() {
     queue
         .try_post_scatter(&[local(0x2000, 8), local(0x3000, 4)])
         .unwrap();
-    queue.try_post_scatter(&[]).unwrap();
-    assert_eq!(rig.posted(), 3);
+    assert_eq!(queue.try_post_scatter(&[]), Ok(WqeIndex(2)));
+    assert_eq!(queue.try_post_if(None), Ok(None));
+    assert_eq!(queue.try_post_if(Some(local(1, 1))), Ok(Some(WqeIndex(3))));
+    assert_eq!(rig.posted(), 4);
     let list_end = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         rig.segment(0, 0),
@@ -163,7 +165,8 @@ fn messages<S: Sharing>() {
     // Far more laps than the 16-bit index and the owner bit have.
     let rounds = if cfg!(miri) { 50 } else { 70_000 };
     for number in 0..rounds {
-        queue.try_post(local(0x1000, 64)).unwrap();
+        let posted = queue.try_post(local(0x1000, 64)).unwrap();
+        assert_eq!(posted, WqeIndex(number as u16));
         assert_eq!(rig.posted(), (number as u32 + 1) & 0xffff);
         assert_eq!(queue.try_receive(), Ok(None));
         let (opcode, kind) = kinds[number % kinds.len()];

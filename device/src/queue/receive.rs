@@ -1,5 +1,7 @@
 //! The receive queue that a kernel uses.
 
+use core::slice;
+
 use mlx5_wqe::segment::Data;
 use mlx5_wqe::{Arrival, CqeOpcode, CqeTail, Immediate, Local, RemoteKey, WqeIndex};
 
@@ -43,37 +45,42 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         })
     }
 
-    /// Posts a buffer; answers at once.
+    /// Posts a buffer; answers at once with the number of its receive, which
+    /// [`Received::index`] names when a message has filled it.
     ///
     /// # Errors
     /// `NoRoom`, `TooManyBlocks` (a scope of more threads than half the ring),
     /// `TooLong`, `Empty`, `Failed`. Nothing was posted then.
     #[inline]
-    pub fn try_post(&mut self, local: Local) -> Result<(), PostError> {
-        self.submit(Some(&[local]))
+    pub fn try_post(&mut self, local: Local) -> Result<WqeIndex, PostError> {
+        self.try_post_scatter(&[local])
     }
 
     /// Posts a buffer in several pieces, at most the queue's
-    /// [`max_segments`](Self::max_segments); answers at once.
+    /// [`max_segments`](Self::max_segments); answers as
+    /// [`try_post`](Self::try_post) does.
     ///
     /// # Errors
-    /// As for [`try_post`](Self::try_post); `TooManyBlocks` counts pieces, too.
+    /// As there; `TooManyBlocks` counts pieces, too.
     #[inline]
-    pub fn try_post_scatter(&mut self, locals: &[Local]) -> Result<(), PostError> {
-        self.submit(Some(locals))
+    pub fn try_post_scatter(&mut self, locals: &[Local]) -> Result<WqeIndex, PostError> {
+        let (start, rank) = self.submit(Some(locals))?;
+        Ok(self.number(start, rank))
     }
 
-    /// Posts the buffers of those threads of the scope that have one.
+    /// Posts the buffers of those threads of the scope that have one; each gets
+    /// the number of its receive.
     ///
     /// # Errors
     /// As for [`try_post`](Self::try_post); a thread whose own buffer is
     /// refused gets its error alone.
     #[inline]
-    pub fn try_post_if(&mut self, local: Option<Local>) -> Result<(), PostError> {
-        match local {
-            Some(local) => self.submit(Some(&[local])),
-            None => self.submit(None),
-        }
+    pub fn try_post_if(&mut self, local: Option<Local>) -> Result<Option<WqeIndex>, PostError> {
+        let (start, rank) = match &local {
+            Some(local) => self.submit(Some(slice::from_ref(local)))?,
+            None => self.submit(None)?,
+        };
+        Ok(local.map(|_| self.number(start, rank)))
     }
 
     /// Takes the next message, if one has arrived.
@@ -133,13 +140,20 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         self.producer.ring.depth()
     }
 
+    /// The number of the receive at a rank of a group.
     #[inline(always)]
-    fn submit(&mut self, locals: Option<&[Local]>) -> Result<(), PostError> {
+    fn number(&self, start: u64, rank: u32) -> WqeIndex {
+        self.producer.ring.index(start + rank as u64)
+    }
+
+    /// Posts a group's buffers; gives where it starts, and this thread's rank.
+    #[inline(always)]
+    fn submit(&mut self, locals: Option<&[Local]>) -> Result<(u64, u32), PostError> {
         let refusal = locals.and_then(|locals| self.check(locals).err());
         let locals = locals.filter(|_| refusal.is_none());
         let (rank, count) = C::rank_and_count(locals.is_some());
         if count == 0 {
-            return refusal.map_or(Ok(()), Err);
+            return refusal.map_or(Ok((0, 0)), Err);
         }
         // Receives are freed as their messages are taken, never by a post.
         let start = self.producer.reserve(count, None, |producer| {
@@ -156,7 +170,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
                     publish_receives(handle, end);
                 });
         }
-        refusal.map_or(Ok(()), Err)
+        refusal.map_or(Ok((start, rank)), Err)
     }
 
     #[inline(always)]
