@@ -1,16 +1,28 @@
 //! What can go wrong on the device, as small values.
 
 use core::fmt;
+use core::num::NonZeroU64;
 
 use mlx5_wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
 /// Why a queue can no longer be used; it stays so until the host resets it.
+///
+/// One word that is never 0, so that it travels in a register and lies as it is
+/// in [`QueueState`](crate::QueueState); [`cause`](Self::cause) unpacks it.
+/// Bits 63:62 say whose error it is (1 requester, 2 responder, 3 this library).
+/// Of an error CQE: QPN 61:38, opcode 37:32 (all opcodes are below 64), WQE
+/// index 31:16, vendor code 15:8, syndrome 7:0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct QueueError(NonZeroU64);
+
+/// What a [`QueueError`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueError {
+pub enum Cause {
     /// The NIC completed a work request with an error.
     Completion(CompletionError),
     /// A thread reserved slots and did not publish them in time, so that the
-    /// slots behind them can never be published. `wqe` is the first of them.
+    /// slots behind them can never be published.
     Stalled {
         /// The first WQE that was reserved and never published.
         wqe: WqeIndex,
@@ -22,75 +34,106 @@ pub enum QueueError {
     },
 }
 
-/// What bits 63:62 of an error word say.
 const REQUESTER: u64 = 1;
 const RESPONDER: u64 = 2;
-const LOCAL: u64 = 3;
-/// Bit 61 of a local error: set for an unexpected completion, clear for a stall.
-const UNEXPECTED: u64 = 1 << 61;
+/// Of this library; bit 61 tells an unexpected completion from a stall.
+const STALLED: NonZeroU64 = NonZeroU64::new(3 << 62).unwrap();
+const UNEXPECTED: NonZeroU64 = NonZeroU64::new(7 << 61).unwrap();
 
 impl QueueError {
-    /// Packs the error into one word that is never 0.
-    ///
-    /// Bits 63:62 say whose error it is (1 requester, 2 responder, 3 this
-    /// library). Of an error CQE: QPN 61:38, opcode 37:32 (all opcodes are
-    /// below 64), WQE index 31:16, vendor code 15:8, syndrome 7:0.
-    pub const fn to_bits(self) -> u64 {
-        match self {
-            Self::Completion(error) => {
+    /// The error of a cause.
+    #[inline(always)]
+    pub const fn new(cause: Cause) -> Self {
+        match cause {
+            Cause::Completion(error) => {
                 let side = match error.side {
                     Side::Requester => REQUESTER,
                     Side::Responder => RESPONDER,
                 };
-                side << 62
-                    | (error.qpn.get() as u64) << 38
+                let details = (error.qpn.get() as u64) << 38
                     | ((error.opcode.0 & 0x3f) as u64) << 32
                     | (error.wqe_index.0 as u64) << 16
                     | (error.vendor.0 as u64) << 8
-                    | error.syndrome.0 as u64
+                    | error.syndrome.0 as u64;
+                match NonZeroU64::new(side << 62 | details) {
+                    Some(bits) => Self(bits),
+                    None => Self(UNEXPECTED),
+                }
             }
-            Self::Stalled { wqe } => LOCAL << 62 | (wqe.0 as u64) << 16,
-            Self::UnexpectedCompletion { op_own } => LOCAL << 62 | UNEXPECTED | op_own as u64,
+            Cause::Stalled { wqe } => Self(or(STALLED, (wqe.0 as u64) << 16)),
+            Cause::UnexpectedCompletion { op_own } => Self(or(UNEXPECTED, op_own as u64)),
         }
     }
 
-    /// Unpacks [`to_bits`](Self::to_bits); 0 is no error.
-    pub const fn from_bits(bits: u64) -> Option<Self> {
+    /// What the error says.
+    pub const fn cause(self) -> Cause {
+        let bits = self.0.get();
         let wqe_index = WqeIndex((bits >> 16) as u16);
         let side = match bits >> 62 {
-            0 => return None,
             REQUESTER => Side::Requester,
             RESPONDER => Side::Responder,
-            _ if bits & UNEXPECTED != 0 => {
-                return Some(Self::UnexpectedCompletion { op_own: bits as u8 });
+            _ if bits >> 61 & 1 != 0 => {
+                return Cause::UnexpectedCompletion { op_own: bits as u8 };
             }
-            _ => return Some(Self::Stalled { wqe: wqe_index }),
+            _ => return Cause::Stalled { wqe: wqe_index },
         };
-        Some(Self::Completion(CompletionError {
+        Cause::Completion(CompletionError {
             side,
             syndrome: Syndrome(bits as u8),
             vendor: VendorCode((bits >> 8) as u8),
             wqe_index,
             opcode: Opcode((bits >> 32) as u8 & 0x3f),
             qpn: QpNumber::from_low_bits((bits >> 38) as u32),
-        }))
+        })
+    }
+
+    /// The word, for a kernel that hands the error to its host.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The error in a word of [`to_bits`](Self::to_bits); 0 is none.
+    #[inline(always)]
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match NonZeroU64::new(bits) {
+            Some(bits) => Some(Self(bits)),
+            None => None,
+        }
     }
 
     /// Whether the request was only flushed, because one before it had failed.
-    pub fn is_flush(&self) -> bool {
-        matches!(self, Self::Completion(error) if error.syndrome == Syndrome::FLUSHED)
+    #[inline(always)]
+    pub const fn is_flush(self) -> bool {
+        let bits = self.0.get();
+        bits >> 62 < 3 && bits as u8 == Syndrome::FLUSHED.0
+    }
+}
+
+/// `a | b`, of which `a` is not 0.
+#[inline(always)]
+const fn or(a: NonZeroU64, b: u64) -> NonZeroU64 {
+    match NonZeroU64::new(a.get() | b) {
+        Some(bits) => bits,
+        None => a,
+    }
+}
+
+impl fmt::Debug for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause().fmt(f)
     }
 }
 
 impl fmt::Display for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Completion(error) => error.fmt(f),
-            Self::Stalled { wqe } => write!(
+        match self.cause() {
+            Cause::Completion(error) => write!(f, "{error}"),
+            Cause::Stalled { wqe } => write!(
                 f,
                 "a thread reserved WQE {wqe} and never published it; reset the queue"
             ),
-            Self::UnexpectedCompletion { op_own } => {
+            Cause::UnexpectedCompletion { op_own } => {
                 write!(f, "unexpected completion, op_own {op_own:#04x}")
             }
         }
@@ -232,3 +275,41 @@ impl fmt::Display for WaitError {
 }
 
 impl core::error::Error for WaitError {}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec;
+
+    use super::*;
+
+    #[test]
+    fn causes_survive_their_word() {
+        let mut causes = vec![
+            Cause::Stalled { wqe: WqeIndex(0) },
+            Cause::Stalled {
+                wqe: WqeIndex(u16::MAX),
+            },
+            Cause::UnexpectedCompletion { op_own: 0 },
+            Cause::UnexpectedCompletion { op_own: 0xff },
+        ];
+        for side in [Side::Requester, Side::Responder] {
+            for bits in [0, 1, 0x0f, u32::MAX] {
+                causes.push(Cause::Completion(CompletionError {
+                    side,
+                    syndrome: Syndrome(bits as u8),
+                    vendor: VendorCode(bits as u8),
+                    wqe_index: WqeIndex(bits as u16),
+                    opcode: Opcode(bits as u8 & 0x3f),
+                    qpn: QpNumber::from_low_bits(bits),
+                }));
+            }
+        }
+        for cause in causes {
+            let error = QueueError::new(cause);
+            assert_eq!(error.cause(), cause);
+            assert_eq!(QueueError::from_bits(error.to_bits()), Some(error));
+        }
+        assert_eq!(QueueError::from_bits(0), None);
+    }
+}

@@ -74,6 +74,7 @@ impl Header {
         }
     }
 
+    #[inline(always)]
     fn check<T>(self, magic: u32) -> Result<(), OpenError> {
         let wanted = Self::of::<T>(magic);
         if self.magic != wanted.magic {
@@ -240,6 +241,7 @@ impl<'a> SendQueueHandle<'a> {
     }
 
     /// Checks magic, version and size.
+    #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {
         self.header.check::<Self>(SEND_MAGIC)
     }
@@ -253,6 +255,7 @@ impl<'a> SendQueueHandle<'a> {
     /// A handle of another version; a queue that somebody else has open, where
     /// `S` is [`Exclusive`](crate::Exclusive) on either side; a queue that has
     /// failed and was not reset since.
+    #[inline(always)]
     pub fn open<S: Sharing, C: Scope>(self) -> Result<SendQueue<'a, S, C>, OpenError> {
         self.open_with::<S, C, Now>()
     }
@@ -261,6 +264,7 @@ impl<'a> SendQueueHandle<'a> {
     ///
     /// # Errors
     /// As there.
+    #[inline(always)]
     pub fn open_with<S: Sharing, C: Scope, D: Doorbell>(
         self,
     ) -> Result<SendQueue<'a, S, C, D>, OpenError> {
@@ -291,6 +295,7 @@ impl<'a> ReceiveQueueHandle<'a> {
     }
 
     /// Checks magic, version and size.
+    #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {
         self.header.check::<Self>(RECEIVE_MAGIC)
     }
@@ -299,6 +304,7 @@ impl<'a> ReceiveQueueHandle<'a> {
     ///
     /// # Errors
     /// As there.
+    #[inline(always)]
     pub fn open<S: Sharing, C: Scope>(self) -> Result<ReceiveQueue<'a, S, C>, OpenError> {
         self.check()?;
         ReceiveQueue::open(self)

@@ -45,7 +45,7 @@ pub use arch::{Block as RingBlock, Segment as RingSegment, Word32, Word64};
 #[cfg(loom)]
 pub use arch::{LeftOut, leave_out};
 pub use deadline::{Deadline, Wait};
-pub use error::{OpenError, PostError, QueueError, WaitError};
+pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
 pub use handle::{
     ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, MAX_DEPTH, ReceiveParts,
     ReceiveQueueHandle, SendParts, SendQueueHandle,

@@ -9,9 +9,9 @@ use warpbell::wqe::{
     RemoteKey, Syndrome, VendorCode, WqeIndex,
 };
 use warpbell::{
-    BlockShared, CompletionKind, CompletionParts, CompletionSlot, Deadline, Exclusive, GpuShared,
-    PostError, QueueState, ReceiveParts, ReceiveQueueHandle, Received, RingSegment, Sharing,
-    Thread, WaitError, Word32,
+    BlockShared, Cause, CompletionKind, CompletionParts, CompletionSlot, Deadline, Exclusive,
+    GpuShared, PostError, QueueState, ReceiveParts, ReceiveQueueHandle, Received, RingSegment,
+    Sharing, Thread, WaitError, Word32,
 };
 
 const DEPTH_LOG2: u8 = 2;
@@ -234,7 +234,7 @@ fn errors<S: Sharing>() {
     rig.write_cqe(1, CqeOpcode::RESPONDER_ERROR, words);
     assert!(queue.try_receive().unwrap().is_some());
     let error = queue.try_receive().unwrap_err();
-    let warpbell::QueueError::Completion(completion) = error else {
+    let Cause::Completion(completion) = error.cause() else {
         panic!("{error:?}");
     };
     assert_eq!(completion.syndrome, Syndrome::LOCAL_LENGTH);
@@ -248,8 +248,8 @@ fn a_cqe_of_a_sender_is_no_message() {
     let rig = Rig::new();
     let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
     rig.arrive(0, CqeOpcode::REQUESTER, 1, 0);
-    assert!(matches!(
-        queue.try_receive(),
-        Err(warpbell::QueueError::UnexpectedCompletion { op_own: 0 })
-    ));
+    assert_eq!(
+        queue.try_receive().unwrap_err().cause(),
+        Cause::UnexpectedCompletion { op_own: 0 }
+    );
 }

@@ -8,7 +8,7 @@ use warpbell::wqe::{
     Immediate, Local, LocalKey, Masked, Opcode, QpNumber, Remote, RemoteKey, Side, Syndrome, Wqe,
 };
 use warpbell::{
-    BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError, QueueError,
+    BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
     Sharing, Thread, WaitError,
 };
 
@@ -117,7 +117,7 @@ fn errors<S: Sharing>(kind: CompletionKind) {
         let flushed = queue.try_post(Wqe::nop().signalled()).unwrap();
         rig.fail(0, 1, Syndrome::REMOTE_ACCESS, 0x88);
         let error = queue.is_done(failed).unwrap_err();
-        let QueueError::Completion(completion) = error else {
+        let Cause::Completion(completion) = error.cause() else {
             panic!("{error:?}");
         };
         assert_eq!(completion.syndrome, Syndrome::REMOTE_ACCESS);

@@ -32,7 +32,7 @@ const NVPTX: [(&str, &[&str]); 4] = [
     ("warpbell-kernels", &[]),
     (SOFT_HCA, &["--no-default-features"]),
 ];
-const NVPTX_RUSTFLAGS: &str = "-Ctarget-cpu=sm_90 -Ctarget-feature=+ptx83";
+const NVPTX_RUSTFLAGS: &str = "-Ctarget-cpu=sm_90 -Ctarget-feature=+ptx86";
 
 /// How many times loom lets one thread interrupt another; more finds hardly more and takes hours.
 const LOOM_MAX_PREEMPTIONS: &str = "3";

@@ -40,7 +40,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     ///
     /// # Errors
     /// `TooManyBlocks` where the batch is full, and what is wrong with the WQE.
-    #[inline]
+    #[inline(always)]
     pub fn post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
         self.post_if(Some(wqe))
     }
@@ -50,7 +50,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     /// # Errors
     /// As for [`post`](Self::post); a thread whose own WQE is refused gets its
     /// error alone.
-    #[inline]
+    #[inline(always)]
     pub fn post_if<const B: usize>(&mut self, wqe: Option<Wqe<B>>) -> Result<Ticket, PostError> {
         let (wqe, refusal) = self.queue.admit(wqe);
         let span = span::<C, B>(wqe.as_ref());
@@ -72,7 +72,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
 }
 
 impl<S: Sharing, C: Scope, D: Doorbell> Drop for Batch<'_, '_, S, C, D> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         let spare = self.room();
         if spare > 0 {

@@ -3,7 +3,7 @@
 use mlx5_wqe::{CompletionError, CqeErrorWord, CqeOpcode, CqeTail, WqeIndex};
 
 use crate::arch::{Reach, Word32, fence_acquire, fence_release, load_relaxed64, store_relaxed32};
-use crate::error::QueueError;
+use crate::error::{Cause, QueueError};
 use crate::handle::{CompletionParts, CompletionSlot};
 
 /// What a CQE says to a send queue.
@@ -76,18 +76,18 @@ pub(super) fn decode_request(slot: &CompletionSlot, tail: CqeTail) -> News {
 }
 
 /// The error in the CQE with this tail.
-#[cold]
+#[inline(always)]
 pub(super) fn decode_error(slot: &CompletionSlot, tail: CqeTail) -> QueueError {
     // The tail before the rest, because the NIC writes it last: what we read
     // after it is of the same CQE or a later one.
     fence_acquire(Reach::System);
     let word = CqeErrorWord(word(slot, 6));
-    match CompletionError::from_words(word, tail) {
-        Some(error) => QueueError::Completion(error),
-        None => QueueError::UnexpectedCompletion {
+    QueueError::new(match CompletionError::from_words(word, tail) {
+        Some(error) => Cause::Completion(error),
+        None => Cause::UnexpectedCompletion {
             op_own: tail.op_own(),
         },
-    }
+    })
 }
 
 /// Tells the NIC that all CQEs before number `taken` may be overwritten.

@@ -6,7 +6,7 @@ use mlx5_wqe::WqeIndex;
 
 use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64, load_acquire64};
-use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
 
@@ -28,6 +28,7 @@ const IN_USE: u64 = u64::MAX - 3;
 const DONE: u64 = 0;
 
 impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
+    #[inline(always)]
     pub(super) fn open(state: &'a QueueState, depth_log2: u8) -> Result<Self, OpenError> {
         if let Some(error) = state.first_error() {
             return Err(OpenError::Failed(error));
@@ -107,8 +108,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         self.reserve_slowly(blocks, deadline, poll)
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn reserve_slowly(
         &mut self,
         blocks: u32,
@@ -199,32 +199,40 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     }
 
     /// Keeps the queue's first error where all views and the host find it.
-    ///
-    /// On a collapsed completion queue a flush may be seen before the error
-    /// that caused it; the cause takes its place.
-    #[cold]
+    #[inline(always)]
     pub(super) fn fail(&mut self, error: QueueError) {
-        let word = &self.state.error;
-        let bits = error.to_bits();
-        if let Err(found) = compare_exchange64(word, 0, bits, Reach::System)
-            && is_flush(found)
-            && !is_flush(bits)
-        {
-            // Whoever wins here stores a cause, and one cause is enough.
-            let _ = compare_exchange64(word, found, bits, Reach::System);
-        }
-        self.error = load_acquire64(word, Reach::System);
+        self.error = keep_first(self.state, error.to_bits());
     }
 
     /// The first error, for a view that was told that there is one.
-    #[cold]
+    #[inline(always)]
     pub(super) fn first_error(&mut self) -> QueueError {
         self.error = load_acquire64(&self.state.error, Reach::System);
-        QueueError::from_bits(self.error).unwrap_or(QueueError::UnexpectedCompletion { op_own: 0 })
+        // Told so, there is one, unless the host cleared the state under an
+        // open queue.
+        QueueError::from_bits(self.error)
+            .unwrap_or(QueueError::new(Cause::UnexpectedCompletion { op_own: 0 }))
     }
 }
 
+/// Stores an error as the queue's first, and returns what is the first then.
+///
+/// On a collapsed completion queue a flush may be seen before the error that
+/// caused it; the cause takes its place.
+#[cold]
+fn keep_first(state: &QueueState, bits: u64) -> u64 {
+    if let Err(found) = compare_exchange64(&state.error, 0, bits, Reach::System)
+        && is_flush(found)
+        && !is_flush(bits)
+    {
+        // Whoever wins here stores a cause, and one cause is enough.
+        let _ = compare_exchange64(&state.error, found, bits, Reach::System);
+    }
+    load_acquire64(&state.error, Reach::System)
+}
+
 impl<S: Sharing, C: Scope> Drop for Producer<'_, S, C> {
+    #[inline(always)]
     fn drop(&mut self) {
         C::sync();
         if C::leads() {
@@ -234,5 +242,5 @@ impl<S: Sharing, C: Scope> Drop for Producer<'_, S, C> {
 }
 
 fn is_flush(bits: u64) -> bool {
-    QueueError::from_bits(bits).is_some_and(|error| error.is_flush())
+    QueueError::from_bits(bits).is_some_and(QueueError::is_flush)
 }

@@ -7,7 +7,7 @@ use mlx5_wqe::{Arrival, CqeOpcode, CqeTail, Immediate, Local, RemoteKey, WqeInde
 
 use crate::Deadline;
 use crate::arch::{Reach, fence_acquire, store_segment};
-use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
 use crate::handle::ReceiveQueueHandle;
 use crate::queue::completion;
 use crate::queue::doorbell::publish_receives;
@@ -36,6 +36,7 @@ pub struct Received {
 }
 
 impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
+    #[inline(always)]
     pub(crate) fn open(handle: ReceiveQueueHandle<'a>) -> Result<Self, OpenError> {
         // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
         let state = unsafe { &*handle.state };
@@ -51,7 +52,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     /// # Errors
     /// `NoRoom`, `TooManyBlocks` (a scope of more threads than half the ring),
     /// `TooLong`, `Empty`, `Failed`. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     pub fn try_post(&mut self, local: Local) -> Result<WqeIndex, PostError> {
         self.try_post_scatter(&[local])
     }
@@ -62,7 +63,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     ///
     /// # Errors
     /// As there; `TooManyBlocks` counts pieces, too.
-    #[inline]
+    #[inline(always)]
     pub fn try_post_scatter(&mut self, locals: &[Local]) -> Result<WqeIndex, PostError> {
         let (start, rank) = self.submit(Some(locals))?;
         Ok(self.number(start, rank))
@@ -74,7 +75,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     /// # Errors
     /// As for [`try_post`](Self::try_post); a thread whose own buffer is
     /// refused gets its error alone.
-    #[inline]
+    #[inline(always)]
     pub fn try_post_if(&mut self, local: Option<Local>) -> Result<Option<WqeIndex>, PostError> {
         let (start, rank) = match &local {
             Some(local) => self.submit(Some(slice::from_ref(local)))?,
@@ -87,7 +88,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     ///
     /// # Errors
     /// The queue's first error.
-    #[inline]
+    #[inline(always)]
     pub fn try_receive(&mut self) -> Result<Option<Received>, QueueError> {
         match self.receive(Deadline::PASSED) {
             Ok(received) => Ok(Some(received)),
@@ -100,7 +101,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     ///
     /// # Errors
     /// The deadline passed; the queue has failed.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, deadline: Deadline) -> Result<Received, WaitError> {
         let mut found = Taken::NONE;
         if C::leads() {
@@ -236,9 +237,9 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
                     immediate: completion::word(slot, 4),
                 };
                 if decode(found).is_none() {
-                    self.producer.fail(QueueError::UnexpectedCompletion {
-                        op_own: tail.op_own(),
-                    });
+                    let op_own = tail.op_own();
+                    self.producer
+                        .fail(QueueError::new(Cause::UnexpectedCompletion { op_own }));
                     found = Taken::FAILED;
                 }
             }

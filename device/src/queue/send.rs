@@ -2,11 +2,11 @@
 
 use core::marker::PhantomData;
 
-use mlx5_wqe::{QpNumber, Wqe, WqeIndex};
+use mlx5_wqe::{QpNumber, Wqe, WqeBlock, WqeIndex};
 
 use crate::Deadline;
 use crate::arch::{Block, Reach, fence_acquire, store_block};
-use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
 use crate::handle::{CompletionKind, SendQueueHandle};
 use crate::queue::completion::{self, News};
 use crate::queue::producer::Producer;
@@ -48,6 +48,7 @@ impl Ticket {
 }
 
 impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
+    #[inline(always)]
     pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
         // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
         let state = unsafe { &*handle.state };
@@ -63,7 +64,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ///
     /// # Errors
     /// Everything in [`PostError`] but `NoRoom`. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     pub fn post<const B: usize>(
         &mut self,
         wqe: Wqe<B>,
@@ -78,7 +79,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ///
     /// # Errors
     /// Everything in [`PostError`] but `Deadline`. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     pub fn try_post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
         self.submit(Some(wqe), |queue, blocks| queue.reserve(blocks, None))
     }
@@ -89,7 +90,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// # Errors
     /// As for [`post`](Self::post). A thread whose own WQE is refused gets its
     /// error alone; the WQEs of the others are posted.
-    #[inline]
+    #[inline(always)]
     pub fn post_if<const B: usize>(
         &mut self,
         wqe: Option<Wqe<B>>,
@@ -108,7 +109,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ///
     /// # Errors
     /// What is wrong with the WQE.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn post_unchecked<const B: usize>(
         &mut self,
         wqe: Wqe<B>,
@@ -123,7 +124,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ///
     /// # Errors
     /// Everything in [`PostError`] but `NoRoom`.
-    #[inline]
+    #[inline(always)]
     pub fn batch(
         &mut self,
         blocks: u32,
@@ -137,7 +138,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ///
     /// # Errors
     /// The queue's first error, for a request that is not done.
-    #[inline]
+    #[inline(always)]
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool, QueueError> {
         match self.wait(ticket, Deadline::PASSED) {
             Ok(()) => Ok(true),
@@ -152,7 +153,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// # Errors
     /// The deadline passed; the request was not signalled; the queue failed
     /// before the request was done.
-    #[inline]
+    #[inline(always)]
     pub fn wait(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
         self.wait_outbound(ticket, deadline)?;
         if C::leads() {
@@ -171,7 +172,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
-    #[inline]
+    #[inline(always)]
     pub fn wait_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
         let covered = ticket.after <= self.signalled;
         // What nothing will report gets one look, in case others' completions
@@ -192,6 +193,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// # Errors
     /// As for [`wait`](Self::wait); a queue without room until the deadline
     /// counts as late, too.
+    #[inline(always)]
     pub fn drain(&mut self, deadline: Deadline) -> Result<(), WaitError> {
         let nop = C::leads().then(|| Wqe::nop().signalled());
         match self.post_if(nop, deadline) {
@@ -307,31 +309,43 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// Stores a WQE in the `span` blocks from `start`, padded with NOPs.
     #[inline(always)]
     fn store<const B: usize>(&self, start: u64, span: u32, wqe: Wqe<B>) {
-        let ring = self.producer.ring;
-        let used = wqe.blocks() as u32;
-        let placed = wqe.place(ring.index(start), self.qpn());
-        for (offset, block) in (0..span).zip(placed) {
+        let used = wqe.blocks() as usize;
+        let placed = wqe.place(self.producer.ring.index(start), self.qpn());
+        // Over `B`, which is known, so that the blocks stay in registers.
+        for (offset, block) in placed.iter().enumerate() {
+            let number = start + offset as u64;
             if offset < used {
-                // SAFETY: the block is reserved and not yet published, so that
-                // neither the NIC nor another thread touches it.
-                unsafe { store_block(self.slot(start + offset as u64), block) };
-            } else {
-                self.store(start + offset as u64, 1, Wqe::nop());
+                self.store_block(number, *block);
+            } else if (offset as u32) < span {
+                self.store_nop(number, Wqe::nop());
             }
         }
     }
 
+    #[inline(always)]
+    fn store_nop(&self, number: u64, nop: Wqe<1>) {
+        let [block] = nop.place(self.producer.ring.index(number), self.qpn());
+        self.store_block(number, block);
+    }
+
+    #[inline(always)]
+    fn store_block(&self, number: u64, block: WqeBlock) {
+        // SAFETY: the block is reserved and not yet published, so that neither
+        // the NIC nor another thread touches it.
+        unsafe { store_block(self.slot(number), block) };
+    }
+
     /// Fills the blocks from `start` to `end` with NOPs; the leader's job.
-    #[cold]
-    pub(super) fn pad(&mut self, start: u64, end: u64) {
+    #[inline(always)]
+    pub(super) fn pad(&self, start: u64, end: u64) {
         if C::leads() {
-            for block in start..end {
-                let nop = if self.producer.ring.must_signal(block, 1) {
+            for number in start..end {
+                let nop = if self.producer.ring.must_signal(number, 1) {
                     Wqe::nop().signalled()
                 } else {
                     Wqe::nop()
                 };
-                self.store(block, 1, nop);
+                self.store_nop(number, nop);
             }
         }
     }
@@ -431,7 +445,7 @@ fn take_up<S: Sharing, C: Scope>(producer: &mut Producer<'_, S, C>, base: u64, n
             // What came before the failed WQE is done. A flushed one says
             // nothing of those before it where CQEs overwrite each other, nor
             // where the error was taken before.
-            if let QueueError::Completion(failure) = error
+            if let Cause::Completion(failure) = error.cause()
                 && !error.is_flush()
             {
                 let before = failure.wqe_index.0.wrapping_sub(1);

@@ -5,7 +5,7 @@ use crate::arch::{
     Reach, compare_exchange64, fetch_add64, fetch_max64, load_acquire64, load_relaxed64,
     store_relaxed64, store_release64,
 };
-use crate::error::{OpenError, QueueError};
+use crate::error::{Cause, OpenError, QueueError};
 use crate::queue::Ring;
 use crate::state::QueueState;
 
@@ -106,6 +106,7 @@ impl Sharing for Exclusive {
         }
     }
 
+    #[inline(always)]
     fn open(state: &QueueState) -> Result<Self, OpenError> {
         compare_exchange64(&state.openings, 0, EXCLUSIVE, Reach::Gpu)
             .map_err(|_| OpenError::InUse)?;
@@ -116,6 +117,7 @@ impl Sharing for Exclusive {
         })
     }
 
+    #[inline(always)]
     fn close(&mut self, state: &QueueState) {
         store_relaxed64(&state.reserved, self.reserved, Reach::Gpu);
         store_relaxed64(&state.ready, self.reserved, Reach::Gpu);
@@ -202,6 +204,7 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
         Self { consumed: 0 }
     }
 
+    #[inline(always)]
     fn open(state: &QueueState) -> Result<Self, OpenError> {
         let mut openings = load_relaxed64(&state.openings, Reach::Gpu);
         for _ in 0..RESERVE_TRIES {
@@ -217,6 +220,7 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
         Err(OpenError::InUse)
     }
 
+    #[inline(always)]
     fn close(&mut self, state: &QueueState) {
         // A decrement; what this view did is already in the shared words.
         fetch_add64(&state.openings, u64::MAX, Reach::Gpu);
@@ -285,14 +289,15 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
         while ready != start {
             let late = wait.expired();
             let failed = load_relaxed64(&state.error, Self::REACH);
-            if let Some(error @ QueueError::Stalled { .. }) = QueueError::from_bits(failed) {
+            if let Some(error) = QueueError::from_bits(failed)
+                && let Cause::Stalled { .. } = error.cause()
+            {
                 return Err(error);
             }
             ready = load_acquire64(&state.ready, Self::REACH);
             if late && ready != start {
-                return Err(QueueError::Stalled {
-                    wqe: ring.index(ready),
-                });
+                let wqe = ring.index(ready);
+                return Err(QueueError::new(Cause::Stalled { wqe }));
             }
         }
         Ok(())
