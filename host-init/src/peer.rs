@@ -233,3 +233,122 @@ fn retried<T>(
         std::thread::sleep(LOOK_AGAIN);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Nic, QueuePairConfig, RemoteMemory, SoftOptions, State};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Both sides of one exchange, in one process.
+    fn pair(name: &str) -> [(Device, Peer); 2] {
+        let path = std::env::temp_dir().join(format!("warpbell-{name}-{}", std::process::id()));
+        let open = || Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let (ours, theirs) = (open(), open());
+        std::thread::scope(|scope| {
+            let joiner = scope.spawn(|| Peer::join(&theirs, &path, PATIENCE).unwrap());
+            let listener = Peer::listen(&ours, &path, PATIENCE).unwrap();
+            let joiner = joiner.join().unwrap();
+            [(ours.clone(), listener), (theirs.clone(), joiner)]
+        })
+    }
+
+    /// What `ours` makes of what the other side sends after the greeting.
+    fn said<R>(
+        name: &str,
+        ours: impl FnOnce(&Device, &mut Peer) -> Result<R, Error>,
+        theirs: impl FnOnce(&Device, &Peer),
+    ) -> Error {
+        let [(our_device, mut our_peer), (their_device, their_peer)] = pair(name);
+        theirs(&their_device, &their_peer);
+        let Err(error) = ours(&our_device, &mut our_peer) else {
+            panic!("it was believed");
+        };
+        error
+    }
+
+    #[test]
+    fn what_the_other_side_says_is_checked() {
+        let connect = |device: &Device, peer: &mut Peer| {
+            let domain = device.protection_domain()?;
+            let mut pair = domain.queue_pair(&QueuePairConfig::default())?;
+            let result = peer.connect(&mut pair);
+            assert_ne!(pair.state()?, State::ReadyToReceive);
+            result
+        };
+        let endpoint = |peer: &Peer, endpoint: &Endpoint| {
+            frame::send(&peer.socket, Kind::Endpoint, endpoint, PATIENCE).unwrap();
+        };
+        // An endpoint on a device of somebody else: here, on ours.
+        let error = said("gid", connect, |_, peer| {
+            endpoint(
+                peer,
+                &Endpoint {
+                    gid: peer.gid,
+                    qpn: 1,
+                    psn: 1,
+                },
+            );
+        });
+        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        let error = said("qpn", connect, |device, peer| {
+            endpoint(
+                peer,
+                &Endpoint {
+                    gid: device.gid(),
+                    qpn: 1 << 24,
+                    psn: 1,
+                },
+            );
+        });
+        assert!(matches!(error, Error::BadEndpoint { .. }), "{error}");
+
+        let send = |kind, body: &'static str| {
+            move |_: &Device, peer: &Peer| frame::send(&peer.socket, kind, &body, PATIENCE).unwrap()
+        };
+        let exchange = |_: &Device, peer: &mut Peer| {
+            peer.exchange(&RemoteMemory {
+                address: 0,
+                len: 0,
+                rkey: 0,
+            })
+        };
+        let error = said("type", exchange, send(Kind::Data, "no memory"));
+        assert!(
+            matches!(error, Error::Exchange(ExchangeError::Malformed { .. })),
+            "{error}"
+        );
+        let error = said("step", exchange, send(Kind::Barrier, "ready"));
+        assert!(
+            matches!(error, Error::Exchange(ExchangeError::OutOfStep { .. })),
+            "{error}"
+        );
+        let barrier = |_: &Device, peer: &mut Peer| peer.barrier("here");
+        let error = said("barrier", barrier, send(Kind::Barrier, "there"));
+        assert!(
+            matches!(error, Error::Exchange(ExchangeError::OtherBarrier { .. })),
+            "{error}"
+        );
+        let error = said("gone", barrier, |_, peer| {
+            peer.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        });
+        assert!(
+            matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_device_does_not_join_itself() {
+        let path = std::env::temp_dir().join(format!("warpbell-self-{}", std::process::id()));
+        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        std::thread::scope(|scope| {
+            let joiner = scope.spawn(|| Peer::join(&device, &path, PATIENCE).unwrap_err());
+            let listener = Peer::listen(&device, &path, PATIENCE).unwrap_err();
+            for error in [listener, joiner.join().unwrap()] {
+                assert!(matches!(error, Error::Soft { .. }), "{error}");
+            }
+        });
+    }
+}

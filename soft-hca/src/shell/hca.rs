@@ -365,3 +365,102 @@ fn fresh_address() -> WireAddress {
     let start = *START.get_or_init(|| RandomState::new().hash_one("warpbell") as u32);
     WireAddress(start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::Driver;
+    use std::time::Duration;
+
+    #[test]
+    fn addresses_differ() {
+        let hcas = [0; 100].map(|_| SoftHca::new(HcaOptions::default()));
+        for (index, one) in hcas.iter().enumerate() {
+            for other in &hcas[..index] {
+                assert_ne!(one.address(), other.address());
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_hca_and_not_the_thread() {
+        let hca = SoftHca::new(HcaOptions::default());
+        let panic = hca.command(|_| std::panic!("deliberate {}", 7)).unwrap_err();
+        for error in [
+            panic,
+            hca.command(|_| ()).unwrap_err(),
+            hca.step().unwrap_err(),
+        ] {
+            assert!(
+                matches!(&error, HcaError::Panicked(message) if message == "deliberate 7"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_killed_hca_answers_stopped_and_is_forgotten_by_its_peer() {
+        let (one, other) = (
+            SoftHca::new(HcaOptions::default()),
+            SoftHca::new(HcaOptions::default()),
+        );
+        one.link(&other).unwrap();
+        one.link(&other).unwrap();
+        assert!(one.path_mtu(other.address()).unwrap().is_some());
+        other.kill();
+        assert!(matches!(other.command(|_| ()), Err(HcaError::Stopped)));
+        assert!(matches!(one.link(&other), Ok(())), "still known");
+        one.step().unwrap();
+        assert_eq!(one.path_mtu(other.address()).unwrap(), None);
+        assert!(matches!(one.link(&other), Err(HcaError::Stopped)));
+    }
+
+    #[test]
+    fn a_table_that_is_full_says_so() {
+        let options = HcaOptions {
+            protection_domains: 2,
+            ..HcaOptions::default()
+        };
+        let hca = SoftHca::new(options);
+        let create = || {
+            hca.command(|engine| engine.create_protection_domain())
+                .unwrap()
+        };
+        assert!(create().is_ok() && create().is_ok());
+        assert_eq!(create(), Err(CommandError::TableFull));
+    }
+
+    /// The thread holds the lock most of the time; a command still gets its turn.
+    #[test]
+    fn commands_do_not_starve_while_a_thread_drives() {
+        let driver = Driver::spawn().unwrap();
+        let hca = SoftHca::new(HcaOptions::default());
+        driver.drive(&hca);
+        let (done, finished) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..10_000 {
+                    hca.command(|_| ()).unwrap();
+                }
+                done.send(()).unwrap();
+            });
+            finished
+                .recv_timeout(Duration::from_secs(20))
+                .expect("every command gets its turn");
+        });
+    }
+
+    #[test]
+    fn a_driver_lets_go_of_an_hca_that_stopped() {
+        let driver = Driver::spawn().unwrap();
+        let hca = SoftHca::new(HcaOptions::default());
+        driver.drive(&hca);
+        let seat = Arc::downgrade(hca.seat());
+        drop(hca);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while seat.strong_count() > 0 {
+            assert!(Instant::now() < deadline, "the driver keeps it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -272,3 +272,193 @@ impl std::fmt::Debug for Links {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::packet::Opcode;
+    use crate::shell::{accept, offer};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+    use std::vec;
+
+    const A: WireAddress = WireAddress(1);
+    const B: WireAddress = WireAddress(2);
+
+    fn local_pair() -> (Links, Links) {
+        let (mut a, mut b) = (Links::new(A), Links::new(B));
+        let (ours, theirs) = LocalLink::pair();
+        assert!(a.add(B, Link::Local(ours)) && b.add(A, Link::Local(theirs)));
+        (a, b)
+    }
+
+    fn shared_pair() -> (Links, Links) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut a, mut b) = (Links::new(A), Links::new(B));
+        let maker = offer(&ours, A, B).unwrap();
+        let joiner = accept(&theirs, B, A, Duration::from_secs(1)).unwrap();
+        assert!(a.add(B, Link::Shared(maker)) && b.add(A, Link::Shared(joiner)));
+        (a, b)
+    }
+
+    fn header(from: WireAddress, to: WireAddress, qp: u32, psn: u32) -> Header {
+        Header {
+            source: from.0,
+            destination: to.0,
+            source_qp: qp,
+            psn,
+            opcode: Opcode::Write as u8,
+            ..Header::default()
+        }
+    }
+
+    fn ranges(bytes: &[u8]) -> [Range; 1] {
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        [Range {
+            address,
+            length: bytes.len() as u64,
+        }]
+    }
+
+    fn bytes_of(packet: &Packet) -> Vec<u8> {
+        let mut bytes = vec![];
+        for range in &packet.payload {
+            let from = std::ptr::with_exposed_provenance::<u8>(range.address as usize);
+            // SAFETY: the wire keeps the ranges readable until the next receive.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(from, range.length as usize)
+            });
+        }
+        bytes
+    }
+
+    fn send(links: &mut Links, header: Header, bytes: &[u8]) -> Result<(), Busy> {
+        // SAFETY: the tests keep `bytes` alive until received or retracted.
+        unsafe { links.send(&header, &ranges(bytes)) }
+    }
+
+    #[test]
+    fn carries_packets_over_every_kind_of_way() {
+        for (mut a, mut b) in [local_pair(), shared_pair()] {
+            let (there, back, own) = ([1u8; 100], [2u8; 8192], [3u8; 1]);
+            for psn in 0..1000 {
+                send(&mut a, header(A, B, 7, psn), &there).unwrap();
+                send(&mut b, header(B, A, 8, psn), &back).unwrap();
+                let packet = b.receive().unwrap();
+                assert_eq!(packet.header, header(A, B, 7, psn));
+                assert_eq!(bytes_of(&packet), there);
+                let packet = a.receive().unwrap();
+                assert_eq!(packet.header, header(B, A, 8, psn));
+                assert_eq!(bytes_of(&packet), back);
+                send(&mut a, header(A, A, 9, psn), &own).unwrap();
+                let packet = a.receive().unwrap();
+                assert_eq!((packet.header.psn, bytes_of(&packet)), (psn, vec![3]));
+                assert!(a.receive().is_none() && b.receive().is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn gathers_ranges_and_carries_none() {
+        for (mut a, mut b) in [local_pair(), shared_pair()] {
+            let (first, second) = ([1u8; 3], [2u8; 5]);
+            let both = [ranges(&first)[0], ranges(&second)[0]];
+            // SAFETY: both arrays outlive the packet.
+            unsafe { a.send(&header(A, B, 7, 0), &both).unwrap() };
+            assert_eq!(bytes_of(&b.receive().unwrap()), [1, 1, 1, 2, 2, 2, 2, 2]);
+            // SAFETY: nothing to read.
+            unsafe { a.send(&header(A, B, 7, 1), &[]).unwrap() };
+            assert_eq!(b.receive().unwrap().payload_length(), 0);
+        }
+    }
+
+    #[test]
+    fn a_full_way_is_busy_and_no_way_swallows() {
+        for (mut a, mut b) in [local_pair(), shared_pair()] {
+            let bytes = [0u8; 8];
+            let mut sent = 0;
+            while send(&mut a, header(A, B, 7, sent), &bytes).is_ok() {
+                sent += 1;
+                assert!(sent < 10_000, "no wire is endless");
+            }
+            // The slot in hand comes back with the look at the next packet.
+            assert!(b.receive().is_some() && b.receive().is_some());
+            assert!(send(&mut a, header(A, B, 7, sent), &bytes).is_ok());
+            assert!(send(&mut a, header(A, WireAddress(99), 7, 0), &bytes).is_ok());
+        }
+    }
+
+    #[test]
+    fn retract_takes_back_what_it_names_and_nothing_else() {
+        let (mut a, mut b) = local_pair();
+        let bytes = [[0u8; 8], [1; 8], [2; 8]];
+        for to in [A, B] {
+            for (psn, bytes) in bytes.iter().enumerate() {
+                send(
+                    &mut a,
+                    header(A, to, 7 + (psn as u32 % 2), psn as u32),
+                    bytes,
+                )
+                .unwrap();
+            }
+        }
+        a.retract(Retract::Payload(ranges(&bytes[0])[0]));
+        a.retract(Retract::Requests { source_qp: 8 });
+        for links in [&mut a, &mut b] {
+            let packet = links.receive().expect("the one that nobody named");
+            assert_eq!(packet.header.psn, 2);
+            assert!(links.receive().is_none());
+        }
+    }
+
+    #[test]
+    fn two_that_retract_with_a_packet_in_hand_do_not_wait_for_each_other() {
+        static BYTES: [u8; 8] = [0; 8];
+        let (mut a, mut b) = local_pair();
+        send(&mut a, header(A, B, 7, 0), &BYTES).unwrap();
+        send(&mut b, header(B, A, 7, 0), &BYTES).unwrap();
+        assert!(a.receive().is_some() && b.receive().is_some());
+        let (done, both) = std::sync::mpsc::channel();
+        for mut links in [a, b] {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                links.retract(Retract::Requests { source_qp: 7 });
+                done.send(links).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            both.recv_timeout(Duration::from_secs(10))
+                .expect("no circle of waiting");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_forgotten_after_its_last_packet() {
+        for (shared, (mut a, mut b)) in [(false, local_pair()), (true, shared_pair())] {
+            let bytes = [5u8; 8];
+            send(&mut b, header(B, A, 7, 0), &bytes).unwrap();
+            drop(b);
+            // What was lent went with the lender; what was copied still comes.
+            assert_eq!(a.receive().is_some(), shared);
+            assert!(a.receive().is_none());
+            assert_eq!(a.path_mtu(B), None);
+            assert!(
+                send(&mut a, header(A, B, 7, 0), &bytes).is_ok(),
+                "swallowed"
+            );
+        }
+    }
+
+    #[test]
+    fn a_peer_process_that_died_is_noticed() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut a = Links::new(A);
+        assert!(a.add(B, Link::Shared(offer(&ours, A, B).unwrap())));
+        // Its socket closes, and nothing in the shared memory says so.
+        drop(theirs);
+        for _ in 0..10_000 {
+            assert!(a.receive().is_none());
+        }
+        assert_eq!(a.path_mtu(B), None);
+    }
+}

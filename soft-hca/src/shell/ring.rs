@@ -288,6 +288,28 @@ mod tests {
         producer.retract(|_| true);
     }
 
+    #[test]
+    fn retract_waits_for_an_entry_in_hand() {
+        static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
+        let (mut producer, mut consumer) = ring(8);
+        assert!(producer.push(1));
+        assert_eq!(consumer.take(), Some(1));
+        let lender = thread::spawn(move || {
+            producer.retract(|_| true);
+            GIVEN_BACK.load(Ordering::Acquire)
+        });
+        // Long enough for the lender to come to the wait; a slow one only makes
+        // the test weaker.
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!lender.is_finished());
+        GIVEN_BACK.store(true, Ordering::Release);
+        consumer.release();
+        assert!(
+            lender.join().unwrap(),
+            "returned before the entry came back"
+        );
+    }
+
     /// The producer frees each piece of memory right after retracting it; a
     /// consumer that still read it would see the poison (and miri the race).
     #[test]
@@ -309,6 +331,7 @@ mod tests {
             let memory = Box::into_raw(Box::new(round));
             let address = memory.expose_provenance();
             while !producer.push((round, address)) {
+                assert!(!producer.is_closed(), "the reader saw other bytes");
                 thread::yield_now();
             }
             if round % 3 == 0 {

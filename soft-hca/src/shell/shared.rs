@@ -269,7 +269,7 @@ impl Consumer {
             // the opposite order: acquire pairs with `Producer::publish`.
             let pushed = self.ring.pushed().load(Ordering::Acquire);
             self.ring.check(pushed, self.released)?;
-            if pushed.wrapping_sub(self.taken) > u64::from(self.ring.shape.slots) {
+            if pushed.wrapping_sub(self.released) < self.taken - self.released {
                 return Err(Corrupt);
             }
             self.pushed = pushed;
@@ -301,5 +301,196 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         self.ring.consumer_gone().store(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::net::UnixStream;
+    use std::prelude::v1::*;
+    use std::time::Duration;
+
+    const SHAPE: Shape = Shape {
+        slots: 4,
+        slot_bytes: 128,
+    };
+    const SOON: Duration = Duration::from_millis(50);
+
+    /// Both sides of one wire, and a pointer to its start for a hostile hand.
+    fn pair() -> ((Producer, Consumer), (Producer, Consumer), *mut u8) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let made = create(SHAPE).unwrap();
+        made.send(&ours).unwrap();
+        let joined = Segment::receive(&theirs, SOON).unwrap();
+        let start = made.start();
+        let maker = open(made, Side::Maker).unwrap();
+        (maker, open(joined, Side::Joiner).unwrap(), start)
+    }
+
+    fn push(producer: &mut Producer, value: u64) -> bool {
+        let Some(slot) = producer.slot().unwrap() else {
+            return false;
+        };
+        // SAFETY: a slot has 128 bytes and is aligned to 64.
+        unsafe { slot.cast::<u64>().write(value) };
+        producer.publish();
+        true
+    }
+
+    fn take(consumer: &mut Consumer) -> Option<u64> {
+        let slot = consumer.take().unwrap()?;
+        // SAFETY: as above.
+        Some(unsafe { slot.cast::<u64>().read() })
+    }
+
+    #[test]
+    fn carries_slots_both_ways_in_order() {
+        let ((mut to_joiner, mut from_joiner), (mut to_maker, mut from_maker), _) = pair();
+        for round in 0..10 {
+            for entry in 0..4 {
+                assert!(push(&mut to_joiner, round * 4 + entry));
+                assert!(push(&mut to_maker, 1000 + round * 4 + entry));
+            }
+            assert!(!push(&mut to_joiner, 0), "full");
+            for entry in 0..4 {
+                assert_eq!(take(&mut from_maker), Some(round * 4 + entry));
+                assert_eq!(take(&mut from_joiner), Some(1000 + round * 4 + entry));
+            }
+            assert_eq!(take(&mut from_maker), None);
+            assert!(!push(&mut to_joiner, 0), "taken, not released");
+            from_maker.release();
+            from_joiner.release();
+        }
+        drop(to_joiner);
+        assert!(from_maker.is_closed());
+        drop(from_joiner);
+        assert!(to_maker.is_closed());
+    }
+
+    /// What `open` makes of a segment whose header was changed.
+    fn opened(change: impl FnOnce(*mut u32)) -> SegmentError {
+        let segment = create(SHAPE).unwrap();
+        change(segment.start().cast());
+        open(segment, Side::Joiner).err().expect("a bad header")
+    }
+
+    #[test]
+    fn names_every_kind_of_bad_header() {
+        let set = |word: usize, value: u32| {
+            // SAFETY: the header has five words of four bytes.
+            move |header: *mut u32| unsafe { header.add(word).write(value) }
+        };
+        assert!(matches!(opened(set(0, 1)), SegmentError::WrongMagic { .. }));
+        assert!(matches!(
+            opened(set(2, 2)),
+            SegmentError::WrongVersion {
+                found: 2,
+                expected: 1
+            }
+        ));
+        for slots in [0, 3, 1 << 17, u32::MAX] {
+            let error = opened(set(3, slots));
+            assert!(
+                matches!(error, SegmentError::WrongShape { slots: found, .. } if found == slots)
+            );
+        }
+        for bytes in [0, 63, 100, 1 << 17, u32::MAX] {
+            let error = opened(set(4, bytes));
+            assert!(
+                matches!(error, SegmentError::WrongShape { slot_bytes, .. } if slot_bytes == bytes)
+            );
+        }
+        // Shapes within the limits that need more, or less, than is there.
+        assert!(matches!(opened(set(3, 8)), SegmentError::WrongSize { .. }));
+        assert!(matches!(opened(set(4, 64)), SegmentError::WrongSize { .. }));
+    }
+
+    #[test]
+    fn a_counter_that_cannot_be_is_corrupt() {
+        let ((mut to_joiner, mut from_joiner), _, start) = pair();
+        // The joiner's ring is the second one: its counter page starts at 0x2000.
+        // SAFETY: the counters lie at these places, see the module's head.
+        let (pushed, released) = unsafe {
+            (
+                start.add(0x2000).cast::<u64>(),
+                start.add(0x1080).cast::<u64>(),
+            )
+        };
+        for value in [5, 6, u64::MAX, 1 << 63] {
+            // SAFETY: as above.
+            unsafe { pushed.write_volatile(value) };
+            assert_eq!(from_joiner.take(), Err(Corrupt), "pushed {value}");
+        }
+        // SAFETY: as above.
+        unsafe { pushed.write_volatile(2) };
+        assert!(from_joiner.take().unwrap().is_some() && from_joiner.take().unwrap().is_some());
+        for value in [1, 5, 6, u64::MAX] {
+            // SAFETY: as above.
+            unsafe { pushed.write_volatile(value) };
+            assert_eq!(
+                from_joiner.take(),
+                Err(Corrupt),
+                "pushed {value} after taking two"
+            );
+        }
+        for entry in 0..4 {
+            assert!(push(&mut to_joiner, entry));
+        }
+        for value in [5, u64::MAX, 1 << 63] {
+            // SAFETY: as above.
+            unsafe { released.write_volatile(value) };
+            assert_eq!(to_joiner.slot(), Err(Corrupt), "released {value}");
+        }
+    }
+
+    #[test]
+    fn names_what_is_no_shared_memory() {
+        use rustix::fs::MemfdFlags;
+        use std::io::Write;
+
+        let receive = |send: &dyn Fn(&UnixStream)| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            send(&theirs);
+            drop(theirs);
+            Segment::receive(&ours, SOON).err().expect("nothing good")
+        };
+        assert!(matches!(receive(&|_| {}), SegmentError::Closed));
+        let byte = receive(&|mut socket| socket.write_all(b"W").unwrap());
+        assert!(matches!(byte, SegmentError::NoMemory { bytes: 1 }));
+        // A file that its owner could still shrink under us.
+        let plain = rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&plain, 1 << 16).unwrap();
+        assert!(matches!(
+            Segment::adopt(plain).err(),
+            Some(SegmentError::NotSealed)
+        ));
+        // Sealed, but less than a header.
+        let empty = Segment::create(64).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        empty.send(&theirs).unwrap();
+        let error = Segment::receive(&ours, SOON).err();
+        assert!(matches!(
+            error,
+            Some(SegmentError::WrongSize { found: 64, .. })
+        ));
+        // Nobody sends anything.
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let error = Segment::receive(&ours, SOON).err();
+        assert!(matches!(error, Some(SegmentError::TimedOut { .. })));
+    }
+
+    proptest! {
+        /// Whatever the first page says, opening it ends in a value.
+        #[test]
+        fn survives_any_header(words in proptest::collection::vec(any::<u32>(), 5)) {
+            let segment = create(SHAPE).unwrap();
+            for (index, word) in words.iter().enumerate() {
+                // SAFETY: the header's page has room for five words.
+                unsafe { segment.start().cast::<u32>().add(index).write(*word) };
+            }
+            prop_assert!(open(segment, Side::Joiner).is_err());
+        }
     }
 }

@@ -231,3 +231,92 @@ impl std::fmt::Debug for SharedLink {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const A: WireAddress = WireAddress(1);
+    const B: WireAddress = WireAddress(2);
+
+    /// A hostile maker's raw ring, and the joiner that reads it.
+    fn hostile() -> (Producer, SharedLink) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let segment = shared::create(SHAPE).unwrap();
+        segment.send(&ours).unwrap();
+        let link = accept(&theirs, B, A, Duration::from_secs(1)).unwrap();
+        (shared::open(segment, Side::Maker).unwrap().0, link)
+    }
+
+    fn put(producer: &mut Producer, bytes: &[u8]) {
+        let slot = producer.slot().unwrap().unwrap();
+        assert!(bytes.len() <= producer.slot_bytes());
+        // SAFETY: the slot is as long as asserted, and ours until published.
+        unsafe { slot.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        producer.publish();
+    }
+
+    fn slot(header: &Header, length: u32) -> Vec<u8> {
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(&length.to_ne_bytes());
+        bytes
+    }
+
+    fn good() -> Header {
+        Header {
+            source: A.0,
+            destination: B.0,
+            ..Header::default()
+        }
+    }
+
+    #[test]
+    fn takes_the_longest_packet_and_cuts_the_wire_at_a_longer_one() {
+        let (mut producer, mut link) = hostile();
+        put(&mut producer, &slot(&good(), SHARED_MTU));
+        assert_eq!(
+            link.receive().unwrap().payload_length(),
+            u64::from(SHARED_MTU)
+        );
+        for length in [SHARED_MTU + 1, u32::MAX] {
+            let (mut producer, mut link) = hostile();
+            put(&mut producer, &slot(&good(), length));
+            put(&mut producer, &slot(&good(), 0));
+            assert!(link.receive().is_none() && link.is_over());
+            assert!(link.receive().is_none(), "nothing is believed after that");
+        }
+    }
+
+    #[test]
+    fn cuts_the_wire_at_addresses_of_others() {
+        for (source, destination) in [(3, B.0), (A.0, 3), (B.0, A.0)] {
+            let (mut producer, mut link) = hostile();
+            let header = Header {
+                source,
+                destination,
+                ..good()
+            };
+            put(&mut producer, &slot(&header, 0));
+            assert!(link.receive().is_none() && link.is_over());
+        }
+    }
+
+    proptest! {
+        /// Any slot ends in no packet, or in one that lies inside the slot.
+        #[test]
+        fn survives_any_slot(mut bytes in proptest::collection::vec(any::<u8>(), HEADER + 4), ours: bool) {
+            if ours {
+                bytes[..8].copy_from_slice(&good().as_bytes()[..8]);
+            }
+            let (mut producer, mut link) = hostile();
+            put(&mut producer, &bytes);
+            let packet = link.receive();
+            prop_assert!(packet.is_some() || link.is_over());
+            if let Some(packet) = packet {
+                prop_assert!(packet.payload_length() <= u64::from(SHARED_MTU));
+            }
+        }
+    }
+}
