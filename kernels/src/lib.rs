@@ -1,2 +1,11 @@
-//! Kernels.
+//! The kernels that the examples and the tests launch.
+//!
+//! Each takes one structure of plain values and writes what became of it where the host reads it, so that
+//! the same source runs on a CPU grid and, compiled to PTX, on a GPU.
 #![no_std]
+
+pub mod bandwidth;
+pub mod demo;
+pub mod outcome;
+pub mod pingpong;
+pub mod sharing;

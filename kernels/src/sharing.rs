@@ -1,0 +1,56 @@
+//! Who shares a queue, and who calls it together: one kernel for all nine combinations.
+
+use warpbell::wqe::{Local, Remote, Wqe};
+use warpbell::{Deadline, Scope, SendQueueHandle, Sharing, block, thread};
+
+use crate::outcome::Outcome;
+
+/// A stretch of memory, a piece of which each thread of the grid writes in each round.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Spread<'a> {
+    /// Where to post.
+    pub queue: SendQueueHandle<'a>,
+    /// The first piece here; its length is that of every piece. The others follow.
+    pub local: Local,
+    /// The first piece at the other end.
+    pub remote: Remote,
+    /// How many pieces each thread writes.
+    pub rounds: u32,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Every thread writes its pieces through a queue that is shared as `S` says, together with those that `C`
+/// says. Only each last write is signalled.
+pub fn spread<S: Sharing, C: Scope>(p: Spread<'_>) {
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut queue = p.queue.open::<S, C>()?;
+        let threads = thread::grid_dim_x() * block::size();
+        let mut last = None;
+        for round in 0..p.rounds {
+            let piece = u64::from(round * threads + thread::index());
+            let offset = piece * u64::from(p.local.length);
+            let local = Local {
+                address: p.local.address + offset,
+                ..p.local
+            };
+            let remote = Remote {
+                address: p.remote.address + offset,
+                ..p.remote
+            };
+            let mut wqe = Wqe::write(local, remote);
+            if round + 1 == p.rounds {
+                wqe = wqe.signalled();
+            }
+            last = Some(queue.post(wqe, limit)?);
+        }
+        if let Some(last) = last {
+            queue.wait(last, limit)?;
+        }
+        Ok(())
+    });
+}
