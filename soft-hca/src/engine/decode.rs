@@ -165,6 +165,7 @@ impl DecodeError {
 /// The WQE in `bytes`, which start with its control segment and hold at least all of it.
 ///
 /// `index` is the slot's index and `qpn` the queue's number: both must be in the control segment.
+#[inline]
 pub fn decode(bytes: &[u8], index: WqeIndex, qpn: QpNumber) -> Result<DecodedWqe<'_>, DecodeError> {
     let (control, _) = Control::read_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
     let ds = control.ds();
@@ -339,6 +340,7 @@ impl<'a> DataList<'a> {
     };
 
     /// Checks every segment; gives the bytes of all.
+    #[inline]
     fn check(&self, operation: &Operation) -> Result<u32, DecodeError> {
         let mut walk = *self;
         let (mut items, mut length) = (0, 0);
@@ -364,6 +366,7 @@ impl<'a> DataList<'a> {
     }
 
     /// Takes the first entry off; `bytes` must not be empty.
+    #[inline]
     fn next_item(&mut self) -> Result<DataItem, DecodeError> {
         let (header, _) =
             InlineHeader::read_from_prefix(self.bytes).map_err(|_| DecodeError::SegmentPastEnd)?;
@@ -385,6 +388,7 @@ impl<'a> DataList<'a> {
     }
 
     /// The only entry, if it is one of memory.
+    #[inline]
     pub fn single(&self) -> Option<Local> {
         if self.bytes.len() != OCTOWORD {
             return None;
@@ -399,6 +403,7 @@ impl<'a> DataList<'a> {
 impl Iterator for DataList<'_> {
     type Item = DataItem;
 
+    #[inline]
     fn next(&mut self) -> Option<DataItem> {
         if self.bytes.is_empty() {
             return None;

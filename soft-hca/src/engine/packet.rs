@@ -145,6 +145,7 @@ const _: () = assert!(size_of::<Header>() == 80);
 
 impl Header {
     /// The flags; bits without a name are dropped.
+    #[inline]
     pub fn flags(&self) -> PacketFlags {
         PacketFlags::from_bits_truncate(self.flags)
     }
@@ -181,6 +182,7 @@ pub struct Packet {
 
 impl Packet {
     /// The payload's length in bytes.
+    #[inline]
     pub fn payload_length(&self) -> u64 {
         self.payload.iter().map(|range| range.length).sum()
     }

@@ -320,6 +320,8 @@ impl QueuePair {
         let overfull =
             self.requester.producer.wrapping_sub(self.requester.tail) > 1 << ring.log_depth;
         if u16::from(summary.blocks) > posted || overfull {
+            // What comes after it must not be looked for past the producer index.
+            summary.blocks = posted.min(16) as u8;
             return (summary, Err(DecodeError::PastProducer));
         }
         let rest = ring.ranges(index, BLOCK as u64, (size - BLOCK) as u64);

@@ -72,6 +72,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// How many packets the message takes, at least 1.
+    #[inline]
     pub(super) fn packets(wqe: &DecodedWqe<'a>, ring: Ring, index: u16, limits: Limits) -> u32 {
         if wqe.data.single().is_some() {
             return wqe.length.div_ceil(limits.mtu).max(1);
@@ -106,6 +107,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// The ranges of the next packet; gives their bytes.
+    #[inline]
     pub(super) fn next_packet(&mut self, ranges: &mut Ranges) -> u64 {
         let mut room = u64::from(self.limits.mtu);
         let limit = self.limits.ranges.clamp(1, SEND_RANGES);
@@ -133,6 +135,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Goes to the next item.
+    #[inline]
     fn load(&mut self) -> bool {
         let Some(item) = self.items.next() else {
             return false;

@@ -1,5 +1,8 @@
 //! The engine against its specification: two HCAs on an in-process wire, stepped by hand.
 
+mod commands;
+mod completion;
+mod errors;
 mod faults;
 mod verbs;
 mod world;
