@@ -385,7 +385,9 @@ mod tests {
     #[test]
     fn a_panic_ends_the_hca_and_not_the_thread() {
         let hca = SoftHca::new(HcaOptions::default());
-        let panic = hca.command(|_| std::panic!("deliberate {}", 7)).unwrap_err();
+        let panic = hca
+            .command(|_| std::panic!("deliberate {}", 7))
+            .unwrap_err();
         for error in [
             panic,
             hca.command(|_| ()).unwrap_err(),

@@ -4,5 +4,7 @@ mod commands;
 mod completion;
 mod errors;
 mod faults;
+mod mutation;
+mod order;
 mod verbs;
 mod world;

@@ -415,7 +415,16 @@ pub fn create_completion_queue(engine: &mut TestEngine, uar: Buffer, shape: Shap
 }
 
 pub fn create_queue_pair(engine: &mut TestEngine, pd: ProtectionDomain, shape: Shape) -> Qp {
-    let uar = Buffer::new(4096);
+    create_queue_pair_on(engine, pd, shape, Buffer::new(4096))
+}
+
+/// A queue pair whose doorbell is on the page `uar`.
+pub fn create_queue_pair_on(
+    engine: &mut TestEngine,
+    pd: ProtectionDomain,
+    shape: Shape,
+    uar: Buffer,
+) -> Qp {
     let send_cq = create_completion_queue(engine, uar, shape);
     let receive_cq = create_completion_queue(engine, uar, shape);
     let ring = Buffer::new(64 << shape.log_depth);
@@ -580,6 +589,18 @@ impl World {
     /// Long enough for everything that needs no timer.
     pub fn settle(&mut self) {
         self.run_for(60_000);
+    }
+
+    /// Puts a packet under way that nobody sent.
+    pub fn inject(&mut self, header: Header, payload: Buffer) {
+        let range = Range {
+            address: payload.address(),
+            length: payload.length as u64,
+        };
+        self.air.borrow_mut()[header.destination as usize].push_back(Packet {
+            header,
+            payload: [range].into_iter().collect(),
+        });
     }
 
     /// Packets under way.

@@ -1,0 +1,298 @@
+//! Fences, many queues on one page, and payloads that go back to their owner in time.
+
+use mlx5_wqe::{Fence, Immediate, Wqe};
+use warpbell_soft_hca::engine::fault::Fate;
+use warpbell_soft_hca::engine::packet::{Header, Opcode};
+use warpbell_soft_hca::engine::{Access, QueuePairState, Transition};
+
+use crate::world::{Connection, Node, RNR_NS, Shape, TIMEOUT_NS, World, clean, pattern};
+
+/// Steps only the first HCA.
+fn step_a(world: &mut World, steps: usize) {
+    for _ in 0..steps {
+        world.now += 100;
+        world.a.engine.step(world.now);
+    }
+}
+
+#[test]
+fn a_fence_waits_for_reads_and_atomics_before_it() {
+    for (fence, waits) in [
+        (Fence::None, false),
+        (Fence::Fence, true),
+        (Fence::SmallAndFence, true),
+        (Fence::StrongOrdering, true),
+    ] {
+        let mut world = World::new();
+        let here = world.a.region(&[1; 64]);
+        let there = world.b.region(&[2; 64]);
+        let qp = &mut world.a.qp;
+        qp.write(Wqe::<1>::read(here.local(0, 8), there.remote(0)).signalled());
+        let write = Wqe::<1>::write(here.local(0, 8), there.remote(8)).signalled();
+        qp.post(write.fenced(fence));
+        step_a(&mut world, 10);
+        // The READ request, and the WRITE where it need not wait.
+        assert_eq!(world.in_the_air(), if waits { 1 } else { 2 }, "{fence:?}");
+        world.settle();
+        assert_eq!(world.a.qp.send_cq.drain().len(), 2, "{fence:?}");
+        // A fenced WRITE sends what the READ fetched.
+        let expected = if waits { [2; 8] } else { [1; 8] };
+        assert_eq!(there.buffer.bytes()[8..16], expected, "{fence:?}");
+    }
+}
+
+#[test]
+fn strong_ordering_waits_for_writes_too() {
+    for (fence, packets) in [(Fence::Fence, 2), (Fence::StrongOrdering, 1)] {
+        let mut world = World::new();
+        let here = world.a.region(&[1; 64]);
+        let there = world.b.region(&[2; 64]);
+        let write = Wqe::<1>::write(here.local(0, 8), there.remote(8)).signalled();
+        world.a.qp.write(write);
+        world.a.qp.post(write.fenced(fence));
+        step_a(&mut world, 10);
+        assert_eq!(world.in_the_air(), packets, "{fence:?}");
+        world.settle();
+        assert_eq!(world.a.qp.send_cq.drain().len(), 2);
+    }
+}
+
+#[test]
+fn no_more_reads_under_way_than_the_peer_can_hold() {
+    let mut world = World::with(
+        Shape {
+            log_depth: 6,
+            ..Shape::default()
+        },
+        Connection::default(),
+        [clean(), clean()],
+    );
+    let here = world.a.region(&[0; 400]);
+    let there = world.b.region(&pattern(400, 1));
+    for slot in 0..50 {
+        let wqe = Wqe::<1>::read(here.local(slot * 8, 8), there.remote(slot * 8));
+        world.a.qp.write(wqe.signalled());
+    }
+    world.a.qp.ring_doorbell();
+    step_a(&mut world, 10);
+    assert_eq!(world.in_the_air(), 16);
+    world.settle();
+    assert_eq!(world.a.qp.send_cq.drain().len(), 50);
+    assert_eq!(here.buffer.bytes(), there.buffer.bytes());
+}
+
+#[test]
+fn nothing_is_executed_without_a_doorbell_or_outside_rts() {
+    use mlx5_wqe::DoorbellRecord;
+    let mut world = World::new();
+    world.a.qp.write(Wqe::<1>::nop().signalled());
+    let word = DoorbellRecord::word(world.a.qp.producer);
+    world.a.qp.record.write(4, &word.to_ne_bytes());
+    world.settle();
+    assert!(world.a.qp.send_cq.poll().is_none(), "no doorbell was rung");
+    world.a.qp.ring_doorbell();
+    world.settle();
+    assert!(world.a.qp.send_cq.poll().is_some());
+    world.reset();
+    world.a.qp.post(Wqe::<1>::nop().signalled());
+    world.settle();
+    assert!(world.a.qp.send_cq.poll().is_none(), "in RESET");
+}
+
+#[test]
+fn the_record_counts_and_not_what_the_doorbell_says() {
+    use mlx5_wqe::{Doorbell, DoorbellRecord, UarPage, WqeIndex};
+    use std::sync::atomic::Ordering;
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.a.qp.write(Wqe::<1>::nop().signalled());
+    }
+    let word = DoorbellRecord::word(2);
+    world.a.qp.record.write(4, &word.to_ne_bytes());
+    // A doorbell that names the right queue and the wrong index.
+    let doorbell = Doorbell::of_producer(WqeIndex(3), world.a.qp.number);
+    let [register, _] = UarPage::DOORBELLS;
+    let uar = world.a.qp.uar;
+    let register = uar.atomic_u64(register);
+    register.store(doorbell.0, Ordering::Release);
+    world.settle();
+    assert_eq!(register.load(Ordering::Acquire), 0);
+    assert_eq!(world.a.qp.send_cq.drain().len(), 2);
+}
+
+#[test]
+fn a_doorbell_overwritten_by_a_sibling_s_is_not_lost() {
+    let mut world = World::new();
+    // A second queue pair, on the page of the first, rings last.
+    let page = world.a.qp.uar;
+    let Node { engine, pd, .. } = &mut world.a;
+    let mut other = crate::world::create_queue_pair_on(engine, *pd, world.shape, page);
+    world.a.qp.post(Wqe::<1>::nop().signalled());
+    other.post(Wqe::<1>::nop().signalled());
+    world.settle();
+    assert!(world.a.qp.send_cq.poll().is_some());
+}
+
+#[test]
+fn a_payload_goes_back_when_its_queue_pair_fails() {
+    let mut world = World::new();
+    let source = world.a.region(&[1; 64]);
+    let target = world.b.region(&[0; 64]);
+    world
+        .a
+        .qp
+        .post(Wqe::<1>::write(source.all(), target.remote(0)));
+    step_a(&mut world, 3);
+    assert_eq!(world.in_the_air(), 1);
+    let qp = world.a.qp.number;
+    world
+        .a
+        .engine
+        .modify_queue_pair(qp, Transition::Error)
+        .unwrap();
+    assert_eq!(world.in_the_air(), 0, "the owner may free its memory now");
+    world.settle();
+    assert_eq!(target.buffer.bytes(), [0; 64]);
+}
+
+#[test]
+fn deregistered_memory_is_not_read_any_more() {
+    let mut world = World::new();
+    let target = world.a.region(&[0; 4096]);
+    let source = world.b.region(&pattern(4096, 1));
+    world
+        .a
+        .qp
+        .post(Wqe::<1>::read(target.all(), source.remote(0)).signalled());
+    step_a(&mut world, 3);
+    for _ in 0..2 {
+        world.b.engine.step(world.now);
+    }
+    assert_eq!(world.in_the_air(), 4, "the answer");
+    world.b.engine.deregister_memory(source.keys.local).unwrap();
+    assert_eq!(world.in_the_air(), 0);
+    world.run_for(20 * TIMEOUT_NS);
+    let cqe = world.a.qp.send_cq.poll().expect("an error");
+    assert!(cqe.tail().is_error());
+    assert_eq!(target.buffer.bytes(), [0; 4096]);
+}
+
+#[test]
+fn a_write_with_immediate_waits_for_a_receive() {
+    let mut world = World::new();
+    let data = pattern(3000, 1);
+    let source = world.a.region(&data);
+    let target = world.b.region(&[0; 3000]);
+    let write = Wqe::<1>::write_immediate(source.all(), target.remote(0), Immediate(9));
+    world.a.qp.post(write.signalled());
+    world.run_for(5 * u64::from(RNR_NS));
+    assert!(world.a.qp.send_cq.poll().is_none());
+    world.b.qp.post_receive(&[]);
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(world.b.qp.receive_cq.drain().len(), 1);
+    assert_eq!(target.buffer.bytes(), data);
+}
+
+#[test]
+fn an_atomic_whose_answer_is_lost_is_executed_once() {
+    // The first two answers to atomics are lost.
+    let mut lost = 0;
+    let drop_answers = Box::new(move |header: &Header| {
+        if header.opcode == Opcode::AtomicResponse as u8 && lost < 2 {
+            lost += 1;
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    let mut world = World::with(
+        Shape::default(),
+        Connection::default(),
+        [clean(), drop_answers],
+    );
+    let result = world.a.region(&[0xff; 8]);
+    let counter = world.b.region(&10_u64.to_ne_bytes());
+    let wqe = Wqe::<1>::fetch_add(result.all(), counter.remote(0), 1).signalled();
+    world.a.qp.post(wqe);
+    world.run_for(5 * TIMEOUT_NS);
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(result.buffer.u64_at(0), 10);
+    assert_eq!(counter.buffer.u64_at(0), 11);
+    let status = world.b.engine.query_queue_pair(world.b.qp.number);
+    assert_eq!(status.unwrap().counters.duplicates, 2);
+}
+
+#[test]
+fn a_forged_packet_of_a_stranger_is_dropped() {
+    let mut world = World::new();
+    let target = world.b.register(
+        crate::world::Buffer::new(64),
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+    );
+    let source = crate::world::Buffer::filled(&[9; 64]);
+    let good = Header {
+        destination: 1,
+        source: 0,
+        destination_qp: world.b.qp.number.get(),
+        source_qp: world.a.qp.number.get(),
+        psn: Connection::default().psn,
+        opcode: Opcode::Write as u8,
+        flags: 0b111,
+        address: target.buffer.address(),
+        rkey: target.keys.remote.0,
+        length: 64,
+        ..Header::default()
+    };
+    let forged = [
+        Header { source: 7, ..good },
+        Header {
+            source_qp: good.source_qp + 1,
+            ..good
+        },
+        Header {
+            destination_qp: good.destination_qp + (1 << 16),
+            ..good
+        },
+        Header { opcode: 99, ..good },
+        Header {
+            psn: 1 << 24 | good.psn,
+            ..good
+        },
+    ];
+    for header in forged {
+        world.inject(header, source);
+        world.settle();
+        assert_eq!(target.buffer.bytes(), [0; 64]);
+    }
+    // Malformed, but from the peer: the queue pair goes to error and nothing is written.
+    for header in [
+        Header {
+            flags: 0b110,
+            ..good
+        },
+        Header { length: 63, ..good },
+        Header {
+            length: u32::MAX,
+            ..good
+        },
+    ] {
+        let mut world = World::new();
+        let target = world.b.region(&[0; 64]);
+        let header = Header {
+            destination_qp: world.b.qp.number.get(),
+            source_qp: world.a.qp.number.get(),
+            address: target.buffer.address(),
+            rkey: target.keys.remote.0,
+            ..header
+        };
+        world.inject(header, source);
+        world.settle();
+        assert_eq!(target.buffer.bytes(), [0; 64]);
+        let status = world.b.engine.query_queue_pair(world.b.qp.number).unwrap();
+        assert_eq!(status.state, QueuePairState::Error);
+    }
+    // And the real thing, so that the above was dropped for its reason.
+    world.inject(good, source);
+    world.settle();
+    assert_eq!(target.buffer.bytes(), [9; 64]);
+}
