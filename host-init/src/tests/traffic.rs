@@ -1,5 +1,6 @@
 //! Bytes that move, and what happens when they cannot.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ struct Ends {
     domains: [ProtectionDomain; 2],
     pairs: [QueuePair; 2],
     regions: [MemoryRegion; 2],
+    /// The time in nanoseconds of devices that stand still by themselves.
+    clock: Option<Cell<u64>>,
 }
 
 const BYTES: usize = 256 * 1024;
@@ -43,7 +46,18 @@ fn config() -> QueuePairConfig {
 }
 
 impl Ends {
-    fn new(devices: [Device; 2], config: &QueuePairConfig) -> Self {
+    /// Devices that a thread drives.
+    fn driven(devices: [Device; 2], config: &QueuePairConfig) -> Self {
+        Self::new(devices, None, config)
+    }
+
+    /// Devices that go on with `step` alone, and their clock with them, so that
+    /// no load on the machine lets a timer run out.
+    fn by_hand(config: &QueuePairConfig) -> Self {
+        Self::new([by_hand(), by_hand()], Some(Cell::new(0)), config)
+    }
+
+    fn new(devices: [Device; 2], clock: Option<Cell<u64>>, config: &QueuePairConfig) -> Self {
         let domains = [0, 1].map(|end: usize| devices[end].protection_domain().unwrap());
         let pairs = [0, 1].map(|end: usize| domains[end].queue_pair(config).unwrap());
         let regions = [0, 1].map(|end: usize| region(&domains[end], BYTES, end as u8 + 1, ALL));
@@ -52,6 +66,7 @@ impl Ends {
             domains,
             pairs,
             regions,
+            clock,
         }
     }
 
@@ -60,11 +75,14 @@ impl Ends {
         connect(one, other).unwrap();
     }
 
-    /// Makes devices run that stand still by themselves.
+    /// A microsecond of devices that stand still by themselves.
     fn step(&self) {
-        for device in &self.devices {
-            // A device that was killed stands still.
-            let _ = device.soft_hca().unwrap().step();
+        if let Some(clock) = &self.clock {
+            clock.set(clock.get() + 1_000);
+            for device in &self.devices {
+                // A device that was killed stays behind.
+                let _ = device.soft_hca().unwrap().step_at(clock.get());
+            }
         }
     }
 
@@ -123,13 +141,12 @@ fn a_write_arrives_however_the_devices_are_driven() {
         })
     };
     let alone = threaded();
-    for devices in [
-        [by_hand(), by_hand()],
-        [threaded(), threaded()],
-        [shared(), shared()],
-        [alone.clone(), alone],
+    for mut ends in [
+        Ends::by_hand(&config()),
+        Ends::driven([threaded(), threaded()], &config()),
+        Ends::driven([shared(), shared()], &config()),
+        Ends::driven([alone.clone(), alone], &config()),
     ] {
-        let mut ends = Ends::new(devices, &config());
         ends.connect();
         ends.check_write();
     }
@@ -137,7 +154,7 @@ fn a_write_arrives_however_the_devices_are_driven() {
 
 #[test]
 fn reads_atomics_and_sends_work_too() {
-    let mut ends = Ends::new([by_hand(), by_hand()], &config());
+    let mut ends = Ends::by_hand(&config());
     ends.connect();
     let (mut hand, mut other) = (Hand::new(&ends.pairs[0]), Hand::new(&ends.pairs[1]));
     let good = |completion| {
@@ -188,13 +205,10 @@ fn reads_atomics_and_sends_work_too() {
 
 #[test]
 fn a_ring_wraps_many_times() {
-    let mut ends = Ends::new(
-        [by_hand(), by_hand()],
-        &QueuePairConfig {
-            send_depth: 4,
-            ..config()
-        },
-    );
+    let mut ends = Ends::by_hand(&QueuePairConfig {
+        send_depth: 4,
+        ..config()
+    });
     ends.connect();
     let mut hand = Hand::new(&ends.pairs[0]);
     for round in 0..100u64 {
@@ -214,7 +228,7 @@ fn a_ring_wraps_many_times() {
 
 #[test]
 fn after_an_error_both_ends_are_reset_and_used_again() {
-    let mut ends = Ends::new([by_hand(), by_hand()], &config());
+    let mut ends = Ends::by_hand(&config());
     ends.connect();
     for _ in 0..3 {
         let before = ends.pairs.each_ref().map(QueuePair::endpoint);
@@ -256,14 +270,14 @@ fn after_an_error_both_ends_are_reset_and_used_again() {
 
 #[test]
 fn a_peer_that_was_killed_ends_in_a_retry_error() {
-    for devices in [[by_hand(), by_hand()], [threaded(), threaded()]] {
-        let mut ends = Ends::new(
-            devices,
-            &QueuePairConfig {
-                timers: HASTY,
-                ..config()
-            },
-        );
+    let config = QueuePairConfig {
+        timers: HASTY,
+        ..config()
+    };
+    for mut ends in [
+        Ends::by_hand(&config),
+        Ends::driven([threaded(), threaded()], &config),
+    ] {
         ends.connect();
         ends.devices[1].soft_hca().unwrap().kill();
         let mut hand = Hand::new(&ends.pairs[0]);
@@ -275,13 +289,10 @@ fn a_peer_that_was_killed_ends_in_a_retry_error() {
 
 #[test]
 fn memory_can_go_while_packets_name_it() {
-    let mut ends = Ends::new(
-        [by_hand(), by_hand()],
-        &QueuePairConfig {
-            timers: HASTY,
-            ..config()
-        },
-    );
+    let mut ends = Ends::by_hand(&QueuePairConfig {
+        timers: HASTY,
+        ..config()
+    });
     ends.connect();
     let mut memory = vec![7u8; 4096].into_boxed_slice();
     let start = NonNull::new(memory.as_mut_ptr()).unwrap();
@@ -291,7 +302,7 @@ fn memory_can_go_while_packets_name_it() {
     hand.post(Wqe::write(lent.local(0, 4096).unwrap(), ends.remote(1, 0, 4096)).signalled());
     // The sender has sent; the receiver has not looked yet.
     for _ in 0..4 {
-        ends.devices[0].soft_hca().unwrap().step().unwrap();
+        ends.devices[0].soft_hca().unwrap().step_at(0).unwrap();
     }
     assert_eq!(lent.deregister().unwrap().map(|_| ()), None);
     memory.fill(9);
@@ -337,17 +348,16 @@ fn lost_delayed_and_doubled_packets_change_nothing() {
             hca,
         })
     };
+    // 33 µs, longer than most delays and not than all.
     let patient = Timers {
-        acknowledge_timeout: 1,
+        acknowledge_timeout: 3,
         ..Timers::default()
     };
-    let mut ends = Ends::new(
-        [faulty(1), faulty(2)],
-        &QueuePairConfig {
-            timers: patient,
-            ..config()
-        },
-    );
+    let config = QueuePairConfig {
+        timers: patient,
+        ..config()
+    };
+    let mut ends = Ends::new([faulty(1), faulty(2)], Some(Cell::new(0)), &config);
     ends.connect();
     for _ in 0..20 {
         ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
@@ -361,7 +371,7 @@ fn lost_delayed_and_doubled_packets_change_nothing() {
 
 #[test]
 fn a_fault_strikes_the_work_request_that_it_was_meant_for() {
-    let mut ends = Ends::new([by_hand(), by_hand()], &config());
+    let mut ends = Ends::by_hand(&config());
     ends.connect();
     let qpn = mlx5_wqe::QpNumber::new(ends.pairs[0].qpn()).unwrap();
     let hca = ends.devices[0].soft_hca().unwrap();
