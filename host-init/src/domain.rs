@@ -33,7 +33,7 @@ impl ProtectionDomain {
         })
     }
 
-    /// The domain's number at its device.
+    /// The domain's number; no other domain of this process has it.
     pub fn number(&self) -> u32 {
         self.inner.number
     }

@@ -1,6 +1,7 @@
 //! The provider `soft`: a software HCA in this process.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
@@ -48,11 +49,11 @@ pub(crate) struct Soft {
 }
 
 /// The engine's domains by our numbers.
-#[derive(Default)]
-struct Domains {
-    last: u32,
-    known: HashMap<u32, engine::ProtectionDomain>,
-}
+type Domains = HashMap<u32, engine::ProtectionDomain>;
+
+/// The last number given to a domain, of any device of the process: so that an
+/// error which names two domains never shows the same number twice.
+static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
 /// The first half of every software HCA's GID: link-local, and "soft" in letters
 /// where a card has its vendor.
@@ -106,7 +107,6 @@ impl Soft {
     fn domain(&self, number: u32) -> engine::ProtectionDomain {
         *self
             .domains()
-            .known
             .get(&number)
             .expect("a domain outlives the objects made in it")
     }
@@ -200,15 +200,13 @@ impl Provider for Soft {
         let domain = self.command("make a protection domain", |engine| {
             engine.create_protection_domain()
         })?;
-        let mut domains = self.domains();
-        domains.last += 1;
-        let number = domains.last;
-        domains.known.insert(number, domain);
+        let number = LAST_DOMAIN.fetch_add(1, Ordering::Relaxed) + 1;
+        self.domains().insert(number, domain);
         Ok(number)
     }
 
     fn free_domain(&self, domain: u32) {
-        let Some(domain) = self.domains().known.remove(&domain) else {
+        let Some(domain) = self.domains().remove(&domain) else {
             return;
         };
         let freed = self.release("free a protection domain", |engine| {
