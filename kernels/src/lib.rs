@@ -9,3 +9,4 @@ pub mod demo;
 pub mod outcome;
 pub mod pingpong;
 pub mod sharing;
+pub mod suite;

@@ -50,7 +50,7 @@ impl Failure {
     }
 
     /// Packs it into three words; the first says which, and is never 0.
-    const fn to_words(self) -> [u64; 3] {
+    pub(crate) const fn to_words(self) -> [u64; 3] {
         use {BuildError as B, OpenError as O, PostError as P, WaitError as W};
         match self {
             Self::Open(O::NotAHandle { magic }) => [1, magic as u64, 0],
@@ -77,7 +77,7 @@ impl Failure {
     }
 
     /// Unpacks [`to_words`](Self::to_words); none for words that it never gives.
-    fn from_words([which, first, second]: [u64; 3]) -> Option<Self> {
+    pub(crate) fn from_words([which, first, second]: [u64; 3]) -> Option<Self> {
         use {BuildError as B, OpenError as O, PostError as P, WaitError as W};
         Some(match which {
             1 => Self::Open(O::NotAHandle {
@@ -229,17 +229,18 @@ impl<'a> Numbers<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
     fn every_failure() -> [Failure; 20] {
-        let error = QueueError::Completion(CompletionError {
+        let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
             vendor: VendorCode::REMOTE_ACCESS,
             wqe_index: WqeIndex(0xabcd),
             opcode: Opcode::RDMA_READ,
             qpn: QpNumber::from_low_bits(0x12_3456),
-        });
+        }));
         [
             OpenError::NotAHandle { magic: 0xdead_beef }.into(),
             OpenError::Version {

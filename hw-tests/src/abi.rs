@@ -1,0 +1,56 @@
+//! A handle's fields by their documented offsets: for tests that play a host of another version, or a kernel
+//! that writes where it should not.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use warpbell::SendQueueHandle;
+
+/// Where the header has its version and its size, and where the magic number starts.
+pub const MAGIC: usize = 0;
+/// Offset of the version.
+pub const VERSION: usize = 4;
+/// Offset of the size.
+pub const SIZE: usize = 6;
+
+const RING: usize = 16;
+const COMPLETION_RECORD: usize = 56;
+
+/// The handle with one byte of its header changed.
+pub fn with_byte(handle: SendQueueHandle<'_>, offset: usize, byte: u8) -> SendQueueHandle<'_> {
+    assert!(offset < 8, "only the header's integers may take any value");
+    let mut copy = handle;
+    // SAFETY: inside the header, whose fields are integers.
+    unsafe { (&raw mut copy).cast::<u8>().add(offset).write(byte) };
+    copy
+}
+
+fn pointer<T>(handle: &SendQueueHandle<'_>, offset: usize) -> *mut T {
+    // SAFETY: the handle is `repr(C)` and has an address there.
+    unsafe {
+        (&raw const *handle)
+            .cast::<u8>()
+            .add(offset)
+            .cast::<*mut T>()
+            .read()
+    }
+}
+
+/// Changes bytes of a WQE in the ring, as a stray write would, while the NIC stands still.
+///
+/// # Safety
+/// No kernel uses the queue, the NIC does not run, and the range lies in the ring.
+pub unsafe fn patch_ring(handle: &SendQueueHandle<'_>, offset: usize, bytes: &[u8]) {
+    let ring = pointer::<u8>(handle, RING);
+    // SAFETY: the caller's promise.
+    unsafe { ring.add(offset).copy_from(bytes.as_ptr(), bytes.len()) };
+}
+
+/// Writes the consumer index that the NIC looks at when it is out of room for CQEs.
+///
+/// # Safety
+/// The queue has an ordinary completion queue, and no kernel uses it.
+pub unsafe fn set_consumer_index(handle: &SendQueueHandle<'_>, index: u32) {
+    let record = pointer::<u32>(handle, COMPLETION_RECORD);
+    // SAFETY: the caller's promise; the NIC reads the word as an atomic.
+    unsafe { AtomicU32::from_ptr(record) }.store(index.to_be(), Ordering::Release);
+}

@@ -1,0 +1,165 @@
+//! Receives through the kernel, and what came.
+
+use warpbell::ReceiveQueueHandle;
+use warpbell_cpu_grid::Dim;
+use warpbell_kernels::suite::{Ending, EndingWords, Message, Mode, Output, Receive};
+
+use crate::arena::{Arena, Image};
+use crate::model::Delivery;
+use crate::post::{ALONE, AMPLE, endings};
+use crate::world::{ONE_THREAD, World};
+
+/// How receives are posted and messages taken. Change what matters, take the rest from `default()`.
+#[derive(Clone, Copy, Debug)]
+pub struct Collecting {
+    /// Where the kernel runs.
+    pub world: World,
+    /// Its grid.
+    pub grid: Dim,
+    /// How the queue is opened.
+    pub mode: Mode,
+    /// Buffers of each thread.
+    pub per_thread: u32,
+    /// How many of them each thread posts at first.
+    pub post: u32,
+    /// Messages that each scope takes.
+    pub take: u32,
+    /// Whether a thread posts its next buffer when as many messages were taken as its scope has threads.
+    pub repost: bool,
+    /// Bytes from one buffer to the next.
+    pub stride: u32,
+    /// Pieces of a buffer.
+    pub segments: u32,
+    /// Bytes of a piece.
+    pub length: u32,
+}
+
+impl Default for Collecting {
+    /// One thread alone on a CPU, with no buffers yet; a buffer would be one piece of 192 bytes out of 256.
+    fn default() -> Self {
+        Self {
+            world: World::CPU,
+            grid: ONE_THREAD,
+            mode: ALONE,
+            per_thread: 0,
+            post: 0,
+            take: 0,
+            repost: false,
+            stride: 256,
+            segments: 1,
+            length: 192,
+        }
+    }
+}
+
+/// What the receive kernel writes: which buffer each receive is, what came, and how each thread fared.
+#[derive(Debug)]
+pub struct Mailbox {
+    posted: Vec<u32>,
+    messages: Vec<Message>,
+    endings: Vec<EndingWords>,
+}
+
+impl Collecting {
+    fn threads(&self) -> u32 {
+        self.grid.blocks * self.grid.threads_per_block
+    }
+
+    /// Room for what the kernel writes, with `receives` receives in all, at most 65,536.
+    pub fn mailbox(&self, receives: usize) -> Mailbox {
+        let threads = self.threads() as usize;
+        Mailbox {
+            posted: vec![u32::MAX; receives],
+            messages: vec![Message::default(); threads * self.take as usize],
+            endings: vec![EndingWords::default(); threads],
+        }
+    }
+
+    /// The kernel, for a launch of one's own.
+    pub fn kernel<'a>(
+        &self,
+        queue: ReceiveQueueHandle<'a>,
+        buffers: &Arena,
+        mailbox: &'a mut Mailbox,
+    ) -> Receive<'a> {
+        Receive {
+            queue,
+            mode: self.mode,
+            per_thread: self.per_thread,
+            post: self.post,
+            take: self.take,
+            repost: self.repost,
+            patience_ns: AMPLE.as_nanos() as u64,
+            buffers: buffers.address(),
+            stride: self.stride,
+            key: buffers.region().lkey().0,
+            length: self.length,
+            segments: self.segments,
+            posted: Output::new(&mut mailbox.posted),
+            messages: Output::new(&mut mailbox.messages),
+            endings: Output::new(&mut mailbox.endings),
+        }
+    }
+
+    /// Runs the kernel.
+    pub fn launch(&self, queue: ReceiveQueueHandle<'_>, buffers: &Arena, mailbox: &mut Mailbox) {
+        let kernel = self.kernel(queue, buffers, mailbox);
+        self.world.launch(self.grid, &kernel);
+    }
+
+    /// The pieces of the buffer that receive number `receive` is.
+    fn pieces(
+        &self,
+        buffers: &Arena,
+        mailbox: &Mailbox,
+        receive: u32,
+    ) -> Vec<warpbell::wqe::Local> {
+        let number = mailbox.posted[receive as usize % mailbox.posted.len()];
+        assert_ne!(number, u32::MAX, "receive {receive} was never posted");
+        let start = i64::from(number) * i64::from(self.stride);
+        (0..self.segments)
+            .map(|segment| buffers.local(start + i64::from(segment * self.length), self.length))
+            .collect()
+    }
+
+    /// Fails the test unless a message is what a request brings; puts its bytes into the expected image.
+    #[track_caller]
+    pub fn deliver(
+        &self,
+        buffers: &Arena,
+        mailbox: &Mailbox,
+        message: &Message,
+        delivery: &Delivery,
+        expected: &mut Image,
+    ) {
+        let found = (message.kind, message.bytes as usize, message.immediate);
+        let wanted = (delivery.kind, delivery.length, delivery.immediate);
+        assert_eq!(found, wanted, "message {message:?}");
+        expected.scatter(
+            &self.pieces(buffers, mailbox, message.receive),
+            &delivery.bytes,
+        );
+    }
+
+    /// The bytes that a message brought, as they lie in its buffer now.
+    pub fn bytes(&self, buffers: &Arena, mailbox: &Mailbox, message: &Message) -> Vec<u8> {
+        let mut bytes = buffers
+            .image()
+            .gather(&self.pieces(buffers, mailbox, message.receive));
+        bytes.truncate(message.bytes as usize);
+        bytes
+    }
+}
+
+impl Mailbox {
+    /// Messages that were taken, in no particular order.
+    pub fn messages(&self) -> Vec<Message> {
+        let taken = |message: &&Message| **message != Message::default();
+        self.messages.iter().filter(taken).copied().collect()
+    }
+
+    /// How each thread fared.
+    pub fn endings(&self) -> Vec<Ending> {
+        endings(&self.endings)
+    }
+}

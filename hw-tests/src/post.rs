@@ -1,0 +1,97 @@
+//! A list of requests through the kernel and back.
+
+use std::time::Duration;
+
+use warpbell::SendQueueHandle;
+use warpbell_cpu_grid::Dim;
+use warpbell_kernels::suite::{
+    DoorbellKind, Ending, EndingWords, Input, Mode, Output, Request, Requests, ScopeKind,
+    SharingKind, Waiting,
+};
+
+use crate::world::{ONE_THREAD, World};
+
+/// How long a step may take that is expected to succeed; nobody waits for it in a good run.
+pub const AMPLE: Duration = Duration::from_secs(20);
+
+/// One thread has the queue to itself.
+pub const ALONE: Mode = Mode {
+    sharing: SharingKind::Exclusive,
+    scope: ScopeKind::Thread,
+};
+
+/// How a list of requests is posted. Change what matters, take the rest from `default()`.
+#[derive(Clone, Copy, Debug)]
+pub struct Posting {
+    /// Where the kernel runs.
+    pub world: World,
+    /// Its grid.
+    pub grid: Dim,
+    /// How the queue is opened.
+    pub mode: Mode,
+    /// When the doorbell is rung.
+    pub doorbell: DoorbellKind,
+    /// When the kernel waits.
+    pub waiting: Waiting,
+    /// How long each post and each wait may take.
+    pub patience: Duration,
+}
+
+impl Default for Posting {
+    /// One thread alone on a CPU, which waits after each request.
+    fn default() -> Self {
+        Self {
+            world: World::CPU,
+            grid: ONE_THREAD,
+            mode: ALONE,
+            doorbell: DoorbellKind::Now,
+            waiting: Waiting::Each,
+            patience: AMPLE,
+        }
+    }
+}
+
+impl Posting {
+    /// Posts the same number of requests for each thread, one thread's after the other's, and says how each
+    /// ended.
+    pub fn post(&self, queue: SendQueueHandle<'_>, requests: &[Request]) -> Vec<Ending> {
+        let threads = (self.grid.blocks * self.grid.threads_per_block) as usize;
+        assert_eq!(requests.len() % threads, 0, "as many for each thread");
+        let mut words = vec![EndingWords::default(); requests.len()];
+        self.world.launch(
+            self.grid,
+            &Requests {
+                queue,
+                mode: self.mode,
+                doorbell: self.doorbell,
+                waiting: self.waiting,
+                rows: (requests.len() / threads) as u32,
+                patience_ns: self.patience.as_nanos() as u64,
+                requests: Input::new(requests),
+                endings: Output::new(&mut words),
+            },
+        );
+        endings(&words)
+    }
+}
+
+/// What a kernel noted.
+pub fn endings(words: &[EndingWords]) -> Vec<Ending> {
+    words
+        .iter()
+        .map(|words| words.ending().expect("an ending"))
+        .collect()
+}
+
+/// Fails the test unless every thread is done.
+#[track_caller]
+pub fn expect_done(endings: &[Ending], what: &str) {
+    let failed = endings.iter().position(|ending| *ending != Ending::Done);
+    if let Some(place) = failed {
+        panic!(
+            "{what}: entry {place} of {}: {:?}",
+            endings.len(),
+            endings[place]
+        );
+    }
+}

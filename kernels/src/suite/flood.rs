@@ -1,0 +1,85 @@
+//! A kernel in which every thread pushes as much as it can through one queue.
+
+use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
+use warpbell::{Deadline, Scope, SendQueue, SendQueueHandle, Sharing, thread};
+
+use super::arguments::{Kernel, Output};
+use super::ending::{Ending, EndingWords};
+use super::mode::{Mode, by_mode};
+use crate::outcome::Failure;
+
+/// Every thread writes a value of its own for each round, and counts the round at the other end.
+///
+/// Value number r of thread t goes to `values + 8 · (t · rounds + r)` and is [`Flood::value`]; a write that
+/// came twice would not show, so each round also adds 1 to the counter at `counters + 8 · t`, as an atomic
+/// that must happen exactly once.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Flood<'a> {
+    /// Where to post.
+    pub queue: SendQueueHandle<'a>,
+    /// How to open it.
+    pub mode: Mode,
+    /// How often.
+    pub rounds: u32,
+    /// How long each post and each wait may take, in nanoseconds.
+    pub patience_ns: u64,
+    /// Address of the values at the other end.
+    pub values: u64,
+    /// Address of the counters at the other end.
+    pub counters: u64,
+    /// Remote key of both.
+    pub remote_key: u32,
+    /// Local key of `found`.
+    pub local_key: u32,
+    /// Address of 8 local bytes for each thread, where its counter's old value goes.
+    pub found: u64,
+    /// How each thread fared.
+    pub endings: Output<'a, EndingWords>,
+}
+
+impl Kernel for Flood<'_> {
+    const NAME: &'static str = "suite_flood";
+
+    fn run(&self) {
+        let ending: Ending = by_mode!(self.mode, open(self)).into();
+        // SAFETY: each thread has a place of its own.
+        unsafe {
+            self.endings.write(thread::index().into(), ending.into());
+        };
+    }
+}
+
+fn open<S: Sharing, C: Scope>(kernel: &Flood<'_>) -> Result<(), Failure> {
+    let mut queue = kernel.queue.open::<S, C>()?;
+    kernel.pour(&mut queue)
+}
+
+impl Flood<'_> {
+    /// What thread `thread` writes in round `round`: never 0, and the same for no two.
+    pub const fn value(thread: u32, round: u32) -> u64 {
+        (thread as u64 + 1) << 32 | round as u64
+    }
+
+    fn pour<S: Sharing, C: Scope>(&self, queue: &mut SendQueue<'_, S, C>) -> Result<(), Failure> {
+        let thread = thread::index();
+        let patience = Deadline::after_ns(self.patience_ns);
+        let at = |address| Remote {
+            address,
+            key: RemoteKey(self.remote_key),
+        };
+        let found = Local {
+            address: self.found + 8 * u64::from(thread),
+            length: 8,
+            key: LocalKey(self.local_key),
+        };
+        let counter = at(self.counters + 8 * u64::from(thread));
+        for round in 0..self.rounds {
+            let place = u64::from(thread) * u64::from(self.rounds) + u64::from(round);
+            let value = Wqe::write_value(Self::value(thread, round), at(self.values + 8 * place));
+            let _ = queue.post(value, patience)?;
+            let _ = queue.post(Wqe::fetch_add(found, counter, 1), patience)?;
+        }
+        Ok(queue.drain(patience)?)
+    }
+}

@@ -1,0 +1,22 @@
+//! Kernels of the test suite. The host says in plain data what each thread is to do, and finds in plain data
+//! what came of it; what is right, the host decides.
+//!
+//! | kernel | what it does |
+//! |---|---|
+//! | [`Requests`] | posts a list of work requests and waits for them |
+//! | [`Flood`] | every thread pushes as much as it can through one queue |
+//! | [`Receive`] | posts receives and takes messages |
+
+mod arguments;
+mod ending;
+mod flood;
+mod mode;
+mod receive;
+mod requests;
+
+pub use arguments::{Input, Kernel, Output};
+pub use ending::{Ending, EndingWords};
+pub use flood::Flood;
+pub use mode::{DoorbellKind, Mode, ScopeKind, SharingKind};
+pub use receive::{Message, MessageKind, Receive};
+pub use requests::{MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting};
