@@ -2,8 +2,10 @@
 
 mod commands;
 mod completion;
+mod decode;
 mod errors;
 mod faults;
+mod hostile;
 mod mutation;
 mod order;
 mod verbs;

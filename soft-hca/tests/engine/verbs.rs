@@ -340,3 +340,34 @@ fn loopback_inside_one_hca() {
     let again = world.a.engine.modify_queue_pair(own, Transition::Error);
     assert_eq!(again, Ok(()));
 }
+
+#[test]
+fn inline_data_behind_segments_is_found_in_a_wqe_that_wraps() {
+    use mlx5_wqe::{Octoword, segment};
+    let mut world = World::new();
+    let data = pattern(64, 1);
+    let source = world.a.region(&data);
+    let target = world.b.region(&[0; 64]);
+    for _ in 0..15 {
+        world.a.qp.post(Wqe::<1>::nop());
+        world.settle();
+    }
+    let mut inline = [0xcc; 16];
+    inline[..4].copy_from_slice(segment::InlineHeader::new(7).byte_count.as_ref());
+    let segments = [
+        segment::RemoteAddress::new(target.remote(0)).to_octoword(),
+        segment::Data::new(source.local(0, 3)).to_octoword(),
+        segment::Data::new(source.local(3, 3)).to_octoword(),
+        // Here the second block starts, in the ring's first slot.
+        segment::Data::new(source.local(6, 3)).to_octoword(),
+        Octoword::from_bytes(inline),
+    ];
+    let wqe = Wqe::<2>::from_segments(Opcode::RDMA_WRITE, 0, 0, &segments, 0).unwrap();
+    world.a.qp.post(wqe.signalled());
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    let written = target.buffer.bytes();
+    assert_eq!(written[..9], data[..9]);
+    assert_eq!(written[9..16], [0xcc; 7]);
+    assert_eq!(written[16..], [0; 48]);
+}
