@@ -9,7 +9,7 @@ use crate::config::Checked;
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
 use crate::soft::{Soft, SoftOptions};
-use crate::{Access, Endpoint, Error, Gid, ProtectionDomain, State};
+use crate::{Access, Endpoint, Error, Gid, NicError, ProtectionDomain, State};
 
 /// Which NIC to open.
 #[derive(Debug)]
@@ -175,6 +175,7 @@ pub(crate) trait Provider: Send + Sync {
 
     fn modify(&self, queues: Queues, step: &Step) -> Result<(), Error>;
     fn state(&self, queues: Queues) -> Result<State, Error>;
+    fn first_error(&self, queues: Queues) -> Result<Option<NicError>, Error>;
 
     /// The software HCA, if it is one.
     fn soft(&self) -> Option<&Soft>;

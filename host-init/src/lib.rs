@@ -41,7 +41,9 @@
 //! # After an error
 //!
 //! A work request that fails takes its queue pair to [`State::Error`]: all later
-//! ones are flushed. [`QueuePair::first_error`] says what happened first. To use
+//! ones are flushed. [`QueuePair::first_error`] says what a kernel saw first,
+//! [`QueuePair::nic_error`] what the device did, also at an end that no completion
+//! tells. To use
 //! the queue pair again, call [`QueuePair::reset`] at both ends and connect them
 //! anew; the borrow checker sees to it that no kernel still holds a handle.
 
@@ -70,4 +72,4 @@ pub use memory::{Access, MemoryRegion, RemoteMemory};
 pub use peer::Peer;
 pub use queue_pair::{QueuePair, connect};
 pub use soft::{Drive, SoftOptions};
-pub use state::{Endpoint, Gid, State};
+pub use state::{Endpoint, Gid, NicError, State};

@@ -13,7 +13,9 @@ use warpbell::{
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Queues, Step};
 use crate::queue_memory::QueueMemory;
-use crate::{Device, Endpoint, Error, MemoryRegion, ProtectionDomain, QueuePairConfig, State};
+use crate::{
+    Device, Endpoint, Error, MemoryRegion, NicError, ProtectionDomain, QueuePairConfig, State,
+};
 
 /// Largest queue pair number and packet sequence number.
 const MAX_24_BITS: u32 = (1 << 24) - 1;
@@ -290,6 +292,15 @@ impl QueuePair {
             .send_state()
             .first_error()
             .or_else(|| self.memory.receive_state().first_error())
+    }
+
+    /// The first error as the device saw it, whether or not a kernel polls; the
+    /// end that refused a request learns of it here, because no completion says so.
+    ///
+    /// # Errors
+    /// [`Error::Soft`] if the device has stopped.
+    pub fn nic_error(&self) -> Result<Option<NicError>, Error> {
+        self.domain.provider().first_error(self.queues)
     }
 
     /// How far the send queue has come, for a watchdog.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 use warpbell_soft_hca::engine::{
     self, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairState,
-    ReceiveRing, Transition, WireAddress, command,
+    QueuePairStatus, ReceiveRing, Transition, WireAddress, command,
 };
 use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, HostEngine, SharedLink, SoftHca};
 
@@ -15,7 +15,7 @@ use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
-use crate::{Access, Endpoint, Error, Gid, Limits, State};
+use crate::{Access, Endpoint, Error, Gid, Limits, NicError, State};
 
 /// How a software HCA is opened.
 #[derive(Debug, Default)]
@@ -134,6 +134,12 @@ impl Soft {
             }) => Ok(()),
             result => result,
         }
+    }
+
+    fn status(&self, queues: Queues) -> Result<QueuePairStatus, Error> {
+        self.command("query a queue pair", |engine| {
+            engine.query_queue_pair(QpNumber::from_low_bits(queues.qpn))
+        })
     }
 
     fn ready_to_receive(&self, remote: &Endpoint, config: &Checked) -> Result<Transition, Error> {
@@ -297,9 +303,7 @@ impl Provider for Soft {
     }
 
     fn state(&self, queues: Queues) -> Result<State, Error> {
-        let status = self.command("query a queue pair", |engine| {
-            engine.query_queue_pair(QpNumber::from_low_bits(queues.qpn))
-        })?;
+        let status = self.status(queues)?;
         Ok(match status.state {
             QueuePairState::Reset => State::Reset,
             QueuePairState::Init => State::Init,
@@ -307,6 +311,15 @@ impl Provider for Soft {
             QueuePairState::ReadyToSend => State::ReadyToSend,
             QueuePairState::Error => State::Error,
         })
+    }
+
+    fn first_error(&self, queues: Queues) -> Result<Option<NicError>, Error> {
+        Ok(self.status(queues)?.first_error.map(|error| NicError {
+            syndrome: error.syndrome,
+            vendor: error.vendor,
+            wqe: error.wqe,
+            receive: error.receive,
+        }))
     }
 
     fn soft(&self) -> Option<&Soft> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use mlx5_wqe::{Syndrome, VendorCode, WqeIndex};
 use serde::{Deserialize, Serialize};
 
 /// The states of a queue pair.
@@ -60,3 +61,29 @@ pub struct Endpoint {
     /// Sequence number of the first packet that it sends, 24 bits.
     pub psn: u32,
 }
+
+/// The first error of a queue pair, as its device saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicError {
+    /// What kind of error it is.
+    pub syndrome: Syndrome,
+    /// The vendor's finer code.
+    pub vendor: VendorCode,
+    /// The WQE that it struck; none if the other end or the host caused it.
+    pub wqe: Option<WqeIndex>,
+    /// Whether that WQE is a receive.
+    pub receive: bool,
+}
+
+impl fmt::Display for NicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.syndrome, self.vendor)?;
+        match (self.wqe, self.receive) {
+            (Some(wqe), false) => write!(f, ", at send WQE {wqe}"),
+            (Some(wqe), true) => write!(f, ", at receive WQE {wqe}"),
+            (None, _) => f.write_str(", caused by the other end or by the host"),
+        }
+    }
+}
+
+impl std::error::Error for NicError {}

@@ -244,6 +244,17 @@ fn after_an_error_both_ends_are_reset_and_used_again() {
             (error.syndrome, error.wqe_index),
             (Syndrome::REMOTE_ACCESS, index)
         );
+        // Both devices know; only one end was to blame for a WQE.
+        let errors = ends
+            .pairs
+            .each_ref()
+            .map(|pair| pair.nic_error().unwrap().unwrap());
+        assert!(
+            errors
+                .iter()
+                .all(|error| error.syndrome == Syndrome::REMOTE_ACCESS)
+        );
+        assert_eq!(errors.map(|error| error.wqe), [Some(index), None]);
         // Whatever comes after is flushed.
         hand.post(ends.write());
         assert_eq!(ends.error(&mut hand).syndrome, Syndrome::FLUSHED);
@@ -253,6 +264,7 @@ fn after_an_error_both_ends_are_reset_and_used_again() {
         for pair in &mut ends.pairs {
             pair.reset().unwrap();
             assert_eq!(pair.state().unwrap(), State::Reset);
+            assert_eq!(pair.nic_error().unwrap(), None);
         }
         for (before, pair) in before.iter().zip(&ends.pairs) {
             // Equal by chance once in 2^24 times.

@@ -1,5 +1,36 @@
 //! What a software HCA needs on a host: its tables, a clock, a thread, and the
 //! wires to other HCAs, inside the process and between processes.
+//!
+//! # Wires
+//!
+//! | to | made by | payload | packet | when the peer is gone |
+//! |---|---|---|---|---|
+//! | the HCA itself | always there | lent | 64 KiB | |
+//! | an HCA of this process | [`SoftHca::link`] | lent | 64 KiB | packets are lost |
+//! | an HCA of another process | [`offer`], [`accept`], [`SoftHca::attach`] | copied | 8 KiB | packets are lost |
+//!
+//! A lent payload is not copied until the receiving engine copies it to its
+//! destination. When a queue pair dies or memory is deregistered, payloads under
+//! way are taken back: packets not yet looked at are dropped, and the call waits
+//! for one that a peer has in hand, at most for one step of that peer. So memory
+//! can be freed as soon as its deregistration returns, and work requests' memory
+//! as soon as they have completed, whatever is under way.
+//!
+//! A packet that is lost, for whatever reason, is noticed by the sender's
+//! acknowledgement timer: a peer that is gone ends in "transport retry counter
+//! exceeded" after `retry_count` repetitions.
+//!
+//! Between processes the packets lie in a sealed piece of shared memory, with a
+//! versioned header. Nothing that the other process writes there is trusted: a
+//! counter, a length or an address that cannot be cuts the wire.
+//!
+//! # Faults on purpose
+//!
+//! [`HcaOptions::faults`] loses, delays and doubles packets;
+//! [`SoftHca::kill`] is a loss of power; the engine's commands
+//! [`fail_send`](crate::engine::Engine::fail_send) and
+//! [`overrun_completion_queue`](crate::engine::Engine::overrun_completion_queue)
+//! are reached through [`SoftHca::command`].
 
 mod driver;
 mod hca;
