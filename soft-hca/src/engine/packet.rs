@@ -135,8 +135,8 @@ pub struct Header {
     pub length: u32,
     /// Immediate data or the rkey to invalidate, in the last packet, as `flags` say.
     pub immediate: u32,
-    /// The bytes in one packet of the answer to a READ request.
-    pub segment: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Of an atomic: swap or add, compare, swap mask or field boundary, compare mask.
     pub operands: [u64; 4],
 }

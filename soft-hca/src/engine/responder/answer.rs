@@ -1,0 +1,93 @@
+//! What the responder sends: answers first, then the refusal or the acknowledgement that follows
+//! them.
+
+use mlx5_wqe::{Syndrome, VendorCode};
+
+use super::Answer;
+use crate::engine::command::Access;
+use crate::engine::memory::Memory;
+use crate::engine::packet::{Opcode, Range, Refusal};
+use crate::engine::psn;
+use crate::engine::queue_pair::{Context, QueuePair};
+use crate::engine::wire::Wire;
+
+impl QueuePair {
+    /// Sends answers, the refusal and the acknowledgement that are due; gives how many went out.
+    pub(in crate::engine) fn send_answers<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+    ) -> usize {
+        let mut sent = 0;
+        while let Some(answer) = self.responder.answers.front().copied() {
+            let mut header = self.header(cx.address, Opcode::AtomicResponse, answer.psn());
+            let mut payload = None;
+            match answer {
+                Answer::Atomic { value, .. } => header.operands[0] = value,
+                Answer::Read { range, rkey, .. } => {
+                    // Again for each packet: the memory may be deregistered at any time.
+                    if range.length > 0
+                        && self
+                            .check_remote(cx, rkey, range, Access::REMOTE_READ)
+                            .is_err()
+                    {
+                        self.responder.answers.clear();
+                        self.responder.refusal = Some((Refusal::RemoteAccess, answer.psn()));
+                        self.fail_unasked(cx, (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS));
+                        break;
+                    }
+                    header.opcode = Opcode::ReadResponse as u8;
+                    payload = Some(Range {
+                        address: range.address,
+                        length: range.length.min(u64::from(self.path_mtu)),
+                    });
+                }
+            }
+            let payload = payload.filter(|range| range.length > 0);
+            // SAFETY: the range was just checked against registered memory, and is retracted when
+            // that is deregistered.
+            if unsafe { cx.wire.send(&header, payload.as_slice()) }.is_err() {
+                return sent;
+            }
+            sent += 1;
+            self.answer_sent();
+        }
+        // Only now: an acknowledgement or refusal means that all before it was answered.
+        if let Some((refusal, psn)) = self.responder.refusal {
+            let mut header = self.header(cx.address, Opcode::Refuse, psn);
+            header.detail = refusal as u8;
+            header.length = self.responder.min_rnr_timer_ns;
+            // SAFETY: there is no payload.
+            if unsafe { cx.wire.send(&header, &[]) }.is_err() {
+                return sent;
+            }
+            self.responder.refusal = None;
+            self.responder.acknowledge = false;
+            sent += 1;
+        }
+        if self.responder.acknowledge {
+            let psn = psn::add(self.responder.expected, psn::MASK);
+            let header = self.header(cx.address, Opcode::Acknowledge, psn);
+            // SAFETY: there is no payload.
+            if unsafe { cx.wire.send(&header, &[]) }.is_err() {
+                return sent;
+            }
+            self.responder.acknowledge = false;
+            sent += 1;
+        }
+        sent
+    }
+
+    /// Takes one packet off the oldest answer.
+    fn answer_sent(&mut self) {
+        let mtu = u64::from(self.path_mtu);
+        if let Some(Answer::Read { psn, range, .. }) = self.responder.answers.front_mut()
+            && range.length > mtu
+        {
+            *psn = psn::add(*psn, 1);
+            range.address += mtu;
+            range.length -= mtu;
+            return;
+        }
+        self.responder.answers.pop_front();
+    }
+}
