@@ -104,16 +104,18 @@ fn connect_changes_neither_end_if_one_is_further() {
     let domain = by_hand().protection_domain().unwrap();
     for state in [State::ReadyToReceive, State::ReadyToSend, State::Error] {
         let (mut further, mut fresh) = pair_in(&domain, state);
-        for _ in 0..2 {
-            let error = connect(&mut fresh, &mut further).unwrap_err();
+        for further_first in [false, true] {
+            let error = match further_first {
+                false => connect(&mut fresh, &mut further),
+                true => connect(&mut further, &mut fresh),
+            }
+            .unwrap_err();
             assert!(
                 matches!(error, Error::WrongState { from, .. } if from == state),
                 "{error}"
             );
             assert_eq!(fresh.state().unwrap(), State::Reset);
             assert_eq!(further.state().unwrap(), state);
-            std::mem::swap(&mut fresh, &mut further);
-            std::mem::swap(&mut fresh, &mut further);
         }
         further.reset().unwrap();
         connect(&mut fresh, &mut further).unwrap();

@@ -57,7 +57,7 @@ fn socket(name: &str) -> PathBuf {
 }
 
 fn config() -> QueuePairConfig {
-    // 1 ms, a few times over: long enough for a loaded machine, short for a test.
+    // 67 ms, three times: long enough for a loaded machine, short for a test.
     let timers = Timers {
         acknowledge_timeout: 14,
         retry_count: 2,

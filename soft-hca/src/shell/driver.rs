@@ -18,11 +18,17 @@ const SPINS: u32 = 100;
 const YIELDS: u32 = 400;
 /// How long it sleeps between looks at the doorbells.
 const NAP: Duration = Duration::from_micros(30);
+/// Empty rounds after which it takes long naps: some 40 ms have passed, and short
+/// ones would cost a third of a core for nothing.
+const SHORT_NAPS: u32 = YIELDS + 1000;
+/// How long a thread sleeps whose HCAs have been idle for a while.
+const LONG_NAP: Duration = Duration::from_micros(250);
 
 /// A thread that drives one or more HCAs, until it is dropped.
 ///
 /// Without work it spins for a moment, then yields its core between rounds, then
-/// sleeps 30 µs at a time, so that it does not starve kernels on few cores.
+/// sleeps 30 µs at a time, and 250 µs after some 40 ms, so that it does not starve
+/// kernels on few cores.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
@@ -122,7 +128,7 @@ fn run(shared: &Shared) {
             all.retain(|seat| !seat.has_stopped());
             seats.clone_from(&all);
         }
-        empty = if done > 0 { 0 } else { empty + 1 };
+        empty = if done > 0 { 0 } else { empty.saturating_add(1) };
         rest(empty);
     }
 }
@@ -132,6 +138,7 @@ fn rest(empty: u32) {
         0 => {}
         1..SPINS => std::hint::spin_loop(),
         SPINS..YIELDS => std::thread::yield_now(),
-        _ => std::thread::sleep(NAP),
+        YIELDS..SHORT_NAPS => std::thread::sleep(NAP),
+        _ => std::thread::sleep(LONG_NAP),
     }
 }
