@@ -1,0 +1,244 @@
+//! What a post costs on a CPU, with no engine: the benchmark plays the NIC between the timed stretches, by
+//! writing the collapsed CQE of everything that was posted.
+
+use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
+
+use warpbell::wqe::{
+    CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
+};
+use warpbell::{
+    CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, EarlyAndAfter, Exclusive,
+    GpuShared, Now, QueueState, RingBlock, SendParts, SendQueue, SendQueueHandle, Sharing, Thread,
+    Word32, Word64,
+};
+use warpbell_hw_tests::bench::{Goal, Row, Samples};
+
+const DEPTH_LOG2: u8 = 10;
+const DEPTH: usize = 1 << DEPTH_LOG2;
+/// Posts between two completions: half of the ring.
+const GROUP: u32 = DEPTH as u32 / 2;
+/// Posts of a repetition.
+const POSTS: u32 = 512 * GROUP;
+const BATCH: u32 = 32;
+const QPN: QpNumber = QpNumber::from_low_bits(0x123);
+
+/// The memory of a send queue.
+struct Rig {
+    ring: Vec<UnsafeCell<RingBlock>>,
+    record: Word32,
+    doorbell: Word64,
+    completion: CompletionSlot,
+    completion_record: Word32,
+    state: QueueState,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let block = || UnsafeCell::new(RingBlock::zeroed());
+        Self {
+            ring: (0..DEPTH).map(|_| block()).collect(),
+            record: Word32::new(0),
+            doorbell: Word64::new(0),
+            completion: CompletionSlot::invalid(),
+            completion_record: Word32::new(0),
+            state: QueueState::new(),
+        }
+    }
+
+    fn handle(&self) -> SendQueueHandle<'_> {
+        let parts = SendParts {
+            ring: self.ring.as_ptr().cast_mut().cast(),
+            record: &self.record,
+            doorbell: &self.doorbell,
+            completions: CompletionParts {
+                ring: &self.completion,
+                record: &self.completion_record,
+                depth_log2: 0,
+                kind: CompletionKind::Collapsed,
+            },
+            state: &self.state,
+            qpn: QPN.get(),
+            max_message: 1 << 30,
+            depth_log2: DEPTH_LOG2,
+        };
+        // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
+        unsafe { SendQueueHandle::new(parts) }
+    }
+
+    /// The NIC's part: all requests up to number `newest` are done.
+    fn complete(&self, newest: u32) {
+        let opcode = CqeOpcode::REQUESTER;
+        let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, QPN, newest as u16);
+        self.completion.words()[7].store(tail.0, Ordering::Release);
+    }
+}
+
+/// What every way of posting sends: 64 bytes to an address that changes each time.
+fn request(number: u32) -> (Local, Remote) {
+    let local = Local {
+        address: black_box(0x10_0000),
+        length: 64,
+        key: LocalKey(0x1000),
+    };
+    let remote = Remote {
+        address: 0x20_0000 + u64::from(number) * 64,
+        key: RemoteKey(0x2000),
+    };
+    (local, remote)
+}
+
+/// Time and cycles for each post of a repetition, in which `post(n)` posts requests n to n + [`GROUP`].
+fn repetition(rig: &Rig, first: &mut u32, mut post: impl FnMut(u32)) -> (f64, f64) {
+    let (mut time, mut cycles) = (0.0, 0);
+    for _ in 0..POSTS / GROUP {
+        let from = *first;
+        let (started, counted) = (Instant::now(), counter());
+        post(from);
+        cycles += counter() - counted;
+        time += started.elapsed().as_secs_f64();
+        *first = from.wrapping_add(GROUP);
+        rig.complete(first.wrapping_sub(1));
+    }
+    let posts = f64::from(POSTS);
+    (time * 1e9 / posts, cycles as f64 / posts)
+}
+
+/// The processor's cycle counter, where it has one that a program may read.
+fn counter() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has it.
+    return unsafe { core::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    return 0;
+}
+
+/// A post as one would write it by hand for this one queue: no check of anything.
+#[inline(always)]
+fn post_by_hand(rig: &Rig, number: u32) {
+    let (local, remote) = request(number);
+    let index = WqeIndex(number as u16);
+    let [block] = Wqe::write(local, remote).place(index, QPN);
+    let slot = rig.ring[number as usize % DEPTH].get();
+    // SAFETY: nobody else uses the ring; a block is 64 bytes, aligned to 64.
+    unsafe { slot.cast::<[warpbell::wqe::Octoword; 4]>().write(block) };
+    fence(Ordering::Release);
+    let end = number.wrapping_add(1);
+    rig.record.store((end & 0xffff).to_be(), Ordering::Relaxed);
+    fence(Ordering::Release);
+    let ring = u64::from(end & 0xffff) << 40 | u64::from(QPN.get() << 8);
+    rig.doorbell.store(ring.to_be(), Ordering::Relaxed);
+}
+
+/// One way of posting: its memory, how far it has come, what was measured.
+struct Lane<'a> {
+    name: &'static str,
+    run: Box<dyn FnMut() -> (f64, f64) + 'a>,
+    time: Samples,
+    cycles: Samples,
+}
+
+impl<'a> Lane<'a> {
+    fn new(name: &'static str, run: impl FnMut() -> (f64, f64) + 'a) -> Self {
+        Self {
+            name,
+            run: Box::new(run),
+            time: Samples::default(),
+            cycles: Samples::default(),
+        }
+    }
+}
+
+fn open<S: Sharing, D: Doorbell>(rig: &Rig) -> SendQueue<'_, S, Thread, D> {
+    rig.handle().open_with().expect("an open queue")
+}
+
+fn one_by_one<'a, S: Sharing + 'a, D: Doorbell + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    let mut queue = open::<S, D>(rig);
+    let mut next = 0;
+    Lane::new(name, move || {
+        repetition(rig, &mut next, |first| {
+            let mut posted = true;
+            for number in first..first.wrapping_add(GROUP) {
+                let (local, remote) = request(number);
+                posted &= queue.try_post(Wqe::write(local, remote)).is_ok();
+            }
+            assert!(posted, "a full queue");
+        })
+    })
+}
+
+fn in_batches<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    let mut queue = open::<S, Now>(rig);
+    let mut next = 0;
+    Lane::new(name, move || {
+        repetition(rig, &mut next, |first| {
+            let mut posted = true;
+            for start in (first..first + GROUP).step_by(BATCH as usize) {
+                let batch = queue.batch(BATCH, Deadline::PASSED);
+                let mut batch = batch.expect("room in the queue");
+                for number in start..start + BATCH {
+                    let (local, remote) = request(number);
+                    posted &= batch.post(Wqe::write(local, remote)).is_ok();
+                }
+            }
+            assert!(posted, "a full batch");
+        })
+    })
+}
+
+fn by_hand<'a>(rig: &'a Rig) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new("post: straight-line by hand", move || {
+        repetition(rig, &mut next, |first| {
+            for number in first..first.wrapping_add(GROUP) {
+                post_by_hand(rig, number);
+            }
+        })
+    })
+}
+
+/// All of it.
+pub fn measure(repetitions: u32) -> Vec<Row> {
+    let rigs: [Rig; 6] = std::array::from_fn(|_| Rig::new());
+    let [a, b, c, d, e, f] = &rigs;
+    let mut lanes = [
+        by_hand(a),
+        one_by_one::<Exclusive, Now>(b, "post: Exclusive, Thread"),
+        one_by_one::<Exclusive, EarlyAndAfter>(c, "post: Exclusive, Thread, early + after"),
+        in_batches::<Exclusive>(d, "post: Exclusive, Thread, batch of 32"),
+        one_by_one::<GpuShared, Now>(e, "post: GpuShared, Thread"),
+        in_batches::<GpuShared>(f, "post: GpuShared, Thread, batch of 32"),
+    ];
+    for repetition in 0..=repetitions {
+        for lane in &mut lanes {
+            let (time, cycles) = (lane.run)();
+            // The first round warms up.
+            if repetition > 0 {
+                lane.time.push(time);
+                lane.cycles.push(cycles);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (index, lane) in lanes.iter().enumerate() {
+        let row = Row::new(lane.name, "ns", &lane.time);
+        rows.push(if index == 1 {
+            row.goal(Goal::AtMost(60.0))
+        } else {
+            row
+        });
+        if cfg!(target_arch = "x86_64") {
+            rows.push(Row::new(
+                format!("{}, cycles", lane.name),
+                "cycles",
+                &lane.cycles,
+            ));
+        }
+    }
+    let ratio = lanes[1].time.over(&lanes[0].time);
+    rows.push(Row::new("post: Exclusive, Thread / by hand", "x", &ratio).goal(Goal::AtMost(1.15)));
+    rows
+}
