@@ -108,7 +108,7 @@ fn run(shared: &Shared) {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let mut seats = Vec::new();
     let mut seen = 0;
-    let mut empty = 0;
+    let mut empty = 0u32;
     while !shared.stop.load(Ordering::Relaxed) {
         let changes = shared.changes.load(Ordering::Acquire);
         if changes != seen {
