@@ -5,7 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use mlx5_wqe::{Completion, CompletionError, Cqe64, CqeError, CqeErrorWord, CqeFormat, CqeTail};
 
-fuzz_target!(|bytes: [u8; 64]| {
+fuzz_target!(|input: &[u8]| {
+    let Some(bytes) = input.first_chunk::<64>().copied() else {
+        return;
+    };
     let cqe = Cqe64::from_bytes(bytes);
     assert_eq!(cqe.to_bytes(), bytes);
 
