@@ -1,7 +1,8 @@
 //! Doorbell registers: which are looked at in a step, and which queues a ring means.
 //!
-//! A page that was rung lately is looked at in every step; the others take turns, a few a step, so
-//! that a thousand idle queues cost an active one next to nothing.
+//! A page that was rung lately is looked at in every step; the others take turns, in proportion to
+//! the work of a step, so that a thousand idle queues cost an active one next to nothing and still
+//! are heard soon.
 
 use mlx5_wqe::{CqArm, Doorbell, QpNumber, UarPage};
 
@@ -11,8 +12,8 @@ use super::list::{Link, List};
 use super::memory::Memory;
 use super::queue_pair::QueuePairSlot;
 
-/// Pages not rung lately that a step looks at.
-const IDLE_PAGES: usize = 4;
+/// Pages not rung lately that a step looks at when the one before did nothing.
+const IDLE_PAGES: usize = 32;
 /// Steps without a ring after which a page counts as idle.
 const PATIENCE: u32 = 256;
 /// Queue pairs of a page that a step looks at because one of them rang.
@@ -175,8 +176,14 @@ impl<'t> Uars<'t> {
         self.release(index);
     }
 
-    /// Looks at the pages whose turn it is; gives how many rang.
-    pub(super) fn step<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) -> usize {
+    /// Looks at the pages whose turn it is, `work` being what the step before did; gives how many
+    /// rang.
+    pub(super) fn step<M: Memory>(
+        &mut self,
+        memory: &M,
+        rung: &mut Rung<'_, '_>,
+        work: usize,
+    ) -> usize {
         let mut rings = 0;
         for _ in 0..self.hot.len() {
             let Some(index) = self.hot.pop(self.slots, |slot| &mut slot.hot) else {
@@ -184,7 +191,12 @@ impl<'t> Uars<'t> {
             };
             rings += self.look(memory, index, rung);
         }
-        for _ in 0..IDLE_PAGES.min(self.used) {
+        let pages = match work {
+            0 => IDLE_PAGES,
+            // A look costs less than a tenth of a WQE.
+            work => 2 + work / 4,
+        };
+        for _ in 0..pages.min(self.used) {
             self.idle = match self.idle + 1 {
                 next if next < self.used => next,
                 _ => 0,

@@ -104,6 +104,8 @@ pub struct Engine<'t, M, W> {
     used: usize,
     /// The time of the newest step.
     now: u64,
+    /// What the newest step did.
+    work: usize,
     scratch: [u8; SCRATCH],
 }
 
@@ -125,6 +127,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             patrol: 0,
             used: 0,
             now: 0,
+            work: 0,
             scratch: [0; SCRATCH],
         }
     }
@@ -153,6 +156,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
                 active: &mut self.active,
                 completion_queues: &mut self.completion_queues,
             },
+            self.work,
         );
         done += self.receive_packets();
         self.patrol();
@@ -162,6 +166,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             };
             done += self.advance(index);
         }
+        self.work = done;
         done
     }
 
