@@ -288,7 +288,15 @@ impl Steps<'_> {
         for package in workspace.packages() {
             for target in workspace.targets(package, "bin") {
                 let mut command = call("run");
-                command.args([target, "--", "-timeout=10", &format!("-runs={runs}")]);
+                // Long inputs from the start: a short one tells a decoder nothing.
+                command.args([
+                    target,
+                    "--",
+                    "-timeout=10",
+                    "-max_len=1024",
+                    "-len_control=0",
+                ]);
+                command.arg(format!("-runs={runs}"));
                 let finished = self.capture(command, deadline)?;
                 let title = format!("fuzz {target}");
                 let ran = count::fuzz_runs(&finished.output);
