@@ -18,6 +18,13 @@ pub fn size() -> u32 {
     thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z()
 }
 
+/// The block's index in the grid, over all dimensions.
+#[inline(always)]
+pub fn index() -> u32 {
+    let row = thread::block_idx_y() + thread::grid_dim_y() * thread::block_idx_z();
+    thread::block_idx_x() + thread::grid_dim_x() * row
+}
+
 /// The thread's index in its block, over all dimensions.
 #[inline(always)]
 pub fn thread_index() -> u32 {

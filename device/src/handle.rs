@@ -192,15 +192,27 @@ const RECEIVE_MAGIC: u32 = u32::from_le_bytes(*b"WBRQ");
 const _: () = {
     assert!(size_of::<CompletionSlot>() == 64);
     assert!(size_of::<CompletionParts>() == 24);
+    assert!(core::mem::offset_of!(CompletionParts, record) == 8);
+    assert!(core::mem::offset_of!(CompletionParts, depth_log2) == 16);
+    assert!(core::mem::offset_of!(CompletionParts, kind) == 17);
     assert!(size_of::<SendQueueHandle>() == 80);
     assert!(size_of::<ReceiveQueueHandle>() == 72);
     assert!(core::mem::offset_of!(SendQueueHandle, qpn) == 8);
+    assert!(core::mem::offset_of!(SendQueueHandle, max_message) == 12);
     assert!(core::mem::offset_of!(SendQueueHandle, ring) == 16);
+    assert!(core::mem::offset_of!(SendQueueHandle, record) == 24);
+    assert!(core::mem::offset_of!(SendQueueHandle, doorbell) == 32);
     assert!(core::mem::offset_of!(SendQueueHandle, state) == 40);
     assert!(core::mem::offset_of!(SendQueueHandle, completions) == 48);
     assert!(core::mem::offset_of!(SendQueueHandle, depth_log2) == 72);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, qpn) == 8);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, max_message) == 12);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, ring) == 16);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, record) == 24);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, state) == 32);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, completions) == 40);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, depth_log2) == 64);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, stride_log2) == 65);
 };
 
 // SAFETY: a handle is a set of addresses whose memory every thread of a grid
@@ -221,8 +233,9 @@ impl<'a> SendQueueHandle<'a> {
     /// # Safety
     /// For the lifetime `'a`, every pointer of `parts` is valid for the sizes
     /// that `parts` gives, aligned to its type, and reachable by every thread
-    /// that gets the handle; nothing but `warpbell` and the NIC writes there;
-    /// `depth_log2` is at most 15; the completion queue serves this queue alone
+    /// that gets the handle; nothing but `warpbell` and the NIC writes there; of
+    /// several grids at a time at most one opens the queue as
+    /// [`BlockShared`](crate::BlockShared); `depth_log2` is at most 15; the completion queue serves this queue alone
     /// and, if it is ordinary, has at least as many entries as the ring has
     /// blocks.
     pub const unsafe fn new(parts: SendParts) -> Self {
@@ -252,9 +265,9 @@ impl<'a> SendQueueHandle<'a> {
     /// together, and every later call too.
     ///
     /// # Errors
-    /// A handle of another version; a queue that somebody else has open, where
-    /// `S` is [`Exclusive`](crate::Exclusive) on either side; a queue that has
-    /// failed and was not reset since.
+    /// A handle of another version; a queue that somebody else has open, unless
+    /// both share it alike (the GPU, or the same block); a queue that has failed
+    /// and was not reset since.
     #[inline(always)]
     pub fn open<S: Sharing, C: Scope>(self) -> Result<SendQueue<'a, S, C>, OpenError> {
         self.open_with::<S, C, Now>()

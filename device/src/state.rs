@@ -14,7 +14,7 @@ pub struct QueueState {
     pub(crate) reserved: Word64,
     /// Blocks published to the NIC; doubles as the lock of the publisher.
     pub(crate) ready: Word64,
-    /// 0, the number of shared views, or `EXCLUSIVE`.
+    /// Who has the queue open: see `queue/sharing.rs`.
     pub(crate) openings: Word64,
     _post: [Word64; 13],
     /// Blocks known complete.
@@ -31,8 +31,13 @@ pub struct QueueState {
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<QueueState>() == 256);
+    assert!(core::mem::offset_of!(QueueState, reserved) == 0);
+    assert!(core::mem::offset_of!(QueueState, ready) == 8);
+    assert!(core::mem::offset_of!(QueueState, openings) == 16);
     assert!(core::mem::offset_of!(QueueState, consumed) == 128);
     assert!(core::mem::offset_of!(QueueState, error) == 136);
+    assert!(core::mem::offset_of!(QueueState, polling) == 144);
+    assert!(core::mem::offset_of!(QueueState, taken) == 152);
 };
 
 impl QueueState {
@@ -59,7 +64,8 @@ impl QueueState {
 
     /// Blocks (or receive WQEs) published to the NIC, and blocks known complete.
     ///
-    /// For the host's watchdog: two loads, not one snapshot.
+    /// For the host's watchdog: two loads, not one snapshot. An exclusive view
+    /// keeps both in registers, and tells them when it is dropped.
     pub fn progress(&self) -> Progress {
         Progress {
             published: load_acquire64(&self.ready, Reach::System),

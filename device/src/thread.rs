@@ -72,8 +72,7 @@ coordinate!(
 /// The thread's index in the grid, over all dimensions; each thread has its own.
 #[inline(always)]
 pub fn index() -> u32 {
-    let block = block_idx_x() + grid_dim_x() * (block_idx_y() + grid_dim_y() * block_idx_z());
-    block * block::size() + block::thread_index()
+    block::index() * block::size() + block::thread_index()
 }
 
 /// The thread's index in a grid of one dimension.

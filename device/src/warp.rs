@@ -1,5 +1,5 @@
 //! What the lanes of a warp do together. Names with `warp_` and their meaning are cuda_std's; [`full_mask`],
-//! [`broadcast`] and [`rank_and_count`] are what the queues need beside them.
+//! [`sync`], [`any`], [`broadcast`] and [`rank_and_count`] are what the queues need beside them.
 //!
 //! A mask names lanes: bit n is lane n. All lanes of the mask come to the same operation with the same
 //! mask, none has exited and the caller is among them: that is the contract of every function that takes a
@@ -163,6 +163,13 @@ pub unsafe fn warp_shuffle_xor<T: WarpShuffleValue>(
 pub fn sync() {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
     unsafe { sync_warp(full_mask()) }
+}
+
+/// Whether some lane of the warp brought `true`: [`warp_vote_any`] with [`full_mask`].
+#[inline(always)]
+pub fn any(predicate: bool) -> bool {
+    // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
+    unsafe { warp_vote_any(full_mask(), predicate) }
 }
 
 /// Gives every lane the value that the warp's first lane brought.

@@ -5,13 +5,14 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::Rig;
-use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
 use warpbell::{
-    Block, BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, PostError, Scope, Sharing,
-    Thread, WaitError, Warp, block, thread, warp,
+    Block, BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
+    Scope, Sharing, Thread, WaitError, Warp, block, thread, warp,
 };
 use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
 
@@ -200,6 +201,105 @@ fn threads_share<S: Sharing>(threads: u32) {
 fn threads_share_a_queue() {
     threads_share::<BlockShared>(32);
     threads_share::<GpuShared>(1024);
+}
+
+/// Who brings no WQE, or a refused one, does not decide for the group whether
+/// it is reported: whoever asks for a completion does.
+fn asks<S: Sharing, C: Scope>(threads: u32) {
+    let rig = Rig::new(12, CompletionKind::Collapsed);
+    run(threads, LaneOrder::Ascending, || {
+        let mut queue = rig.handle().open::<S, C>().unwrap();
+        let me = block::thread_index();
+        // Past the block that is signalled in any case.
+        let _ = queue.post(write(me), SOON).unwrap();
+        let silent = queue.post_if((me % 2 == 1).then(|| write(me)), SOON);
+        let silent = silent.unwrap();
+        assert_eq!(queue.wait(silent, SOON), Err(WaitError::NotSignalled));
+        let one_asks = match me {
+            0 => None,
+            1 => Some(write(me).signalled()),
+            _ => Some(write(me)),
+        };
+        let loud = queue.post_if(one_asks, SOON).unwrap();
+        assert_eq!(queue.wait(loud, SOON), Err(WaitError::Deadline));
+    });
+    // All but the last group's end is silent.
+    let total = threads + threads / 2 + threads - 1;
+    let signalled: Vec<usize> = (0..total as usize)
+        .filter(|&block| rig.signalled(block))
+        .collect();
+    assert_eq!(signalled, [0, total as usize - 1]);
+}
+
+#[test]
+fn whoever_asks_is_answered() {
+    asks::<Exclusive, Warp>(32);
+    asks::<GpuShared, Warp>(32);
+    asks::<Exclusive, Block>(100);
+}
+
+/// An error that becomes known while a warp opens the queue: all lanes learn the same.
+#[test]
+fn a_warp_opens_or_not_together() {
+    for order in ORDERS {
+        let rig = Rig::new(6, CompletionKind::Collapsed);
+        let mut before = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let ticket = before.try_post(Wqe::nop().signalled()).unwrap();
+        rig.fail(0, 0, Syndrome::REMOTE_ACCESS, 0x88);
+        let before = Mutex::new(before);
+        let opened = AtomicU32::new(0);
+        run(32, order, || {
+            if warp::lane_id() == 5 {
+                assert!(before.lock().unwrap().is_done(ticket).is_err());
+            }
+            match rig.handle().open::<GpuShared, Warp>() {
+                Ok(_) => {
+                    opened.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => assert!(matches!(error, OpenError::Failed(_))),
+            }
+        });
+        assert!([0, 32].contains(&opened.into_inner()));
+    }
+}
+
+/// A queue shared by a block is that block's: another block's ordering would
+/// not reach it.
+#[test]
+fn a_block_shares_with_no_other() {
+    let rig = Rig::new(6, CompletionKind::Collapsed);
+    let dim = Dim {
+        blocks: 2,
+        threads_per_block: 2,
+    };
+    let step = AtomicU32::new(0);
+    let wait_for = |least: u32| {
+        let mut wait = Deadline::after_ms(10_000).wait();
+        while step.load(Ordering::Relaxed) < least {
+            assert!(!wait.expired(), "step {least} never came");
+        }
+    };
+    launch(dim, Options::default(), || {
+        let open = || rig.handle().open::<BlockShared, Thread>();
+        if thread::block_idx_x() == 0 {
+            let queue = open();
+            assert!(queue.is_ok());
+            step.fetch_add(1, Ordering::Relaxed);
+            wait_for(4);
+            drop(queue);
+            step.fetch_add(1, Ordering::Relaxed);
+        } else {
+            wait_for(2);
+            assert_eq!(open().err(), Some(OpenError::InUse));
+            let gpu_wide = rig.handle().open::<GpuShared, Thread>();
+            assert_eq!(gpu_wide.err(), Some(OpenError::InUse));
+            step.fetch_add(1, Ordering::Relaxed);
+            wait_for(6);
+            assert!(open().is_ok(), "it is free again");
+        }
+    })
+    .unwrap();
+    assert!(rig.handle().open::<Exclusive, Thread>().is_ok());
 }
 
 /// A full queue answers all threads of a warp alike.

@@ -8,10 +8,10 @@ use common::Rig;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
-use warpbell::wqe::{Opcode, Wqe};
+use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{
-    CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now, Sharing,
-    Signal, Thread, Ticket, leave_out,
+    CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
+    OpenError, Sharing, Signal, Thread, Ticket, leave_out,
 };
 
 /// Runs a model, with some fences left out.
@@ -213,6 +213,115 @@ fn poll_shared_ordinary() {
 #[should_panic(expected = "old data after the CQE")]
 fn poll_shared_ordinary_wants_its_acquire_fence() {
     poll_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
+}
+
+/// A poller of an ordinary completion queue frees the entries that it has taken
+/// before it tells others that they may post again: otherwise the NIC could
+/// complete the new requests into entries that it believes full.
+#[test]
+fn entries_are_free_before_their_slots() {
+    model(None, || {
+        let rig = Arc::new(Rig::new(1, CompletionKind::Ordinary));
+        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
+        let last = queue.try_post(Wqe::nop().signalled()).unwrap();
+        rig.complete(0, 0);
+        rig.complete(1, 1);
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || {
+                let known = rig.state.progress().completed;
+                assert!(
+                    rig.completion_consumer() as u64 >= known,
+                    "the NIC overruns"
+                );
+            }
+        });
+        assert!(queue.is_done(last).unwrap());
+        other.join().unwrap();
+    });
+}
+
+/// One thread finds the error of a request while another waits for the request
+/// before it, which is done: an error never takes that back.
+fn fail_together(kind: CompletionKind, without: Option<LeftOut>) {
+    model(without, move || {
+        let rig = Arc::new(Rig::new(2, kind));
+        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let done = queue.try_post(Wqe::nop().signalled()).unwrap();
+        let failed = queue.try_post(Wqe::nop().signalled()).unwrap();
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || rig.fail(0, 1, Syndrome::REMOTE_ACCESS, 0x88)
+        });
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || {
+                let mut queue = rig.handle().open::<GpuShared, Thread>();
+                // The error may be known already.
+                if let Ok(queue) = &mut queue {
+                    assert!(queue.is_done(done).is_ok(), "done, and then failed");
+                }
+            }
+        });
+        let _ = queue.is_done(failed);
+        nic.join().unwrap();
+        other.join().unwrap();
+        assert!(queue.is_done(failed).is_err());
+        assert_eq!(queue.is_done(done), Ok(true));
+    });
+}
+
+#[test]
+fn fail_shared_collapsed() {
+    fail_together(CompletionKind::Collapsed, None);
+}
+
+#[test]
+fn fail_shared_ordinary() {
+    fail_together(CompletionKind::Ordinary, None);
+}
+
+#[test]
+#[should_panic(expected = "done, and then failed")]
+fn fail_shared_wants_its_acquire_fence() {
+    fail_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
+}
+
+/// An owner leaves the queue while another thread tries to open it: the next
+/// one goes on where the last one stopped.
+fn hand_over<S: Sharing>() {
+    model(None, || {
+        let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
+        let mut first = rig.handle().open::<Exclusive, Thread>().unwrap();
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || match rig.handle().open::<S, Thread>() {
+                Ok(mut queue) => {
+                    let _ = queue.try_post(Wqe::nop()).unwrap();
+                    2
+                }
+                Err(error) => {
+                    assert_eq!(error, OpenError::InUse);
+                    1
+                }
+            }
+        });
+        let _ = first.try_post(Wqe::nop()).unwrap();
+        drop(first);
+        let posted = other.join().unwrap();
+        assert_eq!(fetch(&rig), Some((posted, posted)));
+    });
+}
+
+#[test]
+fn hand_over_to_one() {
+    hand_over::<Exclusive>();
+}
+
+#[test]
+fn hand_over_to_many() {
+    hand_over::<GpuShared>();
 }
 
 /// The NIC brings data, then the signal behind them.

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::mem;
+
 use common::{MAX_MESSAGE, QPN, Rig};
 use warpbell::wqe::{
     Immediate, Local, LocalKey, Masked, Opcode, QpNumber, Remote, RemoteKey, Side, Syndrome, Wqe,
+    WqeIndex,
 };
 use warpbell::{
     BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    Sharing, Thread, WaitError,
+    QueueError, Sharing, Thread, WaitError,
 };
 
 const SOON: Deadline = Deadline::after_us(5);
@@ -158,6 +161,7 @@ fn a_flush_makes_room_for_its_cause() {
     rig.fail(0, 0, Syndrome::LOCAL_PROTECTION, 0x53);
     assert!(!second.is_done(two).unwrap_err().is_flush());
     assert!(!rig.state.first_error().unwrap().is_flush());
+    assert!(!first.is_done(one).unwrap_err().is_flush());
 }
 
 everywhere!(unsignalled_requests_are_not_waited_for, unsignalled);
@@ -266,6 +270,53 @@ fn batch<S: Sharing>(kind: CompletionKind) {
     assert!(next > last);
 }
 
+/// Every block up to the record's index holds the WQE of that index.
+fn assert_published_are_written(rig: &Rig) {
+    for block in 0..rig.producer_index() {
+        let (index, _) = rig.control(block as usize);
+        assert_eq!(index, block, "the NIC was sent to a slot without its WQE");
+    }
+}
+
+#[test]
+fn a_leaked_batch_posts_nothing() {
+    let rig = Rig::new(4, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut batch = queue.batch(4, SOON).unwrap();
+    let _ = batch.post(Wqe::nop()).unwrap();
+    mem::forget(batch);
+    let _ = queue.try_post(Wqe::nop()).unwrap();
+    assert_eq!(rig.producer_index(), 1);
+    assert_published_are_written(&rig);
+}
+
+#[test]
+fn a_leaked_batch_stalls_a_shared_queue() {
+    let rig = Rig::new(4, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let _ = queue.try_post(Wqe::nop()).unwrap();
+    mem::forget(queue.batch(4, SOON).unwrap());
+    drop(queue);
+    // Whoever has the queue to himself next knows that nobody will fill the gap.
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let _ = queue.try_post(Wqe::nop()).unwrap();
+    assert_eq!(rig.producer_index(), 2);
+    assert_published_are_written(&rig);
+    drop(queue);
+    // Whoever shares it does not, and finds out.
+    let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+    mem::forget(queue.batch(4, SOON).unwrap());
+    let behind = queue.try_post(Wqe::nop().signalled()).unwrap();
+    assert_eq!(rig.producer_index(), 2);
+    let stalled = QueueError::new(Cause::Stalled { wqe: WqeIndex(2) });
+    assert_eq!(
+        queue.wait(behind, SOON),
+        Err(WaitError::Failed(stalled)),
+        "the request was taken, so its failure must be told"
+    );
+    assert_eq!(queue.try_post(Wqe::nop()), Err(PostError::Failed(stalled)));
+}
+
 #[test]
 fn gather_lists_take_the_blocks_they_need() {
     let rig = Rig::new(4, CompletionKind::Collapsed);
@@ -312,7 +363,12 @@ fn exclusive_is_exclusive() {
     );
     drop(exclusive);
     let shared = rig.handle().open::<GpuShared, Thread>().unwrap();
-    let again = rig.handle().open::<BlockShared, Thread>().unwrap();
+    let again = rig.handle().open::<GpuShared, Thread>().unwrap();
+    assert_eq!(
+        rig.handle().open::<BlockShared, Thread>().err(),
+        Some(OpenError::InUse),
+        "the ordering of a block does not reach the GPU's other threads"
+    );
     assert_eq!(
         rig.handle().open::<Exclusive, Thread>().err(),
         Some(OpenError::InUse)

@@ -10,6 +10,9 @@ use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 ///
 /// Blocks that were reserved and not used go back to an exclusive queue; in a
 /// shared one, where others may have reserved behind them, they become NOPs.
+///
+/// A batch that is leaked posts nothing, and its tickets mean nothing. In a
+/// shared queue the others then wait for it: see [`SendQueue::batch`].
 #[must_use = "a batch that is dropped at once posts nothing"]
 pub struct Batch<'q, 'a, S: Sharing, C: Scope, D: Doorbell> {
     queue: &'q mut SendQueue<'a, S, C, D>,
@@ -76,10 +79,10 @@ impl<S: Sharing, C: Scope, D: Doorbell> Drop for Batch<'_, '_, S, C, D> {
     fn drop(&mut self) {
         let spare = self.room();
         if spare > 0 {
-            if self.queue.give_back(self.end, spare) {
-                self.end = self.next;
-            } else {
+            if S::SHARED {
                 self.queue.pad(self.next, self.end);
+            } else {
+                self.end = self.next;
             }
         }
         if self.start != self.end {

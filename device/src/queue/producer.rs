@@ -2,11 +2,9 @@
 
 use core::marker::PhantomData;
 
-use mlx5_wqe::WqeIndex;
-
 use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64, load_acquire64};
-use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
+use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
 
@@ -20,29 +18,43 @@ pub(super) struct Producer<'a, S: Sharing, C: Scope> {
     _scope: PhantomData<C>,
 }
 
-/// What a leader tells the others, in one word: a block, or one of these.
-const NO_ROOM: u64 = u64::MAX;
-const LATE: u64 = u64::MAX - 1;
-const FAILED: u64 = u64::MAX - 2;
-const IN_USE: u64 = u64::MAX - 3;
+/// What a leader tells the others, in one word: a block, the bits of a
+/// [`QueueError`], or one of these, which are neither.
+const LATE: u64 = u64::MAX;
+const IN_USE: u64 = u64::MAX - 1;
 const DONE: u64 = 0;
+
+/// The error in a leader's word. Blocks stay below the bits that say whose
+/// error it is.
+#[inline(always)]
+fn error_in(word: u64) -> Option<QueueError> {
+    if word >> 62 == 0 {
+        None
+    } else {
+        QueueError::from_bits(word)
+    }
+}
 
 impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     #[inline(always)]
     pub(super) fn open(state: &'a QueueState, depth_log2: u8) -> Result<Self, OpenError> {
-        if let Some(error) = state.first_error() {
-            return Err(OpenError::Failed(error));
-        }
         let mut ledger = S::follower();
-        let mut code = DONE;
+        let mut word = DONE;
         if C::leads() {
-            match S::open(state) {
-                Ok(opened) => ledger = opened,
-                Err(_) => code = IN_USE,
+            match state.first_error() {
+                Some(error) => word = error.to_bits(),
+                None => match S::open(state) {
+                    Ok(opened) => ledger = opened,
+                    Err(_) => word = IN_USE,
+                },
             }
         }
-        if C::broadcast(code) == IN_USE {
+        let word = C::broadcast(word);
+        if word == IN_USE {
             return Err(OpenError::InUse);
+        }
+        if let Some(error) = error_in(word) {
+            return Err(OpenError::Failed(error));
         }
         Ok(Self {
             state,
@@ -69,16 +81,21 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 limit,
             });
         }
-        let code = if C::leads() {
-            self.reserve_as_leader(blocks, deadline, poll)
+        let word = if C::leads() {
+            self.reserve_as_leader(blocks, deadline.unwrap_or(Deadline::PASSED), poll)
         } else {
-            0
+            DONE
         };
-        match C::broadcast(code) {
-            NO_ROOM => Err(PostError::NoRoom),
-            LATE => Err(PostError::Deadline),
-            FAILED => Err(PostError::Failed(self.first_error())),
-            start => Ok(start),
+        let word = C::broadcast(word);
+        if word == LATE {
+            return Err(match deadline {
+                Some(_) => PostError::Deadline,
+                None => PostError::NoRoom,
+            });
+        }
+        match error_in(word) {
+            Some(error) => Err(PostError::Failed(error)),
+            None => Ok(word),
         }
     }
 
@@ -97,35 +114,44 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     fn reserve_as_leader(
         &mut self,
         blocks: u32,
-        deadline: Option<Deadline>,
+        deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> u64 {
-        if self.error == 0
-            && let Some(start) = self.ledger.try_reserve(self.state, self.ring, blocks)
-        {
-            return start;
+        let attempt = |producer: &mut Self| {
+            let Producer { state, ring, .. } = *producer;
+            if producer.error != 0 {
+                return None;
+            }
+            producer.ledger.try_reserve(state, ring, blocks)
+        };
+        match attempt(self) {
+            Some(start) => start,
+            None => self.poll_until(deadline, poll, attempt),
         }
-        self.reserve_slowly(blocks, deadline, poll)
     }
 
+    /// Polls until an attempt succeeds, the queue has failed, or the deadline is over.
     #[inline(always)]
-    fn reserve_slowly(
+    fn poll_until(
         &mut self,
-        blocks: u32,
-        deadline: Option<Deadline>,
+        deadline: Deadline,
         poll: impl Fn(&mut Self),
+        attempt: impl Fn(&mut Self) -> Option<u64>,
     ) -> u64 {
-        let mut wait = deadline.unwrap_or(Deadline::PASSED).wait();
+        let mut wait = None;
         loop {
             poll(self);
+            if let Some(word) = attempt(self) {
+                return word;
+            }
             if self.failed() {
-                return FAILED;
+                // Another thread may have found the error, and what was
+                // complete before it, since we polled.
+                self.ledger.refresh(self.state);
+                return attempt(self).unwrap_or(self.first_error());
             }
-            if let Some(start) = self.ledger.try_reserve(self.state, self.ring, blocks) {
-                return start;
-            }
-            if wait.expired() {
-                return if deadline.is_some() { LATE } else { NO_ROOM };
+            if wait.get_or_insert_with(|| deadline.wait()).expired() {
+                return LATE;
             }
         }
     }
@@ -152,40 +178,18 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> Result<(), WaitError> {
-        let mut code = DONE;
-        if C::leads() && self.ledger.consumed() < after {
-            code = self.wait_as_leader(after, deadline, poll);
+        let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
+        let mut word = DONE;
+        if C::leads() && done(self).is_none() {
+            word = self.poll_until(deadline, poll, done);
         }
-        match C::broadcast(code) {
-            LATE => Err(WaitError::Deadline),
-            FAILED => Err(WaitError::Failed(self.first_error())),
-            _ => Ok(()),
+        let word = C::broadcast(word);
+        if word == LATE {
+            return Err(WaitError::Deadline);
         }
-    }
-
-    #[inline(always)]
-    fn wait_as_leader(&mut self, after: u64, deadline: Deadline, poll: impl Fn(&mut Self)) -> u64 {
-        let mut wait = None;
-        loop {
-            poll(self);
-            if self.ledger.consumed() >= after {
-                return DONE;
-            }
-            if self.failed() {
-                return FAILED;
-            }
-            if wait.get_or_insert_with(|| deadline.wait()).expired() {
-                return LATE;
-            }
-        }
-    }
-
-    /// Takes note that the WQE at `newest` and all before it are complete.
-    #[inline(always)]
-    pub(super) fn complete_through(&mut self, base: u64, newest: WqeIndex) {
-        let consumed = self.ring.completed(base, newest);
-        if consumed != base {
-            self.ledger.learn(self.state, consumed);
+        match error_in(word) {
+            Some(error) => Err(WaitError::Failed(error)),
+            None => Ok(()),
         }
     }
 
@@ -198,20 +202,21 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         self.error != 0
     }
 
+    /// The first error as bits, once `failed`: a cause may have taken the place
+    /// of the flush that this view knows.
+    #[inline(always)]
+    pub(super) fn first_error(&self) -> u64 {
+        match self.state.first_error() {
+            Some(error) => error.to_bits(),
+            // The host cleared the state under an open queue.
+            None => self.error,
+        }
+    }
+
     /// Keeps the queue's first error where all views and the host find it.
     #[inline(always)]
     pub(super) fn fail(&mut self, error: QueueError) {
         self.error = keep_first(self.state, error.to_bits());
-    }
-
-    /// The first error, for a view that was told that there is one.
-    #[inline(always)]
-    pub(super) fn first_error(&mut self) -> QueueError {
-        self.error = load_acquire64(&self.state.error, Reach::System);
-        // Told so, there is one, unless the host cleared the state under an
-        // open queue.
-        QueueError::from_bits(self.error)
-            .unwrap_or(QueueError::new(Cause::UnexpectedCompletion { op_own: 0 }))
     }
 }
 

@@ -7,7 +7,7 @@ use mlx5_wqe::{Arrival, CqeOpcode, CqeTail, Immediate, Local, RemoteKey, WqeInde
 
 use crate::Deadline;
 use crate::arch::{Reach, fence_acquire, store_segment};
-use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
+use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::ReceiveQueueHandle;
 use crate::queue::completion;
 use crate::queue::doorbell::publish_receives;
@@ -118,16 +118,16 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
             lengths: C::broadcast(found.lengths),
             immediate: C::broadcast(found.immediate),
         };
-        if found == Taken::NONE {
-            return Err(WaitError::Deadline);
-        }
         match decode(found) {
             Some(received) => {
                 // The leader's acquire fence before the others' reading.
                 C::sync();
                 Ok(received)
             }
-            None => Err(WaitError::Failed(self.producer.first_error())),
+            None => Err(match QueueError::from_bits(found.lengths) {
+                Some(error) => WaitError::Failed(error),
+                None => WaitError::Deadline,
+            }),
         }
     }
 
@@ -211,46 +211,38 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         }
     }
 
-    /// Takes one CQE off the completion ring. The leader's job.
+    /// Takes one CQE off the completion ring, or tells of the queue's failure
+    /// once all that arrived before is taken. The leader's job.
     #[inline(always)]
     fn take(&mut self) -> Taken {
-        if self.producer.failed() {
-            return Taken::FAILED;
-        }
+        let producer = &mut self.producer;
         let parts = &self.handle.completions;
-        let Some(taken) = self.producer.ledger.start_taking(self.producer.state) else {
-            return Taken::NONE;
-        };
         let mut found = Taken::NONE;
-        if let Some(tail) = completion::read_ordinary(parts, taken) {
-            let slot = completion::slot(parts, taken);
-            if tail.is_error() {
-                self.producer.fail(completion::decode_error(slot, tail));
-                found = Taken::FAILED;
-            } else {
+        if let Some(taken) = producer.ledger.start_taking(producer.state) {
+            let mut now_taken = taken;
+            if let Some(tail) = completion::read_ordinary(parts, taken) {
                 // The tail before the rest of the CQE and before the data,
                 // because the NIC writes it last.
                 fence_acquire(Reach::System);
+                let slot = completion::slot(parts, taken);
                 found = Taken {
                     tail: tail.0,
                     lengths: completion::word(slot, 5),
                     immediate: completion::word(slot, 4),
                 };
                 if decode(found).is_none() {
-                    let op_own = tail.op_own();
-                    self.producer
-                        .fail(QueueError::new(Cause::UnexpectedCompletion { op_own }));
-                    found = Taken::FAILED;
+                    producer.fail(completion::decode_error(slot, tail));
+                    found = Taken::NONE;
                 }
+                now_taken += 1;
+                completion::free_entries(parts, now_taken);
+                // A receive queue completes in order, one CQE a receive.
+                producer.ledger.learn(producer.state, now_taken);
             }
-            completion::free_entries(parts, taken + 1);
-            // A receive queue completes in order, one CQE a receive.
-            self.producer.ledger.learn(self.producer.state, taken + 1);
-            self.producer
-                .ledger
-                .stop_taking(self.producer.state, taken + 1);
-        } else {
-            self.producer.ledger.stop_taking(self.producer.state, taken);
+            producer.ledger.stop_taking(producer.state, now_taken);
+        }
+        if found == Taken::NONE && producer.failed() {
+            found = Taken::failed(producer.first_error());
         }
         found
     }
@@ -269,18 +261,16 @@ struct Taken {
 
 impl Taken {
     /// No CQE looks like this: its tail has opcode 15.
-    const NONE: Self = Self {
-        tail: u64::MAX,
-        lengths: 0,
-        immediate: 0,
-    };
+    const NONE: Self = Self::failed(0);
 
-    /// Nor like this.
-    const FAILED: Self = Self {
-        tail: u64::MAX,
-        lengths: 0,
-        immediate: 1,
-    };
+    /// Nor like this: a queue's first error as bits.
+    const fn failed(error: u64) -> Self {
+        Self {
+            tail: u64::MAX,
+            lengths: error,
+            immediate: 0,
+        }
+    }
 }
 
 fn decode(taken: Taken) -> Option<Received> {

@@ -1,6 +1,8 @@
 //! Who calls a queue's methods together.
 
-use crate::{block, warp};
+use core::marker::PhantomData;
+
+use crate::{block, thread, warp};
 
 /// The threads that call a queue's methods together, each with a WQE of its own.
 ///
@@ -15,6 +17,9 @@ pub trait Scope: sealed::Sealed {
     /// This thread's rank among those with `present`, and their number.
     fn rank_and_count(present: bool) -> (u32, u32);
 
+    /// Whether any thread brings `true`.
+    fn any(predicate: bool) -> bool;
+
     /// The leader's value, for all.
     fn broadcast(value: u64) -> u64;
 
@@ -27,12 +32,21 @@ pub trait Scope: sealed::Sealed {
 pub enum Thread {}
 
 /// All lanes of a warp together. The leader is lane 0.
+///
+/// Only the leader's view knows the queue's indices, so a view stays with the
+/// thread that opened it: it is not `Send`.
+///
+/// ```compile_fail
+/// fn movable<T: Send>() {}
+/// movable::<warpbell::SendQueue<'_, warpbell::Exclusive, warpbell::Warp>>();
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub enum Warp {}
+pub struct Warp(PhantomData<*const ()>);
 
-/// All threads of a block together. The leader is thread 0.
+/// All threads of a block together. The leader is thread 0. Its views are not
+/// `Send`, as those of a [`Warp`].
 #[derive(Clone, Copy, Debug)]
-pub enum Block {}
+pub struct Block(PhantomData<*const ()>);
 
 impl Scope for Thread {
     const COLLECTIVE: bool = false;
@@ -45,6 +59,11 @@ impl Scope for Thread {
     #[inline(always)]
     fn rank_and_count(present: bool) -> (u32, u32) {
         (0, present as u32)
+    }
+
+    #[inline(always)]
+    fn any(predicate: bool) -> bool {
+        predicate
     }
 
     #[inline(always)]
@@ -70,6 +89,11 @@ impl Scope for Warp {
     }
 
     #[inline(always)]
+    fn any(predicate: bool) -> bool {
+        warp::any(predicate)
+    }
+
+    #[inline(always)]
     fn broadcast(value: u64) -> u64 {
         warp::broadcast(value)
     }
@@ -91,6 +115,11 @@ impl Scope for Block {
     #[inline(always)]
     fn rank_and_count(present: bool) -> (u32, u32) {
         block::rank_and_count(present)
+    }
+
+    #[inline(always)]
+    fn any(predicate: bool) -> bool {
+        thread::sync_threads_or(u32::from(predicate)) != 0
     }
 
     #[inline(always)]

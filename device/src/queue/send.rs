@@ -10,15 +10,17 @@ use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
 use crate::handle::{CompletionKind, SendQueueHandle};
 use crate::queue::completion::{self, News};
 use crate::queue::producer::Producer;
-use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
+use crate::queue::{Batch, Doorbell, Now, Ring, Scope, Sharing};
 
 /// A send queue, as this thread (or warp, or block) sees it.
 ///
 /// `S` says who else uses the queue, `C` who calls together, `D` when the
 /// doorbell is rung. With a scope wider than a thread, all its threads make
-/// every call together, each with a WQE of its own (all of the same size `B`
-/// and signalled alike); one reservation and one doorbell serve them all, and
-/// of a group only the last WQE is signalled.
+/// every call together, each with a WQE of its own (all of the same size `B`);
+/// one reservation and one doorbell serve them all. Of a group only the last
+/// WQE is signalled, if any thread asks for that. All get the group's ticket,
+/// and where they wait, the leader's (lane 0's, thread 0's) ticket counts.
+/// Opening and dropping the queue are such calls, too.
 pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
     handle: SendQueueHandle<'a>,
     producer: Producer<'a, S, C>,
@@ -121,6 +123,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
 
     /// Reserves `blocks` basic blocks whose WQEs share one doorbell, which the
     /// batch rings when it is dropped. `blocks` counts all threads of the scope.
+    ///
+    /// Whoever else posts to a shared queue meanwhile waits for the batch; after
+    /// two seconds the queue counts as stalled. So fill it and drop it at once.
     ///
     /// # Errors
     /// Everything in [`PostError`] but `NoRoom`.
@@ -286,21 +291,19 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         rank: u32,
         count: u32,
     ) -> Ticket {
+        let ring = self.producer.ring;
         let last = start + ((count - 1) * span) as u64;
-        let mut signalled = true;
+        let asked = C::any(wqe.as_ref().is_some_and(Wqe::is_signalled));
         if let Some(wqe) = wqe {
             let own = start + (rank * span) as u64;
-            signalled = wqe.is_signalled() || self.producer.ring.must_signal(last, span);
-            let wqe = if self.producer.ring.must_signal(own, span) {
+            let wqe = if ring.must_signal(own, span) || asked && own == last {
                 wqe.signalled()
-            } else if rank + 1 != count {
-                wqe.unsignalled()
             } else {
-                wqe
+                wqe.unsignalled()
             };
             self.store(own, span, wqe);
         }
-        if signalled {
+        if asked || ring.must_signal(last, span) {
             self.signalled = last + 1;
         }
         Ticket::of(last)
@@ -350,12 +353,6 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         }
     }
 
-    /// Gives back the last `blocks` of a reservation, where nobody is behind it.
-    #[inline(always)]
-    pub(super) fn give_back(&mut self, end: u64, blocks: u32) -> bool {
-        self.producer.ledger.give_back(end, blocks)
-    }
-
     /// Makes the blocks from `start` to `end` the NIC's.
     #[inline(always)]
     pub(super) fn publish(&mut self, start: u64, end: u64) {
@@ -391,13 +388,22 @@ pub(super) fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
 }
 
 /// Takes up what the NIC has completed. The leader's job.
+///
+/// What is complete is told before an error, because an error ends the waits
+/// for what is not.
 #[inline(always)]
 fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Producer<'_, S, C>) {
     match handle.completions.kind {
         CompletionKind::Collapsed => {
-            let base = producer.ledger.refresh(producer.state);
+            let known = producer.ledger.refresh(producer.state);
             let news = completion::read_collapsed(&handle.completions);
-            take_up(producer, base, news);
+            let consumed = consumed_by(producer.ring, known, news);
+            if consumed != known {
+                producer.ledger.learn(producer.state, consumed);
+            }
+            if let News::Failed(error) = news {
+                producer.fail(error);
+            }
         }
         CompletionKind::Ordinary => poll_ordinary(handle, producer),
     }
@@ -414,7 +420,8 @@ fn poll_ordinary<S: Sharing, C: Scope>(
         producer.ledger.refresh(producer.state);
         return;
     };
-    let mut base = producer.ledger.refresh(producer.state);
+    let mut consumed = producer.ledger.refresh(producer.state);
+    let mut failure = None;
     let mut taken = first;
     // At most one lap: the NIC may go on writing as fast as we read.
     for _ in 0..1u32 << parts.depth_log2 {
@@ -422,36 +429,41 @@ fn poll_ordinary<S: Sharing, C: Scope>(
             break;
         };
         let news = completion::decode_request(completion::slot(parts, taken), tail);
-        // The CQE before what we tell the others, because nobody else reads it:
-        // through us they may read the data behind it.
-        fence_acquire(Reach::System);
-        take_up(producer, base, news);
-        base = producer.ledger.consumed();
+        consumed = consumed_by(producer.ring, consumed, news);
+        if let News::Failed(error) = news {
+            failure = failure.or(Some(error));
+        }
         taken += 1;
     }
     if taken != first {
+        // The CQEs before what we tell the others, because nobody else reads
+        // them: through us they may read the data behind them.
+        fence_acquire(Reach::System);
+        // The entries before the blocks, because whoever learns of free blocks
+        // may post requests that complete into these entries.
         completion::free_entries(parts, taken);
+        producer.ledger.learn(producer.state, consumed);
+        if let Some(error) = failure {
+            producer.fail(error);
+        }
     }
     producer.ledger.stop_taking(producer.state, taken);
 }
 
-/// Applies one CQE's news.
+/// Blocks known complete after one CQE's news, `known` before it.
 #[inline(always)]
-fn take_up<S: Sharing, C: Scope>(producer: &mut Producer<'_, S, C>, base: u64, news: News) {
+fn consumed_by(ring: Ring, known: u64, news: News) -> u64 {
     match news {
-        News::Nothing => {}
-        News::Completed(newest) => producer.complete_through(base, newest),
-        News::Failed(error) => {
+        News::Nothing => known,
+        News::Completed(newest) => ring.completed(known, newest),
+        News::Failed(error) => match error.cause() {
             // What came before the failed WQE is done. A flushed one says
-            // nothing of those before it where CQEs overwrite each other, nor
-            // where the error was taken before.
-            if let Cause::Completion(failure) = error.cause()
-                && !error.is_flush()
-            {
+            // nothing of those before it, where its cause was overwritten.
+            Cause::Completion(failure) if !error.is_flush() => {
                 let before = failure.wqe_index.0.wrapping_sub(1);
-                producer.complete_through(base, WqeIndex(before));
+                ring.completed(known, WqeIndex(before))
             }
-            producer.fail(error);
-        }
+            _ => known,
+        },
     }
 }

@@ -1,16 +1,21 @@
 //! Who else uses a queue: where its indices live and what keeps them whole.
 
-use crate::Deadline;
+use core::marker::PhantomData;
+
 use crate::arch::{
-    Reach, compare_exchange64, fetch_add64, fetch_max64, load_acquire64, load_relaxed64,
-    store_relaxed64, store_release64,
+    Reach, compare_exchange64, fence_acquire, fetch_add64, fetch_max64, load_acquire64,
+    load_relaxed64, store_relaxed64, store_release64,
 };
 use crate::error::{Cause, OpenError, QueueError};
 use crate::queue::Ring;
 use crate::state::QueueState;
+use crate::{Deadline, block};
 
-/// `openings` of a queue that one owner has to itself.
+/// `openings` of a queue that one owner has to itself. Of a shared one, its low
+/// half counts the views, and its high half says who may open more: the block
+/// of that index, or [`WHOLE_GPU`]. Without views the high half means nothing.
 const EXCLUSIVE: u64 = u64::MAX;
+const WHOLE_GPU: u32 = u32::MAX;
 
 /// Tries to reserve before contention counts as "no room" for this turn.
 const RESERVE_TRIES: u32 = 1024;
@@ -23,6 +28,9 @@ const TURN_MS: u64 = 2_000;
 ///
 /// The methods are called by a scope's leader only.
 pub trait Sharing: sealed::Sealed + Sized {
+    /// Whether others may reserve behind a reservation that is not published.
+    const SHARED: bool;
+
     /// A view that leads nothing: what threads other than the leader hold.
     fn follower() -> Self;
 
@@ -42,20 +50,19 @@ pub trait Sharing: sealed::Sealed + Sized {
     fn learn(&mut self, state: &QueueState, consumed: u64);
 
     /// Reserves `blocks` if they fit while all below `consumed()` are free.
+    ///
+    /// An exclusive owner's reservation holds once it is published, so that one
+    /// that is given up (a leaked batch) leaves no gap.
     fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64>;
 
     /// Reserves `blocks` whether or not they are free.
     fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64;
 
-    /// Takes back the last `blocks` of a reservation that ends at `end`, where
-    /// nobody can have reserved behind it.
-    fn give_back(&mut self, end: u64, blocks: u32) -> bool;
-
     /// Waits until everything before `start` is published.
     fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError>;
 
     /// Lets the next publisher go on: everything before `end` is published.
-    fn pass_turn(&self, state: &QueueState, end: u64);
+    fn pass_turn(&mut self, state: &QueueState, end: u64);
 
     /// Takes the right to take CQEs from an ordinary completion ring, if nobody
     /// has it, and says how many were taken so far.
@@ -64,43 +71,78 @@ pub trait Sharing: sealed::Sealed + Sized {
     /// Gives that right back after `taken` CQEs in all.
     fn stop_taking(&mut self, state: &QueueState, taken: u64);
 
-    /// The queue's first error as bits, where others may have met it.
+    /// The queue's first error as bits, where others may have met it. What was
+    /// complete before it is known to `refresh` then.
     fn error_of_others(&self, state: &QueueState) -> u64;
 }
 
 /// One thread, warp or block has the queue to itself; its indices lie in registers.
 #[derive(Debug)]
 pub struct Exclusive {
-    reserved: u64,
+    /// The first block that is not published.
+    next: u64,
     consumed: u64,
     taken: u64,
 }
 
-/// The threads of one block share the queue.
-pub type BlockShared = Shared<BLOCK>;
+/// The threads of one block share the queue, and no other block's may.
+pub type BlockShared = Shared<InBlock>;
 
 /// All threads of the GPU share the queue.
-pub type GpuShared = Shared<GPU>;
+pub type GpuShared = Shared<InGpu>;
 
 /// A share in a queue: indices in shared words, one compare-and-swap a post.
 ///
 /// `ready` doubles as the publisher's lock: whoever reserved from `ready` on
 /// may publish, and hands on by storing its end there.
 #[derive(Debug)]
-pub struct Shared<const REACH: u8> {
+pub struct Shared<A: Among> {
     consumed: u64,
+    _among: PhantomData<A>,
 }
 
-/// Reach of [`BlockShared`].
-pub const BLOCK: u8 = 0;
-/// Reach of [`GpuShared`].
-pub const GPU: u8 = 1;
+/// Among whom a queue is shared: how far its ordering reaches.
+pub trait Among {
+    /// The reach of what orders one view's accesses with another's.
+    const REACH: Reach;
+
+    /// Who may open the queue beside the caller, for `openings`.
+    fn sharers() -> u32;
+}
+
+/// The threads of a block. A view stays in its block, so it is not `Send`.
+#[derive(Debug)]
+pub struct InBlock(PhantomData<*const ()>);
+
+/// The threads of a GPU.
+#[derive(Debug)]
+pub enum InGpu {}
+
+impl Among for InBlock {
+    const REACH: Reach = Reach::Block;
+
+    #[inline(always)]
+    fn sharers() -> u32 {
+        block::index()
+    }
+}
+
+impl Among for InGpu {
+    const REACH: Reach = Reach::Gpu;
+
+    #[inline(always)]
+    fn sharers() -> u32 {
+        WHOLE_GPU
+    }
+}
 
 impl Sharing for Exclusive {
+    const SHARED: bool = false;
+
     #[inline(always)]
     fn follower() -> Self {
         Self {
-            reserved: 0,
+            next: 0,
             consumed: 0,
             taken: 0,
         }
@@ -108,10 +150,15 @@ impl Sharing for Exclusive {
 
     #[inline(always)]
     fn open(state: &QueueState) -> Result<Self, OpenError> {
-        compare_exchange64(&state.openings, 0, EXCLUSIVE, Reach::Gpu)
+        let openings = load_relaxed64(&state.openings, Reach::Gpu);
+        if openings as u32 != 0 {
+            return Err(OpenError::InUse);
+        }
+        compare_exchange64(&state.openings, openings, EXCLUSIVE, Reach::Gpu)
             .map_err(|_| OpenError::InUse)?;
         Ok(Self {
-            reserved: load_relaxed64(&state.reserved, Reach::Gpu),
+            // What a shared view reserved and gave up is behind it.
+            next: load_relaxed64(&state.ready, Reach::Gpu),
             consumed: load_relaxed64(&state.consumed, Reach::Gpu),
             taken: load_relaxed64(&state.taken, Reach::Gpu),
         })
@@ -119,8 +166,8 @@ impl Sharing for Exclusive {
 
     #[inline(always)]
     fn close(&mut self, state: &QueueState) {
-        store_relaxed64(&state.reserved, self.reserved, Reach::Gpu);
-        store_relaxed64(&state.ready, self.reserved, Reach::Gpu);
+        store_relaxed64(&state.reserved, self.next, Reach::Gpu);
+        store_relaxed64(&state.ready, self.next, Reach::Gpu);
         store_relaxed64(&state.consumed, self.consumed, Reach::Gpu);
         store_relaxed64(&state.taken, self.taken, Reach::Gpu);
         // The indices before the claim's end, because the next owner reads
@@ -145,25 +192,13 @@ impl Sharing for Exclusive {
 
     #[inline(always)]
     fn try_reserve(&mut self, _: &QueueState, ring: Ring, blocks: u32) -> Option<u64> {
-        let start = self.reserved;
-        if !ring.has_room(start, self.consumed, blocks) {
-            return None;
-        }
-        self.reserved = start + blocks as u64;
-        Some(start)
+        let fits = ring.has_room(self.next, self.consumed, blocks);
+        fits.then_some(self.next)
     }
 
     #[inline(always)]
-    fn reserve_unchecked(&mut self, _: &QueueState, blocks: u32) -> u64 {
-        let start = self.reserved;
-        self.reserved = start + blocks as u64;
-        start
-    }
-
-    #[inline(always)]
-    fn give_back(&mut self, end: u64, blocks: u32) -> bool {
-        self.reserved = end - blocks as u64;
-        true
+    fn reserve_unchecked(&mut self, _: &QueueState, _: u32) -> u64 {
+        self.next
     }
 
     #[inline(always)]
@@ -172,7 +207,9 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
-    fn pass_turn(&self, _: &QueueState, _: u64) {}
+    fn pass_turn(&mut self, _: &QueueState, end: u64) {
+        self.next = end;
+    }
 
     #[inline(always)]
     fn start_taking(&mut self, _: &QueueState) -> Option<u64> {
@@ -190,30 +227,32 @@ impl Sharing for Exclusive {
     }
 }
 
-impl<const REACH: u8> Shared<REACH> {
-    const REACH: Reach = if REACH == BLOCK {
-        Reach::Block
-    } else {
-        Reach::Gpu
-    };
-}
+impl<A: Among> Sharing for Shared<A> {
+    const SHARED: bool = true;
 
-impl<const REACH: u8> Sharing for Shared<REACH> {
     #[inline(always)]
     fn follower() -> Self {
-        Self { consumed: 0 }
+        Self {
+            // Nothing is known yet: the first post or wait asks.
+            consumed: 0,
+            _among: PhantomData,
+        }
     }
 
     #[inline(always)]
     fn open(state: &QueueState) -> Result<Self, OpenError> {
+        let sharers = A::sharers();
         let mut openings = load_relaxed64(&state.openings, Reach::Gpu);
         for _ in 0..RESERVE_TRIES {
-            if openings == EXCLUSIVE {
+            let views = openings as u32;
+            let ours = views == 0 || (openings >> 32) as u32 == sharers;
+            // The last number is an exclusive owner's.
+            if !ours || views >= u32::MAX - 1 {
                 break;
             }
-            match compare_exchange64(&state.openings, openings, openings + 1, Reach::Gpu) {
-                // Nothing is known yet: the first post or wait asks.
-                Ok(_) => return Ok(Self { consumed: 0 }),
+            let one_more = (sharers as u64) << 32 | (views + 1) as u64;
+            match compare_exchange64(&state.openings, openings, one_more, Reach::Gpu) {
+                Ok(_) => return Ok(Self::follower()),
                 Err(found) => openings = found,
             }
         }
@@ -237,7 +276,7 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
         // than it, and would then look 2^16 blocks newer. Acquire also puts
         // another's reading of a CQE before ours, so that ours is no older,
         // and before our reuse of the slots that it freed.
-        self.consumed = load_acquire64(&state.consumed, Self::REACH);
+        self.consumed = load_acquire64(&state.consumed, A::REACH);
         self.consumed
     }
 
@@ -247,19 +286,19 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
         // meanwhile is not taken over: this view vouches only for what a CQE
         // that it has read itself tells, so that one acquire fence orders the
         // data behind it.
-        fetch_max64(&state.consumed, consumed, Self::REACH);
+        fetch_max64(&state.consumed, consumed, A::REACH);
         self.consumed = consumed;
     }
 
     #[inline(always)]
     fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64> {
-        let mut start = load_relaxed64(&state.reserved, Self::REACH);
+        let mut start = load_relaxed64(&state.reserved, A::REACH);
         for _ in 0..RESERVE_TRIES {
             if !ring.has_room(start, self.consumed, blocks) {
                 return None;
             }
             let end = start + blocks as u64;
-            match compare_exchange64(&state.reserved, start, end, Self::REACH) {
+            match compare_exchange64(&state.reserved, start, end, A::REACH) {
                 Ok(_) => return Some(start),
                 Err(found) => start = found,
             }
@@ -269,32 +308,27 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
 
     #[inline(always)]
     fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64 {
-        fetch_add64(&state.reserved, blocks as u64, Self::REACH)
-    }
-
-    #[inline(always)]
-    fn give_back(&mut self, _: u64, _: u32) -> bool {
-        false
+        fetch_add64(&state.reserved, blocks as u64, A::REACH)
     }
 
     #[inline(always)]
     fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError> {
         // Acquire, so that the record and doorbell of those before us come
         // before ours: the record must never go back.
-        let mut ready = load_acquire64(&state.ready, Self::REACH);
+        let mut ready = load_acquire64(&state.ready, A::REACH);
         if ready == start {
             return Ok(());
         }
         let mut wait = Deadline::after_ms(TURN_MS).wait();
         while ready != start {
             let late = wait.expired();
-            let failed = load_relaxed64(&state.error, Self::REACH);
+            let failed = load_relaxed64(&state.error, A::REACH);
             if let Some(error) = QueueError::from_bits(failed)
                 && let Cause::Stalled { .. } = error.cause()
             {
                 return Err(error);
             }
-            ready = load_acquire64(&state.ready, Self::REACH);
+            ready = load_acquire64(&state.ready, A::REACH);
             if late && ready != start {
                 let wqe = ring.index(ready);
                 return Err(QueueError::new(Cause::Stalled { wqe }));
@@ -304,31 +338,37 @@ impl<const REACH: u8> Sharing for Shared<REACH> {
     }
 
     #[inline(always)]
-    fn pass_turn(&self, state: &QueueState, end: u64) {
-        store_release64(&state.ready, end, Self::REACH);
+    fn pass_turn(&mut self, state: &QueueState, end: u64) {
+        store_release64(&state.ready, end, A::REACH);
     }
 
     #[inline(always)]
     fn start_taking(&mut self, state: &QueueState) -> Option<u64> {
-        compare_exchange64(&state.polling, 0, 1, Self::REACH).ok()?;
-        Some(load_relaxed64(&state.taken, Self::REACH))
+        compare_exchange64(&state.polling, 0, 1, A::REACH).ok()?;
+        Some(load_relaxed64(&state.taken, A::REACH))
     }
 
     #[inline(always)]
     fn stop_taking(&mut self, state: &QueueState, taken: u64) {
-        store_relaxed64(&state.taken, taken, Self::REACH);
+        store_relaxed64(&state.taken, taken, A::REACH);
         // `taken` before the lock's end, because the next poller goes on there.
-        store_release64(&state.polling, 0, Self::REACH);
+        store_release64(&state.polling, 0, A::REACH);
     }
 
     #[inline(always)]
     fn error_of_others(&self, state: &QueueState) -> u64 {
-        load_relaxed64(&state.error, Self::REACH)
+        let error = load_relaxed64(&state.error, A::REACH);
+        if error != 0 {
+            // The error before `consumed`, because whoever found the error has
+            // first told what was complete before it.
+            fence_acquire(A::REACH);
+        }
+        error
     }
 }
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Exclusive {}
-    impl<const REACH: u8> Sealed for super::Shared<REACH> {}
+    impl<A: super::Among> Sealed for super::Shared<A> {}
 }
