@@ -11,8 +11,9 @@ use super::hca::{HcaError, Seat, SoftHca};
 /// How long a dropped driver waits for its thread.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Empty rounds that a thread spins through, so that a busy HCA answers at once.
-const SPINS: u32 = 100;
+/// Empty rounds that a thread spins through, so that a busy HCA answers at once. Few,
+/// because on few cores it keeps the kernel waiting whose doorbell it waits for.
+const SPINS: u32 = 8;
 /// Empty rounds after which a thread no longer yields but sleeps: by then some
 /// tens of microseconds have passed, and a core is worth more to a kernel.
 const YIELDS: u32 = 400;
