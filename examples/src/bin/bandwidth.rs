@@ -1,0 +1,152 @@
+//! Bandwidth and message rate of each verb, between two software HCAs in one process.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
+use warpbell_examples::screen::{Screen, exit, parse_bytes};
+use warpbell_examples::setup::{Ends, config};
+use warpbell_examples::{Error, screen};
+
+/// Measures how many bytes and messages a second a kernel moves.
+///
+/// One thread of a CPU grid posts; two software HCAs in this process, both driven by one other thread,
+/// move the bytes; every byte is checked. No network card takes part: these are numbers of software.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Verbs to measure
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "write,write-imm,read,send,fetch-add"
+    )]
+    verbs: Vec<Verb>,
+    /// Smallest message
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "8")]
+    from: u64,
+    /// Largest message; sizes double from one to the next (fetch-add has 8 bytes only)
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "4M")]
+    to: u64,
+    /// Both ends send at the same time; the table shows their sum
+    #[arg(long)]
+    both_ways: bool,
+    /// Depth of the queues in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 256)]
+    depth: u32,
+    /// Messages under one doorbell, at most half the depth
+    #[arg(long, value_name = "MESSAGES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Every so many messages one asks for a completion
+    #[arg(long, value_name = "MESSAGES", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
+    signal_every: u64,
+    /// Messages of a repetition; by default 64 MiB, but at least 16 and at most 20,000 messages
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    messages: Option<u64>,
+    /// Repetitions of each size
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// Seed of the random data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON document instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes @ 8..=0x4000_0000 => Ok(bytes),
+        _ => Err("choose between 8 bytes and 1024M".into()),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    nic: &'static str,
+    depth: u32,
+    batch: u32,
+    signal_every: u64,
+    both_ways: bool,
+    repetitions: u32,
+    results: &'d [Bandwidth],
+}
+
+impl Arguments {
+    fn cases(&self) -> Vec<Case> {
+        let sizes = || {
+            std::iter::successors(Some(self.from), |bytes| bytes.checked_mul(2))
+                .take_while(|&bytes| bytes <= self.to)
+        };
+        let case = |verb, bytes: u64| Case {
+            verb,
+            bytes,
+            messages: self
+                .messages
+                .unwrap_or_else(|| ((64 << 20) / bytes).clamp(16, 20_000)),
+            repetitions: self.repetitions,
+            batch: self.batch,
+            signal_every: self.signal_every,
+            both_ways: self.both_ways,
+        };
+        let of_verb = |verb: &Verb| match verb {
+            Verb::FetchAdd => vec![case(*verb, 8)],
+            _ => sizes().map(|bytes| case(*verb, bytes)).collect(),
+        };
+        self.verbs.iter().flat_map(of_verb).collect()
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let ends = Ends::new(&config(arguments.depth))?;
+    let mut random = SmallRng::seed_from_u64(arguments.seed);
+    let cases = arguments.cases();
+    let screen = Screen::new(arguments.json, cases.len() as u64);
+    let ways = if arguments.both_ways {
+        "both ways"
+    } else {
+        "one way"
+    };
+    screen.line(format_args!(
+        "Bandwidth between two software HCAs in this process, {ways}; no network card takes part."
+    ));
+    screen.line(format_args!(
+        "{} messages under a doorbell, one in {} signalled, {} repetitions.",
+        arguments.batch, arguments.signal_every, arguments.repetitions
+    ));
+    screen.heading(HEADER);
+    let mut results = Vec::new();
+    for case in cases {
+        screen.step(format!(
+            "{} {}",
+            case.verb.name(),
+            screen::bytes(case.bytes)
+        ));
+        let result = measure(&ends, case, &mut random)?;
+        screen.line(match result.verified {
+            true => result.row(),
+            false => format!("{}  {}", result.row(), screen.mark(false)),
+        });
+        results.push(result);
+    }
+    screen.finish();
+    screen.document(&Document {
+        nic: "software",
+        depth: arguments.depth,
+        batch: arguments.batch,
+        signal_every: arguments.signal_every,
+        both_ways: arguments.both_ways,
+        repetitions: arguments.repetitions,
+        results: &results,
+    })?;
+    let wrong = results.iter().filter(|result| !result.verified).count();
+    Error::if_wrong(wrong, results.len())
+}
+
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}

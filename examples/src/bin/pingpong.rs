@@ -1,0 +1,213 @@
+//! Latency of a write, between two kernels of one process or of two.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
+use warpbell_examples::screen::{Screen, exit, parse_bytes};
+use warpbell_examples::setup::{End, Ends, config};
+use warpbell_examples::{Error, launch, screen};
+use warpbell_host_init::{Drive, Peer, RemoteMemory};
+
+/// Measures how long a write takes until another kernel sees it: half a round trip.
+///
+/// Each message is written to the other end's memory, and behind it, under the same doorbell, an 8-byte
+/// signal for which the other kernel waits before it answers; a message of 8 bytes is the signal alone.
+/// The HCAs are software, and no network card takes part. Kernels and HCAs are threads that wait by
+/// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
+/// enough, but whatever else runs on them is in the numbers.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Message sizes
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = size,
+        default_value = "8,64,512,4K,32K,256K")]
+    sizes: Vec<u64>,
+    /// Round trips that are measured for each size
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    rounds: u64,
+    /// Round trips before them that are not
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    warm_up: u64,
+    /// Depth of the queues in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 128)]
+    depth: u32,
+    /// Answer another process that joins at this path, and measure nothing
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["join", "sizes", "rounds", "warm_up"])]
+    listen: Option<PathBuf>,
+    /// Measure with the process that listens at this path
+    #[arg(long, value_name = "PATH")]
+    join: Option<PathBuf>,
+    /// Seconds to wait for the other process
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// One JSON document instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes @ 8..=0x4000_0000 => Ok(bytes),
+        _ => Err("choose between 8 bytes and 1024M".into()),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    nic: &'static str,
+    processes: u32,
+    results: &'d [Latency],
+}
+
+impl Arguments {
+    fn cases(&self) -> Vec<Case> {
+        let case = |&bytes: &u64| Case {
+            bytes,
+            rounds: self.rounds,
+            warm_up: self.warm_up,
+        };
+        self.sizes.iter().map(case).collect()
+    }
+}
+
+/// Shows results as they come, and all of them at the end.
+struct Report {
+    screen: Screen,
+    processes: u32,
+    results: Vec<Latency>,
+}
+
+impl Report {
+    fn new(arguments: &Arguments, processes: u32, steps: usize) -> Self {
+        Self {
+            screen: Screen::new(arguments.json, steps as u64),
+            processes,
+            results: Vec::new(),
+        }
+    }
+
+    fn begin(&self, between: &str) {
+        self.screen.line(format_args!(
+            "Half a round trip of a write between {between}; no network card takes part."
+        ));
+        self.screen.heading(HEADER);
+    }
+
+    fn step(&self, case: Case) {
+        self.screen.step(screen::bytes(case.bytes));
+    }
+
+    fn add(&mut self, result: Latency) {
+        self.screen.line(match result.verified {
+            true => result.row(),
+            false => format!("{}  {}", result.row(), self.screen.mark(false)),
+        });
+        self.results.push(result);
+    }
+
+    fn end(self) -> Result<(), Error> {
+        self.screen.finish();
+        self.screen.document(&Document {
+            nic: "software",
+            processes: self.processes,
+            results: &self.results,
+        })?;
+        let wrong = self.results.iter().filter(|result| !result.verified);
+        Error::if_wrong(wrong.count(), self.results.len())
+    }
+}
+
+/// Both kernels in this process.
+fn alone(arguments: &Arguments) -> Result<(), Error> {
+    let ends = Ends::new(&config(arguments.depth))?;
+    let cases = arguments.cases();
+    let mut report = Report::new(arguments, 1, cases.len());
+    report.begin("two kernels and two software HCAs of this process");
+    for case in cases {
+        report.step(case);
+        report.add(measure(&ends, case)?);
+    }
+    report.end()
+}
+
+/// What the joining process tells the other one before each size.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Order {
+    /// The listener has no orders to give.
+    Listening,
+    /// Play this.
+    Play(Case),
+    /// That was all.
+    Stop,
+}
+
+/// One size, this process's side of it. The samples, and whether both sides got every byte.
+fn play(end: &End, peer: &mut Peer, case: Case, starts: bool) -> Result<Latency, Error> {
+    let player = Player::new(&end.domain, case, starts)?;
+    let theirs: RemoteMemory = peer.exchange(&player.shared())?;
+    let samples = player.samples();
+    let side = player.side(end.pair.send_queue()?, &theirs, &samples)?;
+    launch::run("ping-pong", &side)?;
+    // Neither frees its memory before the other one has written its last.
+    let verified = player.verified();
+    let theirs_verified: bool = peer.exchange(&verified)?;
+    Ok(player.latency(&samples, verified && theirs_verified))
+}
+
+/// This process joins, gives the orders and measures.
+fn join(arguments: &Arguments, path: &Path) -> Result<(), Error> {
+    let (end, mut peer) = meet(arguments, |device, timeout| {
+        Peer::join(device, path, timeout)
+    })?;
+    let cases = arguments.cases();
+    let mut report = Report::new(arguments, 2, cases.len());
+    report.begin("two processes, each with a kernel and a software HCA");
+    for case in cases {
+        report.step(case);
+        let _: Order = peer.exchange(&Order::Play(case))?;
+        report.add(play(&end, &mut peer, case, true)?);
+    }
+    let _: Order = peer.exchange(&Order::Stop)?;
+    report.end()
+}
+
+/// This process listens and answers; what it reports are the times of its own rounds.
+fn listen(arguments: &Arguments, path: &Path) -> Result<(), Error> {
+    let mut report = Report::new(arguments, 2, 0);
+    report.screen.line(format_args!(
+        "Waiting for another process: pingpong --join {}",
+        path.display()
+    ));
+    let (end, mut peer) = meet(arguments, |device, timeout| {
+        Peer::listen(device, path, timeout)
+    })?;
+    report.begin("two processes, seen from the one that answers");
+    while let Order::Play(case) = peer.exchange(&Order::Listening)? {
+        report.add(play(&end, &mut peer, case, false)?);
+    }
+    report.end()
+}
+
+fn meet(
+    arguments: &Arguments,
+    peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
+) -> Result<(End, Peer), Error> {
+    let mut end = End::new(Drive::Thread, &config(arguments.depth))?;
+    let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
+    peer.connect(&mut end.pair)?;
+    Ok((end, peer))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    exit(match (&arguments.listen, &arguments.join) {
+        (Some(path), _) => listen(&arguments, path),
+        (None, Some(path)) => join(&arguments, path),
+        (None, None) => alone(&arguments),
+    })
+}

@@ -1,0 +1,151 @@
+//! Queues of one owner, of a block and of the whole grid, called by threads, warps and blocks.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+use warpbell::{Block, BlockShared, Exclusive, GpuShared, Thread, Warp};
+use warpbell_cpu_grid::Dim;
+use warpbell_kernels::sharing::{Spread, spread};
+
+use crate::Error;
+use crate::demo::Options;
+use crate::launch::{LIMIT_US, run_grid};
+use crate::memory::Memory;
+use crate::screen::Screen;
+use crate::setup::Ends;
+
+/// One combination.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shared {
+    /// Who else uses the queue.
+    pub sharing: &'static str,
+    /// Who calls it together.
+    pub scope: &'static str,
+    /// Blocks of the grid.
+    pub blocks: u32,
+    /// Threads in each.
+    pub threads_per_block: u32,
+    /// Writes posted.
+    pub writes: u32,
+    /// Every piece of every thread arrived, and nothing else.
+    pub verified: bool,
+}
+
+type Kernel = fn(Spread<'_>);
+
+/// A kernel for each sharing (rows) and scope (columns).
+const KERNELS: [(&str, [Kernel; 3]); 3] = [
+    (
+        "exclusive",
+        [
+            spread::<Exclusive, Thread>,
+            spread::<Exclusive, Warp>,
+            spread::<Exclusive, Block>,
+        ],
+    ),
+    (
+        "block-shared",
+        [
+            spread::<BlockShared, Thread>,
+            spread::<BlockShared, Warp>,
+            spread::<BlockShared, Block>,
+        ],
+    ),
+    (
+        "GPU-shared",
+        [
+            spread::<GpuShared, Thread>,
+            spread::<GpuShared, Warp>,
+            spread::<GpuShared, Block>,
+        ],
+    ),
+];
+
+const SCOPES: [&str; 3] = ["thread", "warp", "block"];
+
+/// How many combinations there are.
+pub(super) const COUNT: usize = 9;
+
+/// Bytes that a thread writes in a round.
+const PIECE: usize = 64;
+/// Rounds of each thread.
+const ROUNDS: u32 = 8;
+
+/// The grid for a combination. An exclusive queue has one user; a block-shared one has all of a block, a
+/// GPU-shared one all of two blocks. A warp or block posts together at most what fits under one doorbell.
+fn grid(sharing: usize, scope: usize, depth: u32) -> Dim {
+    let most = (depth / 2).clamp(1, 64);
+    Dim {
+        blocks: if sharing == 2 { 2 } else { 1 },
+        threads_per_block: match (sharing, scope) {
+            (0, 0) => 1,
+            (0, 1) => most.min(32),
+            _ => most,
+        },
+    }
+}
+
+/// Runs all combinations.
+pub(super) fn run(
+    ends: &Ends,
+    options: &Options,
+    screen: &Screen,
+    random: &mut SmallRng,
+) -> Result<Vec<Shared>, Error> {
+    screen.heading(
+        "Who shares a queue, and who calls it together; blocks × threads, each writing its own pieces",
+    );
+    screen.line("                    by thread       by warp      by block");
+    let mut checks = Vec::new();
+    for (row, (sharing, kernels)) in KERNELS.into_iter().enumerate() {
+        let mut line = format!("  {sharing:<14}");
+        for (column, (kernel, scope)) in kernels.into_iter().zip(SCOPES).enumerate() {
+            screen.step(format!("{sharing}, {scope}"));
+            let dim = grid(row, column, options.depth);
+            let check = one(ends, sharing, scope, dim, kernel, random)?;
+            let grid = format!("{} × {}", dim.blocks, dim.threads_per_block);
+            let word = screen.mark(check.verified);
+            line += &format!("{grid:>10} {word}");
+            checks.push(check);
+        }
+        screen.line(line);
+    }
+    Ok(checks)
+}
+
+fn one(
+    ends: &Ends,
+    sharing: &'static str,
+    scope: &'static str,
+    dim: Dim,
+    kernel: Kernel,
+    random: &mut SmallRng,
+) -> Result<Shared, Error> {
+    let writes = dim.blocks * dim.threads_per_block * ROUNDS;
+    let mut data = vec![0; writes as usize * PIECE];
+    random.fill(&mut data[..]);
+    let source = Memory::new(&ends.one.domain, data.len())?;
+    let target = Memory::new(&ends.other.domain, data.len())?;
+    source.write(0, &data);
+    let queue = ends.one.pair.send_queue()?;
+    let what = format!("{sharing} queue, called by a {scope}");
+    run_grid(dim, &|outcome| {
+        kernel(Spread {
+            queue,
+            local: source.local(0, PIECE),
+            remote: target.remote(0),
+            rounds: ROUNDS,
+            limit_us: LIMIT_US,
+            outcome,
+        });
+    })?
+    .map_err(|failure| Error::Kernel { what, failure })?;
+    Ok(Shared {
+        sharing,
+        scope,
+        blocks: dim.blocks,
+        threads_per_block: dim.threads_per_block,
+        writes,
+        verified: source.check(&data).is_ok() && target.check(&data).is_ok(),
+    })
+}

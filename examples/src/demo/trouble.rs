@@ -1,0 +1,375 @@
+//! What a user meets when things go wrong, and how it goes on from there.
+
+use std::sync::atomic::Ordering;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+use warpbell::wqe::{CompletionError, Remote, RemoteKey, Syndrome};
+use warpbell::{Cause, PostError, QueueError, WaitError, Word64};
+use warpbell_host_init::{QueuePairConfig, Timers};
+use warpbell_kernels::bandwidth::{Sink, prepare, sink};
+use warpbell_kernels::demo::{self as kernels, Transfer};
+use warpbell_kernels::outcome::{Failure, Numbers, Outcome};
+
+use crate::Error;
+use crate::demo::Options;
+use crate::launch::{LIMIT_US, run as run_kernel, run_together, try_run};
+use crate::memory::Memory;
+use crate::screen::Screen;
+use crate::setup::{Ends, config};
+
+/// One thing that went wrong on purpose.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trouble {
+    /// What was done.
+    pub what: &'static str,
+    /// What the kernel met, in words.
+    pub met: String,
+    /// The error CQE, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Numbered>,
+    /// What to look at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub look_at: Option<&'static str>,
+    /// How it went on.
+    pub then: String,
+    /// It was met as expected, no byte changed that should not, and the traffic afterwards arrived.
+    pub verified: bool,
+}
+
+/// An error CQE in numbers.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Numbered {
+    syndrome: u8,
+    vendor: u8,
+    wqe_index: u16,
+    opcode: u8,
+    qpn: u32,
+}
+
+impl From<CompletionError> for Numbered {
+    fn from(error: CompletionError) -> Self {
+        Self {
+            syndrome: error.syndrome.0,
+            vendor: error.vendor.0,
+            wqe_index: error.wqe_index.0,
+            opcode: error.opcode.0,
+            qpn: error.qpn.get(),
+        }
+    }
+}
+
+type Scene = fn(&mut Ends, &mut Stage<'_>) -> Result<Trouble, Error>;
+
+const SCENES: [Scene; COUNT] = [wrong_key, past_the_end, full_queue, deadline, peer_gone];
+
+/// How many things go wrong.
+pub(super) const COUNT: usize = 5;
+
+/// What all scenes work with.
+struct Stage<'s> {
+    options: &'s Options,
+    random: &'s mut SmallRng,
+}
+
+/// Lets everything go wrong, one after the other.
+pub(super) fn run(
+    ends: &mut Ends,
+    options: &Options,
+    screen: &Screen,
+    random: &mut SmallRng,
+) -> Result<Vec<Trouble>, Error> {
+    screen.heading("When things go wrong");
+    let mut stage = Stage { options, random };
+    let mut troubles = Vec::new();
+    for scene in SCENES {
+        screen.step("when things go wrong");
+        let trouble = scene(ends, &mut stage)?;
+        let mark = screen.mark(trouble.verified);
+        screen.line(format_args!("  {}: {mark}", trouble.what));
+        screen.wrapped("    met      ", &trouble.met);
+        if let Some(look_at) = trouble.look_at {
+            screen.wrapped("    look at  ", look_at);
+        }
+        screen.wrapped("    then     ", &trouble.then);
+        troubles.push(trouble);
+    }
+    Ok(troubles)
+}
+
+impl Stage<'_> {
+    fn size(&self) -> usize {
+        self.options.size as usize
+    }
+
+    /// Memory full of random data, and these data.
+    fn memory(
+        &mut self,
+        domain: &warpbell_host_init::ProtectionDomain,
+    ) -> Result<(Memory, Vec<u8>), Error> {
+        let mut data = vec![0; self.size()];
+        self.random.fill(&mut data[..]);
+        let memory = Memory::new(domain, data.len())?;
+        memory.write(0, &data);
+        Ok((memory, data))
+    }
+
+    /// Writes in both directions; whether every byte arrived.
+    fn traffic(&mut self, ends: &Ends) -> Result<bool, Error> {
+        let mut arrived = true;
+        for (from, to) in [(&ends.one, &ends.other), (&ends.other, &ends.one)] {
+            let (source, data) = self.memory(&from.domain)?;
+            let (target, _) = self.memory(&to.domain)?;
+            let queue = from.pair.send_queue()?;
+            run_kernel("traffic after an error", &|outcome| {
+                kernels::write(Transfer {
+                    queue,
+                    local: source.local(0, data.len()),
+                    remote: target.remote(0),
+                    beside: 0,
+                    limit_us: LIMIT_US,
+                    outcome,
+                });
+            })?;
+            arrived &= source.check(&data).is_ok() && target.check(&data).is_ok();
+        }
+        Ok(arrived)
+    }
+
+    /// How the traffic went, in words.
+    fn traffic_words(&self, how: &str) -> String {
+        format!(
+            "{how}; {} bytes each way again, every one verified",
+            self.size()
+        )
+    }
+}
+
+/// A write that the other end must refuse.
+fn refused_write(
+    what: &'static str,
+    ends: &mut Ends,
+    stage: &mut Stage<'_>,
+    change: impl FnOnce(Remote) -> Remote,
+) -> Result<Trouble, Error> {
+    let (source, data) = stage.memory(&ends.one.domain)?;
+    let (target, before) = stage.memory(&ends.other.domain)?;
+    let remote = change(target.remote(0));
+    let failure = write(ends, &source, remote)?;
+    let untouched = source.check(&data).is_ok() && target.check(&before).is_ok();
+    // The host can read the same error, whether or not the kernel still runs.
+    let host_knows = ends.one.pair.first_error();
+    let known = failure.and_then(Failure::queue_error);
+    let expected = untouched && known.is_some() && host_knows == known;
+    ends.reset()?;
+    let arrived = stage.traffic(ends)?;
+    Ok(Trouble::new(what, failure, Syndrome::REMOTE_ACCESS)
+        .and(expected && arrived)
+        .then(stage.traffic_words("no byte was touched; queues reset and connected")))
+}
+
+/// Writes all of `source`, and gives what the kernel met.
+fn write(ends: &Ends, source: &Memory, remote: Remote) -> Result<Option<Failure>, Error> {
+    let queue = ends.one.pair.send_queue()?;
+    let result = try_run(&|outcome| {
+        kernels::write(Transfer {
+            queue,
+            local: source.local(0, source.len()),
+            remote,
+            beside: 0,
+            limit_us: LIMIT_US,
+            outcome,
+        });
+    })?;
+    Ok(result.err())
+}
+
+impl Trouble {
+    /// What a kernel met, which should have been an error CQE with this syndrome.
+    fn new(what: &'static str, failure: Option<Failure>, syndrome: Syndrome) -> Self {
+        let error = failure.and_then(Failure::queue_error);
+        let completion = match error.map(QueueError::cause) {
+            Some(Cause::Completion(error)) => Some(error),
+            _ => None,
+        };
+        let found = completion.map(|error| error.syndrome);
+        Self {
+            look_at: found
+                .and_then(Syndrome::describe)
+                .map(|description| description.look_at),
+            completion: completion.map(Numbered::from),
+            ..Self::without_completion(what, failure, found == Some(syndrome))
+        }
+    }
+
+    /// What a kernel met, which should have been no error CQE.
+    fn without_completion(what: &'static str, failure: Option<Failure>, expected: bool) -> Self {
+        let met = match failure.map(|failure| (failure, failure.queue_error())) {
+            None => "no error".into(),
+            Some((_, Some(error))) => error.to_string(),
+            Some((failure, None)) => failure.to_string(),
+        };
+        Self {
+            what,
+            met,
+            completion: None,
+            look_at: None,
+            then: String::new(),
+            verified: expected,
+        }
+    }
+
+    fn and(mut self, verified: bool) -> Self {
+        self.verified &= verified;
+        self
+    }
+
+    fn then(mut self, then: String) -> Self {
+        self.then = then;
+        self
+    }
+}
+
+fn wrong_key(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+    refused_write("A write with a wrong remote key", ends, stage, |remote| {
+        Remote {
+            key: RemoteKey(!remote.key.0),
+            ..remote
+        }
+    })
+}
+
+fn past_the_end(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+    refused_write(
+        "A write one byte past the end of the other end's memory",
+        ends,
+        stage,
+        |remote| Remote {
+            address: remote.address + 1,
+            ..remote
+        },
+    )
+}
+
+/// Takes `messages` at the other end while what is under way at the first one comes to its end.
+fn take(ends: &Ends, target: &Memory, messages: u64) -> Result<(), Error> {
+    let receive = ends.other.pair.receive_queue()?;
+    let send = ends.one.pair.send_queue()?;
+    let length = target.len() / messages as usize;
+    let receiver = |kernel: fn(Sink<'_>)| {
+        move |outcome: &Outcome| {
+            kernel(Sink {
+                queue: receive,
+                local: target.local(0, length),
+                slots: messages,
+                messages,
+                prepared: messages,
+                limit_us: LIMIT_US,
+                outcome,
+            });
+        }
+    };
+    // A NOP is done once all before it is.
+    let sender = |outcome: &Outcome| {
+        kernels::nop(Transfer {
+            queue: send,
+            local: target.local(0, length),
+            remote: target.remote(0),
+            beside: 0,
+            limit_us: LIMIT_US,
+            outcome,
+        });
+    };
+    run_kernel("the late receives", &receiver(prepare))?;
+    run_together("the late receives", &[&receiver(sink), &sender])
+}
+
+/// Most bytes that the sends of a full queue carry together.
+const FULL_BYTES: usize = 64 << 20;
+
+fn full_queue(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+    let depth = stage.options.depth as usize;
+    let (source, mut data) = stage.memory(&ends.one.domain)?;
+    data.truncate(FULL_BYTES / depth);
+    // Nobody receives yet, so that the NIC completes nothing.
+    let sent = [Word64::new(0)];
+    let queue = ends.one.pair.send_queue()?;
+    run_kernel("sends until the queue is full", &|outcome| {
+        let transfer = Transfer {
+            queue,
+            local: source.local(0, data.len()),
+            remote: Remote::default(),
+            beside: 0,
+            limit_us: LIMIT_US,
+            outcome,
+        };
+        kernels::fill(transfer, Numbers::new(&sent));
+    })?;
+    let sent = sent[0].load(Ordering::Relaxed) as usize;
+    let target = Memory::new(&ends.other.domain, depth * data.len())?;
+    take(ends, &target, sent.clamp(1, depth) as u64)?;
+    let arrived = target.check(&data.repeat(depth)).is_ok();
+    let no_room = Failure::Post(PostError::NoRoom);
+    let what = "More sends than the queue has room for, and nobody who receives them";
+    Ok(Trouble::without_completion(what, Some(no_room), sent == depth)
+        .and(arrived)
+        .then(format!(
+            "nothing is lost and nothing to reset; {sent} sends received late, every byte verified"
+        )))
+}
+
+fn deadline(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+    let (source, data) = stage.memory(&ends.one.domain)?;
+    let (target, _) = stage.memory(&ends.other.domain)?;
+    let queue = ends.one.pair.send_queue()?;
+    let failure = try_run(&|outcome| {
+        kernels::send(Transfer {
+            queue,
+            local: source.local(0, data.len()),
+            remote: Remote::default(),
+            beside: 0,
+            limit_us: 2_000,
+            outcome,
+        });
+    })?
+    .err();
+    take(ends, &target, 1)?;
+    let arrived = target.check(&data).is_ok() && source.check(&data).is_ok();
+    let expected = failure == Some(Failure::Wait(WaitError::Deadline));
+    let what = "A wait of 2 ms for a send that nobody receives";
+    Ok(Trouble::without_completion(what, failure, expected)
+        .and(arrived)
+        .then(format!(
+            "the request is still under way; received late, {} bytes verified",
+            data.len()
+        )))
+}
+
+fn peer_gone(_: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+    // Four tries of 4 ms each, instead of eight of 67 ms.
+    let config = QueuePairConfig {
+        timers: Timers {
+            acknowledge_timeout: 10,
+            retry_count: 3,
+            ..Timers::default()
+        },
+        ..config(stage.options.depth)
+    };
+    let mut ends = Ends::new(&config)?;
+    let (source, _) = stage.memory(&ends.one.domain)?;
+    let (target, _) = stage.memory(&ends.other.domain)?;
+    if let Some(hca) = ends.other.domain.device().soft_hca() {
+        hca.kill();
+    }
+    let failure = write(&ends, &source, target.remote(0))?;
+    ends.replace_other()?;
+    let arrived = stage.traffic(&ends)?;
+    Ok(Trouble::new(
+        "A write to a peer that is gone",
+        failure,
+        Syndrome::TRANSPORT_RETRY,
+    )
+    .and(arrived)
+    .then(stage.traffic_words("queue reset and connected to another peer")))
+}

@@ -1,0 +1,51 @@
+//! What ends an example early, in one line.
+
+use warpbell_cpu_grid::LaunchError;
+use warpbell_kernels::outcome::Failure;
+use warpbell_soft_hca::shell::HcaError;
+
+/// Why an example could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A step of start-up.
+    #[error(transparent)]
+    Setup(#[from] warpbell_host_init::Error),
+    /// The thread that drives the software HCAs.
+    #[error(transparent)]
+    Driver(#[from] HcaError),
+    /// A kernel's grid.
+    #[error("a kernel did not end well: {0}")]
+    Launch(#[from] LaunchError),
+    /// A kernel said why it stopped.
+    #[error("{what}: {failure}")]
+    Kernel {
+        /// What it was to do.
+        what: String,
+        /// Why it did not.
+        failure: Failure,
+    },
+    /// The output could not be written as JSON.
+    #[error("the result cannot be written: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Bytes or numbers differ from what they should be.
+    #[error("{wrong} of {checks} checks failed")]
+    Wrong {
+        /// Checks that failed.
+        wrong: usize,
+        /// Checks made.
+        checks: usize,
+    },
+}
+
+impl Error {
+    /// The error of a run with wrong checks, if there are any.
+    ///
+    /// # Errors
+    /// [`Error::Wrong`] if there are.
+    pub fn if_wrong(wrong: usize, checks: usize) -> Result<(), Self> {
+        match wrong {
+            0 => Ok(()),
+            _ => Err(Self::Wrong { wrong, checks }),
+        }
+    }
+}

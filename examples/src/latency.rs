@@ -1,0 +1,208 @@
+//! Ping-pong: how long a write takes until the other kernel sees it.
+
+use std::sync::atomic::Ordering;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use warpbell::{SendQueueHandle, Signal, Word64};
+use warpbell_host_init::{ProtectionDomain, RemoteMemory};
+use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::pingpong::{PingPong, pingpong};
+
+use crate::launch::{LIMIT_US, run_together};
+use crate::memory::Memory;
+use crate::setup::Ends;
+use crate::statistics::percentile;
+use crate::{Error, screen};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Serialize, serde::Deserialize)]
+pub struct Case {
+    /// Bytes of a message: 8 are the signal alone, more are sent before it.
+    pub bytes: u64,
+    /// Rounds that count.
+    pub rounds: u64,
+    /// Rounds before them that do not.
+    pub warm_up: u64,
+}
+
+/// Half a round trip, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// Rounds measured.
+    pub rounds: u64,
+    /// The fastest.
+    pub min_ns: u64,
+    /// The average.
+    pub average_ns: u64,
+    /// Half of them took at most this.
+    pub median_ns: u64,
+    /// 99 of 100 took at most this.
+    pub p99_ns: u64,
+    /// The payload arrived as it was sent, at each side that this process has.
+    pub verified: bool,
+}
+
+/// The columns of [`Latency::row`].
+pub const HEADER: &str = "     bytes        min     median        p99    average   rounds";
+
+impl Latency {
+    fn new(case: Case, rounds: &[Word64], verified: bool) -> Self {
+        let measured = &rounds[case.warm_up as usize..];
+        let mut sorted: Vec<u64> = measured
+            .iter()
+            .map(|round| round.load(Ordering::Relaxed) / 2)
+            .collect();
+        sorted.sort_unstable();
+        Self {
+            bytes: case.bytes,
+            rounds: case.rounds,
+            min_ns: sorted[0],
+            average_ns: sorted.iter().sum::<u64>() / sorted.len() as u64,
+            median_ns: percentile(&sorted, 50),
+            p99_ns: percentile(&sorted, 99),
+            verified,
+        }
+    }
+
+    /// A row of a table, for a human.
+    pub fn row(&self) -> String {
+        let us = |ns: u64| format!("{:.2} µs", ns as f64 / 1e3);
+        format!(
+            "{:>10} {:>10} {:>10} {:>10} {:>10} {:>8}",
+            screen::bytes(self.bytes),
+            us(self.min_ns),
+            us(self.median_ns),
+            us(self.p99_ns),
+            us(self.average_ns),
+            self.rounds,
+        )
+    }
+}
+
+/// One side: a payload to send, room for the other one's, and the signal.
+#[derive(Debug)]
+pub struct Player {
+    memory: Memory,
+    case: Case,
+    starts: bool,
+}
+
+impl Player {
+    /// Allocates and fills a side's memory.
+    ///
+    /// # Errors
+    /// Those of the memory.
+    pub fn new(domain: &ProtectionDomain, case: Case, starts: bool) -> Result<Self, Error> {
+        let player = Self {
+            memory: Memory::new(domain, 2 * Self::room(case) + 8)?,
+            case,
+            starts,
+        };
+        player.memory.write(0, &Self::payload(case, starts));
+        Ok(player)
+    }
+
+    /// Bytes before the signal.
+    fn payload_bytes(case: Case) -> usize {
+        match case.bytes {
+            ..=8 => 0,
+            bytes => bytes as usize,
+        }
+    }
+
+    /// Room for them, so that the signal is aligned.
+    fn room(case: Case) -> usize {
+        Self::payload_bytes(case).next_multiple_of(8)
+    }
+
+    /// What a side sends.
+    fn payload(case: Case, starts: bool) -> Vec<u8> {
+        let mut bytes = vec![0; Self::payload_bytes(case)];
+        SmallRng::seed_from_u64(case.bytes << 1 | u64::from(starts)).fill(&mut bytes[..]);
+        bytes
+    }
+
+    /// What the other side needs to know.
+    pub fn shared(&self) -> RemoteMemory {
+        self.memory.shared()
+    }
+
+    /// Plays this side; a kernel's body. `samples` takes each round's time.
+    ///
+    /// # Errors
+    /// A description of the other side that is too small.
+    pub fn side<'a>(
+        &'a self,
+        queue: SendQueueHandle<'a>,
+        theirs: &RemoteMemory,
+        samples: &'a [Word64],
+    ) -> Result<impl Fn(&Outcome) + Sync + 'a, Error> {
+        let room = Self::room(self.case);
+        let target = theirs.at(room, room as u32)?;
+        let answer = theirs.at(2 * room, 8)?;
+        let payload = self.memory.local(0, Self::payload_bytes(self.case));
+        // SAFETY: the memory lives as long as the kernel's parameters, and only the NIC writes the word.
+        let signal = unsafe { Signal::new(self.memory.word(2 * room)) };
+        Ok(move |outcome: &Outcome| {
+            pingpong(PingPong {
+                queue,
+                payload,
+                target,
+                signal,
+                answer,
+                first: 1,
+                rounds: self.rounds(),
+                starts: self.starts.into(),
+                limit_us: LIMIT_US,
+                samples: Numbers::new(samples),
+                outcome,
+            });
+        })
+    }
+
+    /// All rounds, warm-up included.
+    fn rounds(&self) -> u64 {
+        self.case.warm_up + self.case.rounds
+    }
+
+    /// Words for each round's time.
+    pub fn samples(&self) -> Vec<Word64> {
+        (0..self.rounds()).map(|_| Word64::new(0)).collect()
+    }
+
+    /// Whether every byte of this side is what it should be now.
+    pub fn verified(&self) -> bool {
+        let room = Self::room(self.case);
+        let mut expected = Self::payload(self.case, self.starts);
+        expected.resize(room, 0);
+        expected.extend(Self::payload(self.case, !self.starts));
+        expected.resize(2 * room, 0);
+        expected.extend(self.rounds().to_ne_bytes());
+        self.memory.check(&expected).is_ok()
+    }
+
+    /// What this side has measured.
+    pub fn latency(&self, samples: &[Word64], verified: bool) -> Latency {
+        Latency::new(self.case, samples, verified)
+    }
+}
+
+/// Measures between two kernels of this process.
+///
+/// # Errors
+/// A kernel failed.
+pub fn measure(ends: &Ends, case: Case) -> Result<Latency, Error> {
+    let first = Player::new(&ends.one.domain, case, true)?;
+    let second = Player::new(&ends.other.domain, case, false)?;
+    let (samples, others) = (first.samples(), second.samples());
+    {
+        let side = first.side(ends.one.pair.send_queue()?, &second.shared(), &samples)?;
+        let other = second.side(ends.other.pair.send_queue()?, &first.shared(), &others)?;
+        run_together("ping-pong", &[&side, &other])?;
+    }
+    Ok(first.latency(&samples, first.verified() && second.verified()))
+}

@@ -1,0 +1,14 @@
+//! What the examples have in common: two ends, memory that is checked, kernels that are launched,
+//! measurements, and how all of it is shown.
+
+pub mod bandwidth;
+pub mod demo;
+pub mod error;
+pub mod latency;
+pub mod launch;
+pub mod memory;
+pub mod screen;
+pub mod setup;
+pub mod statistics;
+
+pub use error::Error;

@@ -1,0 +1,61 @@
+//! Runs an example and reads what it says.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs a binary to its end.
+pub fn run(binary: &str, arguments: &[&str]) -> Output {
+    command(binary, arguments)
+        .output()
+        .expect("the example starts")
+}
+
+/// A binary to be started, with its output kept.
+pub fn command(binary: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// What it says on stderr, one line expected.
+#[allow(dead_code, reason = "not every test fails on purpose")]
+pub fn error_line(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).expect("text");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+/// Its JSON document, after an end without error.
+pub fn document(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+/// Every field called `verified` in a document.
+pub fn verified(value: &Value) -> Vec<bool> {
+    match value {
+        Value::Array(values) => values.iter().flat_map(verified).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| match (name.as_str(), value) {
+                ("verified", Value::Bool(verified)) => vec![*verified],
+                ("verified", other) => panic!("verified is {other}"),
+                _ => verified(value),
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether there are so many fields called `verified`, all of them true.
+pub fn assert_verified(document: &Value, count: usize) {
+    let fields = verified(document);
+    assert_eq!(fields.len(), count, "{document:#}");
+    assert!(fields.iter().all(|&verified| verified), "{document:#}");
+}

@@ -1,0 +1,78 @@
+//! The demo, as a user runs it.
+
+mod common;
+
+use common::{assert_verified, document, error_line, run};
+
+const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+
+#[test]
+fn every_check_is_verified() {
+    let output = run(DEMO, &["--quick", "--json", "--seed", "5", "--size", "999"]);
+    let document = document(&output);
+    // 18 verbs in 2 directions, 9 ways to share, 2 latencies, 3 sizes of 3 verbs, 5 errors, and the whole.
+    assert_verified(&document, 36 + 9 + 2 + 9 + 5 + 1);
+    assert_eq!(document["checks"], 61);
+    assert_eq!(document["nic"], "software");
+    let troubles = document["trouble"].as_array().unwrap();
+    let syndromes: Vec<_> = troubles
+        .iter()
+        .filter_map(|trouble| trouble["completion"]["syndrome"].as_u64())
+        .collect();
+    // Remote access error twice, transport retry counter exceeded once: mlx5dv.h.
+    assert_eq!(syndromes, [0x13, 0x13, 0x15]);
+}
+
+#[test]
+fn the_smallest_queue_will_do() {
+    let output = run(DEMO, &["--quick", "--json", "--depth", "8", "--size", "64"]);
+    assert_verified(&document(&output), 62);
+}
+
+#[test]
+fn lines_for_a_human_carry_no_colours_into_a_file() {
+    let output = run(DEMO, &["--quick", "--seed", "1"]);
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains('\x1b') && !text.contains("WRONG"), "{text}");
+    assert!(
+        text.contains("remote access error (syndrome 0x13)"),
+        "{text}"
+    );
+    assert!(text.contains("61 checks, every byte verified"), "{text}");
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn bad_numbers_end_in_one_clear_line() {
+    let output = run(DEMO, &["--depth", "100", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let line = error_line(&output);
+    assert!(
+        line.contains("100 is no power of two; use 64 or 128"),
+        "{line}"
+    );
+
+    let output = run(DEMO, &["--depth", "65536"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_line(&output).contains("outside 1 to 32768"));
+
+    // A kernel's own error: a WQE of two blocks in a ring of four.
+    let output = run(DEMO, &["--depth", "4"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(
+        line.contains("2 blocks of 64 bytes, the queue takes 1"),
+        "{line}"
+    );
+
+    for wrong in [["--size", "63"], ["--depth", "many"], ["--nic", "real"]] {
+        let output = run(DEMO, &wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(!output.stderr.is_empty());
+    }
+}
