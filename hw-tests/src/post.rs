@@ -52,25 +52,36 @@ impl Default for Posting {
 }
 
 impl Posting {
+    fn threads(&self) -> usize {
+        (self.grid.blocks * self.grid.threads_per_block) as usize
+    }
+
+    /// The kernel, for a launch of one's own.
+    pub fn kernel<'a>(
+        &self,
+        queue: SendQueueHandle<'a>,
+        requests: Input<'a, Request>,
+        endings: Output<'a, EndingWords>,
+    ) -> Requests<'a> {
+        Requests {
+            queue,
+            mode: self.mode,
+            doorbell: self.doorbell,
+            waiting: self.waiting,
+            rows: (requests.len() as usize / self.threads()) as u32,
+            patience_ns: self.patience.as_nanos() as u64,
+            requests,
+            endings,
+        }
+    }
+
     /// Posts the same number of requests for each thread, one thread's after the other's, and says how each
     /// ended.
     pub fn post(&self, queue: SendQueueHandle<'_>, requests: &[Request]) -> Vec<Ending> {
-        let threads = (self.grid.blocks * self.grid.threads_per_block) as usize;
-        assert_eq!(requests.len() % threads, 0, "as many for each thread");
+        assert_eq!(requests.len() % self.threads(), 0, "as many for each");
         let mut words = vec![EndingWords::default(); requests.len()];
-        self.world.launch(
-            self.grid,
-            &Requests {
-                queue,
-                mode: self.mode,
-                doorbell: self.doorbell,
-                waiting: self.waiting,
-                rows: (requests.len() / threads) as u32,
-                patience_ns: self.patience.as_nanos() as u64,
-                requests: Input::new(requests),
-                endings: Output::new(&mut words),
-            },
-        );
+        let kernel = self.kernel(queue, Input::new(requests), Output::new(&mut words));
+        self.world.launch(self.grid, &kernel);
         endings(&words)
     }
 }

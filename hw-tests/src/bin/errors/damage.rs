@@ -1,0 +1,293 @@
+//! Requests whose bytes were changed in the ring, after the kernel wrote them and before the NIC reads them;
+//! and a completion queue whose user does not say what it has read.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use warpbell::wqe::{Opcode, QpNumber, Syndrome, VendorCode};
+use warpbell::{Cause, OpenError, QueueError, WaitError};
+use warpbell_host_init::{Completions, QueuePairConfig, State, Timers};
+use warpbell_hw_tests::abi;
+use warpbell_hw_tests::arena::GUARD;
+use warpbell_hw_tests::model;
+use warpbell_hw_tests::node::Nodes;
+use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_kernels::outcome::Failure;
+use warpbell_kernels::suite::{Ending, Request, Verb, Waiting};
+use warpbell_soft_hca::engine::Event;
+
+use crate::stage::{Stage, state};
+
+/// Bytes of a block.
+const BLOCK: usize = 64;
+
+fn by_hand() -> Stage {
+    Stage::on(
+        Nodes::by_hand(),
+        &QueuePairConfig {
+            send_completions: Completions::ORDINARY,
+            // A request that became a send shall not wait for a receive.
+            timers: Timers {
+                rnr_retry: 0,
+                ..Timers::default()
+            },
+            ..QueuePairConfig::default()
+        },
+    )
+}
+
+/// Posts a good request, a victim and another good one, damages the victim's bytes at `offset`, and lets the
+/// NIC go. Gives what a kernel that comes then is told.
+fn damage(stage: &Stage, victim: Request, offset: usize, bytes: &[u8]) -> Ending {
+    let posting = Posting {
+        waiting: Waiting::Never,
+        ..Posting::default()
+    };
+    let queue = stage.queue();
+    let requests = [stage.good(1), victim, stage.good(2)];
+    expect_done(&posting.post(queue, &requests), "posted");
+    // SAFETY: the kernel has ended, the NIC stands still, and the victim is the second block.
+    unsafe { abi::patch_ring(&queue, BLOCK + offset, bytes) };
+    stage.nodes.step_until_idle();
+    // The NIC stands still again: what is told is what it wrote.
+    let [ending] = Posting {
+        patience: std::time::Duration::from_millis(1),
+        ..Posting::default()
+    }
+    .post(queue, &[Request::new(Verb::Nop)])[..] else {
+        panic!("one ending");
+    };
+    ending
+}
+
+/// One field after the other.
+pub fn every_field() {
+    let mut stage = by_hand();
+    let (ours, theirs) = (stage.ours.local(64, 8), stage.theirs.remote(64));
+    let write = Request::new(Verb::Write).local(&[ours]).remote(theirs);
+    let read = Request::new(Verb::Read).local(&[ours]).remote(theirs);
+    let add = Request::new(Verb::FetchAdd).local(&[ours]).remote(theirs);
+    const OPERATION: (Syndrome, VendorCode) = (Syndrome::LOCAL_QP_OPERATION, VendorCode::NONE);
+    const LOCAL: (Syndrome, VendorCode) = (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY);
+    const REMOTE: (Syndrome, VendorCode) = (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS);
+    const REQUEST: (Syndrome, VendorCode) =
+        (Syndrome::REMOTE_INVALID_REQUEST, VendorCode::REMOTE_REQUEST);
+    const LENGTH: (Syndrome, VendorCode) = (Syndrome::LOCAL_LENGTH, VendorCode::NONE);
+    use Opcode as O;
+    type Case<'a> = (
+        &'a str,
+        Request,
+        usize,
+        &'a [u8],
+        Opcode,
+        (Syndrome, VendorCode),
+    );
+    let misplaced = (theirs.address + 4).to_be_bytes();
+    let cases: [Case<'_>; 14] = [
+        ("the modifier", write, 0, &[9], O::RDMA_WRITE, OPERATION),
+        ("the index", write, 2, &[7], O::RDMA_WRITE, OPERATION),
+        (
+            "an unknown opcode",
+            write,
+            3,
+            &[0x3f],
+            Opcode(0x3f),
+            OPERATION,
+        ),
+        ("the QPN", write, 5, &[0xee], O::RDMA_WRITE, OPERATION),
+        ("no size", write, 7, &[0], O::RDMA_WRITE, OPERATION),
+        (
+            "a size past the producer index",
+            write,
+            7,
+            &[63],
+            O::RDMA_WRITE,
+            OPERATION,
+        ),
+        (
+            "a size without the data segment",
+            read,
+            7,
+            &[1],
+            O::RDMA_READ,
+            OPERATION,
+        ),
+        (
+            "the fence",
+            write,
+            11,
+            &[7 << 5 | 8],
+            O::RDMA_WRITE,
+            OPERATION,
+        ),
+        (
+            "the remote address",
+            write,
+            16,
+            &[0xff],
+            O::RDMA_WRITE,
+            REMOTE,
+        ),
+        ("the remote key", write, 27, &[0xff], O::RDMA_WRITE, REMOTE),
+        (
+            "the byte count",
+            write,
+            32,
+            &[0, 0, 0, 0],
+            O::RDMA_WRITE,
+            LENGTH,
+        ),
+        ("the local key", write, 39, &[0xff], O::RDMA_WRITE, LOCAL),
+        (
+            "inline data in a read",
+            read,
+            32,
+            &[0x80],
+            O::RDMA_READ,
+            OPERATION,
+        ),
+        (
+            "a misaligned atomic",
+            add,
+            16,
+            &misplaced,
+            O::ATOMIC_FETCH_ADD,
+            REQUEST,
+        ),
+    ];
+    for (what, victim, offset, bytes, opcode, cause) in cases {
+        let mut expected = stage.images();
+        model::apply(&stage.good(1), &mut expected.ours, &mut expected.theirs);
+        let error = stage.error(1, opcode, cause);
+        let told = Ending::Failed(WaitError::Failed(error).into());
+        assert_eq!(damage(&stage, victim, offset, bytes), told, "{what}");
+        stage.check(&expected, what);
+        assert_eq!(stage.pair.ours.first_error(), Some(error), "{what}");
+        assert_eq!(state(&stage.pair.ours), State::Error, "{what}");
+        stage.pair.renew();
+    }
+}
+
+/// Anything may stand in a request: the NIC carries it out or names an error, and stays inside of what is
+/// registered.
+pub fn at_random() {
+    const ROUNDS: u64 = 400;
+    let mut stage = by_hand();
+    let guards = |stage: &Stage| {
+        let images = stage.images();
+        [(images.ours, &stage.ours), (images.theirs, &stage.theirs)].map(|(image, arena)| {
+            let behind = arena.address() + u64::from(crate::stage::LENGTH);
+            let before = arena.address() - GUARD as u64;
+            [before, behind].map(|at| image.get(at, GUARD).to_vec())
+        })
+    };
+    let untouched = guards(&stage);
+    let mut failed = 0;
+    for seed in 0..ROUNDS {
+        let mut random = StdRng::seed_from_u64(seed);
+        let verbs = [
+            Verb::Write,
+            Verb::WriteImmediate,
+            Verb::Read,
+            Verb::Send,
+            Verb::FetchAdd,
+            Verb::MaskedCompareSwap4,
+            Verb::Nop,
+        ];
+        let verb = verbs[random.random_range(0..verbs.len())];
+        let width = if verb == Verb::MaskedCompareSwap4 {
+            4
+        } else {
+            8
+        };
+        let victim = Request::new(verb)
+            .local(&[stage.ours.local(64, width)])
+            .remote(stage.theirs.remote(64));
+        let offset = random.random_range(0..BLOCK - 4);
+        let bytes: [u8; 4] = random.random();
+        let count = random.random_range(1..=4);
+        let ending = damage(&stage, victim, offset, &bytes[..count]);
+        match ending {
+            // The NIC went through all of it; the NOP behind waits for a NIC that stands still.
+            Ending::Failed(Failure::Wait(WaitError::Deadline)) => {}
+            Ending::Failed(Failure::Wait(WaitError::Failed(error)))
+            | Ending::Failed(Failure::Open(OpenError::Failed(error))) => {
+                assert!(is_told_well(error), "seed {seed}: {error}");
+                failed += 1;
+            }
+            other => panic!("seed {seed}: {other:?}"),
+        }
+        assert!(
+            guards(&stage) == untouched,
+            "seed {seed}: a guard has changed"
+        );
+        stage.pair.renew();
+    }
+    assert!(
+        failed > ROUNDS / 2,
+        "{failed} of {ROUNDS} damages were noticed"
+    );
+}
+
+/// Whether an error names the victim and a syndrome that has a meaning.
+fn is_told_well(error: QueueError) -> bool {
+    match error.cause() {
+        Cause::Completion(completion) => {
+            completion.wqe_index.0 == 1
+                && !error.is_flush()
+                && completion.syndrome.describe().is_some()
+        }
+        _ => false,
+    }
+}
+
+/// A completion queue whose consumer index does not move overruns: the queue pair goes to error, the kernel's
+/// wait ends, and the host is told which queue it was.
+pub fn overrun() {
+    const DEPTH: u32 = 16;
+    for ignore_overrun in [false, true] {
+        let mut stage = Stage::on(
+            Nodes::soft(),
+            &QueuePairConfig {
+                send_depth: DEPTH,
+                send_completions: Completions::Ordinary {
+                    depth: None,
+                    ignore_overrun,
+                },
+                ..QueuePairConfig::default()
+            },
+        );
+        let queue = stage.queue();
+        let full = vec![stage.good(5); DEPTH as usize];
+        expect_done(&Posting::default().post(queue, &full), "a lap");
+        let mut expected = stage.images();
+        // SAFETY: the completion queue is ordinary, and the kernel has ended.
+        unsafe { abi::set_consumer_index(&queue, 0) };
+        let more = Posting {
+            patience: std::time::Duration::from_millis(50),
+            ..Posting::default()
+        };
+        let request = stage.good(6);
+        let endings = more.post(queue, &[request]);
+        model::apply(&request, &mut expected.ours, &mut expected.theirs);
+        stage.check(&expected, "one more");
+        if ignore_overrun {
+            expect_done(&endings, "overrun ignored");
+            continue;
+        }
+        // There is no CQE to tell it; so the time is up.
+        assert_eq!(endings, [Ending::Failed(WaitError::Deadline.into())]);
+        assert_eq!(state(&stage.pair.ours), State::Error);
+        let events: Vec<Event> = stage
+            .nodes
+            .ours
+            .hca()
+            .command(|engine| std::iter::from_fn(|| engine.poll_event()).collect())
+            .expect("a running HCA");
+        let qpn = QpNumber::from_low_bits(stage.pair.ours.qpn());
+        assert!(
+            matches!(events[..], [Event::Overrun(_), Event::QueuePairFatal(failed)] if failed == qpn),
+            "{events:?}"
+        );
+        stage.renew("an overrun");
+    }
+}
