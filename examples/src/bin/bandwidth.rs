@@ -16,7 +16,7 @@ use warpbell_examples::{Error, screen};
 /// One thread of a CPU grid posts; two software HCAs in this process, both driven by one other thread,
 /// move the bytes; every byte is checked. No network card takes part: these are numbers of software.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, max_term_width = 98)]
 struct Arguments {
     /// Verbs to measure
     #[arg(

@@ -11,7 +11,7 @@ use warpbell_examples::screen::exit;
 /// Kernels on CPU threads drive mlx5 queues of two software HCAs in this process: every verb in both
 /// directions with every byte checked, latency, bandwidth, and what a user meets when things go wrong.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, max_term_width = 98)]
 struct Arguments {
     /// Seed of all random data; a new one each time if left out
     #[arg(long)]

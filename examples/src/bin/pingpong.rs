@@ -20,7 +20,7 @@ use warpbell_host_init::{Drive, Peer, RemoteMemory};
 /// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
 /// enough, but whatever else runs on them is in the numbers.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, max_term_width = 98)]
 struct Arguments {
     /// Message sizes
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = size,
@@ -35,10 +35,10 @@ struct Arguments {
     /// Depth of the queues in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 128)]
     depth: u32,
-    /// Answer another process that joins at this path, and measure nothing
+    /// Answer another process that joins at this path; that one says what is measured
     #[arg(long, value_name = "PATH", conflicts_with_all = ["join", "sizes", "rounds", "warm_up"])]
     listen: Option<PathBuf>,
-    /// Measure with the process that listens at this path
+    /// Measure with another process that listens at this path
     #[arg(long, value_name = "PATH")]
     join: Option<PathBuf>,
     /// Seconds to wait for the other process

@@ -139,10 +139,7 @@ impl Stage<'_> {
 
     /// How the traffic went, in words.
     fn traffic_words(&self, how: &str) -> String {
-        format!(
-            "{how}; {} bytes each way again, every one verified",
-            self.size()
-        )
+        format!("{how}; {} bytes each way verified", self.size())
     }
 }
 
@@ -166,7 +163,7 @@ fn refused_write(
     let arrived = stage.traffic(ends)?;
     Ok(Trouble::new(what, failure, Syndrome::REMOTE_ACCESS)
         .and(expected && arrived)
-        .then(stage.traffic_words("no byte was touched; queues reset and connected")))
+        .then(stage.traffic_words("no byte was touched; queues reset, connected again")))
 }
 
 /// Writes all of `source`, and gives what the kernel met.
@@ -371,5 +368,5 @@ fn peer_gone(_: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
         Syndrome::TRANSPORT_RETRY,
     )
     .and(arrived)
-    .then(stage.traffic_words("queue reset and connected to another peer")))
+    .then(stage.traffic_words("queue reset, connected to another peer")))
 }
