@@ -13,7 +13,11 @@ fn fetch_add(found: u64, add: u64, boundary: u64) -> u64 {
     for bit in 0..64 {
         let total = (found >> bit & 1) + (add >> bit & 1) + carry;
         sum |= (total & 1) << bit;
-        carry = if boundary >> bit & 1 == 1 { 0 } else { total >> 1 };
+        carry = if boundary >> bit & 1 == 1 {
+            0
+        } else {
+            total >> 1
+        };
     }
     sum
 }
@@ -43,10 +47,19 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert_eq!(wqe.flags.bits(), bytes[11]);
 
     // The same with nothing behind it; not with a byte missing, nor in another place or queue.
-    assert_eq!(decode(&bytes[..size], index, qpn).map(|wqe| wqe.length), Ok(wqe.length));
+    assert_eq!(
+        decode(&bytes[..size], index, qpn).map(|wqe| wqe.length),
+        Ok(wqe.length)
+    );
     let refused = |bytes, index, qpn| decode(bytes, index, qpn).map(|_| ()).unwrap_err();
-    assert_eq!(refused(&bytes[..size - 1], index, qpn), DecodeError::Truncated);
-    assert_eq!(refused(bytes, index.advance(1), qpn), DecodeError::WrongIndex);
+    assert_eq!(
+        refused(&bytes[..size - 1], index, qpn),
+        DecodeError::Truncated
+    );
+    assert_eq!(
+        refused(bytes, index.advance(1), qpn),
+        DecodeError::WrongIndex
+    );
     let other = QpNumber::from_low_bits(qpn.get() ^ 1);
     assert_eq!(refused(bytes, index, other), DecodeError::WrongQueue);
 
@@ -68,7 +81,10 @@ fuzz_target!(|input: (u64, &[u8])| {
                 assert_eq!(count, length as u32 | 0x8000_0000);
                 assert_eq!(offset, at + 4);
                 assert!(offset + length <= size);
-                assert!(matches!(wqe.operation, Operation::Send(_) | Operation::Write(..)));
+                assert!(matches!(
+                    wqe.operation,
+                    Operation::Send(_) | Operation::Write(..)
+                ));
                 at = (offset + length).next_multiple_of(16);
             }
             DataItem::Memory(local) => {
@@ -84,7 +100,11 @@ fuzz_target!(|input: (u64, &[u8])| {
 
     if let Operation::Atomic(_, atomic) = wqe.operation {
         assert_eq!(total, u64::from(atomic.width));
-        let mask = if atomic.width == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        let mask = if atomic.width == 4 {
+            u64::from(u32::MAX)
+        } else {
+            u64::MAX
+        };
         assert!(atomic.operands.iter().all(|operand| operand & !mask == 0));
         let [value, compare, swap_mask, compare_mask] = atomic.operands;
         let found = found & mask;
