@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use warpbell::wqe::QpNumber;
 use warpbell_host_init::{
     Access, Device, Drive, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig,
     SoftOptions, connect,
 };
+use warpbell_soft_hca::engine::Counters;
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, SoftHca};
 
 use crate::arena::Arena;
@@ -54,6 +56,16 @@ impl Node {
     /// Memory of `bytes` random bytes between guards.
     pub fn arena(&self, bytes: usize, access: Access, seed: u64) -> Arena {
         Arena::new(&self.domain, bytes, access, seed)
+    }
+
+    /// What a queue pair of this node has done since it was reset.
+    pub fn counters(&self, pair: &QueuePair) -> Counters {
+        let qpn = QpNumber::from_low_bits(pair.qpn());
+        self.hca()
+            .command(|engine| engine.query_queue_pair(qpn))
+            .expect("a running HCA")
+            .expect("a queue pair")
+            .counters
     }
 
     /// The software HCA behind the device.

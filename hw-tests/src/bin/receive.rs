@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use warpbell::WaitError;
-use warpbell::wqe::QpNumber;
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::{QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
@@ -272,13 +271,8 @@ fn not_ready() {
     let late = Ending::Failed(Failure::Wait(WaitError::Deadline));
     assert_eq!(posting.post(queue, &[send]), [late]);
     buffers.check(&untouched, "a message without a buffer");
-    let status = nodes
-        .ours
-        .hca()
-        .command(|engine| engine.query_queue_pair(QpNumber::from_low_bits(pair.ours.qpn())))
-        .expect("a running HCA")
-        .expect("a queue pair");
-    assert!(status.counters.receiver_not_ready > 0, "{status:?}");
+    let counters = nodes.ours.counters(&pair.ours);
+    assert!(counters.receiver_not_ready > 0, "{counters:?}");
 
     let collecting = Collecting {
         per_thread: 1,

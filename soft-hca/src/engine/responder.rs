@@ -28,7 +28,7 @@ pub(super) struct Responder {
     acknowledge: bool,
     refusal: Option<(Refusal, u32)>,
     /// Answers to READs and atomics that are still to go out, oldest first.
-    answers: Deque<Answer, MAX_READS>,
+    answers: Deque<Due, MAX_READS>,
     /// The newest atomics and what they found, for those that come twice.
     atomics: Deque<(u32, u64), MAX_READS>,
     /// The oldest receive WQE that has not completed.
@@ -52,6 +52,14 @@ enum Inbound {
 }
 
 /// An answer that is still to go out.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    answer: Answer,
+    /// To a request that came twice. Its peer may have forgotten it long ago.
+    again: bool,
+}
+
+/// What is answered.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     /// What is left of a READ.
@@ -110,17 +118,48 @@ impl Responder {
         self.acknowledge || self.refusal.is_some() || !self.answers.is_empty()
     }
 
-    /// Appends an answer; false if there are too many.
-    fn answer(&mut self, answer: Answer) -> bool {
-        self.answers.push_back(answer).is_ok()
+    /// Whether there is room for one answer more. If need be, one to a request that came twice
+    /// makes room: a peer that still wants it asks once more.
+    fn has_room(&mut self) -> bool {
+        if !self.answers.is_full() {
+            return true;
+        }
+        let mut dropped = false;
+        for _ in 0..self.answers.len() {
+            let Some(due) = self.answers.pop_front() else {
+                break;
+            };
+            if due.again && !dropped {
+                dropped = true;
+            } else {
+                // There is room: it was just taken off.
+                let _ = self.answers.push_back(due);
+            }
+        }
+        dropped
     }
 
-    /// Forgets the answers from `psn` on: the peer asks for them again.
+    /// Appends the answer to a new request; false if there are too many.
+    fn answer(&mut self, answer: Answer) -> bool {
+        let again = false;
+        self.has_room() && self.answers.push_back(Due { answer, again }).is_ok()
+    }
+
+    /// Appends the answer to a request that came twice, in place of those from its PSN on: the
+    /// peer asks for them again, too.
+    fn answer_again(&mut self, answer: Answer) {
+        self.forget_answers_from(answer.psn());
+        let again = true;
+        // Without room it is lost, and the peer asks once more.
+        let _ = self.answers.push_back(Due { answer, again });
+    }
+
+    /// Forgets the answers from `psn` on.
     fn forget_answers_from(&mut self, psn: u32) {
         while self
             .answers
             .back()
-            .is_some_and(|answer| psn::distance(answer.psn(), psn) >= 0)
+            .is_some_and(|due| psn::distance(due.answer.psn(), psn) >= 0)
         {
             self.answers.pop_back();
         }
@@ -366,7 +405,7 @@ impl QueuePair {
         if self.responder.message.is_some()
             || !matches!(width, 4 | 8)
             || !header.address.is_multiple_of(width)
-            || self.responder.answers.is_full()
+            || !self.responder.has_room()
         {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
@@ -432,8 +471,7 @@ impl QueuePair {
             }
             _ => return,
         };
-        self.responder.forget_answers_from(header.psn);
-        self.responder.answer(answer);
+        self.responder.answer_again(answer);
     }
 
     /// Whether the peer may do this, by its queue pair and by its key.

@@ -5,7 +5,7 @@ use warpbell_soft_hca::engine::Transition;
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::{Header, Opcode};
 
-use crate::world::{Connection, Node, RNR_NS, Shape, TIMEOUT_NS, World, clean, pattern};
+use crate::world::{Buffer, Connection, Node, RNR_NS, Shape, TIMEOUT_NS, World, clean, pattern};
 
 /// Steps only the first HCA.
 fn step_a(world: &mut World, steps: usize) {
@@ -220,6 +220,42 @@ fn an_atomic_whose_answer_is_lost_is_executed_once() {
     assert_eq!(counter.buffer.u64_at(0), 11);
     let status = world.b.engine.query_queue_pair(world.b.qp.number);
     assert_eq!(status.unwrap().counters.duplicates, 2);
+}
+
+#[test]
+fn a_late_duplicate_does_not_take_the_room_of_a_new_read() {
+    let connection = Connection::default();
+    let mut world = World::connected(connection);
+    let here = world.a.region(&[0; 400]);
+    let there = world.b.region(&pattern(400, 1));
+    let read =
+        |slot: u64| Wqe::<1>::read(here.local(slot * 8, 8), there.remote(slot * 8)).signalled();
+    world.a.qp.post(read(0));
+    world.settle();
+    // The first READ once more, and behind it as many as there may be: all in one step of the responder.
+    let duplicate = Header {
+        destination: 1,
+        source: 0,
+        destination_qp: world.b.qp.number.get(),
+        source_qp: world.a.qp.number.get(),
+        psn: connection.psn,
+        opcode: Opcode::ReadRequest as u8,
+        flags: 0b111,
+        address: there.buffer.address(),
+        rkey: there.keys.remote.0,
+        length: 8,
+        ..Header::default()
+    };
+    world.inject(duplicate, Buffer::new(0));
+    for slot in 1..17 {
+        world.a.qp.write(read(slot));
+    }
+    world.a.qp.ring_doorbell();
+    step_a(&mut world, 10);
+    assert_eq!(world.in_the_air(), 17);
+    world.run_for(3 * TIMEOUT_NS);
+    assert_eq!(world.a.qp.send_cq.drain().len(), 17);
+    assert_eq!(here.buffer.bytes()[..136], there.buffer.bytes()[..136]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use mlx5_wqe::{Syndrome, VendorCode};
 
-use super::Answer;
+use super::{Answer, Due};
 use crate::engine::command::Access;
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Opcode, Range, Refusal};
@@ -18,7 +18,7 @@ impl QueuePair {
         cx: &mut Context<'_, '_, M, W>,
     ) -> usize {
         let mut sent = 0;
-        while let Some(answer) = self.responder.answers.front().copied() {
+        while let Some(Due { answer, .. }) = self.responder.answers.front().copied() {
             let mut header = self.header(cx.address, Opcode::AtomicResponse, answer.psn());
             let mut payload = None;
             match answer {
@@ -80,7 +80,8 @@ impl QueuePair {
     /// Takes one packet off the oldest answer.
     fn answer_sent(&mut self) {
         let mtu = u64::from(self.path_mtu);
-        if let Some(Answer::Read { psn, range, .. }) = self.responder.answers.front_mut()
+        if let Some(due) = self.responder.answers.front_mut()
+            && let Answer::Read { psn, range, .. } = &mut due.answer
             && range.length > mtu
         {
             *psn = psn::add(*psn, 1);

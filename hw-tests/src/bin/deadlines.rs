@@ -1,0 +1,225 @@
+//! Proves that nothing hangs: with a NIC that stopped, a peer that is gone, a wire that loses everything, or a
+//! message that never comes, every call ends when its time is up or with the NIC's own error, and the other
+//! side of the trouble is a queue that works again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
+use warpbell::{Cause, PostError, QueueError, WaitError};
+use warpbell_host_init::{QueuePair, QueuePairConfig, State, Timers};
+use warpbell_hw_tests::collect::Collecting;
+use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
+use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::grid;
+use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
+use warpbell_soft_hca::engine::fault::Fate;
+use warpbell_soft_hca::engine::packet::Header;
+use warpbell_soft_hca::shell::Faults;
+
+/// How long a call may take that is to end late.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Far more than any of these calls takes, on a slow machine too.
+const HANG: Duration = Duration::from_secs(10);
+
+const LATE: Ending = Ending::Failed(warpbell_kernels::outcome::Failure::Wait(
+    WaitError::Deadline,
+));
+
+fn main() {
+    run(Duration::from_secs(60), |progress| {
+        progress.step("our NIC has stopped");
+        stopped_nic();
+        progress.step("the peer is gone");
+        peer_gone();
+        progress.step("the wire loses everything");
+        lossy_wire();
+        progress.step("no message comes");
+        no_message();
+    });
+}
+
+/// Ends within `PATIENCE` and `HANG`.
+#[track_caller]
+fn in_time<R>(what: &str, calls: u32, work: impl FnOnce() -> R) -> R {
+    let started = Instant::now();
+    let result = work();
+    let took = started.elapsed();
+    assert!(took >= PATIENCE * calls, "{what}: given up after {took:?}");
+    assert!(took < HANG, "{what}: {took:?}");
+    result
+}
+
+/// 1 ms and two retries: a peer that is gone is noticed soon.
+fn impatient() -> QueuePairConfig {
+    QueuePairConfig {
+        send_depth: 64,
+        timers: Timers {
+            acknowledge_timeout: 8,
+            retry_count: 2,
+            ..Timers::default()
+        },
+        ..QueuePairConfig::default()
+    }
+}
+
+fn briefly() -> Posting {
+    Posting {
+        patience: PATIENCE,
+        ..Posting::default()
+    }
+}
+
+fn nop() -> Request {
+    Request::new(Verb::Nop)
+}
+
+/// Every mode's waits and posts end, though no completion will ever come.
+fn stopped_nic() {
+    for mode in Mode::ALL {
+        let nodes = Nodes::soft();
+        let pair = nodes.pair(&impatient());
+        let queue = pair.ours.send_queue().expect("a send queue");
+        nodes.ours.hca().kill();
+        let threads = match mode.scope {
+            ScopeKind::Thread if mode.sharing == SharingKind::Exclusive => 1,
+            _ => 8,
+        };
+        let posting = Posting {
+            grid: grid(1, threads),
+            mode,
+            ..briefly()
+        };
+        let requests = vec![nop(); threads as usize];
+        let endings = in_time(&format!("{mode:?}"), 1, || posting.post(queue, &requests));
+        assert_eq!(endings, vec![LATE; threads as usize], "{mode:?}");
+    }
+}
+
+fn transport_error(pair: &QueuePair, index: u16, opcode: Opcode) -> QueueError {
+    QueueError::new(Cause::Completion(CompletionError {
+        side: Side::Requester,
+        syndrome: Syndrome::TRANSPORT_RETRY,
+        vendor: VendorCode::NO_ACKNOWLEDGEMENT,
+        wqe_index: WqeIndex(index),
+        opcode,
+        qpn: QpNumber::from_low_bits(pair.qpn()),
+    }))
+}
+
+/// The retries run out, and the error says so; with retries for ever, the kernel's own deadline ends it.
+fn peer_gone() {
+    let nodes = Nodes::soft();
+    let mut pair = nodes.pair(&impatient());
+    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let untouched = target.image();
+    let write = Request::new(Verb::WriteValue).remote(target.remote(0));
+    nodes.theirs.hca().kill();
+    let queue = pair.ours.send_queue().expect("a send queue");
+    let endings = Posting::default().post(queue, &[nop(), write, nop()]);
+    let error = transport_error(&pair.ours, 1, Opcode::RDMA_WRITE);
+    let failed = Ending::Failed(WaitError::Failed(error).into());
+    assert_eq!(endings[..2], [Ending::Done, failed]);
+    let refused = Ending::Failed(PostError::Failed(error).into());
+    assert_eq!(endings[2], refused, "a post after the error");
+    assert_eq!(pair.ours.first_error(), Some(error));
+    target.check(&untouched, "a peer that is gone");
+    pair.ours.reset().expect("a reset");
+    assert_eq!(pair.ours.state().expect("a state"), State::Reset);
+
+    let nodes = Nodes::soft();
+    let patient = QueuePairConfig {
+        timers: Timers {
+            acknowledge_timeout: 0,
+            ..Timers::default()
+        },
+        ..impatient()
+    };
+    let pair = nodes.pair(&patient);
+    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let write = Request::new(Verb::WriteValue).remote(target.remote(0));
+    nodes.theirs.hca().kill();
+    let queue = pair.ours.send_queue().expect("a send queue");
+    let endings = in_time("no timer", 2, || briefly().post(queue, &[write, nop()]));
+    assert_eq!(endings, [LATE; 2]);
+    // The ring fills up, and then posting is late as well.
+    let flood = Posting {
+        waiting: Waiting::Never,
+        ..briefly()
+    };
+    let endings = in_time("no room", 1, || flood.post(queue, &vec![nop(); 63]));
+    expect_done(&endings[..62], "while there is room");
+    assert_eq!(endings[62], Ending::Failed(PostError::Deadline.into()));
+}
+
+/// A wire that drops everything, until it is mended.
+fn lossy_wire() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let fate = {
+        let broken = broken.clone();
+        move |_: &Header| match broken.load(Ordering::Relaxed) {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        }
+    };
+    let nodes = Nodes::faulty(Some(Faults::new(fate)), None);
+    let mut pair = nodes.pair(&impatient());
+    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let mut expected = target.image();
+    let write = Request::new(Verb::WriteValue)
+        .remote(target.remote(0))
+        .values([7, 0, 0, 0]);
+    let queue = pair.ours.send_queue().expect("a send queue");
+    let error = transport_error(&pair.ours, 0, Opcode::RDMA_WRITE);
+    let failed = Ending::Failed(WaitError::Failed(error).into());
+    assert_eq!(Posting::default().post(queue, &[write]), [failed]);
+    target.check(&expected, "a wire that loses everything");
+
+    broken.store(false, Ordering::Relaxed);
+    pair.renew();
+    works_again(&pair, write);
+    expected.set(target.address(), &7u64.to_ne_bytes());
+    target.check(&expected, "a mended wire");
+}
+
+fn works_again(pair: &Pair, request: Request) {
+    let queue = pair.ours.send_queue().expect("a send queue");
+    expect_done(
+        &Posting::default().post(queue, &[request]),
+        "after the reset",
+    );
+}
+
+/// A receive waits no longer than it is told, in every mode.
+fn no_message() {
+    for mode in Mode::ALL {
+        let nodes = Nodes::soft();
+        let pair = nodes.pair(&QueuePairConfig::default());
+        let buffers = nodes.theirs.arena(4096, ALL_ACCESS, 1);
+        let untouched = buffers.image();
+        let threads = match mode.scope {
+            ScopeKind::Thread if mode.sharing == SharingKind::Exclusive => 1,
+            _ => 8,
+        };
+        let collecting = Collecting {
+            grid: grid(1, threads),
+            mode,
+            per_thread: 1,
+            post: 1,
+            take: 1,
+            ..Collecting::default()
+        };
+        let mut mailbox = collecting.mailbox(64);
+        let queue = pair.theirs.receive_queue().expect("a receive queue");
+        let mut kernel = collecting.kernel(queue, &buffers, &mut mailbox);
+        kernel.patience_ns = PATIENCE.as_nanos() as u64;
+        in_time(&format!("{mode:?}"), 1, || {
+            collecting.world.launch(collecting.grid, &kernel);
+        });
+        assert_eq!(mailbox.endings(), vec![LATE; threads as usize], "{mode:?}");
+        assert!(mailbox.messages().is_empty());
+        buffers.check(&untouched, "no message");
+    }
+}

@@ -1,0 +1,140 @@
+//! Proves that a wire which drops, delays and doubles packets, by many seeds and in both directions, changes
+//! nothing but the time: every byte arrives, every atomic happens once, every message comes once and in order.
+
+use std::time::Duration;
+
+use warpbell_host_init::{Completions, QueuePairConfig, Timers};
+use warpbell_hw_tests::collect::Collecting;
+use warpbell_hw_tests::model;
+use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::post::{Posting, endings, expect_done};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::{ONE_THREAD, World};
+use warpbell_kernels::suite::{EndingWords, Input, Output, Request, Verb, Waiting};
+use warpbell_soft_hca::engine::fault::{Rates, Seeded};
+use warpbell_soft_hca::shell::Faults;
+
+/// Rounds of all verbs under one seed; a message of several packets is among them.
+const ROUNDS: u32 = 20;
+/// Bytes that a round has to itself at each end.
+const CELL: u32 = 200_000;
+const LONG: u32 = 150_000;
+
+fn main() {
+    run(Duration::from_secs(120), |progress| {
+        let kinds = [
+            ("dropped", rates(60, 0, 0)),
+            ("delayed", rates(0, 60, 0)),
+            ("doubled", rates(0, 0, 60)),
+            ("all of it", rates(30, 30, 30)),
+        ];
+        let mut retries = 0;
+        for (what, rates) in kinds {
+            progress.step(format!("6 to 9 of 100 packets: {what}"));
+            for seed in 0..12 {
+                retries += under_faults(seed, rates);
+            }
+        }
+        assert!(retries > 0, "no fault has shown");
+    });
+}
+
+fn rates(drop: u32, delay: u32, duplicate: u32) -> Rates {
+    Rates {
+        drop,
+        delay,
+        duplicate,
+        longest_delay: 40,
+    }
+}
+
+/// Everything once under one seed; gives how often packets were sent again.
+fn under_faults(seed: u64, rates: Rates) -> u64 {
+    let faults = |side: u64| Some(Faults::new(Seeded::new(2 * seed + side, rates)));
+    let nodes = Nodes::faulty(faults(0), faults(1));
+    let pair = nodes.pair(&QueuePairConfig {
+        send_completions: Completions::ORDINARY,
+        timers: Timers {
+            // 0.5 ms, and as many retries as there are.
+            acknowledge_timeout: 7,
+            rnr_timer: 1,
+            ..Timers::default()
+        },
+        ..QueuePairConfig::default()
+    });
+    let ours = nodes.ours.arena((ROUNDS * CELL) as usize, ALL_ACCESS, seed);
+    let theirs = nodes
+        .theirs
+        .arena((ROUNDS * CELL) as usize, ALL_ACCESS, seed + 100);
+    let requests: Vec<Request> = (0..ROUNDS)
+        .flat_map(|round| {
+            let at = i64::from(round * CELL);
+            let here = |offset: i64, length| [ours.local(at + offset, length)];
+            let there = |request: Request, offset: i64| request.remote(theirs.remote(at + offset));
+            let add = |request: Request| {
+                request
+                    .local(&here(160_000, 8))
+                    .remote(theirs.remote(0))
+                    .values([3, 0, 0, 0])
+            };
+            [
+                there(Request::new(Verb::Write).local(&here(8, LONG)), 8),
+                add(Request::new(Verb::FetchAdd)),
+                there(
+                    Request::new(Verb::Read).local(&here(170_000, 20_000)),
+                    160_000,
+                ),
+                Request::new(Verb::Send).local(&here(16, 1000 + round)),
+                add(Request::new(Verb::FetchAdd)),
+                there(Request::new(Verb::WriteImmediate), 180_000)
+                    .local(&here(100, 5000))
+                    .immediate(round),
+            ]
+        })
+        .collect();
+
+    let messages = 2 * ROUNDS;
+    let collecting = Collecting {
+        per_thread: messages,
+        post: messages,
+        take: messages,
+        stride: 1100,
+        length: 1050,
+        ..Collecting::default()
+    };
+    let buffers = nodes
+        .theirs
+        .arena((messages * 1100) as usize, ALL_ACCESS, seed + 200);
+    let mut expected = (ours.image(), theirs.image(), buffers.image());
+    let mut mailbox = collecting.mailbox(messages as usize);
+    let mut words = vec![EndingWords::default(); requests.len()];
+    let posting = Posting {
+        waiting: Waiting::Last,
+        ..Posting::default()
+    };
+    let sender = posting.kernel(
+        pair.ours.send_queue().expect("a send queue"),
+        Input::new(&requests),
+        Output::new(&mut words),
+    );
+    let queue = pair.theirs.receive_queue().expect("a receive queue");
+    let receiver = collecting.kernel(queue, &buffers, &mut mailbox);
+    World::CPU.launch_both((ONE_THREAD, &sender), (ONE_THREAD, &receiver));
+
+    let what = format!("seed {seed}, {rates:?}");
+    expect_done(&endings(&words), &what);
+    expect_done(&mailbox.endings(), &what);
+    let mut arrived = mailbox.messages().into_iter();
+    for request in &requests {
+        let delivery = model::apply(request, &mut expected.0, &mut expected.1);
+        if let Some(delivery) = delivery {
+            let message = arrived.next().expect("as many messages as sent");
+            collecting.deliver(&buffers, &mailbox, &message, &delivery, &mut expected.2);
+        }
+    }
+    assert_eq!(arrived.next(), None, "{what}: a message too many");
+    ours.check(&expected.0, &what);
+    theirs.check(&expected.1, &what);
+    buffers.check(&expected.2, &what);
+    nodes.ours.counters(&pair.ours).retries + nodes.theirs.counters(&pair.theirs).duplicates
+}
