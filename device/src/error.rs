@@ -3,15 +3,19 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-use mlx5_wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
+use mlx5_wqe::{
+    CompletionError, CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber, Side, Syndrome,
+    VendorCode, WqeIndex,
+};
 
 /// Why a queue can no longer be used; it stays so until the host resets it.
 ///
 /// One word that is never 0, so that it travels in a register and lies as it is
 /// in [`QueueState`](crate::QueueState); [`cause`](Self::cause) unpacks it.
 /// Bits 63:62 say whose error it is (1 requester, 2 responder, 3 this library).
-/// Of an error CQE: QPN 61:38, opcode 37:32 (all opcodes are below 64), WQE
-/// index 31:16, vendor code 15:8, syndrome 7:0.
+/// Of an error CQE: opcode 61:56 (all opcodes are below 64), QPN 55:32, WQE
+/// index 31:16, vendor code 15:8, syndrome 7:0; all but the last two lie where
+/// the CQE's last eight bytes have them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct QueueError(NonZeroU64);
@@ -50,8 +54,8 @@ impl QueueError {
                     Side::Requester => REQUESTER,
                     Side::Responder => RESPONDER,
                 };
-                let details = (error.qpn.get() as u64) << 38
-                    | ((error.opcode.0 & 0x3f) as u64) << 32
+                let details = ((error.opcode.0 & 0x3f) as u64) << 56
+                    | (error.qpn.get() as u64) << 32
                     | (error.wqe_index.0 as u64) << 16
                     | (error.vendor.0 as u64) << 8
                     | error.syndrome.0 as u64;
@@ -82,9 +86,40 @@ impl QueueError {
             syndrome: Syndrome(bits as u8),
             vendor: VendorCode((bits >> 8) as u8),
             wqe_index,
-            opcode: Opcode((bits >> 32) as u8 & 0x3f),
-            qpn: QpNumber::from_low_bits((bits >> 38) as u32),
+            opcode: Opcode((bits >> 56) as u8 & 0x3f),
+            qpn: QpNumber::from_low_bits((bits >> 32) as u32),
         })
+    }
+
+    /// The error that a CQE's last 16 bytes tell: that of an error CQE, or that
+    /// it is no CQE for this queue.
+    #[inline(always)]
+    pub(crate) const fn of_cqe(word: CqeErrorWord, tail: CqeTail) -> Self {
+        let side = match tail.cqe_opcode() {
+            CqeOpcode::REQUESTER_ERROR => REQUESTER << 62,
+            CqeOpcode::RESPONDER_ERROR => RESPONDER << 62,
+            _ => {
+                return Self(or(UNEXPECTED, tail.op_own() as u64));
+            }
+        };
+        let details = u64::from_be(tail.0) & 0x3fff_ffff_ffff_0000;
+        let codes = u64::from_be(word.0) & 0xffff;
+        match NonZeroU64::new(side | details | codes) {
+            Some(bits) => Self(bits),
+            None => Self(UNEXPECTED),
+        }
+    }
+
+    /// The index of the failed WQE, if the error says that all before it is
+    /// complete: a flushed request's does not, where its cause was overwritten.
+    #[inline(always)]
+    pub(crate) const fn complete_before(self) -> Option<WqeIndex> {
+        let bits = self.0.get();
+        if bits >> 62 < 3 && !self.is_flush() {
+            Some(WqeIndex((bits >> 16) as u16))
+        } else {
+            None
+        }
     }
 
     /// The word, for a kernel that hands the error to its host.
@@ -307,6 +342,15 @@ mod tests {
         }
         for cause in causes {
             let error = QueueError::new(cause);
+            if let Cause::Completion(of) = cause {
+                let opcode = match of.side {
+                    Side::Requester => CqeOpcode::REQUESTER_ERROR,
+                    Side::Responder => CqeOpcode::RESPONDER_ERROR,
+                };
+                let tail = CqeTail::new(opcode, true, of.opcode, of.qpn, of.wqe_index.0);
+                let word = CqeErrorWord::new(of.syndrome, of.vendor);
+                assert_eq!(QueueError::of_cqe(word, tail), error);
+            }
             assert_eq!(error.cause(), cause);
             assert_eq!(QueueError::from_bits(error.to_bits()), Some(error));
         }

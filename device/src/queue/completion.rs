@@ -1,21 +1,10 @@
 //! Reading CQEs: by the last word of one, which the NIC writes last.
 
-use mlx5_wqe::{CompletionError, CqeErrorWord, CqeOpcode, CqeTail, WqeIndex};
+use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail};
 
 use crate::arch::{Reach, Word32, fence_acquire, fence_release, load_relaxed64, store_relaxed32};
-use crate::error::{Cause, QueueError};
-use crate::handle::{CompletionParts, CompletionSlot};
-
-/// What a CQE says to a send queue.
-#[derive(Clone, Copy)]
-pub(super) enum News {
-    /// The NIC has not written here yet.
-    Nothing,
-    /// All up to this WQE, and the WQE itself, is done.
-    Completed(WqeIndex),
-    /// The queue has failed.
-    Failed(QueueError),
-}
+use crate::error::QueueError;
+use crate::handle::{CompletionKind, CompletionParts, CompletionSlot};
 
 /// Loads a word of a CQE.
 #[inline(always)]
@@ -32,54 +21,30 @@ pub(super) fn slot<'a>(parts: &CompletionParts, taken: u64) -> &'a CompletionSlo
     unsafe { &*parts.ring.add(taken as usize & mask) }
 }
 
-/// Entry 0 of a collapsed completion queue.
-///
-/// After an error the NIC overwrites the entry with those of the flushed
-/// requests, the last word last: a syndrome that is read meanwhile may already
-/// be the flush's, and the error then counts as one. No more is lost than if we
-/// had looked a moment later.
+/// The tail of CQE number `taken`, if the NIC has written it. A collapsed queue
+/// has one entry, in which every CQE is number 0.
 #[inline(always)]
-pub(super) fn read_collapsed(parts: &CompletionParts) -> News {
-    let slot = slot(parts, 0);
-    let tail = CqeTail(word(slot, 7));
-    if tail.cqe_opcode() == CqeOpcode::INVALID {
-        News::Nothing
-    } else {
-        decode_request(slot, tail)
-    }
-}
-
-/// Entry number `taken` of an ordinary completion queue: its tail, if valid.
-#[inline(always)]
-pub(super) fn read_ordinary(parts: &CompletionParts, taken: u64) -> Option<CqeTail> {
+pub(super) fn read(parts: &CompletionParts, taken: u64) -> Option<CqeTail> {
     let tail = CqeTail(word(slot(parts, taken), 7));
     let odd_lap = taken >> parts.depth_log2 & 1 == 1;
-    tail.is_new(odd_lap).then_some(tail)
+    let written = match parts.kind {
+        CompletionKind::Collapsed => tail.cqe_opcode() != CqeOpcode::INVALID,
+        CompletionKind::Ordinary => tail.is_new(odd_lap),
+    };
+    written.then_some(tail)
 }
 
-/// What the CQE with this tail says to a send queue.
-#[inline(always)]
-pub(super) fn decode_request(slot: &CompletionSlot, tail: CqeTail) -> News {
-    if tail.cqe_opcode() == CqeOpcode::REQUESTER {
-        News::Completed(tail.wqe_index())
-    } else {
-        News::Failed(decode_error(slot, tail))
-    }
-}
-
-/// The error in the CQE with this tail.
+/// The error in the CQE with this tail, or that it is none for this queue.
+///
+/// In a collapsed queue the flushed requests' CQEs overwrite that of the error,
+/// the tail last: the syndrome read here may already be the flush's, and the
+/// error then counts as one. No more is lost than had we looked a moment later.
 #[inline(always)]
 pub(super) fn decode_error(slot: &CompletionSlot, tail: CqeTail) -> QueueError {
     // The tail before the rest, because the NIC writes it last: what we read
     // after it is of the same CQE or a later one.
     fence_acquire(Reach::System);
-    let word = CqeErrorWord(word(slot, 6));
-    QueueError::new(match CompletionError::from_words(word, tail) {
-        Some(error) => Cause::Completion(error),
-        None => Cause::UnexpectedCompletion {
-            op_own: tail.op_own(),
-        },
-    })
+    QueueError::of_cqe(CqeErrorWord(word(slot, 6)), tail)
 }
 
 /// Tells the NIC that all CQEs before number `taken` may be overwritten.

@@ -117,20 +117,17 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> u64 {
-        let attempt = |producer: &mut Self| {
+        self.poll_until(deadline, poll, |producer| {
             let Producer { state, ring, .. } = *producer;
             if producer.error != 0 {
                 return None;
             }
             producer.ledger.try_reserve(state, ring, blocks)
-        };
-        match attempt(self) {
-            Some(start) => start,
-            None => self.poll_until(deadline, poll, attempt),
-        }
+        })
     }
 
-    /// Polls until an attempt succeeds, the queue has failed, or the deadline is over.
+    /// Polls until an attempt succeeds, the queue has failed, or the deadline is
+    /// over. The first attempt comes before the first look at queue or clock.
     #[inline(always)]
     fn poll_until(
         &mut self,
@@ -138,21 +135,25 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         poll: impl Fn(&mut Self),
         attempt: impl Fn(&mut Self) -> Option<u64>,
     ) -> u64 {
+        let mut polled = false;
         let mut wait = None;
         loop {
-            poll(self);
             if let Some(word) = attempt(self) {
                 return word;
             }
-            if self.failed() {
-                // Another thread may have found the error, and what was
-                // complete before it, since we polled.
-                self.ledger.refresh(self.state);
-                return attempt(self).unwrap_or(self.first_error());
+            if polled {
+                if self.error != 0 {
+                    return self.first_error();
+                }
+                if wait.get_or_insert_with(|| deadline.wait()).expired() {
+                    return LATE;
+                }
             }
-            if wait.get_or_insert_with(|| deadline.wait()).expired() {
-                return LATE;
-            }
+            // Others' error before the poll, which then finds all that they
+            // knew to be complete before it.
+            self.failed();
+            poll(self);
+            polled = true;
         }
     }
 
@@ -178,10 +179,11 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> Result<(), WaitError> {
-        let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
         let mut word = DONE;
-        if C::leads() && done(self).is_none() {
-            word = self.poll_until(deadline, poll, done);
+        if C::leads() {
+            word = self.poll_until(deadline, poll, |producer| {
+                (producer.ledger.consumed() >= after).then_some(DONE)
+            });
         }
         let word = C::broadcast(word);
         if word == LATE {

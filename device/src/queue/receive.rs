@@ -220,7 +220,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         let mut found = Taken::NONE;
         if let Some(taken) = producer.ledger.start_taking(producer.state) {
             let mut now_taken = taken;
-            if let Some(tail) = completion::read_ordinary(parts, taken) {
+            if let Some(tail) = completion::read(parts, taken) {
                 // The tail before the rest of the CQE and before the data,
                 // because the NIC writes it last.
                 fence_acquire(Reach::System);

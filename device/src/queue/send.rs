@@ -2,15 +2,15 @@
 
 use core::marker::PhantomData;
 
-use mlx5_wqe::{QpNumber, Wqe, WqeBlock, WqeIndex};
+use mlx5_wqe::{CqeOpcode, QpNumber, Wqe, WqeBlock, WqeIndex};
 
 use crate::Deadline;
 use crate::arch::{Block, Reach, fence_acquire, store_block};
-use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
+use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::{CompletionKind, SendQueueHandle};
-use crate::queue::completion::{self, News};
+use crate::queue::completion;
 use crate::queue::producer::Producer;
-use crate::queue::{Batch, Doorbell, Now, Ring, Scope, Sharing};
+use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
 
 /// A send queue, as this thread (or warp, or block) sees it.
 ///
@@ -388,52 +388,48 @@ pub(super) fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
 }
 
 /// Takes up what the NIC has completed. The leader's job.
-///
-/// What is complete is told before an error, because an error ends the waits
-/// for what is not.
 #[inline(always)]
 fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Producer<'_, S, C>) {
-    match handle.completions.kind {
-        CompletionKind::Collapsed => {
-            let known = producer.ledger.refresh(producer.state);
-            let news = completion::read_collapsed(&handle.completions);
-            let consumed = consumed_by(producer.ring, known, news);
-            if consumed != known {
-                producer.ledger.learn(producer.state, consumed);
-            }
-            if let News::Failed(error) = news {
-                producer.fail(error);
+    let Producer { state, ring, .. } = *producer;
+    let parts = &handle.completions;
+    let collapsed = parts.kind == CompletionKind::Collapsed;
+    let first = if collapsed {
+        0
+    } else {
+        match producer.ledger.start_taking(state) {
+            Some(taken) => taken,
+            None => {
+                // Another thread is at it; what it finds is in the shared words.
+                producer.ledger.refresh(state);
+                return;
             }
         }
-        CompletionKind::Ordinary => poll_ordinary(handle, producer),
-    }
-}
-
-#[inline(always)]
-fn poll_ordinary<S: Sharing, C: Scope>(
-    handle: &SendQueueHandle<'_>,
-    producer: &mut Producer<'_, S, C>,
-) {
-    let parts = &handle.completions;
-    let Some(first) = producer.ledger.start_taking(producer.state) else {
-        // Another thread is at it; what it finds is in the shared words.
-        producer.ledger.refresh(producer.state);
-        return;
     };
-    let mut consumed = producer.ledger.refresh(producer.state);
-    let mut failure = None;
-    let mut taken = first;
-    // At most one lap: the NIC may go on writing as fast as we read.
-    for _ in 0..1u32 << parts.depth_log2 {
-        let Some(tail) = completion::read_ordinary(parts, taken) else {
-            break;
+    let known = producer.ledger.refresh(state);
+    let (mut consumed, mut taken, mut failure) = (known, first, None);
+    // Ends after a lap at the latest: nobody posts into the blocks that we find
+    // complete before we tell.
+    while let Some(tail) = completion::read(parts, taken) {
+        let slot = completion::slot(parts, taken);
+        let newest = if tail.cqe_opcode() == CqeOpcode::REQUESTER {
+            Some(tail.wqe_index())
+        } else {
+            let error = completion::decode_error(slot, tail);
+            failure = Some(error);
+            error
+                .complete_before()
+                .map(|failed| WqeIndex(failed.0.wrapping_sub(1)))
         };
-        let news = completion::decode_request(completion::slot(parts, taken), tail);
-        consumed = consumed_by(producer.ring, consumed, news);
-        if let News::Failed(error) = news {
-            failure = failure.or(Some(error));
+        if let Some(newest) = newest {
+            consumed = ring.completed(consumed, newest);
+        }
+        if collapsed {
+            break;
         }
         taken += 1;
+        if failure.is_some() {
+            break;
+        }
     }
     if taken != first {
         // The CQEs before what we tell the others, because nobody else reads
@@ -442,28 +438,16 @@ fn poll_ordinary<S: Sharing, C: Scope>(
         // The entries before the blocks, because whoever learns of free blocks
         // may post requests that complete into these entries.
         completion::free_entries(parts, taken);
-        producer.ledger.learn(producer.state, consumed);
-        if let Some(error) = failure {
-            producer.fail(error);
-        }
     }
-    producer.ledger.stop_taking(producer.state, taken);
-}
-
-/// Blocks known complete after one CQE's news, `known` before it.
-#[inline(always)]
-fn consumed_by(ring: Ring, known: u64, news: News) -> u64 {
-    match news {
-        News::Nothing => known,
-        News::Completed(newest) => ring.completed(known, newest),
-        News::Failed(error) => match error.cause() {
-            // What came before the failed WQE is done. A flushed one says
-            // nothing of those before it, where its cause was overwritten.
-            Cause::Completion(failure) if !error.is_flush() => {
-                let before = failure.wqe_index.0.wrapping_sub(1);
-                ring.completed(known, WqeIndex(before))
-            }
-            _ => known,
-        },
+    // What is complete before an error, because an error ends the waits for
+    // what is not.
+    if consumed != known {
+        producer.ledger.learn(state, consumed);
+    }
+    if let Some(error) = failure {
+        producer.fail(error);
+    }
+    if !collapsed {
+        producer.ledger.stop_taking(state, taken);
     }
 }
