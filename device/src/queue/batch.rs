@@ -3,7 +3,6 @@
 use mlx5_wqe::Wqe;
 
 use crate::error::PostError;
-use crate::queue::send::span;
 use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 
 /// Slots of a queue whose WQEs share one doorbell. Dropping the batch rings it.
@@ -55,22 +54,20 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     /// error alone.
     #[inline(always)]
     pub fn post_if<const B: usize>(&mut self, wqe: Option<Wqe<B>>) -> Result<Ticket, PostError> {
-        let (wqe, refusal) = self.queue.admit(wqe);
-        let span = span::<C, B>(wqe.as_ref());
-        let (rank, count) = C::rank_and_count(wqe.is_some());
-        if count == 0 {
-            return refusal.map_or(Ok(Ticket::NOTHING), Err);
+        let group = self.queue.gather(&wqe)?;
+        if group.count == 0 {
+            return group.answer(Ticket::NOTHING);
         }
-        let asked = count * span;
+        let asked = group.blocks();
         if asked > self.room() {
             return Err(PostError::TooManyBlocks {
                 asked,
                 limit: self.room(),
             });
         }
-        let ticket = self.queue.fill(self.next, span, wqe, rank, count);
+        let ticket = self.queue.fill(self.next, wqe, &group);
         self.next += asked as u64;
-        refusal.map_or(Ok(ticket), Err)
+        group.answer(ticket)
     }
 }
 

@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 
 use crate::Deadline;
-use crate::arch::{Reach, compare_exchange64, load_acquire64};
-use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::arch::{Reach, compare_exchange64};
+use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
 
@@ -13,8 +13,8 @@ pub(super) struct Producer<'a, S: Sharing, C: Scope> {
     pub(super) state: &'a QueueState,
     pub(super) ring: Ring,
     pub(super) ledger: S,
-    /// The queue's first error as bits, once this view knows of it.
-    error: u64,
+    /// Whether this view knows that the queue has failed.
+    failed: bool,
     _scope: PhantomData<C>,
 }
 
@@ -23,6 +23,9 @@ pub(super) struct Producer<'a, S: Sharing, C: Scope> {
 const LATE: u64 = u64::MAX;
 const IN_USE: u64 = u64::MAX - 1;
 const DONE: u64 = 0;
+
+/// What stands for an error that is no longer there.
+const LOST: u64 = QueueError::new(Cause::UnexpectedCompletion { op_own: 0 }).to_bits();
 
 /// The error in a leader's word. Blocks stay below the bits that say whose
 /// error it is.
@@ -60,7 +63,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             state,
             ring: Ring::new(depth_log2),
             ledger,
-            error: 0,
+            failed: false,
             _scope: PhantomData,
         })
     }
@@ -119,7 +122,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     ) -> u64 {
         self.poll_until(deadline, poll, |producer| {
             let Producer { state, ring, .. } = *producer;
-            if producer.error != 0 {
+            if producer.failed {
                 return None;
             }
             producer.ledger.try_reserve(state, ring, blocks)
@@ -142,7 +145,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 return word;
             }
             if polled {
-                if self.error != 0 {
+                if self.failed {
                     return self.first_error();
                 }
                 if wait.get_or_insert_with(|| deadline.wait()).expired() {
@@ -151,7 +154,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             }
             // Others' error before the poll, which then finds all that they
             // knew to be complete before it.
-            self.failed();
+            self.has_failed();
             poll(self);
             polled = true;
         }
@@ -197,37 +200,33 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Whether the queue has failed, as far as this view or the others know.
     #[inline(always)]
-    pub(super) fn failed(&mut self) -> bool {
-        if self.error == 0 {
-            self.error = self.ledger.error_of_others(self.state);
-        }
-        self.error != 0
+    pub(super) fn has_failed(&mut self) -> bool {
+        self.failed = self.failed || self.ledger.others_failed(self.state);
+        self.failed
     }
 
-    /// The first error as bits, once `failed`: a cause may have taken the place
-    /// of the flush that this view knows.
+    /// The first error as bits, once the queue has failed.
     #[inline(always)]
     pub(super) fn first_error(&self) -> u64 {
-        match self.state.first_error() {
-            Some(error) => error.to_bits(),
-            // The host cleared the state under an open queue.
-            None => self.error,
-        }
+        // There is one, unless the host cleared the state under an open queue.
+        self.state.first_error().map_or(LOST, QueueError::to_bits)
     }
 
     /// Keeps the queue's first error where all views and the host find it.
     #[inline(always)]
     pub(super) fn fail(&mut self, error: QueueError) {
-        self.error = keep_first(self.state, error.to_bits());
+        self.failed = true;
+        keep_first(self.state, error.to_bits());
     }
 }
 
-/// Stores an error as the queue's first, and returns what is the first then.
+/// Stores an error as the queue's first.
 ///
 /// On a collapsed completion queue a flush may be seen before the error that
 /// caused it; the cause takes its place.
 #[cold]
-fn keep_first(state: &QueueState, bits: u64) -> u64 {
+#[inline(always)]
+fn keep_first(state: &QueueState, bits: u64) {
     if let Err(found) = compare_exchange64(&state.error, 0, bits, Reach::System)
         && is_flush(found)
         && !is_flush(bits)
@@ -235,7 +234,6 @@ fn keep_first(state: &QueueState, bits: u64) -> u64 {
         // Whoever wins here stores a cause, and one cause is enough.
         let _ = compare_exchange64(&state.error, found, bits, Reach::System);
     }
-    load_acquire64(&state.error, Reach::System)
 }
 
 impl<S: Sharing, C: Scope> Drop for Producer<'_, S, C> {

@@ -241,7 +241,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
             }
             producer.ledger.stop_taking(producer.state, now_taken);
         }
-        if found == Taken::NONE && producer.failed() {
+        if found == Taken::NONE && producer.has_failed() {
             found = Taken::failed(producer.first_error());
         }
         found

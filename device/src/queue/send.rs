@@ -219,29 +219,36 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Option<Wqe<B>>,
         reserve: impl FnOnce(&mut Self, u32) -> Result<u64, PostError>,
     ) -> Result<Ticket, PostError> {
-        let (wqe, refusal) = self.admit(wqe);
-        let span = span::<C, B>(wqe.as_ref());
-        let (rank, count) = C::rank_and_count(wqe.is_some());
-        if count == 0 {
-            return refusal.map_or(Ok(Ticket::NOTHING), Err);
+        let group = self.gather(&wqe)?;
+        if group.count == 0 {
+            return group.answer(Ticket::NOTHING);
         }
-        let start = reserve(self, count * span)?;
-        let ticket = self.fill(start, span, wqe, rank, count);
-        self.publish(start, start + (count * span) as u64);
-        refusal.map_or(Ok(ticket), Err)
+        let start = reserve(self, group.blocks())?;
+        let ticket = self.fill(start, wqe, &group);
+        self.publish(start, start + group.blocks() as u64);
+        group.answer(ticket)
     }
 
-    /// Splits what a thread brings into a WQE that may be posted, or its refusal.
+    /// Finds out who of the scope posts a WQE.
     #[inline(always)]
-    pub(super) fn admit<const B: usize>(
-        &self,
-        wqe: Option<Wqe<B>>,
-    ) -> (Option<Wqe<B>>, Option<PostError>) {
-        match wqe.map(|wqe| self.check(&wqe).map(|()| wqe)) {
-            Some(Ok(wqe)) => (Some(wqe), None),
-            Some(Err(refusal)) => (None, Some(refusal)),
-            None => (None, None),
+    pub(super) fn gather<const B: usize>(&self, wqe: &Option<Wqe<B>>) -> Result<Group, PostError> {
+        let mut refusal = None;
+        if let Some(wqe) = wqe
+            && let Err(error) = self.check(wqe)
+        {
+            // A thread on its own goes no further.
+            if !C::COLLECTIVE {
+                return Err(error);
+            }
+            refusal = Some(error);
         }
+        let (rank, count) = C::rank_and_count(wqe.is_some() && refusal.is_none());
+        Ok(Group {
+            span: span::<C, B>(wqe.as_ref()),
+            rank,
+            count,
+            refusal,
+        })
     }
 
     /// Refuses what the NIC would turn into an error of the whole queue.
@@ -280,22 +287,22 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             .reserve(blocks, deadline, |producer| poll(handle, producer))
     }
 
-    /// Stores this thread's WQE at its rank in a group of `count` that starts
-    /// at `start`, and gives the group's ticket.
+    /// Stores this thread's WQE at its rank in a group that starts at `start`,
+    /// and gives the group's ticket.
     #[inline(always)]
     pub(super) fn fill<const B: usize>(
         &mut self,
         start: u64,
-        span: u32,
         wqe: Option<Wqe<B>>,
-        rank: u32,
-        count: u32,
+        group: &Group,
     ) -> Ticket {
         let ring = self.producer.ring;
-        let last = start + ((count - 1) * span) as u64;
+        let span = group.span;
+        let last = start + ((group.count - 1) * span) as u64;
+        let wqe = wqe.filter(|_| group.refusal.is_none());
         let asked = C::any(wqe.as_ref().is_some_and(Wqe::is_signalled));
         if let Some(wqe) = wqe {
-            let own = start + (rank * span) as u64;
+            let own = start + (group.rank * span) as u64;
             let wqe = if ring.must_signal(own, span) || asked && own == last {
                 wqe.signalled()
             } else {
@@ -378,9 +385,35 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     }
 }
 
+/// The WQEs that a scope's threads post together, as one of them sees it.
+pub(super) struct Group {
+    /// Blocks for each WQE.
+    span: u32,
+    /// This thread's rank among those that post.
+    rank: u32,
+    /// How many post.
+    pub(super) count: u32,
+    /// Why this thread's own WQE is not among them.
+    refusal: Option<PostError>,
+}
+
+impl Group {
+    /// Blocks for all.
+    #[inline(always)]
+    pub(super) fn blocks(&self) -> u32 {
+        self.count * self.span
+    }
+
+    /// What this thread's call returns once the group's WQEs are posted.
+    #[inline(always)]
+    pub(super) fn answer(&self, ticket: Ticket) -> Result<Ticket, PostError> {
+        self.refusal.map_or(Ok(ticket), Err)
+    }
+}
+
 /// Blocks that a WQE takes: its own number, or room for the largest of a group.
 #[inline(always)]
-pub(super) fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
+fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
     match wqe {
         Some(wqe) if !C::COLLECTIVE => wqe.blocks() as u32,
         _ => B as u32,

@@ -71,9 +71,9 @@ pub trait Sharing: sealed::Sealed + Sized {
     /// Gives that right back after `taken` CQEs in all.
     fn stop_taking(&mut self, state: &QueueState, taken: u64);
 
-    /// The queue's first error as bits, where others may have met it. What was
+    /// Whether others may have met an error of the queue, and have. What was
     /// complete before it is known to `refresh` then.
-    fn error_of_others(&self, state: &QueueState) -> u64;
+    fn others_failed(&self, state: &QueueState) -> bool;
 }
 
 /// One thread, warp or block has the queue to itself; its indices lie in registers.
@@ -222,8 +222,8 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
-    fn error_of_others(&self, _: &QueueState) -> u64 {
-        0
+    fn others_failed(&self, _: &QueueState) -> bool {
+        false
     }
 }
 
@@ -356,14 +356,14 @@ impl<A: Among> Sharing for Shared<A> {
     }
 
     #[inline(always)]
-    fn error_of_others(&self, state: &QueueState) -> u64 {
-        let error = load_relaxed64(&state.error, A::REACH);
-        if error != 0 {
+    fn others_failed(&self, state: &QueueState) -> bool {
+        let failed = load_relaxed64(&state.error, A::REACH) != 0;
+        if failed {
             // The error before `consumed`, because whoever found the error has
             // first told what was complete before it.
             fence_acquire(A::REACH);
         }
-        error
+        failed
     }
 }
 
