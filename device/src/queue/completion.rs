@@ -15,10 +15,10 @@ pub(super) fn word(slot: &CompletionSlot, index: usize) -> u64 {
 /// The entry that CQE number `taken` lies in.
 #[inline(always)]
 pub(super) fn slot<'a>(parts: &CompletionParts, taken: u64) -> &'a CompletionSlot {
-    let mask = (1usize << parts.depth_log2) - 1;
+    let mask = (1u32 << parts.depth_log2) - 1;
     // SAFETY: the handle's `new` promises `1 << depth_log2` entries for as long
     // as the handle lives, and its users keep this reference no longer.
-    unsafe { &*parts.ring.add(taken as usize & mask) }
+    unsafe { &*parts.ring.add((taken as u32 & mask) as usize) }
 }
 
 /// The tail of CQE number `taken`, if the NIC has written it. A collapsed queue
@@ -26,7 +26,7 @@ pub(super) fn slot<'a>(parts: &CompletionParts, taken: u64) -> &'a CompletionSlo
 #[inline(always)]
 pub(super) fn read(parts: &CompletionParts, taken: u64) -> Option<CqeTail> {
     let tail = CqeTail(word(slot(parts, taken), 7));
-    let odd_lap = taken >> parts.depth_log2 & 1 == 1;
+    let odd_lap = taken as u32 >> parts.depth_log2 & 1 == 1;
     let written = match parts.kind {
         CompletionKind::Collapsed => tail.cqe_opcode() != CqeOpcode::INVALID,
         CompletionKind::Ordinary => tail.is_new(odd_lap),

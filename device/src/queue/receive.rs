@@ -199,15 +199,20 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     /// Stores receive WQE number `number`: its pieces, and the list's end.
     #[inline(always)]
     fn store(&self, number: u64, locals: &[Local]) {
-        let room = self.max_segments() as usize;
         let first = self.producer.ring.slot(number) << self.handle.stride_log2;
-        let pieces = locals.iter().map(|local| Data::new(*local));
-        for (offset, piece) in pieces.chain([Data::LIST_END]).take(room).enumerate() {
+        let store = |offset: usize, piece: Data| {
             // SAFETY: the handle's `new` promises `depth << stride_log2`
-            // segments for 'a; `first` is below that and `offset` below `room`.
-            // The WQE is reserved and not yet published, so that neither the
-            // NIC nor another thread touches it.
+            // segments for 'a; `first` is below that, and `offset` below the
+            // segments of a WQE. The WQE is reserved and not yet published, so
+            // that neither the NIC nor another thread touches it.
             unsafe { store_segment(self.handle.ring.add(first + offset), piece.to_octoword()) };
+        };
+        // No more pieces than segments: `check` has seen to that.
+        for (offset, local) in locals.iter().enumerate() {
+            store(offset, Data::new(*local));
+        }
+        if (locals.len() as u32) < self.max_segments() {
+            store(locals.len(), Data::LIST_END);
         }
     }
 
