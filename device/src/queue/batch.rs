@@ -1,5 +1,7 @@
 //! Several WQEs under one doorbell.
 
+use core::marker::PhantomData;
+
 use mlx5_wqe::Wqe;
 
 use crate::error::PostError;
@@ -13,22 +15,35 @@ use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 /// A batch that is leaked posts nothing, and its tickets mean nothing. In a
 /// shared queue the others then wait for it: see [`SendQueue::batch`].
 #[must_use = "a batch that is dropped at once posts nothing"]
+#[repr(C)]
 pub struct Batch<'q, 'a, S: Sharing, C: Scope, D: Doorbell> {
-    queue: &'q mut SendQueue<'a, S, C, D>,
     start: u64,
     next: u64,
     end: u64,
+    /// No reference, and last: a `Result` of a batch would otherwise put its
+    /// error where the queue's address lies, and a GPU would have to keep the
+    /// queue in memory instead of registers.
+    queue: *mut SendQueue<'a, S, C, D>,
+    _queue: PhantomData<&'q mut SendQueue<'a, S, C, D>>,
 }
 
 impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     #[inline(always)]
     pub(super) fn new(queue: &'q mut SendQueue<'a, S, C, D>, start: u64, blocks: u32) -> Self {
         Self {
-            queue,
             start,
             next: start,
             end: start + blocks as u64,
+            queue,
+            _queue: PhantomData,
         }
+    }
+
+    #[inline(always)]
+    fn queue(&mut self) -> &mut SendQueue<'a, S, C, D> {
+        // SAFETY: the pointer comes from the exclusive reference that `new` was
+        // given for 'q, and is used here alone.
+        unsafe { &mut *self.queue }
     }
 
     /// Blocks that are left.
@@ -54,7 +69,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     /// error alone.
     #[inline(always)]
     pub fn post_if<const B: usize>(&mut self, wqe: Option<Wqe<B>>) -> Result<Ticket, PostError> {
-        let group = self.queue.gather(&wqe)?;
+        let group = self.queue().gather(&wqe)?;
         if group.count == 0 {
             return group.answer(Ticket::NOTHING);
         }
@@ -65,7 +80,8 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
                 limit: self.room(),
             });
         }
-        let ticket = self.queue.fill(self.next, wqe, &group);
+        let start = self.next;
+        let ticket = self.queue().fill(start, wqe, &group);
         self.next += asked as u64;
         group.answer(ticket)
     }
@@ -74,16 +90,14 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
 impl<S: Sharing, C: Scope, D: Doorbell> Drop for Batch<'_, '_, S, C, D> {
     #[inline(always)]
     fn drop(&mut self) {
-        let spare = self.room();
-        if spare > 0 {
-            if S::SHARED {
-                self.queue.pad(self.next, self.end);
-            } else {
-                self.end = self.next;
-            }
-        }
-        if self.start != self.end {
-            self.queue.publish(self.start, self.end);
+        let Self {
+            start, next, end, ..
+        } = *self;
+        if S::SHARED {
+            self.queue().pad(next, end);
+            self.queue().publish(start, end);
+        } else {
+            self.queue().publish(start, next);
         }
     }
 }

@@ -360,9 +360,12 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         }
     }
 
-    /// Makes the blocks from `start` to `end` the NIC's.
+    /// Makes the blocks from `start` to `end` the NIC's, if there are any.
     #[inline(always)]
     pub(super) fn publish(&mut self, start: u64, end: u64) {
+        if start == end {
+            return;
+        }
         // The other threads' stores before the leader's fence.
         C::sync();
         if C::leads() {
