@@ -216,7 +216,8 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         remote: Remote,
         immediate: u32,
     ) -> Result<Self, BuildError> {
-        let (mut blocks, payload) = Self::list(2, list)?;
+        let payload = Self::check_list(2, list)?;
+        let mut blocks = Self::list(2, list);
         blocks[0][0] = Control::new(opcode, 0, 2 + list.len() as u8, immediate).to_octoword();
         blocks[0][1] = RemoteAddress::new(remote).to_octoword();
         Ok(Self { blocks, payload })
@@ -224,15 +225,15 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
 
     #[inline]
     fn send_list(opcode: Opcode, list: &[Local], immediate: u32) -> Result<Self, BuildError> {
-        let (mut blocks, payload) = Self::list(1, list)?;
+        let payload = Self::check_list(1, list)?;
+        let mut blocks = Self::list(1, list);
         blocks[0][0] = Control::new(opcode, 0, 1 + list.len() as u8, immediate).to_octoword();
         Ok(Self { blocks, payload })
     }
 
-    /// Blocks that hold `list` from octoword `first` on, and the sum of its lengths.
+    /// Whether `list` fits from octoword `first` on, and the sum of its lengths.
     #[inline]
-    fn list(first: usize, list: &[Local]) -> Result<([WqeBlock; BLOCKS], u64), BuildError> {
-        const { Self::BLOCKS_ARE_SOUND };
+    fn check_list(first: usize, list: &[Local]) -> Result<u64, BuildError> {
         let limit = Self::MAX_OCTOWORDS - first;
         if list.len() > limit {
             return Err(BuildError::TooManySegments {
@@ -240,13 +241,23 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
                 limit,
             });
         }
-        let mut blocks = [[Octoword::ZERO; 4]; BLOCKS];
         let mut payload = 0;
-        for (slot, local) in blocks.as_flattened_mut().iter_mut().skip(first).zip(list) {
-            *slot = Data::listed(*local)?.to_octoword();
+        for local in list {
+            Data::listed(*local)?;
             payload += local.length as u64;
         }
-        Ok((blocks, payload))
+        Ok(payload)
+    }
+
+    /// Blocks that hold `list`, which fits, from octoword `first` on.
+    #[inline]
+    fn list(first: usize, list: &[Local]) -> [WqeBlock; BLOCKS] {
+        const { Self::BLOCKS_ARE_SOUND };
+        let mut blocks = [[Octoword::ZERO; 4]; BLOCKS];
+        for (slot, local) in blocks.as_flattened_mut().iter_mut().skip(first).zip(list) {
+            *slot = Data::new(*local).to_octoword();
+        }
+        blocks
     }
 
     #[inline]
