@@ -75,7 +75,7 @@ pub struct Storage<'t> {
 const PACKETS_IN: usize = 256;
 /// Payload bytes after which a step takes no further packet.
 const BYTES_IN: u64 = 1 << 20;
-/// Packets that a queue pair sends, or WQEs that it flushes, in a step at most.
+/// Requests and answers that a queue pair sends, and WQEs that it flushes, of each in a step at most.
 const PACKETS_OUT: usize = 64;
 
 /// A software HCA.
@@ -166,8 +166,17 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             };
             done += self.advance(index);
         }
+        self.rotate();
         self.work = done;
         done
+    }
+
+    /// Whoever was first is last next time: a wire may not have had room for all.
+    fn rotate(&mut self) {
+        if let Some(first) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) {
+            self.active
+                .push(self.queue_pairs, first, |slot| &mut slot.active);
+        }
     }
 
     /// Handles packets that have come.
@@ -215,7 +224,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         };
         let mut done = pair.check_timer(&mut cx);
         done += pair.send_requests(&mut cx, PACKETS_OUT);
-        done += pair.send_answers(&mut cx);
+        done += pair.send_answers(&mut cx, PACKETS_OUT);
         if pair.state == QueuePairState::Error {
             done += pair.flush(&mut cx, PACKETS_OUT);
         }

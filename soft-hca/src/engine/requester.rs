@@ -388,6 +388,10 @@ impl Requester {
                 _ => self.cursor.entry -= 1,
             }
         }
+        if self.in_flight.is_empty() {
+            // Nobody is waited for, and the next one's wait starts afresh.
+            self.deadline = None;
+        }
     }
 
     /// Counts the packet at the cursor, or all of a READ, as sent.

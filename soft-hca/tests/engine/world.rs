@@ -149,7 +149,7 @@ unsafe impl Wire for TestWire {
 
 /// What befalls the packets that an HCA sends.
 pub type Faults = Box<dyn FnMut(&Header) -> Fate>;
-type TestEngine = Engine<'static, DirectMemory, FaultyWire<TestWire, Faults>>;
+pub type TestEngine = Engine<'static, DirectMemory, FaultyWire<TestWire, Faults>>;
 
 /// A completion queue as its consumer sees it.
 pub struct Cq {
@@ -321,6 +321,8 @@ pub struct Shape {
     pub log_cq_depth: u8,
     pub collapsed: bool,
     pub ignore_overrun: bool,
+    /// Queue pairs that the engine has room for.
+    pub queue_pairs: usize,
 }
 
 impl Default for Shape {
@@ -331,6 +333,7 @@ impl Default for Shape {
             log_cq_depth: LOG_CQ_DEPTH,
             collapsed: false,
             ignore_overrun: false,
+            queue_pairs: 3,
         }
     }
 }
@@ -348,9 +351,9 @@ impl Node {
         let storage = Storage {
             protection_domains: table(3),
             regions: table(16),
-            completion_queues: table(6),
-            queue_pairs: table(3),
-            uars: table(3),
+            completion_queues: table(2 * shape.queue_pairs),
+            queue_pairs: table(shape.queue_pairs),
+            uars: table(shape.queue_pairs),
         };
         let wire = FaultyWire::new(wire, faults);
         let mut engine = Engine::new(WireAddress(address), DirectMemory, wire, storage);
@@ -486,8 +489,17 @@ pub const RNR_NS: u32 = 20_000;
 
 /// Takes `node`'s queue pair from RESET to RTS, connected to `peer`.
 pub fn connect(node: &mut Node, peer: (WireAddress, QpNumber), mtu: u32, with: Connection) {
-    let qp = node.qp.number;
-    let (remote_address, remote_qp) = peer;
+    connect_queue_pair(&mut node.engine, node.qp.number, peer, mtu, with);
+}
+
+/// The same with a queue pair of one's own.
+pub fn connect_queue_pair(
+    engine: &mut TestEngine,
+    qp: QpNumber,
+    (remote_address, remote_qp): (WireAddress, QpNumber),
+    mtu: u32,
+    with: Connection,
+) {
     let steps = [
         Transition::Init {
             access: with.access,
@@ -507,7 +519,7 @@ pub fn connect(node: &mut Node, peer: (WireAddress, QpNumber), mtu: u32, with: C
         }),
     ];
     for step in steps {
-        node.engine.modify_queue_pair(qp, step).unwrap();
+        engine.modify_queue_pair(qp, step).unwrap();
     }
 }
 

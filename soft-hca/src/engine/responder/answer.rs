@@ -12,13 +12,18 @@ use crate::engine::queue_pair::{Context, QueuePair};
 use crate::engine::wire::Wire;
 
 impl QueuePair {
-    /// Sends answers, the refusal and the acknowledgement that are due; gives how many went out.
+    /// Sends up to `budget` packets of answers, then the refusal and the acknowledgement that are
+    /// due; gives how many packets went out.
     pub(in crate::engine) fn send_answers<M: Memory, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,
+        budget: usize,
     ) -> usize {
         let mut sent = 0;
         while let Some(Due { answer, .. }) = self.responder.answers.front().copied() {
+            if sent == budget {
+                return sent;
+            }
             let mut header = self.header(cx.address, Opcode::AtomicResponse, answer.psn());
             let mut payload = None;
             match answer {
