@@ -120,43 +120,44 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> u64 {
-        self.poll_until(deadline, poll, |producer| {
+        let attempt = |producer: &mut Self| {
             let Producer { state, ring, .. } = *producer;
             if producer.failed {
                 return None;
             }
             producer.ledger.try_reserve(state, ring, blocks)
-        })
+        };
+        match attempt(self) {
+            Some(start) => start,
+            None => self.poll_until(deadline, poll, attempt),
+        }
     }
 
-    /// Polls until an attempt succeeds, the queue has failed, or the deadline is
-    /// over. The first attempt comes before the first look at queue or clock.
-    #[inline(always)]
+    /// Polls until an attempt succeeds, the queue has failed, or the deadline is over.
+    // Out of the way on a CPU; on a GPU a call would put the queue into memory.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[cfg_attr(not(target_arch = "nvptx64"), cold, inline(never))]
     fn poll_until(
         &mut self,
         deadline: Deadline,
         poll: impl Fn(&mut Self),
         attempt: impl Fn(&mut Self) -> Option<u64>,
     ) -> u64 {
-        let mut polled = false;
         let mut wait = None;
         loop {
-            if let Some(word) = attempt(self) {
-                return word;
-            }
-            if polled {
-                if self.failed {
-                    return self.first_error();
-                }
-                if wait.get_or_insert_with(|| deadline.wait()).expired() {
-                    return LATE;
-                }
-            }
             // Others' error before the poll, which then finds all that they
             // knew to be complete before it.
             self.has_failed();
             poll(self);
-            polled = true;
+            if let Some(word) = attempt(self) {
+                return word;
+            }
+            if self.failed {
+                return self.first_error();
+            }
+            if wait.get_or_insert_with(|| deadline.wait()).expired() {
+                return LATE;
+            }
         }
     }
 
@@ -182,11 +183,10 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> Result<(), WaitError> {
+        let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
         let mut word = DONE;
-        if C::leads() {
-            word = self.poll_until(deadline, poll, |producer| {
-                (producer.ledger.consumed() >= after).then_some(DONE)
-            });
+        if C::leads() && done(self).is_none() {
+            word = self.poll_until(deadline, poll, done);
         }
         let word = C::broadcast(word);
         if word == LATE {
