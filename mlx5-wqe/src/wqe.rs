@@ -90,21 +90,19 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     /// Asks for a CQE when the WQE is done.
     #[inline(always)]
     pub const fn signalled(self) -> Self {
-        self.with_flags(ControlFlags::COMPLETION)
+        self.with_flags(ControlFlags::empty(), ControlFlags::COMPLETION)
     }
 
     /// Asks for a CQE only on an error; takes [`signalled`](Self::signalled) back.
     #[inline(always)]
     pub const fn unsignalled(self) -> Self {
-        let mut control = self.control();
-        control.fm_ce_se = control.fm_ce_se.difference(ControlFlags::COMPLETION);
-        self.with_control(control)
+        self.with_flags(ControlFlags::COMPLETION, ControlFlags::empty())
     }
 
     /// Marks the receiver's completion as solicited.
     #[inline(always)]
     pub const fn solicited(self) -> Self {
-        self.with_flags(ControlFlags::SOLICITED)
+        self.with_flags(ControlFlags::empty(), ControlFlags::SOLICITED)
     }
 
     /// Has the WQE wait for earlier ones; replaces a fence set before.
@@ -116,18 +114,16 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     /// ```
     #[inline(always)]
     pub const fn fenced(self, fence: Fence) -> Self {
-        let mut control = self.control();
-        let others = control.fm_ce_se.difference(ControlFlags::FENCE_FIELD);
-        control.fm_ce_se = others.union(fence.flags());
-        self.with_control(control)
+        self.with_flags(ControlFlags::FENCE_FIELD, fence.flags())
     }
 
-    /// Sets further flags.
+    /// Takes some flags back, then sets others; in one register, for the post path.
     #[inline(always)]
-    const fn with_flags(self, flags: ControlFlags) -> Self {
-        let mut control = self.control();
-        control.fm_ce_se = control.fm_ce_se.union(flags);
-        self.with_control(control)
+    const fn with_flags(mut self, without: ControlFlags, with: ControlFlags) -> Self {
+        const { Self::BLOCKS_ARE_SOUND };
+        let word = &mut self.blocks[0][0].0[1];
+        *word = *word & !flags_word(without) | flags_word(with);
+        self
     }
 
     /// The control segment, index and QPN still 0.
@@ -135,13 +131,6 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     pub const fn control(&self) -> Control {
         const { Self::BLOCKS_ARE_SOUND };
         Control::from_octoword(self.blocks[0][0])
-    }
-
-    #[inline(always)]
-    const fn with_control(mut self, control: Control) -> Self {
-        const { Self::BLOCKS_ARE_SOUND };
-        self.blocks[0][0] = control.to_octoword();
-        self
     }
 
     /// What the WQE asks for.
@@ -231,6 +220,12 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         blocks[0][0].0[0] |= ((index.0 as u64) << 40 | (qpn.get() as u64) << 8).to_be();
         blocks
     }
+}
+
+/// Flags where the control segment's second 8 bytes have them: in byte 11 of 16.
+#[inline(always)]
+const fn flags_word(flags: ControlFlags) -> u64 {
+    ((flags.bits() as u64) << 32).to_be()
 }
 
 /// The first 8 bytes of a placed WQE, as they lie in memory: the doorbell.
