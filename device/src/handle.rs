@@ -97,7 +97,6 @@ impl Header {
 }
 
 /// Where a queue's completions lie.
-#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionParts {
     /// Ring of `1 << depth_log2` CQEs, every one with `op_own = 0xf0` at first.
@@ -108,6 +107,34 @@ pub struct CompletionParts {
     pub depth_log2: u8,
     /// Collapsed or ordinary.
     pub kind: CompletionKind,
+}
+
+/// [`CompletionParts`] inside a handle. The kind is a number, because a handle
+/// of another version may hold anything until `open` has checked it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completions {
+    pub(crate) ring: *const CompletionSlot,
+    pub(crate) record: *const Word32,
+    pub(crate) depth_log2: u8,
+    kind: u8,
+}
+
+impl Completions {
+    const fn new(parts: CompletionParts) -> Self {
+        Self {
+            ring: parts.ring,
+            record: parts.record,
+            depth_log2: parts.depth_log2,
+            kind: parts.kind as u8,
+        }
+    }
+
+    /// Whether every CQE lands in entry 0.
+    #[inline(always)]
+    pub(crate) const fn is_collapsed(&self) -> bool {
+        self.kind == CompletionKind::Collapsed as u8
+    }
 }
 
 /// Where a send queue lies.
@@ -163,7 +190,7 @@ pub struct SendQueueHandle<'a> {
     pub(crate) record: *const Word32,
     pub(crate) doorbell: *const Word64,
     pub(crate) state: *const QueueState,
-    pub(crate) completions: CompletionParts,
+    pub(crate) completions: Completions,
     pub(crate) depth_log2: u8,
     _lifetime: PhantomData<&'a QueueState>,
 }
@@ -178,7 +205,7 @@ pub struct ReceiveQueueHandle<'a> {
     pub(crate) ring: *mut Segment,
     pub(crate) record: *const Word32,
     pub(crate) state: *const QueueState,
-    pub(crate) completions: CompletionParts,
+    pub(crate) completions: Completions,
     pub(crate) depth_log2: u8,
     pub(crate) stride_log2: u8,
     _lifetime: PhantomData<&'a QueueState>,
@@ -191,10 +218,10 @@ const RECEIVE_MAGIC: u32 = u32::from_le_bytes(*b"WBRQ");
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<CompletionSlot>() == 64);
-    assert!(size_of::<CompletionParts>() == 24);
-    assert!(core::mem::offset_of!(CompletionParts, record) == 8);
-    assert!(core::mem::offset_of!(CompletionParts, depth_log2) == 16);
-    assert!(core::mem::offset_of!(CompletionParts, kind) == 17);
+    assert!(size_of::<Completions>() == 24);
+    assert!(core::mem::offset_of!(Completions, record) == 8);
+    assert!(core::mem::offset_of!(Completions, depth_log2) == 16);
+    assert!(core::mem::offset_of!(Completions, kind) == 17);
     assert!(size_of::<SendQueueHandle>() == 80);
     assert!(size_of::<ReceiveQueueHandle>() == 72);
     assert!(core::mem::offset_of!(SendQueueHandle, qpn) == 8);
@@ -247,7 +274,7 @@ impl<'a> SendQueueHandle<'a> {
             record: parts.record,
             doorbell: parts.doorbell,
             state: parts.state,
-            completions: parts.completions,
+            completions: Completions::new(parts.completions),
             depth_log2: parts.depth_log2,
             _lifetime: PhantomData,
         }
@@ -300,7 +327,7 @@ impl<'a> ReceiveQueueHandle<'a> {
             ring: parts.ring,
             record: parts.record,
             state: parts.state,
-            completions: parts.completions,
+            completions: Completions::new(parts.completions),
             depth_log2: parts.depth_log2,
             stride_log2: parts.stride_log2,
             _lifetime: PhantomData,

@@ -395,13 +395,17 @@ fn a_queue_goes_on_where_it_was_left() {
 
 #[test]
 fn handles_of_others_are_refused() {
+    /// Where this version has the kind of the completion queue; another may
+    /// have anything there.
+    const KIND: usize = 48 + 17;
     let rig = Rig::new(3, CompletionKind::Collapsed);
     let handle = rig.handle();
     let patched = |offset: usize, byte: u8| {
         let mut copy = handle;
-        // SAFETY: offsets 0 to 7 are the header's integers, of which every
-        // value is valid.
-        unsafe { (&raw mut copy).cast::<u8>().add(offset).write(byte) };
+        for (offset, byte) in [(offset, byte), (KIND, 0xaa)] {
+            // SAFETY: the bytes are of integers, of which every value is valid.
+            unsafe { (&raw mut copy).cast::<u8>().add(offset).write(byte) };
+        }
         copy.open::<Exclusive, Thread>().err()
     };
     assert!(matches!(patched(0, 0), Some(OpenError::NotAHandle { .. })));

@@ -4,7 +4,7 @@ use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail};
 
 use crate::arch::{Reach, Word32, fence_acquire, fence_release, load_relaxed64, store_relaxed32};
 use crate::error::QueueError;
-use crate::handle::{CompletionKind, CompletionParts, CompletionSlot};
+use crate::handle::{CompletionSlot, Completions};
 
 /// Loads a word of a CQE.
 #[inline(always)]
@@ -14,7 +14,7 @@ pub(super) fn word(slot: &CompletionSlot, index: usize) -> u64 {
 
 /// The entry that CQE number `taken` lies in.
 #[inline(always)]
-pub(super) fn slot<'a>(parts: &CompletionParts, taken: u64) -> &'a CompletionSlot {
+pub(super) fn slot<'a>(parts: &Completions, taken: u64) -> &'a CompletionSlot {
     let mask = (1u32 << parts.depth_log2) - 1;
     // SAFETY: the handle's `new` promises `1 << depth_log2` entries for as long
     // as the handle lives, and its users keep this reference no longer.
@@ -24,12 +24,13 @@ pub(super) fn slot<'a>(parts: &CompletionParts, taken: u64) -> &'a CompletionSlo
 /// The tail of CQE number `taken`, if the NIC has written it. A collapsed queue
 /// has one entry, in which every CQE is number 0.
 #[inline(always)]
-pub(super) fn read(parts: &CompletionParts, taken: u64) -> Option<CqeTail> {
+pub(super) fn read(parts: &Completions, taken: u64) -> Option<CqeTail> {
     let tail = CqeTail(word(slot(parts, taken), 7));
     let odd_lap = taken as u32 >> parts.depth_log2 & 1 == 1;
-    let written = match parts.kind {
-        CompletionKind::Collapsed => tail.cqe_opcode() != CqeOpcode::INVALID,
-        CompletionKind::Ordinary => tail.is_new(odd_lap),
+    let written = if parts.is_collapsed() {
+        tail.cqe_opcode() != CqeOpcode::INVALID
+    } else {
+        tail.is_new(odd_lap)
     };
     written.then_some(tail)
 }
@@ -49,7 +50,7 @@ pub(super) fn decode_error(slot: &CompletionSlot, tail: CqeTail) -> QueueError {
 
 /// Tells the NIC that all CQEs before number `taken` may be overwritten.
 #[inline(always)]
-pub(super) fn free_entries(parts: &CompletionParts, taken: u64) {
+pub(super) fn free_entries(parts: &Completions, taken: u64) {
     // Our reading of the CQEs before the record, because the NIC may overwrite
     // them as soon as it sees the record.
     fence_release(Reach::System);

@@ -7,7 +7,7 @@ use mlx5_wqe::{CqeOpcode, QpNumber, Wqe, WqeBlock, WqeIndex};
 use crate::Deadline;
 use crate::arch::{Block, Reach, fence_acquire, store_block};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
-use crate::handle::{CompletionKind, SendQueueHandle};
+use crate::handle::SendQueueHandle;
 use crate::queue::completion;
 use crate::queue::producer::Producer;
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
@@ -428,7 +428,7 @@ fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
 fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Producer<'_, S, C>) {
     let Producer { state, ring, .. } = *producer;
     let parts = &handle.completions;
-    let collapsed = parts.kind == CompletionKind::Collapsed;
+    let collapsed = parts.is_collapsed();
     let first = if collapsed {
         0
     } else {
