@@ -1,10 +1,13 @@
 //! Repetitions, medians, tables.
+//!
+//! A repetition is many short laps, and its figure is their median: a lap in which the operating system ran
+//! somebody else does not count, so that a busy machine does little harm. Things that are compared take turns.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 
-/// Measurements of one thing, one for each repetition.
+/// Measurements of one thing: laps of a repetition, or the repetitions' figures.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<f64>);
 
@@ -137,25 +140,11 @@ fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A stopwatch that runs in stretches, so that preparations in between do not count.
-#[derive(Debug, Default)]
-pub struct Stopwatch {
-    total: Duration,
-}
-
-impl Stopwatch {
-    /// Runs `work` on the clock.
-    pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let started = Instant::now();
-        let result = work();
-        self.total += started.elapsed();
-        result
-    }
-
-    /// Seconds on the clock so far.
-    pub fn seconds(&self) -> f64 {
-        self.total.as_secs_f64()
-    }
+/// What `work` gives, and the seconds that it took.
+pub fn timed<R>(work: impl FnOnce() -> R) -> (R, f64) {
+    let started = Instant::now();
+    let result = work();
+    (result, started.elapsed().as_secs_f64())
 }
 
 #[cfg(test)]

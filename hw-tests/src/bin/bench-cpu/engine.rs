@@ -7,25 +7,25 @@ use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
 use warpbell_host_init::QueuePairConfig;
 use warpbell_hw_tests::arena::Arena;
-use warpbell_hw_tests::bench::{Goal, Row, Samples, Stopwatch};
+use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 
 /// Blocks of the queue in use; half of it is under way at a time.
 const DEPTH: u32 = 1024;
 const GROUP: u32 = DEPTH / 2;
-/// Small writes of a repetition.
-const WRITES: u32 = 128 * GROUP;
+/// Groups of small writes in a repetition.
+const LAPS: u32 = 128;
 /// Bytes of a large write, and how many of them are under way at a time.
 const LARGE: usize = 1 << 20;
-const LARGE_GROUP: u32 = 8;
-/// Large writes of a repetition.
-const LARGE_WRITES: u32 = 4 * LARGE_GROUP;
+const LARGE_GROUP: u32 = 4;
+/// Groups of large writes in a repetition.
+const LARGE_LAPS: u32 = 9;
 /// Queues of which one is in use.
 const QUEUES: [usize; 4] = [1, 16, 256, 1024];
-/// Small writes of a repetition for each of those.
-const SHARE: u32 = 16 * GROUP;
-/// The same, where each has a doorbell of its own and is waited for.
-const SINGLE: u32 = 2048;
+/// Groups of small writes in a repetition for each of those.
+const SHARE: u32 = 16;
+/// Writes in a repetition where each has a doorbell of its own and is waited for.
+const SINGLES: u32 = 2048;
 
 const NOW: Deadline = Deadline::PASSED;
 
@@ -96,19 +96,22 @@ impl Rig {
             .expect("room")
     }
 
-    /// Seconds that the engine takes for `writes` writes of `bytes` bytes, `group` under one doorbell; and
-    /// the same with their posting.
-    fn stream(&self, writes: u32, group: u32, bytes: u32) -> (f64, f64) {
+    /// Nanoseconds that the engine takes for one of `group` writes of `bytes` bytes under one doorbell, and
+    /// the same with its posting: the medians of `laps` such groups.
+    fn stream(&self, laps: u32, group: u32, bytes: u32) -> (f64, f64) {
         let mut queue = self.queue();
-        let (mut engine, mut all) = (Stopwatch::default(), Stopwatch::default());
+        let (mut engine, mut all) = (Samples::default(), Samples::default());
         let write = self.write(bytes);
-        for _ in 0..writes / group {
-            all.time(|| {
+        for _ in 0..laps {
+            let (seconds_of_engine, seconds) = timed(|| {
                 let ticket = self.post(&mut queue, group, write);
-                engine.time(|| self.step_until(&mut queue, ticket));
+                timed(|| self.step_until(&mut queue, ticket)).1
             });
+            engine.push(seconds_of_engine);
+            all.push(seconds);
         }
-        (engine.seconds(), all.seconds())
+        let nanoseconds = |laps: Samples| laps.median() * 1e9 / f64::from(group);
+        (nanoseconds(engine), nanoseconds(all))
     }
 }
 
@@ -125,9 +128,9 @@ fn small_writes(repetitions: u32) -> Vec<Row> {
     let (mut engine, mut all) = (Samples::default(), Samples::default());
     rig.stream(SHARE, GROUP, 8);
     for _ in 0..repetitions {
-        let (engine_seconds, all_seconds) = rig.stream(WRITES, GROUP, 8);
-        engine.push(f64::from(WRITES) / engine_seconds / 1e6);
-        all.push(f64::from(WRITES) / all_seconds / 1e6);
+        let (nanoseconds, with_posting) = rig.stream(LAPS, GROUP, 8);
+        engine.push(1e3 / nanoseconds);
+        all.push(1e3 / with_posting);
     }
     vec![
         Row::new("engine: unsignalled 8-byte writes", "M/s", &engine).goal(Goal::AtLeast(5.0)),
@@ -137,19 +140,18 @@ fn small_writes(repetitions: u32) -> Vec<Row> {
 
 fn large_writes(repetitions: u32) -> Vec<Row> {
     let rig = Rig::new(1, LARGE);
-    let gigabytes = f64::from(LARGE_WRITES) * LARGE as f64 / 1e9;
     let (mut engine, mut copy) = (Samples::default(), Samples::default());
-    rig.stream(LARGE_GROUP, LARGE_GROUP, LARGE as u32);
+    rig.stream(1, LARGE_GROUP, LARGE as u32);
     for _ in 0..repetitions {
-        let (seconds, _) = rig.stream(LARGE_WRITES, LARGE_GROUP, LARGE as u32);
-        engine.push(gigabytes / seconds);
-        let mut watch = Stopwatch::default();
-        watch.time(|| {
-            for _ in 0..LARGE_WRITES {
-                copy_once(&rig);
-            }
-        });
-        copy.push(gigabytes / watch.seconds());
+        let (nanoseconds, _) = rig.stream(LARGE_LAPS, LARGE_GROUP, LARGE as u32);
+        engine.push(LARGE as f64 / nanoseconds);
+        let mut laps = Samples::default();
+        for _ in 0..LARGE_LAPS {
+            let copies = || (0..LARGE_GROUP).for_each(|_| copy_once(&rig));
+            laps.push(timed(copies).1);
+        }
+        let bytes = f64::from(LARGE_GROUP) * LARGE as f64;
+        copy.push(bytes / laps.median() / 1e9);
     }
     let ratio = engine.over(&copy);
     vec![
@@ -171,11 +173,10 @@ fn many_queues(repetitions: u32) -> Vec<Row> {
     let rigs = QUEUES.map(|queues| Rig::new(queues, 4096));
     let mut streams = QUEUES.map(|_| Samples::default());
     let mut singles = QUEUES.map(|_| Samples::default());
-    let nanoseconds = |seconds: f64, writes: u32| seconds * 1e9 / f64::from(writes);
     for repetition in 0..=repetitions {
         for (index, rig) in rigs.iter().enumerate() {
-            let stream = nanoseconds(rig.stream(SHARE, GROUP, 8).0, SHARE);
-            let single = nanoseconds(rig.stream(SINGLE, 1, 8).0, SINGLE);
+            let (stream, _) = rig.stream(SHARE, GROUP, 8);
+            let (single, _) = rig.stream(SINGLES, 1, 8);
             // The first round warms up.
             if repetition > 0 {
                 streams[index].push(stream);

@@ -4,7 +4,6 @@
 use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
 
 use warpbell::wqe::{
     CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
@@ -14,14 +13,14 @@ use warpbell::{
     GpuShared, Now, QueueState, RingBlock, SendParts, SendQueue, SendQueueHandle, Sharing, Thread,
     Word32, Word64,
 };
-use warpbell_hw_tests::bench::{Goal, Row, Samples};
+use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 
 const DEPTH_LOG2: u8 = 10;
 const DEPTH: usize = 1 << DEPTH_LOG2;
 /// Posts between two completions: half of the ring.
 const GROUP: u32 = DEPTH as u32 / 2;
-/// Posts of a repetition.
-const POSTS: u32 = 512 * GROUP;
+/// Such laps in a repetition.
+const LAPS: u32 = 512;
 const BATCH: u32 = 32;
 const QPN: QpNumber = QpNumber::from_low_bits(0x123);
 
@@ -90,20 +89,21 @@ fn request(number: u32) -> (Local, Remote) {
     (local, remote)
 }
 
-/// Time and cycles for each post of a repetition, in which `post(n)` posts requests n to n + [`GROUP`].
+/// Nanoseconds and cycles of a post: the medians of [`LAPS`] laps, in which `post(n)` posts requests n to
+/// n + [`GROUP`].
 fn repetition(rig: &Rig, first: &mut u32, mut post: impl FnMut(u32)) -> (f64, f64) {
-    let (mut time, mut cycles) = (0.0, 0);
-    for _ in 0..POSTS / GROUP {
+    let (mut times, mut cycles) = (Samples::default(), Samples::default());
+    for _ in 0..LAPS {
         let from = *first;
-        let (started, counted) = (Instant::now(), counter());
-        post(from);
-        cycles += counter() - counted;
-        time += started.elapsed().as_secs_f64();
+        let counted = counter();
+        let ((), seconds) = timed(|| post(from));
+        cycles.push((counter() - counted) as f64);
+        times.push(seconds);
         *first = from.wrapping_add(GROUP);
         rig.complete(first.wrapping_sub(1));
     }
-    let posts = f64::from(POSTS);
-    (time * 1e9 / posts, cycles as f64 / posts)
+    let posts = f64::from(GROUP);
+    (times.median() * 1e9 / posts, cycles.median() / posts)
 }
 
 /// The processor's cycle counter, where it has one that a program may read.
