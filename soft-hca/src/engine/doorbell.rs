@@ -12,7 +12,7 @@ use super::list::{Link, List};
 use super::memory::Memory;
 use super::queue_pair::QueuePairSlot;
 
-/// Pages not rung lately that a step looks at when the one before did nothing.
+/// Pages not rung lately that a step looks at when those before did nothing.
 const IDLE_PAGES: usize = 32;
 /// Steps without a ring after which a page counts as idle.
 const PATIENCE: u32 = 256;
@@ -50,6 +50,37 @@ pub(super) struct Uars<'t> {
     idle: usize,
     /// One more than the last slot ever used.
     used: usize,
+}
+
+/// How busy the last steps were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// What the last step did.
+    work: usize,
+    /// Steps in a row that did nothing.
+    rest: u32,
+}
+
+impl Pace {
+    /// The pace after one step more.
+    pub(super) const fn after(self, work: usize) -> Self {
+        let rest = match work {
+            0 => self.rest.saturating_add(1),
+            _ => 0,
+        };
+        Self { work, rest }
+    }
+
+    /// How many pages not rung lately the next step looks at.
+    const fn idle_pages(self) -> usize {
+        match (self.work, self.rest) {
+            // One step without work is a pause between two packets; several are time to spare.
+            (0, 0..4) => 2 << self.rest,
+            (0, _) => IDLE_PAGES,
+            // A look costs less than a tenth of a WQE.
+            (work, _) => 2 + work / 4,
+        }
+    }
 }
 
 /// The tables that a ring leads to.
@@ -182,7 +213,7 @@ impl<'t> Uars<'t> {
         &mut self,
         memory: &M,
         rung: &mut Rung<'_, '_>,
-        work: usize,
+        pace: Pace,
     ) -> usize {
         let mut rings = 0;
         for _ in 0..self.hot.len() {
@@ -191,12 +222,7 @@ impl<'t> Uars<'t> {
             };
             rings += self.look(memory, index, rung);
         }
-        let pages = match work {
-            0 => IDLE_PAGES,
-            // A look costs less than a tenth of a WQE.
-            work => 2 + work / 4,
-        };
-        for _ in 0..pages.min(self.used) {
+        for _ in 0..pace.idle_pages().min(self.used) {
             self.idle = match self.idle + 1 {
                 next if next < self.used => next,
                 _ => 0,

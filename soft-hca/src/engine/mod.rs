@@ -47,7 +47,7 @@ pub use wire::Wire;
 
 use command::{MAX_LOG_QUEUE_DEPTH, MAX_LOG_RECEIVE_STRIDE};
 use completion::{CompletionQueues, NUMBER_INDEX_BITS, number_index};
-use doorbell::{Rung, Uars};
+use doorbell::{Pace, Rung, Uars};
 use list::List;
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use packet::{Opcode, Packet, Range};
@@ -104,8 +104,8 @@ pub struct Engine<'t, M, W> {
     used: usize,
     /// The time of the newest step.
     now: u64,
-    /// What the newest step did.
-    work: usize,
+    /// How busy the steps before were.
+    pace: Pace,
     scratch: [u8; SCRATCH],
 }
 
@@ -127,7 +127,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             patrol: 0,
             used: 0,
             now: 0,
-            work: 0,
+            pace: Pace::default(),
             scratch: [0; SCRATCH],
         }
     }
@@ -156,7 +156,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
                 active: &mut self.active,
                 completion_queues: &mut self.completion_queues,
             },
-            self.work,
+            self.pace,
         );
         done += self.receive_packets();
         self.patrol();
@@ -167,7 +167,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             done += self.advance(index);
         }
         self.rotate();
-        self.work = done;
+        self.pace = self.pace.after(done);
         done
     }
 
