@@ -11,7 +11,7 @@
 //! | [`post`] | a list of requests through the kernel and back |
 //! | [`collect`] | receives through the kernel, and what came |
 //! | [`abi`] | a handle's fields by their documented offsets |
-//! | [`bench`] | repetitions, medians, tables |
+//! | [`mod@bench`] | repetitions, medians, tables |
 
 pub mod abi;
 pub mod arena;
