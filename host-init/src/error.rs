@@ -100,6 +100,14 @@ pub enum Error {
         /// The flags asked for.
         access: Access,
     },
+    /// A write to memory that its owner registered for reading only.
+    #[error(
+        "the memory was registered with {access}, for reading only; register it with LOCAL_WRITE"
+    )]
+    ReadOnly {
+        /// What may be done with it.
+        access: Access,
+    },
     /// A region of one protection domain used with a queue of another.
     #[error(
         "the region belongs to protection domain {region:#x}, the queue pair to {queue_pair:#x}; register the memory in the queue pair's domain"

@@ -182,10 +182,16 @@ impl MemoryRegion {
     /// Copies bytes in; see [`Buffer::write`].
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they do not fit.
+    /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`] for memory that
+    /// was registered by address without a right to write.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         check_range(offset, from.len(), self.len)?;
-        // SAFETY: the range was checked, and the memory is registered, hence valid.
+        let access = self.access;
+        if self.owner.is_none() && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::ReadOnly { access });
+        }
+        // SAFETY: the range was checked. The memory is a buffer, or its owner vouched
+        // for writes too: every right to write comes with `LOCAL_WRITE`.
         unsafe { write_shared(self.as_ptr().add(offset), from) };
         Ok(())
     }

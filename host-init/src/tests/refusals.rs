@@ -56,6 +56,27 @@ fn memory() {
 }
 
 #[test]
+fn memory_that_is_for_reading_only() {
+    static WORDS: [u8; 8] = *b"constant";
+    let domain = by_hand().protection_domain().unwrap();
+    let start = NonNull::from(&WORDS).cast();
+    // SAFETY: a static lives for ever, and nobody may write here.
+    let lent = unsafe { domain.register_raw(start, 8, Access::REMOTE_READ) }.unwrap();
+    let mut bytes = [0; 8];
+    lent.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, WORDS);
+    assert!(matches!(
+        lent.write(0, &[0; 8]),
+        Err(Error::ReadOnly {
+            access: Access::REMOTE_READ
+        })
+    ));
+    // A buffer is the region's own, and the host may write whatever devices may.
+    let own = region(&domain, 8, 0, Access::REMOTE_READ);
+    own.write(0, &WORDS).unwrap();
+}
+
+#[test]
 fn memory_of_another_domain() {
     let device = by_hand();
     let (ours, theirs) = (

@@ -328,6 +328,30 @@ fn memory_can_go_while_packets_name_it() {
     assert!(bytes_of(&ends.regions[1]).iter().all(|byte| *byte == 2));
 }
 
+/// A command may step the engine, too: a packet that it then has in hand goes back with it.
+#[test]
+fn memory_can_go_after_a_command_that_stepped() {
+    let mut ends = Ends::by_hand(&config());
+    ends.connect();
+    let mut hand = Hand::new(&ends.pairs[0]);
+    // More than a step takes from the wire, so that it ends with a packet in hand.
+    for _ in 0..8 {
+        hand.post(ends.write());
+    }
+    for _ in 0..4 {
+        ends.devices[0].soft_hca().unwrap().step_at(0).unwrap();
+    }
+    let there = ends.devices[1].soft_hca().unwrap();
+    assert!(there.command(|engine| engine.step(0)).unwrap() > 0);
+    let (done, finished) = std::sync::mpsc::channel();
+    let [source, _] = ends.regions;
+    std::thread::spawn(move || done.send(source.deregister()));
+    let gone = finished.recv_timeout(std::time::Duration::from_secs(10));
+    // Ends the wait, should there be one.
+    there.step_at(0).unwrap();
+    gone.expect("nobody has the memory in hand").unwrap();
+}
+
 #[test]
 fn a_buffer_comes_back_as_it_was() {
     let domain = by_hand().protection_domain().unwrap();

@@ -138,7 +138,12 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     }
 
     /// Its end of the wire.
-    pub const fn wire(&mut self) -> &mut W {
+    ///
+    /// # Safety
+    ///
+    /// The wire must not be exchanged for another: packets under way borrow memory, and this
+    /// engine takes them back through the wire that it sent them on.
+    pub const unsafe fn wire(&mut self) -> &mut W {
         &mut self.wire
     }
 

@@ -19,8 +19,9 @@ use crate::engine::{
     RegionSlot, Storage, UarSlot, WireAddress,
 };
 
-/// The engine of an HCA on a host: addresses are this process's pointers.
-pub type HostEngine = Engine<'static, DirectMemory, HostWire>;
+/// The engine of an HCA on a host, with tables of lifetime `'t`: addresses are this process's
+/// pointers.
+pub type HostEngine<'t> = Engine<'t, DirectMemory, HostWire>;
 
 /// Why an HCA did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +97,7 @@ fn table<T: Default>(entries: usize) -> Box<[T]> {
 
 /// An engine together with the tables that it borrows.
 struct Machine {
-    engine: ManuallyDrop<HostEngine>,
+    engine: ManuallyDrop<HostEngine<'static>>,
     tables: *mut Tables,
 }
 
@@ -125,6 +126,11 @@ impl Machine {
         };
         let engine = ManuallyDrop::new(Engine::new(address, DirectMemory, wire, storage));
         Self { engine, tables }
+    }
+
+    fn with_links<R>(&mut self, f: impl FnOnce(&mut Links) -> R) -> R {
+        // SAFETY: the wire stays; only its links change.
+        unsafe { self.engine.wire() }.with_links(f)
     }
 }
 
@@ -196,7 +202,7 @@ impl Seat {
 
 fn step(machine: &mut Machine, now: u64) -> usize {
     let done = machine.engine.step(now);
-    machine.engine.wire().with_links(Links::release);
+    machine.with_links(Links::release);
     done
 }
 
@@ -262,11 +268,29 @@ impl SoftHca {
 
     /// Runs a command on the engine, between two steps.
     ///
+    /// The engine's lifetime is the command's alone, so that an engine stays with its tables:
+    ///
+    /// ```compile_fail
+    /// use warpbell_soft_hca::shell::{HcaOptions, SoftHca};
+    ///
+    /// let one = SoftHca::new(HcaOptions::default());
+    /// let other = SoftHca::new(HcaOptions::default());
+    /// let swap = one.command(|ours| other.command(|theirs| std::mem::swap(ours, theirs)));
+    /// ```
+    ///
+    /// It must not call the same HCA again: that would wait for itself.
+    ///
     /// # Errors
     /// [`HcaError::Stopped`] or [`HcaError::Panicked`] if there is no engine any more.
-    pub fn command<R>(&self, command: impl FnOnce(&mut HostEngine) -> R) -> Result<R, HcaError> {
+    pub fn command<R>(
+        &self,
+        command: impl FnOnce(&mut HostEngine<'_>) -> R,
+    ) -> Result<R, HcaError> {
         guarded(&mut self.seat.lock(), |machine| {
-            command(&mut machine.engine)
+            let result = command(&mut machine.engine);
+            // It may have stepped the engine.
+            machine.with_links(Links::release);
+            result
         })
     }
 
@@ -303,6 +327,9 @@ impl SoftHca {
     /// # Errors
     /// As [`command`](Self::command), for either of the two.
     pub fn link(&self, other: &Self) -> Result<(), HcaError> {
+        /// Linking takes two commands, between which nobody may link the same two.
+        static LINKING: Mutex<()> = Mutex::new(());
+        let _alone = LINKING.lock().unwrap_or_else(PoisonError::into_inner);
         if self.path_mtu(other.address)?.is_some() {
             return Ok(());
         }
@@ -326,12 +353,15 @@ impl SoftHca {
     /// # Errors
     /// As [`command`](Self::command).
     pub fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError> {
-        self.command(|engine| engine.wire().with_links(|links| links.path_mtu(peer)))
+        self.with_links(|links| links.path_mtu(peer))
+    }
+
+    fn with_links<R>(&self, f: impl FnOnce(&mut Links) -> R) -> Result<R, HcaError> {
+        guarded(&mut self.seat.lock(), |machine| machine.with_links(f))
     }
 
     fn add(&self, peer: WireAddress, link: Link) -> Result<(), HcaError> {
-        let added =
-            self.command(|engine| engine.wire().with_links(|links| links.add(peer, link)))?;
+        let added = self.with_links(|links| links.add(peer, link))?;
         if added {
             Ok(())
         } else {
@@ -415,6 +445,34 @@ mod tests {
         one.step().unwrap();
         assert_eq!(one.path_mtu(other.address()).unwrap(), None);
         assert!(matches!(one.link(&other), Err(HcaError::Stopped)));
+    }
+
+    /// Whoever links first: both get the one link, whole.
+    #[test]
+    fn two_threads_that_link_the_same_hcas_get_one_link() {
+        for _ in 0..300 {
+            let (one, other) = (
+                SoftHca::new(HcaOptions::default()),
+                SoftHca::new(HcaOptions::default()),
+            );
+            let start = std::sync::Barrier::new(2);
+            let link = |from: &SoftHca, to: &SoftHca| {
+                start.wait();
+                from.link(to)
+            };
+            std::thread::scope(|scope| {
+                let there = scope.spawn(|| link(&one, &other));
+                let back = scope.spawn(|| link(&other, &one));
+                there.join().unwrap().unwrap();
+                back.join().unwrap().unwrap();
+            });
+            for _ in 0..2 {
+                one.step().unwrap();
+                other.step().unwrap();
+            }
+            assert!(one.path_mtu(other.address()).unwrap().is_some());
+            assert!(other.path_mtu(one.address()).unwrap().is_some());
+        }
     }
 
     #[test]
