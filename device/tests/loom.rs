@@ -324,6 +324,38 @@ fn hand_over_to_many() {
     hand_over::<GpuShared>();
 }
 
+/// Views come and go: who has the queue to himself has nobody beside him, those
+/// who share it all get in, and in the end it is free.
+#[test]
+fn owners_and_sharers() {
+    const OWNER: u64 = 100;
+    fn visit<S: Sharing>(rig: &Rig, inside: &warpbell::Word64, weight: u64) -> bool {
+        let Ok(queue) = rig.handle().open::<S, Thread>() else {
+            return false;
+        };
+        let others = inside.fetch_add(weight, Ordering::Relaxed);
+        assert!(
+            others == 0 || weight + others < OWNER,
+            "an owner is not alone"
+        );
+        inside.fetch_sub(weight, Ordering::Relaxed);
+        drop(queue);
+        true
+    }
+    model(None, || {
+        let rig = Arc::new(Rig::new(0, CompletionKind::Collapsed));
+        let inside = Arc::new(warpbell::Word64::new(0));
+        let sharers: [_; 2] = core::array::from_fn(|_| {
+            let (rig, inside) = (Arc::clone(&rig), Arc::clone(&inside));
+            thread::spawn(move || visit::<GpuShared>(&rig, &inside, 1))
+        });
+        let owned = visit::<Exclusive>(&rig, &inside, OWNER);
+        let shared = sharers.map(|sharer| sharer.join().unwrap());
+        assert!(owned || shared[0] || shared[1], "everybody was refused");
+        assert!(visit::<Exclusive>(&rig, &inside, OWNER), "somebody stayed");
+    });
+}
+
 /// The NIC brings data, then the signal behind them.
 fn signal(order: Ordering) {
     model(None, move || {

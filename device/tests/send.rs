@@ -291,7 +291,10 @@ fn a_leaked_batch_posts_nothing() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "a stall takes 20 million turns of the one-thread clock")]
+#[cfg_attr(
+    miri,
+    ignore = "a stall takes 20 million turns of the one-thread clock"
+)]
 fn a_leaked_batch_stalls_a_shared_queue() {
     let rig = Rig::new(4, CompletionKind::Collapsed);
     let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();

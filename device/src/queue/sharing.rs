@@ -11,11 +11,14 @@ use crate::queue::Ring;
 use crate::state::QueueState;
 use crate::{Deadline, block};
 
-/// `openings` of a queue that one owner has to itself. Of a shared one, its low
-/// half counts the views, and its high half says who may open more: the block
-/// of that index, or [`WHOLE_GPU`]. Without views the high half means nothing.
-const EXCLUSIVE: u64 = u64::MAX;
+/// The low half of `openings` counts the views, its high half says whose they
+/// are: those of the block of that index, or of one of these. Without views the
+/// high half means nothing.
 const WHOLE_GPU: u32 = u32::MAX;
+const ONE_OWNER: u32 = u32::MAX - 1;
+
+/// Most views at a time, far below what would carry into the high half.
+const MAX_VIEWS: u32 = u32::MAX / 2;
 
 /// Tries to reserve before contention counts as "no room" for this turn.
 const RESERVE_TRIES: u32 = 1024;
@@ -151,10 +154,12 @@ impl Sharing for Exclusive {
     #[inline(always)]
     fn open(state: &QueueState) -> Result<Self, OpenError> {
         let openings = load_relaxed64(&state.openings, Reach::Gpu);
-        if openings as u32 != 0 {
+        let (views, _) = split(openings);
+        if views != 0 {
             return Err(OpenError::InUse);
         }
-        compare_exchange64(&state.openings, openings, EXCLUSIVE, Reach::Gpu)
+        let one_view = join(1, ONE_OWNER);
+        compare_exchange64(&state.openings, openings, one_view, Reach::Gpu)
             .map_err(|_| OpenError::InUse)?;
         Ok(Self {
             // What a shared view reserved and gave up is behind it.
@@ -171,8 +176,8 @@ impl Sharing for Exclusive {
         store_relaxed64(&state.consumed, self.consumed, Reach::Gpu);
         store_relaxed64(&state.taken, self.taken, Reach::Gpu);
         // The indices before the claim's end, because the next owner reads
-        // them as soon as it has claimed the queue.
-        store_release64(&state.openings, 0, Reach::Gpu);
+        // them as soon as it has claimed the queue: the decrement releases.
+        remove_view(state);
     }
 
     #[inline(always)]
@@ -227,6 +232,23 @@ impl Sharing for Exclusive {
     }
 }
 
+/// The views of `openings`, and whose they are.
+#[inline(always)]
+const fn split(openings: u64) -> (u32, u32) {
+    (openings as u32, (openings >> 32) as u32)
+}
+
+#[inline(always)]
+const fn join(views: u32, whose: u32) -> u64 {
+    (whose as u64) << 32 | views as u64
+}
+
+/// Counts a view as gone.
+#[inline(always)]
+fn remove_view(state: &QueueState) {
+    fetch_add64(&state.openings, u64::MAX, Reach::Gpu);
+}
+
 impl<A: Among> Sharing for Shared<A> {
     const SHARED: bool = true;
 
@@ -244,16 +266,25 @@ impl<A: Among> Sharing for Shared<A> {
         let sharers = A::sharers();
         let mut openings = load_relaxed64(&state.openings, Reach::Gpu);
         for _ in 0..RESERVE_TRIES {
-            let views = openings as u32;
-            let ours = views == 0 || (openings >> 32) as u32 == sharers;
-            // The last number is an exclusive owner's.
-            if !ours || views >= u32::MAX - 1 {
+            let (views, whose) = split(openings);
+            if views == 0 {
+                let one_view = join(1, sharers);
+                match compare_exchange64(&state.openings, openings, one_view, Reach::Gpu) {
+                    Ok(_) => return Ok(Self::follower()),
+                    Err(found) => openings = found,
+                }
+            } else if whose == sharers {
+                // An addition, because thousands may open the queue at once.
+                let found = fetch_add64(&state.openings, 1, Reach::Gpu);
+                let (views, whose) = split(found);
+                if whose == sharers && views < MAX_VIEWS {
+                    return Ok(Self::follower());
+                }
+                // The views that were there have gone, and others come.
+                remove_view(state);
                 break;
-            }
-            let one_more = (sharers as u64) << 32 | (views + 1) as u64;
-            match compare_exchange64(&state.openings, openings, one_more, Reach::Gpu) {
-                Ok(_) => return Ok(Self::follower()),
-                Err(found) => openings = found,
+            } else {
+                break;
             }
         }
         Err(OpenError::InUse)
@@ -261,8 +292,8 @@ impl<A: Among> Sharing for Shared<A> {
 
     #[inline(always)]
     fn close(&mut self, state: &QueueState) {
-        // A decrement; what this view did is already in the shared words.
-        fetch_add64(&state.openings, u64::MAX, Reach::Gpu);
+        // What this view did is already in the shared words.
+        remove_view(state);
     }
 
     #[inline(always)]
