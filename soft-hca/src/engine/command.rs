@@ -21,7 +21,7 @@ bitflags::bitflags! {
 
 /// A protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProtectionDomain(pub(super) u32);
+pub struct ProtectionDomain(pub(crate) u32);
 
 /// The keys of a registered range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Keys {
 }
 
 /// What a completion queue is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionQueueAttributes {
     /// Address of the ring: `64 << log_depth` bytes, aligned to 64, every entry with
     /// `op_own = 0xf0`. A collapsed queue uses the first 64 bytes only.
@@ -53,7 +53,7 @@ pub struct CompletionQueueAttributes {
 }
 
 /// What a queue pair (RC) is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairAttributes {
     /// The protection domain of its local keys, and of the remote keys that peers name.
     pub protection_domain: ProtectionDomain,
@@ -74,7 +74,7 @@ pub struct QueuePairAttributes {
 }
 
 /// The ring of receive WQEs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveRing {
     /// Its address: `16 << (log_depth + log_stride)` bytes, aligned to 16.
     pub ring: u64,

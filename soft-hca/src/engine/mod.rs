@@ -17,6 +17,7 @@ mod completion;
 pub mod decode;
 mod doorbell;
 pub mod event;
+pub mod execute;
 pub mod fault;
 mod list;
 pub mod loopback;
@@ -38,8 +39,9 @@ pub use command::{
 pub use completion::CompletionQueueSlot;
 pub use doorbell::UarSlot;
 pub use event::Event;
+pub use execute::{Command, Reply, WrongReply};
 pub use loopback::Loopback;
-pub use memory::{DirectMemory, Memory};
+pub use memory::{DirectMemory, DirectMemory as KernelMemory, Memory};
 pub use packet::WireAddress;
 pub use protection::{ProtectionDomainSlot, RegionSlot};
 pub use queue_pair::QueuePairSlot;

@@ -1,0 +1,174 @@
+//! The engine as a kernel that stays: its arguments, its tables, its talk with the host.
+//!
+//! A kernel (one thread of it) makes a [`Resident`] from the [`Arguments`] that the host gave it,
+//! and calls [`round`](Resident::round) until that says that it is over. The host gives commands
+//! through the [`Mailbox`], by a `Client` (feature `std`). On the host's side nothing
+//! is called while kernels post and poll.
+//!
+//! The engine takes every address from the commands. They are addresses of the machine that the
+//! kernel runs on, and the host never follows them.
+
+#[cfg(feature = "std")]
+mod client;
+mod mailbox;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod words;
+
+#[cfg(feature = "std")]
+pub use client::{Client, ClientError};
+pub use mailbox::{EngineState, MAILBOX_VERSION, Mailbox, Refused};
+pub use tables::TableSizes;
+pub use words::WordError;
+
+use crate::engine::{Engine, KernelMemory, Loopback, Memory, Wire, WireAddress};
+use words::{Answer, Failure, from_answer, to_command};
+
+/// The bytes in a packet of a resident engine at most.
+pub const RESIDENT_MTU: u32 = 64 << 10;
+
+/// Packets that a resident engine's wire holds.
+const PACKETS: usize = 32;
+
+/// How long the engine may leave its mailbox alone, in nanoseconds. A look costs a GPU a round
+/// trip to the host's memory.
+const LOOK_EVERY_NS: u64 = 20_000;
+
+/// An engine whose queues and payloads lie where the kernel can reach them, and whose queue pairs
+/// are connected with each other.
+pub type ResidentEngine<'t> = Engine<'t, KernelMemory, Loopback<PACKETS>>;
+
+/// What the host gives the engine's kernel.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Arguments {
+    /// Memory that the host reads and writes too.
+    pub mailbox: *const Mailbox,
+    /// Memory for the engine and its tables, [`TableSizes::bytes`] of it, aligned to 128. Its
+    /// content does not matter.
+    pub tables: *mut u8,
+    /// How many entries each table has.
+    pub sizes: TableSizes,
+    /// The engine's address, which its queue pairs name as their peer's.
+    pub address: u32,
+}
+
+// SAFETY: two addresses and numbers; whoever follows the addresses promises that they are good.
+unsafe impl Send for Arguments {}
+// SAFETY: as above.
+unsafe impl Sync for Arguments {}
+
+/// What came of a [`round`](Resident::round).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// There was something to do.
+    Worked,
+    /// There was nothing to do: the kernel may pause.
+    Idle,
+    /// The host has asked for the end: the kernel returns.
+    Ended,
+}
+
+/// An engine that a kernel drives.
+#[derive(Debug)]
+pub struct Resident<'t, M, W> {
+    engine: &'t mut Engine<'t, M, W>,
+    mailbox: &'t Mailbox,
+    /// The number of the newest request that was answered.
+    answered: u64,
+    /// Looks at the mailbox so far.
+    looks: u64,
+    /// When the next look is due.
+    look_at: u64,
+}
+
+impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
+    /// Makes the tables and the engine, and tells the host that it runs, or why not.
+    ///
+    /// # Safety
+    ///
+    /// The mailbox must be valid for as long as `'t`, and so must the tables, which nobody else
+    /// may touch. Memory that commands name must be as the engine's methods want it.
+    pub unsafe fn start(arguments: &Arguments) -> Result<Self, Refused> {
+        // SAFETY: the caller vouches for the mailbox, whose words are atomics.
+        let mailbox = unsafe { &*arguments.mailbox };
+        let made = mailbox.check().and_then(|()| {
+            // SAFETY: the caller vouches for the tables' memory.
+            unsafe { tables::build(arguments.tables, &arguments.sizes) }
+        });
+        match made {
+            Ok(tables) => {
+                let wire = Loopback::new(RESIDENT_MTU);
+                let address = WireAddress(arguments.address);
+                let engine = Engine::new(address, KernelMemory, wire, tables.storage);
+                Ok(Self::new(tables.engine.write(engine), mailbox))
+            }
+            Err(refused) => {
+                mailbox.set_state(EngineState::Refused(refused));
+                Err(refused)
+            }
+        }
+    }
+}
+
+impl<'t, M: Memory, W: Wire> Resident<'t, M, W> {
+    fn new(engine: &'t mut Engine<'t, M, W>, mailbox: &'t Mailbox) -> Self {
+        mailbox.set_state(EngineState::Running);
+        Self {
+            engine,
+            mailbox,
+            answered: 0,
+            looks: 0,
+            look_at: 0,
+        }
+    }
+
+    /// Does one bounded piece of work, and looks at the mailbox if it is time. `now_ns` is as
+    /// for [`Engine::step`].
+    pub fn round(&mut self, now_ns: u64) -> Round {
+        if now_ns >= self.look_at {
+            self.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
+            self.looks += 1;
+            self.mailbox.beat(self.looks);
+            if self.mailbox.is_stopped() {
+                self.mailbox.set_state(EngineState::Ended);
+                return Round::Ended;
+            }
+            if self.serve() {
+                // Commands come in groups.
+                self.look_at = now_ns;
+            }
+        }
+        match self.engine.step(now_ns) {
+            0 => Round::Idle,
+            _ => Round::Worked,
+        }
+    }
+
+    /// Answers the request in the mailbox; false if there is no new one.
+    fn serve(&mut self) -> bool {
+        let sequence = self.mailbox.request.sequence();
+        if sequence == self.answered {
+            return false;
+        }
+        let answer = self.answer(sequence);
+        self.answered = sequence;
+        self.mailbox.reply.put(sequence, &from_answer(&answer));
+        true
+    }
+
+    fn answer(&mut self, sequence: u64) -> Answer {
+        let expected = self.answered.wrapping_add(1);
+        if sequence != expected {
+            let found = sequence;
+            return Err(Failure::Words(WordError::OutOfOrder { found, expected }));
+        }
+        let request = self.mailbox.request.get(sequence);
+        let command = request
+            .and_then(|message| to_command(&message))
+            .map_err(Failure::Words)?;
+        // SAFETY: whoever made this value vouches for the memory that commands name.
+        unsafe { self.engine.execute(command) }.map_err(Failure::Command)
+    }
+}

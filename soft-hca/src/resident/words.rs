@@ -1,0 +1,594 @@
+//! Commands and replies as words: pure functions that never panic, whatever the words say.
+
+use mlx5_wqe::{CqNumber, LocalKey, QpNumber, RemoteKey, Syndrome, VendorCode, WqeIndex};
+
+use crate::engine::packet::Range;
+use crate::engine::{
+    Access, Command, CommandError, CompletionQueueAttributes, Counters, Event, FirstError, Keys,
+    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
+    ReadyToSend, ReceiveRing, Reply, Transition, WireAddress,
+};
+
+/// Words that a message has beside its kind.
+pub(super) const WORDS: usize = 12;
+
+/// A command or a reply; words that its kind does not need are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Message {
+    pub kind: u64,
+    pub words: [u64; WORDS],
+}
+
+/// Why words are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WordError {
+    /// The checksum is not that of the words.
+    #[error("its checksum is wrong: somebody wrote over it")]
+    Torn,
+    /// It is not the next in the sequence.
+    #[error("it is number {found}, the next is {expected}")]
+    OutOfOrder {
+        /// Its number.
+        found: u64,
+        /// The number that it should have.
+        expected: u64,
+    },
+    /// There is no such kind.
+    #[error("there is no kind {kind:#x}")]
+    UnknownKind {
+        /// The kind.
+        kind: u64,
+    },
+    /// A word holds what its field cannot.
+    #[error("word {index} holds what its field cannot")]
+    BadWord {
+        /// Which word, from 0.
+        index: u8,
+    },
+}
+
+/// What a request is answered with.
+pub(super) type Answer = Result<Reply, Failure>;
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The engine refused it.
+    Command(CommandError),
+    /// It was no request.
+    Words(WordError),
+}
+
+/// Writes the words of a message.
+struct Writer {
+    message: Message,
+    next: usize,
+}
+
+impl Writer {
+    const fn new(kind: u64) -> Self {
+        Self {
+            message: Message {
+                kind,
+                words: [0; WORDS],
+            },
+            next: 0,
+        }
+    }
+
+    fn put(mut self, word: impl Into<u64>) -> Self {
+        if let Some(slot) = self.message.words.get_mut(self.next) {
+            *slot = word.into();
+        }
+        self.next += 1;
+        self
+    }
+
+    /// A flag, and the value or zero.
+    fn option(self, value: Option<u64>) -> Self {
+        self.put(value.is_some()).put(value.unwrap_or(0))
+    }
+
+    fn end(self) -> Message {
+        debug_assert!(self.next <= WORDS);
+        self.message
+    }
+}
+
+/// Reads the words of a message.
+struct Reader<'m> {
+    words: &'m [u64; WORDS],
+    next: usize,
+}
+
+impl Reader<'_> {
+    fn word(&mut self) -> Result<u64, WordError> {
+        let word = self.words.get(self.next).copied();
+        self.next += 1;
+        word.ok_or(self.bad())
+    }
+
+    /// The error of the word last read.
+    fn bad(&self) -> WordError {
+        WordError::BadWord {
+            index: self.next.saturating_sub(1) as u8,
+        }
+    }
+
+    /// A word as a number of fewer bits.
+    fn number<N: TryFrom<u64>>(&mut self) -> Result<N, WordError> {
+        let word = self.word()?;
+        N::try_from(word).map_err(|_| self.bad())
+    }
+
+    fn flag(&mut self) -> Result<bool, WordError> {
+        match self.word()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.bad()),
+        }
+    }
+
+    /// A value that is there if the flag before it says so; zero if not.
+    fn option(&mut self) -> Result<Option<u64>, WordError> {
+        let there = self.flag()?;
+        match (there, self.word()?) {
+            (true, word) => Ok(Some(word)),
+            (false, 0) => Ok(None),
+            (false, _) => Err(self.bad()),
+        }
+    }
+
+    fn domain(&mut self) -> Result<ProtectionDomain, WordError> {
+        self.number().map(ProtectionDomain)
+    }
+
+    fn qp(&mut self) -> Result<QpNumber, WordError> {
+        let number = self.number()?;
+        QpNumber::new(number).ok_or(self.bad())
+    }
+
+    fn cq(&mut self) -> Result<CqNumber, WordError> {
+        let number = self.number()?;
+        CqNumber::new(number).ok_or(self.bad())
+    }
+
+    fn access(&mut self) -> Result<Access, WordError> {
+        let bits = self.number()?;
+        Access::from_bits(bits).ok_or(self.bad())
+    }
+
+    fn state(&mut self) -> Result<QueuePairState, WordError> {
+        let word = self.word()?;
+        STATES
+            .get(usize::try_from(word).unwrap_or(usize::MAX))
+            .copied()
+            .ok_or(self.bad())
+    }
+
+    /// The rest of the words must be zero.
+    fn end<T>(mut self, value: T) -> Result<T, WordError> {
+        while self.next < WORDS {
+            if self.word()? != 0 {
+                return Err(self.bad());
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// The states by their numbers.
+const STATES: [QueuePairState; 5] = [
+    QueuePairState::Reset,
+    QueuePairState::Init,
+    QueuePairState::ReadyToReceive,
+    QueuePairState::ReadyToSend,
+    QueuePairState::Error,
+];
+
+fn state_number(state: QueuePairState) -> u64 {
+    match state {
+        QueuePairState::Reset => 0,
+        QueuePairState::Init => 1,
+        QueuePairState::ReadyToReceive => 2,
+        QueuePairState::ReadyToSend => 3,
+        QueuePairState::Error => 4,
+    }
+}
+
+/// Kinds of requests.
+mod request {
+    pub const CREATE_DOMAIN: u64 = 1;
+    pub const DESTROY_DOMAIN: u64 = 2;
+    pub const REGISTER: u64 = 3;
+    pub const DEREGISTER: u64 = 4;
+    pub const CREATE_CQ: u64 = 5;
+    pub const DESTROY_CQ: u64 = 6;
+    pub const CREATE_QP: u64 = 7;
+    pub const DESTROY_QP: u64 = 8;
+    pub const TO_INIT: u64 = 9;
+    pub const TO_READY_TO_RECEIVE: u64 = 10;
+    pub const TO_READY_TO_SEND: u64 = 11;
+    pub const TO_ERROR: u64 = 12;
+    pub const TO_RESET: u64 = 13;
+    pub const QUERY_QP: u64 = 14;
+    pub const POLL_EVENT: u64 = 15;
+    pub const FAIL_SEND: u64 = 16;
+    pub const OVERRUN_CQ: u64 = 17;
+}
+
+/// The words of a command.
+pub(super) fn from_command(command: &Command) -> Message {
+    use request as kind;
+    match *command {
+        Command::CreateProtectionDomain => Writer::new(kind::CREATE_DOMAIN),
+        Command::DestroyProtectionDomain(pd) => Writer::new(kind::DESTROY_DOMAIN).put(pd.0),
+        Command::RegisterMemory {
+            protection_domain,
+            range,
+            access,
+        } => Writer::new(kind::REGISTER)
+            .put(protection_domain.0)
+            .put(range.address)
+            .put(range.length)
+            .put(access.bits()),
+        Command::DeregisterMemory(key) => Writer::new(kind::DEREGISTER).put(key.0),
+        Command::CreateCompletionQueue(attributes) => Writer::new(kind::CREATE_CQ)
+            .put(attributes.ring)
+            .put(attributes.log_depth)
+            .put(attributes.record)
+            .option(attributes.uar)
+            .put(attributes.collapsed)
+            .put(attributes.ignore_overrun),
+        Command::DestroyCompletionQueue(cq) => Writer::new(kind::DESTROY_CQ).put(cq.get()),
+        Command::CreateQueuePair(attributes) => {
+            let receive = attributes.receive;
+            Writer::new(kind::CREATE_QP)
+                .put(attributes.protection_domain.0)
+                .put(attributes.send_ring)
+                .put(attributes.log_send_depth)
+                .put(attributes.record)
+                .put(attributes.uar)
+                .put(attributes.send_cq.get())
+                .put(attributes.receive_cq.get())
+                .option(receive.map(|receive| receive.ring))
+                .put(receive.map_or(0, |receive| receive.log_depth))
+                .put(receive.map_or(0, |receive| receive.log_stride))
+        }
+        Command::DestroyQueuePair(qp) => Writer::new(kind::DESTROY_QP).put(qp.get()),
+        Command::ModifyQueuePair(qp, transition) => match transition {
+            Transition::Init { access } => {
+                Writer::new(kind::TO_INIT).put(qp.get()).put(access.bits())
+            }
+            Transition::ReadyToReceive(attributes) => Writer::new(kind::TO_READY_TO_RECEIVE)
+                .put(qp.get())
+                .put(attributes.remote_address.0)
+                .put(attributes.remote_qp.get())
+                .put(attributes.receive_psn)
+                .put(attributes.path_mtu)
+                .put(attributes.min_rnr_timer_ns),
+            Transition::ReadyToSend(attributes) => Writer::new(kind::TO_READY_TO_SEND)
+                .put(qp.get())
+                .put(attributes.send_psn)
+                .put(attributes.retry_count)
+                .put(attributes.rnr_retry)
+                .put(attributes.ack_timeout_ns),
+            Transition::Error => Writer::new(kind::TO_ERROR).put(qp.get()),
+            Transition::Reset => Writer::new(kind::TO_RESET).put(qp.get()),
+        },
+        Command::QueryQueuePair(qp) => Writer::new(kind::QUERY_QP).put(qp.get()),
+        Command::PollEvent => Writer::new(kind::POLL_EVENT),
+        Command::FailSend {
+            queue_pair,
+            count,
+            syndrome,
+            vendor,
+        } => Writer::new(kind::FAIL_SEND)
+            .put(queue_pair.get())
+            .put(count)
+            .put(syndrome.0)
+            .put(vendor.0),
+        Command::OverrunCompletionQueue(cq) => Writer::new(kind::OVERRUN_CQ).put(cq.get()),
+    }
+    .end()
+}
+
+/// The command that words are.
+pub(super) fn to_command(message: &Message) -> Result<Command, WordError> {
+    use request as kind;
+    let mut words = Reader {
+        words: &message.words,
+        next: 0,
+    };
+    let command = match message.kind {
+        kind::CREATE_DOMAIN => Command::CreateProtectionDomain,
+        kind::DESTROY_DOMAIN => Command::DestroyProtectionDomain(words.domain()?),
+        kind::REGISTER => Command::RegisterMemory {
+            protection_domain: words.domain()?,
+            range: Range {
+                address: words.word()?,
+                length: words.word()?,
+            },
+            access: words.access()?,
+        },
+        kind::DEREGISTER => Command::DeregisterMemory(LocalKey(words.number()?)),
+        kind::CREATE_CQ => Command::CreateCompletionQueue(CompletionQueueAttributes {
+            ring: words.word()?,
+            log_depth: words.number()?,
+            record: words.word()?,
+            uar: words.option()?,
+            collapsed: words.flag()?,
+            ignore_overrun: words.flag()?,
+        }),
+        kind::DESTROY_CQ => Command::DestroyCompletionQueue(words.cq()?),
+        kind::CREATE_QP => Command::CreateQueuePair(QueuePairAttributes {
+            protection_domain: words.domain()?,
+            send_ring: words.word()?,
+            log_send_depth: words.number()?,
+            record: words.word()?,
+            uar: words.word()?,
+            send_cq: words.cq()?,
+            receive_cq: words.cq()?,
+            receive: match words.option()? {
+                None => None,
+                Some(ring) => Some(ReceiveRing {
+                    ring,
+                    log_depth: words.number()?,
+                    log_stride: words.number()?,
+                }),
+            },
+        }),
+        kind::DESTROY_QP => Command::DestroyQueuePair(words.qp()?),
+        kind::TO_INIT => {
+            let qp = words.qp()?;
+            let access = words.access()?;
+            Command::ModifyQueuePair(qp, Transition::Init { access })
+        }
+        kind::TO_READY_TO_RECEIVE => Command::ModifyQueuePair(
+            words.qp()?,
+            Transition::ReadyToReceive(ReadyToReceive {
+                remote_address: WireAddress(words.number()?),
+                remote_qp: words.qp()?,
+                receive_psn: words.number()?,
+                path_mtu: words.number()?,
+                min_rnr_timer_ns: words.number()?,
+            }),
+        ),
+        kind::TO_READY_TO_SEND => Command::ModifyQueuePair(
+            words.qp()?,
+            Transition::ReadyToSend(ReadyToSend {
+                send_psn: words.number()?,
+                retry_count: words.number()?,
+                rnr_retry: words.number()?,
+                ack_timeout_ns: words.word()?,
+            }),
+        ),
+        kind::TO_ERROR => Command::ModifyQueuePair(words.qp()?, Transition::Error),
+        kind::TO_RESET => Command::ModifyQueuePair(words.qp()?, Transition::Reset),
+        kind::QUERY_QP => Command::QueryQueuePair(words.qp()?),
+        kind::POLL_EVENT => Command::PollEvent,
+        kind::FAIL_SEND => Command::FailSend {
+            queue_pair: words.qp()?,
+            count: words.number()?,
+            syndrome: Syndrome(words.number()?),
+            vendor: VendorCode(words.number()?),
+        },
+        kind::OVERRUN_CQ => Command::OverrunCompletionQueue(words.cq()?),
+        kind => return Err(WordError::UnknownKind { kind }),
+    };
+    words.end(command)
+}
+
+/// Kinds of replies.
+mod reply {
+    pub const DONE: u64 = 1;
+    pub const DOMAIN: u64 = 2;
+    pub const KEYS: u64 = 3;
+    pub const CQ: u64 = 4;
+    pub const QP: u64 = 5;
+    pub const STATUS: u64 = 6;
+    pub const NO_EVENT: u64 = 7;
+    pub const COMPLETION_EVENT: u64 = 8;
+    pub const OVERRUN_EVENT: u64 = 9;
+    pub const FATAL_EVENT: u64 = 10;
+    pub const REFUSED: u64 = 11;
+    pub const NO_REQUEST: u64 = 12;
+}
+
+/// The words of an answer.
+pub(super) fn from_answer(answer: &Answer) -> Message {
+    use reply as kind;
+    match answer {
+        Ok(Reply::Done) => Writer::new(kind::DONE),
+        Ok(Reply::ProtectionDomain(pd)) => Writer::new(kind::DOMAIN).put(pd.0),
+        Ok(Reply::Keys(keys)) => Writer::new(kind::KEYS).put(keys.local.0).put(keys.remote.0),
+        Ok(Reply::CompletionQueue(cq)) => Writer::new(kind::CQ).put(cq.get()),
+        Ok(Reply::QueuePair(qp)) => Writer::new(kind::QP).put(qp.get()),
+        Ok(Reply::Status(status)) => from_status(status),
+        Ok(Reply::Event(event)) => match event {
+            None => Writer::new(kind::NO_EVENT),
+            Some(Event::Completion(cq)) => Writer::new(kind::COMPLETION_EVENT).put(cq.get()),
+            Some(Event::Overrun(cq)) => Writer::new(kind::OVERRUN_EVENT).put(cq.get()),
+            Some(Event::QueuePairFatal(qp)) => Writer::new(kind::FATAL_EVENT).put(qp.get()),
+        },
+        Err(Failure::Command(error)) => {
+            let (code, state) = command_error_number(*error);
+            Writer::new(kind::REFUSED).put(code).put(state)
+        }
+        Err(Failure::Words(error)) => {
+            let (code, first, second) = match *error {
+                WordError::Torn => (1, 0, 0),
+                WordError::OutOfOrder { found, expected } => (2, found, expected),
+                WordError::UnknownKind { kind } => (3, kind, 0),
+                WordError::BadWord { index } => (4, u64::from(index), 0),
+            };
+            Writer::new(kind::NO_REQUEST)
+                .put(code as u64)
+                .put(first)
+                .put(second)
+        }
+    }
+    .end()
+}
+
+fn from_status(status: &QueuePairStatus) -> Writer {
+    let counters = &status.counters;
+    let error = status.first_error.map(|error| {
+        u64::from(error.syndrome.0)
+            | u64::from(error.vendor.0) << 8
+            | u64::from(error.wqe.is_some()) << 16
+            | u64::from(error.receive) << 17
+            | u64::from(error.wqe.map_or(0, |wqe| wqe.0)) << 32
+    });
+    Writer::new(reply::STATUS)
+        .put(state_number(status.state))
+        .put(counters.completed)
+        .put(counters.received)
+        .put(counters.errors)
+        .put(counters.retries)
+        .put(counters.receiver_not_ready)
+        .put(counters.duplicates)
+        .option(error)
+        .put(status.send_index)
+        .put(status.receive_index)
+}
+
+/// The answer that words are.
+pub(super) fn to_answer(message: &Message) -> Result<Answer, WordError> {
+    use reply as kind;
+    let mut words = Reader {
+        words: &message.words,
+        next: 0,
+    };
+    let reply = match message.kind {
+        kind::DONE => Reply::Done,
+        kind::DOMAIN => Reply::ProtectionDomain(words.domain()?),
+        kind::KEYS => Reply::Keys(Keys {
+            local: LocalKey(words.number()?),
+            remote: RemoteKey(words.number()?),
+        }),
+        kind::CQ => Reply::CompletionQueue(words.cq()?),
+        kind::QP => Reply::QueuePair(words.qp()?),
+        kind::STATUS => Reply::Status(to_status(&mut words)?),
+        kind::NO_EVENT => Reply::Event(None),
+        kind::COMPLETION_EVENT => Reply::Event(Some(Event::Completion(words.cq()?))),
+        kind::OVERRUN_EVENT => Reply::Event(Some(Event::Overrun(words.cq()?))),
+        kind::FATAL_EVENT => Reply::Event(Some(Event::QueuePairFatal(words.qp()?))),
+        kind::REFUSED => {
+            let error = to_command_error(&mut words)?;
+            return words.end(Err(Failure::Command(error)));
+        }
+        kind::NO_REQUEST => {
+            let error = to_word_error(&mut words)?;
+            return words.end(Err(Failure::Words(error)));
+        }
+        kind => return Err(WordError::UnknownKind { kind }),
+    };
+    words.end(Ok(reply))
+}
+
+fn to_status(words: &mut Reader<'_>) -> Result<QueuePairStatus, WordError> {
+    let state = words.state()?;
+    let counters = Counters {
+        completed: words.word()?,
+        received: words.word()?,
+        errors: words.word()?,
+        retries: words.word()?,
+        receiver_not_ready: words.word()?,
+        duplicates: words.word()?,
+    };
+    /// Bits of an error's word that mean something.
+    const ERROR_BITS: u64 = 0xffff_0003_ffff;
+    let first_error = match words.option()? {
+        None => None,
+        Some(error) if error & !ERROR_BITS != 0 => return Err(words.bad()),
+        Some(error) => {
+            let there = error >> 16 & 1 != 0;
+            let wqe = (error >> 32) as u16;
+            if !there && wqe != 0 {
+                return Err(words.bad());
+            }
+            Some(FirstError {
+                syndrome: Syndrome(error as u8),
+                vendor: VendorCode((error >> 8) as u8),
+                wqe: there.then_some(WqeIndex(wqe)),
+                receive: error >> 17 & 1 != 0,
+            })
+        }
+    };
+    Ok(QueuePairStatus {
+        state,
+        counters,
+        first_error,
+        send_index: words.number()?,
+        receive_index: words.number()?,
+    })
+}
+
+fn to_word_error(words: &mut Reader<'_>) -> Result<WordError, WordError> {
+    Ok(match words.word()? {
+        1 => WordError::Torn,
+        2 => WordError::OutOfOrder {
+            found: words.word()?,
+            expected: words.word()?,
+        },
+        3 => WordError::UnknownKind {
+            kind: words.word()?,
+        },
+        4 => WordError::BadWord {
+            index: words.number()?,
+        },
+        _ => return Err(words.bad()),
+    })
+}
+
+/// The commands' errors by their numbers, which start from 1; 0 is an illegal transition.
+const COMMAND_ERRORS: [CommandError; 13] = [
+    CommandError::TableFull,
+    CommandError::NoProtectionDomain,
+    CommandError::NoCompletionQueue,
+    CommandError::NoQueuePair,
+    CommandError::NoRegion,
+    CommandError::InUse,
+    CommandError::Misaligned,
+    CommandError::BadRange,
+    CommandError::TooDeep,
+    CommandError::BadAccess,
+    CommandError::BadPsn,
+    CommandError::BadMtu,
+    CommandError::BadRetryCount,
+];
+
+/// The number of an error, and the state that belongs to it.
+fn command_error_number(error: CommandError) -> (u64, u64) {
+    let number = match error {
+        CommandError::IllegalTransition { from } => return (0, state_number(from)),
+        CommandError::TableFull => 1,
+        CommandError::NoProtectionDomain => 2,
+        CommandError::NoCompletionQueue => 3,
+        CommandError::NoQueuePair => 4,
+        CommandError::NoRegion => 5,
+        CommandError::InUse => 6,
+        CommandError::Misaligned => 7,
+        CommandError::BadRange => 8,
+        CommandError::TooDeep => 9,
+        CommandError::BadAccess => 10,
+        CommandError::BadPsn => 11,
+        CommandError::BadMtu => 12,
+        CommandError::BadRetryCount => 13,
+    };
+    (number, 0)
+}
+
+fn to_command_error(words: &mut Reader<'_>) -> Result<CommandError, WordError> {
+    let number: u8 = words.number()?;
+    if number == 0 {
+        let from = words.state()?;
+        return Ok(CommandError::IllegalTransition { from });
+    }
+    COMMAND_ERRORS
+        .get(usize::from(number) - 1)
+        .copied()
+        .ok_or(words.bad())
+}
