@@ -1,8 +1,13 @@
 //! Doorbell registers: which are looked at in a step, and which queues a ring means.
 //!
-//! A page that was rung lately is looked at in every step; the others take turns, in proportion to
-//! the work of a step, so that a thousand idle queues cost an active one next to nothing and still
-//! are heard soon.
+//! A page that was rung lately is looked at in every step; the others take turns. After a step that
+//! did something few of them have theirs, so that a thousand idle queues cost an active one next to
+//! nothing: looks at idle pages miss the cache. After each step that did nothing twice as many as
+//! before have theirs, up to all.
+//!
+//! So a ring on an idle page is heard in the next step of an HCA that has had nothing to do for
+//! some steps (11 for 1,024 pages), and of a busy one after as many steps as there are pages at the
+//! latest.
 
 use mlx5_wqe::{CqArm, Doorbell, QpNumber, UarPage};
 
@@ -12,8 +17,6 @@ use super::list::{Link, List};
 use super::memory::Memory;
 use super::queue_pair::QueuePairSlot;
 
-/// Pages not rung lately that a step looks at when those before did nothing.
-const IDLE_PAGES: usize = 32;
 /// Steps without a ring after which a page counts as idle.
 const PATIENCE: u32 = 256;
 /// Queue pairs of a page that a step looks at because one of them rang.
@@ -48,39 +51,10 @@ pub(super) struct Uars<'t> {
     hot: List,
     /// Where the search for rings among idle pages goes on.
     idle: usize,
+    /// How many of them the newest step looked at.
+    reach: usize,
     /// One more than the last slot ever used.
     used: usize,
-}
-
-/// How busy the last steps were.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
-    /// What the last step did.
-    work: usize,
-    /// Steps in a row that did nothing.
-    rest: u32,
-}
-
-impl Pace {
-    /// The pace after one step more.
-    pub(super) const fn after(self, work: usize) -> Self {
-        let rest = match work {
-            0 => self.rest.saturating_add(1),
-            _ => 0,
-        };
-        Self { work, rest }
-    }
-
-    /// How many pages not rung lately the next step looks at.
-    const fn idle_pages(self) -> usize {
-        match (self.work, self.rest) {
-            // One step without work is a pause between two packets; several are time to spare.
-            (0, 0..4) => 2 << self.rest,
-            (0, _) => IDLE_PAGES,
-            // A look costs less than a tenth of a WQE.
-            (work, _) => 2 + work / 4,
-        }
-    }
 }
 
 /// The tables that a ring leads to.
@@ -96,6 +70,7 @@ impl<'t> Uars<'t> {
             slots,
             hot: List::new(),
             idle: 0,
+            reach: 0,
             used: 0,
         }
     }
@@ -213,7 +188,7 @@ impl<'t> Uars<'t> {
         &mut self,
         memory: &M,
         rung: &mut Rung<'_, '_>,
-        pace: Pace,
+        work: usize,
     ) -> usize {
         let mut rings = 0;
         for _ in 0..self.hot.len() {
@@ -222,7 +197,12 @@ impl<'t> Uars<'t> {
             };
             rings += self.look(memory, index, rung);
         }
-        for _ in 0..pace.idle_pages().min(self.used) {
+        self.reach = match work {
+            0 => (2 * self.reach).clamp(1, self.used.max(1)),
+            // A look costs less than a tenth of a WQE.
+            work => 1 + work / 4,
+        };
+        for _ in 0..self.reach.min(self.used) {
             self.idle = match self.idle + 1 {
                 next if next < self.used => next,
                 _ => 0,

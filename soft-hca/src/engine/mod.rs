@@ -49,7 +49,7 @@ pub use wire::Wire;
 
 use command::{MAX_LOG_QUEUE_DEPTH, MAX_LOG_RECEIVE_STRIDE};
 use completion::{CompletionQueues, NUMBER_INDEX_BITS, number_index};
-use doorbell::{Pace, Rung, Uars};
+use doorbell::{Rung, Uars};
 use list::List;
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use packet::{Opcode, Packet, Range};
@@ -99,15 +99,15 @@ pub struct Engine<'t, M, W> {
     active: List,
     /// Queue pairs with an event to report.
     events: List,
-    /// The queue pair whose record is looked at next in case it is in error: a receive posted
-    /// then rings no doorbell.
-    patrol: usize,
+    /// Queue pairs in error. Their records are looked at in turn, because a receive posted there
+    /// rings no doorbell.
+    failed: List,
     /// One more than the last queue pair slot ever used.
     used: usize,
     /// The time of the newest step.
     now: u64,
-    /// How busy the steps before were.
-    pace: Pace,
+    /// What the newest step did.
+    work: usize,
     scratch: [u8; SCRATCH],
 }
 
@@ -126,10 +126,10 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             uars: Uars::new(storage.uars),
             active: List::new(),
             events: List::new(),
-            patrol: 0,
+            failed: List::new(),
             used: 0,
             now: 0,
-            pace: Pace::default(),
+            work: 0,
             scratch: [0; SCRATCH],
         }
     }
@@ -163,7 +163,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
                 active: &mut self.active,
                 completion_queues: &mut self.completion_queues,
             },
-            self.pace,
+            self.work,
         );
         done += self.receive_packets();
         self.patrol();
@@ -174,7 +174,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             done += self.advance(index);
         }
         self.rotate();
-        self.pace = self.pace.after(done);
+        self.work = done;
         done
     }
 
@@ -264,6 +264,10 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             return;
         };
         let (busy, fatal) = (pair.is_busy(), pair.fatal_event);
+        if pair.state == QueuePairState::Error {
+            self.failed
+                .push(self.queue_pairs, index, |slot| &mut slot.failed);
+        }
         if busy {
             self.active
                 .push(self.queue_pairs, index, |slot| &mut slot.active);
@@ -292,20 +296,21 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         }
     }
 
-    /// Looks at one queue pair in case it is in error and got receives to flush.
+    /// Looks at one queue pair in error in case it got receives to flush.
     fn patrol(&mut self) {
-        self.patrol = match self.patrol + 1 {
-            next if next < self.used => next,
-            _ => 0,
+        let Some(index) = self.failed.pop(self.queue_pairs, |slot| &mut slot.failed) else {
+            return;
         };
-        let index = self.patrol as u32;
-        if let (Some(pair), cx) = self.split(index)
-            && pair.state == QueuePairState::Error
-            && pair.has_receive(cx.memory)
-        {
+        let (pair, cx) = self.split(index);
+        let Some(pair) = pair.filter(|pair| pair.state == QueuePairState::Error) else {
+            return;
+        };
+        if pair.has_receive(cx.memory) {
             self.active
                 .push(self.queue_pairs, index, |slot| &mut slot.active);
         }
+        self.failed
+            .push(self.queue_pairs, index, |slot| &mut slot.failed);
     }
 
     /// The table index of a queue pair.

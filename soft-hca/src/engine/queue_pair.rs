@@ -28,6 +28,8 @@ pub struct QueuePairSlot {
     pub(super) active: Link,
     /// Its place among the queue pairs with events to report.
     pub(super) event: Link,
+    /// Its place among the queue pairs in error.
+    pub(super) failed: Link,
     /// The next queue pair of the same UAR page.
     pub(super) next_of_uar: Option<u32>,
     pub(super) pair: Option<QueuePair>,

@@ -122,3 +122,43 @@ fn a_long_answer_goes_out_over_many_steps() {
     }
     assert_eq!(sent.get(), LENGTH / shape.mtu);
 }
+
+/// The steps of the first HCA until it hears of `rung`'s next WQE.
+fn steps_until_heard(
+    crowd: &mut Crowd,
+    rung: usize,
+    mut before_each: impl FnMut(&mut Crowd),
+) -> usize {
+    let write = Wqe::<1>::write(crowd.source.all(), crowd.target.remote(0)).signalled();
+    crowd.qps[rung].post(write);
+    for steps in 1..10_000 {
+        before_each(crowd);
+        crowd.world.step();
+        if crowd.qps[rung].send_cq.poll().is_some() {
+            return steps;
+        }
+    }
+    panic!("never heard");
+}
+
+#[test]
+fn a_ring_is_heard_among_many_idle_pages() {
+    const PAIRS: usize = 100;
+    let mut crowd = Crowd::new(PAIRS, 8);
+    crowd.world.settle();
+    // Nobody else has anything to do: heard at once, and answered in the next step.
+    for rung in [0, 50, 99] {
+        let steps = steps_until_heard(&mut crowd, rung, |_| ());
+        assert!(steps <= 2, "{rung}: {steps} steps");
+        crowd.world.run_for(1_000_000);
+    }
+    // Somebody else always has: heard after as many steps as there are pages.
+    for rung in [1, 51, 99] {
+        let write = Wqe::<1>::write(crowd.source.all(), crowd.target.remote(0)).signalled();
+        let steps = steps_until_heard(&mut crowd, rung, |crowd| {
+            crowd.qps[20].send_cq.drain();
+            crowd.qps[20].post(write);
+        });
+        assert!(steps <= PAIRS + 2, "{steps} steps");
+    }
+}
