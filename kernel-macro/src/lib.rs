@@ -1,0 +1,43 @@
+//! The attribute [`macro@kernel`]; use it as `warpbell::kernel`.
+
+mod kernel;
+
+use proc_macro::TokenStream;
+
+/// Makes a function a kernel: the entry of a PTX module on a GPU, a plain function elsewhere.
+///
+/// On nvptx64 the function becomes `unsafe extern "ptx-kernel"` under its own, unmangled name, so names must
+/// be unique in a module. Elsewhere it stays as it is written, for a CPU grid to call.
+///
+/// What cannot cross from the host in the same way with rustc and with Rust-CUDA is refused, on every
+/// target: generics other than lifetimes, a return value, a `self`, slices, `str` and trait objects,
+/// parameters that are not `Copy`, and types whose layout only this compiler knows (the lint
+/// `improper_ctypes_definitions`). Scalars, raw pointers, references to sized types and `#[repr(C)]`
+/// structures of these are fine.
+///
+/// A kernel for cuda_std is written `pub unsafe fn`; that is accepted here too.
+///
+/// ```
+/// use warpbell::{kernel, thread};
+///
+/// /// What `fill` works on.
+/// #[repr(C)]
+/// #[derive(Clone, Copy)]
+/// pub struct Fill {
+///     start: *mut u32,
+///     value: u32,
+/// }
+///
+/// #[kernel]
+/// pub unsafe fn fill(fill: Fill) {
+///     unsafe { *fill.start.add(thread::index() as usize) = fill.value };
+/// }
+/// ```
+///
+/// A crate with kernels says `#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]` at its top.
+#[proc_macro_attribute]
+pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    kernel::expand(arguments.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
