@@ -51,10 +51,10 @@ pub use handle::{
     ReceiveQueueHandle, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
-pub use warpbell_macros::kernel;
 pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, ReceiveQueue,
     Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
 };
 pub use signal::Signal;
 pub use state::{Progress, QueueState};
+pub use warpbell_macros::kernel;

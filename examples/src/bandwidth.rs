@@ -52,11 +52,11 @@ impl Verb {
 
     fn kernel(self) -> fn(Stream<'_>) {
         match self {
-            Self::Write => kernels::write,
-            Self::WriteImm => kernels::write_immediate,
-            Self::Read => kernels::read,
-            Self::Send => kernels::send,
-            Self::FetchAdd => kernels::fetch_add,
+            Self::Write => kernels::stream_write,
+            Self::WriteImm => kernels::stream_write_immediate,
+            Self::Read => kernels::stream_read,
+            Self::Send => kernels::stream_send,
+            Self::FetchAdd => kernels::stream_fetch_add,
         }
     }
 }
@@ -280,7 +280,7 @@ fn repeat(what: &str, case: Case, directions: &[Direction<'_>]) -> Result<(), Er
     let mut sinks = Vec::new();
     for direction in directions {
         if case.verb.takes_receives() {
-            run_together(what, &[&direction.sink(kernels::prepare)?])?;
+            run_together(what, &[&direction.sink(kernels::sink_prepare)?])?;
             sinks.push(direction.sink(kernels::sink)?);
         }
         streams.push(direction.stream()?);

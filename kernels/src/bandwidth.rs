@@ -1,7 +1,7 @@
 //! One kernel for each verb that posts as fast as it can, and one that receives.
 
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Thread, thread};
+use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Thread, kernel, thread};
 
 use crate::outcome::{Numbers, Outcome};
 
@@ -70,29 +70,34 @@ fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
 }
 
 /// Writes.
-pub fn write(p: Stream<'_>) {
+#[kernel]
+pub fn stream_write(p: Stream<'_>) {
     stream(&p, Wqe::write);
 }
 
 /// Writes with immediate; the other end runs [`sink`].
-pub fn write_immediate(p: Stream<'_>) {
+#[kernel]
+pub fn stream_write_immediate(p: Stream<'_>) {
     stream(&p, |local, remote| {
         Wqe::write_immediate(local, remote, Immediate(0))
     });
 }
 
 /// Reads.
-pub fn read(p: Stream<'_>) {
+#[kernel]
+pub fn stream_read(p: Stream<'_>) {
     stream(&p, Wqe::read);
 }
 
 /// Sends; the other end runs [`sink`].
-pub fn send(p: Stream<'_>) {
+#[kernel]
+pub fn stream_send(p: Stream<'_>) {
     stream(&p, |local, _| Wqe::send(local));
 }
 
 /// Adds 1 to the 8 bytes of each slot at the other end.
-pub fn fetch_add(p: Stream<'_>) {
+#[kernel]
+pub fn stream_fetch_add(p: Stream<'_>) {
     stream(&p, |local, remote| Wqe::fetch_add(local, remote, 1));
 }
 
@@ -108,7 +113,7 @@ pub struct Sink<'a> {
     pub slots: u64,
     /// How many messages.
     pub messages: u64,
-    /// How many buffers [`prepare`] has posted before.
+    /// How many buffers [`sink_prepare`] has posted before.
     pub prepared: u64,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
@@ -128,7 +133,8 @@ impl Sink<'_> {
 }
 
 /// Posts the first `prepared` buffers, before the stream begins.
-pub fn prepare(p: Sink<'_>) {
+#[kernel]
+pub fn sink_prepare(p: Sink<'_>) {
     p.outcome.record(|| {
         let mut queue = p.queue.open::<Exclusive, Thread>()?;
         for message in 0..p.prepared {
@@ -138,7 +144,8 @@ pub fn prepare(p: Sink<'_>) {
     });
 }
 
-/// Takes all messages, and posts the buffers that [`prepare`] has left.
+/// Takes all messages, and posts the buffers that [`sink_prepare`] has left.
+#[kernel]
 pub fn sink(p: Sink<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);

@@ -1,7 +1,9 @@
 //! One kernel for each verb, and one that fills a queue. A grid of one thread runs each.
 
 use warpbell::wqe::{Arrival, Immediate, Local, Masked, Remote, RemoteKey, Wqe};
-use warpbell::{Deadline, Exclusive, PostError, ReceiveQueueHandle, SendQueueHandle, Thread};
+use warpbell::{
+    Deadline, Exclusive, PostError, ReceiveQueueHandle, SendQueueHandle, Thread, kernel,
+};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 
@@ -116,24 +118,28 @@ fn post<const B: usize>(
 }
 
 /// Writes `local` to `remote`.
+#[kernel]
 pub fn write(p: Transfer<'_>) {
     let wqe = Wqe::write(p.local, p.remote);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Writes `local` to `remote`, and tells the other end.
+#[kernel]
 pub fn write_immediate(p: Transfer<'_>) {
     let wqe = Wqe::write_immediate(p.local, p.remote, Immediate(p.beside));
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Writes bytes that the WQE itself carries, so that they need no registered memory.
+#[kernel]
 pub fn write_inline(p: Inline<'_>) {
     let wqe = Wqe::write_value(p.bytes, p.remote);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Writes all pieces to `remote`, one after the other.
+#[kernel]
 pub fn write_gather(p: Pieces<'_>) {
     p.outcome.record(|| {
         let wqe = Wqe::<2>::write_gather(&p.pieces, p.remote)?;
@@ -142,12 +148,14 @@ pub fn write_gather(p: Pieces<'_>) {
 }
 
 /// Reads `remote` into `local`.
+#[kernel]
 pub fn read(p: Transfer<'_>) {
     let wqe = Wqe::read(p.local, p.remote);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Reads `remote` into the pieces, one after the other.
+#[kernel]
 pub fn read_scatter(p: Pieces<'_>) {
     p.outcome.record(|| {
         let wqe = Wqe::<2>::read_scatter(&p.pieces, p.remote)?;
@@ -156,24 +164,28 @@ pub fn read_scatter(p: Pieces<'_>) {
 }
 
 /// Sends `local`.
+#[kernel]
 pub fn send(p: Transfer<'_>) {
     let wqe = Wqe::send(p.local);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Sends `local` and an immediate.
+#[kernel]
 pub fn send_immediate(p: Transfer<'_>) {
     let wqe = Wqe::send_immediate(p.local, Immediate(p.beside));
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Sends `local` and takes a key of the other end away.
+#[kernel]
 pub fn send_invalidate(p: Transfer<'_>) {
     let wqe = Wqe::send_invalidate(p.local, RemoteKey(p.beside));
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Posts a buffer and waits for the message that fills it.
+#[kernel]
 pub fn receive(p: Receive<'_>) {
     p.outcome.record(|| {
         let mut queue = p.queue.open::<Exclusive, Thread>()?;
@@ -214,18 +226,21 @@ const fn beside(kind: Arrival) -> u64 {
 }
 
 /// Adds `value` to 8 bytes of the other end.
+#[kernel]
 pub fn fetch_add(p: Atomic<'_>) {
     let wqe = Wqe::fetch_add(p.local, p.remote, p.value);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Swaps `value` into 8 bytes of the other end if they are `compare`.
+#[kernel]
 pub fn compare_swap(p: Atomic<'_>) {
     let wqe = Wqe::compare_swap(p.local, p.remote, p.compare, p.value);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Adds each field of `value` to the same field of 4 bytes of the other end.
+#[kernel]
 pub fn masked_fetch_add_u32(p: Atomic<'_>) {
     let (add, boundary) = (p.value as u32, p.value_mask as u32);
     let wqe = Wqe::masked_fetch_add_u32(p.local, p.remote, add, boundary);
@@ -233,12 +248,14 @@ pub fn masked_fetch_add_u32(p: Atomic<'_>) {
 }
 
 /// Adds each field of `value` to the same field of 8 bytes of the other end.
+#[kernel]
 pub fn masked_fetch_add_u64(p: Atomic<'_>) {
     let wqe = Wqe::masked_fetch_add_u64(p.local, p.remote, p.value, p.value_mask);
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
 /// Swaps some bits of `value` into 4 bytes of the other end if some bits of them are those of `compare`.
+#[kernel]
 pub fn masked_compare_swap_u32(p: Atomic<'_>) {
     let compare = Masked {
         value: p.compare as u32,
@@ -253,6 +270,7 @@ pub fn masked_compare_swap_u32(p: Atomic<'_>) {
 }
 
 /// Swaps some bits of `value` into 8 bytes of the other end if some bits of them are those of `compare`.
+#[kernel]
 pub fn masked_compare_swap_u64(p: Atomic<'_>) {
     let compare = Masked {
         value: p.compare,
@@ -267,12 +285,14 @@ pub fn masked_compare_swap_u64(p: Atomic<'_>) {
 }
 
 /// Does nothing and waits until that is done, and with it all that was posted before.
+#[kernel]
 pub fn nop(p: Transfer<'_>) {
     p.outcome.record(|| post(p.queue, Wqe::nop(), p.limit_us));
 }
 
 /// Sends `local` again and again, without waiting, until the queue has no room; at most 65,536 times.
 /// `sent` takes the number of sends.
+#[kernel]
 pub fn fill(p: Transfer<'_>, sent: Numbers<'_>) {
     p.outcome.record(|| {
         let mut queue = p.queue.open::<Exclusive, Thread>()?;

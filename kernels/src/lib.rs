@@ -3,6 +3,7 @@
 //! Each takes one structure of plain values and writes what became of it where the host reads it, so that
 //! the same source runs on a CPU grid and, compiled to PTX, on a GPU.
 #![no_std]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 
 pub mod bandwidth;
 pub mod demo;

@@ -1,7 +1,7 @@
 //! Two kernels answer each other's writes; the time from one to the next is the round trip.
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, thread};
+use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, kernel, thread};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 
@@ -34,6 +34,7 @@ pub struct PingPong<'a> {
 }
 
 /// Plays one side, with one thread.
+#[kernel]
 pub fn pingpong(p: PingPong<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);

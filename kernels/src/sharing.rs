@@ -1,7 +1,10 @@
 //! Who shares a queue, and who calls it together: one kernel for all nine combinations.
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Scope, SendQueueHandle, Sharing, block, thread};
+use warpbell::{
+    Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueueHandle, Sharing, Thread,
+    Warp, block, kernel, thread,
+};
 
 use crate::outcome::Outcome;
 
@@ -25,7 +28,7 @@ pub struct Spread<'a> {
 
 /// Every thread writes its pieces through a queue that is shared as `S` says, together with those that `C`
 /// says. Only each last write is signalled.
-pub fn spread<S: Sharing, C: Scope>(p: Spread<'_>) {
+fn spread<S: Sharing, C: Scope>(p: Spread<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = p.queue.open::<S, C>()?;
@@ -53,4 +56,30 @@ pub fn spread<S: Sharing, C: Scope>(p: Spread<'_>) {
         }
         Ok(())
     });
+}
+
+/// One kernel for each combination.
+macro_rules! kernels {
+    ($($name:ident: $sharing:ident, $scope:ident;)*) => {
+        $(
+            #[doc = concat!("[`Spread`] through a queue opened as ")]
+            #[doc = concat!("[`", stringify!($sharing), "`], [`", stringify!($scope), "`].")]
+            #[kernel]
+            pub fn $name(p: Spread<'_>) {
+                spread::<$sharing, $scope>(p);
+            }
+        )*
+    };
+}
+
+kernels! {
+    spread_exclusive_thread: Exclusive, Thread;
+    spread_exclusive_warp: Exclusive, Warp;
+    spread_exclusive_block: Exclusive, Block;
+    spread_block_shared_thread: BlockShared, Thread;
+    spread_block_shared_warp: BlockShared, Warp;
+    spread_block_shared_block: BlockShared, Block;
+    spread_gpu_shared_thread: GpuShared, Thread;
+    spread_gpu_shared_warp: GpuShared, Warp;
+    spread_gpu_shared_block: GpuShared, Block;
 }

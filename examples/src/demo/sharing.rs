@@ -3,9 +3,8 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
-use warpbell::{Block, BlockShared, Exclusive, GpuShared, Thread, Warp};
 use warpbell_cpu_grid::Dim;
-use warpbell_kernels::sharing::{Spread, spread};
+use warpbell_kernels::sharing::{self as kernels, Spread};
 
 use crate::Error;
 use crate::demo::Options;
@@ -38,25 +37,25 @@ const KERNELS: [(&str, [Kernel; 3]); 3] = [
     (
         "exclusive",
         [
-            spread::<Exclusive, Thread>,
-            spread::<Exclusive, Warp>,
-            spread::<Exclusive, Block>,
+            kernels::spread_exclusive_thread,
+            kernels::spread_exclusive_warp,
+            kernels::spread_exclusive_block,
         ],
     ),
     (
         "block-shared",
         [
-            spread::<BlockShared, Thread>,
-            spread::<BlockShared, Warp>,
-            spread::<BlockShared, Block>,
+            kernels::spread_block_shared_thread,
+            kernels::spread_block_shared_warp,
+            kernels::spread_block_shared_block,
         ],
     ),
     (
         "GPU-shared",
         [
-            spread::<GpuShared, Thread>,
-            spread::<GpuShared, Warp>,
-            spread::<GpuShared, Block>,
+            kernels::spread_gpu_shared_thread,
+            kernels::spread_gpu_shared_warp,
+            kernels::spread_gpu_shared_block,
         ],
     ),
 ];

@@ -8,7 +8,7 @@ use serde::Serialize;
 use warpbell::wqe::{CompletionError, Remote, RemoteKey, Syndrome};
 use warpbell::{Cause, PostError, QueueError, WaitError, Word64};
 use warpbell_host_init::{QueuePairConfig, Timers};
-use warpbell_kernels::bandwidth::{Sink, prepare, sink};
+use warpbell_kernels::bandwidth::{Sink, sink, sink_prepare};
 use warpbell_kernels::demo::{self as kernels, Transfer};
 use warpbell_kernels::outcome::{Failure, Numbers, Outcome};
 
@@ -278,7 +278,7 @@ fn take(ends: &Ends, target: &Memory, messages: u64) -> Result<(), Error> {
             outcome,
         });
     };
-    run_kernel("the late receives", &receiver(prepare))?;
+    run_kernel("the late receives", &receiver(sink_prepare))?;
     run_together("the late receives", &[&receiver(sink), &sender])
 }
 

@@ -49,13 +49,14 @@ impl<'a, T> Input<'a, T> {
     }
 }
 
-/// Entries of which each is written by one thread; the host reads them after the launch.
+/// Entries of which each is written by one thread; the host reads them after the launch. Copies write to the
+/// same entries.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Output<'a, T> {
     start: *mut T,
     len: u64,
-    _entries: PhantomData<&'a mut [T]>,
+    _entries: PhantomData<(&'a (), *mut T)>,
 }
 
 // SAFETY: it holds a slice that nobody else uses, and only moves values of a `Send` type into it.

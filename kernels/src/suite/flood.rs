@@ -1,7 +1,7 @@
 //! A kernel in which every thread pushes as much as it can through one queue.
 
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
-use warpbell::{Deadline, Scope, SendQueue, SendQueueHandle, Sharing, thread};
+use warpbell::{Deadline, Scope, SendQueue, SendQueueHandle, Sharing, kernel, thread};
 
 use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};
@@ -14,7 +14,7 @@ use crate::outcome::Failure;
 /// came twice would not show, so each round also adds 1 to the counter at `counters + 8 · t`, as an atomic
 /// that must happen exactly once.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Flood<'a> {
     /// Where to post.
     pub queue: SendQueueHandle<'a>,
@@ -48,6 +48,12 @@ impl Kernel for Flood<'_> {
             self.endings.write(thread::index().into(), ending.into());
         };
     }
+}
+
+/// Runs [`Flood`].
+#[kernel]
+pub fn suite_flood(kernel: Flood<'_>) {
+    kernel.run();
 }
 
 fn open<S: Sharing, C: Scope>(kernel: &Flood<'_>) -> Result<(), Failure> {

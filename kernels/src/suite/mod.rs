@@ -16,7 +16,9 @@ mod requests;
 
 pub use arguments::{Input, Kernel, Output};
 pub use ending::{Ending, EndingWords};
-pub use flood::Flood;
+pub use flood::{Flood, suite_flood};
 pub use mode::{DoorbellKind, Mode, ScopeKind, SharingKind};
-pub use receive::{Message, MessageKind, Receive};
-pub use requests::{MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting};
+pub use receive::{Message, MessageKind, Receive, suite_receive};
+pub use requests::{
+    MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting, suite_requests,
+};

@@ -2,7 +2,7 @@
 
 use warpbell::wqe::{Arrival, Local, LocalKey};
 use warpbell::{
-    Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, thread,
+    Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, kernel, thread,
 };
 
 use super::arguments::{Kernel, Output};
@@ -64,7 +64,7 @@ impl From<Received> for Message {
 /// consists of `segments` pieces of `length` bytes, one behind the other. Each thread (each warp, each block)
 /// takes `take` messages; the leader notes them from entry t · take of `messages` on.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Receive<'a> {
     /// The queue.
     pub queue: ReceiveQueueHandle<'a>,
@@ -108,6 +108,12 @@ impl Kernel for Receive<'_> {
             self.endings.write(thread::index().into(), ending.into());
         };
     }
+}
+
+/// Runs [`Receive`].
+#[kernel]
+pub fn suite_receive(kernel: Receive<'_>) {
+    kernel.run();
 }
 
 fn open<S: Sharing, C: Scope>(kernel: &Receive<'_>) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use warpbell::wqe::{BuildError, Immediate, Local, LocalKey, Masked, Remote, RemoteKey, Wqe};
 use warpbell::{
     Deadline, Doorbell, EarlyAndAfter, Now, PostError, Scope, SendQueue, SendQueueHandle, Sharing,
-    Ticket, thread,
+    Ticket, kernel, thread,
 };
 
 use super::arguments::{Input, Kernel, Output};
@@ -212,7 +212,7 @@ pub enum Waiting {
 /// Thread number t has the entries from t · rows on. Threads of one scope have the same verb in the same row,
 /// and wait alike; a thread whose own request is refused must not wait for it while others do.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Requests<'a> {
     /// Where to post.
     pub queue: SendQueueHandle<'a>,
@@ -239,6 +239,12 @@ impl Kernel for Requests<'_> {
     fn run(&self) {
         by_mode!(self.mode, open(self));
     }
+}
+
+/// Runs [`Requests`].
+#[kernel]
+pub fn suite_requests(kernel: Requests<'_>) {
+    kernel.run();
 }
 
 fn open<S: Sharing, C: Scope>(kernel: &Requests<'_>) {
