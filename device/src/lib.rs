@@ -35,6 +35,7 @@ pub mod cpu;
 mod deadline;
 mod error;
 mod handle;
+pub mod panic;
 mod queue;
 mod signal;
 mod state;

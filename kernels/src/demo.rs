@@ -105,6 +105,7 @@ pub struct Receive<'a> {
 }
 
 /// Posts one WQE, rings the doorbell, and waits until it is done.
+#[inline(always)]
 fn post<const B: usize>(
     queue: SendQueueHandle<'_>,
     wqe: Wqe<B>,

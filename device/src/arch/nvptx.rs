@@ -1,7 +1,7 @@
 //! A GPU: PTX instructions of exactly the wanted order and scope.
 //!
-//! Needs PTX 8.6 (`-Ctarget-feature=+ptx86`), because only from there on is there a release fence that
-//! leaves the SM's L1 cache alone. Barriers, votes and shuffles are LLVM's intrinsics and no inline
+//! Needs PTX 8.6 (`-Ctarget-feature=+ptx86`) from sm_90 on, because only there is a release fence that leaves
+//! the SM's L1 cache alone. An older GPU (sm_70 or later, PTX 8.2) has but the fence that is both. Barriers, votes and shuffles are LLVM's intrinsics and no inline
 //! assembly, because only they are marked convergent: the compiler may move assembly into a branch.
 
 use core::arch::{asm, global_asm};
@@ -23,7 +23,7 @@ pub struct Block(WqeBlock);
 
 /// The same instruction for each reach: `$before` and `$after` stand on both sides of the scope.
 macro_rules! by_reach {
-    ($reach:expr, $before:literal, $after:expr, $($operand:tt)*) => {
+    ($reach:expr, $before:expr, $after:expr, $($operand:tt)*) => {
         match $reach {
             Reach::Block => asm!(concat!($before, ".cta", $after), $($operand)*),
             Reach::Gpu => asm!(concat!($before, ".gpu", $after), $($operand)*),
@@ -197,6 +197,24 @@ atomic!(
     fetch_max64, "atom.acq_rel", "max.u64"
 );
 
+/// The names of the one-sided fences. Before sm_90 there are none: ptxas 13.0 assembles them into illegal
+/// instructions without a word, ptxas 13.5 refuses them.
+#[cfg(target_feature = "sm_90")]
+macro_rules! one_sided {
+    (release) => {
+        "fence.release"
+    };
+    (acquire) => {
+        "fence.acquire"
+    };
+}
+#[cfg(not(target_feature = "sm_90"))]
+macro_rules! one_sided {
+    ($side:ident) => {
+        "fence.acq_rel"
+    };
+}
+
 /// Every earlier access before every later store, for those within `reach`.
 #[inline(always)]
 pub fn fence_release(reach: Reach) {
@@ -204,7 +222,7 @@ pub fn fence_release(reach: Reach) {
     unsafe {
         by_reach!(
             reach,
-            "fence.release",
+            one_sided!(release),
             ";",
             options(preserves_flags, nostack)
         )
@@ -219,7 +237,7 @@ pub fn fence_acquire(reach: Reach) {
     unsafe {
         by_reach!(
             reach,
-            "fence.acquire",
+            one_sided!(acquire),
             ";",
             options(preserves_flags, nostack)
         )

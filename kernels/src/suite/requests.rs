@@ -317,70 +317,9 @@ impl Requests<'_> {
         queue: &mut SendQueue<'_, S, C, D>,
         request: &Request,
     ) -> Result<Ticket, Failure> {
-        let pieces = &request.pieces;
-        let list = pieces.get(..request.piece_count.into()).unwrap_or(pieces);
-        let [local, ..] = *pieces;
-        let remote = request.remote;
-        let immediate = Immediate(request.immediate);
-        let inline = request.inline.get(..request.inline_length as usize);
-        let inline = inline.unwrap_or(&request.inline);
-        let [a, b, c, d] = request.values;
-        match request.verb {
-            Verb::Write => self.submit(queue, request, Ok(Wqe::write(local, remote))),
-            Verb::WriteGather => self.submit(queue, request, Wqe::<2>::write_gather(list, remote)),
-            Verb::WriteImmediate => self.submit(
-                queue,
-                request,
-                Ok(Wqe::write_immediate(local, remote, immediate)),
-            ),
-            Verb::WriteImmediateOnly => self.submit(
-                queue,
-                request,
-                Ok(Wqe::write_immediate_only(remote, immediate)),
-            ),
-            Verb::WriteValue => self.submit(queue, request, Ok(Wqe::write_value(a, remote))),
-            Verb::WriteInline => {
-                self.submit(queue, request, Wqe::<2>::write_inline(inline, remote))
-            }
-            Verb::Read => self.submit(queue, request, Ok(Wqe::read(local, remote))),
-            Verb::ReadScatter => self.submit(queue, request, Wqe::<2>::read_scatter(list, remote)),
-            Verb::Send => self.submit(queue, request, Ok(Wqe::send(local))),
-            Verb::SendGather => self.submit(queue, request, Wqe::<2>::send_gather(list)),
-            Verb::SendImmediate => {
-                self.submit(queue, request, Ok(Wqe::send_immediate(local, immediate)))
-            }
-            Verb::SendInline => self.submit(queue, request, Wqe::<2>::send_inline(inline)),
-            Verb::SendInvalidate => {
-                let key = RemoteKey(request.immediate);
-                self.submit(queue, request, Ok(Wqe::send_invalidate(local, key)))
-            }
-            Verb::SendEmpty => self.submit(queue, request, Ok(Wqe::send_empty())),
-            Verb::FetchAdd => self.submit(queue, request, Ok(Wqe::fetch_add(local, remote, a))),
-            Verb::CompareSwap => {
-                self.submit(queue, request, Ok(Wqe::compare_swap(local, remote, a, b)))
-            }
-            Verb::MaskedFetchAdd4 => {
-                let wqe = Wqe::masked_fetch_add_u32(local, remote, a as u32, b as u32);
-                self.submit(queue, request, Ok(wqe))
-            }
-            Verb::MaskedFetchAdd8 => {
-                let wqe = Wqe::masked_fetch_add_u64(local, remote, a, b);
-                self.submit(queue, request, Ok(wqe))
-            }
-            Verb::MaskedCompareSwap4 => {
-                let masked = |value, mask| Masked {
-                    value: value as u32,
-                    mask: mask as u32,
-                };
-                let wqe = Wqe::masked_compare_swap_u32(local, remote, masked(a, c), masked(b, d));
-                self.submit(queue, request, Ok(wqe))
-            }
-            Verb::MaskedCompareSwap8 => {
-                let masked = |value, mask| Masked { value, mask };
-                let wqe = Wqe::masked_compare_swap_u64(local, remote, masked(a, c), masked(b, d));
-                self.submit(queue, request, Ok(wqe))
-            }
-            Verb::Nop => self.submit(queue, request, Ok(Wqe::nop())),
+        match build(request) {
+            Built::One(wqe) => self.submit(queue, request, Ok(wqe)),
+            Built::Two(built) => self.submit(queue, request, built),
         }
     }
 
@@ -420,5 +359,64 @@ impl Requests<'_> {
         let (_, threads) = C::rank_and_count(true);
         let mut batch = queue.batch(threads * B as u32, self.patience())?;
         batch.post_if(wqe)
+    }
+}
+
+/// What a request's verb builds: always the same kind for the same verb.
+enum Built {
+    One(Wqe<1>),
+    Two(Result<Wqe<2>, BuildError>),
+}
+
+/// Builds a request. One copy serves all modes.
+#[inline(never)]
+fn build(request: &Request) -> Built {
+    let pieces = &request.pieces;
+    let list = pieces.get(..request.piece_count.into()).unwrap_or(pieces);
+    let [local, ..] = *pieces;
+    let remote = request.remote;
+    let immediate = Immediate(request.immediate);
+    let inline = request.inline.get(..request.inline_length as usize);
+    let inline = inline.unwrap_or(&request.inline);
+    let [a, b, c, d] = request.values;
+    match request.verb {
+        Verb::Write => Built::One(Wqe::write(local, remote)),
+        Verb::WriteGather => Built::Two(Wqe::write_gather(list, remote)),
+        Verb::WriteImmediate => Built::One(Wqe::write_immediate(local, remote, immediate)),
+        Verb::WriteImmediateOnly => Built::One(Wqe::write_immediate_only(remote, immediate)),
+        Verb::WriteValue => Built::One(Wqe::write_value(a, remote)),
+        Verb::WriteInline => Built::Two(Wqe::write_inline(inline, remote)),
+        Verb::Read => Built::One(Wqe::read(local, remote)),
+        Verb::ReadScatter => Built::Two(Wqe::read_scatter(list, remote)),
+        Verb::Send => Built::One(Wqe::send(local)),
+        Verb::SendGather => Built::Two(Wqe::send_gather(list)),
+        Verb::SendImmediate => Built::One(Wqe::send_immediate(local, immediate)),
+        Verb::SendInline => Built::Two(Wqe::send_inline(inline)),
+        Verb::SendInvalidate => {
+            Built::One(Wqe::send_invalidate(local, RemoteKey(request.immediate)))
+        }
+        Verb::SendEmpty => Built::One(Wqe::send_empty()),
+        Verb::FetchAdd => Built::One(Wqe::fetch_add(local, remote, a)),
+        Verb::CompareSwap => Built::One(Wqe::compare_swap(local, remote, a, b)),
+        Verb::MaskedFetchAdd4 => {
+            Built::One(Wqe::masked_fetch_add_u32(local, remote, a as u32, b as u32))
+        }
+        Verb::MaskedFetchAdd8 => Built::One(Wqe::masked_fetch_add_u64(local, remote, a, b)),
+        Verb::MaskedCompareSwap4 => {
+            let masked = |value, mask| Masked {
+                value: value as u32,
+                mask: mask as u32,
+            };
+            let (compare, swap) = (masked(a, c), masked(b, d));
+            Built::One(Wqe::masked_compare_swap_u32(local, remote, compare, swap))
+        }
+        Verb::MaskedCompareSwap8 => {
+            let masked = |value, mask| Masked { value, mask };
+            let (compare, swap) = (masked(a, c), masked(b, d));
+            Built::Two(Ok(Wqe::masked_compare_swap_u64(
+                local, remote, compare, swap,
+            )))
+        }
+        Verb::Nop => Built::One(Wqe::nop()),
     }
 }

@@ -1,4 +1,9 @@
+//! The kernels as one PTX module: a library that exports them all and tells the host of a panic.
 #![no_std]
+
 extern crate warpbell_kernels as _;
+
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    warpbell::panic::trap(info)
+}
