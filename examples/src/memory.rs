@@ -1,7 +1,6 @@
 //! Registered memory between two guards, and the comparison of every byte of it.
 
 use std::fmt;
-use std::ptr::NonNull;
 
 use warpbell::Word64;
 use warpbell::wqe::{Local, Remote};
@@ -29,15 +28,12 @@ impl Memory {
         let guard: Vec<u8> = (0..GUARD).map(|index| (index * 31 + 7) as u8).collect();
         buffer.write(0, &guard)?;
         buffer.write(GUARD + bytes, &guard)?;
-        // SAFETY: the guard lies inside the allocation.
-        let start = unsafe { buffer.as_ptr().add(GUARD) };
-        let start = NonNull::new(start).expect("inside an allocation");
         let access = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_ATOMIC;
-        // SAFETY: the buffer outlives the region, and gives nobody a reference to its bytes.
-        let region = unsafe { domain.register_raw(start, bytes, access)? };
+        // SAFETY: the buffer outlives the region.
+        let region = unsafe { domain.register_part(&buffer, GUARD, bytes, access)? };
         Ok(Self {
             region,
             buffer,

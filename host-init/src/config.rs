@@ -1,6 +1,6 @@
 //! How a queue pair is made, and which numbers are refused.
 
-use crate::{Access, Error, Limits};
+use crate::{Access, Error, Limits, Placement};
 
 /// How a queue pair is made. Change what matters, take the rest from `default()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +23,16 @@ pub struct QueuePairConfig {
     pub access: Access,
     /// Longest message in bytes that a kernel may post.
     pub max_message: u32,
+    /// Where rings, completion queues, records and device-side states lie: in the
+    /// reach of the kernels and of the device.
+    pub placement: Placement,
     /// Retries and timers.
     pub timers: Timers,
 }
 
 impl Default for QueuePairConfig {
     /// 128 blocks and 128 receives of one segment; collapsed send completions;
-    /// all access.
+    /// all access; in host memory.
     fn default() -> Self {
         Self {
             send_depth: 128,
@@ -39,6 +42,7 @@ impl Default for QueuePairConfig {
             receive_completions: Completions::ORDINARY,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             max_message: 1 << 30,
+            placement: Placement::Host,
             timers: Timers::default(),
         }
     }
@@ -107,6 +111,7 @@ pub(crate) struct Checked {
     pub receive: Option<CheckedReceive>,
     pub access: Access,
     pub max_message: u32,
+    pub placement: Placement,
     pub timers: Timers,
 }
 
@@ -145,6 +150,7 @@ impl QueuePairConfig {
             receive,
             access: self.access,
             max_message: self.max_message,
+            placement: self.placement,
             timers: self.timers,
         })
     }

@@ -9,7 +9,7 @@ use crate::config::Checked;
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
 use crate::soft::{Soft, SoftOptions};
-use crate::{Access, Endpoint, Error, Gid, NicError, ProtectionDomain, State};
+use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
 #[derive(Debug)]
@@ -79,6 +79,18 @@ impl Device {
         &*self.provider
     }
 
+    /// Refuses memory that the device does not reach.
+    pub(crate) fn require_reach(
+        &self,
+        what: &'static str,
+        placement: Placement,
+    ) -> Result<(), Error> {
+        match self.provider.reaches(placement) {
+            true => Ok(()),
+            false => Err(Error::OutOfReach { what, placement }),
+        }
+    }
+
     /// Makes a way between two devices of this process, if there is none.
     pub(crate) fn link(&self, other: &Self) -> Result<(), Error> {
         match (self.provider.soft(), other.provider.soft()) {
@@ -130,6 +142,8 @@ impl Step {
 pub(crate) trait Provider: Send + Sync {
     fn limits(&self) -> Limits;
     fn gid(&self) -> Gid;
+    /// Whether the device reads and writes memory that lies there.
+    fn reaches(&self, placement: Placement) -> bool;
 
     fn allocate_domain(&self) -> Result<u32, Error>;
     fn free_domain(&self, domain: u32);

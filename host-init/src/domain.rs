@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::device::Provider;
-use crate::{Access, Buffer, Device, Error, MemoryRegion, QueuePair, QueuePairConfig};
+use crate::placement::Area;
+use crate::{Access, Buffer, Device, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig};
 
 /// What belongs together: regions and queue pairs work with each other only
 /// inside one protection domain. A clone is the same domain.
@@ -61,25 +62,55 @@ impl ProtectionDomain {
         MemoryRegion::of_buffer(self, buffer, access)
     }
 
-    /// Registers memory that somebody else owns.
+    /// Registers a part of a buffer, which stays the caller's.
     ///
     /// # Errors
-    /// As [`register`](Self::register), and [`Error::BadSize`] for 0 bytes.
+    /// As [`register`](Self::register), and [`Error::OutOfRange`] if it does not lie inside.
     ///
     /// # Safety
-    /// `len` bytes from `start` stay valid for reads, and for writes if `access`
+    /// The buffer outlives the region.
+    pub unsafe fn register_part(
+        &self,
+        buffer: &Buffer,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let area = buffer.area().part(offset, len)?;
+        // SAFETY: the part is valid as long as the buffer, which only touches it as atomics.
+        unsafe { MemoryRegion::of_area(self, area, access) }
+    }
+
+    /// Registers memory that somebody else owns. For the GPU's memory, see that it
+    /// is [that GPU's](crate::Gpu::check_memory).
+    ///
+    /// # Errors
+    /// As [`register`](Self::register), and [`Error::BadSize`] for 0 bytes;
+    /// [`Error::Gpu`] for an address that is not the GPU's.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` lie where `placement` says, and stay valid for reads, and for writes if `access`
     /// holds any right to write, until the region is deregistered or dropped.
     /// Meanwhile everybody touches the memory as one touches memory that a device
     /// may change: through atomics, volatile or raw-pointer access ordered by
     /// completions, never through references.
     pub unsafe fn register_raw(
         &self,
+        placement: Placement,
         start: NonNull<u8>,
         len: usize,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
+        if let Placement::Gpu(gpu) = placement {
+            gpu.check_memory(start.as_ptr() as u64, len)?;
+        }
+        let area = Area {
+            start,
+            len,
+            placement,
+        };
         // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { MemoryRegion::of_range(self, start, len, access) }
+        unsafe { MemoryRegion::of_area(self, area, access) }
     }
 
     /// Makes a queue pair with its rings, completion queues, doorbell records,

@@ -2,7 +2,7 @@
 
 use warpbell_soft_hca::shell::HcaError;
 
-use crate::{Access, ExchangeError, Gid, State};
+use crate::{Access, ExchangeError, Gid, GpuError, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
 /// the variant says otherwise.
@@ -84,6 +84,17 @@ pub enum Error {
         /// The size asked for.
         bytes: usize,
     },
+    /// Memory that whoever is to use it does not reach.
+    #[error("{what} cannot lie in {placement}, which is out of reach; place it elsewhere")]
+    OutOfReach {
+        /// What was to lie there.
+        what: &'static str,
+        /// Where.
+        placement: Placement,
+    },
+    /// The GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// A range outside a buffer or a region.
     #[error("{bytes} bytes at offset {offset} do not fit into {len} bytes; choose a range inside")]
     OutOfRange {

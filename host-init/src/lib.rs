@@ -49,14 +49,20 @@
 
 mod buffer;
 mod config;
+pub mod cuda;
 mod device;
 mod domain;
 mod error;
 mod frame;
+mod launch;
 mod memory;
+mod outstanding;
 mod peer;
+mod placement;
 mod queue_memory;
 mod queue_pair;
+mod shared;
+mod shared_bytes;
 mod soft;
 mod state;
 #[cfg(test)]
@@ -64,12 +70,17 @@ mod tests;
 
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use config::{Completions, QueuePairConfig, Timers};
+pub use cuda::{Gpu, GpuError};
 pub use device::{Device, Limits, Nic};
 pub use domain::ProtectionDomain;
 pub use error::Error;
 pub use frame::{ExchangeError, LARGEST_MESSAGE};
+pub use launch::{Entry, Grid, Launch, last_name};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
+pub use outstanding::Outstanding;
 pub use peer::Peer;
+pub use placement::Placement;
 pub use queue_pair::{QueuePair, connect};
+pub use shared::Shared;
 pub use soft::{Drive, SoftOptions};
 pub use state::{Endpoint, Gid, NicError, State};

@@ -1,13 +1,12 @@
 //! Registered memory, and what the other side learns of it.
 
 use std::fmt;
-use std::ptr::NonNull;
 
 use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey};
 use serde::{Deserialize, Serialize};
 
-use crate::buffer::{check_range, read_shared, write_shared};
-use crate::{Buffer, Error, ProtectionDomain};
+use crate::placement::{Area, check_range};
+use crate::{Buffer, Error, Placement, ProtectionDomain};
 
 bitflags::bitflags! {
     /// What may be done with registered memory, or through a queue pair; the bits
@@ -44,8 +43,7 @@ pub(crate) struct Keys {
 /// memory, packets under way included.
 pub struct MemoryRegion {
     domain: ProtectionDomain,
-    start: NonNull<u8>,
-    len: usize,
+    area: Area,
     access: Access,
     keys: Keys,
     /// The keys still mean something.
@@ -54,33 +52,26 @@ pub struct MemoryRegion {
     owner: Option<Buffer>,
 }
 
-// SAFETY: the region's memory is either a `Buffer`, which is `Send`, or vouched
-// for by the caller of `of_range`; it is only touched through atomics.
-unsafe impl Send for MemoryRegion {}
-// SAFETY: as above.
-unsafe impl Sync for MemoryRegion {}
-
 impl MemoryRegion {
     pub(crate) fn of_buffer(
         domain: &ProtectionDomain,
         buffer: Buffer,
         access: Access,
     ) -> Result<Self, Error> {
-        let start = NonNull::new(buffer.as_ptr()).expect("a buffer is never null");
         // SAFETY: the buffer is valid, and stays in `owner` until deregistered.
-        let mut region = unsafe { Self::of_range(domain, start, buffer.len(), access)? };
+        let mut region = unsafe { Self::of_area(domain, buffer.area(), access)? };
         region.owner = Some(buffer);
         Ok(region)
     }
 
     /// # Safety
     /// As for [`ProtectionDomain::register_raw`].
-    pub(crate) unsafe fn of_range(
+    pub(crate) unsafe fn of_area(
         domain: &ProtectionDomain,
-        start: NonNull<u8>,
-        len: usize,
+        area: Area,
         access: Access,
     ) -> Result<Self, Error> {
+        let len = area.len;
         if len == 0 || len > isize::MAX as usize {
             return Err(Error::BadSize {
                 what: "a memory region",
@@ -91,7 +82,10 @@ impl MemoryRegion {
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::BadAccess { access });
         }
-        let address = start.as_ptr().expose_provenance() as u64;
+        domain
+            .device()
+            .require_reach("a memory region", area.placement)?;
+        let address = area.start.as_ptr().expose_provenance() as u64;
         // SAFETY: the caller vouches for the memory until the region is gone.
         let keys = unsafe {
             domain
@@ -101,8 +95,7 @@ impl MemoryRegion {
         let domain = domain.clone();
         Ok(Self {
             domain,
-            start,
-            len,
+            area,
             access,
             keys,
             registered: true,
@@ -110,20 +103,25 @@ impl MemoryRegion {
         })
     }
 
-    /// Address of the first byte, in this process and for the device.
+    /// Address of the first byte, for kernels and for the device.
     pub fn address(&self) -> u64 {
-        self.start.as_ptr() as u64
+        self.as_ptr() as u64
     }
 
     /// The same as a pointer.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
+        self.area.start.as_ptr()
+    }
+
+    /// Where it lies.
+    pub fn placement(&self) -> Placement {
+        self.area.placement
     }
 
     /// Length in bytes; never 0.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
-        self.len
+        self.area.len
     }
 
     /// What may be done with it.
@@ -151,7 +149,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::OutOfRange`] if it does not lie inside.
     pub fn local(&self, offset: usize, bytes: u32) -> Result<Local, Error> {
-        check_range(offset, bytes as usize, self.len)?;
+        check_range(offset, bytes as usize, self.len())?;
         Ok(Local {
             address: self.address() + offset as u64,
             length: bytes,
@@ -163,7 +161,7 @@ impl MemoryRegion {
     pub fn remote(&self) -> RemoteMemory {
         RemoteMemory {
             address: self.address(),
-            len: self.len as u64,
+            len: self.len() as u64,
             rkey: self.keys.rkey,
         }
     }
@@ -173,10 +171,8 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::OutOfRange`] if they do not all lie inside.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        check_range(offset, into.len(), self.len)?;
-        // SAFETY: the range was checked, and the memory is registered, hence valid.
-        unsafe { read_shared(self.as_ptr().add(offset), into) };
-        Ok(())
+        // SAFETY: the memory is registered, hence valid.
+        unsafe { self.area.read(offset, into) }
     }
 
     /// Copies bytes in; see [`Buffer::write`].
@@ -185,15 +181,14 @@ impl MemoryRegion {
     /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`] for memory that
     /// was registered by address without a right to write.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        check_range(offset, from.len(), self.len)?;
         let access = self.access;
         if self.owner.is_none() && !access.contains(Access::LOCAL_WRITE) {
+            check_range(offset, from.len(), self.len())?;
             return Err(Error::ReadOnly { access });
         }
-        // SAFETY: the range was checked. The memory is a buffer, or its owner vouched
+        // SAFETY: the memory is registered, hence valid. It is a buffer, or its owner vouched
         // for writes too: every right to write comes with `LOCAL_WRITE`.
-        unsafe { write_shared(self.as_ptr().add(offset), from) };
-        Ok(())
+        unsafe { self.area.write(offset, from) }
     }
 
     /// Withdraws the keys and gives the buffer back; `None` for memory that was
@@ -223,7 +218,7 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if let Err(error) = self.withdraw() {
-            tracing::error!(address = self.address(), len = self.len, %error, "memory is leaked");
+            tracing::error!(address = self.address(), len = self.len(), %error, "memory is leaked");
         }
     }
 }
@@ -231,8 +226,7 @@ impl Drop for MemoryRegion {
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryRegion")
-            .field("start", &self.start)
-            .field("len", &self.len)
+            .field("area", &self.area)
             .field("access", &self.access)
             .field("keys", &self.keys)
             .finish_non_exhaustive()

@@ -1,11 +1,11 @@
 //! The memory of one queue pair: rings, completion rings, doorbell records, UAR
 //! page and device-side states, in one allocation.
 
-use mlx5_wqe::Octoword;
+use mlx5_wqe::{DoorbellRecord, Octoword};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word64};
 
-use crate::buffer::write_shared;
 use crate::config::Checked;
+use crate::outstanding::SendQueueImage;
 use crate::{Buffer, Error};
 
 const PAGE: usize = 4096;
@@ -96,41 +96,30 @@ impl QueueMemory {
     pub fn new(config: &Checked) -> Result<Self, Error> {
         let layout = Layout::new(config);
         let mut memory = Self {
-            buffer: Buffer::new(layout.end)?,
+            buffer: Buffer::placed(config.placement, layout.end)?,
             layout,
             config: *config,
         };
-        memory.clear();
+        memory.clear()?;
         Ok(memory)
     }
 
     /// Makes everything as a fresh queue needs it: zeros, and unused CQEs.
     ///
     /// Neither NIC nor kernel may use the memory (`&mut self`).
-    pub fn clear(&mut self) {
-        // SAFETY: the whole allocation, which nobody else uses now.
-        unsafe { self.buffer.as_ptr().write_bytes(0, self.buffer.len()) };
-        let sends = 1usize << self.config.send_completions.depth_log2;
-        self.mark_unused(self.layout.send_completions, sends);
-        if let Some(receive) = self.config.receive {
-            self.mark_unused(
-                self.layout.receive_completions,
-                1 << receive.completions.depth_log2,
-            );
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let mut fresh = vec![0; self.buffer.len()];
+        let mut mark_unused = |completions: usize, depth_log2: u8| {
+            for entry in 0..1 << depth_log2 {
+                fresh[completions + entry * SLOT + OP_OWN_AT] = OP_OWN_UNUSED;
+            }
+        };
+        let (layout, config) = (&self.layout, &self.config);
+        mark_unused(layout.send_completions, config.send_completions.depth_log2);
+        if let Some(receive) = config.receive {
+            mark_unused(layout.receive_completions, receive.completions.depth_log2);
         }
-        for state in [self.layout.send_state, self.layout.receive_state] {
-            // SAFETY: the part has the size and alignment of a `QueueState`, and
-            // nobody looks at it.
-            unsafe { self.at::<QueueState>(state).write(QueueState::new()) };
-        }
-    }
-
-    fn mark_unused(&mut self, completions: usize, entries: usize) {
-        for entry in 0..entries {
-            let op_own = completions + entry * SLOT + OP_OWN_AT;
-            // SAFETY: inside the completion ring that `Layout` made room for.
-            unsafe { write_shared(self.at(op_own), &[OP_OWN_UNUSED]) };
-        }
+        self.buffer.write(0, &fresh)
     }
 
     fn at<T>(&self, offset: usize) -> *mut T {
@@ -187,15 +176,47 @@ impl QueueMemory {
         )
     }
 
-    pub fn send_state(&self) -> &QueueState {
-        // SAFETY: written by `clear`; from then on its words are only touched
-        // through atomics, and `clear` needs `&mut self`.
-        unsafe { &*self.at(self.layout.send_state) }
+    pub fn send_state(&self) -> *const QueueState {
+        self.at(self.layout.send_state)
     }
 
-    pub fn receive_state(&self) -> &QueueState {
-        // SAFETY: as for `send_state`.
-        unsafe { &*self.at(self.layout.receive_state) }
+    pub fn receive_state(&self) -> *const QueueState {
+        self.at(self.layout.receive_state)
+    }
+
+    /// Both states as they are now, the send queue's first; as new on a GPU that is
+    /// lost.
+    pub fn states(&self) -> [QueueState; 2] {
+        [self.layout.send_state, self.layout.receive_state].map(|offset| {
+            let mut bytes = [0; size_of::<QueueState>()];
+            match self.buffer.read(offset, &mut bytes) {
+                // SAFETY: a state is atomic words, for which any bytes will do.
+                Ok(()) => unsafe { std::mem::transmute::<[u8; 256], QueueState>(bytes) },
+                Err(_) => QueueState::new(),
+            }
+        })
+    }
+
+    /// The send queue as it lies in memory now; none on a GPU that is lost.
+    pub fn sends(&self) -> Option<SendQueueImage> {
+        let slots = |offset: usize, count: usize| {
+            let mut slots = vec![[0; SLOT]; count];
+            self.buffer.read(offset, slots.as_flattened_mut()).ok()?;
+            Some(slots)
+        };
+        let mut record = [0; 8];
+        self.buffer.read(self.layout.record, &mut record).ok()?;
+        let [_, word] =
+            [0, 4].map(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| record[at + byte])));
+        let config = &self.config;
+        Some(SendQueueImage {
+            ring: slots(self.layout.send_ring, 1 << config.send_depth_log2)?,
+            completions: slots(
+                self.layout.send_completions,
+                1 << config.send_completions.depth_log2,
+            )?,
+            producer: DoorbellRecord::producer(word),
+        })
     }
 
     /// For tests that work the queues by hand.
@@ -280,7 +301,7 @@ mod tests {
         assert_eq!(fresh.iter().filter(|byte| **byte != 0).count(), unused);
 
         memory.buffer.write(0, &vec![0x5a; fresh.len()]).unwrap();
-        memory.clear();
+        memory.clear().unwrap();
         assert!(all(&memory) == fresh);
     }
 }

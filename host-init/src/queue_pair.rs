@@ -6,12 +6,13 @@ use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 
 use warpbell::{
-    CompletionKind, CompletionParts, Progress, QueueError, QueueState, ReceiveParts,
-    ReceiveQueueHandle, SendParts, SendQueueHandle,
+    CompletionKind, CompletionParts, Progress, QueueError, ReceiveParts, ReceiveQueueHandle,
+    SendParts, SendQueueHandle,
 };
 
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Queues, Step};
+use crate::outstanding::Outstanding;
 use crate::queue_memory::QueueMemory;
 use crate::{
     Device, Endpoint, Error, MemoryRegion, NicError, ProtectionDomain, QueuePairConfig, State,
@@ -35,6 +36,9 @@ pub struct QueuePair {
 impl QueuePair {
     pub(crate) fn new(domain: &ProtectionDomain, config: &QueuePairConfig) -> Result<Self, Error> {
         let config = config.check(&domain.device().limits())?;
+        domain
+            .device()
+            .require_reach("a queue pair", config.placement)?;
         let memory = QueueMemory::new(&config)?;
         // SAFETY: the memory is fresh, and lives until `destroy` has succeeded.
         let queues = unsafe {
@@ -160,10 +164,11 @@ impl QueuePair {
     /// launched with one must have ended.
     ///
     /// # Errors
-    /// [`Error::Soft`] if the device has stopped.
+    /// [`Error::Soft`] if the device has stopped; [`Error::Gpu`] if the GPU is lost.
     pub fn reset(&mut self) -> Result<(), Error> {
         let (domain, addresses) = (&self.domain, self.memory.addresses());
         let memory = &mut *self.memory;
+        let mut cleared = Ok(());
         // SAFETY: the memory is as fresh once it is cleared, and lives until
         // `destroy` has succeeded.
         self.queues = unsafe {
@@ -172,11 +177,11 @@ impl QueuePair {
                 domain.number(),
                 &self.config,
                 &addresses,
-                &mut || memory.clear(),
+                &mut || cleared = memory.clear(),
             )?
         };
         self.psn = fresh_psn();
-        Ok(())
+        cleared
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Error> {
@@ -286,12 +291,10 @@ impl QueuePair {
 
     /// The first error that a kernel saw in one of the two queues, the send queue
     /// first; its `Display` says it in words. It can be read at any time, while a
-    /// kernel runs too.
+    /// kernel runs too. None as well if the state lies on a GPU that is lost.
     pub fn first_error(&self) -> Option<QueueError> {
-        self.memory
-            .send_state()
-            .first_error()
-            .or_else(|| self.memory.receive_state().first_error())
+        let [send, receive] = self.memory.states();
+        send.first_error().or_else(|| receive.first_error())
     }
 
     /// The first error as the device saw it, whether or not a kernel polls; the
@@ -305,12 +308,20 @@ impl QueuePair {
 
     /// How far the send queue has come, for a watchdog.
     pub fn send_progress(&self) -> Progress {
-        QueueState::progress(self.memory.send_state())
+        self.memory.states()[0].progress()
     }
 
     /// How far the receive queue has come.
     pub fn receive_progress(&self) -> Progress {
-        QueueState::progress(self.memory.receive_state())
+        self.memory.states()[1].progress()
+    }
+
+    /// The oldest request of the send queue whose completion the kernel has not
+    /// been told, if there is one: what a kernel that hangs may be waiting for. It
+    /// is read from the doorbell record and the CQEs, at any time.
+    pub fn outstanding(&self) -> Option<Outstanding> {
+        let ring = self.memory.sends()?;
+        ring.outstanding(self.qpn())
     }
 }
 

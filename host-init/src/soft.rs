@@ -15,7 +15,7 @@ use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
-use crate::{Access, Endpoint, Error, Gid, Limits, NicError, State};
+use crate::{Access, Endpoint, Error, Gid, Limits, NicError, Placement, State};
 
 /// How a software HCA is opened.
 #[derive(Debug, Default)]
@@ -200,6 +200,10 @@ impl Provider for Soft {
         gid[..12].copy_from_slice(&GID_PREFIX);
         gid[12..].copy_from_slice(&self.hca.address().0.to_be_bytes());
         Gid(gid)
+    }
+
+    fn reaches(&self, placement: Placement) -> bool {
+        placement.is_host()
     }
 
     fn allocate_domain(&self) -> Result<u32, Error> {

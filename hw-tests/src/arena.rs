@@ -1,7 +1,5 @@
 //! Registered memory between guards, and what it should look like.
 
-use std::ptr::NonNull;
-
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use warpbell::wqe::{Local, Remote};
@@ -99,10 +97,8 @@ impl Arena {
 }
 
 fn register(domain: &ProtectionDomain, buffer: &Buffer, access: Access) -> MemoryRegion {
-    let start = NonNull::new(buffer.as_ptr()).expect("a buffer is never null");
-    // SAFETY: the guards are inside the buffer, and what lies between them lives as long as it does. Every
-    // region that a test makes of it is dropped before, and the bytes are only touched through the buffer.
-    unsafe { domain.register_raw(start.add(GUARD), buffer.len() - 2 * GUARD, access) }
+    // SAFETY: every region that a test makes of the buffer is dropped before it.
+    unsafe { domain.register_part(buffer, GUARD, buffer.len() - 2 * GUARD, access) }
         .expect("a region")
 }
 

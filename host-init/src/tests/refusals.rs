@@ -3,7 +3,9 @@
 use std::ptr::NonNull;
 
 use super::{ALL, by_hand, region};
-use crate::{Access, Completions, Endpoint, Error, Gid, QueuePairConfig, RemoteMemory, State};
+use crate::{
+    Access, Completions, Endpoint, Error, Gid, Placement, QueuePairConfig, RemoteMemory, State,
+};
 
 #[test]
 fn memory() {
@@ -21,7 +23,8 @@ fn memory() {
         );
     }
     // SAFETY: nothing is registered, because the length is refused.
-    let error = unsafe { domain.register_raw(NonNull::dangling(), 0, ALL) }.unwrap_err();
+    let error =
+        unsafe { domain.register_raw(Placement::Host, NonNull::dangling(), 0, ALL) }.unwrap_err();
     assert!(matches!(error, Error::BadSize { bytes: 0, .. }), "{error}");
 
     let region = region(&domain, 100, 0, ALL);
@@ -61,7 +64,8 @@ fn memory_that_is_for_reading_only() {
     let domain = by_hand().protection_domain().unwrap();
     let start = NonNull::from(&WORDS).cast();
     // SAFETY: a static lives for ever, and nobody may write here.
-    let lent = unsafe { domain.register_raw(start, 8, Access::REMOTE_READ) }.unwrap();
+    let lent =
+        unsafe { domain.register_raw(Placement::Host, start, 8, Access::REMOTE_READ) }.unwrap();
     let mut bytes = [0; 8];
     lent.read(0, &mut bytes).unwrap();
     assert_eq!(bytes, WORDS);

@@ -13,8 +13,8 @@ use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 use super::hand::{Hand, wait};
 use super::{ALL, by_hand, bytes_of, region, threaded};
 use crate::{
-    Completions, Device, Drive, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig,
-    SoftOptions, State, Timers, connect,
+    Completions, Device, Drive, MemoryRegion, Nic, Placement, ProtectionDomain, QueuePair,
+    QueuePairConfig, SoftOptions, State, Timers, connect,
 };
 
 /// Two devices, each with a domain, a queue pair and a region; not connected.
@@ -309,7 +309,11 @@ fn memory_can_go_while_packets_name_it() {
     let mut memory = vec![7u8; 4096].into_boxed_slice();
     let start = NonNull::new(memory.as_mut_ptr()).unwrap();
     // SAFETY: the memory is touched again only after the region is gone.
-    let lent = unsafe { ends.domains[0].register_raw(start, 4096, ALL).unwrap() };
+    let lent = unsafe {
+        ends.domains[0]
+            .register_raw(Placement::Host, start, 4096, ALL)
+            .unwrap()
+    };
     let mut hand = Hand::new(&ends.pairs[0]);
     hand.post(Wqe::write(lent.local(0, 4096).unwrap(), ends.remote(1, 0, 4096)).signalled());
     // The sender has sent; the receiver has not looked yet.
@@ -433,4 +437,23 @@ fn a_fault_strikes_the_work_request_that_it_was_meant_for() {
             VendorCode::LOCAL_KEY
         )
     );
+}
+
+/// What a watchdog says of a queue: nothing, the oldest request without a completion, nothing again.
+#[test]
+fn the_oldest_request_under_way_is_named() {
+    let mut ends = Ends::by_hand(&config());
+    ends.connect();
+    let pair = &ends.pairs[0];
+    assert_eq!(pair.outstanding(), None);
+    let mut hand = Hand::new(pair);
+    hand.post(ends.write());
+    hand.post(ends.write());
+    let request = pair.outstanding().unwrap();
+    assert_eq!(request.qpn, pair.qpn());
+    assert_eq!(request.opcode, mlx5_wqe::Opcode::RDMA_WRITE);
+    assert_eq!((request.wqe.0, request.posted.0), (0, 2));
+    ends.completion(&mut hand);
+    ends.completion(&mut hand);
+    assert_eq!(pair.outstanding(), None);
 }

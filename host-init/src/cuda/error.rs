@@ -1,0 +1,149 @@
+//! What can go wrong with a GPU, in one line each.
+
+use std::time::Duration;
+
+use super::ComputeCapability;
+
+/// Why a GPU did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// The driver's library is not there.
+    #[error("no NVIDIA driver (libcuda.so.1) on this machine; install one, or run on the CPU")]
+    NoDriver,
+    /// The driver's library lacks a function.
+    #[error(
+        "the NVIDIA driver is too old: it has no {function}; install one for CUDA 12.8 or later"
+    )]
+    OldDriver {
+        /// The function that is missing.
+        function: &'static str,
+    },
+    /// The driver finds no GPU.
+    #[error(
+        "the NVIDIA driver is there, but no GPU ({why}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+    )]
+    NoGpu {
+        /// What the driver says.
+        why: String,
+    },
+    /// There are fewer GPUs than that.
+    #[error("there is no GPU {ordinal}; this machine has {count}, counted from 0")]
+    NoSuchGpu {
+        /// The number asked for.
+        ordinal: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// No PTX of the module is for a GPU as old as this one.
+    #[error(
+        "{gpu} has compute capability {has}, the kernels need {oldest}; use a newer GPU, or build the PTX for this one"
+    )]
+    TooOld {
+        /// The GPU's name.
+        gpu: String,
+        /// What it has.
+        has: ComputeCapability,
+        /// The least that the module was built for.
+        oldest: ComputeCapability,
+    },
+    /// The driver's compiler refused the PTX.
+    #[error("the driver refuses the kernels' PTX ({why}): {log}")]
+    BadPtx {
+        /// The driver's error.
+        why: String,
+        /// The first line of its compiler's log.
+        log: String,
+    },
+    /// A kernel that is not in the module.
+    #[error("there is no kernel {name} in the module; build the PTX again (cargo xtask ptx)")]
+    NoSuchKernel {
+        /// The name asked for.
+        name: String,
+    },
+    /// A kernel whose parameters have another size than the host's.
+    #[error(
+        "the kernel {name} takes {wanted} bytes of parameters, the host has {given}; build the PTX again (cargo xtask ptx)"
+    )]
+    OtherParameters {
+        /// The kernel.
+        name: &'static str,
+        /// What its entry takes.
+        wanted: usize,
+        /// What the host's source says.
+        given: usize,
+    },
+    /// A grid that no GPU runs.
+    #[error(
+        "a grid of {blocks} blocks of {threads_per_block} threads cannot be; choose 1 or more blocks, and 1 to 1024 threads"
+    )]
+    BadGrid {
+        /// Blocks asked for.
+        blocks: u32,
+        /// Threads of each.
+        threads_per_block: u32,
+    },
+    /// The system gives no more memory that stays where it is.
+    #[error(
+        "no {bytes} bytes of pinned host memory; use smaller or fewer buffers and rings, or raise the limit (ulimit -l)"
+    )]
+    NoPinnedMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The GPU's memory is full.
+    #[error("no {bytes} bytes of memory on the GPU; use smaller or fewer buffers and rings")]
+    NoGpuMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// Memory that is not, or not all, this GPU's.
+    #[error(
+        "the {bytes} bytes at {address:#x} are no memory of {gpu}; allocate them on this GPU (Placement::Gpu)"
+    )]
+    NotOurMemory {
+        /// Their address.
+        address: u64,
+        /// How many.
+        bytes: usize,
+        /// The GPU's name.
+        gpu: String,
+    },
+    /// A kernel panicked.
+    #[error("the kernel {kernel} panicked on the GPU: {message}")]
+    Panicked {
+        /// The kernel, or one that ran beside it.
+        kernel: String,
+        /// Which thread, where, and what it said.
+        message: String,
+    },
+    /// A kernel did something that the GPU does not allow.
+    #[error("{kernels} broke off: {why}; compute-sanitizer shows where")]
+    BrokeOff {
+        /// The kernels that ran.
+        kernels: String,
+        /// The driver's error.
+        why: String,
+    },
+    /// A kernel that does not end.
+    #[error("{kernels} did not end within {limit:?}; {hanging}")]
+    Hangs {
+        /// The kernels that still run.
+        kernels: String,
+        /// How long they were waited for.
+        limit: Duration,
+        /// Which queues and WQEs are not done.
+        hanging: String,
+    },
+    /// An earlier kernel broke off or hangs, so that nothing more can be run.
+    #[error("the GPU is lost to this process since a kernel broke off or hung; start it again")]
+    Lost,
+    /// Any other error of the driver.
+    #[error("the NVIDIA driver refused {call}: {why}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// The driver's name for the error, and its description.
+        why: String,
+    },
+}

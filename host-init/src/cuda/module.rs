@@ -1,0 +1,225 @@
+//! Kernels on a GPU: their PTX, loaded.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_uint, c_void};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys::{self, CUfunction, CUjit_option, CUmodule, CUresult};
+
+use super::driver::{check, describe};
+use super::gpu::Handle;
+use super::{Gpu, GpuError};
+
+/// What a GPU can do, as NVIDIA numbers it: 9.0 is Hopper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ComputeCapability {
+    /// The generation.
+    pub major: u32,
+    /// Its variant.
+    pub minor: u32,
+}
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Kernels in PTX, built for GPUs of one compute capability and all later ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Ptx<'p> {
+    /// The least that they need.
+    pub capability: ComputeCapability,
+    /// The text.
+    pub text: &'p str,
+}
+
+/// Kernels that are loaded on a GPU, until the process ends.
+pub struct Module {
+    gpu: Gpu,
+    module: Handle<CUmodule>,
+    entries: Mutex<HashMap<&'static str, Handle<CUfunction>>>,
+}
+
+/// Room for what the driver's compiler has to say.
+const LOG_BYTES: usize = 4096;
+
+impl Module {
+    /// Loads the newest of the PTX that the GPU can run; the driver compiles it.
+    ///
+    /// # Errors
+    /// [`GpuError::TooOld`] if there is none; [`GpuError::BadPtx`] if the driver refuses it.
+    pub fn load(gpu: Gpu, variants: &[Ptx<'_>]) -> Result<Self, GpuError> {
+        let ptx = choose(gpu.name(), gpu.compute_capability(), variants)?;
+        let text = CString::new(ptx.text).map_err(|_| GpuError::BadPtx {
+            why: "it is no text".into(),
+            log: "a byte is 0".into(),
+        })?;
+        gpu.enter()?;
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // A number where the driver's interface has a pointer.
+        let mut values: [*mut c_void; 2] = [
+            log.as_mut_ptr().cast(),
+            std::ptr::without_provenance_mut(LOG_BYTES),
+        ];
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the text ends with 0, the log has the size that the options say, and both outlive the call.
+        let result = unsafe {
+            sys::cuModuleLoadDataEx(
+                &raw mut module,
+                text.as_ptr().cast(),
+                options.len() as c_uint,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if result != CUresult::CUDA_SUCCESS {
+            return Err(GpuError::BadPtx {
+                why: describe(result),
+                log: first_line(&log),
+            });
+        }
+        Ok(Self {
+            gpu,
+            module: Handle(module),
+            entries: Mutex::default(),
+        })
+    }
+
+    /// The GPU that they are loaded on.
+    pub fn gpu(&self) -> Gpu {
+        self.gpu
+    }
+
+    /// A kernel's entry, ready to be launched even while others wait for it: nothing of it is loaded late.
+    pub(super) fn entry(
+        &self,
+        name: &'static str,
+        parameters: usize,
+    ) -> Result<Handle<CUfunction>, GpuError> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = entries.get(name) {
+            return Ok(*entry);
+        }
+        let missing = || GpuError::NoSuchKernel { name: name.into() };
+        let text = CString::new(name).map_err(|_| missing())?;
+        self.gpu.enter()?;
+        let mut entry = std::ptr::null_mut();
+        // SAFETY: the driver writes one pointer; the module is never unloaded.
+        match unsafe { sys::cuModuleGetFunction(&raw mut entry, self.module.0, text.as_ptr()) } {
+            CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
+            result => check("cuModuleGetFunction", result)?,
+        }
+        check_parameters(name, entry, parameters)?;
+        // SAFETY: just found.
+        check("cuFuncLoad", unsafe { sys::cuFuncLoad(entry) })?;
+        entries.insert(name, Handle(entry));
+        Ok(Handle(entry))
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module")
+            .field("gpu", &self.gpu)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The newest PTX that a GPU can run.
+fn choose<'p>(
+    gpu: &str,
+    has: ComputeCapability,
+    variants: &[Ptx<'p>],
+) -> Result<Ptx<'p>, GpuError> {
+    let able = variants.iter().filter(|ptx| ptx.capability <= has);
+    let oldest = variants.iter().map(|ptx| ptx.capability).min();
+    able.max_by_key(|ptx| ptx.capability)
+        .copied()
+        .ok_or_else(|| GpuError::TooOld {
+            gpu: gpu.into(),
+            has,
+            oldest: oldest.unwrap_or(has),
+        })
+}
+
+/// Refuses an entry that does not take one parameter of this size.
+fn check_parameters(name: &'static str, entry: CUfunction, given: usize) -> Result<(), GpuError> {
+    let size = |index| {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the driver writes two numbers.
+        let result =
+            unsafe { sys::cuFuncGetParamInfo(entry, index, &raw mut offset, &raw mut size) };
+        (result == CUresult::CUDA_SUCCESS).then_some(size)
+    };
+    let (wanted, more) = (size(0).unwrap_or(0), size(1));
+    match (wanted == given, more) {
+        (true, None) => Ok(()),
+        (_, more) => Err(GpuError::OtherParameters {
+            name,
+            wanted: wanted + more.unwrap_or(0),
+            given,
+        }),
+    }
+}
+
+fn first_line(log: &[u8]) -> String {
+    let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    line.unwrap_or("it does not say why").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn capability(major: u32, minor: u32) -> ComputeCapability {
+        ComputeCapability { major, minor }
+    }
+
+    fn ptx(major: u32, minor: u32) -> Ptx<'static> {
+        Ptx {
+            capability: capability(major, minor),
+            text: "",
+        }
+    }
+
+    #[test]
+    fn the_newest_that_the_gpu_can_run_is_chosen() {
+        let variants = [ptx(9, 0), ptx(8, 0), ptx(10, 0)];
+        for (has, wanted) in [
+            ((8, 0), (8, 0)),
+            ((8, 9), (8, 0)),
+            ((9, 0), (9, 0)),
+            ((12, 0), (10, 0)),
+        ] {
+            let chosen = choose("GPU", capability(has.0, has.1), &variants).unwrap();
+            assert_eq!(chosen.capability, capability(wanted.0, wanted.1));
+        }
+    }
+
+    #[test]
+    fn a_gpu_older_than_all_of_them_is_named() {
+        let error = choose("Tesla T4", capability(7, 5), &[ptx(9, 0), ptx(8, 0)]).unwrap_err();
+        let (has, oldest) = (capability(7, 5), capability(8, 0));
+        let gpu = "Tesla T4".into();
+        assert_eq!(error, GpuError::TooOld { gpu, has, oldest });
+        assert!(
+            error
+                .to_string()
+                .contains("capability 7.5, the kernels need 8.0")
+        );
+    }
+
+    #[test]
+    fn the_first_line_of_a_log_says_why() {
+        assert_eq!(first_line(b"\n  ptxas: fatal\nmore\0\0"), "ptxas: fatal");
+        assert_eq!(first_line(b"\0\0"), "it does not say why");
+    }
+}

@@ -1,0 +1,96 @@
+//! Memory in pieces from few large allocations of the driver, which are kept until the process ends: the
+//! driver frees memory only while no kernel runs, and a persistent kernel always runs.
+
+use std::collections::BTreeMap;
+
+/// Every piece begins at, and is as long as, a multiple of this many bytes.
+pub const GRANULE: u64 = 4096;
+
+/// The free pieces, by address.
+#[derive(Debug, Default)]
+pub struct Pool {
+    free: BTreeMap<u64, u64>,
+}
+
+impl Pool {
+    /// Bytes that a piece of `bytes` takes; none if there is no such number.
+    pub fn rounded(bytes: usize) -> Option<u64> {
+        (bytes as u64).checked_next_multiple_of(GRANULE)
+    }
+
+    /// Takes the first piece that is large enough; `bytes` is a multiple of [`GRANULE`].
+    pub fn take(&mut self, bytes: u64) -> Option<u64> {
+        let (&start, &found) = self.free.iter().find(|(_, found)| **found >= bytes)?;
+        self.free.remove(&start);
+        if found > bytes {
+            self.free.insert(start + bytes, found - bytes);
+        }
+        Some(start)
+    }
+
+    /// Adds a piece, new or taken before, and joins it with its neighbours.
+    pub fn give(&mut self, mut start: u64, mut bytes: u64) {
+        if let Some(behind) = self.free.remove(&(start + bytes)) {
+            bytes += behind;
+        }
+        if let Some((&before, &length)) = self.free.range(..start).next_back()
+            && before + length == start
+        {
+            start = before;
+            bytes += length;
+        }
+        self.free.insert(start, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Pieces lie inside what was given and apart from each other; once all are back, all is one.
+        #[test]
+        fn pieces_are_apart_and_come_back(
+            steps in proptest::collection::vec((1usize..40_000, 0usize..8, any::<bool>()), 1..100),
+        ) {
+            let (base, whole) = (1 << 20, 64 * GRANULE);
+            let mut pool = Pool::default();
+            pool.give(base, whole);
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (bytes, which, back) in steps {
+                if back && !taken.is_empty() {
+                    let (start, bytes) = taken.swap_remove(which % taken.len());
+                    pool.give(start, bytes);
+                    continue;
+                }
+                let bytes = Pool::rounded(bytes).unwrap();
+                match pool.take(bytes) {
+                    Some(start) => taken.push((start, bytes)),
+                    None => prop_assert!(pool.free.values().all(|&free| free < bytes)),
+                }
+                let mut sorted = taken.clone();
+                sorted.sort_unstable();
+                let mut end = base;
+                for (start, bytes) in sorted {
+                    prop_assert!(start >= end && start % GRANULE == 0);
+                    end = start + bytes;
+                }
+                prop_assert!(end <= base + whole);
+                let used: u64 = taken.iter().map(|(_, bytes)| bytes).sum();
+                prop_assert_eq!(used + pool.free.values().sum::<u64>(), whole);
+            }
+            for (start, bytes) in taken {
+                pool.give(start, bytes);
+            }
+            prop_assert_eq!(pool.free, BTreeMap::from([(base, whole)]));
+        }
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        assert_eq!(Pool::rounded(1), Some(GRANULE));
+        assert_eq!(Pool::rounded(GRANULE as usize), Some(GRANULE));
+        assert_eq!(Pool::rounded(usize::MAX), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! Kernels launched, watched until they end, and what became of them.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{self, CUfunction, CUresult, CUstream};
+
+use super::driver::{check, describe};
+use super::gpu::Handle;
+use super::{GpuError, Module};
+use crate::{Grid, Launch, QueuePair};
+
+/// How long kernels may run, and what is said of one that does not end.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'w> {
+    /// How long. Kernels that wait have deadlines of their own; this is for those that forget them.
+    pub limit: Duration,
+    /// The queue pairs that they use, whose outstanding work requests are named.
+    pub queue_pairs: &'w [&'w QueuePair],
+}
+
+/// How long a wait of the host yields before it sleeps.
+const BRISK: Duration = Duration::from_millis(2);
+/// How long it sleeps then.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Most threads of a block, on every GPU.
+const MAX_THREADS_PER_BLOCK: u32 = 1024;
+
+/// A kernel under way. One that is dropped runs on.
+pub struct Running<'m> {
+    module: &'m Module,
+    name: &'static str,
+    /// None once the kernel has ended, and the stream is given back.
+    stream: Option<Handle<CUstream>>,
+}
+
+/// A kernel that only needs to be started.
+struct Prepared<'l> {
+    launch: &'l Launch<'l>,
+    entry: Handle<CUfunction>,
+}
+
+impl Module {
+    /// Runs kernels at the same time, each on a stream of its own, and returns when all have ended.
+    ///
+    /// # Errors
+    /// [`GpuError::NoSuchKernel`], [`GpuError::OtherParameters`], [`GpuError::BadGrid`]: nothing has run then.
+    /// [`GpuError::Panicked`], [`GpuError::BrokeOff`], [`GpuError::Hangs`]: the GPU is lost to this process,
+    /// and keeps all memory that it had.
+    pub fn run(&self, launches: &[Launch<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
+        // All before the first launch: the driver may hold up a call while a kernel runs that waits for
+        // another one.
+        let mut prepared = Vec::new();
+        for launch in launches {
+            prepared.push(self.prepare(launch)?);
+        }
+        let mut running = Vec::new();
+        let mut result = Ok(());
+        for kernel in prepared {
+            // SAFETY: what the launch borrows outlives this call, which returns only when the kernel has
+            // ended, or the GPU is lost and keeps all memory that it reaches.
+            match unsafe { self.begin(kernel) } {
+                Ok(kernel) => running.push(kernel),
+                // Those before it may wait for it, so that they end by their deadlines.
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        let ended = wait_for_all(&mut running, watch);
+        result.and(ended)
+    }
+
+    /// Starts a kernel that runs while the host does something else, until it ends by itself: one that is
+    /// meant to run for long is given a word to poll, which tells it to stop.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), before anything has run.
+    pub fn start(&self, launch: &Launch<'static>) -> Result<Running<'_>, GpuError> {
+        let prepared = self.prepare(launch)?;
+        // SAFETY: the parameters borrow nothing that ends.
+        unsafe { self.begin(prepared) }
+    }
+
+    fn prepare<'l>(&self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
+        if self.gpu().is_lost() {
+            return Err(GpuError::Lost);
+        }
+        check_grid(launch.grid())?;
+        Ok(Prepared {
+            launch,
+            entry: self.entry(launch.name(), launch.parameters().1)?,
+        })
+    }
+
+    /// # Safety
+    /// What the launch borrows stays as it is until the kernel has ended; if the GPU is lost before, for good.
+    unsafe fn begin(&self, prepared: Prepared<'_>) -> Result<Running<'_>, GpuError> {
+        let Prepared { launch, entry } = prepared;
+        let grid = launch.grid();
+        let mut parameters = [launch.parameters().0.cast_mut()];
+        let gpu = self.gpu();
+        gpu.enter()?;
+        let stream = gpu.take_stream()?;
+        // SAFETY: the driver reads one parameter of the size that `entry` has checked, and copies it; the
+        // kernel is what `Entry` vouches for.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                entry.0,
+                grid.blocks,
+                1,
+                1,
+                grid.threads_per_block,
+                1,
+                1,
+                0,
+                stream.0,
+                parameters.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", result).inspect_err(|_| gpu.give_stream(stream))?;
+        Ok(Running {
+            module: self,
+            name: launch.name(),
+            stream: Some(stream),
+        })
+    }
+}
+
+impl Running<'_> {
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// [`GpuError::Panicked`], [`GpuError::BrokeOff`]: the GPU is lost to this process.
+    pub fn has_ended(&mut self) -> Result<bool, GpuError> {
+        let Some(stream) = self.stream else {
+            return Ok(true);
+        };
+        let gpu = self.module.gpu();
+        // SAFETY: the stream lives until the process ends.
+        match unsafe { sys::cuStreamQuery(stream.0) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            CUresult::CUDA_SUCCESS => {
+                self.stream = None;
+                gpu.give_stream(stream);
+                Ok(true)
+            }
+            error => {
+                gpu.lose();
+                Err(GpuError::BrokeOff {
+                    kernels: self.name.into(),
+                    why: describe(error),
+                })
+            }
+        }
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// As [`has_ended`](Self::has_ended), and [`GpuError::Hangs`] after the watch's limit.
+    pub fn wait(self, watch: &Watch<'_>) -> Result<(), GpuError> {
+        wait_for_all(&mut [self], watch)
+    }
+}
+
+impl fmt::Debug for Running<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Running").field(&self.name).finish()
+    }
+}
+
+fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
+    let begin = Instant::now();
+    loop {
+        // The clock first: kernels that end late still get a look after it.
+        let waited = begin.elapsed();
+        let mut left = Vec::new();
+        for kernel in running.iter_mut() {
+            if !kernel.has_ended()? {
+                left.push((kernel.module.gpu(), kernel.name));
+            }
+        }
+        let Some((gpu, _)) = left.first() else {
+            return Ok(());
+        };
+        if waited > watch.limit {
+            gpu.lose();
+            let names: Vec<_> = left.iter().map(|(_, name)| *name).collect();
+            return Err(GpuError::Hangs {
+                kernels: names.join(", "),
+                limit: watch.limit,
+                hanging: hanging(watch.queue_pairs),
+            });
+        }
+        match waited < BRISK {
+            true => thread::yield_now(),
+            false => thread::sleep(NAP),
+        }
+    }
+}
+
+fn check_grid(grid: Grid) -> Result<(), GpuError> {
+    let Grid {
+        blocks,
+        threads_per_block,
+    } = grid;
+    match (1..=MAX_THREADS_PER_BLOCK).contains(&threads_per_block) && blocks > 0 {
+        true => Ok(()),
+        false => Err(GpuError::BadGrid {
+            blocks,
+            threads_per_block,
+        }),
+    }
+}
+
+/// What queue pairs wait for, in words.
+fn hanging(queue_pairs: &[&QueuePair]) -> String {
+    let outstanding = queue_pairs.iter().filter_map(|pair| pair.outstanding());
+    let words: Vec<_> = outstanding.map(|request| request.to_string()).collect();
+    match words.is_empty() {
+        true => "no work request is outstanding, so it waits for something else".into(),
+        false => words.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_grids_are_refused() {
+        for (blocks, threads_per_block, good) in [
+            (1, 1, true),
+            (1 << 20, 1024, true),
+            (0, 32, false),
+            (1, 0, false),
+            (1, 1025, false),
+        ] {
+            let grid = Grid {
+                blocks,
+                threads_per_block,
+            };
+            assert_eq!(check_grid(grid).is_ok(), good, "{grid:?}");
+        }
+    }
+}

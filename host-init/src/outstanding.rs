@@ -1,0 +1,153 @@
+//! What a send queue waits for, read from its memory.
+
+use std::fmt;
+
+use mlx5_wqe::{Cqe64, CqeOpcode, Opcode, WqeIndex};
+
+/// A request whose completion the kernel has not been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// The queue pair.
+    pub qpn: u32,
+    /// The request's WQE.
+    pub wqe: WqeIndex,
+    /// What it is to do.
+    pub opcode: Opcode,
+    /// Index of the block behind the last one posted.
+    pub posted: WqeIndex,
+}
+
+impl fmt::Display for Outstanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            qpn,
+            wqe,
+            opcode,
+            posted,
+        } = self;
+        write!(
+            f,
+            "queue pair {qpn:#x} waits for WQE {wqe} ({opcode}), posted up to {posted}"
+        )
+    }
+}
+
+/// A send queue as it lies in memory.
+pub(crate) struct SendQueueImage {
+    /// Its blocks.
+    pub ring: Vec<[u8; 64]>,
+    /// Its completion queue's entries.
+    pub completions: Vec<[u8; 64]>,
+    /// The producer index of its doorbell record.
+    pub producer: u16,
+}
+
+impl SendQueueImage {
+    pub fn outstanding(&self, qpn: u32) -> Option<Outstanding> {
+        let newest = self
+            .completions
+            .iter()
+            .map(|bytes| Cqe64::from_bytes(*bytes).tail())
+            .filter(|tail| tail.cqe_opcode() != CqeOpcode::INVALID)
+            .map(|tail| tail.wqe_counter())
+            .filter(|&index| self.behind(index) <= self.ring.len())
+            .min_by_key(|&index| self.behind(index));
+        // Without a completion so far, the first request since the queue was made.
+        let oldest = match newest {
+            Some(index) => index.wrapping_add(self.blocks(index)),
+            None => 0,
+        };
+        (oldest != self.producer).then(|| Outstanding {
+            qpn,
+            wqe: WqeIndex(oldest),
+            opcode: Opcode(self.block(oldest)[3]),
+            posted: WqeIndex(self.producer),
+        })
+    }
+
+    /// Blocks from a WQE to the end of what was posted.
+    fn behind(&self, index: u16) -> usize {
+        match self.producer.wrapping_sub(index) {
+            0 => 1 << 16,
+            blocks => blocks.into(),
+        }
+    }
+
+    fn block(&self, index: u16) -> &[u8; 64] {
+        &self.ring[index as usize % self.ring.len()]
+    }
+
+    /// Blocks of a WQE: its first block says how many segments of 16 bytes it has.
+    fn blocks(&self, index: u16) -> u16 {
+        let segments = self.block(index)[7] & 0x3f;
+        u16::from(segments.div_ceil(4).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring in which WQE number n has the opcode n, modulo 64, and so many segments.
+    fn image(depth: usize, producer: u16, segments: u8) -> SendQueueImage {
+        let mut ring = vec![[0; 64]; depth];
+        for (index, block) in ring.iter_mut().enumerate() {
+            block[3] = index as u8 & 0x3f;
+            block[7] = segments;
+        }
+        SendQueueImage {
+            ring,
+            completions: vec![Cqe64::INVALID.to_bytes()],
+            producer,
+        }
+    }
+
+    fn complete(image: &mut SendQueueImage, entry: usize, index: u16) {
+        let cqe = &mut image.completions[entry];
+        cqe[60..62].copy_from_slice(&index.to_be_bytes());
+        cqe[63] = 0;
+    }
+
+    fn oldest(image: &SendQueueImage) -> Option<u16> {
+        image.outstanding(7).map(|request| request.wqe.0)
+    }
+
+    #[test]
+    fn the_oldest_request_without_a_completion_is_named() {
+        let mut image = image(16, 0, 4);
+        assert_eq!(oldest(&image), None);
+        image.producer = 5;
+        assert_eq!(oldest(&image), Some(0));
+        complete(&mut image, 0, 2);
+        let request = image.outstanding(7).unwrap();
+        assert_eq!(
+            (request.wqe.0, request.opcode.0, request.posted.0),
+            (3, 3, 5)
+        );
+        let text = request.to_string();
+        assert!(text.contains("queue pair 0x7 waits for WQE"), "{text}");
+        complete(&mut image, 0, 4);
+        assert_eq!(oldest(&image), None);
+    }
+
+    #[test]
+    fn a_request_of_several_blocks_counts_as_one() {
+        let mut image = image(16, 8, 7);
+        complete(&mut image, 0, 2);
+        assert_eq!(oldest(&image), Some(4));
+        complete(&mut image, 0, 6);
+        assert_eq!(oldest(&image), None);
+    }
+
+    #[test]
+    fn indices_wrap_and_old_entries_do_not_count() {
+        let mut image = image(4, 2, 4);
+        image.completions = vec![Cqe64::INVALID.to_bytes(); 4];
+        complete(&mut image, 0, 0xfffe);
+        complete(&mut image, 1, 0xffff);
+        complete(&mut image, 2, 0xfff0);
+        assert_eq!(oldest(&image), Some(0));
+        complete(&mut image, 3, 0);
+        assert_eq!(oldest(&image), Some(1));
+    }
+}
