@@ -147,15 +147,10 @@ unsafe impl<W: Wire, P: Pattern> Wire for FaultyWire<W, P> {
             return Ok(());
         }
         if let Fate::Delay(calls) = fate
-            && let Ok(payload) = heapless::Vec::from_slice(payload)
+            && let Some(packet) = Packet::new(header, payload)
+            && self.held.push(Held { packet, calls }).is_ok()
         {
-            let packet = Packet {
-                header: *header,
-                payload,
-            };
-            if self.held.push(Held { packet, calls }).is_ok() {
-                return Ok(());
-            }
+            return Ok(());
         }
         if fate == Fate::Duplicate {
             // SAFETY: the caller's promise is passed on unchanged.

@@ -39,11 +39,7 @@ unsafe impl<const PACKETS: usize> Wire for Loopback<PACKETS> {
         if self.packets.is_full() {
             return Err(Busy);
         }
-        let payload = heapless::Vec::from_slice(payload).map_err(|_| Busy)?;
-        let packet = Packet {
-            header: *header,
-            payload,
-        };
+        let packet = Packet::new(header, payload).ok_or(Busy)?;
         self.packets.push_back(packet).map_err(|_| Busy)
     }
 

@@ -171,16 +171,55 @@ impl Range {
 /// The ranges that a received packet's payload may consist of.
 pub const RECEIVE_RANGES: usize = 4;
 
+/// Where a received packet's payload lies: up to [`RECEIVE_RANGES`] ranges, in order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Payload {
+    ranges: [Range; RECEIVE_RANGES],
+    count: u8,
+}
+
+impl Payload {
+    #[inline]
+    fn new(ranges: &[Range]) -> Option<Self> {
+        let mut payload = Self::default();
+        payload
+            .ranges
+            .get_mut(..ranges.len())?
+            .iter_mut()
+            .zip(ranges)
+            .for_each(|(to, from)| *to = *from);
+        payload.count = ranges.len() as u8;
+        Some(payload)
+    }
+}
+
+impl core::ops::Deref for Payload {
+    type Target = [Range];
+
+    #[inline]
+    fn deref(&self) -> &[Range] {
+        &self.ranges[..usize::from(self.count).min(RECEIVE_RANGES)]
+    }
+}
+
 /// A packet as a wire hands it to an engine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
     /// The header.
     pub header: Header,
-    /// Where the payload lies, in order.
-    pub payload: heapless::Vec<Range, RECEIVE_RANGES>,
+    /// Where the payload lies.
+    pub payload: Payload,
 }
 
 impl Packet {
+    /// A packet with its payload in these ranges, unless they are too many.
+    #[inline]
+    pub fn new(header: &Header, payload: &[Range]) -> Option<Self> {
+        let payload = Payload::new(payload)?;
+        let header = *header;
+        Some(Self { header, payload })
+    }
+
     /// The payload's length in bytes.
     #[inline]
     pub fn payload_length(&self) -> u64 {

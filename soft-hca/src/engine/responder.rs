@@ -276,7 +276,7 @@ impl QueuePair {
             return Err(Reject::NotReady);
         }
         let mut target = address.wrapping_add(done);
-        for source in &packet.payload {
+        for source in packet.payload.iter() {
             // SAFETY: the wire vouches for the source until its next `receive`; the target lies
             // in the range just checked, because `end` does.
             unsafe {

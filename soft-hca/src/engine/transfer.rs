@@ -113,8 +113,9 @@ impl<'a> Cutter<'a> {
         let limit = self.limits.ranges.clamp(1, SEND_RANGES);
         while room > 0 && ranges.len() < limit {
             if self.current[0].length == 0 {
-                self.current.swap(0, 1);
-                if self.current[0].length == 0 && !self.load() {
+                if self.current[1].length > 0 {
+                    self.current[0] = core::mem::take(&mut self.current[1]);
+                } else if !self.load() {
                     break;
                 }
                 continue;

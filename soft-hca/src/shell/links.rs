@@ -31,42 +31,10 @@ pub(super) const LOCAL_MTU: u32 = 64 * 1024;
 /// Packets that a link inside the process holds.
 const LOCAL_DEPTH: usize = 256;
 
-/// A packet as it lies in a ring: plain data.
-#[derive(Clone, Copy)]
-pub(super) struct Lent {
-    header: Header,
-    ranges: [Range; RECEIVE_RANGES],
-    count: u8,
-}
-
-impl Lent {
-    fn new(header: &Header, payload: &[Range]) -> Self {
-        let mut ranges = [Range::default(); RECEIVE_RANGES];
-        ranges[..payload.len()].copy_from_slice(payload);
-        Self {
-            header: *header,
-            ranges,
-            count: payload.len() as u8,
-        }
-    }
-
-    fn payload(&self) -> &[Range] {
-        &self.ranges[..usize::from(self.count)]
-    }
-
-    fn packet(&self) -> Packet {
-        let payload = self.payload().iter().copied().collect();
-        Packet {
-            header: self.header,
-            payload,
-        }
-    }
-}
-
 /// Both rings of a link inside the process, as one of its ends sees them.
 pub(super) struct LocalLink {
-    outgoing: Producer<Lent>,
-    incoming: Consumer<Lent>,
+    outgoing: Producer<Packet>,
+    incoming: Consumer<Packet>,
 }
 
 impl LocalLink {
@@ -105,7 +73,7 @@ impl Link {
 
     fn receive(&mut self) -> Option<Packet> {
         match self {
-            Self::Local(link) => link.incoming.take().map(|lent| lent.packet()),
+            Self::Local(link) => link.incoming.take(),
             Self::Shared(link) => link.receive(),
         }
     }
@@ -131,7 +99,7 @@ impl Link {
 /// The wires of one HCA, as one [`Wire`].
 pub struct Links {
     own: WireAddress,
-    loopback: VecDeque<Lent>,
+    loopback: VecDeque<Packet>,
     peers: Vec<(WireAddress, Link)>,
     /// Whose turn it is to be received from: 0 is the loopback, then the peers.
     turn: usize,
@@ -203,7 +171,8 @@ unsafe impl Wire for Links {
             if self.loopback.len() == LOCAL_DEPTH {
                 return Err(Busy);
             }
-            self.loopback.push_back(Lent::new(header, payload));
+            self.loopback
+                .push_back(Packet::new(header, payload).ok_or(Busy)?);
             return Ok(());
         }
         let Some((_, link)) = self.peers.iter_mut().find(|(address, _)| *address == to) else {
@@ -211,7 +180,8 @@ unsafe impl Wire for Links {
         };
         let taken = match link {
             Link::Local(link) => {
-                link.outgoing.is_closed() || link.outgoing.push(Lent::new(header, payload))
+                let packet = Packet::new(header, payload).ok_or(Busy)?;
+                link.outgoing.is_closed() || link.outgoing.push(packet)
             }
             // SAFETY: the caller vouches for the ranges.
             Link::Shared(link) => unsafe { link.send(header, payload) },
@@ -226,8 +196,8 @@ unsafe impl Wire for Links {
             let turn = self.turn % (self.peers.len() + 1);
             self.turn = turn + 1;
             if turn == 0 {
-                if let Some(lent) = self.loopback.pop_front() {
-                    return Some(lent.packet());
+                if let Some(packet) = self.loopback.pop_front() {
+                    return Some(packet);
                 }
                 continue;
             }
@@ -254,10 +224,10 @@ unsafe impl Wire for Links {
         // Ours before theirs, so that two HCAs that retract at the same moment
         // do not wait for each other.
         self.release();
-        self.loopback.retain(|lent| !scope.covers(&lent.packet()));
+        self.loopback.retain(|packet| !scope.covers(packet));
         for (_, link) in &mut self.peers {
             if let Link::Local(link) = link {
-                link.outgoing.retract(|lent| scope.covers(&lent.packet()));
+                link.outgoing.retract(|packet| scope.covers(packet));
             }
         }
     }
@@ -322,7 +292,7 @@ mod tests {
 
     fn bytes_of(packet: &Packet) -> Vec<u8> {
         let mut bytes = vec![];
-        for range in &packet.payload {
+        for range in packet.payload.iter() {
             let from = std::ptr::with_exposed_provenance::<u8>(range.address as usize);
             // SAFETY: the wire keeps the ranges readable until the next receive.
             bytes.extend_from_slice(unsafe {

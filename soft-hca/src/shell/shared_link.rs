@@ -181,17 +181,11 @@ impl SharedLink {
         }
         // SAFETY: inside the slot, as above.
         let address = unsafe { slot.add(PAYLOAD_AT) }.expose_provenance() as u64;
-        let mut payload = heapless::Vec::new();
-        if length > 0 {
-            let range = Range {
-                address,
-                length: u64::from(length),
-            };
-            payload
-                .push(range)
-                .expect("a packet holds at least one range");
-        }
-        Some(Packet { header, payload })
+        let range = Range {
+            address,
+            length: u64::from(length),
+        };
+        Packet::new(&header, &[range])
     }
 
     pub(super) fn release(&mut self) {

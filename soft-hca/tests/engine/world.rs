@@ -129,10 +129,7 @@ unsafe impl Wire for TestWire {
             return Err(Busy);
         }
         assert!(payload.len() <= 4, "more ranges than the wire takes");
-        queue.push_back(Packet {
-            header: *header,
-            payload: payload.iter().copied().collect(),
-        });
+        queue.push_back(Packet::new(header, payload).unwrap());
         Ok(())
     }
 
@@ -609,10 +606,8 @@ impl World {
             address: payload.address(),
             length: payload.length as u64,
         };
-        self.air.borrow_mut()[header.destination as usize].push_back(Packet {
-            header,
-            payload: [range].into_iter().collect(),
-        });
+        let packet = Packet::new(&header, &[range]).unwrap();
+        self.air.borrow_mut()[header.destination as usize].push_back(packet);
     }
 
     /// Packets under way.
