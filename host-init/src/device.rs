@@ -8,7 +8,7 @@ use warpbell_soft_hca::shell::SoftHca;
 use crate::config::Checked;
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
-use crate::soft::{Soft, SoftOptions};
+use crate::soft::{Soft, SoftOptions, refused};
 use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
@@ -72,7 +72,7 @@ impl Device {
     /// The software HCA behind this device, if it is one: for tests that step it
     /// by hand, inject faults or kill it.
     pub fn soft_hca(&self) -> Option<&SoftHca> {
-        self.provider.soft().map(Soft::hca)
+        self.provider.hca()
     }
 
     pub(crate) fn provider(&self) -> &dyn Provider {
@@ -93,8 +93,11 @@ impl Device {
 
     /// Makes a way between two devices of this process, if there is none.
     pub(crate) fn link(&self, other: &Self) -> Result<(), Error> {
-        match (self.provider.soft(), other.provider.soft()) {
-            (Some(ours), Some(theirs)) => ours.link(theirs),
+        if Arc::ptr_eq(&self.provider, &other.provider) {
+            return Ok(());
+        }
+        match (self.provider.hca(), other.provider.hca()) {
+            (Some(ours), Some(theirs)) => ours.link(theirs).map_err(refused("link two devices")),
             _ => Err(Error::Unreachable { gid: other.gid() }),
         }
     }
@@ -191,6 +194,6 @@ pub(crate) trait Provider: Send + Sync {
     fn state(&self, queues: Queues) -> Result<State, Error>;
     fn first_error(&self, queues: Queues) -> Result<Option<NicError>, Error>;
 
-    /// The software HCA, if it is one.
-    fn soft(&self) -> Option<&Soft>;
+    /// The software HCA of this process, if it is one.
+    fn hca(&self) -> Option<&SoftHca>;
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use warpbell_soft_hca::shell::{HcaError, SharedLink, accept, offer};
 
 use crate::frame::{self, ExchangeError, Kind};
-use crate::soft::Soft;
+use crate::soft::{refused, wire_address};
 use crate::{Device, Endpoint, Error, Gid, QueuePair};
 
 /// How often a side that waits for the other one looks again.
@@ -106,6 +106,7 @@ impl Peer {
         role: Role,
         timeout: Duration,
     ) -> Result<Self, Error> {
+        const STEP: &str = "link two processes";
         let mut peer = Self {
             socket,
             gid: device.gid(),
@@ -114,26 +115,20 @@ impl Peer {
         let hello: Hello = peer.swap(Kind::Hello, &Hello { gid: device.gid() })?;
         peer.gid = hello.gid;
         let unreachable = || Error::Unreachable { gid: hello.gid };
-        let soft = device.provider().soft().ok_or_else(unreachable)?;
-        let theirs = Soft::wire_address(hello.gid).ok_or_else(unreachable)?;
-        let ours = soft.hca().address();
+        let hca = device.provider().hca().ok_or_else(unreachable)?;
+        let theirs = wire_address(hello.gid).ok_or_else(unreachable)?;
+        let ours = hca.address();
         if ours == theirs {
             let (own, peer) = (ours.0, theirs.0);
             let source = HcaError::LinkedAlready { own, peer };
-            return Err(Error::Soft {
-                step: "link two processes",
-                source,
-            });
+            return Err(refused(STEP)(source));
         }
         let link: SharedLink = match role {
             Role::Listener => offer(&peer.socket, ours, theirs),
             Role::Joiner => accept(&peer.socket, ours, theirs, timeout),
         }
-        .map_err(|error| Error::Soft {
-            step: "link two processes",
-            source: error.into(),
-        })?;
-        soft.attach(link)?;
+        .map_err(|error| refused(STEP)(error.into()))?;
+        hca.attach(link).map_err(refused(STEP))?;
         tracing::debug!(ours = %device.gid(), theirs = %hello.gid, "two processes are linked");
         // Neither goes on before the other one's wire is open.
         peer.barrier("linked")?;

@@ -1,15 +1,16 @@
-//! The provider `soft`: a software HCA in this process.
+//! Software HCAs: the commands to an engine, and the provider `soft`, an engine in this process.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
+use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
-    self, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairState,
-    QueuePairStatus, ReceiveRing, Transition, WireAddress, command,
+    self, Command, CompletionQueueAttributes, QueuePairAttributes, QueuePairState, QueuePairStatus,
+    ReceiveRing, Reply, Transition, WireAddress, WrongReply, command,
 };
-use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, HostEngine, SharedLink, SoftHca};
+use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, SoftHca};
 
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
@@ -40,12 +41,98 @@ pub enum Drive {
     ByHand,
 }
 
-/// An open software HCA.
-pub(crate) struct Soft {
+/// Where a software HCA's engine runs, and the way to it.
+pub(crate) trait Seat: Send + Sync {
+    /// Its address on its wires.
+    fn address(&self) -> WireAddress;
+
+    /// Largest payload of a packet to that HCA, in bytes; none if no wire leads there.
+    fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError>;
+
+    /// Whether the engine reads and writes memory that lies there.
+    fn reaches(&self, placement: Placement) -> bool;
+
+    /// Lets `work` give commands, with nobody else's in between.
+    fn with_engine<R>(
+        &self,
+        work: impl FnOnce(&mut Commands<'_>) -> Result<R, HcaError>,
+    ) -> Result<R, HcaError>;
+
+    /// The HCA, if it is one of this process.
+    fn hca(&self) -> Option<&SoftHca>;
+}
+
+/// Gives commands to an engine.
+pub(crate) struct Commands<'e>(&'e mut dyn FnMut(Command) -> Result<Reply, HcaError>);
+
+impl<'e> Commands<'e> {
+    /// Commands that go this way.
+    pub fn new(way: &'e mut dyn FnMut(Command) -> Result<Reply, HcaError>) -> Self {
+        Self(way)
+    }
+
+    /// Gives a command that names no memory.
+    fn give<R>(&mut self, command: Command) -> Result<R, HcaError>
+    where
+        R: TryFrom<Reply, Error = WrongReply>,
+    {
+        assert!(!command.names_memory(), "given by `give_memory`");
+        Ok(R::try_from((self.0)(command)?)?)
+    }
+
+    /// Gives a command that names memory.
+    ///
+    /// # Safety
+    /// The memory is as the engine's method of the command's name wants it.
+    unsafe fn give_memory<R>(&mut self, command: Command) -> Result<R, HcaError>
+    where
+        R: TryFrom<Reply, Error = WrongReply>,
+    {
+        Ok(R::try_from((self.0)(command)?)?)
+    }
+}
+
+/// A software HCA in this process, and who drives it.
+pub(crate) struct InProcess {
     hca: SoftHca,
-    domains: Mutex<Domains>,
     /// Keeps the thread running; declared last, so that the HCA stops before.
     _driver: Option<Arc<Driver>>,
+}
+
+impl Seat for InProcess {
+    fn address(&self) -> WireAddress {
+        self.hca.address()
+    }
+
+    fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError> {
+        self.hca.path_mtu(peer)
+    }
+
+    fn reaches(&self, placement: Placement) -> bool {
+        placement.is_host()
+    }
+
+    fn with_engine<R>(
+        &self,
+        work: impl FnOnce(&mut Commands<'_>) -> Result<R, HcaError>,
+    ) -> Result<R, HcaError> {
+        self.hca.command(|engine| {
+            work(&mut Commands::new(&mut |command| {
+                // SAFETY: who gives a command that names memory vouches for it.
+                Ok(unsafe { engine.execute(command)? })
+            }))
+        })?
+    }
+
+    fn hca(&self) -> Option<&SoftHca> {
+        Some(&self.hca)
+    }
+}
+
+/// An open software HCA.
+pub(crate) struct Soft<S> {
+    seat: S,
+    domains: Mutex<Domains>,
 }
 
 /// The engine's domains by our numbers.
@@ -59,7 +146,14 @@ static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
 /// where a card has its vendor.
 const GID_PREFIX: [u8; 12] = *b"\xfe\x80\0\0\0\0\0\0soft";
 
-impl Soft {
+/// The address on the wire of a device; none if it is no software HCA.
+pub(crate) fn wire_address(gid: Gid) -> Option<WireAddress> {
+    let (prefix, address) = gid.0.split_first_chunk::<12>()?;
+    let address = u32::from_be_bytes(address.try_into().ok()?);
+    (*prefix == GID_PREFIX).then_some(WireAddress(address))
+}
+
+impl Soft<InProcess> {
     pub fn open(options: SoftOptions) -> Result<Self, Error> {
         let hca = SoftHca::new(options.hca);
         let driver = match options.drive {
@@ -72,32 +166,19 @@ impl Soft {
         if let Some(driver) = &driver {
             driver.drive(&hca);
         }
-        Ok(Self {
+        Ok(Self::new(InProcess {
             hca,
-            domains: Mutex::default(),
             _driver: driver,
-        })
+        }))
     }
+}
 
-    pub fn hca(&self) -> &SoftHca {
-        &self.hca
-    }
-
-    pub fn link(&self, other: &Self) -> Result<(), Error> {
-        self.hca
-            .link(&other.hca)
-            .map_err(refused("link two devices"))
-    }
-
-    pub fn attach(&self, link: SharedLink) -> Result<(), Error> {
-        self.hca.attach(link).map_err(refused("link two processes"))
-    }
-
-    /// The address on the wire of a device; none if it is no software HCA.
-    pub fn wire_address(gid: Gid) -> Option<WireAddress> {
-        let (prefix, address) = gid.0.split_first_chunk::<12>()?;
-        let address = u32::from_be_bytes(address.try_into().ok()?);
-        (*prefix == GID_PREFIX).then_some(WireAddress(address))
+impl<S: Seat> Soft<S> {
+    pub fn new(seat: S) -> Self {
+        Self {
+            seat,
+            domains: Mutex::default(),
+        }
     }
 
     fn domains(&self) -> MutexGuard<'_, Domains> {
@@ -111,23 +192,23 @@ impl Soft {
             .expect("a domain outlives the objects made in it")
     }
 
-    fn command<R>(
+    /// Runs `work`, which is a step of start-up.
+    fn engine<R>(
         &self,
         step: &'static str,
-        command: impl FnOnce(&mut HostEngine) -> Result<R, CommandError>,
+        work: impl FnOnce(&mut Commands<'_>) -> Result<R, HcaError>,
     ) -> Result<R, Error> {
-        let result = self.hca.command(command).map_err(refused(step))?;
-        result.map_err(|error| refused(step)(error.into()))
+        self.seat.with_engine(work).map_err(refused(step))
     }
 
-    /// As `command`, for the end of an object: an HCA that has stopped uses
+    /// As `engine`, for the end of an object: an HCA that has stopped uses
     /// nothing any more.
     fn release(
         &self,
         step: &'static str,
-        command: impl FnOnce(&mut HostEngine) -> Result<(), CommandError>,
+        work: impl FnOnce(&mut Commands<'_>) -> Result<(), HcaError>,
     ) -> Result<(), Error> {
-        match self.command(step, command) {
+        match self.engine(step, work) {
             Err(Error::Soft {
                 source: HcaError::Stopped | HcaError::Panicked(_),
                 ..
@@ -137,18 +218,19 @@ impl Soft {
     }
 
     fn status(&self, queues: Queues) -> Result<QueuePairStatus, Error> {
-        self.command("query a queue pair", |engine| {
-            engine.query_queue_pair(QpNumber::from_low_bits(queues.qpn))
+        let qp = QpNumber::from_low_bits(queues.qpn);
+        self.engine("query a queue pair", |engine| {
+            engine.give(Command::QueryQueuePair(qp))
         })
     }
 
     fn ready_to_receive(&self, remote: &Endpoint, config: &Checked) -> Result<Transition, Error> {
         let unreachable = Error::Unreachable { gid: remote.gid };
-        let Some(remote_address) = Self::wire_address(remote.gid) else {
+        let Some(remote_address) = wire_address(remote.gid) else {
             return Err(unreachable);
         };
         let path_mtu = self
-            .hca
+            .seat
             .path_mtu(remote_address)
             .map_err(refused("look for a wire"))?;
         Ok(Transition::ReadyToReceive(engine::ReadyToReceive {
@@ -161,7 +243,7 @@ impl Soft {
     }
 }
 
-fn refused(step: &'static str) -> impl Fn(HcaError) -> Error {
+pub(crate) fn refused(step: &'static str) -> impl Fn(HcaError) -> Error {
     move |source| Error::Soft { step, source }
 }
 
@@ -185,7 +267,7 @@ fn completion_queue(
     }
 }
 
-impl Provider for Soft {
+impl<S: Seat> Provider for Soft<S> {
     fn limits(&self) -> Limits {
         Limits {
             max_depth: 1 << command::MAX_LOG_QUEUE_DEPTH,
@@ -198,17 +280,17 @@ impl Provider for Soft {
     fn gid(&self) -> Gid {
         let mut gid = [0; 16];
         gid[..12].copy_from_slice(&GID_PREFIX);
-        gid[12..].copy_from_slice(&self.hca.address().0.to_be_bytes());
+        gid[12..].copy_from_slice(&self.seat.address().0.to_be_bytes());
         Gid(gid)
     }
 
     fn reaches(&self, placement: Placement) -> bool {
-        placement.is_host()
+        self.seat.reaches(placement)
     }
 
     fn allocate_domain(&self) -> Result<u32, Error> {
-        let domain = self.command("make a protection domain", |engine| {
-            engine.create_protection_domain()
+        let domain = self.engine("make a protection domain", |engine| {
+            engine.give(Command::CreateProtectionDomain)
         })?;
         let number = LAST_DOMAIN.fetch_add(1, Ordering::Relaxed) + 1;
         self.domains().insert(number, domain);
@@ -220,7 +302,7 @@ impl Provider for Soft {
             return;
         };
         let freed = self.release("free a protection domain", |engine| {
-            engine.destroy_protection_domain(domain)
+            engine.give(Command::DestroyProtectionDomain(domain))
         });
         if let Err(error) = freed {
             tracing::error!(%error, "a protection domain stays");
@@ -234,10 +316,17 @@ impl Provider for Soft {
         len: u64,
         access: Access,
     ) -> Result<Keys, Error> {
-        let domain = self.domain(domain);
-        let keys = self.command("register memory", |engine| {
+        let register = Command::RegisterMemory {
+            protection_domain: self.domain(domain),
+            range: Range {
+                address,
+                length: len,
+            },
+            access: access_of(access),
+        };
+        let keys: engine::Keys = self.engine("register memory", |engine| {
             // SAFETY: the caller's promise is passed on unchanged.
-            unsafe { engine.register_memory(domain, address, len, access_of(access)) }
+            unsafe { engine.give_memory(register) }
         })?;
         Ok(Keys {
             lkey: keys.local.0,
@@ -247,7 +336,7 @@ impl Provider for Soft {
 
     fn deregister(&self, keys: Keys) -> Result<(), Error> {
         self.release("deregister memory", |engine| {
-            engine.deregister_memory(LocalKey(keys.lkey))
+            engine.give(Command::DeregisterMemory(LocalKey(keys.lkey)))
         })
     }
 
@@ -258,7 +347,7 @@ impl Provider for Soft {
         addresses: &QueueAddresses,
     ) -> Result<Queues, Error> {
         let domain = self.domain(domain);
-        self.command("make a queue pair", |engine| {
+        self.engine("make a queue pair", |engine| {
             // SAFETY: the caller's promise is passed on unchanged; what was made
             // before a failing step is destroyed again.
             unsafe { create(engine, domain, config, addresses) }
@@ -274,8 +363,8 @@ impl Provider for Soft {
         clear: &mut dyn FnMut(),
     ) -> Result<Queues, Error> {
         let domain = self.domain(domain);
-        // One command, so that nobody takes the freed entries in between.
-        self.command("reset a queue pair", |engine| {
+        // In one go, so that nobody takes the freed entries in between.
+        self.engine("reset a queue pair", |engine| {
             destroy(engine, queues)?;
             clear();
             // SAFETY: the caller's promise is passed on unchanged.
@@ -301,8 +390,9 @@ impl Provider for Soft {
             }),
             Step::Error => Transition::Error,
         };
-        self.command("modify a queue pair", |engine| {
-            engine.modify_queue_pair(QpNumber::from_low_bits(queues.qpn), transition)
+        self.engine("modify a queue pair", |engine| {
+            let qp = QpNumber::from_low_bits(queues.qpn);
+            engine.give(Command::ModifyQueuePair(qp, transition))
         })
     }
 
@@ -326,8 +416,8 @@ impl Provider for Soft {
         }))
     }
 
-    fn soft(&self) -> Option<&Soft> {
-        Some(self)
+    fn hca(&self) -> Option<&SoftHca> {
+        self.seat.hca()
     }
 }
 
@@ -337,67 +427,82 @@ impl Provider for Soft {
 /// # Safety
 /// As for [`Provider::create`].
 unsafe fn create(
-    engine: &mut HostEngine,
+    engine: &mut Commands<'_>,
     protection_domain: engine::ProtectionDomain,
     config: &Checked,
     at: &QueueAddresses,
-) -> Result<Queues, CommandError> {
+) -> Result<Queues, HcaError> {
+    let mut made = Vec::new();
+    // SAFETY: the caller's promise is passed on unchanged.
+    let result = unsafe { create_all(engine, protection_domain, config, at, &mut made) };
+    if result.is_err() {
+        for cq in made {
+            engine.give::<()>(Command::DestroyCompletionQueue(cq))?;
+        }
+    }
+    result
+}
+
+/// As `create`, and notes the completion queues `made` so far.
+///
+/// # Safety
+/// As for [`Provider::create`].
+unsafe fn create_all(
+    engine: &mut Commands<'_>,
+    protection_domain: engine::ProtectionDomain,
+    config: &Checked,
+    at: &QueueAddresses,
+    made: &mut Vec<CqNumber>,
+) -> Result<Queues, HcaError> {
     let send = completion_queue(
         at.send_completions,
         at.send_completion_record,
         config.send_completions,
     );
     // SAFETY: the caller vouches for all memory at `at`.
-    let send_cq = unsafe { engine.create_completion_queue(&send)? };
-    let mut made = vec![send_cq];
-    let mut rest = || {
-        let mut receive_cq = send_cq;
-        if let Some(receive) = config.receive {
-            let (ring, record) = (at.receive_completions, at.receive_completion_record);
-            let receive = completion_queue(ring, record, receive.completions);
-            // SAFETY: as above.
-            receive_cq = unsafe { engine.create_completion_queue(&receive)? };
-            made.push(receive_cq);
-        }
-        let attributes = QueuePairAttributes {
-            protection_domain,
-            send_ring: at.send_ring,
-            log_send_depth: config.send_depth_log2,
-            receive: config.receive.map(|receive| ReceiveRing {
-                ring: at.receive_ring,
-                log_depth: receive.depth_log2,
-                log_stride: receive.stride_log2,
-            }),
-            record: at.record,
-            uar: at.uar,
-            send_cq,
-            receive_cq,
-        };
+    let send_cq: CqNumber = unsafe { engine.give_memory(Command::CreateCompletionQueue(send))? };
+    made.push(send_cq);
+    let mut receive_cq = send_cq;
+    if let Some(receive) = config.receive {
+        let (ring, record) = (at.receive_completions, at.receive_completion_record);
+        let receive = completion_queue(ring, record, receive.completions);
         // SAFETY: as above.
-        let qp = unsafe { engine.create_queue_pair(&attributes)? };
-        let (send_cqn, receive_cqn) = (send_cq.get(), receive_cq.get());
-        Ok(Queues {
-            qpn: qp.get(),
-            send_cqn,
-            receive_cqn,
-        })
-    };
-    let result = rest();
-    if result.is_err() {
-        for cq in made {
-            engine
-                .destroy_completion_queue(cq)
-                .expect("just made, and nobody uses it");
-        }
+        receive_cq = unsafe { engine.give_memory(Command::CreateCompletionQueue(receive))? };
+        made.push(receive_cq);
     }
-    result
+    let attributes = QueuePairAttributes {
+        protection_domain,
+        send_ring: at.send_ring,
+        log_send_depth: config.send_depth_log2,
+        receive: config.receive.map(|receive| ReceiveRing {
+            ring: at.receive_ring,
+            log_depth: receive.depth_log2,
+            log_stride: receive.stride_log2,
+        }),
+        record: at.record,
+        uar: at.uar,
+        send_cq,
+        receive_cq,
+    };
+    // SAFETY: as above.
+    let qp: QpNumber = unsafe { engine.give_memory(Command::CreateQueuePair(attributes))? };
+    Ok(Queues {
+        qpn: qp.get(),
+        send_cqn: send_cq.get(),
+        receive_cqn: receive_cq.get(),
+    })
 }
 
-fn destroy(engine: &mut HostEngine, queues: Queues) -> Result<(), CommandError> {
-    engine.destroy_queue_pair(QpNumber::from_low_bits(queues.qpn))?;
-    engine.destroy_completion_queue(CqNumber::from_low_bits(queues.send_cqn))?;
-    if queues.receive_cqn != queues.send_cqn {
-        engine.destroy_completion_queue(CqNumber::from_low_bits(queues.receive_cqn))?;
+fn destroy(engine: &mut Commands<'_>, queues: Queues) -> Result<(), HcaError> {
+    let qp = QpNumber::from_low_bits(queues.qpn);
+    engine.give::<()>(Command::DestroyQueuePair(qp))?;
+    let (send, receive) = (queues.send_cqn, queues.receive_cqn);
+    for cqn in [send]
+        .into_iter()
+        .chain((receive != send).then_some(receive))
+    {
+        let cq = CqNumber::from_low_bits(cqn);
+        engine.give::<()>(Command::DestroyCompletionQueue(cq))?;
     }
     Ok(())
 }

@@ -58,6 +58,16 @@ pub enum Command {
     OverrunCompletionQueue(CqNumber),
 }
 
+impl Command {
+    /// Whether it names memory that the engine touches from then on.
+    pub const fn names_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::RegisterMemory { .. } | Self::CreateCompletionQueue(_) | Self::CreateQueuePair(_)
+        )
+    }
+}
+
 /// The answer to a [`Command`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -123,7 +133,8 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
     ///
     /// # Safety
     ///
-    /// The memory that the command names must be as the method of the same name wants it.
+    /// Memory that the command [names](Command::names_memory) must be as the method of the same
+    /// name wants it.
     pub unsafe fn execute(&mut self, command: Command) -> Result<Reply, CommandError> {
         match command {
             Command::CreateProtectionDomain => {

@@ -277,7 +277,7 @@ proptest! {
             let (mut number, mut now) = (0u64, 0);
             for (message, whole, ahead) in requests {
                 // A request for memory that is not there is the host's to answer for.
-                if names_memory(&message) {
+                if to_command(&message).is_ok_and(|command| command.names_memory()) {
                     continue;
                 }
                 let expected = number + 1;
@@ -345,14 +345,6 @@ fn named(error: WordError, message: &Message) -> bool {
         WordError::BadWord { index } => usize::from(index) < WORDS,
         _ => false,
     }
-}
-
-/// Whether the engine would touch memory that the words name.
-fn names_memory(message: &Message) -> bool {
-    matches!(
-        to_command(message),
-        Ok(Command::CreateCompletionQueue(_) | Command::CreateQueuePair(_))
-    )
 }
 
 /// What the host hears when this is the reply to its first command, and this the engine's state.

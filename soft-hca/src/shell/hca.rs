@@ -16,8 +16,9 @@ use super::shared_link::SharedLink;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
     CommandError, CompletionQueueSlot, DirectMemory, Engine, ProtectionDomainSlot, QueuePairSlot,
-    RegionSlot, Storage, UarSlot, WireAddress,
+    RegionSlot, Storage, UarSlot, WireAddress, WrongReply,
 };
+use crate::resident::ClientError;
 
 /// The engine of an HCA on a host, with tables of lifetime `'t`: addresses are this process's
 /// pointers.
@@ -36,6 +37,9 @@ pub enum HcaError {
     /// The engine refused a command.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// The way to an engine that runs as a kernel.
+    #[error(transparent)]
+    Resident(ClientError),
     /// A link to this peer exists already.
     #[error("HCA {own:#x} has a link to {peer:#x} already; one is enough for all queue pairs")]
     LinkedAlready {
@@ -50,6 +54,22 @@ pub enum HcaError {
     /// The system gave no thread.
     #[error("no thread for the HCA: {0}; check the limit of threads")]
     Thread(#[source] std::io::Error),
+}
+
+impl From<ClientError> for HcaError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Command(error) => Self::Command(error),
+            ClientError::Ended => Self::Stopped,
+            error => Self::Resident(error),
+        }
+    }
+}
+
+impl From<WrongReply> for HcaError {
+    fn from(wrong: WrongReply) -> Self {
+        Self::Resident(wrong.into())
+    }
 }
 
 /// How an HCA is made.
