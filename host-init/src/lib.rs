@@ -83,4 +83,4 @@ pub use placement::Placement;
 pub use queue_pair::{QueuePair, connect};
 pub use shared::Shared;
 pub use soft::{Drive, SoftOptions};
-pub use state::{Endpoint, Gid, NicError, State};
+pub use state::{Endpoint, ErrorPlace, Gid, NicError, State};

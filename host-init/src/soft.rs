@@ -16,7 +16,7 @@ use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
-use crate::{Access, Endpoint, Error, Gid, Limits, NicError, Placement, State};
+use crate::{Access, Endpoint, Error, ErrorPlace, Gid, Limits, NicError, Placement, State};
 
 /// How a software HCA is opened.
 #[derive(Debug, Default)]
@@ -411,8 +411,12 @@ impl<S: Seat> Provider for Soft<S> {
         Ok(self.status(queues)?.first_error.map(|error| NicError {
             syndrome: error.syndrome,
             vendor: error.vendor,
-            wqe: error.wqe,
-            receive: error.receive,
+            place: match error.place {
+                engine::ErrorPlace::Send(wqe) => ErrorPlace::Send(wqe),
+                engine::ErrorPlace::Receive(wqe) => ErrorPlace::Receive(wqe),
+                engine::ErrorPlace::CompletionQueue => ErrorPlace::CompletionQueue,
+                engine::ErrorPlace::Elsewhere => ErrorPlace::Elsewhere,
+            },
         }))
     }
 

@@ -69,19 +69,35 @@ pub struct NicError {
     pub syndrome: Syndrome,
     /// The vendor's finer code.
     pub vendor: VendorCode,
-    /// The WQE that it struck; none if the other end or the host caused it.
-    pub wqe: Option<WqeIndex>,
-    /// Whether that WQE is a receive.
-    pub receive: bool,
+    /// Where it struck.
+    pub place: ErrorPlace,
+}
+
+/// Where a queue pair's first error struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorPlace {
+    /// At this WQE of the send queue.
+    Send(WqeIndex),
+    /// At this WQE of the receive queue.
+    Receive(WqeIndex),
+    /// At a completion queue, which overran. It takes no completion any more, so
+    /// that a kernel only sees its deadline pass: make the completion queue
+    /// deeper, or let it ignore overruns.
+    CompletionQueue,
+    /// At the other end, or by a command of the host.
+    Elsewhere,
 }
 
 impl fmt::Display for NicError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.syndrome, self.vendor)?;
-        match (self.wqe, self.receive) {
-            (Some(wqe), false) => write!(f, ", at send WQE {wqe}"),
-            (Some(wqe), true) => write!(f, ", at receive WQE {wqe}"),
-            (None, _) => f.write_str(", caused by the other end or by the host"),
+        match self.place {
+            ErrorPlace::Send(wqe) => write!(f, ", at send WQE {wqe}"),
+            ErrorPlace::Receive(wqe) => write!(f, ", at receive WQE {wqe}"),
+            ErrorPlace::CompletionQueue => f.write_str(
+                ", because a completion queue overran: make it deeper, or let it ignore overruns",
+            ),
+            ErrorPlace::Elsewhere => f.write_str(", caused by the other end or by the host"),
         }
     }
 }

@@ -13,8 +13,8 @@ use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 use super::hand::{Hand, wait};
 use super::{ALL, by_hand, bytes_of, region, threaded};
 use crate::{
-    Completions, Device, Drive, MemoryRegion, Nic, Placement, ProtectionDomain, QueuePair,
-    QueuePairConfig, SoftOptions, State, Timers, connect,
+    Completions, Device, Drive, ErrorPlace, MemoryRegion, Nic, Placement, ProtectionDomain,
+    QueuePair, QueuePairConfig, SoftOptions, State, Timers, connect,
 };
 
 /// Two devices, each with a domain, a queue pair and a region; not connected.
@@ -254,7 +254,10 @@ fn after_an_error_both_ends_are_reset_and_used_again() {
                 .iter()
                 .all(|error| error.syndrome == Syndrome::REMOTE_ACCESS)
         );
-        assert_eq!(errors.map(|error| error.wqe), [Some(index), None]);
+        assert_eq!(
+            errors.map(|error| error.place),
+            [ErrorPlace::Send(index), ErrorPlace::Elsewhere]
+        );
         // Whatever comes after is flushed.
         hand.post(ends.write());
         assert_eq!(ends.error(&mut hand).syndrome, Syndrome::FLUSHED);

@@ -201,10 +201,21 @@ pub struct FirstError {
     pub syndrome: mlx5_wqe::Syndrome,
     /// The vendor's code.
     pub vendor: mlx5_wqe::VendorCode,
-    /// The WQE that it struck; none if the peer or a command caused it.
-    pub wqe: Option<mlx5_wqe::WqeIndex>,
-    /// Whether that WQE is in the receive queue.
-    pub receive: bool,
+    /// Where it struck.
+    pub place: ErrorPlace,
+}
+
+/// Where the first error of a queue pair struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorPlace {
+    /// At this WQE of the send queue.
+    Send(mlx5_wqe::WqeIndex),
+    /// At this WQE of the receive queue.
+    Receive(mlx5_wqe::WqeIndex),
+    /// At a completion queue of the queue pair: it overran and is dead.
+    CompletionQueue,
+    /// At the peer, whose request could not be carried out, or by a command.
+    Elsewhere,
 }
 
 /// What [`query_queue_pair`](super::Engine::query_queue_pair) gives.

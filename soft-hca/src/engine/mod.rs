@@ -32,9 +32,9 @@ mod transfer;
 pub mod wire;
 
 pub use command::{
-    Access, CommandError, CompletionQueueAttributes, Counters, FirstError, Keys, ProtectionDomain,
-    QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
-    Transition,
+    Access, CommandError, CompletionQueueAttributes, Counters, ErrorPlace, FirstError, Keys,
+    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
+    ReadyToSend, ReceiveRing, Transition,
 };
 pub use completion::CompletionQueueSlot;
 pub use doorbell::UarSlot;
@@ -54,7 +54,7 @@ use list::List;
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use packet::{Opcode, Packet, Range};
 use protection::{ProtectionDomains, Regions};
-use queue_pair::{Context, NO_COMPLETION_QUEUE, QueuePair, SCRATCH};
+use queue_pair::{Context, QueuePair, SCRATCH};
 use wire::{Limits, Retract};
 
 /// Where an engine keeps its tables; all entries fresh (`Default`). Each table has at most
@@ -290,7 +290,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             let dead = cx.completion_queues.is_dead(pair.send_cq)
                 || cx.completion_queues.is_dead(pair.receive_cq);
             if dead && pair.state != QueuePairState::Reset {
-                pair.fail_unasked(&mut cx, NO_COMPLETION_QUEUE);
+                pair.fail_for_completion_queue(&mut cx);
                 self.follow_up(index);
             }
         }

@@ -7,7 +7,7 @@ use mlx5_wqe::{
 use zerocopy::FromBytes;
 
 use super::command::{
-    Access, CommandError, Counters, FirstError, QueuePairAttributes, QueuePairState,
+    Access, CommandError, Counters, ErrorPlace, FirstError, QueuePairAttributes, QueuePairState,
     QueuePairStatus, Transition,
 };
 use super::completion::{Completion, CompletionQueues};
@@ -77,9 +77,6 @@ pub(super) type Failure = (Syndrome, VendorCode);
 
 /// What becomes of the WQEs after a failed one.
 pub(super) const FLUSH: Failure = (Syndrome::FLUSHED, VendorCode::FLUSHED);
-
-/// What a queue pair suffers whose completion queue overran.
-pub(super) const NO_COMPLETION_QUEUE: Failure = (Syndrome::LOCAL_QP_OPERATION, VendorCode::NONE);
 
 impl QueuePair {
     pub(super) fn new(
@@ -196,8 +193,7 @@ impl QueuePair {
                     FirstError {
                         syndrome: FLUSH.0,
                         vendor: FLUSH.1,
-                        wqe: None,
-                        receive: false,
+                        place: ErrorPlace::Elsewhere,
                     },
                 );
                 // The owner asked for it and needs no event.
@@ -239,8 +235,8 @@ impl QueuePair {
         self.responder.stop();
     }
 
-    /// The peer or a completion queue put this queue pair into error.
-    pub(super) fn fail_unasked<M, W: Wire>(
+    /// The peer put this queue pair into error.
+    pub(super) fn fail_for_peer<M, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,
         (syndrome, vendor): Failure,
@@ -248,8 +244,17 @@ impl QueuePair {
         let error = FirstError {
             syndrome,
             vendor,
-            wqe: None,
-            receive: false,
+            place: ErrorPlace::Elsewhere,
+        };
+        self.enter_error(cx, error);
+    }
+
+    /// A completion queue of this queue pair is dead.
+    pub(super) fn fail_for_completion_queue<M, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
+        let error = FirstError {
+            syndrome: Syndrome::LOCAL_QP_OPERATION,
+            vendor: VendorCode::NONE,
+            place: ErrorPlace::CompletionQueue,
         };
         self.enter_error(cx, error);
     }
@@ -273,8 +278,7 @@ impl QueuePair {
             let error = FirstError {
                 syndrome,
                 vendor,
-                wqe: Some(WqeIndex(wqe.index)),
-                receive: false,
+                place: ErrorPlace::Send(WqeIndex(wqe.index)),
             };
             self.enter_error(cx, error);
         } else {
@@ -303,7 +307,7 @@ impl QueuePair {
             .completion_queues
             .post(cx.memory, self.send_cq, &completion);
         if posted.is_err() {
-            self.fail_unasked(cx, NO_COMPLETION_QUEUE);
+            self.fail_for_completion_queue(cx);
         }
     }
 

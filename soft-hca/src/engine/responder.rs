@@ -219,7 +219,7 @@ impl QueuePair {
                     Refusal::RemoteAccess => (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS),
                     _ => (Syndrome::REMOTE_INVALID_REQUEST, VendorCode::REMOTE_REQUEST),
                 };
-                self.fail_unasked(cx, failure);
+                self.fail_for_peer(cx, failure);
             }
             Err(Reject::Receive(refusal, failure)) => {
                 self.refuse(refusal);

@@ -16,9 +16,9 @@ use super::{Client, ClientError, EngineState, Mailbox, Resident, Round};
 use crate::engine::packet::Range;
 use crate::engine::{
     Access, Command, CommandError, CompletionQueueAttributes, Counters, DirectMemory, Engine,
-    Event, FirstError, Keys, Loopback, ProtectionDomain, ProtectionDomainSlot, QueuePairAttributes,
-    QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing, Reply, Storage,
-    Transition, WireAddress,
+    ErrorPlace, Event, FirstError, Keys, Loopback, ProtectionDomain, ProtectionDomainSlot,
+    QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
+    Reply, Storage, Transition, WireAddress,
 };
 
 fn qp() -> impl Strategy<Value = QpNumber> {
@@ -146,7 +146,13 @@ fn state() -> impl Strategy<Value = QueuePairState> {
 }
 
 fn status() -> impl Strategy<Value = QueuePairStatus> {
-    let error = option::of(any::<(u8, u8, Option<u16>, bool)>());
+    let place = prop_oneof![
+        any::<u16>().prop_map(|wqe| ErrorPlace::Send(WqeIndex(wqe))),
+        any::<u16>().prop_map(|wqe| ErrorPlace::Receive(WqeIndex(wqe))),
+        Just(ErrorPlace::CompletionQueue),
+        Just(ErrorPlace::Elsewhere),
+    ];
+    let error = option::of((any::<u8>(), any::<u8>(), place));
     (state(), any::<[u64; 6]>(), error, any::<(u16, u16)>()).prop_map(
         |(state, [completed, received, errors, retries, rnr, duplicates], error, indices)| {
             QueuePairStatus {
@@ -159,11 +165,10 @@ fn status() -> impl Strategy<Value = QueuePairStatus> {
                     receiver_not_ready: rnr,
                     duplicates,
                 },
-                first_error: error.map(|(syndrome, vendor, wqe, receive)| FirstError {
+                first_error: error.map(|(syndrome, vendor, place)| FirstError {
                     syndrome: Syndrome(syndrome),
                     vendor: VendorCode(vendor),
-                    wqe: wqe.map(WqeIndex),
-                    receive,
+                    place,
                 }),
                 send_index: indices.0,
                 receive_index: indices.1,

@@ -4,9 +4,9 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, RemoteKey, Syndrome, VendorCode, Wq
 
 use crate::engine::packet::Range;
 use crate::engine::{
-    Access, Command, CommandError, CompletionQueueAttributes, Counters, Event, FirstError, Keys,
-    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
-    ReadyToSend, ReceiveRing, Reply, Transition, WireAddress,
+    Access, Command, CommandError, CompletionQueueAttributes, Counters, ErrorPlace, Event,
+    FirstError, Keys, ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus,
+    ReadyToReceive, ReadyToSend, ReceiveRing, Reply, Transition, WireAddress,
 };
 
 /// Words that a message has beside its kind.
@@ -435,11 +435,16 @@ pub(super) fn from_answer(answer: &Answer) -> Message {
 fn from_status(status: &QueuePairStatus) -> Writer {
     let counters = &status.counters;
     let error = status.first_error.map(|error| {
+        let (place, wqe) = match error.place {
+            ErrorPlace::Elsewhere => (0, WqeIndex(0)),
+            ErrorPlace::Send(wqe) => (1, wqe),
+            ErrorPlace::Receive(wqe) => (2, wqe),
+            ErrorPlace::CompletionQueue => (3, WqeIndex(0)),
+        };
         u64::from(error.syndrome.0)
             | u64::from(error.vendor.0) << 8
-            | u64::from(error.wqe.is_some()) << 16
-            | u64::from(error.receive) << 17
-            | u64::from(error.wqe.map_or(0, |wqe| wqe.0)) << 32
+            | place << 16
+            | u64::from(wqe.0) << 32
     });
     Writer::new(reply::STATUS)
         .put(state_number(status.state))
@@ -504,16 +509,18 @@ fn to_status(words: &mut Reader<'_>) -> Result<QueuePairStatus, WordError> {
         None => None,
         Some(error) if error & !ERROR_BITS != 0 => return Err(words.bad()),
         Some(error) => {
-            let there = error >> 16 & 1 != 0;
-            let wqe = (error >> 32) as u16;
-            if !there && wqe != 0 {
-                return Err(words.bad());
-            }
+            let wqe = WqeIndex((error >> 32) as u16);
+            let place = match error >> 16 & 3 {
+                1 => ErrorPlace::Send(wqe),
+                2 => ErrorPlace::Receive(wqe),
+                _ if wqe.0 != 0 => return Err(words.bad()),
+                0 => ErrorPlace::Elsewhere,
+                _ => ErrorPlace::CompletionQueue,
+            };
             Some(FirstError {
                 syndrome: Syndrome(error as u8),
                 vendor: VendorCode((error >> 8) as u8),
-                wqe: there.then_some(WqeIndex(wqe)),
-                receive: error >> 17 & 1 != 0,
+                place,
             })
         }
     };

@@ -1,7 +1,7 @@
 //! Every error of the facts table, with the CQE that it ends in.
 
 use mlx5_wqe::{Cqe64, Immediate, Opcode, Remote, RemoteKey, Syndrome, VendorCode, Wqe};
-use warpbell_soft_hca::engine::{Access, Event, QueuePairState, Transition};
+use warpbell_soft_hca::engine::{Access, ErrorPlace, Event, QueuePairState, Transition};
 
 use crate::world::{Buffer, Connection, RNR_NS, Region, World, pattern};
 
@@ -55,7 +55,7 @@ fn fails_with<const BLOCKS: usize>(
     assert_eq!(status.state, QueuePairState::Error);
     let error = status.first_error.unwrap();
     assert_eq!((error.syndrome.0, error.vendor.0), expected);
-    assert_eq!(error.wqe, Some(failing));
+    assert_eq!(error.place, ErrorPlace::Send(failing));
     assert_eq!(status.counters.completed, 1);
     assert_eq!(status.counters.errors, 2);
     let event = Event::QueuePairFatal(world.a.qp.number);

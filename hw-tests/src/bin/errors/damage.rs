@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use warpbell::wqe::{Opcode, QpNumber, Syndrome, VendorCode};
 use warpbell::{Cause, OpenError, QueueError, WaitError};
-use warpbell_host_init::{Completions, QueuePairConfig, State, Timers};
+use warpbell_host_init::{Completions, ErrorPlace, QueuePairConfig, State, Timers};
 use warpbell_hw_tests::abi;
 use warpbell_hw_tests::arena::GUARD;
 use warpbell_hw_tests::model;
@@ -274,7 +274,7 @@ pub fn overrun() {
             expect_done(&endings, "overrun ignored");
             continue;
         }
-        // There is no CQE to tell it; so the time is up.
+        // There is no CQE to tell it; so the time is up, and the host can ask.
         assert_eq!(endings, [Ending::Failed(WaitError::Deadline.into())]);
         assert_eq!(state(&stage.pair.ours), State::Error);
         let events: Vec<Event> = stage
@@ -287,6 +287,11 @@ pub fn overrun() {
         assert!(
             matches!(events[..], [Event::Overrun(_), Event::QueuePairFatal(failed)] if failed == qpn),
             "{events:?}"
+        );
+        let told = stage.pair.ours.nic_error().expect("a running HCA");
+        assert_eq!(
+            told.map(|error| error.place),
+            Some(ErrorPlace::CompletionQueue)
         );
         stage.renew("an overrun");
     }

@@ -37,7 +37,10 @@ impl QueuePair {
                     {
                         self.responder.answers.clear();
                         self.responder.refusal = Some((Refusal::RemoteAccess, answer.psn()));
-                        self.fail_unasked(cx, (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS));
+                        self.fail_for_peer(
+                            cx,
+                            (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS),
+                        );
                         break;
                     }
                     header.opcode = Opcode::ReadResponse as u8;

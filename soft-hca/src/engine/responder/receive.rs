@@ -5,11 +5,11 @@ use mlx5_wqe::{CqeOpcode, DoorbellRecord, Local, Opcode as WqeOpcode, WqeIndex};
 use zerocopy::FromBytes;
 
 use super::Reject;
-use crate::engine::command::{FirstError, MAX_LOG_RECEIVE_STRIDE, ReceiveRing};
+use crate::engine::command::{ErrorPlace, FirstError, MAX_LOG_RECEIVE_STRIDE, ReceiveRing};
 use crate::engine::completion::Completion;
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Header, PacketFlags};
-use crate::engine::queue_pair::{Context, Failure, NO_COMPLETION_QUEUE, QueuePair};
+use crate::engine::queue_pair::{Context, Failure, QueuePair};
 use crate::engine::wire::Wire;
 
 impl QueuePair {
@@ -83,7 +83,7 @@ impl QueuePair {
             .completion_queues
             .post(cx.memory, self.receive_cq, &completion);
         if posted.is_err() {
-            self.fail_unasked(cx, NO_COMPLETION_QUEUE);
+            self.fail_for_completion_queue(cx);
             return Err(Reject::Gone);
         }
         self.counters.received += 1;
@@ -102,8 +102,7 @@ impl QueuePair {
         let error = FirstError {
             syndrome,
             vendor,
-            wqe: Some(WqeIndex(index)),
-            receive: true,
+            place: ErrorPlace::Receive(WqeIndex(index)),
         };
         self.enter_error(cx, error);
         let completion = Completion {
