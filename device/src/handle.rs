@@ -121,7 +121,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    const fn new(parts: CompletionParts) -> Self {
+    pub(crate) const fn new(parts: CompletionParts) -> Self {
         Self {
             ring: parts.ring,
             record: parts.record,

@@ -11,3 +11,8 @@ pub mod outcome;
 pub mod pingpong;
 pub mod sharing;
 pub mod suite;
+
+/// The kernel in the README, compiled as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

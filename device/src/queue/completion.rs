@@ -58,3 +58,63 @@ pub(super) fn free_entries(parts: &Completions, taken: u64) {
     let record: &Word32 = unsafe { &*parts.record };
     store_relaxed32(record, (taken as u32 & 0xff_ffff).to_be(), Reach::System);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+    use core::sync::atomic::Ordering;
+    use std::vec::Vec;
+
+    use mlx5_wqe::{Opcode, QpNumber};
+
+    use super::*;
+    use crate::handle::{CompletionKind, CompletionParts};
+
+    /// Two laps around each boundary at which a counter of the CQE's number wraps.
+    #[test]
+    fn entries_owners_and_records_wrap() {
+        let depths = if cfg!(miri) { 0..=3 } else { 0..=15 };
+        for log2 in depths {
+            let depth = 1u64 << log2;
+            let ring: Vec<_> = (0..depth).map(|_| CompletionSlot::invalid()).collect();
+            let record = Word32::new(0);
+            let parts = Completions::new(CompletionParts {
+                ring: ring.as_ptr(),
+                record: &record,
+                depth_log2: log2,
+                kind: CompletionKind::Ordinary,
+            });
+            for start in [0, 1 << 16, 1 << 24, 1 << 32, 1 << 40] {
+                // As the laps before left the ring.
+                for taken in start - start.min(depth)..start {
+                    write(&ring, taken);
+                }
+                for taken in start..start + 2 * depth {
+                    assert_eq!(
+                        read(&parts, taken),
+                        None,
+                        "CQE {taken} before it is written"
+                    );
+                    let tail = write(&ring, taken);
+                    assert_eq!(read(&parts, taken), Some(tail), "CQE {taken}");
+                    free_entries(&parts, taken + 1);
+                    let freed = u32::from_be(record.load(Ordering::Relaxed));
+                    assert_eq!(u64::from(freed), (taken + 1) % (1 << 24));
+                }
+                for entry in &ring {
+                    entry.invalidate();
+                }
+            }
+        }
+    }
+
+    /// Writes CQE number `taken` as a NIC does: entry modulo depth, owner by lap.
+    fn write(ring: &[CompletionSlot], taken: u64) -> CqeTail {
+        let depth = ring.len() as u64;
+        let owner = taken / depth % 2 == 1;
+        let qpn = QpNumber::MAX;
+        let tail = CqeTail::new(CqeOpcode::REQUESTER, owner, Opcode::NOP, qpn, taken as u16);
+        ring[(taken % depth) as usize].words[7].store(tail.0, Ordering::Relaxed);
+        tail
+    }
+}
