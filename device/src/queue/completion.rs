@@ -84,12 +84,13 @@ mod tests {
                 depth_log2: log2,
                 kind: CompletionKind::Ordinary,
             });
-            for start in [0, 1 << 16, 1 << 24, 1 << 32, 1 << 40] {
-                // As the laps before left the ring.
+            for boundary in [depth, 1 << 16, 1 << 24, 1 << 32, 1 << 40] {
+                let start = boundary - depth;
+                // As the lap before left the ring.
                 for taken in start - start.min(depth)..start {
                     write(&ring, taken);
                 }
-                for taken in start..start + 2 * depth {
+                for taken in start..boundary + depth {
                     assert_eq!(
                         read(&parts, taken),
                         None,
