@@ -19,7 +19,12 @@ fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
     leave_out(without);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(body);
+    let body = std::sync::Arc::new(body);
+    builder.check(move || {
+        // In a thread of its own: loom hardly ever preempts the model's main one.
+        let body = std::sync::Arc::clone(&body);
+        thread::spawn(move || body()).join().unwrap();
+    });
 }
 
 /// What the NIC does when it looks once: doorbell, record, WQEs. Returns the
