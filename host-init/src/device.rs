@@ -8,7 +8,8 @@ use warpbell_soft_hca::shell::SoftHca;
 use crate::config::Checked;
 use crate::memory::Keys;
 use crate::queue_memory::QueueAddresses;
-use crate::soft::{Soft, SoftOptions, refused};
+use crate::soft::{InProcess, Soft, SoftOptions, refused};
+use crate::soft_gpu::{Resident, SoftGpuOptions};
 use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
@@ -17,6 +18,8 @@ use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain,
 pub enum Nic {
     /// A software HCA in this process.
     Soft(SoftOptions),
+    /// A software HCA whose engine is a kernel, on the GPU beside those that it serves.
+    SoftGpu(SoftGpuOptions),
 }
 
 /// What a device can do at most.
@@ -43,10 +46,12 @@ impl Device {
     /// Opens a NIC.
     ///
     /// # Errors
-    /// [`Error::Soft`] if the system gives no thread for a software HCA.
+    /// [`Error::Soft`] if the system gives no thread for a software HCA, or its kernel does not
+    /// start; [`Error::Gpu`] if the GPU refuses.
     pub fn open(nic: Nic) -> Result<Self, Error> {
         let provider: Arc<dyn Provider> = match nic {
-            Nic::Soft(options) => Arc::new(Soft::open(options)?),
+            Nic::Soft(options) => Arc::new(Soft::<InProcess>::open(options)?),
+            Nic::SoftGpu(options) => Arc::new(Soft::<Resident>::open(options)?),
         };
         Ok(Self { provider })
     }

@@ -64,6 +64,7 @@ mod queue_pair;
 mod shared;
 mod shared_bytes;
 mod soft;
+mod soft_gpu;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -83,4 +84,5 @@ pub use placement::Placement;
 pub use queue_pair::{QueuePair, connect};
 pub use shared::Shared;
 pub use soft::{Drive, SoftOptions};
+pub use soft_gpu::{EngineOn, SoftGpuOptions};
 pub use state::{Endpoint, ErrorPlace, Gid, NicError, State};

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod outcome;
 pub mod pingpong;
 pub mod sharing;
+pub mod soft_nic;
 pub mod suite;
 
 /// The kernel in the README, compiled as it stands there.

@@ -2,9 +2,12 @@
 
 mod hand;
 mod refusals;
+mod resident;
 mod states;
 mod traffic;
 mod two_processes;
+
+use resident::resident;
 
 use crate::{Access, Buffer, Device, Drive, MemoryRegion, Nic, ProtectionDomain, SoftOptions};
 

@@ -1,6 +1,6 @@
 //! Every transition of the state machine, legal or not.
 
-use super::by_hand;
+use super::{by_hand, resident};
 use crate::{Endpoint, Error, ProtectionDomain, QueuePair, QueuePairConfig, State, connect};
 
 const STATES: [State; 5] = [
@@ -57,77 +57,85 @@ fn every_transition_is_taken_or_refused() {
         (ReadyToSend, Reset),
         (Err, Reset),
     ];
-    let domain = by_hand().protection_domain().unwrap();
-    for from in STATES {
-        for to in STATES {
-            let (mut pair, other) = pair_in(&domain, from);
-            let qpn = pair.qpn();
-            let went = go(&mut pair, to, &other.endpoint());
-            if legal.contains(&(from, to)) {
-                went.unwrap();
-                assert_eq!(pair.state().unwrap(), to);
-                continue;
+    for device in [by_hand(), resident()] {
+        let domain = device.protection_domain().unwrap();
+        for from in STATES {
+            for to in STATES {
+                let (mut pair, other) = pair_in(&domain, from);
+                let qpn = pair.qpn();
+                let went = go(&mut pair, to, &other.endpoint());
+                if legal.contains(&(from, to)) {
+                    went.unwrap();
+                    assert_eq!(pair.state().unwrap(), to);
+                    continue;
+                }
+                let error = went.expect_err("an illegal step");
+                assert!(
+                    matches!(error, Error::WrongState { qpn: q, from: f, to: t } if (q, f, t) == (qpn, from, to)),
+                    "{error}"
+                );
+                assert_eq!(pair.state().unwrap(), from, "unchanged");
             }
-            let error = went.expect_err("an illegal step");
-            assert!(
-                matches!(error, Error::WrongState { qpn: q, from: f, to: t } if (q, f, t) == (qpn, from, to)),
-                "{error}"
-            );
-            assert_eq!(pair.state().unwrap(), from, "unchanged");
         }
     }
 }
 
 #[test]
 fn handles_are_given_where_their_queue_works() {
-    let domain = by_hand().protection_domain().unwrap();
-    for state in STATES {
-        let (pair, _other) = pair_in(&domain, state);
-        let sends = state == State::ReadyToSend;
-        let receives = matches!(
-            state,
-            State::Init | State::ReadyToReceive | State::ReadyToSend
-        );
-        assert_eq!(pair.send_queue().is_ok(), sends, "{state}");
-        assert_eq!(pair.receive_queue().is_ok(), receives, "{state}");
-        if let Err(error) = pair.send_queue() {
-            assert!(matches!(error, Error::NotReady { state: found, .. } if found == state));
-        }
-        for handle in [pair.send_queue().ok()].into_iter().flatten() {
-            handle.check().unwrap();
+    for device in [by_hand(), resident()] {
+        let domain = device.protection_domain().unwrap();
+        for state in STATES {
+            let (pair, _other) = pair_in(&domain, state);
+            let sends = state == State::ReadyToSend;
+            let receives = matches!(
+                state,
+                State::Init | State::ReadyToReceive | State::ReadyToSend
+            );
+            assert_eq!(pair.send_queue().is_ok(), sends, "{state}");
+            assert_eq!(pair.receive_queue().is_ok(), receives, "{state}");
+            if let Err(error) = pair.send_queue() {
+                assert!(matches!(error, Error::NotReady { state: found, .. } if found == state));
+            }
+            for handle in [pair.send_queue().ok()].into_iter().flatten() {
+                handle.check().unwrap();
+            }
         }
     }
 }
 
 #[test]
 fn connect_changes_neither_end_if_one_is_further() {
-    let domain = by_hand().protection_domain().unwrap();
-    for state in [State::ReadyToReceive, State::ReadyToSend, State::Error] {
-        let (mut further, mut fresh) = pair_in(&domain, state);
-        for further_first in [false, true] {
-            let error = match further_first {
-                false => connect(&mut fresh, &mut further),
-                true => connect(&mut further, &mut fresh),
+    for device in [by_hand(), resident()] {
+        let domain = device.protection_domain().unwrap();
+        for state in [State::ReadyToReceive, State::ReadyToSend, State::Error] {
+            let (mut further, mut fresh) = pair_in(&domain, state);
+            for further_first in [false, true] {
+                let error = match further_first {
+                    false => connect(&mut fresh, &mut further),
+                    true => connect(&mut further, &mut fresh),
+                }
+                .unwrap_err();
+                assert!(
+                    matches!(error, Error::WrongState { from, .. } if from == state),
+                    "{error}"
+                );
+                assert_eq!(fresh.state().unwrap(), State::Reset);
+                assert_eq!(further.state().unwrap(), state);
             }
-            .unwrap_err();
-            assert!(
-                matches!(error, Error::WrongState { from, .. } if from == state),
-                "{error}"
-            );
-            assert_eq!(fresh.state().unwrap(), State::Reset);
-            assert_eq!(further.state().unwrap(), state);
+            further.reset().unwrap();
+            connect(&mut fresh, &mut further).unwrap();
+            assert_eq!(fresh.state().unwrap(), State::ReadyToSend);
+            assert_eq!(further.state().unwrap(), State::ReadyToSend);
         }
-        further.reset().unwrap();
-        connect(&mut fresh, &mut further).unwrap();
-        assert_eq!(fresh.state().unwrap(), State::ReadyToSend);
-        assert_eq!(further.state().unwrap(), State::ReadyToSend);
     }
 }
 
 #[test]
 fn connect_takes_ends_in_init() {
-    let domain = by_hand().protection_domain().unwrap();
-    let (mut one, mut other) = pair_in(&domain, State::Init);
-    connect(&mut one, &mut other).unwrap();
-    assert_eq!(one.state().unwrap(), State::ReadyToSend);
+    for device in [by_hand(), resident()] {
+        let domain = device.protection_domain().unwrap();
+        let (mut one, mut other) = pair_in(&domain, State::Init);
+        connect(&mut one, &mut other).unwrap();
+        assert_eq!(one.state().unwrap(), State::ReadyToSend);
+    }
 }

@@ -11,7 +11,7 @@ use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 
 use super::hand::{Hand, wait};
-use super::{ALL, by_hand, bytes_of, region, threaded};
+use super::{ALL, by_hand, bytes_of, region, resident, threaded};
 use crate::{
     Completions, Device, Drive, ErrorPlace, MemoryRegion, Nic, Placement, ProtectionDomain,
     QueuePair, QueuePairConfig, SoftOptions, State, Timers, connect,
@@ -55,6 +55,12 @@ impl Ends {
     /// no load on the machine lets a timer run out.
     fn by_hand(config: &QueuePairConfig) -> Self {
         Self::new([by_hand(), by_hand()], Some(Cell::new(0)), config)
+    }
+
+    /// Both on one device, whose engine is a kernel.
+    fn resident(config: &QueuePairConfig) -> Self {
+        let device = resident();
+        Self::driven([device.clone(), device], config)
     }
 
     fn new(devices: [Device; 2], clock: Option<Cell<u64>>, config: &QueuePairConfig) -> Self {
@@ -146,6 +152,7 @@ fn a_write_arrives_however_the_devices_are_driven() {
         Ends::driven([threaded(), threaded()], &config()),
         Ends::driven([shared(), shared()], &config()),
         Ends::driven([alone.clone(), alone], &config()),
+        Ends::resident(&config()),
     ] {
         ends.connect();
         ends.check_write();
@@ -154,132 +161,136 @@ fn a_write_arrives_however_the_devices_are_driven() {
 
 #[test]
 fn reads_atomics_and_sends_work_too() {
-    let mut ends = Ends::by_hand(&config());
-    ends.connect();
-    let (mut hand, mut other) = (Hand::new(&ends.pairs[0]), Hand::new(&ends.pairs[1]));
-    let good = |completion| {
-        assert!(
-            matches!(completion, Completion::Requester(_)),
-            "{completion:?}"
-        )
-    };
+    for mut ends in [Ends::by_hand(&config()), Ends::resident(&config())] {
+        ends.connect();
+        let (mut hand, mut other) = (Hand::new(&ends.pairs[0]), Hand::new(&ends.pairs[1]));
+        let good = |completion| {
+            assert!(
+                matches!(completion, Completion::Requester(_)),
+                "{completion:?}"
+            )
+        };
 
-    hand.post(
-        Wqe::read(
-            ends.regions[0].local(0, 100).unwrap(),
-            ends.remote(1, 0, 100),
-        )
-        .signalled(),
-    );
-    good(ends.completion(&mut hand));
-    assert_eq!(
-        bytes_of(&ends.regions[0])[..101],
-        [&[2; 100][..], &[1]].concat()
-    );
+        hand.post(
+            Wqe::read(
+                ends.regions[0].local(0, 100).unwrap(),
+                ends.remote(1, 0, 100),
+            )
+            .signalled(),
+        );
+        good(ends.completion(&mut hand));
+        assert_eq!(
+            bytes_of(&ends.regions[0])[..101],
+            [&[2; 100][..], &[1]].concat()
+        );
 
-    let result = ends.regions[0].local(128, 8).unwrap();
-    hand.post(Wqe::fetch_add(result, ends.remote(1, 128, 8), 1).signalled());
-    good(ends.completion(&mut hand));
-    let mut found = [0; 8];
-    ends.regions[0].read(128, &mut found).unwrap();
-    assert_eq!(found, [2; 8]);
-    ends.regions[1].read(128, &mut found).unwrap();
-    assert_eq!(u64::from_ne_bytes(found), u64::from_ne_bytes([2; 8]) + 1);
+        let result = ends.regions[0].local(128, 8).unwrap();
+        hand.post(Wqe::fetch_add(result, ends.remote(1, 128, 8), 1).signalled());
+        good(ends.completion(&mut hand));
+        let mut found = [0; 8];
+        ends.regions[0].read(128, &mut found).unwrap();
+        assert_eq!(found, [2; 8]);
+        ends.regions[1].read(128, &mut found).unwrap();
+        assert_eq!(u64::from_ne_bytes(found), u64::from_ne_bytes([2; 8]) + 1);
 
-    other.post_receive(ends.regions[1].local(1000, 50).unwrap());
-    let local = ends.regions[0].local(200, 50).unwrap();
-    hand.post(Wqe::send_immediate(local, Immediate(77)).signalled());
-    good(ends.completion(&mut hand));
-    match wait("a receive", || ends.step(), || other.poll_receive()) {
-        Completion::Responder(arrived) => {
-            assert_eq!(arrived.byte_count, 50);
-            assert_eq!(arrived.kind.immediate(), Some(Immediate(77)));
+        other.post_receive(ends.regions[1].local(1000, 50).unwrap());
+        let local = ends.regions[0].local(200, 50).unwrap();
+        hand.post(Wqe::send_immediate(local, Immediate(77)).signalled());
+        good(ends.completion(&mut hand));
+        match wait("a receive", || ends.step(), || other.poll_receive()) {
+            Completion::Responder(arrived) => {
+                assert_eq!(arrived.byte_count, 50);
+                assert_eq!(arrived.kind.immediate(), Some(Immediate(77)));
+            }
+            other => panic!("expected an arrival, got {other:?}"),
         }
-        other => panic!("expected an arrival, got {other:?}"),
+        assert_eq!(
+            bytes_of(&ends.regions[1])[999..1051],
+            [&[2][..], &[1; 50], &[2]].concat()
+        );
     }
-    assert_eq!(
-        bytes_of(&ends.regions[1])[999..1051],
-        [&[2][..], &[1; 50], &[2]].concat()
-    );
 }
 
 #[test]
 fn a_ring_wraps_many_times() {
-    let mut ends = Ends::by_hand(&QueuePairConfig {
+    let config = QueuePairConfig {
         send_depth: 4,
         ..config()
-    });
-    ends.connect();
-    let mut hand = Hand::new(&ends.pairs[0]);
-    for round in 0..100u64 {
-        ends.regions[0].write(0, &round.to_ne_bytes()).unwrap();
-        hand.post(
-            Wqe::write(ends.regions[0].local(0, 8).unwrap(), ends.remote(1, 8, 8)).signalled(),
-        );
-        assert!(matches!(
-            ends.completion(&mut hand),
-            Completion::Requester(_)
-        ));
-        let mut found = [0; 8];
-        ends.regions[1].read(8, &mut found).unwrap();
-        assert_eq!(u64::from_ne_bytes(found), round);
+    };
+    for mut ends in [Ends::by_hand(&config), Ends::resident(&config)] {
+        ends.connect();
+        let mut hand = Hand::new(&ends.pairs[0]);
+        for round in 0..100u64 {
+            ends.regions[0].write(0, &round.to_ne_bytes()).unwrap();
+            hand.post(
+                Wqe::write(ends.regions[0].local(0, 8).unwrap(), ends.remote(1, 8, 8)).signalled(),
+            );
+            assert!(matches!(
+                ends.completion(&mut hand),
+                Completion::Requester(_)
+            ));
+            let mut found = [0; 8];
+            ends.regions[1].read(8, &mut found).unwrap();
+            assert_eq!(u64::from_ne_bytes(found), round);
+        }
     }
 }
 
 #[test]
 fn after_an_error_both_ends_are_reset_and_used_again() {
-    let mut ends = Ends::by_hand(&config());
-    ends.connect();
-    for _ in 0..3 {
-        let before = ends.pairs.each_ref().map(QueuePair::endpoint);
-        let mut hand = Hand::new(&ends.pairs[0]);
-        let good = ends.regions[0].local(0, 8).unwrap();
-        let wrong = Remote {
-            key: RemoteKey(0xdead_0000),
-            ..ends.remote(1, 0, 8)
-        };
-        let index = hand.post(Wqe::write(good, wrong).signalled());
-        let error = ends.error(&mut hand);
-        assert_eq!(
-            (error.syndrome, error.wqe_index),
-            (Syndrome::REMOTE_ACCESS, index)
-        );
-        // Both devices know; only one end was to blame for a WQE.
-        let errors = ends
-            .pairs
-            .each_ref()
-            .map(|pair| pair.nic_error().unwrap().unwrap());
-        assert!(
-            errors
-                .iter()
-                .all(|error| error.syndrome == Syndrome::REMOTE_ACCESS)
-        );
-        assert_eq!(
-            errors.map(|error| error.place),
-            [ErrorPlace::Send(index), ErrorPlace::Elsewhere]
-        );
-        // Whatever comes after is flushed.
-        hand.post(ends.write());
-        assert_eq!(ends.error(&mut hand).syndrome, Syndrome::FLUSHED);
-        assert_eq!(ends.pairs[0].state().unwrap(), State::Error);
-        assert!(bytes_of(&ends.regions[1]).iter().all(|byte| *byte == 2));
+    for mut ends in [Ends::by_hand(&config()), Ends::resident(&config())] {
+        ends.connect();
+        for _ in 0..3 {
+            let before = ends.pairs.each_ref().map(QueuePair::endpoint);
+            let mut hand = Hand::new(&ends.pairs[0]);
+            let good = ends.regions[0].local(0, 8).unwrap();
+            let wrong = Remote {
+                key: RemoteKey(0xdead_0000),
+                ..ends.remote(1, 0, 8)
+            };
+            let index = hand.post(Wqe::write(good, wrong).signalled());
+            let error = ends.error(&mut hand);
+            assert_eq!(
+                (error.syndrome, error.wqe_index),
+                (Syndrome::REMOTE_ACCESS, index)
+            );
+            // Both devices know; only one end was to blame for a WQE.
+            let errors = ends
+                .pairs
+                .each_ref()
+                .map(|pair| pair.nic_error().unwrap().unwrap());
+            assert!(
+                errors
+                    .iter()
+                    .all(|error| error.syndrome == Syndrome::REMOTE_ACCESS)
+            );
+            assert_eq!(
+                errors.map(|error| error.place),
+                [ErrorPlace::Send(index), ErrorPlace::Elsewhere]
+            );
+            // Whatever comes after is flushed.
+            hand.post(ends.write());
+            assert_eq!(ends.error(&mut hand).syndrome, Syndrome::FLUSHED);
+            assert_eq!(ends.pairs[0].state().unwrap(), State::Error);
+            assert!(bytes_of(&ends.regions[1]).iter().all(|byte| *byte == 2));
 
-        for pair in &mut ends.pairs {
-            pair.reset().unwrap();
-            assert_eq!(pair.state().unwrap(), State::Reset);
-            assert_eq!(pair.nic_error().unwrap(), None);
+            for pair in &mut ends.pairs {
+                pair.reset().unwrap();
+                assert_eq!(pair.state().unwrap(), State::Reset);
+                assert_eq!(pair.nic_error().unwrap(), None);
+            }
+            for (before, pair) in before.iter().zip(&ends.pairs) {
+                // Equal by chance once in 2^24 times.
+                assert!(before.qpn != pair.endpoint().qpn && before.psn != pair.endpoint().psn);
+            }
+            ends.connect();
+            ends.check_write();
+            ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
+            for pair in &mut ends.pairs {
+                pair.reset().unwrap();
+            }
+            ends.connect();
         }
-        for (before, pair) in before.iter().zip(&ends.pairs) {
-            // Equal by chance once in 2^24 times.
-            assert!(before.qpn != pair.endpoint().qpn && before.psn != pair.endpoint().psn);
-        }
-        ends.connect();
-        ends.check_write();
-        ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
-        for pair in &mut ends.pairs {
-            pair.reset().unwrap();
-        }
-        ends.connect();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The host's side of a mailbox.
 
+use std::ops::Deref;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,20 +51,21 @@ pub enum ClientError {
     },
 }
 
-/// The host's side of a [`Mailbox`]: gives commands one after the other.
+/// The host's side of a [`Mailbox`], to which `B` is a reference or a box: gives commands one after
+/// the other.
 #[derive(Debug)]
-pub struct Client<'m> {
-    mailbox: &'m Mailbox,
+pub struct Client<B> {
+    mailbox: B,
     /// The number of the newest request.
     sent: u64,
     /// How long an answer may take.
     pub(super) limit: Duration,
 }
 
-impl<'m> Client<'m> {
+impl<B: Deref<Target = Mailbox>> Client<B> {
     /// Opens a mailbox that is all zeros; the engine is started after this. Each answer, and the
     /// engine's start, may take as long as `limit`.
-    pub fn open(mailbox: &'m Mailbox, limit: Duration) -> Self {
+    pub fn open(mailbox: B, limit: Duration) -> Self {
         mailbox.open();
         Self {
             mailbox,

@@ -70,6 +70,11 @@ pub enum Refused {
         /// The host's version.
         found: u16,
     },
+    /// Another kernel, or another thread of the same, has taken the mailbox.
+    #[error(
+        "the mailbox is another engine's; give each engine one thread and a mailbox of its own"
+    )]
+    Taken,
     /// The tables do not fit.
     #[error("the engine's tables need {needed} bytes aligned to 128; give it more memory")]
     TooSmall {
@@ -102,6 +107,7 @@ mod code {
     pub const NOT_A_MAILBOX: u8 = 1;
     pub const VERSION: u8 = 2;
     pub const TOO_SMALL: u8 = 3;
+    pub const TAKEN: u8 = 4;
 }
 
 impl EngineState {
@@ -117,6 +123,7 @@ impl EngineState {
                 (code::REFUSED, code::VERSION, found as u32)
             }
             Self::Refused(Refused::TooSmall { needed }) => (code::REFUSED, code::TOO_SMALL, needed),
+            Self::Refused(Refused::Taken) => (code::REFUSED, code::TAKEN, 0),
             Self::Unknown(word) => return word,
         };
         code as u64 | (reason as u64) << 8 | (detail as u64) << 32
@@ -135,6 +142,7 @@ impl EngineState {
                 found: detail as u16,
             }),
             (code::REFUSED, code::TOO_SMALL) => Self::Refused(Refused::TooSmall { needed: detail }),
+            (code::REFUSED, code::TAKEN) => Self::Refused(Refused::Taken),
             _ => return Self::Unknown(word),
         };
         // A word with bits that mean nothing is not this version's.
@@ -181,6 +189,19 @@ impl Mailbox {
     pub fn state(&self) -> EngineState {
         // Acquire: once it has ended, it has also touched its last byte of anybody's memory.
         EngineState::from_word(self.engine.state.load(Ordering::Acquire))
+    }
+
+    /// Engine: takes the mailbox for itself.
+    pub(super) fn take(&self) -> Result<(), Refused> {
+        let (starting, running) = (EngineState::Starting, EngineState::Running);
+        // Relaxed: the host reads nothing because of it.
+        let taken = self.engine.state.compare_exchange(
+            starting.to_word(),
+            running.to_word(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        taken.map(|_| ()).map_err(|_| Refused::Taken)
     }
 
     /// Engine: says how it is.

@@ -88,13 +88,20 @@ impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
     ///
     /// # Safety
     ///
-    /// The mailbox must be valid for as long as `'t`, and so must the tables, which nobody else
-    /// may touch. Memory that commands name must be as the engine's methods want it.
+    /// The mailbox must be valid for as long as `'t`, and so must the tables, which nobody may touch
+    /// but the engine that takes the mailbox. Memory that commands name must be as the engine's methods want it.
     pub unsafe fn start(arguments: &Arguments) -> Result<Self, Refused> {
         // SAFETY: the caller vouches for the mailbox, whose words are atomics.
         let mailbox = unsafe { &*arguments.mailbox };
-        let made = mailbox.check().and_then(|()| {
-            // SAFETY: the caller vouches for the tables' memory.
+        let checked = mailbox.check();
+        if let Err(refused @ Refused::NotAMailbox { .. }) = checked {
+            // Nothing is written to what may be anything.
+            return Err(refused);
+        }
+        // An engine that has the mailbox already is left alone.
+        mailbox.take()?;
+        let made = checked.and_then(|()| {
+            // SAFETY: the caller vouches for the tables' memory, which this engine alone has taken.
             unsafe { tables::build(arguments.tables, &arguments.sizes) }
         });
         match made {
@@ -113,8 +120,7 @@ impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
 }
 
 impl<'t, M: Memory, W: Wire> Resident<'t, M, W> {
-    fn new(engine: &'t mut Engine<'t, M, W>, mailbox: &'t Mailbox) -> Self {
-        mailbox.set_state(EngineState::Running);
+    const fn new(engine: &'t mut Engine<'t, M, W>, mailbox: &'t Mailbox) -> Self {
         Self {
             engine,
             mailbox,

@@ -263,7 +263,7 @@ pub struct SoftHca {
 impl SoftHca {
     /// A new HCA, without any object or link.
     pub fn new(mut options: HcaOptions) -> Self {
-        let address = options.address.unwrap_or_else(fresh_address);
+        let address = options.address.unwrap_or_else(Self::fresh_address);
         let wire = HostWire::new(Links::new(address), options.faults.take());
         let machine = Machine::new(address, wire, &options);
         let seat = Seat {
@@ -280,6 +280,15 @@ impl SoftHca {
     /// Its address on its wires.
     pub fn address(&self) -> WireAddress {
         self.address
+    }
+
+    /// An address that no other HCA of this machine is likely to have: a random
+    /// start for each process, then counted up.
+    pub fn fresh_address() -> WireAddress {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+        let start = *START.get_or_init(|| RandomState::new().hash_one("warpbell") as u32);
+        WireAddress(start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
     pub(super) fn seat(&self) -> &Arc<Seat> {
@@ -405,15 +414,6 @@ impl std::fmt::Debug for SoftHca {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
-}
-
-/// An address that no other HCA of this machine is likely to have: a random
-/// start for each process, then counted up.
-fn fresh_address() -> WireAddress {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    let start = *START.get_or_init(|| RandomState::new().hash_one("warpbell") as u32);
-    WireAddress(start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 #[cfg(test)]

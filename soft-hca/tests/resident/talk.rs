@@ -18,7 +18,7 @@ use crate::world::{LIMIT, SIZES, TableMemory, header, mailbox, spawn};
 
 /// Carries out a command whose memory is never touched, or lives as long as the test.
 fn run<T: TryFrom<warpbell_soft_hca::engine::Reply>>(
-    client: &mut Client<'_>,
+    client: &mut Client<&Mailbox>,
     command: Command,
 ) -> Result<T, ClientError>
 where
@@ -208,17 +208,34 @@ fn what_is_not_a_mailbox_of_this_version_is_refused() {
 
 #[test]
 fn tables_that_are_not_there_are_refused() {
-    let mailbox = Mailbox::default();
-    let mut client = Client::open(&mailbox, LIMIT);
     let refused = Refused::TooSmall {
         needed: SIZES.bytes() as u32,
     };
-    let null = |arguments: &mut Arguments| arguments.tables = std::ptr::null_mut();
-    assert_eq!(start(&mailbox, null), Err(refused));
-    let odd = |arguments: &mut Arguments| arguments.tables = arguments.tables.wrapping_add(64);
-    assert_eq!(start(&mailbox, odd), Err(refused));
-    assert_eq!(client.wait_for_start(), Err(ClientError::Refused(refused)));
-    assert_eq!(client.stop(), Ok(()), "it has ended by itself");
+    let spoil: [fn(&mut Arguments); 2] = [
+        |arguments| arguments.tables = std::ptr::null_mut(),
+        |arguments| arguments.tables = arguments.tables.wrapping_add(64),
+    ];
+    for spoil in spoil {
+        let mailbox = Mailbox::default();
+        let mut client = Client::open(&mailbox, LIMIT);
+        assert_eq!(start(&mailbox, spoil), Err(refused));
+        assert_eq!(client.wait_for_start(), Err(ClientError::Refused(refused)));
+        assert_eq!(client.stop(), Ok(()), "it has ended by itself");
+    }
+}
+
+/// As when more than one thread of a kernel starts an engine.
+#[test]
+fn a_mailbox_has_one_engine() {
+    let mailbox = mailbox();
+    let mut client = Client::open(mailbox, LIMIT);
+    let engine = spawn(mailbox, SIZES);
+    client.wait_for_start().unwrap();
+    assert_eq!(start(mailbox, |_| ()), Err(Refused::Taken));
+    run::<ProtectionDomain>(&mut client, Command::CreateProtectionDomain).unwrap();
+    client.stop().unwrap();
+    assert_eq!(engine.join().unwrap(), Ok(()));
+    assert_eq!(start(mailbox, |_| ()), Err(Refused::Taken));
 }
 
 #[test]

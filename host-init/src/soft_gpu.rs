@@ -1,0 +1,268 @@
+//! The provider `soft-gpu`: a software HCA whose engine is a kernel beside those that it serves.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use warpbell_soft_hca::engine::{Command, Reply, WireAddress};
+use warpbell_soft_hca::resident::{
+    Arguments, Client, ClientError, Mailbox, RESIDENT_MTU, TableSizes,
+};
+use warpbell_soft_hca::shell::{HcaError, SoftHca};
+
+use crate::cuda::{Module, Running};
+use crate::soft::{Commands, Seat, Soft, refused};
+use crate::{Buffer, Entry, Error, Grid, Launch, Placement, Shared};
+
+/// How a software HCA is opened whose engine is a kernel.
+///
+/// Its queue pairs are connected with each other: there is no wire to another HCA.
+#[derive(Clone, Debug)]
+pub struct SoftGpuOptions {
+    /// The engine's kernel: `warpbell_kernels::soft_nic::soft_nic`.
+    pub kernel: Entry<Arguments>,
+    /// Where it runs.
+    pub on: EngineOn,
+    /// How many objects it has room for.
+    pub tables: TableSizes,
+    /// How long the kernel's start, and the answer to each command, may take.
+    pub limit: Duration,
+}
+
+impl SoftGpuOptions {
+    /// Tables of the default sizes, and a limit of 10 s.
+    pub fn new(kernel: Entry<Arguments>, on: EngineOn) -> Self {
+        Self {
+            kernel,
+            on,
+            tables: TableSizes::default(),
+            limit: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where an engine's kernel runs.
+#[derive(Clone)]
+pub enum EngineOn {
+    /// On a CPU's grid. The function runs a launch to its end, which may be far away, and gives why
+    /// it did not end well; it is called on a thread of its own.
+    Cpu(fn(&Launch<'_>) -> Result<(), String>),
+    /// On the GPU of a module with the kernel, on a stream of its own.
+    Gpu(&'static Module),
+}
+
+impl fmt::Debug for EngineOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(_) => f.write_str("Cpu"),
+            Self::Gpu(module) => f.debug_tuple("Gpu").field(&module.gpu()).finish(),
+        }
+    }
+}
+
+impl EngineOn {
+    /// Where the mailbox lies, so that both reach it, and where the engine's tables.
+    fn placements(&self) -> (Placement, Placement) {
+        match self {
+            Self::Cpu(_) => (Placement::Host, Placement::Host),
+            Self::Gpu(module) => {
+                let gpu = module.gpu();
+                (Placement::Pinned(gpu), Placement::Gpu(gpu))
+            }
+        }
+    }
+
+    fn start(&self, kernel: Entry<Arguments>, arguments: Arguments) -> Result<EngineKernel, Error> {
+        let launch = move || Launch::new(kernel, Grid::ONE_THREAD, arguments);
+        Ok(match self {
+            Self::Cpu(run) => {
+                let run = *run;
+                let body = move || run(&launch());
+                let thread = thread::Builder::new()
+                    .name("soft-gpu engine".into())
+                    .spawn(body)
+                    .map_err(|error| refused("start its kernel")(HcaError::Thread(error)))?;
+                EngineKernel::Thread(Some(thread))
+            }
+            Self::Gpu(module) => EngineKernel::Gpu(module.start(&launch())?),
+        })
+    }
+}
+
+/// An engine's kernel under way.
+enum EngineKernel {
+    /// None once it has been joined.
+    Thread(Option<JoinHandle<Result<(), String>>>),
+    Gpu(Running<'static>),
+}
+
+impl EngineKernel {
+    /// Whether it has ended, or why it broke off.
+    fn has_ended(&mut self) -> Result<bool, String> {
+        match self {
+            Self::Gpu(running) => running.has_ended().map_err(|error| error.to_string()),
+            Self::Thread(thread) => match thread.take_if(|thread| thread.is_finished()) {
+                None => Ok(thread.is_none()),
+                Some(ended) => {
+                    let panicked = |_| Err("the thread that ran it panicked".into());
+                    ended.join().unwrap_or_else(panicked).map(|()| true)
+                }
+            },
+        }
+    }
+
+    /// Waits for the end, of which the mailbox has told already.
+    fn wait(&mut self, limit: Duration) -> Result<(), String> {
+        /// Between two looks.
+        const NAP: Duration = Duration::from_micros(100);
+        let begin = Instant::now();
+        while !self.has_ended()? {
+            if begin.elapsed() > limit {
+                return Err(format!("its kernel did not return within {limit:?}"));
+            }
+            thread::sleep(NAP);
+        }
+        Ok(())
+    }
+}
+
+/// The host's end of the engine.
+struct Station {
+    client: Client<Shared<Mailbox>>,
+    kernel: EngineKernel,
+    /// Why the kernel has ended, unless the host asked for it. It uses nothing any more.
+    broken: Option<String>,
+    /// The engine's tables.
+    tables: Buffer,
+}
+
+/// An engine in a kernel, and the way to it.
+pub(crate) struct Resident {
+    station: ManuallyDrop<Mutex<Station>>,
+    address: WireAddress,
+    on: EngineOn,
+    limit: Duration,
+}
+
+impl Soft<Resident> {
+    pub fn open(options: SoftGpuOptions) -> Result<Self, Error> {
+        let (mailbox, tables) = options.on.placements();
+        let tables = Buffer::placed(tables, options.tables.bytes() as usize)?;
+        let mailbox = Shared::new(mailbox, Mailbox::default())?;
+        let address = SoftHca::fresh_address();
+        let arguments = Arguments {
+            mailbox: &raw const *mailbox,
+            tables: tables.as_ptr(),
+            sizes: options.tables,
+            address: address.0,
+        };
+        // The mailbox before the kernel, which looks at it first.
+        let client = Client::open(mailbox, options.limit);
+        let kernel = options.on.start(options.kernel, arguments)?;
+        // From here on the kernel's end is waited for before its memory goes.
+        let resident = Resident {
+            station: ManuallyDrop::new(Mutex::new(Station {
+                client,
+                kernel,
+                broken: None,
+                tables,
+            })),
+            address,
+            on: options.on,
+            limit: options.limit,
+        };
+        resident
+            .station()
+            .talk(|client| client.wait_for_start())
+            .map_err(refused("start its kernel"))?;
+        Ok(Self::new(resident))
+    }
+}
+
+impl Resident {
+    fn station(&self) -> MutexGuard<'_, Station> {
+        self.station.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Station {
+    /// Talks with the engine; a kernel that broke off is why there is no answer.
+    fn talk<R>(
+        &mut self,
+        talk: impl FnOnce(&mut Client<Shared<Mailbox>>) -> Result<R, ClientError>,
+    ) -> Result<R, HcaError> {
+        if let Some(broken) = &self.broken {
+            return Err(HcaError::Panicked(broken.clone()));
+        }
+        talk(&mut self.client).map_err(|error| {
+            if !matches!(error, ClientError::Deadline { .. }) {
+                return error.into();
+            }
+            let broken = match self.kernel.has_ended() {
+                Ok(false) => return error.into(),
+                Ok(true) => "it returned without a word".into(),
+                Err(failure) => failure,
+            };
+            HcaError::Panicked(self.broken.insert(broken).clone())
+        })
+    }
+
+    fn execute(&mut self, command: Command) -> Result<Reply, HcaError> {
+        // SAFETY: who gives a command that names memory vouches for it.
+        self.talk(|client| unsafe { client.execute(command) })
+    }
+
+    /// Ends the engine; its memory may be freed after this.
+    fn stop(&mut self, limit: Duration) -> Result<(), String> {
+        match self.talk(Client::stop) {
+            Ok(()) => self.kernel.wait(limit),
+            Err(HcaError::Panicked(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Seat for Resident {
+    fn address(&self) -> WireAddress {
+        self.address
+    }
+
+    fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError> {
+        Ok((peer == self.address).then_some(RESIDENT_MTU))
+    }
+
+    fn reaches(&self, placement: Placement) -> bool {
+        match (&self.on, placement) {
+            (EngineOn::Cpu(_), placement) => placement.is_host(),
+            (EngineOn::Gpu(_), Placement::Host) => false,
+            (EngineOn::Gpu(_), Placement::Pinned(_)) => true,
+            (EngineOn::Gpu(module), Placement::Gpu(gpu)) => module.gpu() == gpu,
+        }
+    }
+
+    fn with_engine<R>(
+        &self,
+        work: impl FnOnce(&mut Commands<'_>) -> Result<R, HcaError>,
+    ) -> Result<R, HcaError> {
+        let mut station = self.station();
+        work(&mut Commands::new(&mut |command| station.execute(command)))
+    }
+
+    fn hca(&self) -> Option<&SoftHca> {
+        None
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here.
+        let station = unsafe { ManuallyDrop::take(&mut self.station) };
+        let mut station = station.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = station.stop(self.limit) {
+            tracing::error!(%error, "the engine of a soft-gpu NIC did not end, its memory is leaked");
+            std::mem::forget((station.client, station.tables));
+        }
+    }
+}

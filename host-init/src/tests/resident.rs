@@ -1,0 +1,230 @@
+//! A software HCA whose engine is a kernel, on a CPU's grid.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_kernels::soft_nic::soft_nic;
+use warpbell_soft_hca::engine::CommandError;
+use warpbell_soft_hca::resident::{Arguments, ClientError, Refused, Resident, Round, TableSizes};
+use warpbell_soft_hca::shell::HcaError;
+
+use super::{ALL, region, threaded};
+use crate::{
+    Access, Buffer, Device, EngineOn, Entry, Error, Launch, Nic, QueuePairConfig, SoftGpuOptions,
+    connect, entry,
+};
+
+/// Runs a kernel to its end on a grid.
+fn on_grid(kernel: &Launch<'_>) -> Result<(), String> {
+    let grid = kernel.grid();
+    let dim = Dim {
+        blocks: grid.blocks,
+        threads_per_block: grid.threads_per_block,
+    };
+    let options = Options {
+        deadline: None,
+        ..Options::default()
+    };
+    launch(dim, options, || kernel.run_thread()).map_err(|error| error.to_string())
+}
+
+fn options() -> SoftGpuOptions {
+    SoftGpuOptions::new(entry!(soft_nic), EngineOn::Cpu(on_grid))
+}
+
+/// A device whose engine runs as a kernel.
+pub fn resident() -> Device {
+    Device::open(Nic::SoftGpu(options())).unwrap()
+}
+
+/// Why a device cannot be opened whose engine is this kernel.
+fn refused(kernel: Entry<Arguments>, limit: Duration) -> HcaError {
+    let options = SoftGpuOptions {
+        kernel,
+        limit,
+        ..options()
+    };
+    match Device::open(Nic::SoftGpu(options)) {
+        Err(Error::Soft { source, .. }) => source,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_kernel_that_breaks_off_says_why() {
+    fn broken(_: Arguments) {
+        panic!("deliberate");
+    }
+    let error = refused(entry!(broken), Duration::from_millis(500));
+    assert!(
+        matches!(&error, HcaError::Panicked(why) if why.contains("deliberate")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_kernel_that_returns_without_a_word_is_noticed() {
+    fn silent(_: Arguments) {}
+    let error = refused(entry!(silent), Duration::from_millis(500));
+    assert!(
+        matches!(&error, HcaError::Panicked(why) if why.contains("without a word")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_kernel_that_does_not_start_is_a_deadline() {
+    static OVER: AtomicU32 = AtomicU32::new(0);
+    fn deaf(_: Arguments) {
+        while OVER.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let limit = Duration::from_millis(5);
+    let error = refused(entry!(deaf), limit);
+    OVER.store(1, Ordering::Release);
+    assert!(
+        matches!(error, HcaError::Resident(ClientError::Deadline { limit: found, alive: false })
+            if found == limit),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_kernel_that_refuses_says_why() {
+    fn without_tables(arguments: Arguments) {
+        soft_nic(Arguments {
+            tables: std::ptr::null_mut(),
+            ..arguments
+        });
+    }
+    let error = refused(entry!(without_tables), Duration::from_secs(10));
+    let needed = TableSizes::default().bytes() as u32;
+    let expected = ClientError::Refused(Refused::TooSmall { needed });
+    assert!(
+        matches!(&error, HcaError::Resident(found) if *found == expected),
+        "{error}"
+    );
+}
+
+/// The kernel ends with the device, before the memory that it uses is freed.
+#[test]
+fn the_kernel_ends_with_the_last_object_of_its_device() {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    fn counted(arguments: Arguments) {
+        soft_nic(arguments);
+        ENDED.fetch_add(1, Ordering::Relaxed);
+    }
+    let options = SoftGpuOptions {
+        kernel: entry!(counted),
+        ..options()
+    };
+    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    let memory = region(&device.protection_domain().unwrap(), 64, 1, ALL);
+    drop(device);
+    assert_eq!(ENDED.load(Ordering::Relaxed), 0);
+    drop(memory);
+    assert_eq!(ENDED.load(Ordering::Relaxed), 1);
+}
+
+/// An engine whose kernel is over uses nothing any more, so that everything can be freed.
+#[test]
+fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
+    fn short(arguments: Arguments) {
+        // SAFETY: the arguments are whole.
+        let mut engine = unsafe { Resident::start(&arguments) }.expect("good arguments");
+        // A domain and a region: two commands.
+        for round in 0..1_000_000 {
+            if engine.round(round * 1_000_000) == Round::Ended {
+                return;
+            }
+            std::thread::yield_now();
+            if SHORT_LIVED.load(Ordering::Acquire) == 1 {
+                panic!("deliberate");
+            }
+        }
+    }
+    static SHORT_LIVED: AtomicU32 = AtomicU32::new(0);
+    let options = SoftGpuOptions {
+        kernel: entry!(short),
+        limit: Duration::from_millis(500),
+        ..options()
+    };
+    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let memory = region(&domain, 64, 1, ALL);
+    SHORT_LIVED.store(1, Ordering::Release);
+    let error = domain.queue_pair(&QueuePairConfig::default()).unwrap_err();
+    assert!(
+        matches!(&error, Error::Soft { source: HcaError::Panicked(why), .. } if why.contains("deliberate")),
+        "{error}"
+    );
+    assert!(memory.deregister().unwrap().is_some());
+}
+
+#[test]
+fn a_full_table_is_named_and_everything_can_be_made_again() {
+    let options = SoftGpuOptions {
+        tables: TableSizes {
+            protection_domains: 1,
+            regions: 1,
+            completion_queues: 3,
+            queue_pairs: 2,
+        },
+        ..options()
+    };
+    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    let full = |error: Error| {
+        assert!(
+            matches!(
+                error,
+                Error::Soft {
+                    source: HcaError::Command(CommandError::TableFull),
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    };
+    let domain = device.protection_domain().unwrap();
+    full(device.protection_domain().unwrap_err());
+    for _ in 0..3 {
+        let _memory = region(&domain, 64, 1, ALL);
+        full(
+            domain
+                .register(Buffer::new(64).unwrap(), Access::empty())
+                .unwrap_err(),
+        );
+        let _pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        // One completion queue is left of the two that it needs, and is given back.
+        full(domain.queue_pair(&QueuePairConfig::default()).unwrap_err());
+    }
+}
+
+#[test]
+fn there_is_no_wire_to_another_device() {
+    let domains =
+        [resident(), resident(), threaded()].map(|device| device.protection_domain().unwrap());
+    let config = QueuePairConfig::default();
+    let mut pairs = domains
+        .each_ref()
+        .map(|domain| domain.queue_pair(&config).unwrap());
+    assert!(domains[0].device().soft_hca().is_none());
+    let [one, two, three] = &mut pairs;
+    for other in [two, three] {
+        let gid = other.device().gid();
+        let error = connect(one, other).unwrap_err();
+        assert!(
+            matches!(error, Error::Unreachable { gid: found } if found == gid),
+            "{error}"
+        );
+        one.to_init().unwrap();
+        let error = one.to_ready_to_receive(&other.endpoint()).unwrap_err();
+        assert!(
+            matches!(error, Error::Unreachable { gid: found } if found == gid),
+            "{error}"
+        );
+        one.reset().unwrap();
+    }
+}
