@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::mailbox::{EngineState, Mailbox, Refused};
-use super::words::{Failure, WordError, from_command, to_answer};
+use super::words::host::{from_command, to_answer};
+use super::words::{Failure, WordError};
 use crate::engine::{Command, CommandError, Reply, WrongReply};
 
 /// Why a resident engine did not do what it was asked to.

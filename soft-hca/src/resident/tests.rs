@@ -9,9 +9,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::mailbox::Slot;
-use super::words::{
-    Answer, Failure, Message, WORDS, WordError, from_answer, from_command, to_answer, to_command,
-};
+use super::words::host::{from_command, to_answer};
+use super::words::{Answer, Failure, Message, WORDS, WordError, from_answer, to_command};
 use super::{Client, ClientError, EngineState, Mailbox, Resident, Round};
 use crate::engine::packet::Range;
 use crate::engine::{
