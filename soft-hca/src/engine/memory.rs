@@ -1,5 +1,7 @@
 //! The engine's access to the memory that queues and payloads live in.
 
+mod watched;
+
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -14,7 +16,10 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// *Implementation safety.* Each method must access exactly the bytes that it names, and the
 /// atomic methods must be single-copy atomic with the order that they name.
 pub unsafe trait Memory {
-    /// Copies `length` bytes. The ranges may overlap.
+    /// Copies `length` bytes. Where the ranges overlap, the destination ends up with bytes of
+    /// either.
+    ///
+    /// Others may look at either range meanwhile, through atomics, and find old bytes or new ones.
     ///
     /// A copy of 1, 2, 4 or 8 bytes to an address aligned to that size ends in one atomic store
     /// with release order, so that whoever polls those bytes sees all of them, and all that was
@@ -25,14 +30,15 @@ pub unsafe trait Memory {
     /// `source` must be readable and `destination` writable for `length` bytes.
     unsafe fn copy(&self, source: u64, destination: u64, length: usize);
 
-    /// Reads `bytes.len()` bytes.
+    /// Reads `bytes.len()` bytes, which nobody writes meanwhile.
     ///
     /// # Safety
     ///
     /// `address` must be readable for `bytes.len()` bytes.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]);
 
-    /// Writes `bytes`, in no particular order.
+    /// Writes `bytes`, in no particular order. Others may look meanwhile, as with
+    /// [`copy`](Self::copy).
     ///
     /// # Safety
     ///
@@ -124,14 +130,8 @@ unsafe impl Memory for DirectMemory {
             2 if aligned(destination) => copy_word!(AtomicU16, u16),
             4 if aligned(destination) => copy_word!(AtomicU32, u32),
             8 if aligned(destination) => copy_word!(AtomicU64, u64),
-            // SAFETY: the caller vouches for both ranges; they may overlap, so this is a move.
-            _ => unsafe {
-                ptr::copy(
-                    ptr::with_exposed_provenance::<u8>(source as usize),
-                    ptr::with_exposed_provenance_mut::<u8>(destination as usize),
-                    length,
-                );
-            },
+            // SAFETY: the caller vouches for both ranges.
+            _ => unsafe { watched::copy(source, destination, length) },
         }
     }
 
@@ -149,14 +149,8 @@ unsafe impl Memory for DirectMemory {
 
     #[inline]
     unsafe fn write(&self, address: u64, bytes: &[u8]) {
-        // SAFETY: the caller vouches for the range; `bytes` is the engine's own.
-        unsafe {
-            ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                ptr::with_exposed_provenance_mut::<u8>(address as usize),
-                bytes.len(),
-            );
-        }
+        // SAFETY: the caller vouches for the range.
+        unsafe { watched::write(bytes, address) };
     }
 
     #[inline]
@@ -214,6 +208,35 @@ unsafe impl Memory for DirectMemory {
 mod tests {
     use super::*;
     use std::thread;
+    use std::vec::Vec;
+
+    /// The host may look at registered memory, and a kernel at a CQE, at any time: what they find
+    /// is old or new, and miri must see no race.
+    #[test]
+    fn others_may_look_meanwhile() {
+        let source: Vec<AtomicU64> = (0..7).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let target: Vec<AtomicU64> = (0..7).map(|_| AtomicU64::new(0)).collect();
+        let start = |words: &[AtomicU64]| words.as_ptr().expose_provenance() as u64;
+        let (from, to) = (start(&source), start(&target));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for word in &target {
+                    let found = word.load(Ordering::Relaxed);
+                    assert!(found == 0 || found == u64::MAX);
+                }
+            });
+            // SAFETY: both are valid for 56 bytes.
+            unsafe {
+                DirectMemory.copy(from, to, 56);
+                DirectMemory.write(to, &[0xff; 56]);
+            }
+        });
+        assert!(
+            target
+                .iter()
+                .all(|word| word.load(Ordering::Relaxed) == u64::MAX)
+        );
+    }
 
     /// Where a race would be, which miri sees: a copy of data, then of a word behind it.
     #[test]

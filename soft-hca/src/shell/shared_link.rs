@@ -17,8 +17,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::segment::{Segment, SegmentError};
 use super::shared::{self, Consumer, Corrupt, Producer, Shape, Side};
-use crate::engine::WireAddress;
 use crate::engine::packet::{Header, Packet, Range};
+use crate::engine::{DirectMemory, Memory, WireAddress};
 
 const HEADER: usize = size_of::<Header>();
 const PAYLOAD_AT: usize = 128;
@@ -142,8 +142,9 @@ impl SharedLink {
             slot.add(HEADER).cast::<u32>().write_volatile(length as u32);
             let mut at = slot.add(PAYLOAD_AT);
             for range in payload {
-                let from = std::ptr::with_exposed_provenance::<u8>(range.address as usize);
-                at.copy_from_nonoverlapping(from, range.length as usize);
+                // The memory's owner may be looking at it, or writing there.
+                let to = at.expose_provenance() as u64;
+                DirectMemory.copy(range.address, to, range.length as usize);
                 at = at.add(range.length as usize);
             }
         }
