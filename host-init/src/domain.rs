@@ -68,7 +68,8 @@ impl ProtectionDomain {
     /// As [`register`](Self::register), and [`Error::OutOfRange`] if it does not lie inside.
     ///
     /// # Safety
-    /// The buffer outlives the region.
+    /// The buffer outlives the region, and is never freed if this fails with an error that
+    /// [is uncertain](Error::is_uncertain).
     pub unsafe fn register_part(
         &self,
         buffer: &Buffer,
@@ -90,7 +91,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// `len` bytes from `start` lie where `placement` says, and stay valid for reads, and for writes if `access`
-    /// holds any right to write, until the region is deregistered or dropped.
+    /// holds any right to write, until the region is deregistered or dropped; for ever
+    /// if this fails with an error that [is uncertain](Error::is_uncertain).
     /// Meanwhile everybody touches the memory as one touches memory that a device
     /// may change: through atomics, volatile or raw-pointer access ordered by
     /// completions, never through references.

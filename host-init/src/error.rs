@@ -5,7 +5,7 @@ use warpbell_soft_hca::shell::HcaError;
 use crate::{Access, ExchangeError, Gid, GpuError, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
-/// the variant says otherwise.
+/// the variant says otherwise, or the error [is uncertain](Error::is_uncertain).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -186,6 +186,17 @@ pub enum Error {
         /// Its reason.
         source: HcaError,
     },
+}
+
+impl Error {
+    /// Whether the device gave no answer, and may still do what it was asked to. Memory that it was to use must
+    /// stay then: buffers and queues are leaked.
+    pub fn is_uncertain(&self) -> bool {
+        let Self::Soft { source, .. } = self else {
+            return false;
+        };
+        matches!(source, HcaError::Resident(_))
+    }
 }
 
 /// The powers of two around a depth, in words.

@@ -58,10 +58,21 @@ impl MemoryRegion {
         buffer: Buffer,
         access: Access,
     ) -> Result<Self, Error> {
-        // SAFETY: the buffer is valid, and stays in `owner` until deregistered.
-        let mut region = unsafe { Self::of_area(domain, buffer.area(), access)? };
-        region.owner = Some(buffer);
-        Ok(region)
+        // SAFETY: the buffer is valid, and stays in `owner` until deregistered, or for ever if the
+        // device may still register it.
+        match unsafe { Self::of_area(domain, buffer.area(), access) } {
+            Ok(mut region) => {
+                region.owner = Some(buffer);
+                Ok(region)
+            }
+            Err(error) => {
+                if error.is_uncertain() {
+                    tracing::error!(len = buffer.len(), %error, "memory is leaked");
+                    std::mem::forget(buffer);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// # Safety

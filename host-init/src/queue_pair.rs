@@ -40,11 +40,22 @@ impl QueuePair {
             .device()
             .require_reach("a queue pair", config.placement)?;
         let memory = QueueMemory::new(&config)?;
-        // SAFETY: the memory is fresh, and lives until `destroy` has succeeded.
-        let queues = unsafe {
+        // SAFETY: the memory is fresh, and lives until `destroy` has succeeded, or for ever if the
+        // device may still make the queue pair.
+        let made = unsafe {
             domain
                 .provider()
-                .create(domain.number(), &config, &memory.addresses())?
+                .create(domain.number(), &config, &memory.addresses())
+        };
+        let queues = match made {
+            Ok(queues) => queues,
+            Err(error) => {
+                if error.is_uncertain() {
+                    tracing::error!(%error, "the memory of a queue pair is leaked");
+                    memory.leak();
+                }
+                return Err(error);
+            }
         };
         let memory = ManuallyDrop::new(memory);
         Ok(Self {

@@ -228,3 +228,47 @@ fn there_is_no_wire_to_another_device() {
         one.reset().unwrap();
     }
 }
+
+/// The engine registers the memory after the host has given up on it: nobody else gets it.
+#[test]
+fn memory_is_kept_for_an_engine_that_is_late() {
+    static STALLED: AtomicU32 = AtomicU32::new(0);
+    fn stalling(arguments: Arguments) {
+        // SAFETY: as in the kernel of the library.
+        let Ok(mut engine) = (unsafe { Resident::start(&arguments) }) else {
+            return;
+        };
+        for now in 0.. {
+            while STALLED.load(Ordering::Acquire) == 1 {
+                std::thread::yield_now();
+            }
+            if engine.round(now * 1_000) == Round::Ended {
+                return;
+            }
+        }
+    }
+    fn at_once(kernel: &Launch<'_>) -> Result<(), String> {
+        kernel.run_thread();
+        Ok(())
+    }
+    let options = SoftGpuOptions {
+        limit: Duration::from_millis(200),
+        ..SoftGpuOptions::new(entry!(stalling), EngineOn::Cpu(at_once))
+    };
+    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let buffer = || Buffer::new(1 << 16).unwrap();
+    let given = buffer();
+    let address = given.as_ptr();
+    STALLED.store(1, Ordering::Release);
+    let refused = domain.register(given, ALL).unwrap_err();
+    let others: Vec<_> = (0..16).map(|_| buffer()).collect();
+    let unmade = domain.queue_pair(&QueuePairConfig::default()).unwrap_err();
+    STALLED.store(0, Ordering::Release);
+    for error in [refused, unmade] {
+        assert!(error.is_uncertain(), "{error}");
+    }
+    assert!(others.iter().all(|other| other.as_ptr() != address));
+    // It is only late.
+    assert!(domain.register(buffer(), ALL).is_ok());
+}
