@@ -119,6 +119,15 @@ pub(super) struct CompletionQueues<'t> {
 /// Bits of a CQN or QPN that hold the table index; the 8 above hold a generation.
 pub(super) const NUMBER_INDEX_BITS: u32 = 16;
 
+/// The generation after this one: never 0, so that no CQN and no QPN is 0. A register of zeros is
+/// one that nobody rang.
+pub(super) const fn next_generation(generation: u8) -> u8 {
+    match generation.checked_add(1) {
+        Some(next) => next,
+        None => 1,
+    }
+}
+
 /// The index in a CQN or QPN.
 pub(super) const fn number_index(number: u32) -> usize {
     (number & ((1 << NUMBER_INDEX_BITS) - 1)) as usize
@@ -140,7 +149,7 @@ impl<'t> CompletionQueues<'t> {
     ) -> Result<(CqNumber, u32), CommandError> {
         let index = self.free()?;
         let slot = &mut self.slots[index];
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = next_generation(slot.generation);
         let number =
             CqNumber::from_low_bits(u32::from(slot.generation) << NUMBER_INDEX_BITS | index as u32);
         slot.queue = Some(CompletionQueue {

@@ -48,7 +48,7 @@ pub use queue_pair::QueuePairSlot;
 pub use wire::Wire;
 
 use command::{MAX_LOG_QUEUE_DEPTH, MAX_LOG_RECEIVE_STRIDE};
-use completion::{CompletionQueues, NUMBER_INDEX_BITS, number_index};
+use completion::{CompletionQueues, NUMBER_INDEX_BITS, next_generation, number_index};
 use doorbell::{Rung, Uars};
 use list::List;
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
@@ -452,7 +452,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         self.completion_queues.hold(send_cq);
         self.completion_queues.hold(receive_cq);
         let slot = &mut self.queue_pairs[index];
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = next_generation(slot.generation);
         let number =
             QpNumber::from_low_bits(u32::from(slot.generation) << NUMBER_INDEX_BITS | index as u32);
         slot.pair = Some(QueuePair::new(number, attributes, uar, send_cq, receive_cq));

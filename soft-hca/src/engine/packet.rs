@@ -123,7 +123,8 @@ pub struct Header {
     pub opcode: u8,
     /// [`PacketFlags`].
     pub flags: u8,
-    /// Of a refusal the [`Refusal`]; of an atomic the opcode of its WQE.
+    /// Of a refusal the [`Refusal`]; of an atomic its
+    /// [`AtomicKind`](super::decode::AtomicKind).
     pub detail: u8,
     /// Of an atomic its width in bytes, 4 or 8.
     pub width: u8,

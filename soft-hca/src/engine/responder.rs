@@ -463,7 +463,8 @@ impl QueuePair {
                 }
             }
             Opcode::Atomic => {
-                let mut atomics = self.responder.atomics.iter();
+                // The newest first: PSNs come round again.
+                let mut atomics = self.responder.atomics.iter().rev();
                 let Some(&(psn, value)) = atomics.find(|(psn, _)| *psn == header.psn) else {
                     return;
                 };

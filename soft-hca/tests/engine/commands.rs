@@ -221,6 +221,27 @@ fn a_destroyed_queue_pair_s_number_is_not_its_successor_s() {
     assert_eq!(target.buffer.bytes(), [3; 8]);
 }
 
+/// A doorbell that names queue pair 0 and producer index 0 would be no doorbell at all.
+#[test]
+fn no_queue_ever_has_the_number_0() {
+    let mut world = World::new();
+    let crate::world::Node { engine, pd, .. } = &mut world.a;
+    for _ in 0..300 {
+        let qp = crate::world::create_queue_pair(engine, *pd, world.shape);
+        let numbers = [
+            qp.number.get(),
+            qp.send_cq.number.get(),
+            qp.receive_cq.number.get(),
+        ];
+        // The index is below 2^16, the generation above.
+        assert!(numbers.iter().all(|number| number >> 16 != 0));
+        engine.destroy_queue_pair(qp.number).unwrap();
+        for cq in [qp.send_cq, qp.receive_cq] {
+            engine.destroy_completion_queue(cq.number).unwrap();
+        }
+    }
+}
+
 #[test]
 fn queues_check_alignment_and_depth() {
     let mut world = World::new();
