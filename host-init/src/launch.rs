@@ -5,35 +5,29 @@ use std::fmt;
 
 /// A kernel that takes one structure by value: as a function for a CPU, and as the name of its entry in a PTX
 /// module. Made by [`entry!`](crate::entry).
-pub struct Entry<P> {
+#[derive(Clone, Copy)]
+pub struct Entry<F> {
     name: &'static str,
-    run: fn(P),
+    run: F,
 }
 
-impl<P> Entry<P> {
+impl<F> Entry<F> {
     /// A kernel and its name.
     ///
     /// # Safety
-    /// In every module that it is launched from, the entry `name` was built from the source of `run`.
-    pub const unsafe fn new(name: &'static str, run: fn(P)) -> Self {
+    /// In every module that it is launched from, the entry `name` was built from the source of `run`, a
+    /// function of one `repr(C)` structure.
+    pub const unsafe fn new(name: &'static str, run: F) -> Self {
         Self { name, run }
     }
 
     /// The name of its entry.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 }
 
-impl<P> Clone for Entry<P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Entry<P> {}
-
-impl<P> fmt::Debug for Entry<P> {
+impl<F> fmt::Debug for Entry<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Entry").field(&self.name).finish()
     }
@@ -106,12 +100,12 @@ trait Parameters: Sync {
     fn bytes(&self) -> (*const c_void, usize);
 }
 
-struct Given<P> {
-    run: fn(P),
+struct Given<F, P> {
+    run: F,
     parameters: P,
 }
 
-impl<P: Copy + Sync> Parameters for Given<P> {
+impl<F: Fn(P) + Sync, P: Copy + Sync> Parameters for Given<F, P> {
     fn run(&self) {
         (self.run)(self.parameters);
     }
@@ -125,7 +119,11 @@ impl<'a> Launch<'a> {
     /// A kernel with what it works on. For a GPU, all that the parameters point to lies where the GPU reaches
     /// it: in a [`Buffer`](crate::Buffer), a [`Shared`](crate::Shared) value or a queue that is
     /// [pinned](crate::Placement::Pinned) or the GPU's own.
-    pub fn new<P: Copy + Sync + 'a>(entry: Entry<P>, grid: Grid, parameters: P) -> Self {
+    pub fn new<F, P>(entry: Entry<F>, grid: Grid, parameters: P) -> Self
+    where
+        F: Fn(P) + Sync + 'a,
+        P: Copy + Sync + 'a,
+    {
         let run = entry.run;
         Self {
             name: entry.name,

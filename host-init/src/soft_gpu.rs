@@ -22,7 +22,7 @@ use crate::{Buffer, Entry, Error, Grid, Launch, Placement, Shared};
 #[derive(Clone, Debug)]
 pub struct SoftGpuOptions {
     /// The engine's kernel: `warpbell_kernels::soft_nic::soft_nic`.
-    pub kernel: Entry<Arguments>,
+    pub kernel: Entry<fn(Arguments)>,
     /// Where it runs.
     pub on: EngineOn,
     /// How many objects it has room for.
@@ -33,7 +33,7 @@ pub struct SoftGpuOptions {
 
 impl SoftGpuOptions {
     /// Tables of the default sizes, and a limit of 10 s.
-    pub fn new(kernel: Entry<Arguments>, on: EngineOn) -> Self {
+    pub fn new(kernel: Entry<fn(Arguments)>, on: EngineOn) -> Self {
         Self {
             kernel,
             on,
@@ -74,7 +74,11 @@ impl EngineOn {
         }
     }
 
-    fn start(&self, kernel: Entry<Arguments>, arguments: Arguments) -> Result<EngineKernel, Error> {
+    fn start(
+        &self,
+        kernel: Entry<fn(Arguments)>,
+        arguments: Arguments,
+    ) -> Result<EngineKernel, Error> {
         let launch = move || Launch::new(kernel, Grid::ONE_THREAD, arguments);
         Ok(match self {
             Self::Cpu(run) => {

@@ -118,10 +118,10 @@ pub enum GpuError {
         message: String,
     },
     /// A kernel did something that the GPU does not allow.
-    #[error("{kernels} broke off: {why}; compute-sanitizer shows where")]
+    #[error("the kernel {kernel} broke off: {why}; compute-sanitizer shows where")]
     BrokeOff {
-        /// The kernels that ran.
-        kernels: String,
+        /// The kernel, or one that ran beside it.
+        kernel: String,
         /// The driver's error.
         why: String,
     },

@@ -6,10 +6,12 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUfunction, CUjit_option, CUmodule, CUresult};
+use warpbell::panic::{self, PanicRecord, PanicTexts};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
 use super::{Gpu, GpuError};
+use crate::{Error, Placement, Shared};
 
 /// What a GPU can do, as NVIDIA numbers it: 9.0 is Hopper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,11 +37,39 @@ pub struct Ptx<'p> {
     pub text: &'p str,
 }
 
+impl<'p> Ptx<'p> {
+    /// PTX that says itself what it was built for (`.target sm_90`).
+    ///
+    /// # Errors
+    /// [`GpuError::BadPtx`] if it does not.
+    pub fn from_text(text: &'p str) -> Result<Self, GpuError> {
+        let target = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(".target"));
+        let digits = target
+            .and_then(|target| target.trim().strip_prefix("sm_"))
+            .map(|name| {
+                let end = name.find(|letter: char| !letter.is_ascii_digit());
+                &name[..end.unwrap_or(name.len())]
+            });
+        let number: Option<u32> = digits.and_then(|digits| digits.parse().ok());
+        let number = number.ok_or_else(|| GpuError::BadPtx {
+            why: "it is no PTX".into(),
+            log: "there is no line .target sm_…".into(),
+        })?;
+        let (major, minor) = (number / 10, number % 10);
+        let capability = ComputeCapability { major, minor };
+        Ok(Self { capability, text })
+    }
+}
+
 /// Kernels that are loaded on a GPU, until the process ends.
 pub struct Module {
     gpu: Gpu,
     module: Handle<CUmodule>,
     entries: Mutex<HashMap<&'static str, Handle<CUfunction>>>,
+    /// Where a kernel that panics says so, if the module asks for such a place.
+    panic: Option<Shared<PanicRecord>>,
 }
 
 /// Room for what the driver's compiler has to say.
@@ -49,8 +79,9 @@ impl Module {
     /// Loads the newest of the PTX that the GPU can run; the driver compiles it.
     ///
     /// # Errors
-    /// [`GpuError::TooOld`] if there is none; [`GpuError::BadPtx`] if the driver refuses it.
-    pub fn load(gpu: Gpu, variants: &[Ptx<'_>]) -> Result<Self, GpuError> {
+    /// [`GpuError::TooOld`] if there is none; [`GpuError::BadPtx`] if the driver refuses it;
+    /// [`GpuError::NoPinnedMemory`].
+    pub fn load(gpu: Gpu, variants: &[Ptx<'_>]) -> Result<Self, Error> {
         let ptx = choose(gpu.name(), gpu.compute_capability(), variants)?;
         let text = CString::new(ptx.text).map_err(|_| GpuError::BadPtx {
             why: "it is no text".into(),
@@ -79,15 +110,16 @@ impl Module {
             )
         };
         if result != CUresult::CUDA_SUCCESS {
-            return Err(GpuError::BadPtx {
+            return Err(Error::Gpu(GpuError::BadPtx {
                 why: describe(result),
                 log: first_line(&log),
-            });
+            }));
         }
         Ok(Self {
             gpu,
             module: Handle(module),
             entries: Mutex::default(),
+            panic: panic_record(gpu, module)?,
         })
     }
 
@@ -121,6 +153,40 @@ impl Module {
         entries.insert(name, Handle(entry));
         Ok(Handle(entry))
     }
+}
+
+impl Module {
+    /// Which thread of a kernel panicked, where and why, if one did.
+    pub(super) fn panic_message(&self) -> Option<String> {
+        let mut texts = PanicTexts::default();
+        let panic = self.panic.as_ref()?.read(&mut texts)?;
+        Some(panic.to_string())
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // The module stays loaded, and may write there.
+        std::mem::forget(self.panic.take());
+    }
+}
+
+/// Gives a module that asks for it a place for its panics.
+fn panic_record(gpu: Gpu, module: CUmodule) -> Result<Option<Shared<PanicRecord>>, Error> {
+    let symbol = CString::new(panic::SYMBOL).expect("a name");
+    let (mut address, mut bytes) = (0, 0);
+    // SAFETY: the driver writes an address and a length; the module is loaded.
+    let found = unsafe {
+        sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, symbol.as_ptr())
+    };
+    if found != CUresult::CUDA_SUCCESS || bytes != size_of::<*mut PanicRecord>() {
+        return Ok(None);
+    }
+    let record = Shared::new(Placement::Pinned(gpu), PanicRecord::new())?;
+    let place = &raw const *record as u64;
+    // SAFETY: the variable is as long as the address that it takes.
+    unsafe { gpu.write(address, &place.to_ne_bytes())? };
+    Ok(Some(record))
 }
 
 impl fmt::Debug for Module {
@@ -215,6 +281,24 @@ mod tests {
                 .to_string()
                 .contains("capability 7.5, the kernels need 8.0")
         );
+    }
+
+    #[test]
+    fn ptx_says_what_it_was_built_for() {
+        for (line, wanted) in [
+            (".target sm_90", (9, 0)),
+            ("  .target sm_90a, debug", (9, 0)),
+            (".target sm_100", (10, 0)),
+            (".target sm_121", (12, 1)),
+        ] {
+            let text = format!("//\n.version 8.6\n{line}\n.address_size 64\n");
+            let found = Ptx::from_text(&text).unwrap().capability;
+            assert_eq!(found, capability(wanted.0, wanted.1), "{line}");
+        }
+        for text in ["", ".target", ".target sm_", ".target gfx90a", "ELF"] {
+            let refused = Ptx::from_text(text);
+            assert!(matches!(refused, Err(GpuError::BadPtx { .. })), "{text}");
+        }
     }
 
     #[test]

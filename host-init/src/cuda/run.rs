@@ -151,9 +151,13 @@ impl Running<'_> {
             }
             error => {
                 gpu.lose();
-                Err(GpuError::BrokeOff {
-                    kernels: self.name.into(),
-                    why: describe(error),
+                let kernel = self.name.into();
+                Err(match self.module.panic_message() {
+                    Some(message) => GpuError::Panicked { kernel, message },
+                    None => GpuError::BrokeOff {
+                        kernel,
+                        why: describe(error),
+                    },
                 })
             }
         }

@@ -39,7 +39,7 @@ pub fn resident() -> Device {
 }
 
 /// Why a device cannot be opened whose engine is this kernel.
-fn refused(kernel: Entry<Arguments>, limit: Duration) -> HcaError {
+fn refused(kernel: Entry<fn(Arguments)>, limit: Duration) -> HcaError {
     let options = SoftGpuOptions {
         kernel,
         limit,

@@ -1,0 +1,124 @@
+// A driver without a GPU: enough of libcuda.so.1 for the tests of host-init, which say in FAKE_CUDA what
+// befalls whoever uses it. "GPU memory" is one stretch of host memory, and a launched kernel does nothing.
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int Result;
+enum { OK = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
+       LAUNCH_FAILED = 719, INVALID_VALUE = 1 };
+
+static _Alignas(4096) unsigned char memory[80 << 20];
+static size_t taken;
+static uint64_t panic_record;
+static int object;
+
+static int fake(const char *what) {
+    const char *set = getenv("FAKE_CUDA");
+    return set && strcmp(set, what) == 0;
+}
+
+Result cuInit(unsigned flags) { return fake("no-gpu") ? NO_DEVICE : OK; }
+Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
+Result cuDeviceGetCount(int *count) { *count = 1; return OK; }
+Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
+Result cuDeviceGetName(char *name, int length, int device) { strncpy(name, "Fake GPU", length); return OK; }
+// 75 and 76 are the compute capability's two numbers.
+Result cuDeviceGetAttribute(int *value, int attribute, int device) {
+    *value = attribute == 75 ? (fake("old-gpu") ? 7 : 9) : (fake("old-gpu") ? 5 : 0);
+    return OK;
+}
+Result cuDevicePrimaryCtxRetain(void **context, int device) { *context = &object; return OK; }
+Result cuCtxSetCurrent(void *context) { return OK; }
+Result cuStreamCreate(void **stream, unsigned flags) { *stream = &object; return OK; }
+Result cuStreamSynchronize(void *stream) { return OK; }
+Result cuStreamQuery(void *stream) {
+    if (fake("hang")) return NOT_READY;
+    return fake("fault") || fake("panic") ? LAUNCH_FAILED : OK;
+}
+Result cuGetErrorName(Result error, const char **text) {
+    if (error != LAUNCH_FAILED) return INVALID_VALUE;
+    *text = "CUDA_ERROR_LAUNCH_FAILED";
+    return OK;
+}
+Result cuGetErrorString(Result error, const char **text) { return INVALID_VALUE; }
+
+Result cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {
+    *start = bytes > (32 << 20) ? NULL : aligned_alloc(4096, bytes);
+    return *start ? OK : OUT_OF_MEMORY;
+}
+Result cuMemAlloc_v2(uint64_t *start, size_t bytes) {
+    if (bytes > sizeof memory - taken) return OUT_OF_MEMORY;
+    *start = (uint64_t)(memory + taken);
+    taken += bytes;
+    return OK;
+}
+Result cuMemsetD8Async(uint64_t to, unsigned char byte, size_t bytes, void *stream) {
+    memset((void *)to, byte, bytes);
+    return OK;
+}
+Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+    memcpy((void *)to, from, bytes);
+    return OK;
+}
+Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    memcpy(to, (void *)from, bytes);
+    return OK;
+}
+static int ours(uint64_t address) {
+    return address >= (uint64_t)memory && address < (uint64_t)memory + sizeof memory;
+}
+// 2 is the type (2: the GPU's), 9 the GPU's number.
+Result cuPointerGetAttribute(void *value, int attribute, uint64_t address) {
+    if (!ours(address)) return INVALID_VALUE;
+    *(int *)value = attribute == 2 ? 2 : 0;
+    return OK;
+}
+Result cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address) {
+    *start = (uint64_t)memory;
+    *bytes = taken;
+    return OK;
+}
+
+// 5 is the place for the compiler's errors.
+Result cuModuleLoadDataEx(void **module, const void *text, unsigned count, int *options, void **values) {
+    if (strstr(text, "nonsense")) {
+        for (unsigned at = 0; at < count; at++)
+            if (options[at] == 5) strcpy(values[at], "\nptxas fatal: nonsense\nmore\n");
+        return INVALID_PTX;
+    }
+    *module = &object;
+    return OK;
+}
+Result cuModuleGetGlobal_v2(uint64_t *start, size_t *bytes, void *module, const char *name) {
+    *start = (uint64_t)&panic_record;
+    *bytes = 8;
+    return strcmp(name, "WARPBELL_PANIC") ? NOT_FOUND : OK;
+}
+Result cuModuleGetFunction(void **function, void *module, const char *name) {
+    *function = &object;
+    return strcmp(name, "kernel") ? NOT_FOUND : OK;
+}
+Result cuFuncLoad(void *function) { return OK; }
+// One parameter of 16 bytes.
+Result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
+    *offset = 0;
+    *bytes = 16;
+    return index == 0 ? OK : INVALID_VALUE;
+}
+Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
+                      unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
+    // What warpbell::panic leaves: state, line, column, block, thread, the texts' lengths, the texts.
+    if (fake("panic")) {
+        uint32_t *words = (uint32_t *)panic_record;
+        memcpy((char *)panic_record + 28, "fake.rs", 7);
+        memcpy((char *)panic_record + 128, "on purpose", 10);
+        uint32_t values[7] = {2, 12, 5, 3, 77, 7, 10};
+        memcpy(words, values, sizeof values);
+    }
+    // A kernel of two words: an address, and what to store there.
+    uint64_t *words = parameters[0];
+    if (!fake("hang")) *(uint64_t *)words[0] = words[1] + x * block_x;
+    return OK;
+}

@@ -1,0 +1,389 @@
+//! The CUDA side without a GPU: each test runs itself again under a driver that is a fake, or none.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
+use warpbell_host_init::{
+    Access, Buffer, Device, Entry, Error, Gpu, GpuError, Grid, Launch, Nic, Placement,
+    ProtectionDomain, QueuePair, QueuePairConfig, Shared, SoftOptions, connect,
+};
+
+const PTX: &str = ".version 8.6\n.target sm_90\n";
+const INSIDE: &str = "FAKE_CUDA";
+
+/// The folder of the fake driver, built once.
+fn fake_driver() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("fake-cuda-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-w", "-o"])
+            .arg(folder.join("libcuda.so.1"))
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_cuda.c"))
+            .status();
+        assert!(built.unwrap().success(), "the fake driver is built");
+        std::fs::copy(folder.join("libcuda.so.1"), folder.join("libcuda.so")).unwrap();
+        folder
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// Runs `body` under the fake driver, to which `what` happens; in a process of its own, because a driver is
+/// loaded once.
+fn with_fake(name: &str, what: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let folder = fake_driver();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env("LD_LIBRARY_PATH", OsString::from(folder))
+        .env(INSIDE, what)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} with {what}: {said}");
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Store<'a> {
+    word: &'a AtomicU64,
+    value: u64,
+}
+
+fn kernel(p: Store<'_>) {
+    p.word.store(p.value, Ordering::Relaxed);
+}
+
+fn named(name: &'static str) -> Entry<fn(Store<'_>)> {
+    // SAFETY: the fake driver's kernel stores as well.
+    unsafe { Entry::new(name, kernel) }
+}
+
+fn module() -> Module {
+    Module::load(Gpu::open(0).unwrap(), &[Ptx::from_text(PTX).unwrap()]).unwrap()
+}
+
+fn watch() -> Watch<'static> {
+    Watch {
+        limit: Duration::from_millis(50),
+        queue_pairs: &[],
+    }
+}
+
+/// Runs a kernel under a fake driver.
+fn launched(entry: Entry<fn(Store<'_>)>, grid: Grid) -> (Result<(), GpuError>, u64, Module) {
+    let module = module();
+    let word = Shared::new(Placement::Pinned(module.gpu()), AtomicU64::new(0)).unwrap();
+    let store = Store {
+        word: &word,
+        value: 7,
+    };
+    let result = module.run(&[Launch::new(entry, grid, store)], &watch());
+    (result, word.load(Ordering::Relaxed), module)
+}
+
+#[test]
+fn no_driver_is_one_line() {
+    // Nothing else looks for it under this name.
+    let nowhere = Command::new("ldconfig").arg("-p").output();
+    let text = nowhere.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    if text.is_ok_and(|text| text.contains("libcuda.so")) {
+        eprintln!("skipped: this machine has a driver");
+        return;
+    }
+    let error = Gpu::open(0).unwrap_err();
+    assert_eq!(error, GpuError::NoDriver);
+    let line = error.to_string();
+    assert!(
+        line.starts_with("no NVIDIA driver (libcuda.so.1) on this machine"),
+        "{line}"
+    );
+}
+
+#[test]
+fn no_gpu_is_named() {
+    with_fake("no_gpu_is_named", "no-gpu", || {
+        let error = Gpu::open(0).unwrap_err();
+        assert!(matches!(error, GpuError::NoGpu { .. }), "{error}");
+        assert!(error.to_string().contains("driver is there, but no GPU"));
+    });
+}
+
+#[test]
+fn a_number_too_high_is_named() {
+    with_fake("a_number_too_high_is_named", "works", || {
+        let error = Gpu::open(3).unwrap_err();
+        let (ordinal, count) = (3, 1);
+        assert_eq!(error, GpuError::NoSuchGpu { ordinal, count });
+    });
+}
+
+#[test]
+fn a_gpu_is_opened_once() {
+    with_fake("a_gpu_is_opened_once", "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        assert_eq!(gpu, Gpu::open(0).unwrap());
+        assert_eq!((gpu.name(), gpu.driver().as_str()), ("Fake GPU", "13.0"));
+        let (major, minor) = (9, 0);
+        assert_eq!(gpu.compute_capability(), ComputeCapability { major, minor });
+    });
+}
+
+#[test]
+fn an_old_gpu_is_named() {
+    with_fake("an_old_gpu_is_named", "old-gpu", || {
+        let loaded = Module::load(Gpu::open(0).unwrap(), &[Ptx::from_text(PTX).unwrap()]);
+        let line = loaded.unwrap_err().to_string();
+        assert!(
+            line.starts_with("Fake GPU has compute capability 7.5, the kernels need 9.0"),
+            "{line}"
+        );
+    });
+}
+
+#[test]
+fn bad_ptx_comes_with_the_compilers_words() {
+    with_fake("bad_ptx_comes_with_the_compilers_words", "works", || {
+        let text = format!("{PTX}nonsense");
+        let loaded = Module::load(Gpu::open(0).unwrap(), &[Ptx::from_text(&text).unwrap()]);
+        let line = loaded.unwrap_err().to_string();
+        assert!(line.ends_with("ptxas fatal: nonsense"), "{line}");
+    });
+}
+
+#[test]
+fn a_kernel_runs_with_its_parameters_and_grid() {
+    with_fake(
+        "a_kernel_runs_with_its_parameters_and_grid",
+        "works",
+        || {
+            let grid = Grid {
+                blocks: 3,
+                threads_per_block: 32,
+            };
+            let (result, word, _) = launched(named("kernel"), grid);
+            assert_eq!((result, word), (Ok(()), 7 + 96));
+        },
+    );
+}
+
+#[test]
+fn what_cannot_be_launched_is_named_and_nothing_runs() {
+    with_fake(
+        "what_cannot_be_launched_is_named_and_nothing_runs",
+        "works",
+        || {
+            let (result, word, module) = launched(named("missing"), Grid::ONE_THREAD);
+            let name = "missing".to_string();
+            assert_eq!(result, Err(GpuError::NoSuchKernel { name }));
+            assert_eq!(word, 0);
+            assert!(!module.gpu().is_lost());
+
+            fn narrow(_: u64) {}
+            // SAFETY: it is never launched.
+            let narrow = unsafe { Entry::new("kernel", narrow) };
+            let result = module.run(&[Launch::new(narrow, Grid::ONE_THREAD, 7u64)], &watch());
+            assert!(matches!(
+                result,
+                Err(GpuError::OtherParameters {
+                    wanted: 16,
+                    given: 8,
+                    ..
+                })
+            ));
+
+            let grid = Grid {
+                blocks: 1,
+                threads_per_block: 2048,
+            };
+            let (result, word, _) = launched(named("kernel"), grid);
+            assert!(matches!(result, Err(GpuError::BadGrid { .. })));
+            assert_eq!(word, 0);
+        },
+    );
+}
+
+#[test]
+fn a_panic_reaches_the_user_as_a_message() {
+    with_fake("a_panic_reaches_the_user_as_a_message", "panic", || {
+        let (result, _, module) = launched(named("kernel"), Grid::ONE_THREAD);
+        assert_eq!(
+            result.unwrap_err().to_string(),
+            "the kernel kernel panicked on the GPU: thread 77 of block 3 panicked at fake.rs:12:5: on purpose"
+        );
+        assert!(module.gpu().is_lost());
+    });
+}
+
+#[test]
+fn a_lost_gpu_runs_nothing_and_keeps_its_memory() {
+    with_fake(
+        "a_lost_gpu_runs_nothing_and_keeps_its_memory",
+        "fault",
+        || {
+            let gpu = Gpu::open(0).unwrap();
+            let before = Buffer::placed(Placement::Pinned(gpu), 4096).unwrap();
+            let (result, _, module) = launched(named("kernel"), Grid::ONE_THREAD);
+            let line = result.unwrap_err().to_string();
+            assert!(
+                line.contains("broke off: CUDA_ERROR_LAUNCH_FAILED"),
+                "{line}"
+            );
+            let address = before.as_ptr();
+            drop(before);
+            let after = Buffer::placed(Placement::Pinned(gpu), 4096).unwrap();
+            assert_ne!(after.as_ptr(), address, "a kernel may still write there");
+            let word = AtomicU64::new(0);
+            let store = Store {
+                word: &word,
+                value: 7,
+            };
+            let again = module.run(
+                &[Launch::new(named("kernel"), Grid::ONE_THREAD, store)],
+                &watch(),
+            );
+            assert_eq!(again, Err(GpuError::Lost));
+        },
+    );
+}
+
+fn pair(placement: Placement) -> Result<(ProtectionDomain, QueuePair, QueuePair), Error> {
+    let domain = Device::open(Nic::Soft(SoftOptions::default()))?.protection_domain()?;
+    let config = QueuePairConfig {
+        placement,
+        ..QueuePairConfig::default()
+    };
+    let (mut one, mut other) = (domain.queue_pair(&config)?, domain.queue_pair(&config)?);
+    connect(&mut one, &mut other)?;
+    Ok((domain, one, other))
+}
+
+#[test]
+fn a_hang_names_the_queue_and_the_request() {
+    with_fake("a_hang_names_the_queue_and_the_request", "hang", || {
+        use warpbell::wqe::Wqe;
+        use warpbell::{Exclusive, Thread};
+        let module = module();
+        let placement = Placement::Pinned(module.gpu());
+        let (domain, one, _other) = pair(placement).unwrap();
+        let buffer = Buffer::placed(placement, 64).unwrap();
+        let region = domain.register(buffer, Access::LOCAL_WRITE).unwrap();
+        let mut queue = one
+            .send_queue()
+            .unwrap()
+            .open::<Exclusive, Thread>()
+            .unwrap();
+        let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
+        // Nobody receives it.
+        let send = Wqe::send(region.local(0, 64).unwrap());
+        let _ = queue.try_post(send.signalled()).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while one.outstanding().is_none_or(|request| request.wqe.0 != 1) {
+            assert!(std::time::Instant::now() < deadline, "the NOP completes");
+        }
+        let word = AtomicU64::new(0);
+        let store = Store {
+            word: &word,
+            value: 7,
+        };
+        let watch = Watch {
+            queue_pairs: &[&one],
+            ..watch()
+        };
+        let launch = Launch::new(named("kernel"), Grid::ONE_THREAD, store);
+        let line = module.run(&[launch], &watch).unwrap_err().to_string();
+        let wanted = format!(
+            "kernel did not end within 50ms; queue pair {:#x} waits for WQE 0x0001 (SEND), posted up to 0x0002",
+            one.qpn()
+        );
+        assert_eq!(line, wanted);
+        assert!(module.gpu().is_lost());
+    });
+}
+
+#[test]
+fn too_little_memory_is_named() {
+    with_fake("too_little_memory_is_named", "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let bytes = 40 << 20;
+        let pinned = Buffer::placed(Placement::Pinned(gpu), bytes).unwrap_err();
+        assert!(
+            matches!(pinned, Error::Gpu(GpuError::NoPinnedMemory { bytes: found }) if found == bytes)
+        );
+        let bytes = 100 << 20;
+        let ours = Buffer::placed(Placement::Gpu(gpu), bytes).unwrap_err();
+        assert!(
+            matches!(ours, Error::Gpu(GpuError::NoGpuMemory { bytes: found }) if found == bytes)
+        );
+    });
+}
+
+#[test]
+fn memory_is_zeroed_copied_and_used_again() {
+    with_fake("memory_is_zeroed_copied_and_used_again", "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        for placement in [Placement::Pinned(gpu), Placement::Gpu(gpu)] {
+            let mut address = None;
+            for round in 0..3u8 {
+                let buffer = Buffer::placed(placement, 10_000).unwrap();
+                let mut bytes = vec![1; 10_000];
+                buffer.read(0, &mut bytes).unwrap();
+                assert!(bytes.iter().all(|byte| *byte == 0), "round {round}");
+                buffer.write(3, &[0xaa; 9_000]).unwrap();
+                buffer.read(0, &mut bytes).unwrap();
+                assert_eq!(bytes.iter().filter(|byte| **byte == 0xaa).count(), 9_000);
+                assert!(buffer.write(9_999, &[1, 2]).is_err());
+                assert_eq!(*address.get_or_insert(buffer.as_ptr()), buffer.as_ptr());
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_out_of_reach_is_refused() {
+    with_fake("what_is_out_of_reach_is_refused", "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let value = Shared::new(Placement::Gpu(gpu), 7u64).unwrap_err();
+        assert!(matches!(value, Error::OutOfReach { .. }));
+        // A software HCA on the CPU does not read the GPU's memory.
+        let queues = pair(Placement::Gpu(gpu)).unwrap_err();
+        let line = queues.to_string();
+        assert!(
+            line.starts_with("a queue pair cannot lie in GPU memory"),
+            "{line}"
+        );
+        let (domain, ..) = pair(Placement::Pinned(gpu)).unwrap();
+        let buffer = Buffer::placed(Placement::Gpu(gpu), 4096).unwrap();
+        let region = domain.register(buffer, Access::LOCAL_WRITE).unwrap_err();
+        assert!(matches!(region, Error::OutOfReach { .. }));
+    });
+}
+
+#[test]
+fn a_pointer_that_is_not_the_gpus_is_refused() {
+    with_fake("a_pointer_that_is_not_the_gpus_is_refused", "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let buffer = Buffer::placed(Placement::Gpu(gpu), 4096).unwrap();
+        let address = buffer.as_ptr() as u64;
+        assert_eq!(gpu.check_memory(address, 4096), Ok(()));
+        let host = [0u8; 64];
+        for (address, bytes) in [
+            (host.as_ptr() as u64, 64),
+            (address, 1 << 40),
+            (address, usize::MAX),
+            (0, 8),
+        ] {
+            let error = gpu.check_memory(address, bytes).unwrap_err();
+            assert!(matches!(error, GpuError::NotOurMemory { .. }), "{error}");
+        }
+    });
+}
