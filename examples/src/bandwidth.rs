@@ -7,11 +7,12 @@ use rand::Rng;
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell::wqe::Remote;
+use warpbell_host_init::{Entry, Shared, entry};
 use warpbell_kernels::bandwidth::{self as kernels, Sink, Stream};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 
 use crate::Error;
-use crate::launch::{Kernel, LIMIT_US, run_together};
+use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;
 use crate::screen;
 use crate::setup::{End, Ends};
@@ -50,13 +51,13 @@ impl Verb {
         matches!(self, Self::WriteImm | Self::Send)
     }
 
-    fn kernel(self) -> fn(Stream<'_>) {
+    fn kernel(self) -> Entry<fn(Stream<'_>)> {
         match self {
-            Self::Write => kernels::stream_write,
-            Self::WriteImm => kernels::stream_write_immediate,
-            Self::Read => kernels::stream_read,
-            Self::Send => kernels::stream_send,
-            Self::FetchAdd => kernels::stream_fetch_add,
+            Self::Write => entry!(kernels::stream_write),
+            Self::WriteImm => entry!(kernels::stream_write_immediate),
+            Self::Read => entry!(kernels::stream_read),
+            Self::Send => entry!(kernels::stream_send),
+            Self::FetchAdd => entry!(kernels::stream_fetch_add),
         }
     }
 }
@@ -134,7 +135,9 @@ struct Direction<'e> {
     /// The same at the other end.
     remote: Memory,
     data: Vec<u8>,
-    elapsed: [Word64; 1],
+    elapsed: Shared<[Word64]>,
+    sent: Shared<Outcome>,
+    received: Shared<Outcome>,
 }
 
 impl<'e> Direction<'e> {
@@ -146,10 +149,12 @@ impl<'e> Direction<'e> {
             case,
             from,
             to,
-            local: Memory::new(&from.domain, bytes)?,
-            remote: Memory::new(&to.domain, bytes)?,
+            local: from.memory(bytes)?,
+            remote: to.memory(bytes)?,
             data,
-            elapsed: [Word64::new(0)],
+            elapsed: from.world.numbers(1)?,
+            sent: from.world.outcome()?,
+            received: to.world.outcome()?,
         })
     }
 
@@ -174,43 +179,38 @@ impl<'e> Direction<'e> {
     }
 
     /// The stream's kernel, for the end that requests.
-    fn stream(&self) -> Result<impl Fn(&Outcome) + Sync, Error> {
-        let queue = self.from.pair.send_queue()?;
+    fn stream(&self) -> Result<Job<'_>, Error> {
         let case = self.case;
-        Ok(move |outcome: &Outcome| {
-            case.verb.kernel()(Stream {
-                queue,
-                local: self.local.local(0, case.bytes as usize),
-                remote: match case.verb {
-                    Verb::Send => Remote::default(),
-                    _ => self.remote.remote(0),
-                },
-                slots: Self::slots(case),
-                messages: case.messages,
-                batch: case.batch,
-                signal_every: case.signal_every,
-                limit_us: LIMIT_US,
-                elapsed: Numbers::new(&self.elapsed),
-                outcome,
-            });
-        })
+        let stream = Stream {
+            queue: self.from.pair.send_queue()?,
+            local: self.local.local(0, case.bytes as usize),
+            remote: match case.verb {
+                Verb::Send => Remote::default(),
+                _ => self.remote.remote(0),
+            },
+            slots: Self::slots(case),
+            messages: case.messages,
+            batch: case.batch,
+            signal_every: case.signal_every,
+            limit_us: LIMIT_US,
+            elapsed: Numbers::new(&self.elapsed),
+            outcome: &self.sent,
+        };
+        Ok(Job::new(case.verb.kernel(), stream, &self.sent))
     }
 
     /// One of the kernels for the end that receives.
-    fn sink(&self, kernel: fn(Sink<'_>)) -> Result<impl Fn(&Outcome) + Sync, Error> {
-        let queue = self.to.pair.receive_queue()?;
-        let prepared = self.case.messages.min(self.to.receive_depth());
-        Ok(move |outcome: &Outcome| {
-            kernel(Sink {
-                queue,
-                local: self.remote.local(0, self.case.bytes as usize),
-                slots: Self::slots(self.case),
-                messages: self.case.messages,
-                prepared,
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        })
+    fn sink(&self, kernel: Entry<fn(Sink<'_>)>) -> Result<Job<'_>, Error> {
+        let sink = Sink {
+            queue: self.to.pair.receive_queue()?,
+            local: self.remote.local(0, self.case.bytes as usize),
+            slots: Self::slots(self.case),
+            messages: self.case.messages,
+            prepared: self.case.messages.min(self.to.receive_depth()),
+            limit_us: LIMIT_US,
+            outcome: &self.received,
+        };
+        Ok(Job::new(kernel, sink, &self.received))
     }
 
     /// Bytes in each nanosecond, which is 10⁹ bytes a second.
@@ -276,17 +276,16 @@ pub fn measure(ends: &Ends, case: Case, random: &mut impl Rng) -> Result<Bandwid
 
 /// One repetition: all kernels, at the same time.
 fn repeat(what: &str, case: Case, directions: &[Direction<'_>]) -> Result<(), Error> {
-    let mut streams = Vec::new();
-    let mut sinks = Vec::new();
+    let (mut streams, mut sinks, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for direction in directions {
+        ends.push(direction.from);
         if case.verb.takes_receives() {
-            run_together(what, &[&direction.sink(kernels::sink_prepare)?])?;
-            sinks.push(direction.sink(kernels::sink)?);
+            let prepare = direction.sink(entry!(kernels::sink_prepare))?;
+            run_together(what, vec![prepare], &[direction.to])?;
+            sinks.push(direction.sink(entry!(kernels::sink))?);
         }
         streams.push(direction.stream()?);
     }
-    let streams = streams.iter().map(|kernel| kernel as Kernel<'_>);
-    let sinks = sinks.iter().map(|kernel| kernel as Kernel<'_>);
-    let kernels: Vec<_> = streams.chain(sinks).collect();
-    run_together(what, &kernels)
+    streams.extend(sinks);
+    run_together(what, streams, &ends)
 }

@@ -1,5 +1,7 @@
 //! What ends an example early, in one line.
 
+use std::path::PathBuf;
+
 use warpbell_cpu_grid::LaunchError;
 use warpbell_kernels::outcome::Failure;
 use warpbell_soft_hca::shell::HcaError;
@@ -16,6 +18,32 @@ pub enum Error {
     /// A kernel's grid.
     #[error("a kernel did not end well: {0}")]
     Launch(#[from] LaunchError),
+    /// A NIC that does not work with the kernels.
+    #[error(
+        "the NIC {wanted} does not work with kernels on the {needed}; choose --nic {able}, or run the kernels elsewhere (--on)"
+    )]
+    WrongNic {
+        /// The NIC asked for.
+        wanted: String,
+        /// Where the kernels run.
+        needed: &'static str,
+        /// The NIC that works with them.
+        able: String,
+    },
+    /// No kernels for a GPU.
+    #[error("no kernels for a GPU; name their PTX (--ptx), which cargo xtask ptx builds")]
+    NoPtx,
+    /// A file of kernels that cannot be read.
+    #[error("the kernels {} cannot be read: {source}", path.display())]
+    UnreadablePtx {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Ctrl-C.
+    #[error("interrupted; what was measured before is shown")]
+    Interrupted,
     /// A kernel said why it stopped.
     #[error("{what}: {failure}")]
     Kernel {

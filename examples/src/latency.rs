@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use warpbell::{SendQueueHandle, Signal, Word64};
-use warpbell_host_init::{ProtectionDomain, RemoteMemory};
+use warpbell::{Signal, Word64};
+use warpbell_host_init::{RemoteMemory, Shared, entry};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::pingpong::{PingPong, pingpong};
 
-use crate::launch::{LIMIT_US, run_together};
+use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;
-use crate::setup::Ends;
+use crate::setup::{End, Ends};
 use crate::statistics::percentile;
 use crate::{Error, screen};
 
@@ -85,22 +85,28 @@ impl Latency {
 
 /// One side: a payload to send, room for the other one's, and the signal.
 #[derive(Debug)]
-pub struct Player {
+pub struct Player<'e> {
+    end: &'e End,
     memory: Memory,
     case: Case,
     starts: bool,
+    samples: Shared<[Word64]>,
+    outcome: Shared<Outcome>,
 }
 
-impl Player {
+impl<'e> Player<'e> {
     /// Allocates and fills a side's memory.
     ///
     /// # Errors
     /// Those of the memory.
-    pub fn new(domain: &ProtectionDomain, case: Case, starts: bool) -> Result<Self, Error> {
+    pub fn new(end: &'e End, case: Case, starts: bool) -> Result<Self, Error> {
         let player = Self {
-            memory: Memory::new(domain, 2 * Self::room(case) + 8)?,
+            end,
+            memory: end.memory(2 * Self::room(case) + 8)?,
             case,
             starts,
+            samples: end.world.numbers((case.warm_up + case.rounds) as usize)?,
+            outcome: end.world.outcome()?,
         };
         player.memory.write(0, &Self::payload(case, starts));
         Ok(player)
@@ -131,47 +137,33 @@ impl Player {
         self.memory.shared()
     }
 
-    /// Plays this side; a kernel's body. `samples` takes each round's time.
+    /// The kernel that plays this side.
     ///
     /// # Errors
     /// A description of the other side that is too small.
-    pub fn side<'a>(
-        &'a self,
-        queue: SendQueueHandle<'a>,
-        theirs: &RemoteMemory,
-        samples: &'a [Word64],
-    ) -> Result<impl Fn(&Outcome) + Sync + 'a, Error> {
+    pub fn side(&self, theirs: &RemoteMemory) -> Result<Job<'_>, Error> {
         let room = Self::room(self.case);
-        let target = theirs.at(room, room as u32)?;
-        let answer = theirs.at(2 * room, 8)?;
-        let payload = self.memory.local(0, Self::payload_bytes(self.case));
         // SAFETY: the memory lives as long as the kernel's parameters, and only the NIC writes the word.
         let signal = unsafe { Signal::new(self.memory.word(2 * room)) };
-        Ok(move |outcome: &Outcome| {
-            pingpong(PingPong {
-                queue,
-                payload,
-                target,
-                signal,
-                answer,
-                first: 1,
-                rounds: self.rounds(),
-                starts: self.starts.into(),
-                limit_us: LIMIT_US,
-                samples: Numbers::new(samples),
-                outcome,
-            });
-        })
+        let parameters = PingPong {
+            queue: self.end.pair.send_queue()?,
+            payload: self.memory.local(0, Self::payload_bytes(self.case)),
+            target: theirs.at(room, room as u32)?,
+            signal,
+            answer: theirs.at(2 * room, 8)?,
+            first: 1,
+            rounds: self.rounds(),
+            starts: self.starts.into(),
+            limit_us: LIMIT_US,
+            samples: Numbers::new(&self.samples),
+            outcome: &self.outcome,
+        };
+        Ok(Job::new(entry!(pingpong), parameters, &self.outcome))
     }
 
     /// All rounds, warm-up included.
     fn rounds(&self) -> u64 {
         self.case.warm_up + self.case.rounds
-    }
-
-    /// Words for each round's time.
-    pub fn samples(&self) -> Vec<Word64> {
-        (0..self.rounds()).map(|_| Word64::new(0)).collect()
     }
 
     /// Whether every byte of this side is what it should be now.
@@ -186,8 +178,8 @@ impl Player {
     }
 
     /// What this side has measured.
-    pub fn latency(&self, samples: &[Word64], verified: bool) -> Latency {
-        Latency::new(self.case, samples, verified)
+    pub fn latency(&self, verified: bool) -> Latency {
+        Latency::new(self.case, &self.samples, verified)
     }
 }
 
@@ -196,13 +188,9 @@ impl Player {
 /// # Errors
 /// A kernel failed.
 pub fn measure(ends: &Ends, case: Case) -> Result<Latency, Error> {
-    let first = Player::new(&ends.one.domain, case, true)?;
-    let second = Player::new(&ends.other.domain, case, false)?;
-    let (samples, others) = (first.samples(), second.samples());
-    {
-        let side = first.side(ends.one.pair.send_queue()?, &second.shared(), &samples)?;
-        let other = second.side(ends.other.pair.send_queue()?, &first.shared(), &others)?;
-        run_together("ping-pong", &[&side, &other])?;
-    }
-    Ok(first.latency(&samples, first.verified() && second.verified()))
+    let first = Player::new(&ends.one, case, true)?;
+    let second = Player::new(&ends.other, case, false)?;
+    let sides = vec![first.side(&second.shared())?, second.side(&first.shared())?];
+    run_together("ping-pong", sides, &[&ends.one, &ends.other])?;
+    Ok(first.latency(first.verified() && second.verified()))
 }

@@ -1,70 +1,85 @@
-//! Kernels on a CPU grid, with what became of them.
+//! Kernels with what became of them.
 
-use warpbell_cpu_grid::{Dim, LaunchError, Options, launch};
+use warpbell_host_init::{Entry, Grid, Launch};
 use warpbell_kernels::outcome::{Failure, Outcome};
 
 use crate::Error;
+use crate::interrupt;
+use crate::setup::End;
 
 /// The longest that any wait of a kernel may take, in microseconds.
 pub const LIMIT_US: u64 = 5_000_000;
 
-/// One thread.
-pub const ONE_THREAD: Dim = Dim {
-    blocks: 1,
-    threads_per_block: 1,
-};
-
-/// A kernel with its parameters, all but the place for its outcome.
-pub type Kernel<'k> = &'k (dyn Fn(&Outcome) + Sync);
-
-/// Runs one kernel on a grid, and gives what it says.
-///
-/// # Errors
-/// Only a grid that did not end well; the kernel's own failure is in the value.
-pub fn run_grid(dim: Dim, kernel: Kernel<'_>) -> Result<Result<(), Failure>, LaunchError> {
-    let outcome = Outcome::new();
-    launch(dim, Options::default(), || kernel(&outcome))?;
-    Ok(outcome.result())
+/// A kernel on a grid, and where it says what became of it.
+#[derive(Debug)]
+pub struct Job<'j> {
+    launch: Launch<'j>,
+    outcome: &'j Outcome,
 }
 
-/// Runs one kernel on one thread, and gives what it says.
-///
-/// # Errors
-/// As [`run_grid`].
-pub fn try_run(kernel: Kernel<'_>) -> Result<Result<(), Failure>, LaunchError> {
-    run_grid(ONE_THREAD, kernel)
+impl<'j> Job<'j> {
+    /// A kernel on one thread; `outcome` is the one in its parameters.
+    pub fn new<F, P>(entry: Entry<F>, parameters: P, outcome: &'j Outcome) -> Self
+    where
+        F: Fn(P) + Sync + 'j,
+        P: Copy + Sync + 'j,
+    {
+        Self::on_grid(entry, Grid::ONE_THREAD, parameters, outcome)
+    }
+
+    /// The same on a grid.
+    pub fn on_grid<F, P>(entry: Entry<F>, grid: Grid, parameters: P, outcome: &'j Outcome) -> Self
+    where
+        F: Fn(P) + Sync + 'j,
+        P: Copy + Sync + 'j,
+    {
+        Self {
+            launch: Launch::new(entry, grid, parameters),
+            outcome,
+        }
+    }
 }
 
-/// Runs one kernel on one thread.
+/// Runs one kernel, where an end's kernels run, and gives what it says.
 ///
 /// # Errors
-/// A grid that did not end well, or the kernel's failure, which `what` introduces.
-pub fn run(what: &str, kernel: Kernel<'_>) -> Result<(), Error> {
-    try_run(kernel)?.map_err(|failure| failed(what, failure))
+/// Only a grid that did not end well, or the user's Ctrl-C; the kernel's own failure is in the value.
+pub fn try_run(job: Job<'_>, end: &End) -> Result<Result<(), Failure>, Error> {
+    let mut results = run_all(vec![job], &[end])?;
+    Ok(results.pop().unwrap_or(Ok(())))
 }
 
-/// Runs several kernels at the same time, each on one thread.
+/// Runs one kernel.
+///
+/// # Errors
+/// As [`try_run`], and the kernel's failure, which `what` introduces.
+pub fn run(what: &str, job: Job<'_>, end: &End) -> Result<(), Error> {
+    run_together(what, vec![job], &[end])
+}
+
+/// Runs several kernels of these ends at the same time.
 ///
 /// # Errors
 /// As [`run`], of the first kernel in the list that has one.
-pub fn run_together(what: &str, kernels: &[Kernel<'_>]) -> Result<(), Error> {
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let started: Vec<_> = kernels
-            .iter()
-            .map(|kernel| scope.spawn(|| try_run(kernel)))
-            .collect();
-        let ended = started.into_iter().map(|thread| thread.join());
-        ended
-            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
-    for result in results {
-        result?.map_err(|failure| failed(what, failure))?;
+pub fn run_together(what: &str, jobs: Vec<Job<'_>>, ends: &[&End]) -> Result<(), Error> {
+    for result in run_all(jobs, ends)? {
+        result.map_err(|failure| Error::Kernel {
+            what: what.into(),
+            failure,
+        })?;
     }
     Ok(())
 }
 
-fn failed(what: &str, failure: Failure) -> Error {
-    let what = what.into();
-    Error::Kernel { what, failure }
+fn run_all(jobs: Vec<Job<'_>>, ends: &[&End]) -> Result<Vec<Result<(), Failure>>, Error> {
+    interrupt::check()?;
+    let (launches, outcomes): (Vec<_>, Vec<_>) = jobs
+        .into_iter()
+        .map(|job| (job.launch, job.outcome))
+        .unzip();
+    let queue_pairs: Vec<_> = ends.iter().map(|end| &end.pair).collect();
+    if let Some(end) = ends.first() {
+        end.world.run(&launches, &queue_pairs)?;
+    }
+    Ok(outcomes.into_iter().map(Outcome::result).collect())
 }

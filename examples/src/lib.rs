@@ -2,13 +2,16 @@
 //! measurements, and how all of it is shown.
 
 pub mod bandwidth;
+pub mod bare;
 pub mod demo;
 pub mod error;
+pub mod interrupt;
 pub mod latency;
 pub mod launch;
 pub mod memory;
 pub mod screen;
 pub mod setup;
 pub mod statistics;
+pub mod world;
 
 pub use error::Error;

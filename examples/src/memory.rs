@@ -4,7 +4,9 @@ use std::fmt;
 
 use warpbell::Word64;
 use warpbell::wqe::{Local, Remote};
-use warpbell_host_init::{Access, Buffer, Error, MemoryRegion, ProtectionDomain, RemoteMemory};
+use warpbell_host_init::{
+    Access, Buffer, Error, MemoryRegion, Placement, ProtectionDomain, RemoteMemory,
+};
 
 /// Bytes on each side of the registered ones that nobody may touch.
 const GUARD: usize = 4096;
@@ -23,8 +25,12 @@ impl Memory {
     ///
     /// # Errors
     /// Those of the allocation and the registration.
-    pub fn new(domain: &ProtectionDomain, bytes: usize) -> Result<Self, Error> {
-        let buffer = Buffer::new(GUARD + bytes + GUARD)?;
+    pub fn new(
+        domain: &ProtectionDomain,
+        placement: Placement,
+        bytes: usize,
+    ) -> Result<Self, Error> {
+        let buffer = Buffer::placed(placement, GUARD + bytes + GUARD)?;
         let guard: Vec<u8> = (0..GUARD).map(|index| (index * 31 + 7) as u8).collect();
         buffer.write(0, &guard)?;
         buffer.write(GUARD + bytes, &guard)?;
@@ -183,7 +189,7 @@ mod tests {
             ..SoftOptions::default()
         };
         let device = Device::open(Nic::Soft(options)).unwrap();
-        Memory::new(&device.protection_domain().unwrap(), 100).unwrap()
+        Memory::new(&device.protection_domain().unwrap(), Placement::Host, 100).unwrap()
     }
 
     #[test]

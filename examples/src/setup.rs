@@ -8,6 +8,8 @@ use warpbell_host_init::{
 use warpbell_soft_hca::shell::Driver;
 
 use crate::Error;
+use crate::memory::Memory;
+use crate::world::World;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub struct End {
     pub domain: ProtectionDomain,
     /// Its queues.
     pub pair: QueuePair,
+    /// Where its kernels run.
+    pub world: World,
     receive_depth: u32,
 }
 
@@ -24,18 +28,31 @@ impl End {
     ///
     /// # Errors
     /// What [`Device::open`] and [`ProtectionDomain::queue_pair`] refuse.
-    pub fn new(drive: Drive, config: &QueuePairConfig) -> Result<Self, Error> {
+    pub fn new(world: &World, drive: Drive, config: &QueuePairConfig) -> Result<Self, Error> {
         let options = SoftOptions {
             drive,
             ..SoftOptions::default()
         };
         let domain = Device::open(Nic::Soft(options))?.protection_domain()?;
-        let pair = domain.queue_pair(config)?;
+        let config = QueuePairConfig {
+            placement: world.placement(),
+            ..*config
+        };
+        let pair = domain.queue_pair(&config)?;
         Ok(Self {
             domain,
             pair,
+            world: *world,
             receive_depth: config.receive_depth,
         })
+    }
+
+    /// Registers memory that this end's kernels and its NIC reach.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn memory(&self, bytes: usize) -> Result<Memory, Error> {
+        Ok(Memory::new(&self.domain, self.world.placement(), bytes)?)
     }
 
     /// How many receives its queue holds.
@@ -61,9 +78,9 @@ impl Ends {
     ///
     /// # Errors
     /// As [`End::new`] and [`connect`].
-    pub fn new(config: &QueuePairConfig) -> Result<Self, Error> {
+    pub fn new(world: &World, config: &QueuePairConfig) -> Result<Self, Error> {
         let driver = Arc::new(Driver::spawn()?);
-        let end = || End::new(Drive::Shared(driver.clone()), config);
+        let end = || End::new(world, Drive::Shared(driver.clone()), config);
         let (mut one, mut other) = (end()?, end()?);
         connect(&mut one.pair, &mut other.pair)?;
         Ok(Self {
@@ -72,6 +89,11 @@ impl Ends {
             driver,
             config: *config,
         })
+    }
+
+    /// Where the kernels of both run.
+    pub fn world(&self) -> &World {
+        &self.one.world
     }
 
     /// Resets both queue pairs and connects them again.
@@ -90,7 +112,8 @@ impl Ends {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn replace_other(&mut self) -> Result<(), Error> {
-        self.other = End::new(Drive::Shared(self.driver.clone()), &self.config)?;
+        let drive = Drive::Shared(self.driver.clone());
+        self.other = End::new(&self.one.world, drive, &self.config)?;
         self.one.pair.reset()?;
         connect(&mut self.one.pair, &mut self.other.pair)?;
         Ok(())

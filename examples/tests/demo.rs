@@ -13,7 +13,9 @@ fn every_check_is_verified() {
     // 18 verbs in 2 directions, 9 ways to share, 2 latencies, 3 sizes of 3 verbs, 5 errors, and the whole.
     assert_verified(&document, 36 + 9 + 2 + 9 + 5 + 1);
     assert_eq!(document["checks"], 61);
-    assert_eq!(document["nic"], "software");
+    assert_eq!(document["nic"], "soft");
+    assert_eq!(document["kernels"]["on"], "cpu");
+    assert_eq!(document["interrupted"], false);
     let troubles = document["trouble"].as_array().unwrap();
     let syndromes: Vec<_> = troubles
         .iter()

@@ -291,15 +291,28 @@ pub fn nop(p: Transfer<'_>) {
     p.outcome.record(|| post(p.queue, Wqe::nop(), p.limit_us));
 }
 
+/// What fills a queue.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Fill<'a> {
+    /// Where to post.
+    pub queue: SendQueueHandle<'a>,
+    /// What is sent each time.
+    pub local: Local,
+    /// Takes the number of sends.
+    pub sent: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
 /// Sends `local` again and again, without waiting, until the queue has no room; at most 65,536 times.
-/// `sent` takes the number of sends.
 #[kernel]
-pub fn fill(p: Transfer<'_>, sent: Numbers<'_>) {
+pub fn fill(p: Fill<'_>) {
     p.outcome.record(|| {
         let mut queue = p.queue.open::<Exclusive, Thread>()?;
         for count in 0..=1 << 16 {
             match queue.try_post(Wqe::send(p.local).signalled()) {
-                Ok(_) => sent.store(0, count + 1),
+                Ok(_) => p.sent.store(0, count + 1),
                 Err(PostError::NoRoom) => return Ok(()),
                 Err(other) => return Err(other.into()),
             }

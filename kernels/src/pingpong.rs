@@ -1,7 +1,12 @@
 //! Two kernels answer each other's writes; the time from one to the next is the round trip.
 
+use core::sync::atomic::Ordering;
+
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, kernel, thread};
+use warpbell::{
+    Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, WaitError, Word64, kernel,
+    thread,
+};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 
@@ -72,4 +77,41 @@ fn write(
     let _ = batch.post(Wqe::write(p.payload, p.target))?;
     let _ = batch.post(signal)?;
     Ok(())
+}
+
+/// A word to a CPU thread and one back, without any queue: what no NIC made of software can do without.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bare<'a> {
+    /// The word that the kernel writes.
+    pub question: &'a Word64,
+    /// The word that the CPU thread writes the same to.
+    pub answer: &'a Word64,
+    /// How many rounds; the words take their numbers, from 1 on.
+    pub rounds: u64,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// Takes the nanoseconds of each round.
+    pub samples: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Store, wait for the CPU thread's store, with one thread.
+#[kernel]
+pub fn bare_round_trip(p: Bare<'_>) {
+    p.outcome.record(|| {
+        for round in 0..p.rounds {
+            let begin = thread::clock_ns();
+            p.question.store(round + 1, Ordering::Relaxed);
+            let mut wait = Deadline::after_us(p.limit_us).wait();
+            while p.answer.load(Ordering::Relaxed) != round + 1 {
+                if wait.expired() {
+                    return Err(WaitError::Deadline.into());
+                }
+            }
+            p.samples.store(round, thread::clock_ns() - begin);
+        }
+        Ok(())
+    });
 }

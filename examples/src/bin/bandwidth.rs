@@ -7,17 +7,21 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
+use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::screen::{Screen, exit, parse_bytes};
 use warpbell_examples::setup::{Ends, config};
+use warpbell_examples::world::{Machine, Nic, Ran};
 use warpbell_examples::{Error, screen};
 
 /// Measures how many bytes and messages a second a kernel moves.
 ///
-/// One thread of a CPU grid posts; two software HCAs in this process, both driven by one other thread,
+/// One thread of a grid posts; two software HCAs in this process, both driven by one CPU thread,
 /// move the bytes; every byte is checked. No network card takes part: these are numbers of software.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
     /// Verbs to measure
     #[arg(
         long,
@@ -67,12 +71,15 @@ fn size(text: &str) -> Result<u64, String> {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    nic: &'static str,
+    nic: Nic,
+    kernels: Ran,
     depth: u32,
     batch: u32,
     signal_every: u64,
     both_ways: bool,
     repetitions: u32,
+    /// Ctrl-C ended it early.
+    interrupted: bool,
     results: &'d [Bandwidth],
 }
 
@@ -102,7 +109,9 @@ impl Arguments {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let ends = Ends::new(&config(arguments.depth))?;
+    interrupt::listen();
+    let world = arguments.machine.open()?;
+    let ends = Ends::new(&world, &config(arguments.depth))?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let cases = arguments.cases();
     let screen = Screen::new(arguments.json, cases.len() as u64);
@@ -114,13 +123,14 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.line(format_args!(
         "Bandwidth between two software HCAs in this process, {ways}; no network card takes part."
     ));
+    screen.line(format_args!("The kernels run on {}.", world.words()));
     screen.line(format_args!(
         "{} messages under a doorbell, one in {} signalled, {} repetitions.",
         arguments.batch, arguments.signal_every, arguments.repetitions
     ));
     screen.heading(HEADER);
     let mut results = Vec::new();
-    for case in cases {
+    let mut step = |case: Case| {
         screen.step(format!(
             "{} {}",
             case.verb.name(),
@@ -132,19 +142,24 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             false => format!("{}  {}", result.row(), screen.mark(false)),
         });
         results.push(result);
-    }
+        Ok(())
+    };
+    let interrupted = ended_early(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
     screen.document(&Document {
-        nic: "software",
+        nic: world.nic(),
+        kernels: world.ran(),
         depth: arguments.depth,
         batch: arguments.batch,
         signal_every: arguments.signal_every,
         both_ways: arguments.both_ways,
         repetitions: arguments.repetitions,
+        interrupted,
         results: &results,
     })?;
     let wrong = results.iter().filter(|result| !result.verified).count();
-    Error::if_wrong(wrong, results.len())
+    Error::if_wrong(wrong, results.len())?;
+    interrupt::check()
 }
 
 fn main() -> ExitCode {

@@ -5,14 +5,17 @@ use std::process::ExitCode;
 use clap::Parser;
 use warpbell_examples::demo::{Options, run};
 use warpbell_examples::screen::exit;
+use warpbell_examples::world::Machine;
 
-/// Shows what Warpbell does, without any hardware.
+/// Shows what Warpbell does, without any network card.
 ///
-/// Kernels on CPU threads drive mlx5 queues of two software HCAs in this process: every verb in both
+/// Kernels on CPU threads or on a GPU drive mlx5 queues of two software HCAs in this process: every verb in both
 /// directions with every byte checked, latency, bandwidth, and what a user meets when things go wrong.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
     /// Seed of all random data; a new one each time if left out
     #[arg(long)]
     seed: Option<u64>,
@@ -40,5 +43,5 @@ fn main() -> ExitCode {
         size: arguments.size,
         quick: arguments.quick,
     };
-    exit(run(options, arguments.json))
+    exit(run(&arguments.machine, options, arguments.json))
 }

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::{Deserialize, Serialize};
+use warpbell_examples::bare::{self, RoundTrip};
+use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
 use warpbell_examples::screen::{Screen, exit, parse_bytes};
 use warpbell_examples::setup::{End, Ends, config};
+use warpbell_examples::world::{Machine, Nic, Ran, World};
 use warpbell_examples::{Error, launch, screen};
 use warpbell_host_init::{Drive, Peer, RemoteMemory};
 
@@ -22,6 +25,8 @@ use warpbell_host_init::{Drive, Peer, RemoteMemory};
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
     /// Message sizes
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = size,
         default_value = "8,64,512,4K,32K,256K")]
@@ -59,8 +64,13 @@ fn size(text: &str) -> Result<u64, String> {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    nic: &'static str,
+    nic: Nic,
+    kernels: Ran,
     processes: u32,
+    /// A word to a CPU thread and one back, without a NIC.
+    bare_round_trip: Option<RoundTrip>,
+    /// Ctrl-C ended it early.
+    interrupted: bool,
     results: &'d [Latency],
 }
 
@@ -78,15 +88,19 @@ impl Arguments {
 /// Shows results as they come, and all of them at the end.
 struct Report {
     screen: Screen,
+    world: World,
     processes: u32,
+    bare: Option<RoundTrip>,
     results: Vec<Latency>,
 }
 
 impl Report {
-    fn new(arguments: &Arguments, processes: u32, steps: usize) -> Self {
+    fn new(arguments: &Arguments, world: &World, processes: u32, steps: usize) -> Self {
         Self {
             screen: Screen::new(arguments.json, steps as u64),
+            world: *world,
             processes,
+            bare: None,
             results: Vec::new(),
         }
     }
@@ -95,6 +109,17 @@ impl Report {
         self.screen.line(format_args!(
             "Half a round trip of a write between {between}; no network card takes part."
         ));
+        let place = self.world.words();
+        self.screen
+            .line(format_args!("The kernels run on {place}."));
+        if let Some(bare) = self.bare {
+            let us = |ns: u64| format!("{:.2} µs", ns as f64 / 1e3);
+            self.screen.line(format_args!(
+                "A word to a CPU thread and one back, without a NIC: median {}, fastest {}.",
+                us(bare.median_ns),
+                us(bare.min_ns)
+            ));
+        }
         self.screen.heading(HEADER);
     }
 
@@ -110,29 +135,42 @@ impl Report {
         self.results.push(result);
     }
 
-    fn end(self) -> Result<(), Error> {
+    /// Shows all that was measured; `result` says why there is no more.
+    fn end(self, result: Result<(), Error>) -> Result<(), Error> {
+        let interrupted = ended_early(result)?;
         self.screen.finish();
         self.screen.document(&Document {
-            nic: "software",
+            nic: self.world.nic(),
+            kernels: self.world.ran(),
             processes: self.processes,
+            bare_round_trip: self.bare,
+            interrupted,
             results: &self.results,
         })?;
         let wrong = self.results.iter().filter(|result| !result.verified);
-        Error::if_wrong(wrong.count(), self.results.len())
+        Error::if_wrong(wrong.count(), self.results.len())?;
+        interrupt::check()
     }
 }
 
 /// Both kernels in this process.
 fn alone(arguments: &Arguments) -> Result<(), Error> {
-    let ends = Ends::new(&config(arguments.depth))?;
+    let world = arguments.machine.open()?;
+    let ends = Ends::new(&world, &config(arguments.depth))?;
     let cases = arguments.cases();
-    let mut report = Report::new(arguments, 1, cases.len());
+    let mut report = Report::new(arguments, &world, 1, cases.len());
+    report.bare = Some(bare::measure(
+        &ends.one,
+        arguments.warm_up,
+        arguments.rounds,
+    )?);
     report.begin("two kernels and two software HCAs of this process");
-    for case in cases {
+    let result = cases.into_iter().try_for_each(|case| {
         report.step(case);
         report.add(measure(&ends, case)?);
-    }
-    report.end()
+        Ok(())
+    });
+    report.end(result)
 }
 
 /// What the joining process tells the other one before each size.
@@ -148,56 +186,59 @@ enum Order {
 
 /// One size, this process's side of it. The samples, and whether both sides got every byte.
 fn play(end: &End, peer: &mut Peer, case: Case, starts: bool) -> Result<Latency, Error> {
-    let player = Player::new(&end.domain, case, starts)?;
+    let player = Player::new(end, case, starts)?;
     let theirs: RemoteMemory = peer.exchange(&player.shared())?;
-    let samples = player.samples();
-    let side = player.side(end.pair.send_queue()?, &theirs, &samples)?;
-    launch::run("ping-pong", &side)?;
+    launch::run("ping-pong", player.side(&theirs)?, end)?;
     // Neither frees its memory before the other one has written its last.
     let verified = player.verified();
     let theirs_verified: bool = peer.exchange(&verified)?;
-    Ok(player.latency(&samples, verified && theirs_verified))
+    Ok(player.latency(verified && theirs_verified))
 }
 
 /// This process joins, gives the orders and measures.
 fn join(arguments: &Arguments, path: &Path) -> Result<(), Error> {
-    let (end, mut peer) = meet(arguments, |device, timeout| {
+    let world = arguments.machine.open()?;
+    let (end, mut peer) = meet(arguments, &world, |device, timeout| {
         Peer::join(device, path, timeout)
     })?;
     let cases = arguments.cases();
-    let mut report = Report::new(arguments, 2, cases.len());
+    let mut report = Report::new(arguments, &world, 2, cases.len());
     report.begin("two processes, each with a kernel and a software HCA");
-    for case in cases {
+    let result = cases.into_iter().try_for_each(|case| {
+        interrupt::check()?;
         report.step(case);
         let _: Order = peer.exchange(&Order::Play(case))?;
         report.add(play(&end, &mut peer, case, true)?);
-    }
+        Ok(())
+    });
     let _: Order = peer.exchange(&Order::Stop)?;
-    report.end()
+    report.end(result)
 }
 
 /// This process listens and answers; what it reports are the times of its own rounds.
 fn listen(arguments: &Arguments, path: &Path) -> Result<(), Error> {
-    let mut report = Report::new(arguments, 2, 0);
+    let world = arguments.machine.open()?;
+    let mut report = Report::new(arguments, &world, 2, 0);
     report.screen.line(format_args!(
         "Waiting for another process: pingpong --join {}",
         path.display()
     ));
-    let (end, mut peer) = meet(arguments, |device, timeout| {
+    let (end, mut peer) = meet(arguments, &world, |device, timeout| {
         Peer::listen(device, path, timeout)
     })?;
     report.begin("two processes, seen from the one that answers");
     while let Order::Play(case) = peer.exchange(&Order::Listening)? {
         report.add(play(&end, &mut peer, case, false)?);
     }
-    report.end()
+    report.end(Ok(()))
 }
 
 fn meet(
     arguments: &Arguments,
+    world: &World,
     peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
 ) -> Result<(End, Peer), Error> {
-    let mut end = End::new(Drive::Thread, &config(arguments.depth))?;
+    let mut end = End::new(world, Drive::Thread, &config(arguments.depth))?;
     let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
     peer.connect(&mut end.pair)?;
     Ok((end, peer))
@@ -205,6 +246,7 @@ fn meet(
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    interrupt::listen();
     exit(match (&arguments.listen, &arguments.join) {
         (Some(path), _) => listen(&arguments, path),
         (None, Some(path)) => join(&arguments, path),

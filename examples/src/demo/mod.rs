@@ -12,9 +12,11 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 
 use crate::bandwidth::{self, Bandwidth, Verb};
+use crate::interrupt::{self, ended_early};
 use crate::latency::{self, Latency};
 use crate::screen::Screen;
 use crate::setup::{Ends, config};
+use crate::world::{Machine, Nic, Ran, World};
 use crate::{Error, screen};
 
 pub use sharing::Shared;
@@ -37,8 +39,8 @@ pub struct Options {
 /// All that the demo found.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    nic: &'static str,
-    kernels: &'static str,
+    nic: Nic,
+    kernels: Ran,
     options: Options,
     verbs: Vec<Check>,
     sharing: Vec<Shared>,
@@ -47,15 +49,17 @@ pub struct Document {
     trouble: Vec<Trouble>,
     checks: usize,
     wrong: usize,
+    /// Ctrl-C ended it early.
+    interrupted: bool,
     seconds: f64,
     verified: bool,
 }
 
 impl Document {
-    fn new(options: Options) -> Self {
+    fn new(world: &World, options: Options) -> Self {
         Self {
-            nic: "software",
-            kernels: "CPU",
+            nic: world.nic(),
+            kernels: world.ran(),
             options,
             verbs: Vec::new(),
             sharing: Vec::new(),
@@ -64,6 +68,7 @@ impl Document {
             trouble: Vec::new(),
             checks: 0,
             wrong: 0,
+            interrupted: false,
             seconds: 0.0,
             verified: false,
         }
@@ -114,17 +119,25 @@ impl Options {
 /// The verbs of the bandwidth table.
 const STREAMS: [Verb; 3] = [Verb::Write, Verb::Read, Verb::Send];
 
-const INTRODUCTION: &str = "Warpbell: kernels on CPU threads write work requests into mlx5 queues, \
-    ring the doorbells and read the completions. Two software HCAs in this process, A and B, move the \
-    bytes; no network card takes part, so every number here is one of software on this machine.";
+/// What the demo is, for a human.
+fn introduction(world: &World) -> String {
+    format!(
+        "Warpbell: kernels on {} write work requests into mlx5 queues, ring the doorbells and read the \
+         completions. Two software HCAs in this process, A and B, move the bytes; no network card takes \
+         part, so every number here is one of software on this machine.",
+        world.words()
+    )
+}
 
 /// Runs the demo.
 ///
 /// # Errors
 /// A step that could not be carried out, or checks that failed.
-pub fn run(options: Options, json: bool) -> Result<(), Error> {
+pub fn run(machine: &Machine, options: Options, json: bool) -> Result<(), Error> {
+    interrupt::listen();
     let begin = Instant::now();
-    let mut ends = Ends::new(&config(options.depth))?;
+    let world = machine.open()?;
+    let mut ends = Ends::new(&world, &config(options.depth))?;
     let tables = options.tables();
     let steps = 2 * verbs::COUNT
         + sharing::COUNT
@@ -132,22 +145,17 @@ pub fn run(options: Options, json: bool) -> Result<(), Error> {
         + tables.bandwidth.len() * STREAMS.len()
         + trouble::COUNT;
     let screen = Screen::new(json, steps as u64);
-    let mut random = SmallRng::seed_from_u64(options.seed);
-    let mut document = Document::new(options);
+    let mut document = Document::new(&world, options);
 
-    screen.wrapped("", INTRODUCTION);
+    screen.wrapped("", &introduction(&world));
     screen.line(format_args!(
         "Queues of {} blocks, random data from --seed {}.",
         options.depth, options.seed
     ));
 
-    document.verbs = verbs::run_all(&ends, &options, &screen, &mut random)?;
-    document.sharing = sharing::run(&ends, &options, &screen, &mut random)?;
-    document.latency = latencies(&ends, &tables, &screen)?;
-    document.bandwidth = bandwidths(&ends, &options, &tables, &screen, &mut random)?;
-    document.trouble = trouble::run(&mut ends, &options, &screen, &mut random)?;
-
+    let sections = document.sections(&mut ends, &tables, &screen);
     screen.finish();
+    document.interrupted = ended_early(sections)?;
     document.count();
     document.seconds = begin.elapsed().as_secs_f64();
     screen.line("");
@@ -158,13 +166,38 @@ pub fn run(options: Options, json: bool) -> Result<(), Error> {
         ));
     }
     screen.document(&document)?;
-    Error::if_wrong(document.wrong, document.checks)
+    Error::if_wrong(document.wrong, document.checks)?;
+    interrupt::check()
 }
 
-fn latencies(ends: &Ends, tables: &Tables, screen: &Screen) -> Result<Vec<Latency>, Error> {
+impl Document {
+    /// Runs all sections, and keeps what each finds as soon as it does.
+    fn sections(&mut self, ends: &mut Ends, tables: &Tables, screen: &Screen) -> Result<(), Error> {
+        let options = self.options;
+        let mut random = SmallRng::seed_from_u64(options.seed);
+        verbs::run_all(ends, &options, screen, &mut random, &mut self.verbs)?;
+        sharing::run(ends, &options, screen, &mut random, &mut self.sharing)?;
+        latencies(ends, tables, screen, &mut self.latency)?;
+        bandwidths(
+            ends,
+            &options,
+            tables,
+            screen,
+            &mut random,
+            &mut self.bandwidth,
+        )?;
+        trouble::run(ends, &options, screen, &mut random, &mut self.trouble)
+    }
+}
+
+fn latencies(
+    ends: &Ends,
+    tables: &Tables,
+    screen: &Screen,
+    results: &mut Vec<Latency>,
+) -> Result<(), Error> {
     screen.heading("Latency: half a round trip of a write and its signal, between two kernels");
     screen.line(latency::HEADER);
-    let mut results = Vec::new();
     for &bytes in tables.latency {
         screen.step(format!("latency of {}", screen::bytes(bytes)));
         let case = latency::Case {
@@ -180,7 +213,7 @@ fn latencies(ends: &Ends, tables: &Tables, screen: &Screen) -> Result<Vec<Latenc
         ));
         results.push(result);
     }
-    Ok(results)
+    Ok(())
 }
 
 fn bandwidths(
@@ -189,10 +222,10 @@ fn bandwidths(
     tables: &Tables,
     screen: &Screen,
     random: &mut SmallRng,
-) -> Result<Vec<Bandwidth>, Error> {
+    results: &mut Vec<Bandwidth>,
+) -> Result<(), Error> {
     screen.heading("Bandwidth, one way: median (and slowest) repetition");
     screen.line("     bytes        write GB/s         read GB/s         send GB/s    write Mmsg/s");
-    let mut results = Vec::new();
     for &bytes in tables.bandwidth {
         let mut columns = String::new();
         let mut verified = true;
@@ -223,5 +256,5 @@ fn bandwidths(
             "{bytes:>10} {columns}   {write_rate:>13.3}  {mark}"
         ));
     }
-    Ok(results)
+    Ok(())
 }

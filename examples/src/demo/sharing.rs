@@ -3,13 +3,12 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
-use warpbell_cpu_grid::Dim;
+use warpbell_host_init::{Entry, Grid, entry};
 use warpbell_kernels::sharing::{self as kernels, Spread};
 
 use crate::Error;
 use crate::demo::Options;
-use crate::launch::{LIMIT_US, run_grid};
-use crate::memory::Memory;
+use crate::launch::{Job, LIMIT_US, run as run_kernel};
 use crate::screen::Screen;
 use crate::setup::Ends;
 
@@ -30,32 +29,32 @@ pub struct Shared {
     pub verified: bool,
 }
 
-type Kernel = fn(Spread<'_>);
+type Kernel = Entry<fn(Spread<'_>)>;
 
 /// A kernel for each sharing (rows) and scope (columns).
 const KERNELS: [(&str, [Kernel; 3]); 3] = [
     (
         "exclusive",
         [
-            kernels::spread_exclusive_thread,
-            kernels::spread_exclusive_warp,
-            kernels::spread_exclusive_block,
+            entry!(kernels::spread_exclusive_thread),
+            entry!(kernels::spread_exclusive_warp),
+            entry!(kernels::spread_exclusive_block),
         ],
     ),
     (
         "block-shared",
         [
-            kernels::spread_block_shared_thread,
-            kernels::spread_block_shared_warp,
-            kernels::spread_block_shared_block,
+            entry!(kernels::spread_block_shared_thread),
+            entry!(kernels::spread_block_shared_warp),
+            entry!(kernels::spread_block_shared_block),
         ],
     ),
     (
         "GPU-shared",
         [
-            kernels::spread_gpu_shared_thread,
-            kernels::spread_gpu_shared_warp,
-            kernels::spread_gpu_shared_block,
+            entry!(kernels::spread_gpu_shared_thread),
+            entry!(kernels::spread_gpu_shared_warp),
+            entry!(kernels::spread_gpu_shared_block),
         ],
     ),
 ];
@@ -72,9 +71,9 @@ const ROUNDS: u32 = 8;
 
 /// The grid for a combination. An exclusive queue has one user; a block-shared one has all of a block, a
 /// GPU-shared one all of two blocks. A warp or block posts together at most what fits under one doorbell.
-fn grid(sharing: usize, scope: usize, depth: u32) -> Dim {
+fn grid(sharing: usize, scope: usize, depth: u32) -> Grid {
     let most = (depth / 2).clamp(1, 64);
-    Dim {
+    Grid {
         blocks: if sharing == 2 { 2 } else { 1 },
         threads_per_block: match (sharing, scope) {
             (0, 0) => 1,
@@ -90,60 +89,61 @@ pub(super) fn run(
     options: &Options,
     screen: &Screen,
     random: &mut SmallRng,
-) -> Result<Vec<Shared>, Error> {
+    checks: &mut Vec<Shared>,
+) -> Result<(), Error> {
     screen.heading(
         "Who shares a queue, and who calls it together; blocks × threads, each writing its own pieces",
     );
     screen.line("                    by thread       by warp      by block");
-    let mut checks = Vec::new();
     for (row, (sharing, kernels)) in KERNELS.into_iter().enumerate() {
         let mut line = format!("  {sharing:<14}");
         for (column, (kernel, scope)) in kernels.into_iter().zip(SCOPES).enumerate() {
             screen.step(format!("{sharing}, {scope}"));
-            let dim = grid(row, column, options.depth);
-            let check = one(ends, sharing, scope, dim, kernel, random)?;
-            let grid = format!("{} × {}", dim.blocks, dim.threads_per_block);
+            let grid = grid(row, column, options.depth);
+            let check = one(ends, sharing, scope, grid, kernel, random)?;
+            let grid = format!("{} × {}", grid.blocks, grid.threads_per_block);
             let word = screen.mark(check.verified);
             line += &format!("{grid:>10} {word}");
             checks.push(check);
         }
         screen.line(line);
     }
-    Ok(checks)
+    Ok(())
 }
 
 fn one(
     ends: &Ends,
     sharing: &'static str,
     scope: &'static str,
-    dim: Dim,
+    grid: Grid,
     kernel: Kernel,
     random: &mut SmallRng,
 ) -> Result<Shared, Error> {
-    let writes = dim.blocks * dim.threads_per_block * ROUNDS;
+    let writes = grid.threads() as u32 * ROUNDS;
     let mut data = vec![0; writes as usize * PIECE];
     random.fill(&mut data[..]);
-    let source = Memory::new(&ends.one.domain, data.len())?;
-    let target = Memory::new(&ends.other.domain, data.len())?;
+    let source = ends.one.memory(data.len())?;
+    let target = ends.other.memory(data.len())?;
     source.write(0, &data);
-    let queue = ends.one.pair.send_queue()?;
-    let what = format!("{sharing} queue, called by a {scope}");
-    run_grid(dim, &|outcome| {
-        kernel(Spread {
-            queue,
-            local: source.local(0, PIECE),
-            remote: target.remote(0),
-            rounds: ROUNDS,
-            limit_us: LIMIT_US,
-            outcome,
-        });
-    })?
-    .map_err(|failure| Error::Kernel { what, failure })?;
+    let outcome = ends.world().outcome()?;
+    let spread = Spread {
+        queue: ends.one.pair.send_queue()?,
+        local: source.local(0, PIECE),
+        remote: target.remote(0),
+        rounds: ROUNDS,
+        limit_us: LIMIT_US,
+        outcome: &outcome,
+    };
+    run_kernel(
+        &format!("{sharing} queue, called by a {scope}"),
+        Job::on_grid(kernel, grid, spread, &outcome),
+        &ends.one,
+    )?;
     Ok(Shared {
         sharing,
         scope,
-        blocks: dim.blocks,
-        threads_per_block: dim.threads_per_block,
+        blocks: grid.blocks,
+        threads_per_block: grid.threads_per_block,
         writes,
         verified: source.check(&data).is_ok() && target.check(&data).is_ok(),
     })

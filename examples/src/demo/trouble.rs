@@ -6,18 +6,18 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell::wqe::{CompletionError, Remote, RemoteKey, Syndrome};
-use warpbell::{Cause, PostError, QueueError, WaitError, Word64};
-use warpbell_host_init::{QueuePairConfig, Timers};
+use warpbell::{Cause, PostError, QueueError, WaitError};
+use warpbell_host_init::{Entry, QueuePairConfig, Timers, entry};
 use warpbell_kernels::bandwidth::{Sink, sink, sink_prepare};
-use warpbell_kernels::demo::{self as kernels, Transfer};
-use warpbell_kernels::outcome::{Failure, Numbers, Outcome};
+use warpbell_kernels::demo::{self as kernels, Fill, Transfer};
+use warpbell_kernels::outcome::{Failure, Numbers};
 
 use crate::Error;
 use crate::demo::Options;
-use crate::launch::{LIMIT_US, run as run_kernel, run_together, try_run};
+use crate::launch::{Job, LIMIT_US, run as run_kernel, run_together, try_run};
 use crate::memory::Memory;
 use crate::screen::Screen;
-use crate::setup::{Ends, config};
+use crate::setup::{End, Ends, config};
 
 /// One thing that went wrong on purpose.
 #[derive(Clone, Debug, Serialize)]
@@ -79,10 +79,10 @@ pub(super) fn run(
     options: &Options,
     screen: &Screen,
     random: &mut SmallRng,
-) -> Result<Vec<Trouble>, Error> {
+    troubles: &mut Vec<Trouble>,
+) -> Result<(), Error> {
     screen.heading("When things go wrong");
     let mut stage = Stage { options, random };
-    let mut troubles = Vec::new();
     for scene in SCENES {
         screen.step("when things go wrong");
         let trouble = scene(ends, &mut stage)?;
@@ -95,7 +95,7 @@ pub(super) fn run(
         screen.wrapped("    then     ", &trouble.then);
         troubles.push(trouble);
     }
-    Ok(troubles)
+    Ok(())
 }
 
 impl Stage<'_> {
@@ -104,13 +104,10 @@ impl Stage<'_> {
     }
 
     /// Memory full of random data, and these data.
-    fn memory(
-        &mut self,
-        domain: &warpbell_host_init::ProtectionDomain,
-    ) -> Result<(Memory, Vec<u8>), Error> {
+    fn memory(&mut self, end: &End) -> Result<(Memory, Vec<u8>), Error> {
         let mut data = vec![0; self.size()];
         self.random.fill(&mut data[..]);
-        let memory = Memory::new(domain, data.len())?;
+        let memory = end.memory(data.len())?;
         memory.write(0, &data);
         Ok((memory, data))
     }
@@ -119,19 +116,19 @@ impl Stage<'_> {
     fn traffic(&mut self, ends: &Ends) -> Result<bool, Error> {
         let mut arrived = true;
         for (from, to) in [(&ends.one, &ends.other), (&ends.other, &ends.one)] {
-            let (source, data) = self.memory(&from.domain)?;
-            let (target, _) = self.memory(&to.domain)?;
-            let queue = from.pair.send_queue()?;
-            run_kernel("traffic after an error", &|outcome| {
-                kernels::write(Transfer {
-                    queue,
-                    local: source.local(0, data.len()),
-                    remote: target.remote(0),
-                    beside: 0,
-                    limit_us: LIMIT_US,
-                    outcome,
-                });
-            })?;
+            let (source, data) = self.memory(from)?;
+            let (target, _) = self.memory(to)?;
+            let outcome = from.world.outcome()?;
+            let transfer = Transfer {
+                queue: from.pair.send_queue()?,
+                local: source.local(0, data.len()),
+                remote: target.remote(0),
+                beside: 0,
+                limit_us: LIMIT_US,
+                outcome: &outcome,
+            };
+            let job = Job::new(entry!(kernels::write), transfer, &outcome);
+            run_kernel("traffic after an error", job, from)?;
             arrived &= source.check(&data).is_ok() && target.check(&data).is_ok();
         }
         Ok(arrived)
@@ -150,8 +147,8 @@ fn refused_write(
     stage: &mut Stage<'_>,
     change: impl FnOnce(Remote) -> Remote,
 ) -> Result<Trouble, Error> {
-    let (source, data) = stage.memory(&ends.one.domain)?;
-    let (target, before) = stage.memory(&ends.other.domain)?;
+    let (source, data) = stage.memory(&ends.one)?;
+    let (target, before) = stage.memory(&ends.other)?;
     let remote = change(target.remote(0));
     let failure = write(ends, &source, remote)?;
     let untouched = source.check(&data).is_ok() && target.check(&before).is_ok();
@@ -168,18 +165,17 @@ fn refused_write(
 
 /// Writes all of `source`, and gives what the kernel met.
 fn write(ends: &Ends, source: &Memory, remote: Remote) -> Result<Option<Failure>, Error> {
-    let queue = ends.one.pair.send_queue()?;
-    let result = try_run(&|outcome| {
-        kernels::write(Transfer {
-            queue,
-            local: source.local(0, source.len()),
-            remote,
-            beside: 0,
-            limit_us: LIMIT_US,
-            outcome,
-        });
-    })?;
-    Ok(result.err())
+    let outcome = ends.world().outcome()?;
+    let transfer = Transfer {
+        queue: ends.one.pair.send_queue()?,
+        local: source.local(0, source.len()),
+        remote,
+        beside: 0,
+        limit_us: LIMIT_US,
+        outcome: &outcome,
+    };
+    let job = Job::new(entry!(kernels::write), transfer, &outcome);
+    Ok(try_run(job, &ends.one)?.err())
 }
 
 impl Trouble {
@@ -251,35 +247,32 @@ fn past_the_end(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error
 
 /// Takes `messages` at the other end while what is under way at the first one comes to its end.
 fn take(ends: &Ends, target: &Memory, messages: u64) -> Result<(), Error> {
-    let receive = ends.other.pair.receive_queue()?;
-    let send = ends.one.pair.send_queue()?;
     let length = target.len() / messages as usize;
-    let receiver = |kernel: fn(Sink<'_>)| {
-        move |outcome: &Outcome| {
-            kernel(Sink {
-                queue: receive,
-                local: target.local(0, length),
-                slots: messages,
-                messages,
-                prepared: messages,
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        }
+    let (sent, received) = (ends.world().outcome()?, ends.world().outcome()?);
+    let parameters = Sink {
+        queue: ends.other.pair.receive_queue()?,
+        local: target.local(0, length),
+        slots: messages,
+        messages,
+        prepared: messages,
+        limit_us: LIMIT_US,
+        outcome: &received,
     };
+    let receiver = |kernel: Entry<fn(Sink<'_>)>| Job::new(kernel, parameters, &received);
     // A NOP is done once all before it is.
-    let sender = |outcome: &Outcome| {
-        kernels::nop(Transfer {
-            queue: send,
-            local: target.local(0, length),
-            remote: target.remote(0),
-            beside: 0,
-            limit_us: LIMIT_US,
-            outcome,
-        });
+    let nop = Transfer {
+        queue: ends.one.pair.send_queue()?,
+        local: target.local(0, length),
+        remote: target.remote(0),
+        beside: 0,
+        limit_us: LIMIT_US,
+        outcome: &sent,
     };
-    run_kernel("the late receives", &receiver(sink_prepare))?;
-    run_together("the late receives", &[&receiver(sink), &sender])
+    let sender = Job::new(entry!(kernels::nop), nop, &sent);
+    let what = "the late receives";
+    run_kernel(what, receiver(entry!(sink_prepare)), &ends.other)?;
+    let jobs = vec![receiver(entry!(sink)), sender];
+    run_together(what, jobs, &[&ends.one, &ends.other])
 }
 
 /// Most bytes that the sends of a full queue carry together.
@@ -287,24 +280,20 @@ const FULL_BYTES: usize = 64 << 20;
 
 fn full_queue(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
     let depth = stage.options.depth as usize;
-    let (source, mut data) = stage.memory(&ends.one.domain)?;
+    let (source, mut data) = stage.memory(&ends.one)?;
     data.truncate(FULL_BYTES / depth);
     // Nobody receives yet, so that the NIC completes nothing.
-    let sent = [Word64::new(0)];
-    let queue = ends.one.pair.send_queue()?;
-    run_kernel("sends until the queue is full", &|outcome| {
-        let transfer = Transfer {
-            queue,
-            local: source.local(0, data.len()),
-            remote: Remote::default(),
-            beside: 0,
-            limit_us: LIMIT_US,
-            outcome,
-        };
-        kernels::fill(transfer, Numbers::new(&sent));
-    })?;
+    let (sent, outcome) = (ends.world().numbers(1)?, ends.world().outcome()?);
+    let fill = Fill {
+        queue: ends.one.pair.send_queue()?,
+        local: source.local(0, data.len()),
+        sent: Numbers::new(&sent),
+        outcome: &outcome,
+    };
+    let job = Job::new(entry!(kernels::fill), fill, &outcome);
+    run_kernel("sends until the queue is full", job, &ends.one)?;
     let sent = sent[0].load(Ordering::Relaxed) as usize;
-    let target = Memory::new(&ends.other.domain, depth * data.len())?;
+    let target = ends.other.memory(depth * data.len())?;
     take(ends, &target, sent.clamp(1, depth) as u64)?;
     let arrived = target.check(&data.repeat(depth)).is_ok();
     let no_room = Failure::Post(PostError::NoRoom);
@@ -317,20 +306,19 @@ fn full_queue(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> 
 }
 
 fn deadline(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
-    let (source, data) = stage.memory(&ends.one.domain)?;
-    let (target, _) = stage.memory(&ends.other.domain)?;
-    let queue = ends.one.pair.send_queue()?;
-    let failure = try_run(&|outcome| {
-        kernels::send(Transfer {
-            queue,
-            local: source.local(0, data.len()),
-            remote: Remote::default(),
-            beside: 0,
-            limit_us: 2_000,
-            outcome,
-        });
-    })?
-    .err();
+    let (source, data) = stage.memory(&ends.one)?;
+    let (target, _) = stage.memory(&ends.other)?;
+    let outcome = ends.world().outcome()?;
+    let transfer = Transfer {
+        queue: ends.one.pair.send_queue()?,
+        local: source.local(0, data.len()),
+        remote: Remote::default(),
+        beside: 0,
+        limit_us: 2_000,
+        outcome: &outcome,
+    };
+    let job = Job::new(entry!(kernels::send), transfer, &outcome);
+    let failure = try_run(job, &ends.one)?.err();
     take(ends, &target, 1)?;
     let arrived = target.check(&data).is_ok() && source.check(&data).is_ok();
     let expected = failure == Some(Failure::Wait(WaitError::Deadline));
@@ -343,7 +331,7 @@ fn deadline(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
         )))
 }
 
-fn peer_gone(_: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+fn peer_gone(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
     // Four tries of 4 ms each, instead of eight of 67 ms.
     let config = QueuePairConfig {
         timers: Timers {
@@ -353,9 +341,9 @@ fn peer_gone(_: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
         },
         ..config(stage.options.depth)
     };
-    let mut ends = Ends::new(&config)?;
-    let (source, _) = stage.memory(&ends.one.domain)?;
-    let (target, _) = stage.memory(&ends.other.domain)?;
+    let mut ends = Ends::new(ends.world(), &config)?;
+    let (source, _) = stage.memory(&ends.one)?;
+    let (target, _) = stage.memory(&ends.other)?;
     if let Some(hca) = ends.other.domain.device().soft_hca() {
         hca.kill();
     }

@@ -5,17 +5,16 @@ use std::sync::atomic::Ordering;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
-use warpbell::Word64;
 use warpbell::wqe::Local;
-use warpbell_host_init::RemoteMemory;
+use warpbell_host_init::{Entry, RemoteMemory, entry};
 use warpbell_kernels::demo::{
     self as kernels, Atomic, INLINE_BYTES, Inline, PIECES, Pieces, Receive, Transfer,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Numbers;
 
 use crate::Error;
 use crate::demo::Options;
-use crate::launch::{LIMIT_US, run, run_together};
+use crate::launch::{Job, LIMIT_US, run, run_together};
 use crate::memory::{Difference, Memory};
 use crate::screen::Screen;
 use crate::setup::{End, Ends};
@@ -88,16 +87,15 @@ pub(super) fn run_all(
     options: &Options,
     screen: &Screen,
     random: &mut SmallRng,
-) -> Result<Vec<Check>, Error> {
+    checks: &mut Vec<Check>,
+) -> Result<(), Error> {
     screen.heading("Every verb, in both directions; all memory of both ends compared after each");
     screen.line(format_args!(
         "  {:<36} {:>9}   A to B   B to A",
         "", "bytes"
     ));
-    let mut checks = Vec::new();
     let len = 2 * options.size as usize;
-    let memory = |end: &End| Memory::new(&end.domain, len);
-    let (ours, theirs) = (memory(&ends.one)?, memory(&ends.other)?);
+    let (ours, theirs) = (ends.one.memory(len)?, ends.other.memory(len)?);
     for (name, verb) in VERBS {
         let mut marks = String::new();
         for (from, one, other) in [
@@ -132,7 +130,7 @@ pub(super) fn run_all(
             }
         }
     }
-    Ok(checks)
+    Ok(())
 }
 
 /// One end's queues, its memory, and the model of that memory.
@@ -224,54 +222,62 @@ impl<'b> Bench<'b> {
     }
 
     /// Runs the requester's kernel alone.
-    fn run(&self, kernel: fn(Transfer<'_>), local: Local, offset: usize) -> Result<(), Error> {
-        let queue = self.from.end.pair.send_queue()?;
-        let remote = self.to.memory.remote(offset);
-        run(self.name, &|outcome| {
-            kernel(Transfer {
-                queue,
-                local,
-                remote,
-                beside: 0,
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        })
+    fn run(
+        &self,
+        kernel: Entry<fn(Transfer<'_>)>,
+        local: Local,
+        offset: usize,
+    ) -> Result<(), Error> {
+        let outcome = self.from.end.world.outcome()?;
+        let transfer = Transfer {
+            queue: self.from.end.pair.send_queue()?,
+            local,
+            remote: self.to.memory.remote(offset),
+            beside: 0,
+            limit_us: LIMIT_US,
+            outcome: &outcome,
+        };
+        self.run_alone(Job::new(kernel, transfer, &outcome))
+    }
+
+    fn run_alone(&self, job: Job<'_>) -> Result<(), Error> {
+        run(self.name, job, self.from.end)
     }
 
     fn write(&mut self) -> Result<usize, Error> {
         let (from, to) = (self.place(self.size), self.place(self.size));
-        self.run(kernels::write, self.from.memory.local(from, self.size), to)?;
+        let local = self.from.memory.local(from, self.size);
+        self.run(entry!(kernels::write), local, to)?;
         self.to.expect(to, &self.from.bytes(from, self.size));
         Ok(self.size)
     }
 
     fn read(&mut self) -> Result<usize, Error> {
         let (from, to) = (self.place(self.size), self.place(self.size));
-        self.run(kernels::read, self.from.memory.local(from, self.size), to)?;
+        let local = self.from.memory.local(from, self.size);
+        self.run(entry!(kernels::read), local, to)?;
         self.from.expect(from, &self.to.bytes(to, self.size));
         Ok(self.size)
     }
 
     fn nop(&mut self) -> Result<usize, Error> {
-        self.run(kernels::nop, self.from.memory.local(0, self.size), 0)?;
+        let local = self.from.memory.local(0, self.size);
+        self.run(entry!(kernels::nop), local, 0)?;
         Ok(0)
     }
 
     fn write_inline(&mut self) -> Result<usize, Error> {
         let offset = self.place(INLINE_BYTES);
-        let queue = self.from.end.pair.send_queue()?;
-        let remote = self.to.memory.remote(offset);
         let bytes: [u8; INLINE_BYTES] = self.random.random();
-        run(self.name, &|outcome| {
-            kernels::write_inline(Inline {
-                queue,
-                bytes,
-                remote,
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        })?;
+        let outcome = self.from.end.world.outcome()?;
+        let inline = Inline {
+            queue: self.from.end.pair.send_queue()?,
+            bytes,
+            remote: self.to.memory.remote(offset),
+            limit_us: LIMIT_US,
+            outcome: &outcome,
+        };
+        self.run_alone(Job::new(entry!(kernels::write_inline), inline, &outcome))?;
         self.to.expect(offset, &bytes);
         Ok(INLINE_BYTES)
     }
@@ -279,27 +285,24 @@ impl<'b> Bench<'b> {
     /// Runs a requester's kernel that works with several pieces.
     fn run_pieces(
         &self,
-        kernel: fn(Pieces<'_>),
+        kernel: Entry<fn(Pieces<'_>)>,
         pieces: [(usize, usize); PIECES],
         offset: usize,
     ) -> Result<(), Error> {
-        let queue = self.from.end.pair.send_queue()?;
-        let pieces = pieces.map(|(offset, length)| self.from.memory.local(offset, length));
-        let remote = self.to.memory.remote(offset);
-        run(self.name, &|outcome| {
-            kernel(Pieces {
-                queue,
-                pieces,
-                remote,
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        })
+        let outcome = self.from.end.world.outcome()?;
+        let pieces = Pieces {
+            queue: self.from.end.pair.send_queue()?,
+            pieces: pieces.map(|(offset, length)| self.from.memory.local(offset, length)),
+            remote: self.to.memory.remote(offset),
+            limit_us: LIMIT_US,
+            outcome: &outcome,
+        };
+        self.run_alone(Job::new(kernel, pieces, &outcome))
     }
 
     fn write_gather(&mut self) -> Result<usize, Error> {
         let (pieces, to) = (self.pieces(), self.place(self.size));
-        self.run_pieces(kernels::write_gather, pieces, to)?;
+        self.run_pieces(entry!(kernels::write_gather), pieces, to)?;
         let bytes = pieces.map(|(offset, length)| self.from.bytes(offset, length));
         self.to.expect(to, &bytes.concat());
         Ok(self.size)
@@ -307,7 +310,7 @@ impl<'b> Bench<'b> {
 
     fn read_scatter(&mut self) -> Result<usize, Error> {
         let (pieces, to) = (self.pieces(), self.place(self.size));
-        self.run_pieces(kernels::read_scatter, pieces, to)?;
+        self.run_pieces(entry!(kernels::read_scatter), pieces, to)?;
         scatter(&mut self.from, &pieces, &self.to.bytes(to, self.size));
         Ok(self.size)
     }
@@ -315,41 +318,44 @@ impl<'b> Bench<'b> {
     /// Runs a requester's kernel and at the same time the receiver's; compares what that one learns.
     fn run_message(
         &mut self,
-        kernel: fn(Transfer<'_>),
+        kernel: Entry<fn(Transfer<'_>)>,
         source: usize,
         target: usize,
         buffer: &[(usize, usize)],
         arrival: u64,
         beside: u32,
     ) -> Result<(), Error> {
-        let send = self.from.end.pair.send_queue()?;
-        let receive = self.to.end.pair.receive_queue()?;
         let mut pieces = [Local::default(); PIECES];
         for (piece, &(offset, length)) in pieces.iter_mut().zip(buffer) {
             *piece = self.to.memory.local(offset, length);
         }
-        let message = [const { Word64::new(0) }; 3];
-        let receiver = |outcome: &Outcome| {
-            kernels::receive(Receive {
-                queue: receive,
-                pieces,
-                limit_us: LIMIT_US,
-                message: Numbers::new(&message),
-                outcome,
-            });
+        let (from, to) = (self.from.end, self.to.end);
+        let message = to.world.numbers(3)?;
+        let (sent, received) = (from.world.outcome()?, to.world.outcome()?);
+        let transfer = Transfer {
+            queue: from.pair.send_queue()?,
+            local: self.from.memory.local(source, self.size),
+            remote: self.to.memory.remote(target),
+            beside,
+            limit_us: LIMIT_US,
+            outcome: &sent,
         };
-        let sender = |outcome: &Outcome| {
-            kernel(Transfer {
-                queue: send,
-                local: self.from.memory.local(source, self.size),
-                remote: self.to.memory.remote(target),
-                beside,
-                limit_us: LIMIT_US,
-                outcome,
-            });
+        let receive = Receive {
+            queue: to.pair.receive_queue()?,
+            pieces,
+            limit_us: LIMIT_US,
+            message: Numbers::new(&message),
+            outcome: &received,
         };
-        run_together(self.name, &[&sender, &receiver])?;
-        let found = message.map(|word| word.load(Ordering::Relaxed));
+        let jobs = vec![
+            Job::new(kernel, transfer, &sent),
+            Job::new(entry!(kernels::receive), receive, &received),
+        ];
+        run_together(self.name, jobs, &[from, to])?;
+        let found: Vec<_> = message
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
         let expected = [arrival, self.size as u64, beside.into()];
         if found != expected {
             self.wrong_message = Some(format!(
@@ -362,8 +368,14 @@ impl<'b> Bench<'b> {
     fn write_immediate(&mut self) -> Result<usize, Error> {
         let (from, to) = (self.place(self.size), self.place(self.size));
         let (buffer, immediate) = (self.place(self.size), self.random.random());
-        let kernel = kernels::write_immediate;
-        self.run_message(kernel, from, to, &[(buffer, self.size)], 1, immediate)?;
+        self.run_message(
+            entry!(kernels::write_immediate),
+            from,
+            to,
+            &[(buffer, self.size)],
+            1,
+            immediate,
+        )?;
         // The bytes go where the write says; the receive's buffer stays as it was.
         self.to.expect(to, &self.from.bytes(from, self.size));
         Ok(self.size)
@@ -372,7 +384,7 @@ impl<'b> Bench<'b> {
     /// A send into one buffer.
     fn message(
         &mut self,
-        kernel: fn(Transfer<'_>),
+        kernel: Entry<fn(Transfer<'_>)>,
         arrival: u64,
         beside: u32,
     ) -> Result<usize, Error> {
@@ -383,24 +395,24 @@ impl<'b> Bench<'b> {
     }
 
     fn send(&mut self) -> Result<usize, Error> {
-        self.message(kernels::send, 2, 0)
+        self.message(entry!(kernels::send), 2, 0)
     }
 
     fn send_immediate(&mut self) -> Result<usize, Error> {
         let immediate = self.random.random();
-        self.message(kernels::send_immediate, 3, immediate)
+        self.message(entry!(kernels::send_immediate), 3, immediate)
     }
 
     fn send_invalidate(&mut self) -> Result<usize, Error> {
         // Memory of its own, whose key the send takes away.
-        let lent = Memory::new(&self.to.end.domain, 64)?;
+        let lent = self.to.end.memory(64)?;
         let RemoteMemory { rkey, .. } = lent.shared();
-        self.message(kernels::send_invalidate, 4, rkey)
+        self.message(entry!(kernels::send_invalidate), 4, rkey)
     }
 
     fn send_scatter(&mut self) -> Result<usize, Error> {
         let (from, pieces) = (self.place(self.size), self.pieces());
-        self.run_message(kernels::send, from, 0, &pieces, 2, 0)?;
+        self.run_message(entry!(kernels::send), from, 0, &pieces, 2, 0)?;
         scatter(&mut self.to, &pieces, &self.from.bytes(from, self.size));
         Ok(self.size)
     }
@@ -409,7 +421,7 @@ impl<'b> Bench<'b> {
     /// the operands, which it may choose by the old one.
     fn atomic(
         &mut self,
-        kernel: fn(Atomic<'_>),
+        kernel: Entry<fn(Atomic<'_>)>,
         bytes: usize,
         operands: impl FnOnce(u64, &mut SmallRng) -> Operands,
         operation: impl FnOnce(u64, Operands) -> u64,
@@ -419,22 +431,19 @@ impl<'b> Bench<'b> {
         word[..bytes].copy_from_slice(&self.to.bytes(to, bytes));
         let old = u64::from_le_bytes(word);
         let chosen = operands(old, self.random);
-        let queue = self.from.end.pair.send_queue()?;
-        let local = self.from.memory.local(from, bytes);
-        let remote = self.to.memory.remote(to);
-        run(self.name, &|outcome| {
-            kernel(Atomic {
-                queue,
-                local,
-                remote,
-                value: chosen.value,
-                value_mask: chosen.value_mask,
-                compare: chosen.compare,
-                compare_mask: chosen.compare_mask,
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        })?;
+        let outcome = self.from.end.world.outcome()?;
+        let atomic = Atomic {
+            queue: self.from.end.pair.send_queue()?,
+            local: self.from.memory.local(from, bytes),
+            remote: self.to.memory.remote(to),
+            value: chosen.value,
+            value_mask: chosen.value_mask,
+            compare: chosen.compare,
+            compare_mask: chosen.compare_mask,
+            limit_us: LIMIT_US,
+            outcome: &outcome,
+        };
+        self.run_alone(Job::new(kernel, atomic, &outcome))?;
         let new = operation(old, chosen);
         self.to.expect(to, &new.to_le_bytes()[..bytes]);
         self.from.expect(from, &word[..bytes]);
@@ -443,37 +452,53 @@ impl<'b> Bench<'b> {
 
     fn fetch_add(&mut self) -> Result<usize, Error> {
         let add = |old: u64, by: Operands| old.wrapping_add(by.value);
-        self.atomic(kernels::fetch_add, 8, Operands::any, add)
+        self.atomic(entry!(kernels::fetch_add), 8, Operands::any, add)
     }
 
     fn compare_swap(&mut self) -> Result<usize, Error> {
-        self.atomic(kernels::compare_swap, 8, Operands::matching, |_, by| {
-            by.value
-        })
+        self.atomic(
+            entry!(kernels::compare_swap),
+            8,
+            Operands::matching,
+            |_, by| by.value,
+        )
     }
 
     fn compare_no_swap(&mut self) -> Result<usize, Error> {
-        self.atomic(kernels::compare_swap, 8, Operands::missing, |old, _| old)
+        self.atomic(
+            entry!(kernels::compare_swap),
+            8,
+            Operands::missing,
+            |old, _| old,
+        )
     }
 
     fn masked_fetch_add_u32(&mut self) -> Result<usize, Error> {
         let add = |old, by| masked_add(old, by, 32);
-        self.atomic(kernels::masked_fetch_add_u32, 4, Operands::any, add)
+        self.atomic(entry!(kernels::masked_fetch_add_u32), 4, Operands::any, add)
     }
 
     fn masked_fetch_add_u64(&mut self) -> Result<usize, Error> {
         let add = |old, by| masked_add(old, by, 64);
-        self.atomic(kernels::masked_fetch_add_u64, 8, Operands::any, add)
+        self.atomic(entry!(kernels::masked_fetch_add_u64), 8, Operands::any, add)
     }
 
     fn masked_compare_swap_u32(&mut self) -> Result<usize, Error> {
-        let kernel = kernels::masked_compare_swap_u32;
-        self.atomic(kernel, 4, Operands::matching, masked_swap)
+        self.atomic(
+            entry!(kernels::masked_compare_swap_u32),
+            4,
+            Operands::matching,
+            masked_swap,
+        )
     }
 
     fn masked_compare_swap_u64(&mut self) -> Result<usize, Error> {
-        let kernel = kernels::masked_compare_swap_u64;
-        self.atomic(kernel, 8, Operands::matching, masked_swap)
+        self.atomic(
+            entry!(kernels::masked_compare_swap_u64),
+            8,
+            Operands::matching,
+            masked_swap,
+        )
     }
 }
 
@@ -545,12 +570,13 @@ fn masked_swap(old: u64, by: Operands) -> u64 {
 mod tests {
     use super::*;
     use crate::setup::config;
+    use crate::world::World;
     use rand::SeedableRng;
 
     /// What the checker says of a write after which something else happens.
     fn wrong_after(accident: impl FnOnce(&Bench<'_>)) -> Option<String> {
-        let ends = Ends::new(&config(16)).unwrap();
-        let memory = |end: &End| Memory::new(&end.domain, 512).unwrap();
+        let ends = Ends::new(&World::cpu(), &config(16)).unwrap();
+        let memory = |end: &End| end.memory(512).unwrap();
         let (ours, theirs) = (memory(&ends.one), memory(&ends.other));
         let mut random = SmallRng::seed_from_u64(7);
         let (from, to) = ((&ends.one, &ours), (&ends.other, &theirs));

@@ -1,4 +1,5 @@
 //! Runs an example and reads what it says.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::process::{Command, Output, Stdio};
 
@@ -23,7 +24,6 @@ pub fn command(binary: &str, arguments: &[&str]) -> Command {
 }
 
 /// What it says on stderr, one line expected.
-#[allow(dead_code, reason = "not every test fails on purpose")]
 pub fn error_line(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).expect("text");
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -1,0 +1,66 @@
+//! Where kernels run and which NIC it is: what is missing ends in one clear line; and Ctrl-C.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+use common::{command, error_line, run};
+
+const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+const PINGPONG: &str = env!("CARGO_BIN_EXE_pingpong");
+const BANDWIDTH: &str = env!("CARGO_BIN_EXE_bandwidth");
+
+#[test]
+fn a_machine_without_a_gpu_says_so() {
+    for binary in [DEMO, PINGPONG, BANDWIDTH] {
+        // On a machine that has GPUs, this is one too many.
+        let output = run(binary, &["--on", "gpu", "--gpu", "77", "--json"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let line = error_line(&output);
+        let missing = ["no NVIDIA driver", "no GPU", "there is no GPU 77"];
+        assert!(missing.iter().any(|words| line.contains(words)), "{line}");
+    }
+}
+
+#[test]
+fn a_nic_that_does_not_work_with_the_kernels_is_refused() {
+    for (on, nic, able) in [("cpu", "soft-host", "soft"), ("gpu", "soft", "soft-host")] {
+        let output = run(DEMO, &["--on", on, "--nic", nic]);
+        assert_eq!(output.status.code(), Some(1));
+        let line = error_line(&output);
+        let wanted =
+            format!("the NIC {nic} does not work with kernels on the {on}; choose --nic {able},");
+        assert!(line.contains(&wanted), "{line}");
+    }
+    let output = run(DEMO, &["--on", "tpu"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_what_was_measured_so_far() {
+    let sizes = vec!["8"; 5000].join(",");
+    let mut child = command(PINGPONG, &["--sizes", &sizes, "--rounds", "1000"])
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut rows = lines
+        .map(Result::unwrap)
+        .skip_while(|line| !line.contains("median  "));
+    assert!(
+        rows.nth(3).unwrap().contains("1000"),
+        "the third row is measured"
+    );
+    let process = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &process]).status();
+    assert!(sent.unwrap().success());
+    assert!(rows.count() < 4990, "it ends early");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(
+        line.contains("interrupted; what was measured before is shown"),
+        "{line}"
+    );
+}
