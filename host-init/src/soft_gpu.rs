@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use warpbell_soft_hca::engine::{Command, Reply, WireAddress};
+use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
     Arguments, Client, ClientError, Mailbox, RESIDENT_MTU, TableSizes,
 };
@@ -27,17 +27,21 @@ pub struct SoftGpuOptions {
     pub on: EngineOn,
     /// How many objects it has room for.
     pub tables: TableSizes,
+    /// Who looks at the queues and the payloads. [`Reach::Gpu`], the quicker one, allows memory of
+    /// the GPU alone; [`Reach::System`] pinned memory, too.
+    pub reach: Reach,
     /// How long the kernel's start, and the answer to each command, may take.
     pub limit: Duration,
 }
 
 impl SoftGpuOptions {
-    /// Tables of the default sizes, and a limit of 10 s.
+    /// Tables of the default sizes, memory of the GPU alone, and a limit of 10 s.
     pub fn new(kernel: Entry<fn(Arguments)>, on: EngineOn) -> Self {
         Self {
             kernel,
             on,
             tables: TableSizes::default(),
+            reach: Reach::Gpu,
             limit: Duration::from_secs(10),
         }
     }
@@ -147,6 +151,7 @@ pub(crate) struct Resident {
     station: ManuallyDrop<Mutex<Station>>,
     address: WireAddress,
     on: EngineOn,
+    reach: Reach,
     limit: Duration,
 }
 
@@ -161,6 +166,7 @@ impl Soft<Resident> {
             tables: tables.as_ptr(),
             sizes: options.tables,
             address: address.0,
+            system_wide: u32::from(options.reach == Reach::System),
         };
         // The mailbox before the kernel, which looks at it first.
         let client = Client::open(mailbox, options.limit);
@@ -175,6 +181,7 @@ impl Soft<Resident> {
             })),
             address,
             on: options.on,
+            reach: options.reach,
             limit: options.limit,
         };
         resident
@@ -241,7 +248,7 @@ impl Seat for Resident {
         match (&self.on, placement) {
             (EngineOn::Cpu(_), placement) => placement.is_host(),
             (EngineOn::Gpu(_), Placement::Host) => false,
-            (EngineOn::Gpu(_), Placement::Pinned(_)) => true,
+            (EngineOn::Gpu(_), Placement::Pinned(_)) => self.reach == Reach::System,
             (EngineOn::Gpu(module), Placement::Gpu(gpu)) => module.gpu() == gpu,
         }
     }

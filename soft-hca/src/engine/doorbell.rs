@@ -241,7 +241,7 @@ fn take<M: Memory>(memory: &M, register: u64) -> Option<u64> {
     // were written before the doorbell, and are read after it. The load comes first because it
     // leaves the line shared with whoever rings.
     unsafe {
-        if memory.load_u64(register) == 0 {
+        if memory.peek_u64(register) == 0 {
             return None;
         }
         Some(memory.swap_u64(register, 0))

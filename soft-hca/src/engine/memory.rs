@@ -45,6 +45,13 @@ pub unsafe trait Memory {
     /// `address` must be writable for `bytes.len()` bytes.
     unsafe fn write(&self, address: u64, bytes: &[u8]);
 
+    /// Looks at a native-endian u64, in no order with other accesses.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable for 8 bytes and aligned to 8.
+    unsafe fn peek_u64(&self, address: u64) -> u64;
+
     /// Loads a native-endian u32 with acquire order.
     ///
     /// # Safety
@@ -66,7 +73,7 @@ pub unsafe trait Memory {
     /// `address` must be writable for 8 bytes and aligned to 8.
     unsafe fn store_u64(&self, address: u64, value: u64);
 
-    /// Exchanges a native-endian u64, with acquire and release order.
+    /// Exchanges a native-endian u64, with acquire order.
     ///
     /// # Safety
     ///
@@ -90,6 +97,15 @@ pub unsafe trait Memory {
     /// `address` must be readable and writable for 8 bytes and aligned to 8.
     unsafe fn compare_exchange_u64(&self, address: u64, current: u64, new: u64)
     -> Result<u64, u64>;
+}
+
+/// How far the order of an engine's accesses reaches. On a CPU it is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The threads of the GPU that the engine runs on.
+    Gpu,
+    /// Other GPUs and the host, too.
+    System,
 }
 
 /// Memory whose addresses are this program's own pointers.
@@ -154,6 +170,11 @@ unsafe impl Memory for DirectMemory {
     }
 
     #[inline]
+    unsafe fn peek_u64(&self, address: u64) -> u64 {
+        atomic_at!(AtomicU64, address).load(Ordering::Relaxed)
+    }
+
+    #[inline]
     unsafe fn load_u32(&self, address: u64) -> u32 {
         atomic_at!(AtomicU32, address).load(Ordering::Acquire)
     }
@@ -170,7 +191,7 @@ unsafe impl Memory for DirectMemory {
 
     #[inline]
     unsafe fn swap_u64(&self, address: u64, value: u64) -> u64 {
-        atomic_at!(AtomicU64, address).swap(value, Ordering::AcqRel)
+        atomic_at!(AtomicU64, address).swap(value, Ordering::Acquire)
     }
 
     #[inline]

@@ -19,6 +19,8 @@ mod doorbell;
 pub mod event;
 pub mod execute;
 pub mod fault;
+#[cfg(target_arch = "nvptx64")]
+mod gpu_memory;
 mod list;
 pub mod loopback;
 pub mod memory;
@@ -41,8 +43,12 @@ pub use completion::CompletionQueueSlot;
 pub use doorbell::UarSlot;
 pub use event::Event;
 pub use execute::{Command, Reply, WrongReply};
+#[cfg(target_arch = "nvptx64")]
+pub use gpu_memory::GpuMemory as KernelMemory;
 pub use loopback::Loopback;
-pub use memory::{DirectMemory, DirectMemory as KernelMemory, Memory};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use memory::DirectMemory as KernelMemory;
+pub use memory::{DirectMemory, Memory, Reach};
 pub use packet::WireAddress;
 pub use protection::{ProtectionDomainSlot, RegionSlot};
 pub use queue_pair::QueuePairSlot;

@@ -22,6 +22,8 @@ pub use mailbox::{EngineState, MAILBOX_VERSION, Mailbox, Refused};
 pub use tables::TableSizes;
 pub use words::WordError;
 
+#[cfg(target_arch = "nvptx64")]
+use crate::engine::Reach;
 use crate::engine::{Engine, KernelMemory, Loopback, Memory, Wire, WireAddress};
 use words::{Answer, Failure, from_answer, to_command};
 
@@ -52,12 +54,30 @@ pub struct Arguments {
     pub sizes: TableSizes,
     /// The engine's address, which its queue pairs name as their peer's.
     pub address: u32,
+    /// 0 if all that the engine touches is its GPU's memory, and only threads of that GPU look
+    /// there; anything else if other GPUs or the host look, too.
+    pub system_wide: u32,
 }
 
 // SAFETY: two addresses and numbers; whoever follows the addresses promises that they are good.
 unsafe impl Send for Arguments {}
 // SAFETY: as above.
 unsafe impl Sync for Arguments {}
+
+impl Arguments {
+    #[cfg(target_arch = "nvptx64")]
+    fn memory(&self) -> KernelMemory {
+        KernelMemory::new(match self.system_wide {
+            0 => Reach::Gpu,
+            _ => Reach::System,
+        })
+    }
+
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn memory(&self) -> KernelMemory {
+        KernelMemory
+    }
+}
 
 /// What came of a [`round`](Resident::round).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +128,8 @@ impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
             Ok(tables) => {
                 let wire = Loopback::new(RESIDENT_MTU);
                 let address = WireAddress(arguments.address);
-                let engine = Engine::new(address, KernelMemory, wire, tables.storage);
+                let memory = arguments.memory();
+                let engine = Engine::new(address, memory, wire, tables.storage);
                 Ok(Self::new(tables.engine.write(engine), mailbox))
             }
             Err(refused) => {

@@ -42,6 +42,7 @@ impl TableMemory {
             tables: self.0.as_mut_ptr().cast(),
             sizes,
             address: 7,
+            system_wide: 0,
         }
     }
 }
