@@ -261,9 +261,18 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         (slot.and_then(|slot| slot.pair.as_mut()), context)
     }
 
-    /// Lists a queue pair where it belongs after something happened to it.
+    /// Sees to what follows from what happened to a queue pair.
     #[inline]
     fn follow_up(&mut self, index: u32) {
+        self.enlist(index);
+        if self.completion_queues.take_overrun() {
+            self.spread_overrun();
+        }
+    }
+
+    /// Lists a queue pair where it belongs.
+    #[inline]
+    fn enlist(&mut self, index: u32) {
         let slot = &self.queue_pairs[index as usize];
         let Some(pair) = &slot.pair else {
             return;
@@ -281,9 +290,6 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             self.events
                 .push(self.queue_pairs, index, |slot| &mut slot.event);
         }
-        if self.completion_queues.take_overrun() {
-            self.spread_overrun();
-        }
     }
 
     /// Puts every queue pair with a dead completion queue into error.
@@ -296,7 +302,9 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
                 || cx.completion_queues.is_dead(pair.receive_cq);
             if dead && pair.state != QueuePairState::Reset {
                 pair.fail_for_completion_queue(&mut cx);
-                self.follow_up(index);
+                // No CQE, and so no overrun, follows at once: nothing here calls itself, and the
+                // depth of a GPU's stack is known.
+                self.enlist(index);
             }
         }
     }
