@@ -124,7 +124,8 @@ pub struct Sink<'a> {
 impl Sink<'_> {
     /// The buffer of a message.
     fn buffer(&self, message: u64) -> Local {
-        let slot = message % self.slots;
+        // Without slots there is but the first one: a check for 0 would be a panic.
+        let slot = message.checked_rem(self.slots).unwrap_or(0);
         Local {
             address: self.local.address + slot * u64::from(self.local.length),
             ..self.local

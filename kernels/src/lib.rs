@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod pingpong;
 pub mod sharing;
 pub mod soft_nic;
+#[cfg(feature = "suite")]
 pub mod suite;
 
 /// The kernel in the README, compiled as it stands there.

@@ -243,7 +243,7 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
         }
         let mut payload = 0;
         for local in list {
-            Data::listed(*local)?;
+            Data::check_listed(*local)?;
             payload += local.length as u64;
         }
         Ok(payload)

@@ -143,7 +143,8 @@ impl<const OCTOWORDS: usize> ReceiveWqe<OCTOWORDS> {
             *slot = next.to_octoword();
         }
         for (local, slot) in list.iter().zip(slots.by_ref()) {
-            *slot = Data::listed(*local)?.to_octoword();
+            Data::check_listed(*local)?;
+            *slot = Data::new(*local).to_octoword();
         }
         if let Some(slot) = slots.next() {
             *slot = Data::LIST_END.to_octoword();

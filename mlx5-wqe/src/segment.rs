@@ -198,13 +198,13 @@ impl Data {
         }
     }
 
-    /// The segment for one entry of a list, which the card must not read as 2^31 bytes or as inline
+    /// Whether memory may be an entry of a list, which the card must not read as 2^31 bytes or as inline
     /// data.
     #[inline]
-    pub(crate) const fn listed(local: Local) -> Result<Self, BuildError> {
+    pub(crate) const fn check_listed(local: Local) -> Result<(), BuildError> {
         match local.length {
             0 => Err(BuildError::EmptySegment),
-            1..=Local::MAX_LENGTH => Ok(Self::new(local)),
+            1..=Local::MAX_LENGTH => Ok(()),
             length => Err(BuildError::SegmentTooLong { length }),
         }
     }

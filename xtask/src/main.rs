@@ -1,12 +1,14 @@
-//! The project's own commands: `cargo xtask test`, `fuzz` and `bench`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `ptx` and `bench`.
 
 mod count;
+mod ptx;
 mod report;
 mod run;
 mod steps;
 mod tools;
 mod workspace;
 
+use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,10 +18,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
 use count::Counts;
+use ptx::PtxError;
 use report::Report;
 use run::{Ending, RunError};
 use steps::{HW_TESTS, Step, Steps};
-use tools::Toolbox;
+use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError};
 
 /// How many inputs a fuzz target gets in `test`, which is to stay short, and in `fuzz`.
@@ -59,6 +62,15 @@ enum Action {
         #[arg(long, value_name = "N", default_value_t = FULL_FUZZ_RUNS)]
         runs: u64,
     },
+    /// Compile the kernels to PTX, check them, and renew the prebuilt PTX
+    Ptx {
+        /// Change no file: compare with the prebuilt PTX and the record
+        #[arg(long, conflicts_with = "renew_record")]
+        check: bool,
+        /// Accept what the kernels cost now
+        #[arg(long)]
+        renew_record: bool,
+    },
     /// Run a benchmark of the device path, such as `cpu`
     Bench {
         /// NAME runs the binary bench-NAME of hw-tests
@@ -76,6 +88,10 @@ enum CommandError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Run(#[from] RunError),
+    #[error(transparent)]
+    Ptx(#[from] PtxError),
+    #[error("{0}")]
+    Tool(String),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
     #[error("there is no benchmark {name}; there are: {known}")]
@@ -83,6 +99,9 @@ enum CommandError {
 }
 
 fn main() -> ExitCode {
+    if env::var_os(ptx::rustc::AS_RUSTC).is_some() {
+        return ptx::rustc::become_rustc(env::args_os().skip(1));
+    }
     match act(Arguments::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -118,6 +137,10 @@ fn act(action: Action) -> Result<bool, CommandError> {
             test(&chosen, &left_out, fuzz_runs)
         }
         Action::Fuzz { runs } => test(&[Step::Fuzz], &[], runs),
+        Action::Ptx {
+            check,
+            renew_record,
+        } => build_ptx(check, renew_record),
         Action::Bench { name, arguments } => bench(&name, &arguments),
     }
 }
@@ -198,6 +221,40 @@ fn spinner() -> ProgressBar {
     }
     spinner.enable_steady_tick(Duration::from_millis(100));
     spinner
+}
+
+/// Compiles the kernels to PTX and says what is wrong; false if anything is.
+fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
+    let started = Instant::now();
+    let workspace = Workspace::load(Path::new("."))?;
+    let spinner = spinner();
+    let mut toolbox = Toolbox::new(&workspace, &spinner);
+    for tool in [Tool::Nightly, Tool::Ptxas] {
+        toolbox.ensure(tool).map_err(CommandError::Tool)?;
+    }
+    let built = ptx::build(&workspace, &spinner)?;
+    spinner.finish_and_clear();
+    let changes = built.changes()?;
+    let mut wrong = built.problems().to_vec();
+    if check {
+        wrong.extend(built.outdated()?);
+    } else if wrong.is_empty() && (renew_record || changes.is_empty()) {
+        built.write()?;
+    }
+    for change in &changes {
+        println!("recorded otherwise: {change}");
+    }
+    for problem in &wrong {
+        println!("wrong: {problem}");
+    }
+    if renew_record && wrong.is_empty() {
+        built.write_record()?;
+        println!("the record is renewed");
+    } else if !changes.is_empty() {
+        println!("if that is meant: cargo xtask ptx --renew-record");
+    }
+    println!("took {}", in_words(started.elapsed()));
+    Ok(wrong.is_empty() && (renew_record || changes.is_empty()))
 }
 
 /// Runs the binary `bench-NAME` of hw-tests with its arguments; false if it failed.

@@ -45,6 +45,15 @@ impl Report {
         finished.success()
     }
 
+    /// Counts a check that found these problems, a line each.
+    pub fn list(&mut self, title: &str, problems: &[String]) {
+        if problems.is_empty() {
+            self.counts += Counts::one(true);
+        } else {
+            self.fail(title, problems.join("\n"));
+        }
+    }
+
     /// Counts a command that ran tests with Rust's test harness.
     pub fn tests(&mut self, title: &str, finished: &Finished) {
         let counts = count::libtest(&finished.output);
@@ -135,6 +144,15 @@ mod tests {
         let report = report_of_tests(0, &output);
         assert_eq!(report.counts.to_string(), "3 passed, 0 failed, 1 skipped");
         assert_eq!(report.skips, ["a: no NIC"]);
+    }
+
+    #[test]
+    fn a_list_of_problems_fails_as_one() {
+        let mut report = Report::default();
+        report.list("first", &[]);
+        report.list("second", &["a".into(), "b".into()]);
+        assert_eq!(report.counts.to_string(), "1 passed, 1 failed");
+        assert_eq!(report.failures[0].output, "a\nb");
     }
 
     #[test]

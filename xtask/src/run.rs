@@ -18,8 +18,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long an ended process's output may still take to arrive.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// The process group that runs now, for [`kill_running`].
-static RUNNING: Mutex<Option<Pid>> = Mutex::new(None);
+/// The process groups that run now, for [`kill_running`].
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// Why a process could not be run.
 #[derive(Debug, Error)]
@@ -127,13 +127,13 @@ pub fn forward(mut command: Command, deadline: Duration) -> Result<Ending, RunEr
     Group::start(command)?.wait(deadline, thread::sleep)
 }
 
-/// Kills the process group that runs now, if one does. For the handler of Ctrl-C.
+/// Kills the process groups that run now. For the handler of Ctrl-C.
 pub fn kill_running() {
-    if let Ok(running) = RUNNING.lock()
-        && let Some(group) = *running
-    {
-        // The group may have ended by itself in between.
-        let _ = kill_process_group(group, Signal::KILL);
+    if let Ok(running) = RUNNING.lock() {
+        for group in &*running {
+            // The group may have ended by itself in between.
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
     }
 }
 
@@ -154,7 +154,7 @@ impl Group {
         match command.process_group(0).spawn() {
             Ok(child) => {
                 let pid = Pid::from_child(&child);
-                *running = Some(pid);
+                running.push(pid);
                 Ok(Self {
                     program,
                     child,
@@ -192,7 +192,7 @@ impl Group {
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         // Kill before reaping, because until then nobody else can be given the group's number.
         let _ = kill_process_group(self.pid, Signal::KILL);
-        *running = None;
+        running.retain(|group| *group != self.pid);
         let status = self
             .child
             .wait()

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::count;
+use crate::ptx::{self, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
 use crate::tools::{self, Tool};
@@ -38,13 +39,8 @@ const MIRI: [(&str, &[&str], &str); 3] = [
 /// How many cases a property test tries under miri, which is some hundred times slower.
 const MIRI_PROPTEST_CASES: &str = "8";
 
-/// What must compile for the GPU, and how.
-const NVPTX: [(&str, &[&str]); 4] = [
-    ("mlx5-wqe", &[]),
-    ("warpbell", &[]),
-    ("warpbell-kernels", &[]),
-    (SOFT_HCA, &["--no-default-features"]),
-];
+/// What must compile for the GPU besides the kernels, and how.
+const NVPTX: [(&str, &[&str]); 1] = [(SOFT_HCA, &["--no-default-features"])];
 const NVPTX_RUSTFLAGS: &str = "-Ctarget-cpu=sm_90 -Ctarget-feature=+ptx86";
 
 /// How many times loom lets one thread interrupt another; more finds hardly more and takes hours.
@@ -74,6 +70,7 @@ pub enum Step {
     HwTests,
     Loom,
     Miri,
+    Ptx,
     Nvptx,
     Fuzz,
     Doc,
@@ -96,7 +93,8 @@ impl Step {
             Self::HwTests => "the hardware suite, on whatever hardware is there",
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe and warpbell",
-            Self::Nvptx => "the device crates compile for the GPU",
+            Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
+            Self::Nvptx => "the software HCA's engine compiles for the GPU",
             Self::Fuzz => "each fuzz target survives its inputs",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
@@ -108,7 +106,9 @@ impl Step {
         match self {
             Self::Fmt => &[Tool::Rustfmt],
             Self::Clippy => &[Tool::Clippy],
-            Self::Miri | Self::Nvptx => &[Tool::Nightly],
+            Self::Miri => &[Tool::Nightly, Tool::Miri],
+            Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
+            Self::Nvptx => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
             Self::Test | Self::HwTests | Self::Loom | Self::Doc | Self::Demo => &[],
         }
@@ -122,6 +122,8 @@ pub enum StepError {
     Run(#[from] RunError),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    #[error(transparent)]
+    Ptx(#[from] PtxError),
 }
 
 /// What every step works with.
@@ -143,6 +145,7 @@ impl Steps<'_> {
             Step::HwTests => self.hw_tests(&mut report),
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),
+            Step::Ptx => self.ptx(&mut report),
             Step::Nvptx => self.nvptx(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
@@ -257,6 +260,19 @@ impl Steps<'_> {
                 .env("PROPTEST_CASES", MIRI_PROPTEST_CASES);
             let title = format!("miri {package}");
             report.tests(&title, &self.capture(command, BUILD_DEADLINE)?);
+        }
+        Ok(())
+    }
+
+    fn ptx(&self, report: &mut Report) -> Result<(), StepError> {
+        let built = ptx::build(self.workspace, self.spinner)?;
+        let checks = [
+            ("local memory", built.problems().to_vec()),
+            ("the record", built.changes()?),
+            ("the prebuilt PTX", built.outdated()?),
+        ];
+        for (title, problems) in checks {
+            report.list(title, &problems);
         }
         Ok(())
     }

@@ -11,10 +11,13 @@ use indicatif::ProgressBar;
 use crate::run::{self, Finished};
 use crate::workspace::{Workspace, clean_command};
 
-/// The toolchain of miri, the fuzzer and the nvptx64 check, which stable Rust does not offer.
-pub const NIGHTLY: &str = "nightly-2026-10-01";
-const NIGHTLY_COMPONENTS: [&str; 3] = ["rust-src", "miri", "llvm-tools"];
+/// The toolchain of the PTX build, miri and the fuzzer, which stable Rust does not offer; pinned there alone.
+const NIGHTLY_FILE: &str = include_str!("../../ptx/module/rust-toolchain.toml");
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
+/// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
+/// 13.5 it assembles instructions that the target has not, without a word.
+const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
+const PTXAS_VERSION: &str = "13.5.37";
 
 /// How long asking for a tool's version may take.
 const PROBE_DEADLINE: Duration = Duration::from_secs(60);
@@ -26,7 +29,12 @@ const INSTALL_DEADLINE: Duration = Duration::from_secs(15 * 60);
 pub enum Tool {
     Rustfmt,
     Clippy,
+    /// The nightly toolchain, with what the PTX build and the fuzzer need.
     Nightly,
+    /// Its interpreter.
+    Miri,
+    /// NVIDIA's assembler.
+    Ptxas,
     CargoFuzz,
     CxxCompiler,
 }
@@ -36,7 +44,9 @@ impl Tool {
         match self {
             Self::Rustfmt => "rustfmt".into(),
             Self::Clippy => "clippy".into(),
-            Self::Nightly => format!("{NIGHTLY} ({})", NIGHTLY_COMPONENTS.join(", ")),
+            Self::Nightly => format!("{} ({})", nightly_name(), nightly_components().join(", ")),
+            Self::Miri => format!("{} (miri)", nightly_name()),
+            Self::Ptxas => format!("ptxas ({PTXAS_PACKAGE} {PTXAS_VERSION})"),
             Self::CargoFuzz => format!("cargo-fuzz {CARGO_FUZZ_VERSION}"),
             Self::CxxCompiler => "a C++ compiler".into(),
         }
@@ -85,14 +95,9 @@ impl<'a> Toolbox<'a> {
         match tool {
             Tool::Rustfmt => probe(self.workspace.cargo(), &["fmt", "--version"]).is_some(),
             Tool::Clippy => probe(self.workspace.cargo(), &["clippy", "--version"]).is_some(),
-            Tool::Nightly => {
-                let list = ["component", "list", "--installed", "--toolchain", NIGHTLY];
-                let starts = |list: &str, component: &&str| {
-                    list.lines().any(|line| line.starts_with(*component))
-                };
-                probe(self.command("rustup"), &list)
-                    .is_some_and(|list| NIGHTLY_COMPONENTS.iter().all(|c| starts(&list, c)))
-            }
+            Tool::Nightly => self.has_components(&nightly_components()),
+            Tool::Miri => self.has_components(&["miri"]),
+            Tool::Ptxas => probe(self.command(ptxas(self.workspace)), &["--version"]).is_some(),
             Tool::CargoFuzz => probe(
                 self.command(cargo_fuzz_binary(self.workspace)),
                 &["--version"],
@@ -109,14 +114,9 @@ impl<'a> Toolbox<'a> {
         match tool {
             Tool::Rustfmt => self.rustup(&["component", "add", "rustfmt"]),
             Tool::Clippy => self.rustup(&["component", "add", "clippy"]),
-            Tool::Nightly => {
-                let mut args = vec!["toolchain", "install", NIGHTLY, "--profile", "minimal"];
-                args.push("--no-self-update");
-                for component in NIGHTLY_COMPONENTS {
-                    args.extend(["--component", component]);
-                }
-                self.rustup(&args)
-            }
+            Tool::Nightly => self.install_components(&nightly_components()),
+            Tool::Miri => self.install_components(&["miri"]),
+            Tool::Ptxas => self.install_ptxas(),
             Tool::CargoFuzz => {
                 let mut command = self.workspace.cargo();
                 command
@@ -133,6 +133,55 @@ impl<'a> Toolbox<'a> {
         let line = format!("installed {} in {seconds} s", tool.name());
         self.spinner.suspend(|| println!("{line}"));
         Ok(())
+    }
+
+    /// Whether the nightly toolchain is there with these components.
+    fn has_components(&self, components: &[&str]) -> bool {
+        let mut list = self.command("rustup");
+        list.args(["component", "list", "--installed"])
+            .args(["--toolchain", nightly_name()]);
+        let Ok(listed) = run::capture(list, PROBE_DEADLINE, |_| {}) else {
+            return false;
+        };
+        let installed = |component: &&str| {
+            let mut lines = listed.stdout.lines();
+            lines.any(|line| line.starts_with(*component))
+        };
+        listed.success() && components.iter().all(installed)
+    }
+
+    fn install_components(&self, components: &[&str]) -> Result<(), String> {
+        let mut args = vec![
+            "toolchain",
+            "install",
+            nightly_name(),
+            "--profile",
+            "minimal",
+        ];
+        args.push("--no-self-update");
+        for component in components {
+            args.extend(["--component", component]);
+        }
+        self.rustup(&args)
+    }
+
+    /// Installs ptxas alone of its package, in a virtual environment of its own.
+    fn install_ptxas(&self) -> Result<(), String> {
+        let mut create = self.command("python3");
+        create
+            .args(["-m", "venv", "--clear"])
+            .arg(ptxas_folder(self.workspace));
+        finish(create)?;
+        let mut install = self.command(ptxas_folder(self.workspace).join("bin/pip"));
+        install
+            .args([
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--disable-pip-version-check",
+            ])
+            .arg(format!("{PTXAS_PACKAGE}=={PTXAS_VERSION}"));
+        finish(install)
     }
 
     fn rustup(&self, args: &[&str]) -> Result<(), String> {
@@ -161,6 +210,41 @@ impl<'a> Toolbox<'a> {
     }
 }
 
+/// The nightly toolchain, as rustup calls it.
+pub fn nightly_name() -> &'static str {
+    quoted("channel").first().copied().unwrap_or_default()
+}
+
+/// What it must have.
+fn nightly_components() -> Vec<&'static str> {
+    quoted("components")
+}
+
+/// The texts in quotation marks on a line of the toolchain's file.
+fn quoted(key: &str) -> Vec<&'static str> {
+    let line = NIGHTLY_FILE.lines().find(|line| line.starts_with(key));
+    line.unwrap_or_default()
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .collect()
+}
+
+/// Where ptxas is, once it is installed.
+pub fn ptxas(workspace: &Workspace) -> PathBuf {
+    // Python names this folder after its version.
+    let lib = ptxas_folder(workspace).join("lib");
+    let pythons = std::fs::read_dir(&lib).into_iter().flatten().flatten();
+    let candidates =
+        pythons.map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"));
+    let found = candidates.into_iter().find(|path| path.is_file());
+    found.unwrap_or_else(|| lib.join("ptxas"))
+}
+
+fn ptxas_folder(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join(format!("ptxas-{PTXAS_VERSION}"))
+}
+
 /// A call of the nightly toolchain's cargo, in the workspace's root.
 pub fn nightly_cargo(workspace: &Workspace) -> Command {
     nightly(workspace, "cargo")
@@ -174,9 +258,9 @@ pub fn cargo_fuzz(workspace: &Workspace) -> Command {
 }
 
 /// Runs a program such that each cargo and rustc below it are the nightly toolchain's.
-fn nightly(workspace: &Workspace, program: impl AsRef<OsStr>) -> Command {
+pub fn nightly(workspace: &Workspace, program: impl AsRef<OsStr>) -> Command {
     let mut command = clean_command("rustup", &workspace.root);
-    command.args(["run", NIGHTLY]).arg(program);
+    command.args(["run", nightly_name()]).arg(program);
     command
 }
 
@@ -206,4 +290,20 @@ fn reason(finished: &Finished) -> String {
         .or_else(|| lines().rfind(|line| !line.is_empty()))
         .unwrap_or("it failed without a word")
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_toolchain_file_names_the_nightly_and_its_components() {
+        let date = nightly_name().strip_prefix("nightly-").unwrap();
+        assert_eq!(date.len(), "2026-01-01".len());
+        let components = nightly_components();
+        for needed in ["rust-src", "llvm-tools", "llvm-bitcode-linker"] {
+            assert!(components.contains(&needed), "{needed} is missing");
+        }
+        assert_eq!(components.len(), 3);
+    }
 }

@@ -1,0 +1,87 @@
+//! Compiles the module of kernels for one target.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::rustc::{AS_RUSTC, GPU};
+use super::{PtxError, Target};
+use crate::run;
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// How long compiling for one target may take on two slow cores.
+const DEADLINE: Duration = Duration::from_secs(15 * 60);
+
+/// Compiles the kernels to PTX, and gives its text.
+pub fn compile(
+    workspace: &Workspace,
+    target: &Target,
+    on_line: impl FnMut(&str),
+) -> Result<String, PtxError> {
+    let folder = workspace.root.join("ptx/module");
+    let target_folder = workspace.target.join("ptx/cargo");
+    let mut command = tools::nightly(workspace, "cargo");
+    command
+        .current_dir(&folder)
+        .args(["build", "--release", "--locked", "-Zbuild-std=core"])
+        .args(["--target", GPU]);
+    if target.suite {
+        command.args(["--features", "suite"]);
+    }
+    let mut flags = vec![
+        format!("-Ctarget-cpu={}", target.name),
+        format!("-Ctarget-feature=+{}", target.isa),
+    ];
+    flags.extend(remapped_paths(workspace)?);
+    command
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CARGO_TARGET_DIR", &target_folder)
+        .env("RUSTC_WRAPPER", env::current_exe()?)
+        .env(AS_RUSTC, "1");
+    let finished = run::capture(command, DEADLINE, on_line)?;
+    if !finished.success() {
+        return Err(PtxError::Build {
+            target: target.name,
+            output: finished.account(),
+        });
+    }
+    let ptx = target_folder
+        .join(GPU)
+        .join("release/warpbell_ptx_module.ptx");
+    Ok(fs::read_to_string(ptx)?)
+}
+
+/// Flags that take the places of this machine out of the panics' locations.
+fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>, PtxError> {
+    let flag = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    let mut flags = vec![flag(&workspace.root, "")];
+    flags.push(flag(
+        &sysroot(workspace)?.join("lib/rustlib/src/rust"),
+        "rust",
+    ));
+    // Each registry has a folder of its own, named after its address.
+    if let Some(registries) =
+        cargo_home().and_then(|home| fs::read_dir(home.join("registry/src")).ok())
+    {
+        for registry in registries {
+            flags.push(flag(&registry?.path(), "registry"));
+        }
+    }
+    Ok(flags)
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let own = env::var_os("CARGO_HOME").map(PathBuf::from);
+    own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
+}
+
+/// Where the nightly toolchain lies.
+fn sysroot(workspace: &Workspace) -> Result<PathBuf, PtxError> {
+    let mut command: Command = tools::nightly(workspace, "rustc");
+    command.args(["--print", "sysroot"]);
+    let finished = run::capture(command, DEADLINE, |_| {})?;
+    Ok(PathBuf::from(finished.stdout.trim()))
+}

@@ -1,0 +1,298 @@
+//! `cargo xtask ptx`: kernels to PTX, with what must hold of it.
+//!
+//! The kernels are compiled for each target, cut into modules, assembled, and compared with the record of what
+//! each kernel costs. The modules are committed, compressed, with the hash of their sources.
+
+mod assemble;
+mod build;
+mod record;
+pub mod rustc;
+mod sources;
+mod text;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use indicatif::ProgressBar;
+use thiserror::Error;
+
+use crate::run::RunError;
+use crate::tools;
+use crate::workspace::Workspace;
+use assemble::assemble;
+use record::{Costs, Record};
+use text::Module;
+
+/// A kind of GPU that PTX is built for; newer ones run it too.
+#[derive(Debug)]
+pub struct Target {
+    /// As rustc and ptxas call it.
+    name: &'static str,
+    /// The PTX version: 8.2 has the doorbell's store, 8.6 the one-sided fences of sm_90.
+    isa: &'static str,
+    /// Whether the test suite is built for it too; newer GPUs run that one.
+    suite: bool,
+}
+
+/// Those with the most to assemble come first, because that goes on while the others are compiled.
+const TARGETS: [Target; 3] = [
+    Target {
+        name: "sm_90",
+        isa: "ptx86",
+        suite: true,
+    },
+    Target {
+        name: "sm_80",
+        isa: "ptx82",
+        suite: false,
+    },
+    Target {
+        name: "sm_100",
+        isa: "ptx86",
+        suite: false,
+    },
+];
+
+/// The modules. What only tests or the software NIC need would slow down every load of the others.
+const MODULES: [&str; 3] = ["suite", "soft_nic", "kernels"];
+
+/// The module that a kernel belongs to.
+fn module_of(kernel: &str) -> &'static str {
+    match kernel {
+        "soft_nic" => "soft_nic",
+        _ if kernel.starts_with("suite_") => "suite",
+        _ => "kernels",
+    }
+}
+
+/// Kernels that may use local memory, and why. All others post or poll, where it would cost.
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 4] = [
+    ("soft_nic", "a NIC, which neither posts nor polls"),
+    (
+        "suite_requests",
+        "a test, which keeps up to 64 tickets at hand",
+    ),
+    (
+        "suite_flood",
+        "a test, which holds its mode and dispatches on it",
+    ),
+    (
+        "suite_receive",
+        "a test, which holds its mode and dispatches on it",
+    ),
+];
+
+/// Why PTX could not be built or compared; what is wrong with it is a [`Built::problems`].
+#[derive(Debug, Error)]
+pub enum PtxError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the kernels do not compile for {target}:\n{output}")]
+    Build {
+        target: &'static str,
+        output: String,
+    },
+    #[error("ptxas refuses {module}:\n{output}")]
+    Assemble { module: String, output: String },
+    #[error("{lacks} lacks: {names}")]
+    Externs { lacks: String, names: String },
+}
+
+/// A file of `ptx/prebuilt` as it should be.
+struct File {
+    name: String,
+    content: Vec<u8>,
+}
+
+/// What was built: the files to commit, the costs, and what is wrong.
+pub struct Built {
+    files: Vec<File>,
+    record: Record,
+    problems: Vec<String>,
+    root: PathBuf,
+}
+
+/// Compiles the kernels for every target and assembles them.
+pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxError> {
+    let ptxas = &tools::ptxas(workspace);
+    let folder = workspace.target.join("ptx");
+    fs::create_dir_all(&folder)?;
+    let mut files = Vec::new();
+    let mut kernels: Vec<String> = Vec::new();
+    // Compiling leaves a core free most of the time: each module is assembled while the next one compiles.
+    let assembled: Result<Vec<_>, PtxError> = thread::scope(|scope| {
+        let mut under_way = Vec::new();
+        for target in &TARGETS {
+            let compiled = build::compile(workspace, target, |line| {
+                spinner.set_message(format!("{}: {}", target.name, line.trim()));
+            })?;
+            let compiled = Module::parse(&compiled);
+            for module in MODULES {
+                let mut entries = compiled.entries();
+                entries.retain(|entry| module_of(entry) == module);
+                if entries.is_empty() {
+                    continue;
+                }
+                let name = format!("{module}.{}", target.name);
+                let text = compiled.with_entries(&entries);
+                let path = folder.join(format!("{name}.ptx"));
+                fs::write(&path, &text)?;
+                let list = entries.iter().map(|entry| format!("{module} {entry}\n"));
+                kernels.extend(list);
+                files.push(File {
+                    name: format!("{name}.ptx.gz"),
+                    content: compress(text.as_bytes())?,
+                });
+                under_way.push(scope.spawn(move || costs(ptxas, target, name, &path, &text)));
+            }
+        }
+        spinner.set_message("ptxas");
+        let ended = under_way.into_iter().map(|thread| thread.join());
+        ended
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    kernels.sort();
+    kernels.dedup();
+    files.push(File {
+        name: "kernels.txt".into(),
+        content: kernels.concat().into_bytes(),
+    });
+    let hash = sources::hash(
+        &workspace.root,
+        tools::nightly_name(),
+        &format!("{TARGETS:?}"),
+    )?;
+    files.push(File {
+        name: "sources.sha256".into(),
+        content: format!("{hash}\n").into_bytes(),
+    });
+    let mut record = Record::default();
+    let mut problems = Vec::new();
+    for (target, kernel, costs) in assembled?.into_iter().flatten() {
+        let allowed = LOCAL_MEMORY_ALLOWED.iter().any(|(name, _)| *name == kernel);
+        if costs.uses_local_memory() && !allowed {
+            problems.push(format!(
+                "{kernel} on {target} uses local memory: {} bytes of stack, {} spilt, {} accesses",
+                costs.resources.stack, costs.resources.spills, costs.counts.local
+            ));
+        }
+        record.insert(&kernel, target, &costs);
+    }
+    Ok(Built {
+        files,
+        record,
+        problems,
+        root: workspace.root.join("ptx"),
+    })
+}
+
+/// The costs of each kernel of a module.
+fn costs(
+    ptxas: &Path,
+    target: &Target,
+    name: String,
+    path: &Path,
+    text: &str,
+) -> Result<Vec<(&'static str, String, Costs)>, PtxError> {
+    let module = Module::parse(text);
+    let externs = module.externs();
+    if !externs.is_empty() {
+        return Err(PtxError::Externs {
+            lacks: name,
+            names: externs.join(", "),
+        });
+    }
+    let resources = assemble(ptxas, target.name, path)?.map_err(|output| PtxError::Assemble {
+        module: name,
+        output,
+    })?;
+    let kernels = module.entries().into_iter().map(|kernel| {
+        let costs = Costs {
+            resources: resources.get(kernel).copied().unwrap_or_default(),
+            counts: module.counts(kernel),
+        };
+        (target.name, kernel.to_owned(), costs)
+    });
+    Ok(kernels.collect())
+}
+
+impl Built {
+    /// What is wrong with the PTX itself, whatever is committed.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// What has changed in the kernels' costs since they were recorded.
+    pub fn changes(&self) -> Result<Vec<String>, PtxError> {
+        let committed = match fs::read_to_string(self.record_path()) {
+            Ok(text) => Record::parse(&text).map_err(io::Error::other)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Record::default(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(committed.changes(&self.record))
+    }
+
+    /// The committed files that are not what was built.
+    pub fn outdated(&self) -> Result<Vec<String>, PtxError> {
+        let mut outdated = Vec::new();
+        for file in &self.files {
+            let path = self.prebuilt().join(&file.name);
+            let same = match fs::read(&path) {
+                Ok(content) => decompress(&content)? == decompress(&file.content)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                Err(error) => return Err(error.into()),
+            };
+            if !same {
+                outdated.push(format!("{} is not what its sources give", path.display()));
+            }
+        }
+        Ok(outdated)
+    }
+
+    /// Replaces the committed files.
+    pub fn write(&self) -> Result<(), PtxError> {
+        fs::create_dir_all(self.prebuilt())?;
+        for file in &self.files {
+            fs::write(self.prebuilt().join(&file.name), &file.content)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the record.
+    pub fn write_record(&self) -> Result<(), PtxError> {
+        Ok(fs::write(self.record_path(), self.record.to_string())?)
+    }
+
+    fn prebuilt(&self) -> PathBuf {
+        self.root.join("prebuilt")
+    }
+
+    fn record_path(&self) -> PathBuf {
+        self.root.join("record.txt")
+    }
+}
+
+fn compress(content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(content)?;
+    encoder.finish()
+}
+
+/// The content of a compressed file; another file's own.
+fn decompress(content: &[u8]) -> io::Result<Vec<u8>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    if !content.starts_with(&GZIP) {
+        return Ok(content.into());
+    }
+    let mut plain = Vec::new();
+    GzDecoder::new(content).read_to_end(&mut plain)?;
+    Ok(plain)
+}

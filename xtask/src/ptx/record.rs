@@ -1,0 +1,190 @@
+//! The record: what each kernel costs, as a table that a person can read and compare.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::assemble::Resources;
+use super::text::InstructionCounts;
+
+const HEADER: &str = "\
+# What each kernel costs on each target; written by `cargo xtask ptx --renew-record`, which says what changed.
+#
+# registers, stack, spill: of a thread, as ptxas gives them; stack and spill are bytes of local memory
+# fences: those that order what comes before (release), after (acquire), both (acq_rel), all (sc), in the text
+# stores, atomics: to global memory, doorbells among the stores, in the text
+";
+
+/// The costs of a kernel on a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    pub resources: Resources,
+    pub counts: InstructionCounts,
+}
+
+impl Costs {
+    /// Whether a thread of this kernel touches local memory.
+    pub fn uses_local_memory(&self) -> bool {
+        self.resources.stack > 0 || self.resources.spills > 0 || self.counts.local > 0
+    }
+
+    fn columns(&self) -> [u32; COLUMNS.len()] {
+        let Resources {
+            registers,
+            stack,
+            spills,
+        } = self.resources;
+        let InstructionCounts {
+            release,
+            acquire,
+            acq_rel,
+            sc,
+            stores,
+            atomics,
+            local: _,
+        } = self.counts;
+        [
+            registers, stack, spills, release, acquire, acq_rel, sc, stores, atomics,
+        ]
+    }
+}
+
+const COLUMNS: [&str; 9] = [
+    "registers",
+    "stack",
+    "spill",
+    "release",
+    "acquire",
+    "acq_rel",
+    "sc",
+    "stores",
+    "atomics",
+];
+
+/// The costs of all kernels, by kernel and target.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Record(BTreeMap<(String, String), [u32; COLUMNS.len()]>);
+
+impl Record {
+    pub fn insert(&mut self, kernel: &str, target: &str, costs: &Costs) {
+        self.0
+            .insert((kernel.into(), target.into()), costs.columns());
+    }
+
+    /// Reads a record; a line that is none is an error.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut record = Self::default();
+        let title = |line: &&str| !line.starts_with('#') && !line.starts_with("kernel ");
+        for line in text.lines().filter(title) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [kernel, target, numbers @ ..] = &words[..] else {
+                return Err(format!("not a line of the record: {line}"));
+            };
+            let numbers: Result<Vec<u32>, _> = numbers.iter().map(|n| n.parse()).collect();
+            let numbers = numbers.ok().and_then(|numbers| numbers.try_into().ok());
+            let Some(numbers) = numbers else {
+                return Err(format!("not a line of the record: {line}"));
+            };
+            record
+                .0
+                .insert(((*kernel).into(), (*target).into()), numbers);
+        }
+        Ok(record)
+    }
+
+    /// A line for each difference to what is found now.
+    pub fn changes(&self, now: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (key @ (kernel, target), costs) in &now.0 {
+            let place = format!("{kernel} on {target}");
+            let Some(before) = self.0.get(key) else {
+                changes.push(format!("{place}: is new"));
+                continue;
+            };
+            for ((column, before), after) in COLUMNS.iter().zip(before).zip(costs) {
+                if before != after {
+                    changes.push(format!("{place}: {column} {before} → {after}"));
+                }
+            }
+        }
+        for key @ (kernel, target) in self.0.keys() {
+            if !now.0.contains_key(key) {
+                changes.push(format!("{kernel} on {target}: is gone"));
+            }
+        }
+        changes
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HEADER)?;
+        write!(f, "{:<26} {:<6}", "kernel", "target")?;
+        for column in COLUMNS {
+            write!(f, " {column:>9}")?;
+        }
+        writeln!(f)?;
+        for ((kernel, target), costs) in &self.0 {
+            write!(f, "{kernel:<26} {target:<6}")?;
+            for number in costs {
+                write!(f, " {number:>9}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(registers: u32, release: u32) -> Costs {
+        let mut costs = Costs::default();
+        costs.resources.registers = registers;
+        costs.counts.release = release;
+        costs
+    }
+
+    #[test]
+    fn is_read_as_it_was_written() {
+        let mut record = Record::default();
+        record.insert("b", "sm_90", &costs(40, 2));
+        record.insert("a", "sm_80", &costs(255, 0));
+        assert_eq!(Record::parse(&record.to_string()), Ok(record));
+        for wrong in ["a", "a sm_80 1 2", "a sm_80 1 2 3 4 5 6 7 8 x"] {
+            assert!(Record::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_every_change() {
+        let (mut before, mut now) = (Record::default(), Record::default());
+        before.insert("gone", "sm_90", &costs(1, 1));
+        before.insert("same", "sm_90", &costs(1, 1));
+        before.insert("slower", "sm_90", &costs(40, 2));
+        now.insert("new", "sm_90", &costs(1, 1));
+        now.insert("same", "sm_90", &costs(1, 1));
+        now.insert("slower", "sm_90", &costs(48, 3));
+        let changes = before.changes(&now);
+        let expected = [
+            "new on sm_90: is new",
+            "slower on sm_90: registers 40 → 48",
+            "slower on sm_90: release 2 → 3",
+            "gone on sm_90: is gone",
+        ];
+        assert_eq!(changes, expected);
+        assert!(before.changes(&before).is_empty());
+    }
+
+    #[test]
+    fn local_memory_is_a_stack_a_spill_or_an_access() {
+        assert!(!costs(255, 9).uses_local_memory());
+        let mut stack = Costs::default();
+        stack.resources.stack = 8;
+        let mut spill = Costs::default();
+        spill.resources.spills = 4;
+        let mut access = Costs::default();
+        access.counts.local = 1;
+        assert!([stack, spill, access].iter().all(Costs::uses_local_memory));
+    }
+}
