@@ -20,15 +20,16 @@ pub enum Error {
     Launch(#[from] LaunchError),
     /// A NIC that does not work with the kernels.
     #[error(
-        "the NIC {wanted} does not work with kernels on the {needed}; choose --nic {able}, or run the kernels elsewhere (--on)"
+        "the NIC {wanted} does not work with kernels on the {needed}; choose --nic {}, or run the kernels elsewhere (--on)",
+        able.join(" or ")
     )]
     WrongNic {
         /// The NIC asked for.
         wanted: String,
         /// Where the kernels run.
         needed: &'static str,
-        /// The NIC that works with them.
-        able: String,
+        /// The NICs that work with them.
+        able: [String; 2],
     },
     /// No kernels for a GPU.
     #[error("no kernels for a GPU; name their PTX (--ptx), which cargo xtask ptx builds")]

@@ -1,15 +1,10 @@
-//! Two software HCAs in this process, connected.
+//! Two ends in this process, connected.
 
-use std::sync::Arc;
-
-use warpbell_host_init::{
-    Device, Drive, Nic, ProtectionDomain, QueuePair, QueuePairConfig, SoftOptions, connect,
-};
-use warpbell_soft_hca::shell::Driver;
+use warpbell_host_init::{Device, ProtectionDomain, QueuePair, QueuePairConfig, connect};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::world::World;
+use crate::world::{Devices, World};
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -24,18 +19,14 @@ pub struct End {
 }
 
 impl End {
-    /// Opens a software HCA and makes a queue pair.
+    /// Makes a queue pair of this device.
     ///
     /// # Errors
-    /// What [`Device::open`] and [`ProtectionDomain::queue_pair`] refuse.
-    pub fn new(world: &World, drive: Drive, config: &QueuePairConfig) -> Result<Self, Error> {
-        let options = SoftOptions {
-            drive,
-            ..SoftOptions::default()
-        };
-        let domain = Device::open(Nic::Soft(options))?.protection_domain()?;
+    /// What [`ProtectionDomain::queue_pair`] refuses.
+    pub fn new(world: &World, device: &Device, config: &QueuePairConfig) -> Result<Self, Error> {
+        let domain = device.protection_domain()?;
         let config = QueuePairConfig {
-            placement: world.placement(),
+            placement: world.nic_placement(),
             ..*config
         };
         let pair = domain.queue_pair(&config)?;
@@ -52,7 +43,11 @@ impl End {
     /// # Errors
     /// As [`Memory::new`].
     pub fn memory(&self, bytes: usize) -> Result<Memory, Error> {
-        Ok(Memory::new(&self.domain, self.world.placement(), bytes)?)
+        Ok(Memory::new(
+            &self.domain,
+            self.world.nic_placement(),
+            bytes,
+        )?)
     }
 
     /// How many receives its queue holds.
@@ -61,32 +56,31 @@ impl End {
     }
 }
 
-/// Two ends, each with a software HCA of its own.
+/// Two ends, connected.
 #[derive(Debug)]
 pub struct Ends {
     /// One end.
     pub one: End,
     /// The other end.
     pub other: End,
-    driver: Arc<Driver>,
+    devices: Devices,
     config: QueuePairConfig,
 }
 
 impl Ends {
-    /// Opens and connects them. One thread drives both HCAs, which leaves a core to the kernels where
-    /// there are only two.
+    /// Opens and connects them.
     ///
     /// # Errors
-    /// As [`End::new`] and [`connect`].
+    /// As [`World::devices`], [`Devices::open`], [`End::new`] and [`connect`].
     pub fn new(world: &World, config: &QueuePairConfig) -> Result<Self, Error> {
-        let driver = Arc::new(Driver::spawn()?);
-        let end = || End::new(world, Drive::Shared(driver.clone()), config);
+        let devices = world.devices()?;
+        let end = || End::new(world, &devices.open()?, config);
         let (mut one, mut other) = (end()?, end()?);
         connect(&mut one.pair, &mut other.pair)?;
         Ok(Self {
             one,
             other,
-            driver,
+            devices,
             config: *config,
         })
     }
@@ -107,13 +101,25 @@ impl Ends {
         Ok(())
     }
 
-    /// Gives the first end another peer, on an HCA of its own.
+    /// Takes the second end away, so that nobody answers the first one.
+    ///
+    /// # Errors
+    /// A device has stopped.
+    pub fn lose_other(&mut self) -> Result<(), Error> {
+        match self.other.domain.device().soft_hca() {
+            Some(hca) => hca.kill(),
+            // Its device is the first end's, too.
+            None => self.other.pair.reset()?,
+        }
+        Ok(())
+    }
+
+    /// Gives the first end another peer.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn replace_other(&mut self) -> Result<(), Error> {
-        let drive = Drive::Shared(self.driver.clone());
-        self.other = End::new(&self.one.world, drive, &self.config)?;
+        self.other = End::new(&self.one.world, &self.devices.open()?, &self.config)?;
         self.one.pair.reset()?;
         connect(&mut self.one.pair, &mut self.other.pair)?;
         Ok(())

@@ -1,15 +1,20 @@
 //! Where kernels run: on a grid of CPU threads, or on a GPU.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use warpbell::Word64;
-use warpbell_cpu_grid::{Dim, Options};
+use warpbell_cpu_grid::{Dim, LaunchError, Options};
 use warpbell_host_init::cuda::{Module, Ptx, Watch};
-use warpbell_host_init::{Gpu, GpuError, Launch, Placement, QueuePair, Shared};
+use warpbell_host_init::{
+    self as host_init, Device, Drive, EngineOn, Gpu, GpuError, Launch, Placement, QueuePair,
+    Shared, SoftGpuOptions, SoftOptions, entry,
+};
 use warpbell_kernels::outcome::Outcome;
+use warpbell_soft_hca::shell::Driver;
 
 use crate::Error;
 
@@ -47,6 +52,8 @@ pub enum Nic {
     Soft,
     /// A CPU thread, for kernels on a GPU: queues and data lie in pinned host memory
     SoftHost,
+    /// A kernel beside the others: queues and data lie in the GPU's memory
+    SoftGpu,
 }
 
 impl Nic {
@@ -96,17 +103,15 @@ impl Machine {
     /// A NIC that does not work with kernels there; whatever is missing for a GPU.
     pub fn open(&self) -> Result<World, Error> {
         let (able, needed) = match self.on {
-            On::Cpu => (Nic::Soft, "cpu"),
-            On::Gpu => (Nic::SoftHost, "gpu"),
+            On::Cpu => ([Nic::Soft, Nic::SoftGpu], "cpu"),
+            On::Gpu => ([Nic::SoftHost, Nic::SoftGpu], "gpu"),
         };
-        let nic = self.nic.unwrap_or(able);
-        if nic != able {
-            let wanted = nic.name();
-            let able = able.name();
+        let nic = self.nic.unwrap_or(able[0]);
+        if !able.contains(&nic) {
             return Err(Error::WrongNic {
-                wanted,
+                wanted: nic.name(),
                 needed,
-                able,
+                able: able.map(Nic::name),
             });
         }
         let kernels = match self.on {
@@ -129,7 +134,7 @@ impl Machine {
 }
 
 impl World {
-    /// CPU threads, and a software NIC.
+    /// CPU threads, and a software NIC on another.
     pub fn cpu() -> Self {
         Self {
             kernels: Kernels::Cpu,
@@ -162,11 +167,45 @@ impl World {
         }
     }
 
-    /// Where queues, data and results lie, so that kernels, NIC and host reach them.
+    /// Where results lie, so that kernels and host reach them.
     pub fn placement(&self) -> Placement {
         match self.kernels {
             Kernels::Cpu => Placement::Host,
             Kernels::Gpu(module) => Placement::Pinned(module.gpu()),
+        }
+    }
+
+    /// Where queues and data lie, so that kernels and NIC reach them.
+    pub fn nic_placement(&self) -> Placement {
+        match (self.kernels, self.nic) {
+            (Kernels::Gpu(module), Nic::SoftGpu) => Placement::Gpu(module.gpu()),
+            _ => self.placement(),
+        }
+    }
+
+    /// What opens the NIC.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn devices(&self) -> Result<Devices, Error> {
+        let on = match (self.nic, self.kernels) {
+            (Nic::Soft | Nic::SoftHost, _) => {
+                return Ok(Devices::Driven(Arc::new(Driver::spawn()?)));
+            }
+            (Nic::SoftGpu, Kernels::Cpu) => EngineOn::Cpu(engine_on_cpu),
+            (Nic::SoftGpu, Kernels::Gpu(module)) => EngineOn::Gpu(module),
+        };
+        let options = SoftGpuOptions::new(entry!(warpbell_kernels::soft_nic::soft_nic), on);
+        Ok(Devices::One(Device::open(host_init::Nic::SoftGpu(
+            options,
+        ))?))
+    }
+
+    /// The NIC in words, as the subject of a sentence in the plural.
+    pub fn nic_words(&self) -> &'static str {
+        match self.nic {
+            Nic::Soft | Nic::SoftHost => "two software HCAs in this process",
+            Nic::SoftGpu => "both ends of a software HCA, whose engine is a kernel beside them,",
         }
     }
 
@@ -204,14 +243,54 @@ impl World {
     }
 }
 
-fn run_on_cpu(launches: &[Launch<'_>]) -> Result<(), Error> {
-    let run = |launch: &Launch<'_>| {
-        let dim = Dim {
-            blocks: launch.grid().blocks,
-            threads_per_block: launch.grid().threads_per_block,
-        };
-        warpbell_cpu_grid::launch(dim, Options::default(), || launch.run_thread())
+/// What opens the devices of both ends of a connection.
+#[derive(Clone, Debug)]
+pub enum Devices {
+    /// Each end has one of its own. One thread drives all, which leaves a core to the kernels where there
+    /// are only two.
+    Driven(Arc<Driver>),
+    /// Both ends have the same.
+    One(Device),
+}
+
+impl Devices {
+    /// The device of the next end.
+    ///
+    /// # Errors
+    /// What [`Device::open`] refuses.
+    pub fn open(&self) -> Result<Device, Error> {
+        match self {
+            Self::One(device) => Ok(device.clone()),
+            Self::Driven(driver) => {
+                let options = SoftOptions {
+                    drive: Drive::Shared(driver.clone()),
+                    ..SoftOptions::default()
+                };
+                Ok(Device::open(host_init::Nic::Soft(options))?)
+            }
+        }
+    }
+}
+
+/// Runs a NIC's engine on a grid of its own, until the NIC is closed.
+fn engine_on_cpu(launch: &Launch<'_>) -> Result<(), String> {
+    let options = Options {
+        deadline: None,
+        ..Options::default()
     };
+    run_one_on_cpu(launch, options).map_err(|error| error.to_string())
+}
+
+fn run_one_on_cpu(launch: &Launch<'_>, options: Options) -> Result<(), LaunchError> {
+    let dim = Dim {
+        blocks: launch.grid().blocks,
+        threads_per_block: launch.grid().threads_per_block,
+    };
+    warpbell_cpu_grid::launch(dim, options, || launch.run_thread())
+}
+
+fn run_on_cpu(launches: &[Launch<'_>]) -> Result<(), Error> {
+    let run = |launch: &Launch<'_>| run_one_on_cpu(launch, Options::default());
     if let [launch] = launches {
         return Ok(run(launch)?);
     }

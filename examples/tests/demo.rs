@@ -25,6 +25,17 @@ fn every_check_is_verified() {
     assert_eq!(syndromes, [0x13, 0x13, 0x15]);
 }
 
+/// The engine is a kernel on a grid of its own.
+#[test]
+fn every_check_is_verified_with_a_nic_among_the_kernels() {
+    let arguments = [
+        "--quick", "--json", "--nic", "soft-gpu", "--seed", "6", "--size", "1001",
+    ];
+    let document = document(&run(DEMO, &arguments));
+    assert_verified(&document, 62);
+    assert_eq!(document["nic"], "soft-gpu");
+}
+
 #[test]
 fn the_smallest_queue_will_do() {
     let output = run(DEMO, &["--quick", "--json", "--depth", "8", "--size", "64"]);

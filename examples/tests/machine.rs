@@ -26,7 +26,10 @@ fn a_machine_without_a_gpu_says_so() {
 
 #[test]
 fn a_nic_that_does_not_work_with_the_kernels_is_refused() {
-    for (on, nic, able) in [("cpu", "soft-host", "soft"), ("gpu", "soft", "soft-host")] {
+    for (on, nic, able) in [
+        ("cpu", "soft-host", "soft or soft-gpu"),
+        ("gpu", "soft", "soft-host or soft-gpu"),
+    ] {
         let output = run(DEMO, &["--on", on, "--nic", nic]);
         assert_eq!(output.status.code(), Some(1));
         let line = error_line(&output);

@@ -121,7 +121,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         "one way"
     };
     screen.line(format_args!(
-        "Bandwidth between two software HCAs in this process, {ways}; no network card takes part."
+        "Bandwidth {ways}, moved by {}; no network card takes part.",
+        world.nic_words()
     ));
     screen.line(format_args!("The kernels run on {}.", world.words()));
     screen.line(format_args!(

@@ -13,7 +13,7 @@ use warpbell_examples::screen::{Screen, exit, parse_bytes};
 use warpbell_examples::setup::{End, Ends, config};
 use warpbell_examples::world::{Machine, Nic, Ran, World};
 use warpbell_examples::{Error, launch, screen};
-use warpbell_host_init::{Drive, Peer, RemoteMemory};
+use warpbell_host_init::{Peer, RemoteMemory};
 
 /// Measures how long a write takes until another kernel sees it: half a round trip.
 ///
@@ -164,7 +164,7 @@ fn alone(arguments: &Arguments) -> Result<(), Error> {
         arguments.warm_up,
         arguments.rounds,
     )?);
-    report.begin("two kernels and two software HCAs of this process");
+    report.begin(&format!("two kernels, moved by {}", world.nic_words()));
     let result = cases.into_iter().try_for_each(|case| {
         report.step(case);
         report.add(measure(&ends, case)?);
@@ -238,7 +238,7 @@ fn meet(
     world: &World,
     peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
 ) -> Result<(End, Peer), Error> {
-    let mut end = End::new(world, Drive::Thread, &config(arguments.depth))?;
+    let mut end = End::new(world, &world.devices()?.open()?, &config(arguments.depth))?;
     let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
     peer.connect(&mut end.pair)?;
     Ok((end, peer))

@@ -123,9 +123,10 @@ const STREAMS: [Verb; 3] = [Verb::Write, Verb::Read, Verb::Send];
 fn introduction(world: &World) -> String {
     format!(
         "Warpbell: kernels on {} write work requests into mlx5 queues, ring the doorbells and read the \
-         completions. Two software HCAs in this process, A and B, move the bytes; no network card takes \
-         part, so every number here is one of software on this machine.",
-        world.words()
+         completions. Two ends, A and B, are connected: {} move the bytes. No network card takes part, so \
+         every number here is one of software on this machine.",
+        world.words(),
+        world.nic_words()
     )
 }
 

@@ -344,9 +344,7 @@ fn peer_gone(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
     let mut ends = Ends::new(ends.world(), &config)?;
     let (source, _) = stage.memory(&ends.one)?;
     let (target, _) = stage.memory(&ends.other)?;
-    if let Some(hca) = ends.other.domain.device().soft_hca() {
-        hca.kill();
-    }
+    ends.lose_other()?;
     let failure = write(&ends, &source, target.remote(0))?;
     ends.replace_other()?;
     let arrived = stage.traffic(&ends)?;
