@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use warpbell_cpu_grid::LaunchError;
 use warpbell_kernels::outcome::Failure;
+use warpbell_ptx::PtxError;
 use warpbell_soft_hca::shell::HcaError;
 
 /// Why an example could not go on.
@@ -31,9 +32,9 @@ pub enum Error {
         /// The NICs that work with them.
         able: [String; 2],
     },
-    /// No kernels for a GPU.
-    #[error("no kernels for a GPU; name their PTX (--ptx), which cargo xtask ptx builds")]
-    NoPtx,
+    /// The built-in kernels do not suit the GPU.
+    #[error(transparent)]
+    Ptx(#[from] PtxError),
     /// A file of kernels that cannot be read.
     #[error("the kernels {} cannot be read: {source}", path.display())]
     UnreadablePtx {
@@ -41,6 +42,12 @@ pub enum Error {
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+    /// A file without any of the kernels.
+    #[error("{} has none of the kernels; cargo xtask ptx builds them", path.display())]
+    ForeignPtx {
+        /// The file.
+        path: PathBuf,
     },
     /// Ctrl-C.
     #[error("interrupted; what was measured before is shown")]

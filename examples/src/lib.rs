@@ -9,6 +9,7 @@ pub mod interrupt;
 pub mod latency;
 pub mod launch;
 pub mod memory;
+pub mod ptx;
 pub mod screen;
 pub mod setup;
 pub mod statistics;

@@ -8,15 +8,17 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell_cpu_grid::{Dim, LaunchError, Options};
-use warpbell_host_init::cuda::{Module, Ptx, Watch};
+use warpbell_host_init::cuda::{Module, Watch};
 use warpbell_host_init::{
     self as host_init, Device, Drive, EngineOn, Gpu, GpuError, Launch, Placement, QueuePair,
     Shared, SoftGpuOptions, SoftOptions, entry,
 };
 use warpbell_kernels::outcome::Outcome;
+use warpbell_ptx::{KERNELS, SOFT_NIC};
 use warpbell_soft_hca::shell::Driver;
 
 use crate::Error;
+use crate::ptx::OwnPtx;
 
 /// What runs kernels, and what is the NIC.
 #[derive(Clone, Debug, Args)]
@@ -30,9 +32,9 @@ pub struct Machine {
     /// Number of the GPU, counted from 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     gpu: u32,
-    /// The kernels for a GPU, as PTX
+    /// PTX in place of what is built in: the examples' kernels, the NIC's engine, or both; may be given twice
     #[arg(long, value_name = "PATH")]
-    ptx: Option<PathBuf>,
+    ptx: Vec<PathBuf>,
 }
 
 /// What runs kernels.
@@ -68,6 +70,8 @@ impl Nic {
 pub struct World {
     kernels: Kernels,
     nic: Nic,
+    /// The NIC's engine, if it is a kernel on a GPU.
+    engine: Option<&'static Module>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,22 +118,24 @@ impl Machine {
                 able: able.map(Nic::name),
             });
         }
-        let kernels = match self.on {
-            On::Cpu => Kernels::Cpu,
+        let own = OwnPtx::read(&self.ptx)?;
+        let (kernels, engine) = match self.on {
+            On::Cpu => (Kernels::Cpu, None),
             On::Gpu => {
                 let gpu = Gpu::open(self.gpu)?;
-                let path = self.ptx.as_deref().ok_or(Error::NoPtx)?;
-                let text =
-                    std::fs::read_to_string(path).map_err(|source| Error::UnreadablePtx {
-                        path: path.into(),
-                        source,
-                    })?;
-                let module = Module::load(gpu, &[Ptx::from_text(&text)?])?;
-                // Kernels stay loaded until the process ends.
-                Kernels::Gpu(Box::leak(Box::new(module)))
+                let kernels = own.load(gpu, &KERNELS)?;
+                let engine = match nic {
+                    Nic::SoftGpu => Some(own.load(gpu, &SOFT_NIC)?),
+                    Nic::Soft | Nic::SoftHost => None,
+                };
+                (Kernels::Gpu(kernels), engine)
             }
         };
-        Ok(World { kernels, nic })
+        Ok(World {
+            kernels,
+            nic,
+            engine,
+        })
     }
 }
 
@@ -139,6 +145,7 @@ impl World {
         Self {
             kernels: Kernels::Cpu,
             nic: Nic::Soft,
+            engine: None,
         }
     }
 
@@ -188,12 +195,12 @@ impl World {
     /// # Errors
     /// The system gives no thread.
     pub fn devices(&self) -> Result<Devices, Error> {
-        let on = match (self.nic, self.kernels) {
-            (Nic::Soft | Nic::SoftHost, _) => {
-                return Ok(Devices::Driven(Arc::new(Driver::spawn()?)));
-            }
-            (Nic::SoftGpu, Kernels::Cpu) => EngineOn::Cpu(engine_on_cpu),
-            (Nic::SoftGpu, Kernels::Gpu(module)) => EngineOn::Gpu(module),
+        if self.nic != Nic::SoftGpu {
+            return Ok(Devices::Driven(Arc::new(Driver::spawn()?)));
+        }
+        let on = match self.engine {
+            None => EngineOn::Cpu(engine_on_cpu),
+            Some(module) => EngineOn::Gpu(module),
         };
         let options = SoftGpuOptions::new(entry!(warpbell_kernels::soft_nic::soft_nic), on);
         Ok(Devices::One(Device::open(host_init::Nic::SoftGpu(

@@ -42,6 +42,20 @@ fn a_nic_that_does_not_work_with_the_kernels_is_refused() {
 }
 
 #[test]
+fn a_file_that_is_no_ptx_of_the_kernels_is_refused() {
+    let foreign = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (path, words) in [
+        (foreign, "has none of the kernels"),
+        ("missing.ptx", "missing.ptx cannot be read"),
+    ] {
+        let output = run(DEMO, &["--on", "gpu", "--ptx", path]);
+        assert_eq!(output.status.code(), Some(1));
+        let line = error_line(&output);
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
 fn ctrl_c_ends_a_run_with_what_was_measured_so_far() {
     let sizes = vec!["8"; 5000].join(",");
     let mut child = command(PINGPONG, &["--sizes", &sizes, "--rounds", "1000"])

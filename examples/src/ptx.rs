@@ -1,0 +1,61 @@
+//! The kernels that a GPU runs: those built in, or a user's own.
+
+use std::fs;
+use std::path::PathBuf;
+
+use warpbell_host_init::Gpu;
+use warpbell_host_init::cuda::{Module, Ptx};
+use warpbell_ptx::{Capability, KERNELS, SOFT_NIC};
+
+use crate::Error;
+
+/// PTX files of a user's own.
+#[derive(Debug, Default)]
+pub struct OwnPtx(Vec<String>);
+
+impl OwnPtx {
+    /// Reads the files; each takes the place of the built-in modules whose kernels it has.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or that has none of the kernels.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, Error> {
+        let read = |path: &PathBuf| {
+            let text = fs::read_to_string(path).map_err(|source| Error::UnreadablePtx {
+                path: path.clone(),
+                source,
+            })?;
+            match [&KERNELS, &SOFT_NIC].map(|module| has_kernels(&text, module)) {
+                [false, false] => Err(Error::ForeignPtx { path: path.clone() }),
+                _ => Ok(text),
+            }
+        };
+        paths.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Loads a module, which stays until the process ends.
+    ///
+    /// # Errors
+    /// A GPU older than the PTX; what [`Module::load`] refuses.
+    pub fn load(&self, gpu: Gpu, module: &warpbell_ptx::Module) -> Result<&'static Module, Error> {
+        let built_in;
+        let text = match self.0.iter().find(|text| has_kernels(text, module)) {
+            Some(own) => own,
+            None => {
+                let capability = gpu.compute_capability();
+                built_in = module.text_for(Capability {
+                    major: capability.major,
+                    minor: capability.minor,
+                })?;
+                &built_in
+            }
+        };
+        let module = Module::load(gpu, &[Ptx::from_text(text)?])?;
+        Ok(Box::leak(Box::new(module)))
+    }
+}
+
+/// Whether PTX has a kernel of this module.
+fn has_kernels(text: &str, module: &warpbell_ptx::Module) -> bool {
+    let mut kernels = module.kernels();
+    kernels.any(|kernel| text.contains(&format!(".entry {kernel}(")))
+}
