@@ -34,6 +34,10 @@ fn measures_in_one_process() {
         let of = |field: &str| result[field].as_u64().unwrap();
         assert!(of("min_ns") > 0);
         assert!(of("min_ns") <= of("median_ns") && of("median_ns") <= of("p99_ns"));
+        let bare = document["bare_round_trip"]["median_ns"].as_f64().unwrap();
+        let ratio = result["bare_round_trips"].as_f64().unwrap();
+        let median = result["median_ns"].as_f64().unwrap();
+        assert!((ratio * bare - median).abs() < 1e-6 * median);
     }
 }
 
@@ -55,6 +59,7 @@ fn measures_between_two_processes() {
         assert_verified(&document, 3);
         assert_eq!(document["processes"], 2);
         assert_eq!(document["results"][2]["bytes"], 102_400);
+        assert!(document["results"][2]["bare_round_trips"].is_null());
     }
 }
 

@@ -71,7 +71,16 @@ struct Document<'d> {
     bare_round_trip: Option<RoundTrip>,
     /// Ctrl-C ended it early.
     interrupted: bool,
-    results: &'d [Latency],
+    results: &'d [Measured],
+}
+
+/// A result, beside what no NIC on a CPU thread can do without.
+#[derive(Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    latency: Latency,
+    /// The median, in bare round trips of the same run.
+    bare_round_trips: Option<f64>,
 }
 
 impl Arguments {
@@ -91,7 +100,7 @@ struct Report {
     world: World,
     processes: u32,
     bare: Option<RoundTrip>,
-    results: Vec<Latency>,
+    results: Vec<Measured>,
 }
 
 impl Report {
@@ -120,19 +129,29 @@ impl Report {
                 us(bare.min_ns)
             ));
         }
-        self.screen.heading(HEADER);
+        let beside = self.bare.map_or("", |_| "   bare round trips");
+        self.screen.heading(&format!("{HEADER}{beside}"));
     }
 
     fn step(&self, case: Case) {
         self.screen.step(screen::bytes(case.bytes));
     }
 
-    fn add(&mut self, result: Latency) {
-        self.screen.line(match result.verified {
-            true => result.row(),
-            false => format!("{}  {}", result.row(), self.screen.mark(false)),
+    fn add(&mut self, latency: Latency) {
+        let bare = self.bare.filter(|bare| bare.median_ns > 0);
+        let bare_round_trips = bare.map(|bare| latency.median_ns as f64 / bare.median_ns as f64);
+        let mut row = latency.row();
+        if let Some(times) = bare_round_trips {
+            row += &format!("{times:>19.2}");
+        }
+        if !latency.verified {
+            row += &format!("  {}", self.screen.mark(false));
+        }
+        self.screen.line(row);
+        self.results.push(Measured {
+            latency,
+            bare_round_trips,
         });
-        self.results.push(result);
     }
 
     /// Shows all that was measured; `result` says why there is no more.
@@ -147,7 +166,10 @@ impl Report {
             interrupted,
             results: &self.results,
         })?;
-        let wrong = self.results.iter().filter(|result| !result.verified);
+        let wrong = self
+            .results
+            .iter()
+            .filter(|result| !result.latency.verified);
         Error::if_wrong(wrong.count(), self.results.len())?;
         interrupt::check()
     }
