@@ -19,6 +19,7 @@ use crate::workspace::{Workspace, WorkspaceError, clean_command};
 const EXAMPLES: &str = "warpbell-examples";
 pub const HW_TESTS: &str = "warpbell-hw-tests";
 const SOFT_HCA: &str = "warpbell-soft-hca";
+const PROOFS: &str = "warpbell-proofs";
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 3] = [
@@ -67,6 +68,7 @@ pub enum Step {
     Fmt,
     Clippy,
     Test,
+    Proofs,
     HwTests,
     Loom,
     Miri,
@@ -90,6 +92,7 @@ impl Step {
             Self::Fmt => "the source is formatted",
             Self::Clippy => "clippy has no warnings",
             Self::Test => "unit, integration and documentation tests",
+            Self::Proofs => "the layouts are those of rdma-core's and the kernel's headers",
             Self::HwTests => "the hardware suite, on whatever hardware is there",
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe and warpbell",
@@ -106,6 +109,7 @@ impl Step {
         match self {
             Self::Fmt => &[Tool::Rustfmt],
             Self::Clippy => &[Tool::Clippy],
+            Self::Proofs => &[Tool::RdmaCoreHeaders, Tool::KernelHeaders],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::Nvptx => &[Tool::Nightly],
@@ -142,6 +146,7 @@ impl Steps<'_> {
             Step::Fmt => self.fmt(&mut report),
             Step::Clippy => self.clippy(&mut report),
             Step::Test => self.test(&mut report),
+            Step::Proofs => self.proofs(&mut report),
             Step::HwTests => self.hw_tests(&mut report),
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),
@@ -192,8 +197,17 @@ impl Steps<'_> {
 
     fn test(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
-        command.args(["test", "--workspace", "--no-fail-fast"]);
+        command
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(["--exclude", PROOFS]);
         report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    fn proofs(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command.args(["test", "--no-fail-fast", "-p", PROOFS]);
+        report.tests("the proofs", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,10 @@ const CARGO_FUZZ_VERSION: &str = "0.13.2";
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
 const PTXAS_VERSION: &str = "13.5.37";
+
+const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
+const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
+const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
 /// How long asking for a tool's version may take.
 const PROBE_DEADLINE: Duration = Duration::from_secs(60);
@@ -37,6 +41,10 @@ pub enum Tool {
     Ptxas,
     CargoFuzz,
     CxxCompiler,
+    /// The headers of libibverbs and libmlx5.
+    RdmaCoreHeaders,
+    /// The headers of a kernel, for those of its mlx5 driver.
+    KernelHeaders,
 }
 
 impl Tool {
@@ -49,6 +57,8 @@ impl Tool {
             Self::Ptxas => format!("ptxas ({PTXAS_PACKAGE} {PTXAS_VERSION})"),
             Self::CargoFuzz => format!("cargo-fuzz {CARGO_FUZZ_VERSION}"),
             Self::CxxCompiler => "a C++ compiler".into(),
+            Self::RdmaCoreHeaders => "libibverbs-dev".into(),
+            Self::KernelHeaders => "linux-headers-*-common".into(),
         }
     }
 }
@@ -104,6 +114,8 @@ impl<'a> Toolbox<'a> {
             )
             .is_some_and(|version| version.trim().ends_with(CARGO_FUZZ_VERSION)),
             Tool::CxxCompiler => probe(self.command("c++"), &["--version"]).is_some(),
+            Tool::RdmaCoreHeaders => Path::new(MLX5DV_HEADER).is_file(),
+            Tool::KernelHeaders => has_kernel_headers(),
         }
     }
 
@@ -127,6 +139,10 @@ impl<'a> Toolbox<'a> {
                 finish(command)
             }
             Tool::CxxCompiler => self.apt_get("g++"),
+            Tool::RdmaCoreHeaders => self.apt_get("libibverbs-dev"),
+            Tool::KernelHeaders => self
+                .newest_kernel_headers()
+                .and_then(|package| self.apt_get(&package)),
         }
         .map_err(|why| format!("{} is missing: {why}", tool.name()))?;
         let seconds = started.elapsed().as_secs();
@@ -195,9 +211,7 @@ impl<'a> Toolbox<'a> {
         if !rustix::process::geteuid().is_root() {
             return Err(format!("not root, so run: apt-get install {package}"));
         }
-        let mut update = self.command("apt-get");
-        update.arg("update");
-        finish(update)?;
+        self.update_apt()?;
         let mut install = self.command("apt-get");
         install
             .args(["install", "-y", "--no-install-recommends", package])
@@ -205,9 +219,54 @@ impl<'a> Toolbox<'a> {
         finish(install)
     }
 
+    fn update_apt(&self) -> Result<(), String> {
+        let mut update = self.command("apt-get");
+        update.arg("update");
+        finish(update)
+    }
+
+    /// The package of headers of the newest kernel that Debian offers here.
+    fn newest_kernel_headers(&self) -> Result<String, String> {
+        if rustix::process::geteuid().is_root() {
+            self.update_apt()?;
+        }
+        let mut search = self.command("apt-cache");
+        search.args(["search", "--names-only", KERNEL_HEADERS_PATTERN]);
+        let found =
+            run::capture(search, PROBE_DEADLINE, |_| {}).map_err(|error| error.to_string())?;
+        newest_package(&found.stdout)
+            .map(str::to_owned)
+            .ok_or_else(|| "apt-cache knows no such package".into())
+    }
+
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         clean_command(program, &self.workspace.root)
     }
+}
+
+/// Whether the headers of any kernel are there, where Debian puts them.
+fn has_kernel_headers() -> bool {
+    let Ok(folders) = std::fs::read_dir(KERNEL_HEADERS_FOLDER) else {
+        return false;
+    };
+    folders.filter_map(Result::ok).any(|folder| {
+        folder
+            .path()
+            .join("include/linux/mlx5/mlx5_ifc.h")
+            .is_file()
+    })
+}
+
+/// The package with the highest version in its name, of the lines `package - description`.
+fn newest_package(listed: &str) -> Option<&str> {
+    let numbers = |package: &str| -> Vec<u64> {
+        let parts = package.split(|c: char| !c.is_ascii_digit());
+        parts.filter_map(|part| part.parse().ok()).collect()
+    };
+    listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .max_by_key(|package| numbers(package))
 }
 
 /// The nightly toolchain, as rustup calls it.
@@ -295,6 +354,18 @@ fn reason(finished: &Finished) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_kernel_is_that_of_the_highest_numbers() {
+        let listed = "linux-headers-6.1.0-9-common - Common header files\n\
+                      linux-headers-6.1.0-47-common - Common header files\n\
+                      linux-headers-5.10.0-50-common - Common header files\n";
+        assert_eq!(
+            newest_package(listed),
+            Some("linux-headers-6.1.0-47-common")
+        );
+        assert_eq!(newest_package(""), None);
+    }
 
     #[test]
     fn the_toolchain_file_names_the_nightly_and_its_components() {

@@ -1,0 +1,1 @@
+/* Stands in for the kernel's header: refcount_t is in ../kernel.h. */

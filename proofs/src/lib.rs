@@ -1,0 +1,18 @@
+//! Warpbell's layouts against software that nobody here wrote.
+//!
+//! The C programs in `c/` are oracles: each is compiled against somebody else's headers, tells its numbers as a
+//! table of [`facts`], and builds bytes from the same inputs as `mlx5-wqe`. The tests compare.
+//!
+//! | oracle | headers | Debian package |
+//! |---|---|---|
+//! | `mlx5dv` | `infiniband/mlx5dv.h` | libibverbs-dev |
+//! | `kernel` | `include/linux/mlx5/{qp,device,cq,doorbell}.h` | linux-headers-*-common |
+//!
+//! A test whose oracle's headers are not installed is ignored, with the reason.
+
+pub mod facts;
+#[cfg(kernel_headers)]
+pub mod kernel;
+#[cfg(rdma_core_headers)]
+pub mod mlx5dv;
+pub mod request;
