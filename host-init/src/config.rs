@@ -26,6 +26,8 @@ pub struct QueuePairConfig {
     /// Where rings, completion queues, records and device-side states lie: in the
     /// reach of the kernels and of the device.
     pub placement: Placement,
+    /// Where completion queues lie, with their records, if elsewhere.
+    pub completion_placement: Option<Placement>,
     /// Retries and timers.
     pub timers: Timers,
 }
@@ -43,6 +45,7 @@ impl Default for QueuePairConfig {
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             max_message: 1 << 30,
             placement: Placement::Host,
+            completion_placement: None,
             timers: Timers::default(),
         }
     }
@@ -112,6 +115,7 @@ pub(crate) struct Checked {
     pub access: Access,
     pub max_message: u32,
     pub placement: Placement,
+    pub completion_placement: Placement,
     pub timers: Timers,
 }
 
@@ -151,6 +155,7 @@ impl QueuePairConfig {
             access: self.access,
             max_message: self.max_message,
             placement: self.placement,
+            completion_placement: self.completion_placement.unwrap_or(self.placement),
             timers: self.timers,
         })
     }

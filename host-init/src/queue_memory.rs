@@ -1,5 +1,5 @@
-//! The memory of one queue pair: rings, completion rings, doorbell records, UAR
-//! page and device-side states, in one allocation.
+//! The memory of one queue pair: rings, doorbell records, UAR page and device-side
+//! states in one allocation, completion rings and their records in another.
 
 use mlx5_wqe::{DoorbellRecord, Octoword};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word64};
@@ -20,53 +20,75 @@ const RECORD: usize = 64;
 const OP_OWN_AT: usize = 63;
 const OP_OWN_UNUSED: u8 = 0xf0;
 
-/// Where each part starts, in bytes from the start of the allocation.
+/// Where each part of an allocation starts, one behind the other.
+#[derive(Default)]
+struct Parts {
+    end: usize,
+}
+
+impl Parts {
+    fn add(&mut self, bytes: usize, alignment: usize) -> usize {
+        let start = self.end.next_multiple_of(alignment);
+        self.end = start + bytes;
+        start
+    }
+}
+
+/// Where each part of the queues starts, in bytes from the start of their allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
+struct QueueLayout {
     uar: usize,
     send_ring: usize,
-    send_completions: usize,
-    receive_completions: usize,
     receive_ring: usize,
     send_state: usize,
     receive_state: usize,
     record: usize,
-    send_completion_record: usize,
-    receive_completion_record: usize,
     end: usize,
 }
 
-impl Layout {
-    /// Parts in falling order of alignment, so that no gaps come up; every part
-    /// but the last is a multiple of the next one's alignment.
+/// The same of the completion queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CompletionLayout {
+    send_ring: usize,
+    receive_ring: usize,
+    send_record: usize,
+    receive_record: usize,
+    end: usize,
+}
+
+// Parts come in falling order of alignment, so that no gaps come up; every part but
+// the last is a multiple of the next one's alignment.
+
+impl QueueLayout {
     fn new(config: &Checked) -> Self {
-        let mut end = 0usize;
-        let mut part = |bytes: usize, alignment: usize| {
-            let start = end.next_multiple_of(alignment);
-            end = start + bytes;
-            start
-        };
-        let receive = config.receive.as_ref();
+        let receive_ring = config.receive.map_or(0, |receive| {
+            size_of::<Octoword>() << (receive.depth_log2 + receive.stride_log2)
+        });
+        let mut parts = Parts::default();
         Self {
-            uar: part(PAGE, PAGE),
-            send_ring: part(SLOT << config.send_depth_log2, PAGE),
-            send_completions: part(SLOT << config.send_completions.depth_log2, SLOT),
-            receive_completions: part(
-                receive.map_or(0, |receive| SLOT << receive.completions.depth_log2),
-                SLOT,
-            ),
-            receive_ring: part(
-                receive.map_or(0, |receive| {
-                    size_of::<Octoword>() << (receive.depth_log2 + receive.stride_log2)
-                }),
-                SLOT,
-            ),
-            send_state: part(size_of::<QueueState>(), align_of::<QueueState>()),
-            receive_state: part(size_of::<QueueState>(), align_of::<QueueState>()),
-            record: part(RECORD, RECORD),
-            send_completion_record: part(RECORD, RECORD),
-            receive_completion_record: part(RECORD, RECORD),
-            end,
+            uar: parts.add(PAGE, PAGE),
+            send_ring: parts.add(SLOT << config.send_depth_log2, PAGE),
+            receive_ring: parts.add(receive_ring, SLOT),
+            send_state: parts.add(size_of::<QueueState>(), align_of::<QueueState>()),
+            receive_state: parts.add(size_of::<QueueState>(), align_of::<QueueState>()),
+            record: parts.add(RECORD, RECORD),
+            end: parts.end,
+        }
+    }
+}
+
+impl CompletionLayout {
+    fn new(config: &Checked) -> Self {
+        let receive_ring = config
+            .receive
+            .map_or(0, |receive| SLOT << receive.completions.depth_log2);
+        let mut parts = Parts::default();
+        Self {
+            send_ring: parts.add(SLOT << config.send_completions.depth_log2, SLOT),
+            receive_ring: parts.add(receive_ring, SLOT),
+            send_record: parts.add(RECORD, RECORD),
+            receive_record: parts.add(RECORD, RECORD),
+            end: parts.end,
         }
     }
 }
@@ -87,17 +109,22 @@ pub(crate) struct QueueAddresses {
 /// One queue pair's memory.
 #[derive(Debug)]
 pub(crate) struct QueueMemory {
-    buffer: Buffer,
-    layout: Layout,
+    queues: Buffer,
+    queue_layout: QueueLayout,
+    completions: Buffer,
+    completion_layout: CompletionLayout,
     config: Checked,
 }
 
 impl QueueMemory {
     pub fn new(config: &Checked) -> Result<Self, Error> {
-        let layout = Layout::new(config);
+        let (queue_layout, completion_layout) =
+            (QueueLayout::new(config), CompletionLayout::new(config));
         let mut memory = Self {
-            buffer: Buffer::placed(config.placement, layout.end)?,
-            layout,
+            queues: Buffer::placed(config.placement, queue_layout.end)?,
+            queue_layout,
+            completions: Buffer::placed(config.completion_placement, completion_layout.end)?,
+            completion_layout,
             config: *config,
         };
         memory.clear()?;
@@ -108,88 +135,92 @@ impl QueueMemory {
     ///
     /// Neither NIC nor kernel may use the memory (`&mut self`).
     pub fn clear(&mut self) -> Result<(), Error> {
-        let mut fresh = vec![0; self.buffer.len()];
-        let mut mark_unused = |completions: usize, depth_log2: u8| {
+        let mut fresh = vec![0; self.completions.len()];
+        let mut mark_unused = |ring: usize, depth_log2: u8| {
             for entry in 0..1 << depth_log2 {
-                fresh[completions + entry * SLOT + OP_OWN_AT] = OP_OWN_UNUSED;
+                fresh[ring + entry * SLOT + OP_OWN_AT] = OP_OWN_UNUSED;
             }
         };
-        let (layout, config) = (&self.layout, &self.config);
-        mark_unused(layout.send_completions, config.send_completions.depth_log2);
+        let (layout, config) = (&self.completion_layout, &self.config);
+        mark_unused(layout.send_ring, config.send_completions.depth_log2);
         if let Some(receive) = config.receive {
-            mark_unused(layout.receive_completions, receive.completions.depth_log2);
+            mark_unused(layout.receive_ring, receive.completions.depth_log2);
         }
-        self.buffer.write(0, &fresh)
+        self.completions.write(0, &fresh)?;
+        self.queues.write(0, &vec![0; self.queues.len()])
     }
 
-    fn at<T>(&self, offset: usize) -> *mut T {
-        debug_assert!(offset < self.buffer.len());
-        // SAFETY: every offset of the layout lies inside the allocation.
-        unsafe { self.buffer.as_ptr().add(offset) }.cast()
+    /// A part of the queues.
+    fn queue<T>(&self, offset: usize) -> *mut T {
+        at(&self.queues, offset)
     }
 
-    fn address(&self, offset: usize) -> u64 {
-        self.at::<u8>(offset).expose_provenance() as u64
+    /// A part of the completion queues.
+    fn completion<T>(&self, offset: usize) -> *mut T {
+        at(&self.completions, offset)
     }
 
     pub fn addresses(&self) -> QueueAddresses {
+        let queue = |offset| self.queue::<u8>(offset).expose_provenance() as u64;
+        let completion = |offset| self.completion::<u8>(offset).expose_provenance() as u64;
         QueueAddresses {
-            uar: self.address(self.layout.uar),
-            send_ring: self.address(self.layout.send_ring),
-            receive_ring: self.address(self.layout.receive_ring),
-            record: self.address(self.layout.record),
-            send_completions: self.address(self.layout.send_completions),
-            send_completion_record: self.address(self.layout.send_completion_record),
-            receive_completions: self.address(self.layout.receive_completions),
-            receive_completion_record: self.address(self.layout.receive_completion_record),
+            uar: queue(self.queue_layout.uar),
+            send_ring: queue(self.queue_layout.send_ring),
+            receive_ring: queue(self.queue_layout.receive_ring),
+            record: queue(self.queue_layout.record),
+            send_completions: completion(self.completion_layout.send_ring),
+            send_completion_record: completion(self.completion_layout.send_record),
+            receive_completions: completion(self.completion_layout.receive_ring),
+            receive_completion_record: completion(self.completion_layout.receive_record),
         }
     }
 
     pub fn send_ring(&self) -> *mut RingBlock {
-        self.at(self.layout.send_ring)
+        self.queue(self.queue_layout.send_ring)
     }
 
     pub fn receive_ring(&self) -> *mut RingSegment {
-        self.at(self.layout.receive_ring)
+        self.queue(self.queue_layout.receive_ring)
     }
 
     pub fn doorbell(&self) -> *const Word64 {
-        self.at(self.layout.uar + DOORBELL_AT)
+        self.queue(self.queue_layout.uar + DOORBELL_AT)
     }
 
     /// Word 0 of the queue pair's doorbell record; word 1 is the send queue's.
     pub fn record(&self) -> *const Word32 {
-        self.at(self.layout.record)
+        self.queue(self.queue_layout.record)
     }
 
     pub fn send_completions(&self) -> (*const CompletionSlot, *const Word32) {
         (
-            self.at(self.layout.send_completions),
-            self.at(self.layout.send_completion_record),
+            self.completion(self.completion_layout.send_ring),
+            self.completion(self.completion_layout.send_record),
         )
     }
 
     pub fn receive_completions(&self) -> (*const CompletionSlot, *const Word32) {
         (
-            self.at(self.layout.receive_completions),
-            self.at(self.layout.receive_completion_record),
+            self.completion(self.completion_layout.receive_ring),
+            self.completion(self.completion_layout.receive_record),
         )
     }
 
     pub fn send_state(&self) -> *const QueueState {
-        self.at(self.layout.send_state)
+        self.queue(self.queue_layout.send_state)
     }
 
     pub fn receive_state(&self) -> *const QueueState {
-        self.at(self.layout.receive_state)
+        self.queue(self.queue_layout.receive_state)
     }
 
     /// Both states as they are now, the send queue's first; as new on a GPU that is
     /// lost.
     pub fn states(&self) -> [QueueState; 2] {
-        [self.layout.send_state, self.layout.receive_state].map(|offset| {
+        let layout = &self.queue_layout;
+        [layout.send_state, layout.receive_state].map(|offset| {
             let mut bytes = [0; size_of::<QueueState>()];
-            match self.buffer.read(offset, &mut bytes) {
+            match self.queues.read(offset, &mut bytes) {
                 // SAFETY: a state is atomic words, for which any bytes will do.
                 Ok(()) => unsafe { std::mem::transmute::<[u8; 256], QueueState>(bytes) },
                 Err(_) => QueueState::new(),
@@ -199,20 +230,27 @@ impl QueueMemory {
 
     /// The send queue as it lies in memory now; none on a GPU that is lost.
     pub fn sends(&self) -> Option<SendQueueImage> {
-        let slots = |offset: usize, count: usize| {
+        let slots = |buffer: &Buffer, offset: usize, count: usize| {
             let mut slots = vec![[0; SLOT]; count];
-            self.buffer.read(offset, slots.as_flattened_mut()).ok()?;
+            buffer.read(offset, slots.as_flattened_mut()).ok()?;
             Some(slots)
         };
         let mut record = [0; 8];
-        self.buffer.read(self.layout.record, &mut record).ok()?;
+        self.queues
+            .read(self.queue_layout.record, &mut record)
+            .ok()?;
         let [_, word] =
             [0, 4].map(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| record[at + byte])));
         let config = &self.config;
         Some(SendQueueImage {
-            ring: slots(self.layout.send_ring, 1 << config.send_depth_log2)?,
+            ring: slots(
+                &self.queues,
+                self.queue_layout.send_ring,
+                1 << config.send_depth_log2,
+            )?,
             completions: slots(
-                self.layout.send_completions,
+                &self.completions,
+                self.completion_layout.send_ring,
                 1 << config.send_completions.depth_log2,
             )?,
             producer: DoorbellRecord::producer(word),
@@ -227,8 +265,15 @@ impl QueueMemory {
 
     /// Leaves the memory to a device that would not let go of it.
     pub fn leak(self) {
-        std::mem::forget(self.buffer);
+        std::mem::forget((self.queues, self.completions));
     }
+}
+
+/// A part of an allocation.
+fn at<T>(buffer: &Buffer, offset: usize) -> *mut T {
+    debug_assert!(offset < buffer.len());
+    // SAFETY: every offset of a layout lies inside its allocation.
+    unsafe { buffer.as_ptr().add(offset) }.cast()
 }
 
 #[cfg(test)]
@@ -261,28 +306,44 @@ mod tests {
                 send_completions: if collapsed { Completions::Collapsed } else { Completions::ORDINARY },
                 ..QueuePairConfig::default()
             };
-            let layout = Layout::new(&config.check(&LIMITS).unwrap());
+            let config = config.check(&LIMITS).unwrap();
+            let (queues, completions) = (QueueLayout::new(&config), CompletionLayout::new(&config));
             let send_cqes = if collapsed { 1 } else { 1 << send };
-            let mut parts = [
-                (layout.uar, 4096, 4096),
-                (layout.send_ring, 64 << send, 64),
-                (layout.send_completions, 64 * send_cqes, 64),
-                (layout.receive_completions, 64 << receive, 64),
-                (layout.receive_ring, 16 << (receive + segments), 16),
-                (layout.send_state, 256, 128),
-                (layout.receive_state, 256, 128),
-                (layout.record, 8, 8),
-                (layout.send_completion_record, 8, 8),
-                (layout.receive_completion_record, 8, 8),
-            ];
-            parts.sort();
-            let mut end = 0;
-            for (start, bytes, alignment) in parts {
-                prop_assert!(start >= end && start % alignment == 0, "{layout:?}");
-                end = start + bytes;
-            }
-            prop_assert!(end <= layout.end);
+            apart_and_aligned(
+                &mut [
+                    (queues.uar, 4096, 4096),
+                    (queues.send_ring, 64 << send, 64),
+                    (queues.receive_ring, 16 << (receive + segments), 16),
+                    (queues.send_state, 256, 128),
+                    (queues.receive_state, 256, 128),
+                    (queues.record, 8, 8),
+                ],
+                queues.end,
+            );
+            apart_and_aligned(
+                &mut [
+                    (completions.send_ring, 64 * send_cqes, 64),
+                    (completions.receive_ring, 64 << receive, 64),
+                    (completions.send_record, 8, 8),
+                    (completions.receive_record, 8, 8),
+                ],
+                completions.end,
+            );
         }
+    }
+
+    /// Parts as start, bytes and alignment, in an allocation of `len` bytes.
+    fn apart_and_aligned(parts: &mut [(usize, usize, usize)], len: usize) {
+        parts.sort();
+        let mut end = 0;
+        for &mut (start, bytes, alignment) in parts {
+            assert!(
+                start >= end && start % alignment == 0,
+                "{bytes} bytes at {start}"
+            );
+            end = start + bytes;
+        }
+        assert!(end <= len);
     }
 
     #[test]
@@ -290,17 +351,26 @@ mod tests {
         let config = QueuePairConfig::default().check(&LIMITS).unwrap();
         let mut memory = QueueMemory::new(&config).unwrap();
         let all = |memory: &QueueMemory| {
-            let mut bytes = vec![0; memory.buffer.len()];
-            memory.buffer.read(0, &mut bytes).unwrap();
-            bytes
+            [&memory.queues, &memory.completions].map(|buffer| {
+                let mut bytes = vec![0; buffer.len()];
+                buffer.read(0, &mut bytes).unwrap();
+                bytes
+            })
         };
         let fresh = all(&memory);
-        let unused = fresh.iter().filter(|byte| **byte == 0xf0).count();
+        let count = |counted: fn(&u8) -> bool| {
+            let bytes = fresh[1].iter();
+            bytes.filter(|byte| counted(byte)).count()
+        };
+        let unused = count(|byte| *byte == 0xf0);
         assert_eq!(unused, 1 + 128, "one collapsed CQE and 128 receive CQEs");
-        assert_eq!(fresh[memory.layout.receive_completions + 63], 0xf0);
-        assert_eq!(fresh.iter().filter(|byte| **byte != 0).count(), unused);
+        assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf0);
+        assert_eq!(count(|byte| *byte != 0), unused);
+        assert!(fresh[0].iter().all(|byte| *byte == 0));
 
-        memory.buffer.write(0, &vec![0x5a; fresh.len()]).unwrap();
+        for buffer in [&memory.queues, &memory.completions] {
+            buffer.write(0, &vec![0x5a; buffer.len()]).unwrap();
+        }
         memory.clear().unwrap();
         assert!(all(&memory) == fresh);
     }

@@ -36,9 +36,9 @@ pub struct QueuePair {
 impl QueuePair {
     pub(crate) fn new(domain: &ProtectionDomain, config: &QueuePairConfig) -> Result<Self, Error> {
         let config = config.check(&domain.device().limits())?;
-        domain
-            .device()
-            .require_reach("a queue pair", config.placement)?;
+        let device = domain.device();
+        device.require_reach("a queue pair", config.placement)?;
+        device.require_reach("a completion queue", config.completion_placement)?;
         let memory = QueueMemory::new(&config)?;
         // SAFETY: the memory is fresh, and lives until `destroy` has succeeded, or for ever if the
         // device may still make the queue pair.

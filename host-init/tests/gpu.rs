@@ -369,6 +369,49 @@ fn what_is_out_of_reach_is_refused() {
 }
 
 #[test]
+fn completions_may_lie_elsewhere_than_their_queue() {
+    with_fake(
+        "completions_may_lie_elsewhere_than_their_queue",
+        "works",
+        || {
+            use warpbell::wqe::Wqe;
+            use warpbell::{Deadline, Exclusive, Thread};
+            let gpu = Gpu::open(0).unwrap();
+            let domain = Device::open(Nic::Soft(SoftOptions::default()))
+                .unwrap()
+                .protection_domain()
+                .unwrap();
+            let pair = |completions| {
+                domain.queue_pair(&QueuePairConfig {
+                    placement: Placement::Host,
+                    completion_placement: Some(completions),
+                    ..QueuePairConfig::default()
+                })
+            };
+            let mut one = pair(Placement::Pinned(gpu)).unwrap();
+            let mut other = pair(Placement::Host).unwrap();
+            connect(&mut one, &mut other).unwrap();
+            let mut queue = one
+                .send_queue()
+                .unwrap()
+                .open::<Exclusive, Thread>()
+                .unwrap();
+            let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
+            queue.wait(nop, Deadline::after_ms(5000)).unwrap();
+
+            let error = pair(Placement::Gpu(gpu)).unwrap_err();
+            let Error::OutOfReach { what, placement } = error else {
+                panic!("{error}");
+            };
+            assert_eq!(
+                (what, placement),
+                ("a completion queue", Placement::Gpu(gpu))
+            );
+        },
+    );
+}
+
+#[test]
 fn a_pointer_that_is_not_the_gpus_is_refused() {
     with_fake("a_pointer_that_is_not_the_gpus_is_refused", "works", || {
         let gpu = Gpu::open(0).unwrap();
