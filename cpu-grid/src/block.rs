@@ -1,9 +1,12 @@
 //! Where the threads of a block meet.
 
+use std::alloc::Layout;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use warpbell::cpu::{BlockMeeting, BlockOp};
+
+use crate::shared::SharedMemory;
 
 /// A block of a grid: its barrier, and what its threads bring there.
 pub(crate) struct Block {
@@ -13,6 +16,7 @@ pub(crate) struct Block {
     meetings: AtomicU64,
     state: Mutex<State>,
     met: Condvar,
+    shared: Mutex<SharedMemory>,
 }
 
 struct State {
@@ -55,7 +59,14 @@ impl Block {
                 last: vec![nothing; threads],
             }),
             met: Condvar::new(),
+            shared: Mutex::default(),
         }
+    }
+
+    /// The block's array for a place in the source.
+    pub(crate) fn shared(&self, place: &'static u8, layout: Layout) -> *mut u8 {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.array(place, layout)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,6 +1,7 @@
 //! A lane's side: the functions that a kernel calls through `warpbell`, each of which hands the warp's
 //! thread back to the scheduler ([`warp`](crate::warp)) until there is an answer.
 
+use std::alloc::Layout;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use corosensei::Yielder;
 use warpbell::cpu::{BlockMeeting, BlockOp, Hooks, LANES, ONE_THREAD, Position, WarpOp};
+
+use crate::block::Block;
 
 /// What a lane asks of its warp when it stops running.
 pub(crate) enum Request {
@@ -37,6 +40,8 @@ pub(crate) struct Current {
     pub(crate) position: Position,
     /// The way back to the scheduler; lies on the lane's stack, null until the lane runs.
     pub(crate) yielder: *const Yielder<Answer, Request>,
+    /// Its block; lives as long as the launch.
+    pub(crate) block: *const Block,
     /// Whether the launch has failed; lives as long as the launch.
     pub(crate) cancelled: *const AtomicBool,
 }
@@ -86,6 +91,7 @@ pub(crate) static HOOKS: Hooks = Hooks {
     position,
     meet_warp,
     meet_block,
+    shared,
     spin,
     now_ns,
 };
@@ -120,6 +126,14 @@ fn meet_block(op: BlockOp, value: u64) -> BlockMeeting {
             Answer::Block(meeting) => meeting,
             _ => unreachable!("the answer to a block's meeting"),
         },
+    }
+}
+
+fn shared(place: &'static u8, layout: Layout) -> *mut u8 {
+    match CURRENT.get() {
+        None => (ONE_THREAD.shared)(place, layout),
+        // SAFETY: the launch, and with it the block, outlives its lanes.
+        Some(lane) => unsafe { &*lane.block }.shared(place, layout),
     }
 }
 

@@ -55,6 +55,7 @@ mod error;
 mod lane;
 mod launch;
 mod order;
+mod shared;
 mod stacks;
 mod warp;
 

@@ -85,7 +85,7 @@ impl<'l> Warp<'l> {
                     block: block.index,
                     blocks: launch.dim.blocks,
                 };
-                Lane::new(position, launch, kernel)
+                Lane::new(position, launch, block, kernel)
             })
             .collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
@@ -327,7 +327,12 @@ impl<'l> Warp<'l> {
 }
 
 impl Lane {
-    fn new<K: Fn() + Sync>(position: Position, launch: &Launch, kernel: &K) -> io::Result<Self> {
+    fn new<K: Fn() + Sync>(
+        position: Position,
+        launch: &Launch,
+        block: &Block,
+        kernel: &K,
+    ) -> io::Result<Self> {
         let stack = stacks::take()?;
         // SAFETY: the coroutine borrows the kernel alone; `Warp` borrows it for as long, and disposes of
         // its lanes before it ends.
@@ -341,6 +346,7 @@ impl Lane {
             current: Current {
                 position,
                 yielder: ptr::null(),
+                block,
                 cancelled: launch.cancelled_flag(),
             },
             coroutine,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use warpbell::cpu::{BlockOp, WarpOp};
-use warpbell::{Deadline, block, thread, warp};
+use warpbell::{Deadline, block, shared_array, thread, warp};
 use warpbell_cpu_grid::{
     Dim, Doing, LaneOrder, LaneReport, LaunchError, MAX_WARPS, Options, launch,
 };
@@ -492,4 +492,23 @@ fn errors_say_it_in_words() {
         "{text}"
     );
     assert!(text.ends_with("lane 7 has exited, and 2 more"), "{text}");
+}
+
+#[test]
+fn more_shared_memory_than_a_gpu_has_is_a_panic() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 1,
+    };
+    let error = launch(dim, Options::default(), || {
+        let _ = (
+            shared_array![u64; 4096],
+            shared_array![u64; 2048],
+            shared_array![u8; 1],
+        );
+    });
+    let Err(LaunchError::Panicked { message, .. }) = error else {
+        panic!("{error:?}");
+    };
+    assert!(message.contains("has 49152 and uses 49152"), "{message}");
 }

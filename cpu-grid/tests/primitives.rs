@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use proptest::prelude::*;
-use warpbell::{block, thread, warp};
+use warpbell::{block, shared_array, thread, warp};
 use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
 
 /// What each thread of a grid returns from `kernel`, by its index.
@@ -270,4 +270,48 @@ fn a_barrier_does_not_wait_for_the_exited() {
             );
         }
     }
+}
+
+/// Each thread leaves its index in one array and ten times that in another, and reads its neighbour's.
+#[test]
+fn shared_arrays_are_a_blocks_own_and_a_places_own() {
+    let threads = 70;
+    let dim = Dim {
+        blocks: 3,
+        threads_per_block: threads,
+    };
+    for order in [LaneOrder::Ascending, LaneOrder::Random(7)] {
+        let got = gather(dim, order, |index| {
+            let (one, other) = (shared_array![u64; 1024], shared_array![u64; 1024]);
+            let own = thread::thread_idx_x() as usize;
+            // SAFETY: a block has at most 1,024 threads; each writes its own word before the barrier, and all
+            // only read after it.
+            unsafe {
+                one.add(own).write(index as u64);
+                other.add(own).write(10 * index as u64);
+                thread::sync_threads();
+                let next = (own + 1) % threads as usize;
+                (one.add(next).read(), other.add(next).read())
+            }
+        });
+        for (index, got) in got.into_iter().enumerate() {
+            let block = index as u64 / 70 * 70;
+            let next = block + (index as u64 - block + 1) % 70;
+            assert_eq!(got, (next, 10 * next), "{order:?}, thread {index}");
+        }
+    }
+}
+
+#[test]
+fn a_loop_finds_the_same_array_again() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 2,
+    };
+    let got = gather(dim, LaneOrder::Ascending, |_| {
+        let mut starts = (0..3).map(|_| shared_array![u32; 8] as usize);
+        let first = starts.next();
+        starts.all(|start| Some(start) == first)
+    });
+    assert_eq!(got, [true, true]);
 }

@@ -4,6 +4,7 @@
 //! your own) fills in [`Hooks`] and [`install`]s them. Without one, every caller is a grid of one block of
 //! one thread, and the clock advances by 100 ns with every look at it, so that deadlines still end.
 
+use core::alloc::Layout;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -76,6 +77,10 @@ pub struct Hooks {
     pub meet_warp: fn(op: WarpOp, mask: u32, value: u64) -> [u64; LANES],
     /// Waits until the block has come to the same operation, and returns what it brought.
     pub meet_block: fn(op: BlockOp, value: u64) -> BlockMeeting,
+    /// Memory of the caller's block for an array of the given layout: the same for all its threads, another
+    /// for every `place`, which is told by its address. It holds anything at first, and lives as long as the
+    /// block.
+    pub shared: fn(place: &'static u8, layout: Layout) -> *mut u8,
     /// One turn of a waiting loop that has already taken `turns`: lets others run. A long wait may sleep.
     pub spin: fn(turns: u32),
     /// A clock in nanoseconds that never goes back; its zero is arbitrary.
@@ -115,6 +120,7 @@ pub static ONE_THREAD: Hooks = Hooks {
         count: u32::from(value != 0),
         threads: 1,
     },
+    shared: |_, _| panic!("shared memory on a CPU is a grid's, and this caller is in none"),
     spin: |_| core::hint::spin_loop(),
     now_ns: count_looks,
 };

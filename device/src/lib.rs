@@ -37,6 +37,7 @@ mod error;
 mod handle;
 pub mod panic;
 mod queue;
+pub mod shared;
 mod signal;
 mod state;
 pub mod thread;

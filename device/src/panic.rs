@@ -5,8 +5,9 @@
 //! into the module's variable [`SYMBOL`] before the first launch. Where the variable is still null, a panic
 //! only traps.
 //!
-//! A library of kernels hands its panics over:
-//! ```ignore
+//! A library of kernels hands its panics over; elsewhere than on a GPU std does:
+//! ```
+//! #[cfg(target_arch = "nvptx64")]
 //! #[panic_handler]
 //! fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 //!     warpbell::panic::trap(info)

@@ -1,5 +1,6 @@
-//! What the lanes of a warp do together. Names with `warp_` and their meaning are cuda_std's; [`full_mask`],
-//! [`sync`], [`any`], [`broadcast`] and [`rank_and_count`] are what the queues need beside them.
+//! What the lanes of a warp do together. Names and meaning are cuda_std's: [`lane_id`] and [`sync_warp`] those of
+//! its release 0.2.2, the votes and shuffles (`warp_`) those of its repository since. [`full_mask`], [`sync`],
+//! [`any`], [`broadcast`] and [`rank_and_count`] are what the queues need beside them.
 //!
 //! A mask names lanes: bit n is lane n. All lanes of the mask come to the same operation with the same
 //! mask, none has exited and the caller is among them: that is the contract of every function that takes a

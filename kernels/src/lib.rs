@@ -6,6 +6,7 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 
 pub mod bandwidth;
+pub mod checksum;
 pub mod demo;
 pub mod outcome;
 pub mod pingpong;

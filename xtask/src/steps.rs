@@ -44,6 +44,9 @@ const MIRI_PROPTEST_CASES: &str = "8";
 const NVPTX: [(&str, &[&str]); 1] = [(SOFT_HCA, &["--no-default-features"])];
 const NVPTX_RUSTFLAGS: &str = "-Ctarget-cpu=sm_90 -Ctarget-feature=+ptx86";
 
+/// Kernels compiled against cuda_std, in a workspace of their own.
+const RUST_CUDA: &str = "kernels/rust-cuda";
+
 /// How many times loom lets one thread interrupt another; more finds hardly more and takes hours.
 const LOOM_MAX_PREEMPTIONS: &str = "3";
 
@@ -74,6 +77,7 @@ pub enum Step {
     Miri,
     Ptx,
     Nvptx,
+    CudaStd,
     Fuzz,
     Doc,
     Demo,
@@ -98,6 +102,7 @@ impl Step {
             Self::Miri => "miri interprets mlx5-wqe and warpbell",
             Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
             Self::Nvptx => "the software HCA's engine compiles for the GPU",
+            Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
             Self::Fuzz => "each fuzz target survives its inputs",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
@@ -114,7 +119,7 @@ impl Step {
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::Nvptx => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
-            Self::Test | Self::HwTests | Self::Loom | Self::Doc | Self::Demo => &[],
+            Self::Test | Self::HwTests | Self::Loom | Self::CudaStd | Self::Doc | Self::Demo => &[],
         }
     }
 }
@@ -152,6 +157,7 @@ impl Steps<'_> {
             Step::Miri => self.miri(&mut report),
             Step::Ptx => self.ptx(&mut report),
             Step::Nvptx => self.nvptx(&mut report),
+            Step::CudaStd => self.cuda_std(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
             Step::Demo => self.demo(&mut report),
@@ -166,12 +172,17 @@ impl Steps<'_> {
         let mut command = self.workspace.cargo();
         command.args(["fmt", "--all", "--check", "--", "--color=never"]);
         report.check("cargo fmt", &self.capture(command, BUILD_DEADLINE)?);
-        if let Some(folder) = self.fuzz_folder() {
+        let others = [
+            self.fuzz_folder(),
+            Some(self.workspace.root.join(RUST_CUDA)),
+        ];
+        for folder in others.into_iter().flatten() {
             let mut command = self.workspace.cargo();
             command
                 .args(["fmt", "--check", "--", "--color=never"])
-                .current_dir(folder);
-            report.check("cargo fmt in fuzz", &self.capture(command, BUILD_DEADLINE)?);
+                .current_dir(&folder);
+            let title = format!("cargo fmt in {}", folder.display());
+            report.check(&title, &self.capture(command, BUILD_DEADLINE)?);
         }
         Ok(())
     }
@@ -303,6 +314,19 @@ impl Steps<'_> {
             let title = format!("{package} for nvptx64");
             report.check(&title, &self.capture(command, BUILD_DEADLINE)?);
         }
+        Ok(())
+    }
+
+    fn cuda_std(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["check", "--locked", "--tests"])
+            .current_dir(self.workspace.root.join(RUST_CUDA))
+            .env("CARGO_TARGET_DIR", self.workspace.target.join("rust-cuda"));
+        report.check(
+            "kernels with cuda_std",
+            &self.capture(command, BUILD_DEADLINE)?,
+        );
         Ok(())
     }
 

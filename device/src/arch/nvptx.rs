@@ -419,3 +419,28 @@ pub fn scratch_count_load(warp: u32) -> u32 {
     }
     count
 }
+
+/// The generic address of an array in shared memory; what this is inlined into is never inlined itself, because
+/// each copy would declare an array of its own.
+#[inline(always)]
+pub fn shared_array<T, const LENGTH: usize, const LINE: u32, const COLUMN: u32>() -> *mut T {
+    let start: *mut T;
+    // SAFETY: takes an address and touches no memory. The braces keep the name to themselves; its place keeps
+    // this text from being taken for another array's.
+    unsafe {
+        asm!(
+            "{{",
+            ".shared .align {align} .b8 shared_array_{line}_{column}[{bytes}];",
+            "mov.b64 {start}, shared_array_{line}_{column};",
+            "cvta.shared.u64 {start}, {start};",
+            "}}",
+            align = const align_of::<T>(),
+            bytes = const size_of::<[T; LENGTH]>(),
+            line = const LINE,
+            column = const COLUMN,
+            start = out(reg64) start,
+            options(pure, nomem, preserves_flags, nostack),
+        );
+    }
+    start
+}
