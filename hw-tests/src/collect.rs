@@ -2,11 +2,12 @@
 
 use warpbell::ReceiveQueueHandle;
 use warpbell_cpu_grid::Dim;
+use warpbell_host_init::Shared;
 use warpbell_kernels::suite::{Ending, EndingWords, Message, Mode, Output, Receive};
 
 use crate::arena::{Arena, Image};
 use crate::model::Delivery;
-use crate::post::{ALONE, AMPLE, endings};
+use crate::post::{ALONE, ample, endings};
 use crate::world::{ONE_THREAD, World};
 
 /// How receives are posted and messages taken. Change what matters, take the rest from `default()`.
@@ -38,7 +39,7 @@ impl Default for Collecting {
     /// One thread alone on a CPU, with no buffers yet; a buffer would be one piece of 192 bytes out of 256.
     fn default() -> Self {
         Self {
-            world: World::CPU,
+            world: World::here(),
             grid: ONE_THREAD,
             mode: ALONE,
             per_thread: 0,
@@ -55,9 +56,9 @@ impl Default for Collecting {
 /// What the receive kernel writes: which buffer each receive is, what came, and how each thread fared.
 #[derive(Debug)]
 pub struct Mailbox {
-    posted: Vec<u32>,
-    messages: Vec<Message>,
-    endings: Vec<EndingWords>,
+    posted: Shared<[u32]>,
+    messages: Shared<[Message]>,
+    endings: Shared<[EndingWords]>,
 }
 
 impl Collecting {
@@ -69,9 +70,11 @@ impl Collecting {
     pub fn mailbox(&self, receives: usize) -> Mailbox {
         let threads = self.threads() as usize;
         Mailbox {
-            posted: vec![u32::MAX; receives],
-            messages: vec![Message::default(); threads * self.take as usize],
-            endings: vec![EndingWords::default(); threads],
+            posted: self.world.values(receives, u32::MAX),
+            messages: self
+                .world
+                .values(threads * self.take as usize, Message::default()),
+            endings: self.world.values(threads, EndingWords::default()),
         }
     }
 
@@ -89,7 +92,7 @@ impl Collecting {
             post: self.post,
             take: self.take,
             repost: self.repost,
-            patience_ns: AMPLE.as_nanos() as u64,
+            patience_ns: ample().as_nanos() as u64,
             buffers: buffers.address(),
             stride: self.stride,
             key: buffers.region().lkey().0,

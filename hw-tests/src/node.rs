@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use warpbell::wqe::QpNumber;
 use warpbell_host_init::{
-    Access, Device, Drive, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig,
-    SoftOptions, connect,
+    self as host_init, Access, Device, Drive, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairConfig, SoftGpuOptions, SoftOptions, connect, entry,
 };
+use warpbell_kernels::soft_nic;
 use warpbell_soft_hca::engine::Counters;
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, SoftHca};
 
 use crate::arena::Arena;
+use crate::world::{self, Nic, World};
 
 /// What a peer may do in most tests: everything.
 pub const ALL_ACCESS: Access = Access::all();
@@ -48,7 +50,12 @@ impl Node {
                 ..HcaOptions::default()
             },
         };
-        let device = Device::open(Nic::Soft(options)).expect("a software HCA");
+        let device = Device::open(host_init::Nic::Soft(options)).expect("a software HCA");
+        Self::of(device)
+    }
+
+    /// A node of its own on a device.
+    fn of(device: Device) -> Self {
         let domain = device.protection_domain().expect("a protection domain");
         Self { device, domain }
     }
@@ -58,29 +65,44 @@ impl Node {
         Arena::new(&self.domain, bytes, access, seed)
     }
 
-    /// What a queue pair of this node has done since it was reset.
-    pub fn counters(&self, pair: &QueuePair) -> Counters {
+    /// What a queue pair of this node has done since it was reset; a NIC in a kernel does not tell.
+    pub fn counters(&self, pair: &QueuePair) -> Option<Counters> {
         let qpn = QpNumber::from_low_bits(pair.qpn());
-        self.hca()
-            .command(|engine| engine.query_queue_pair(qpn))
-            .expect("a running HCA")
-            .expect("a queue pair")
-            .counters
+        let state = self
+            .device
+            .soft_hca()?
+            .command(|engine| engine.query_queue_pair(qpn));
+        Some(
+            state
+                .expect("a running HCA")
+                .expect("a queue pair")
+                .counters,
+        )
     }
 
-    /// The software HCA behind the device.
+    /// The software HCA behind the device, which a CPU thread drives or nobody.
     pub fn hca(&self) -> &SoftHca {
         self.device.soft_hca().expect("a software HCA")
     }
 }
 
 impl Nodes {
-    /// Two software HCAs that one thread drives.
+    /// Two ends of what the command line chose: two software HCAs that one thread drives, or one whose
+    /// engine is a kernel.
     pub fn soft() -> Self {
-        Self::faulty(None, None)
+        if world::nic() != Nic::SoftGpu {
+            return Self::faulty(None, None);
+        }
+        let mut options = SoftGpuOptions::new(entry!(soft_nic::soft_nic), world::engine());
+        options.limit = world::patient(options.limit);
+        let device = Device::open(host_init::Nic::SoftGpu(options)).expect("a software HCA");
+        Self {
+            ours: Node::of(device.clone()),
+            theirs: Node::of(device),
+        }
     }
 
-    /// The same, with faults on what each of them sends.
+    /// Two software HCAs that one thread drives, with faults on what each of them sends.
     pub fn faulty(ours: Option<Faults>, theirs: Option<Faults>) -> Self {
         let driver = Arc::new(Driver::spawn().expect("a thread"));
         Self {
@@ -109,6 +131,10 @@ impl Nodes {
 
     /// Two queue pairs, connected.
     pub fn pair(&self, config: &QueuePairConfig) -> Pair {
+        let config = &QueuePairConfig {
+            placement: World::here().nic_placement(),
+            ..*config
+        };
         let mut pair = Pair {
             ours: self.ours.domain.queue_pair(config).expect("a queue pair"),
             theirs: self.theirs.domain.queue_pair(config).expect("a queue pair"),

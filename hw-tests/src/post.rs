@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use warpbell::SendQueueHandle;
 use warpbell_cpu_grid::Dim;
+use warpbell_host_init::Shared;
 use warpbell_kernels::suite::{
     DoorbellKind, Ending, EndingWords, Input, Mode, Output, Request, Requests, ScopeKind,
     SharingKind, Waiting,
 };
 
-use crate::world::{ONE_THREAD, World};
+use crate::world::{ONE_THREAD, World, patient};
 
 /// How long a step may take that is expected to succeed; nobody waits for it in a good run.
-pub const AMPLE: Duration = Duration::from_secs(20);
+pub fn ample() -> Duration {
+    patient(Duration::from_secs(20))
+}
 
 /// One thread has the queue to itself.
 pub const ALONE: Mode = Mode {
@@ -41,12 +44,12 @@ impl Default for Posting {
     /// One thread alone on a CPU, which waits after each request.
     fn default() -> Self {
         Self {
-            world: World::CPU,
+            world: World::here(),
             grid: ONE_THREAD,
             mode: ALONE,
             doorbell: DoorbellKind::Now,
             waiting: Waiting::Each,
-            patience: AMPLE,
+            patience: ample(),
         }
     }
 }
@@ -79,11 +82,17 @@ impl Posting {
     /// ended.
     pub fn post(&self, queue: SendQueueHandle<'_>, requests: &[Request]) -> Vec<Ending> {
         assert_eq!(requests.len() % self.threads(), 0, "as many for each");
-        let mut words = vec![EndingWords::default(); requests.len()];
-        let kernel = self.kernel(queue, Input::new(requests), Output::new(&mut words));
+        let mut words = self.world.values(requests.len(), EndingWords::default());
+        let rows = requests_for(self.world, requests);
+        let kernel = self.kernel(queue, Input::new(&rows), Output::new(&mut words));
         self.world.launch(self.grid, &kernel);
         endings(&words)
     }
+}
+
+/// Requests where a kernel reaches them.
+pub fn requests_for(world: World, requests: &[Request]) -> Shared<[Request]> {
+    Shared::slice(world.placement(), requests.len(), |row| requests[row]).expect("memory")
 }
 
 /// What a kernel noted.

@@ -1,9 +1,21 @@
 //! A test's frame.
 
-use std::process::exit;
+use std::process::{ExitCode, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use crate::world::{self, Machine, Nic, Unable};
+
+/// A test of the suite: its last line is `Test OK`, or `Skipped:` and why.
+#[derive(Parser)]
+#[command(max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+}
 
 /// What a test is at, for the reader and for the watchdog.
 #[derive(Clone, Debug)]
@@ -20,24 +32,60 @@ impl Progress {
         *self.at() = what;
     }
 
+    /// The same for a step that gives orders to the HCA itself (stop, stumble, stand still), which only a
+    /// CPU thread takes; says so where it is left out.
+    pub fn step_with_orders(&self, what: &str, step: impl FnOnce()) {
+        if world::nic() == Nic::SoftGpu {
+            println!("         left out, because this NIC takes no orders: {what}");
+            return;
+        }
+        self.step(what);
+        step();
+    }
+
     fn at(&self) -> MutexGuard<'_, String> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs a test that panics where it fails. A test that is not done within `deadline` ends the process, with
-/// the step that it was at.
-pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) {
+/// Runs a test that panics where it fails, on what the command line says. A test that is not done within
+/// `deadline` ends the process, with the step that it was at; one whose hardware is not there says so.
+pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.machine.open() {
+        Ok(()) => {}
+        Err(Unable::Missing(why)) => return skip(&why),
+        Err(Unable::Wrong(why)) => {
+            eprintln!("error: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
     let progress = Progress {
         started: Instant::now(),
         at: Arc::default(),
     };
     let watched = progress.clone();
     thread::spawn(move || {
+        let deadline = world::patient(deadline);
         thread::sleep(deadline);
         eprintln!("not done after {deadline:?}, at: {}", watched.at());
         exit(1);
     });
     test(&progress);
     println!("Test OK");
+    ExitCode::SUCCESS
+}
+
+/// The end of a test that cannot be run here.
+fn skip(why: &str) -> ExitCode {
+    println!("Skipped: {why}");
+    ExitCode::SUCCESS
+}
+
+/// As [`run`], for a test of kernels that are threads of this process.
+pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
+    match Arguments::parse().machine.is_cpu() {
+        true => run(deadline, test),
+        false => skip("it looks into kernels that are threads of its process"),
+    }
 }

@@ -1,51 +1,341 @@
-//! Where kernels run.
+//! Where kernels run, and what is the NIC: what a test's options say.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::thread;
+use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use warpbell_cpu_grid::{Dim, LaneOrder, Options};
-use warpbell_kernels::suite::Kernel;
+use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
+use warpbell_host_init::{EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared};
+use warpbell_kernels::suite::{Kernel, Requests};
+use warpbell_ptx::{Capability, PtxError};
+
+/// Where a test runs.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Machine {
+    /// Where kernels run
+    #[arg(long, value_enum, default_value_t)]
+    on: On,
+    /// Which NIC; by default the first that works with the kernels there
+    #[arg(long, value_enum)]
+    nic: Option<Nic>,
+    /// Number of the GPU, counted from 0
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    gpu: u32,
+    /// Kernels to take instead of the embedded ones, as PTX (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    ptx: Vec<PathBuf>,
+    /// How many times as long everything may take, as under a sanitizer
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    slower: u32,
+}
+
+/// What runs kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// CPU threads
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU
+    Gpu,
+}
+
+/// A NIC made of software.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Nic {
+    /// A CPU thread, for kernels on the CPU
+    Soft,
+    /// A CPU thread, for kernels on a GPU: queues and data lie in pinned host memory
+    SoftHost,
+    /// A kernel beside the others: queues and data lie in the GPU's memory
+    SoftGpu,
+}
 
 /// Where kernels run, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum World {
     /// On the CPU, a warp's lanes in this order.
     Cpu(LaneOrder),
+    /// On a GPU.
+    Gpu(&'static Module),
+}
+
+/// What the options chose.
+struct Here {
+    world: World,
+    nic: Nic,
+    /// Where the engine of [`Nic::SoftGpu`] runs.
+    engine: EngineOn,
+    slower: u32,
+}
+
+static HERE: OnceLock<Here> = OnceLock::new();
+
+/// On CPU threads, with a NIC on another: what a benchmark runs on.
+fn here() -> &'static Here {
+    HERE.get_or_init(|| Here {
+        world: World::Cpu(LaneOrder::Ascending),
+        nic: Nic::Soft,
+        engine: EngineOn::Cpu(engine_on_cpu),
+        slower: 1,
+    })
+}
+
+/// How long a kernel on a GPU may take; its own waits end before.
+const WATCHED: Duration = Duration::from_secs(60);
+
+/// Threads of the largest block that a test launches.
+const LARGEST_BLOCK: u32 = 1024;
+
+/// Why a test does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Unable {
+    /// The hardware is not there, which is no fault.
+    #[error("{0}")]
+    Missing(String),
+    /// An option is wrong, or what it names.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl From<GpuError> for Unable {
+    fn from(error: GpuError) -> Self {
+        let line = error.to_string();
+        match error {
+            GpuError::NoDriver
+            | GpuError::NoGpu { .. }
+            | GpuError::NoSuchGpu { .. }
+            | GpuError::TooOld { .. } => Self::Missing(line),
+            _ => Self::Wrong(line),
+        }
+    }
+}
+
+impl From<Error> for Unable {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Gpu(error) => error.into(),
+            other => Self::Wrong(other.to_string()),
+        }
+    }
+}
+
+impl Machine {
+    /// Whether kernels and NIC are threads of this process.
+    pub fn is_cpu(&self) -> bool {
+        self.on == On::Cpu && self.nic != Some(Nic::SoftGpu)
+    }
+
+    /// Makes it what this process runs on.
+    ///
+    /// # Errors
+    /// What is missing, or wrong.
+    pub fn open(&self) -> Result<(), Unable> {
+        let able = match self.on {
+            On::Cpu => [Nic::Soft, Nic::SoftGpu],
+            On::Gpu => [Nic::SoftHost, Nic::SoftGpu],
+        };
+        let nic = self.nic.unwrap_or(able[0]);
+        if !able.contains(&nic) {
+            let line = format!(
+                "the NIC {nic:?} does not work with kernels on the {:?}",
+                self.on
+            );
+            return Err(Unable::Wrong(line));
+        }
+        let (world, engine) = match self.on {
+            On::Cpu => (
+                World::Cpu(LaneOrder::Ascending),
+                EngineOn::Cpu(engine_on_cpu),
+            ),
+            On::Gpu => {
+                let gpu = Gpu::open(self.gpu)?;
+                let suite = self.load(gpu, &warpbell_ptx::SUITE, Requests::NAME)?;
+                let engine = match nic {
+                    Nic::SoftGpu => self.load(gpu, &warpbell_ptx::SOFT_NIC, "soft_nic")?,
+                    _ => suite,
+                };
+                (World::Gpu(suite), EngineOn::Gpu(engine))
+            }
+        };
+        let here = Here {
+            world,
+            nic,
+            engine,
+            slower: self.slower,
+        };
+        HERE.set(here)
+            .map_err(|_| Unable::Wrong("two machines".into()))
+    }
+
+    /// Loads a module, from the file that has this kernel of it if one is given.
+    fn load(
+        &self,
+        gpu: Gpu,
+        embedded: &warpbell_ptx::Module,
+        kernel: &str,
+    ) -> Result<&'static Module, Unable> {
+        let text = match self.given(kernel)? {
+            Some(text) => text,
+            None => {
+                let ComputeCapability { major, minor } = gpu.compute_capability();
+                let text = embedded.text_for(Capability { major, minor });
+                text.map_err(|error| match error {
+                    PtxError::TooOld { .. } => Unable::Missing(error.to_string()),
+                    PtxError::Damaged { .. } => Unable::Wrong(error.to_string()),
+                })?
+            }
+        };
+        let module = Module::load_for_blocks(gpu, &[Ptx::from_text(&text)?], LARGEST_BLOCK)?;
+        // Kernels stay loaded until the process ends.
+        Ok(Box::leak(Box::new(module)))
+    }
+
+    /// The PTX from the command line that has this kernel.
+    fn given(&self, kernel: &str) -> Result<Option<String>, Unable> {
+        let entry = format!(".entry {kernel}(");
+        for path in &self.ptx {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Unable::Wrong(format!("{}: {error}", path.display())))?;
+            if text.contains(&entry) {
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Runs the kernel of a NIC on a CPU's grid, to its end.
+fn engine_on_cpu(launch: &Launch<'_>) -> Result<(), String> {
+    let options = Options {
+        // The host ends it.
+        deadline: None,
+        ..Options::default()
+    };
+    let ran = warpbell_cpu_grid::launch(ONE_THREAD, options, || launch.run_thread());
+    ran.map_err(|error| error.to_string())
+}
+
+/// The NIC.
+pub fn nic() -> Nic {
+    here().nic
+}
+
+/// Where the engine of a NIC runs that is a kernel.
+pub fn engine() -> EngineOn {
+    here().engine.clone()
+}
+
+/// A time limit, as many times as long as the options say.
+pub fn patient(limit: Duration) -> Duration {
+    limit * here().slower
 }
 
 impl World {
-    /// A CPU whose lanes run from the lowest to the highest.
-    pub const CPU: Self = Self::Cpu(LaneOrder::Ascending);
+    /// Where kernels run in this process; on a CPU, lanes run from the lowest to the highest.
+    pub fn here() -> Self {
+        here().world
+    }
 
-    /// The same CPU in all its lane orders.
-    pub const CPU_ORDERS: [Self; 3] = [
-        Self::CPU,
-        Self::Cpu(LaneOrder::Descending),
-        Self::Cpu(LaneOrder::Random(0x5eed)),
-    ];
+    /// The same in all lane orders that can be chosen.
+    pub fn all() -> Vec<Self> {
+        match Self::here() {
+            Self::Cpu(_) => vec![
+                Self::Cpu(LaneOrder::Ascending),
+                Self::Cpu(LaneOrder::Descending),
+                Self::Cpu(LaneOrder::Random(0x5eed)),
+            ],
+            gpu => vec![gpu],
+        }
+    }
+
+    /// Where results lie, so that kernels and host reach them.
+    pub fn placement(self) -> Placement {
+        match self {
+            Self::Cpu(_) => Placement::Host,
+            Self::Gpu(module) => Placement::Pinned(module.gpu()),
+        }
+    }
+
+    /// Where queues and data lie, so that kernels and NIC reach them.
+    pub fn nic_placement(self) -> Placement {
+        match (self, nic()) {
+            (Self::Gpu(module), Nic::SoftGpu) => Placement::Gpu(module.gpu()),
+            _ => self.placement(),
+        }
+    }
+
+    /// The same value so many times, where kernels reach it; none is one, because nothing has no address.
+    pub fn values<T: Copy>(self, count: usize, value: T) -> Shared<[T]> {
+        Shared::slice(self.placement(), count.max(1), |_| value).expect("memory")
+    }
 
     /// Runs a kernel to its end; one that panics, diverges or hangs ends the test.
-    pub fn launch(self, grid: Dim, kernel: &impl Kernel) {
-        let Self::Cpu(order) = self;
-        let options = Options {
-            order,
-            ..Options::default()
+    pub fn launch<K: Kernel + Copy>(self, grid: Dim, kernel: &K) {
+        let result = match self {
+            Self::Cpu(order) => {
+                let options = Options {
+                    order,
+                    ..Options::default()
+                };
+                warpbell_cpu_grid::launch(grid, options, || kernel.run())
+                    .map_err(|error| error.to_string())
+            }
+            Self::Gpu(module) => on_gpu(module, &[launch(grid, kernel)]),
         };
-        if let Err(error) = warpbell_cpu_grid::launch(grid, options, || kernel.run()) {
-            panic!("{}: {error}", name(kernel));
+        if let Err(error) = result {
+            panic!("{}: {error}", K::NAME);
         }
     }
 
     /// Runs two kernels at the same time, as on two streams.
-    pub fn launch_both(self, one: (Dim, &impl Kernel), other: (Dim, &impl Kernel)) {
-        thread::scope(|scope| {
-            scope.spawn(|| self.launch(one.0, one.1));
-            self.launch(other.0, other.1);
-        });
+    pub fn launch_both<K: Kernel + Copy, L: Kernel + Copy>(self, one: (Dim, &K), other: (Dim, &L)) {
+        match self {
+            Self::Cpu(_) => thread::scope(|scope| {
+                scope.spawn(|| self.launch(one.0, one.1));
+                self.launch(other.0, other.1);
+            }),
+            Self::Gpu(module) => {
+                let launches = [launch(one.0, one.1), launch(other.0, other.1)];
+                if let Err(error) = on_gpu(module, &launches) {
+                    panic!("{} and {}: {error}", K::NAME, L::NAME);
+                }
+            }
+        }
     }
 }
 
-fn name<K: Kernel>(_: &K) -> &'static str {
-    K::NAME
+/// A kernel of the suite as the GPU takes it: its arguments by value.
+fn launch<'k, K: Kernel + Copy>(grid: Dim, kernel: &'k K) -> Launch<'k> {
+    // SAFETY: the entry of this name is a kernel that takes a `K` and runs it.
+    let entry = unsafe { Entry::new(K::NAME, |kernel: K| kernel.run()) };
+    let grid = Grid {
+        blocks: grid.blocks,
+        threads_per_block: grid.threads_per_block,
+    };
+    Launch::new(entry, grid, *kernel)
+}
+
+fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
+    let watch = Watch {
+        limit: patient(WATCHED),
+        queue_pairs: &[],
+    };
+    module
+        .run(launches, &watch)
+        .map_err(|error| error.to_string())
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(order) => f.debug_tuple("Cpu").field(order).finish(),
+            Self::Gpu(module) => f.write_str(module.gpu().name()),
+        }
+    }
 }
 
 /// A grid of one dimension.

@@ -72,6 +72,28 @@ pub struct Module {
     panic: Option<Shared<PanicRecord>>,
 }
 
+/// Registers of a block, on every GPU since Kepler.
+const REGISTERS: usize = 65_536;
+/// They are given out to warps, in steps of so many a thread.
+const REGISTER_STEP: usize = 8;
+/// Most registers of a thread.
+const MAX_REGISTERS: usize = 255;
+
+/// Registers of a thread, so that a block has so many threads.
+const fn registers_of(threads: u32) -> usize {
+    let warps = if threads == 0 {
+        1
+    } else {
+        threads.div_ceil(32) as usize
+    };
+    let registers = REGISTERS / (warps * 32) / REGISTER_STEP * REGISTER_STEP;
+    if registers < MAX_REGISTERS {
+        registers
+    } else {
+        MAX_REGISTERS
+    }
+}
+
 /// Room for what the driver's compiler has to say.
 const LOG_BYTES: usize = 4096;
 
@@ -82,6 +104,27 @@ impl Module {
     /// [`GpuError::TooOld`] if there is none; [`GpuError::BadPtx`] if the driver refuses it;
     /// [`GpuError::NoPinnedMemory`].
     pub fn load(gpu: Gpu, variants: &[Ptx<'_>]) -> Result<Self, Error> {
+        Self::compile(gpu, variants, None)
+    }
+
+    /// The same for blocks of so many threads: each gets no more registers than such a block can have,
+    /// where the driver would otherwise give it as many as it likes and refuse to launch the block.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_for_blocks(
+        gpu: Gpu,
+        variants: &[Ptx<'_>],
+        threads_per_block: u32,
+    ) -> Result<Self, Error> {
+        Self::compile(gpu, variants, Some(threads_per_block))
+    }
+
+    fn compile(
+        gpu: Gpu,
+        variants: &[Ptx<'_>],
+        threads_per_block: Option<u32>,
+    ) -> Result<Self, Error> {
         let ptx = choose(gpu.name(), gpu.compute_capability(), variants)?;
         let text = CString::new(ptx.text).map_err(|_| GpuError::BadPtx {
             why: "it is no text".into(),
@@ -89,15 +132,17 @@ impl Module {
         })?;
         gpu.enter()?;
         let mut log = vec![0u8; LOG_BYTES];
-        let mut options = [
+        let mut options = vec![
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
         // A number where the driver's interface has a pointer.
-        let mut values: [*mut c_void; 2] = [
-            log.as_mut_ptr().cast(),
-            std::ptr::without_provenance_mut(LOG_BYTES),
-        ];
+        let number = std::ptr::without_provenance_mut::<c_void>;
+        let mut values = vec![log.as_mut_ptr().cast(), number(LOG_BYTES)];
+        if let Some(threads) = threads_per_block {
+            options.push(CUjit_option::CU_JIT_MAX_REGISTERS);
+            values.push(number(registers_of(threads)));
+        }
         let mut module = std::ptr::null_mut();
         // SAFETY: the text ends with 0, the log has the size that the options say, and both outlive the call.
         let result = unsafe {
@@ -298,6 +343,20 @@ mod tests {
         for text in ["", ".target", ".target sm_", ".target gfx90a", "ELF"] {
             let refused = Ptx::from_text(text);
             assert!(matches!(refused, Err(GpuError::BadPtx { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_block_has_as_many_registers_as_its_threads_may_use() {
+        for (threads, wanted) in [
+            (1, 255),
+            (256, 255),
+            (257, 224),
+            (512, 128),
+            (1000, 64),
+            (1024, 64),
+        ] {
+            assert_eq!(registers_of(threads), wanted, "{threads}");
         }
     }
 

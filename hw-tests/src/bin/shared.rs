@@ -2,13 +2,14 @@
 //! 1,024 threads of a block and several blocks at one small queue that is always full, in every order of the
 //! lanes, past the wrap of the 16-bit index.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::{Completions, QueuePairConfig};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
-use warpbell_hw_tests::post::{AMPLE, endings, expect_done};
+use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::world::{World, grid};
 use warpbell_kernels::suite::{EndingWords, Flood, Mode, Output, ScopeKind, SharingKind};
@@ -59,10 +60,10 @@ fn crowds() -> Vec<Crowd> {
     ]
 }
 
-fn main() {
+fn main() -> ExitCode {
     run(Duration::from_secs(180), |progress| {
         let bench = Bench::new();
-        for world in World::CPU_ORDERS {
+        for world in World::all() {
             for completions in [Completions::Collapsed, Completions::ORDINARY] {
                 progress.step(format!("{world:?}, {completions:?}"));
                 for crowd in crowds() {
@@ -83,11 +84,11 @@ fn main() {
                 rounds: 600,
             };
             for completions in [Completions::Collapsed, Completions::ORDINARY] {
-                let blocks = bench.flood(World::CPU, &crowd, completions);
+                let blocks = bench.flood(World::here(), &crowd, completions);
                 assert!(blocks > 1 << 16, "{blocks} blocks do not wrap");
             }
         }
-    });
+    })
 }
 
 struct Bench {
@@ -143,12 +144,12 @@ impl Bench {
             last.set(self.found.address() + 8 * u64::from(thread), &found);
         }
 
-        let mut words = vec![EndingWords::default(); threads as usize];
+        let mut words = world.values(threads as usize, EndingWords::default());
         let kernel = Flood {
             queue: pair.ours.send_queue().expect("a send queue"),
             mode,
             rounds,
-            patience_ns: AMPLE.as_nanos() as u64,
+            patience_ns: ample().as_nanos() as u64,
             values: self.values.address(),
             counters,
             remote_key: self.values.region().rkey().0,

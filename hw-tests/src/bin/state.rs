@@ -3,6 +3,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use warpbell::wqe::{Local, Remote, Wqe};
@@ -12,7 +13,7 @@ use warpbell::{
 };
 use warpbell_host_init::{Completions, QueuePairConfig};
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
-use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::run::run_on_cpu;
 
 /// The system's allocator, which counts what each thread asks of it.
 struct Counting;
@@ -54,8 +55,8 @@ fn allocations(work: impl FnOnce()) -> u64 {
 /// A thread without a grid is a grid of one, whose clock goes on by 100 ns with each look.
 const AMPLE: Deadline = Deadline::after_ms(60_000);
 
-fn main() {
-    run(Duration::from_secs(60), |progress| {
+fn main() -> ExitCode {
+    run_on_cpu(Duration::from_secs(60), |progress| {
         progress.step("the counter counts");
         assert_eq!(allocations(|| drop(Box::new(1))), 2);
         progress.step("the state's size");
@@ -66,7 +67,7 @@ fn main() {
             every_scope::<BlockShared>(completions);
             every_scope::<GpuShared>(completions);
         }
-    });
+    })
 }
 
 fn every_scope<S: Sharing>(completions: Completions) {

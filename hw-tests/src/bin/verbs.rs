@@ -2,6 +2,7 @@
 //! sharing, scope, kind of completion queue and doorbell policy.
 
 use std::collections::HashMap;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -30,16 +31,16 @@ const MAX_THREADS: usize = 128;
 /// Rows that take a receive of the peer.
 const MESSAGES: usize = 8;
 
-fn main() {
+fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
         let bench = Bench::new();
-        for world in World::CPU_ORDERS {
+        for world in World::all() {
             for mode in Mode::ALL {
                 progress.step(format!("{world:?}, {mode:?}"));
                 bench.in_mode(world, mode);
             }
         }
-    });
+    })
 }
 
 /// What every mode is tested with.

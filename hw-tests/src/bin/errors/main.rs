@@ -8,33 +8,31 @@ mod receives;
 mod refusals;
 mod stage;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use warpbell_hw_tests::run::run;
 
-fn main() {
+fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
         progress.step("keys, ranges, access rights");
         keys::every_bad_access();
-        progress.step("an error given by command at the n-th request");
-        keys::given_errors();
+        progress.step_with_orders(
+            "an error given by command at the n-th request",
+            keys::given_errors,
+        );
         progress.step("requests that are not posted");
         refusals::bad_requests();
         progress.step("handles that are not opened");
         refusals::bad_handles();
-        progress.step("a full ring");
-        refusals::full_ring();
-        progress.step("a queue pair in the wrong state");
-        refusals::wrong_states();
+        progress.step_with_orders("a full ring", refusals::full_ring);
+        progress.step_with_orders("a queue pair in the wrong state", refusals::wrong_states);
         progress.step("receives");
         receives::too_small();
         receives::bad_key();
         receives::none_for_too_long();
-        progress.step("damaged requests");
-        damage::every_field();
-        progress.step("requests damaged at random");
-        damage::at_random();
-        progress.step("a completion queue that overruns");
-        damage::overrun();
-    });
+        progress.step_with_orders("damaged requests", damage::every_field);
+        progress.step_with_orders("requests damaged at random", damage::at_random);
+        progress.step_with_orders("a completion queue that overruns", damage::overrun);
+    })
 }

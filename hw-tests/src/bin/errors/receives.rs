@@ -16,23 +16,23 @@ use crate::stage::{Stage, state};
 const LENGTH: u32 = 32;
 const CELL: u32 = 64;
 
-const RECEIVING: Collecting = Collecting {
-    world: warpbell_hw_tests::world::World::CPU,
-    grid: warpbell_hw_tests::world::ONE_THREAD,
-    mode: warpbell_hw_tests::post::ALONE,
-    per_thread: 3,
-    post: 3,
-    take: 0,
-    repost: false,
-    stride: CELL,
-    segments: 1,
-    length: LENGTH,
-};
-const TAKING: Collecting = Collecting {
-    post: 0,
-    take: 2,
-    ..RECEIVING
-};
+fn receiving() -> Collecting {
+    Collecting {
+        per_thread: 3,
+        post: 3,
+        stride: CELL,
+        length: LENGTH,
+        ..Collecting::default()
+    }
+}
+
+fn taking() -> Collecting {
+    Collecting {
+        post: 0,
+        take: 2,
+        ..receiving()
+    }
+}
 
 /// A message one byte longer than its buffer.
 pub fn too_small() {
@@ -66,18 +66,18 @@ fn fails_at_both_ends(
     let good = Request::new(Verb::Send).local(&[stage.ours.local(100, LENGTH)]);
 
     let receive_queue = stage.pair.theirs.receive_queue().expect("a receive queue");
-    let mut mailbox = RECEIVING.mailbox(3);
+    let mut mailbox = receiving().mailbox(3);
     let right = Collecting {
-        post: bad_key.unwrap_or(RECEIVING.post),
-        ..RECEIVING
+        post: bad_key.unwrap_or(receiving().post),
+        ..receiving()
     };
     right.launch(receive_queue, &stage.theirs, &mut mailbox);
     expect_done(&mailbox.endings(), what);
     if bad_key.is_some() {
-        let mut ignored = RECEIVING.mailbox(3);
-        let mut kernel = RECEIVING.kernel(receive_queue, &stage.theirs, &mut ignored);
+        let mut ignored = receiving().mailbox(3);
+        let mut kernel = receiving().kernel(receive_queue, &stage.theirs, &mut ignored);
         kernel.key = LocalKey(kernel.key ^ 0xff).0;
-        RECEIVING.world.launch(RECEIVING.grid, &kernel);
+        receiving().world.launch(receiving().grid, &kernel);
     }
 
     let queue = stage.queue();
@@ -87,8 +87,8 @@ fn fails_at_both_ends(
     assert_eq!(endings, [Ending::Done, failed], "{what}");
 
     // The peer gets the good message, then its own error.
-    let mut taken: Mailbox = TAKING.mailbox(0);
-    TAKING.launch(receive_queue, &stage.theirs, &mut taken);
+    let mut taken: Mailbox = taking().mailbox(0);
+    taking().launch(receive_queue, &stage.theirs, &mut taken);
     let peer_error = QueueError::new(Cause::Completion(CompletionError {
         side: Side::Responder,
         syndrome: there.0,
@@ -105,7 +105,7 @@ fn fails_at_both_ends(
     assert_eq!(message.kind, MessageKind::Send);
     let delivery = model::apply(&good, &mut expected.ours, &mut expected.theirs);
     let delivery = delivery.expect("a send brings a message");
-    RECEIVING.deliver(
+    receiving().deliver(
         &stage.theirs,
         &mailbox,
         &message,
