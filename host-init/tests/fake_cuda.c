@@ -96,9 +96,24 @@ Result cuModuleGetGlobal_v2(uint64_t *start, size_t *bytes, void *module, const 
     *bytes = 8;
     return strcmp(name, "WARPBELL_PANIC") ? NOT_FOUND : OK;
 }
-Result cuModuleGetFunction(void **function, void *module, const char *name) {
-    *function = &object;
-    return strcmp(name, "kernel") ? NOT_FOUND : OK;
+// One kernel, of which blocks have at most 512 threads (0) and each thread 300 bytes of local memory (3).
+Result cuModuleGetFunctionCount(unsigned *count, void *module) { *count = 1; return OK; }
+Result cuModuleEnumerateFunctions(void **functions, unsigned count, void *module) {
+    if (count > 0) functions[0] = &object;
+    return OK;
+}
+Result cuFuncGetName(const char **name, void *function) { *name = "kernel"; return OK; }
+Result cuFuncGetAttribute(int *value, int attribute, void *function) {
+    *value = attribute == 0 ? 512 : attribute == 3 ? 300 : 0;
+    return OK;
+}
+static size_t stack_limit = 1024;
+Result cuCtxGetLimit(size_t *value, int limit) { *value = stack_limit; return OK; }
+// 0 is the stack's size; anything but what the kernel needs is refused.
+Result cuCtxSetLimit(int limit, size_t value) {
+    if (limit != 0 || value < 300 || value > 4096) return INVALID_VALUE;
+    stack_limit = value;
+    return OK;
 }
 Result cuFuncLoad(void *function) { return OK; }
 // One parameter of 16 bytes.
@@ -109,6 +124,8 @@ Result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *
 }
 Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
                       unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
+    // A driver would wait here until no kernel runs.
+    if (stack_limit <= 1024) return INVALID_VALUE;
     // What warpbell::panic leaves: state, line, column, block, thread, the texts' lengths, the texts.
     if (fake("panic")) {
         uint32_t *words = (uint32_t *)panic_record;

@@ -207,6 +207,20 @@ fn what_cannot_be_launched_is_named_and_nothing_runs() {
             };
             let (result, word, _) = launched(named("kernel"), grid);
             assert!(matches!(result, Err(GpuError::BadGrid { .. })));
+            let (result, ..) = launched(
+                named("kernel"),
+                Grid {
+                    threads_per_block: 513,
+                    ..grid
+                },
+            );
+            let (name, threads, limit) = ("kernel", 513, 512);
+            let wanted = GpuError::TooManyThreads {
+                name,
+                threads,
+                limit,
+            };
+            assert_eq!(result, Err(wanted));
             assert_eq!(word, 0);
         },
     );

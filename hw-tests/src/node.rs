@@ -65,6 +65,15 @@ impl Node {
         Arena::new(&self.domain, bytes, access, seed)
     }
 
+    /// A queue pair, where the kernels of this process reach it.
+    pub fn queue_pair(&self, config: &QueuePairConfig) -> QueuePair {
+        let config = QueuePairConfig {
+            placement: World::here().nic_placement(),
+            ..*config
+        };
+        self.domain.queue_pair(&config).expect("a queue pair")
+    }
+
     /// What a queue pair of this node has done since it was reset; a NIC in a kernel does not tell.
     pub fn counters(&self, pair: &QueuePair) -> Option<Counters> {
         let qpn = QpNumber::from_low_bits(pair.qpn());
@@ -131,13 +140,9 @@ impl Nodes {
 
     /// Two queue pairs, connected.
     pub fn pair(&self, config: &QueuePairConfig) -> Pair {
-        let config = &QueuePairConfig {
-            placement: World::here().nic_placement(),
-            ..*config
-        };
         let mut pair = Pair {
-            ours: self.ours.domain.queue_pair(config).expect("a queue pair"),
-            theirs: self.theirs.domain.queue_pair(config).expect("a queue pair"),
+            ours: self.ours.queue_pair(config),
+            theirs: self.theirs.queue_pair(config),
         };
         pair.connect();
         pair

@@ -21,6 +21,7 @@ struct Arguments {
 #[derive(Clone, Debug)]
 pub struct Progress {
     started: Instant,
+    /// Empty until the first step.
     at: Arc<Mutex<String>>,
 }
 
@@ -72,6 +73,9 @@ pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
         exit(1);
     });
     test(&progress);
+    if progress.at().is_empty() {
+        return skip("every step of it was left out");
+    }
     println!("Test OK");
     ExitCode::SUCCESS
 }

@@ -8,14 +8,18 @@ use super::GpuError;
 
 /// Every function that this crate calls. The bindings look each one up when it is first called, and panic
 /// if it is missing: so all are looked up before.
-const FUNCTIONS: [&str; 26] = [
+const FUNCTIONS: [&str; 31] = [
+    "cuCtxGetLimit",
     "cuCtxSetCurrent",
+    "cuCtxSetLimit",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
     "cuDeviceGetCount",
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRetain",
     "cuDriverGetVersion",
+    "cuFuncGetAttribute",
+    "cuFuncGetName",
     "cuFuncGetParamInfo",
     "cuFuncLoad",
     "cuGetErrorName",
@@ -28,7 +32,8 @@ const FUNCTIONS: [&str; 26] = [
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemsetD8Async",
-    "cuModuleGetFunction",
+    "cuModuleEnumerateFunctions",
+    "cuModuleGetFunctionCount",
     "cuModuleGetGlobal_v2",
     "cuModuleLoadDataEx",
     "cuPointerGetAttribute",

@@ -83,6 +83,18 @@ pub enum GpuError {
         /// Threads of each.
         threads_per_block: u32,
     },
+    /// A block with more threads than there are registers for.
+    #[error(
+        "the kernel {name} takes so many registers that a block has at most {limit} threads, not {threads}; choose fewer, or load it for such blocks (Module::load_for_blocks)"
+    )]
+    TooManyThreads {
+        /// The kernel.
+        name: &'static str,
+        /// Threads of a block asked for.
+        threads: u32,
+        /// How many there may be.
+        limit: u32,
+    },
     /// The system gives no more memory that stays where it is.
     #[error(
         "no {bytes} bytes of pinned host memory; use smaller or fewer buffers and rings, or raise the limit (ulimit -l)"

@@ -1,11 +1,12 @@
 //! Kernels on a GPU: their PTX, loaded.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_uint, c_void};
+use std::ffi::{CStr, CString, c_uint, c_void};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::sys::{self, CUfunction, CUjit_option, CUmodule, CUresult};
+use cudarc::driver::sys::{
+    self, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule, CUresult,
+};
 use warpbell::panic::{self, PanicRecord, PanicTexts};
 
 use super::driver::{check, describe};
@@ -66,10 +67,23 @@ impl<'p> Ptx<'p> {
 /// Kernels that are loaded on a GPU, until the process ends.
 pub struct Module {
     gpu: Gpu,
-    module: Handle<CUmodule>,
-    entries: Mutex<HashMap<&'static str, Handle<CUfunction>>>,
+    /// By name. All are loaded at once: while a kernel runs, the driver may hold up the loading of another
+    /// one until that has ended.
+    entries: HashMap<String, LoadedKernel>,
     /// Where a kernel that panics says so, if the module asks for such a place.
     panic: Option<Shared<PanicRecord>>,
+}
+
+/// A kernel's entry, ready to be launched.
+#[derive(Clone, Copy)]
+pub(super) struct LoadedKernel {
+    pub entry: Handle<CUfunction>,
+    /// Bytes of its parameter.
+    parameter: usize,
+    /// Most threads of a block that its registers allow.
+    pub threads_per_block: u32,
+    /// Bytes of local memory of each thread.
+    local: usize,
 }
 
 /// Registers of a block, on every GPU since Kepler.
@@ -160,10 +174,11 @@ impl Module {
                 log: first_line(&log),
             }));
         }
+        let entries = load_all(module)?;
+        reserve_local_memory(&entries)?;
         Ok(Self {
             gpu,
-            module: Handle(module),
-            entries: Mutex::default(),
+            entries,
             panic: panic_record(gpu, module)?,
         })
     }
@@ -173,34 +188,28 @@ impl Module {
         self.gpu
     }
 
-    /// A kernel's entry, ready to be launched even while others wait for it: nothing of it is loaded late.
-    pub(super) fn entry(
+    /// A kernel whose parameter has so many bytes; that it has one and no more, [`Entry`](crate::Entry)
+    /// vouches for.
+    pub(super) fn kernel(
         &self,
         name: &'static str,
-        parameters: usize,
-    ) -> Result<Handle<CUfunction>, GpuError> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = entries.get(name) {
-            return Ok(*entry);
+        given: usize,
+    ) -> Result<LoadedKernel, GpuError> {
+        let kernel = *self
+            .entries
+            .get(name)
+            .ok_or_else(|| GpuError::NoSuchKernel { name: name.into() })?;
+        let wanted = kernel.parameter;
+        match wanted == given {
+            true => Ok(kernel),
+            false => Err(GpuError::OtherParameters {
+                name,
+                wanted,
+                given,
+            }),
         }
-        let missing = || GpuError::NoSuchKernel { name: name.into() };
-        let text = CString::new(name).map_err(|_| missing())?;
-        self.gpu.enter()?;
-        let mut entry = std::ptr::null_mut();
-        // SAFETY: the driver writes one pointer; the module is never unloaded.
-        match unsafe { sys::cuModuleGetFunction(&raw mut entry, self.module.0, text.as_ptr()) } {
-            CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
-            result => check("cuModuleGetFunction", result)?,
-        }
-        check_parameters(name, entry, parameters)?;
-        // SAFETY: just found.
-        check("cuFuncLoad", unsafe { sys::cuFuncLoad(entry) })?;
-        entries.insert(name, Handle(entry));
-        Ok(Handle(entry))
     }
-}
 
-impl Module {
     /// Which thread of a kernel panicked, where and why, if one did.
     pub(super) fn panic_message(&self) -> Option<String> {
         let mut texts = PanicTexts::default();
@@ -259,24 +268,70 @@ fn choose<'p>(
         })
 }
 
-/// Refuses an entry that does not take one parameter of this size.
-fn check_parameters(name: &'static str, entry: CUfunction, given: usize) -> Result<(), GpuError> {
-    let size = |index| {
-        let (mut offset, mut size) = (0, 0);
-        // SAFETY: the driver writes two numbers.
-        let result =
-            unsafe { sys::cuFuncGetParamInfo(entry, index, &raw mut offset, &raw mut size) };
-        (result == CUresult::CUDA_SUCCESS).then_some(size)
+/// Loads all kernels of a module.
+fn load_all(module: CUmodule) -> Result<HashMap<String, LoadedKernel>, GpuError> {
+    let mut count = 0;
+    // SAFETY: the driver writes one number; the module is loaded.
+    check("cuModuleGetFunctionCount", unsafe {
+        sys::cuModuleGetFunctionCount(&raw mut count, module)
+    })?;
+    let mut functions = vec![std::ptr::null_mut(); count as usize];
+    // SAFETY: the driver writes at most `count` pointers.
+    check("cuModuleEnumerateFunctions", unsafe {
+        sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)
+    })?;
+    functions.into_iter().map(load).collect()
+}
+
+/// Loads a kernel, and gives its name.
+fn load(function: CUfunction) -> Result<(String, LoadedKernel), GpuError> {
+    let mut name = std::ptr::null();
+    // SAFETY: the driver writes one pointer, to a text that lives as long as the module.
+    check("cuFuncGetName", unsafe {
+        sys::cuFuncGetName(&raw mut name, function)
+    })?;
+    // SAFETY: as above.
+    let name = unsafe { CStr::from_ptr(name) };
+    // SAFETY: the function is the module's.
+    check("cuFuncLoad", unsafe { sys::cuFuncLoad(function) })?;
+    let attribute = |attribute| {
+        let mut value = 0;
+        // SAFETY: the driver writes one number; the function is the module's.
+        let result = unsafe { sys::cuFuncGetAttribute(&raw mut value, attribute, function) };
+        check("cuFuncGetAttribute", result).map(|()| value as u32)
     };
-    let (wanted, more) = (size(0).unwrap_or(0), size(1));
-    match (wanted == given, more) {
-        (true, None) => Ok(()),
-        (_, more) => Err(GpuError::OtherParameters {
-            name,
-            wanted: wanted + more.unwrap_or(0),
-            given,
-        }),
+    let (mut offset, mut parameter) = (0, 0);
+    // SAFETY: the driver writes two numbers; a kernel without parameters leaves both at 0.
+    let _ = unsafe { sys::cuFuncGetParamInfo(function, 0, &raw mut offset, &raw mut parameter) };
+    use CUfunction_attribute as Attribute;
+    let kernel = LoadedKernel {
+        entry: Handle(function),
+        parameter,
+        threads_per_block: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        local: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)? as usize,
+    };
+    Ok((name.to_string_lossy().into_owned(), kernel))
+}
+
+/// Lets the driver set aside as much local memory as these kernels need. It would do so when they are
+/// launched, and wait until no kernel runs: for ever, behind one that waits for them.
+fn reserve_local_memory(kernels: &HashMap<String, LoadedKernel>) -> Result<(), GpuError> {
+    /// What the driver adds of its own, with room to spare.
+    const MARGIN: usize = 1024;
+    let most = kernels.values().map(|kernel| kernel.local).max();
+    let wanted = most.unwrap_or(0) + MARGIN;
+    let mut has = 0;
+    // SAFETY: the driver writes one number.
+    check("cuCtxGetLimit", unsafe {
+        sys::cuCtxGetLimit(&raw mut has, CUlimit::CU_LIMIT_STACK_SIZE)
+    })?;
+    if has >= wanted {
+        return Ok(());
     }
+    // SAFETY: only a number is passed.
+    check("cuCtxSetLimit", unsafe {
+        sys::cuCtxSetLimit(CUlimit::CU_LIMIT_STACK_SIZE, wanted)
+    })
 }
 
 fn first_line(log: &[u8]) -> String {

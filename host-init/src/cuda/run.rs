@@ -4,10 +4,11 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUfunction, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUresult, CUstream};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
+use super::module::LoadedKernel;
 use super::{GpuError, Module};
 use crate::{Grid, Launch, QueuePair};
 
@@ -39,14 +40,15 @@ pub struct Running<'m> {
 /// A kernel that only needs to be started.
 struct Prepared<'l> {
     launch: &'l Launch<'l>,
-    entry: Handle<CUfunction>,
+    kernel: LoadedKernel,
 }
 
 impl Module {
     /// Runs kernels at the same time, each on a stream of its own, and returns when all have ended.
     ///
     /// # Errors
-    /// [`GpuError::NoSuchKernel`], [`GpuError::OtherParameters`], [`GpuError::BadGrid`]: nothing has run then.
+    /// [`GpuError::NoSuchKernel`], [`GpuError::OtherParameters`], [`GpuError::BadGrid`],
+    /// [`GpuError::TooManyThreads`]: nothing has run then.
     /// [`GpuError::Panicked`], [`GpuError::BrokeOff`], [`GpuError::Hangs`]: the GPU is lost to this process,
     /// and keeps all memory that it had.
     pub fn run(&self, launches: &[Launch<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
@@ -90,26 +92,32 @@ impl Module {
             return Err(GpuError::Lost);
         }
         check_grid(launch.grid())?;
-        Ok(Prepared {
-            launch,
-            entry: self.entry(launch.name(), launch.parameters().1)?,
-        })
+        let kernel = self.kernel(launch.name(), launch.parameters().1)?;
+        let threads = launch.grid().threads_per_block;
+        if threads > kernel.threads_per_block {
+            return Err(GpuError::TooManyThreads {
+                name: launch.name(),
+                threads,
+                limit: kernel.threads_per_block,
+            });
+        }
+        Ok(Prepared { launch, kernel })
     }
 
     /// # Safety
     /// What the launch borrows stays as it is until the kernel has ended; if the GPU is lost before, for good.
     unsafe fn begin(&self, prepared: Prepared<'_>) -> Result<Running<'_>, GpuError> {
-        let Prepared { launch, entry } = prepared;
+        let Prepared { launch, kernel } = prepared;
         let grid = launch.grid();
         let mut parameters = [launch.parameters().0.cast_mut()];
         let gpu = self.gpu();
         gpu.enter()?;
         let stream = gpu.take_stream()?;
-        // SAFETY: the driver reads one parameter of the size that `entry` has checked, and copies it; the
+        // SAFETY: the driver reads one parameter of the size that `prepare` has checked, and copies it; the
         // kernel is what `Entry` vouches for.
         let result = unsafe {
             sys::cuLaunchKernel(
-                entry.0,
+                kernel.entry.0,
                 grid.blocks,
                 1,
                 1,

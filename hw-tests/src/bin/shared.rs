@@ -65,8 +65,9 @@ fn main() -> ExitCode {
         let bench = Bench::new();
         for world in World::all() {
             for completions in [Completions::Collapsed, Completions::ORDINARY] {
-                progress.step(format!("{world:?}, {completions:?}"));
                 for crowd in crowds() {
+                    let Crowd { mode, grid, .. } = crowd;
+                    progress.step(format!("{world:?}, {completions:?}, {mode:?}, {grid:?}"));
                     bench.flood(world, &crowd, completions);
                 }
             }

@@ -206,12 +206,8 @@ pub fn full_ring() {
 pub fn wrong_states() {
     let nodes = Nodes::soft();
     let config = QueuePairConfig::default();
-    let mut ours = nodes.ours.domain.queue_pair(&config).expect("a queue pair");
-    let mut theirs = nodes
-        .theirs
-        .domain
-        .queue_pair(&config)
-        .expect("a queue pair");
+    let mut ours = nodes.ours.queue_pair(&config);
+    let mut theirs = nodes.theirs.queue_pair(&config);
     let not_ready = |result: Result<(), Error>, wanted: State| {
         assert!(
             matches!(result, Err(Error::NotReady { state, .. }) if state == wanted),
