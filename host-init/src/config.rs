@@ -23,8 +23,9 @@ pub struct QueuePairConfig {
     pub access: Access,
     /// Longest message in bytes that a kernel may post.
     pub max_message: u32,
-    /// Where rings, completion queues, records and device-side states lie: in the
-    /// reach of the kernels and of the device.
+    /// Where rings, completion queues and records lie: in the reach of the kernels and
+    /// of the device. For kernels on a GPU their own states lie in its memory in any
+    /// case.
     pub placement: Placement,
     /// Where completion queues lie, with their records, if elsewhere.
     pub completion_placement: Option<Placement>,

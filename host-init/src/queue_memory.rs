@@ -1,12 +1,13 @@
-//! The memory of one queue pair: rings, doorbell records, UAR page and device-side
-//! states in one allocation, completion rings and their records in another.
+//! The memory of one queue pair: rings, doorbell records and UAR page in one
+//! allocation, completion rings and their records in another, and the device-side
+//! states in a third.
 
 use mlx5_wqe::{DoorbellRecord, Octoword};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word64};
 
 use crate::config::Checked;
 use crate::outstanding::SendQueueImage;
-use crate::{Buffer, Error};
+use crate::{Buffer, Error, Placement};
 
 const PAGE: usize = 4096;
 /// The doorbell register of a UAR page (BlueFlame).
@@ -15,6 +16,8 @@ const DOORBELL_AT: usize = 0x800;
 const SLOT: usize = 64;
 /// Doorbell records lie on cache lines of their own.
 const RECORD: usize = 64;
+/// Bytes of a queue's device-side state.
+const STATE: usize = size_of::<QueueState>();
 /// Where a CQE says that it is valid, and what an unused one says there: opcode
 /// 15 (invalid) and owner 0.
 const OP_OWN_AT: usize = 63;
@@ -40,8 +43,6 @@ struct QueueLayout {
     uar: usize,
     send_ring: usize,
     receive_ring: usize,
-    send_state: usize,
-    receive_state: usize,
     record: usize,
     end: usize,
 }
@@ -69,8 +70,6 @@ impl QueueLayout {
             uar: parts.add(PAGE, PAGE),
             send_ring: parts.add(SLOT << config.send_depth_log2, PAGE),
             receive_ring: parts.add(receive_ring, SLOT),
-            send_state: parts.add(size_of::<QueueState>(), align_of::<QueueState>()),
-            receive_state: parts.add(size_of::<QueueState>(), align_of::<QueueState>()),
             record: parts.add(RECORD, RECORD),
             end: parts.end,
         }
@@ -113,7 +112,18 @@ pub(crate) struct QueueMemory {
     queue_layout: QueueLayout,
     completions: Buffer,
     completion_layout: CompletionLayout,
+    /// The send queue's state, then the receive queue's.
+    states: Buffer,
     config: Checked,
+}
+
+/// Where a kernel keeps its own words, which the NIC never sees. Atomics of a GPU on
+/// host memory would cross the PCIe bus one by one.
+fn states_placement(queues: Placement) -> Placement {
+    match queues {
+        Placement::Pinned(gpu) => Placement::Gpu(gpu),
+        other => other,
+    }
 }
 
 impl QueueMemory {
@@ -125,6 +135,7 @@ impl QueueMemory {
             queue_layout,
             completions: Buffer::placed(config.completion_placement, completion_layout.end)?,
             completion_layout,
+            states: Buffer::placed(states_placement(config.placement), 2 * STATE)?,
             config: *config,
         };
         memory.clear()?;
@@ -147,6 +158,7 @@ impl QueueMemory {
             mark_unused(layout.receive_ring, receive.completions.depth_log2);
         }
         self.completions.write(0, &fresh)?;
+        self.states.write(0, &[0; 2 * STATE])?;
         self.queues.write(0, &vec![0; self.queues.len()])
     }
 
@@ -207,22 +219,21 @@ impl QueueMemory {
     }
 
     pub fn send_state(&self) -> *const QueueState {
-        self.queue(self.queue_layout.send_state)
+        at(&self.states, 0)
     }
 
     pub fn receive_state(&self) -> *const QueueState {
-        self.queue(self.queue_layout.receive_state)
+        at(&self.states, STATE)
     }
 
     /// Both states as they are now, the send queue's first; as new on a GPU that is
     /// lost.
     pub fn states(&self) -> [QueueState; 2] {
-        let layout = &self.queue_layout;
-        [layout.send_state, layout.receive_state].map(|offset| {
-            let mut bytes = [0; size_of::<QueueState>()];
-            match self.queues.read(offset, &mut bytes) {
+        [0, STATE].map(|offset| {
+            let mut bytes = [0; STATE];
+            match self.states.read(offset, &mut bytes) {
                 // SAFETY: a state is atomic words, for which any bytes will do.
-                Ok(()) => unsafe { std::mem::transmute::<[u8; 256], QueueState>(bytes) },
+                Ok(()) => unsafe { std::mem::transmute::<[u8; STATE], QueueState>(bytes) },
                 Err(_) => QueueState::new(),
             }
         })
@@ -265,7 +276,7 @@ impl QueueMemory {
 
     /// Leaves the memory to a device that would not let go of it.
     pub fn leak(self) {
-        std::mem::forget((self.queues, self.completions));
+        std::mem::forget((self.queues, self.completions, self.states));
     }
 }
 
@@ -314,8 +325,6 @@ mod tests {
                     (queues.uar, 4096, 4096),
                     (queues.send_ring, 64 << send, 64),
                     (queues.receive_ring, 16 << (receive + segments), 16),
-                    (queues.send_state, 256, 128),
-                    (queues.receive_state, 256, 128),
                     (queues.record, 8, 8),
                 ],
                 queues.end,
@@ -351,7 +360,7 @@ mod tests {
         let config = QueuePairConfig::default().check(&LIMITS).unwrap();
         let mut memory = QueueMemory::new(&config).unwrap();
         let all = |memory: &QueueMemory| {
-            [&memory.queues, &memory.completions].map(|buffer| {
+            [&memory.queues, &memory.completions, &memory.states].map(|buffer| {
                 let mut bytes = vec![0; buffer.len()];
                 buffer.read(0, &mut bytes).unwrap();
                 bytes
@@ -366,9 +375,14 @@ mod tests {
         assert_eq!(unused, 1 + 128, "one collapsed CQE and 128 receive CQEs");
         assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf0);
         assert_eq!(count(|byte| *byte != 0), unused);
-        assert!(fresh[0].iter().all(|byte| *byte == 0));
+        assert!(
+            [&fresh[0], &fresh[2]]
+                .into_iter()
+                .flatten()
+                .all(|byte| *byte == 0)
+        );
 
-        for buffer in [&memory.queues, &memory.completions] {
+        for buffer in [&memory.queues, &memory.completions, &memory.states] {
             buffer.write(0, &vec![0x5a; buffer.len()]).unwrap();
         }
         memory.clear().unwrap();
