@@ -2,7 +2,7 @@
 //!
 //! A grid on a CPU has one dimension: its y and z indices are 0, their sizes 1.
 
-use crate::arch::{self, Reach};
+use crate::arch::{self, Reach, Word64};
 use crate::block;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::cpu::{self, BlockOp};
@@ -146,6 +146,19 @@ pub fn device_fence() {
 #[inline(always)]
 pub fn system_fence() {
     arch::fence_full(Reach::System);
+}
+
+/// Replaces `current` by `new` in a word that only the GPU's threads write, wherever it lies; `Err` holds what
+/// is there instead. Acquires and releases among those threads.
+///
+/// `compare_exchange` of the word itself would be an atomic for GPU and CPU, which a GPU behind PCIe does not
+/// have on host memory.
+///
+/// # Errors
+/// The word is not `current`.
+#[inline(always)]
+pub fn compare_exchange(word: &Word64, current: u64, new: u64) -> Result<u64, u64> {
+    arch::compare_exchange64(word, current, new, Reach::Gpu)
 }
 
 /// A clock in nanoseconds that never goes back; its zero is arbitrary. On a GPU it is the global timer, the

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::BuildError;
-use warpbell::{OpenError, PostError, QueueError, WaitError, Word64};
+use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,9 +167,7 @@ impl Outcome {
     #[cold]
     fn keep(&self, failure: Failure) {
         let [which, first, second] = failure.to_words();
-        let claim =
-            self.words[0].compare_exchange(0, BEING_WRITTEN, Ordering::Relaxed, Ordering::Relaxed);
-        if claim.is_ok() {
+        if thread::compare_exchange(&self.words[0], 0, BEING_WRITTEN).is_ok() {
             self.words[1].store(first, Ordering::Relaxed);
             self.words[2].store(second, Ordering::Relaxed);
             // The details before the kind, because a host may look while the kernel runs.

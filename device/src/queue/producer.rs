@@ -227,12 +227,13 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 #[cold]
 #[inline(always)]
 fn keep_first(state: &QueueState, bits: u64) {
-    if let Err(found) = compare_exchange64(&state.error, 0, bits, Reach::System)
+    // Only the GPU's threads write it; the host looks on.
+    if let Err(found) = compare_exchange64(&state.error, 0, bits, Reach::Gpu)
         && is_flush(found)
         && !is_flush(bits)
     {
         // Whoever wins here stores a cause, and one cause is enough.
-        let _ = compare_exchange64(&state.error, found, bits, Reach::System);
+        let _ = compare_exchange64(&state.error, found, bits, Reach::Gpu);
     }
 }
 
