@@ -135,7 +135,7 @@ struct Direction<'e> {
     /// The same at the other end.
     remote: Memory,
     data: Vec<u8>,
-    elapsed: Shared<[Word64]>,
+    times: Shared<[Word64]>,
     sent: Shared<Outcome>,
     received: Shared<Outcome>,
 }
@@ -152,7 +152,7 @@ impl<'e> Direction<'e> {
             local: from.memory(bytes)?,
             remote: to.memory(bytes)?,
             data,
-            elapsed: from.world.numbers(1)?,
+            times: from.world.numbers(2)?,
             sent: from.world.outcome()?,
             received: to.world.outcome()?,
         })
@@ -193,7 +193,7 @@ impl<'e> Direction<'e> {
             batch: case.batch,
             signal_every: case.signal_every,
             limit_us: LIMIT_US,
-            elapsed: Numbers::new(&self.elapsed),
+            times: Numbers::new(&self.times),
             outcome: &self.sent,
         };
         Ok(Job::new(case.verb.kernel(), stream, &self.sent))
@@ -215,7 +215,8 @@ impl<'e> Direction<'e> {
 
     /// Bytes in each nanosecond, which is 10⁹ bytes a second.
     fn rate(&self) -> f64 {
-        let nanoseconds = self.elapsed[0].load(Ordering::Relaxed).max(1);
+        let [begin, end] = [0, 1].map(|which: usize| self.times[which].load(Ordering::Relaxed));
+        let nanoseconds = (end - begin).max(1);
         (self.case.bytes * self.case.messages) as f64 / nanoseconds as f64
     }
 

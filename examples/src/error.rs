@@ -60,6 +60,14 @@ pub enum Error {
         /// Why it did not.
         failure: Failure,
     },
+    /// A plot could not be written.
+    #[error("the plot {} cannot be written: {source}", path.display())]
+    Plot {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The output could not be written as JSON.
     #[error("the result cannot be written: {0}")]
     Json(#[from] serde_json::Error),

@@ -25,11 +25,7 @@ impl End {
     /// What [`ProtectionDomain::queue_pair`] refuses.
     pub fn new(world: &World, device: &Device, config: &QueuePairConfig) -> Result<Self, Error> {
         let domain = device.protection_domain()?;
-        let config = QueuePairConfig {
-            placement: world.nic_placement(),
-            ..*config
-        };
-        let pair = domain.queue_pair(&config)?;
+        let pair = domain.queue_pair(config)?;
         Ok(Self {
             domain,
             pair,
@@ -74,13 +70,42 @@ impl Ends {
     /// As [`World::devices`], [`Devices::open`], [`End::new`] and [`connect`].
     pub fn new(world: &World, config: &QueuePairConfig) -> Result<Self, Error> {
         let devices = world.devices()?;
-        let end = || End::new(world, &devices.open()?, config);
-        let (mut one, mut other) = (end()?, end()?);
+        Self::between(
+            world,
+            &devices,
+            [&devices.open()?, &devices.open()?],
+            config,
+        )
+    }
+
+    /// The same so many times, between the same two devices.
+    ///
+    /// # Errors
+    /// As [`Devices::open`], [`End::new`] and [`connect`].
+    pub fn several(
+        world: &World,
+        devices: &Devices,
+        config: &QueuePairConfig,
+        count: usize,
+    ) -> Result<Vec<Self>, Error> {
+        let (near, far) = (devices.open()?, devices.open()?);
+        let ends = || Self::between(world, devices, [&near, &far], config);
+        (0..count).map(|_| ends()).collect()
+    }
+
+    fn between(
+        world: &World,
+        devices: &Devices,
+        [near, far]: [&Device; 2],
+        config: &QueuePairConfig,
+    ) -> Result<Self, Error> {
+        let mut one = End::new(world, near, config)?;
+        let mut other = End::new(world, far, config)?;
         connect(&mut one.pair, &mut other.pair)?;
         Ok(Self {
             one,
             other,
-            devices,
+            devices: devices.clone(),
             config: *config,
         })
     }
@@ -126,9 +151,10 @@ impl Ends {
     }
 }
 
-/// A configuration with rings of this depth, and room for receives in pieces.
-pub fn config(depth: u32) -> QueuePairConfig {
+/// A configuration with rings of this depth where kernels and NIC reach them, and room for receives in pieces.
+pub fn config(world: &World, depth: u32) -> QueuePairConfig {
     QueuePairConfig {
+        placement: world.nic_placement(),
         send_depth: depth,
         receive_depth: depth,
         receive_segments: warpbell_kernels::demo::PIECES as u32,

@@ -15,6 +15,7 @@ use warpbell_host_init::{
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{KERNELS, SOFT_NIC};
+use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::shell::Driver;
 
 use crate::Error;
@@ -59,7 +60,8 @@ pub enum Nic {
 }
 
 impl Nic {
-    fn name(self) -> String {
+    /// Its name, as `--nic` takes it.
+    pub fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().into())
     }
@@ -190,11 +192,19 @@ impl World {
         }
     }
 
-    /// What opens the NIC.
+    /// What opens the NIC; one on a GPU reaches that GPU's memory alone.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn devices(&self) -> Result<Devices, Error> {
+        self.devices_within(Reach::Gpu)
+    }
+
+    /// The same; within [`Reach::System`], a NIC on a GPU reaches pinned memory, too.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn devices_within(&self, reach: Reach) -> Result<Devices, Error> {
         if self.nic != Nic::SoftGpu {
             return Ok(Devices::Driven(Arc::new(Driver::spawn()?)));
         }
@@ -202,7 +212,10 @@ impl World {
             None => EngineOn::Cpu(engine_on_cpu),
             Some(module) => EngineOn::Gpu(module),
         };
-        let options = SoftGpuOptions::new(entry!(warpbell_kernels::soft_nic::soft_nic), on);
+        let options = SoftGpuOptions {
+            reach,
+            ..SoftGpuOptions::new(entry!(warpbell_kernels::soft_nic::soft_nic), on)
+        };
         Ok(Devices::One(Device::open(host_init::Nic::SoftGpu(
             options,
         ))?))

@@ -59,6 +59,70 @@ fn sizes_that_end_between_two_packets_arrive_whole() {
 }
 
 #[test]
+fn climbs_the_ladder_and_draws_it() {
+    let picture = std::env::temp_dir().join(format!("warpbell-ladder-{}.svg", std::process::id()));
+    let path = picture.to_str().unwrap();
+    for nic in ["soft", "soft-gpu"] {
+        let ladder = ["--ladder", "--nic", nic, "--queues", "3", "--depth", "128"];
+        let small = ["--from", "8", "--to", "32", "--repetitions", "2"];
+        let messages = ["--messages", "100", "--json", "--svg", path];
+        let output = run(BANDWIDTH, &[&ladder[..], &small, &messages].concat());
+        let document = document(&output);
+        // 6 rungs of 3 sizes.
+        assert_verified(&document, 18);
+        let command = document["origin"]["command"].as_str().unwrap();
+        assert!(command.starts_with("bandwidth --ladder"), "{command}");
+        let results = document["results"].as_array().unwrap();
+        // 100 messages of each queue; as many of each thread of a warp or of a block.
+        for (rung, queues, messages) in [
+            ("naive", 1, 100),
+            ("reuse", 1, 100),
+            ("pipelined", 1, 100),
+            ("fewer-doorbells", 1, 100),
+            ("queue-per-warp", 3, 3 * 128),
+            ("queue-per-block", 3, 3 * 128),
+        ] {
+            let of_rung = || results.iter().filter(|result| result["rung"] == rung);
+            assert_eq!(of_rung().count(), 3, "{rung}");
+            assert!(of_rung().all(|result| result["queues"] == queues));
+            assert!(of_rung().all(|result| result["messages"] == messages));
+        }
+        let drawn = std::fs::read_to_string(&picture).unwrap();
+        std::fs::remove_file(&picture).unwrap();
+        for words in [
+            "<svg",
+            "WQE reuse",
+            "a queue per block",
+            "bytes of a message",
+        ] {
+            assert!(drawn.contains(words), "{words}");
+        }
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_drawn_is_one_line() {
+    let output = run(
+        BANDWIDTH,
+        &[
+            "--verbs",
+            "fetch-add",
+            "--messages",
+            "9",
+            "--json",
+            "--svg",
+            "/nowhere/a.svg",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(
+        line.contains("the plot /nowhere/a.svg cannot be written"),
+        "{line}"
+    );
+}
+
+#[test]
 fn bad_arguments_are_refused() {
     for wrong in [
         &["--verbs", "teleport"][..],
@@ -67,6 +131,9 @@ fn bad_arguments_are_refused() {
         &["--signal-every", "0"],
         &["--repetitions", "0"],
         &["--messages", "0"],
+        &["--ladder", "--verbs", "read"],
+        &["--ladder", "--queues", "0"],
+        &["--queues", "2"],
     ] {
         let output = run(BANDWIDTH, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

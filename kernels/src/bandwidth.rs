@@ -25,14 +25,23 @@ pub struct Stream<'a> {
     pub signal_every: u64,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
-    /// Takes the nanoseconds from the first post to the last completion.
-    pub elapsed: Numbers<'a>,
+    /// Takes the clock in nanoseconds before the first post, and after the last completion.
+    pub times: Numbers<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
 
+impl Stream<'_> {
+    /// Keeps when it began, and that it has ended now.
+    #[inline(always)]
+    pub(crate) fn keep_times(&self, begin: u64) {
+        self.times.store(0, begin);
+        self.times.store(1, thread::clock_ns());
+    }
+}
+
 /// Posts all messages, and waits for the last one.
-fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
+pub(crate) fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = p.queue.open::<Exclusive, Thread>()?;
@@ -64,7 +73,7 @@ fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
         if let Some(last) = last {
             queue.wait(last, limit)?;
         }
-        p.elapsed.store(0, thread::clock_ns() - begin);
+        p.keep_times(begin);
         Ok(())
     });
 }

@@ -8,6 +8,7 @@
 pub mod bandwidth;
 pub mod checksum;
 pub mod demo;
+pub mod ladder;
 pub mod outcome;
 pub mod pingpong;
 pub mod sharing;

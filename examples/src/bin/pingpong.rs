@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use warpbell_examples::bare::{self, RoundTrip};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
+use warpbell_examples::origin::Origin;
+use warpbell_examples::plot::{self, Curve, Panel};
 use warpbell_examples::screen::{Screen, exit, parse_bytes};
 use warpbell_examples::setup::{End, Ends, config};
 use warpbell_examples::world::{Machine, Nic, Ran, World};
@@ -52,6 +54,9 @@ struct Arguments {
     /// One JSON document instead of a table
     #[arg(long)]
     json: bool,
+    /// Draw the results, too
+    #[arg(long, value_name = "PATH")]
+    svg: Option<PathBuf>,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -64,6 +69,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
+    origin: &'d Origin,
     nic: Nic,
     kernels: Ran,
     processes: u32,
@@ -96,7 +102,9 @@ impl Arguments {
 
 /// Shows results as they come, and all of them at the end.
 struct Report {
+    origin: Origin,
     screen: Screen,
+    svg: Option<PathBuf>,
     world: World,
     processes: u32,
     bare: Option<RoundTrip>,
@@ -106,7 +114,9 @@ struct Report {
 impl Report {
     fn new(arguments: &Arguments, world: &World, processes: u32, steps: usize) -> Self {
         Self {
+            origin: Origin::here(),
             screen: Screen::new(arguments.json, steps as u64),
+            svg: arguments.svg.clone(),
             world: *world,
             processes,
             bare: None,
@@ -159,6 +169,7 @@ impl Report {
         let interrupted = ended_early(result)?;
         self.screen.finish();
         self.screen.document(&Document {
+            origin: &self.origin,
             nic: self.world.nic(),
             kernels: self.world.ran(),
             processes: self.processes,
@@ -166,6 +177,18 @@ impl Report {
             interrupted,
             results: &self.results,
         })?;
+        if let Some(path) = &self.svg {
+            let title = format!(
+                "Half a round trip of a write, NIC {}",
+                self.world.nic().name()
+            );
+            plot::draw(
+                path,
+                &title,
+                &self.origin.line(&self.world.words()),
+                &[self.panel()],
+            )?;
+        }
         let wrong = self
             .results
             .iter()
@@ -175,10 +198,42 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Median and 99th percentile, and the bare round trip as a line.
+    fn panel(&self) -> Panel {
+        let curve = |name: &str, of: &dyn Fn(&Latency) -> u64| Curve {
+            name: name.into(),
+            points: self
+                .results
+                .iter()
+                .map(|result| {
+                    (
+                        result.latency.bytes as f64,
+                        of(&result.latency) as f64 / 1e3,
+                    )
+                })
+                .collect(),
+        };
+        let mut curves = vec![
+            curve("median", &|latency| latency.median_ns),
+            curve("99th percentile", &|latency| latency.p99_ns),
+        ];
+        if let Some(bare) = self.bare {
+            curves.push(curve("a word to a CPU thread and back", &|_| {
+                bare.median_ns
+            }));
+        }
+        Panel {
+            quantity: "µs",
+            curves,
+        }
+    }
+}
+
 /// Both kernels in this process.
 fn alone(arguments: &Arguments) -> Result<(), Error> {
     let world = arguments.machine.open()?;
-    let ends = Ends::new(&world, &config(arguments.depth))?;
+    let ends = Ends::new(&world, &config(&world, arguments.depth))?;
     let cases = arguments.cases();
     let mut report = Report::new(arguments, &world, 1, cases.len());
     report.bare = Some(bare::measure(
@@ -260,7 +315,8 @@ fn meet(
     world: &World,
     peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
 ) -> Result<(End, Peer), Error> {
-    let mut end = End::new(world, &world.devices()?.open()?, &config(arguments.depth))?;
+    let device = world.devices()?.open()?;
+    let mut end = End::new(world, &device, &config(world, arguments.depth))?;
     let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
     peer.connect(&mut end.pair)?;
     Ok((end, peer))

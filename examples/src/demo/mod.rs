@@ -138,7 +138,7 @@ pub fn run(machine: &Machine, options: Options, json: bool) -> Result<(), Error>
     interrupt::listen();
     let begin = Instant::now();
     let world = machine.open()?;
-    let mut ends = Ends::new(&world, &config(options.depth))?;
+    let mut ends = Ends::new(&world, &config(&world, options.depth))?;
     let tables = options.tables();
     let steps = 2 * verbs::COUNT
         + sharing::COUNT

@@ -339,7 +339,7 @@ fn peer_gone(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
             retry_count: 3,
             ..Timers::default()
         },
-        ..config(stage.options.depth)
+        ..config(ends.world(), stage.options.depth)
     };
     let mut ends = Ends::new(ends.world(), &config)?;
     let (source, _) = stage.memory(&ends.one)?;

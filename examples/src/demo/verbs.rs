@@ -575,7 +575,8 @@ mod tests {
 
     /// What the checker says of a write after which something else happens.
     fn wrong_after(accident: impl FnOnce(&Bench<'_>)) -> Option<String> {
-        let ends = Ends::new(&World::cpu(), &config(16)).unwrap();
+        let world = World::cpu();
+        let ends = Ends::new(&world, &config(&world, 16)).unwrap();
         let memory = |end: &End| end.memory(512).unwrap();
         let (ours, theirs) = (memory(&ends.one), memory(&ends.other));
         let mut random = SmallRng::seed_from_u64(7);

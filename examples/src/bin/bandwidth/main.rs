@@ -1,5 +1,8 @@
-//! Bandwidth and message rate of each verb, between two software HCAs in one process.
+//! Bandwidth and message rate of each verb, or of each way to post, between two ends in one process.
 
+mod ladder;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -8,6 +11,8 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::origin::Origin;
+use warpbell_examples::plot::{self, Curve, Panel};
 use warpbell_examples::screen::{Screen, exit, parse_bytes};
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::world::{Machine, Nic, Ran};
@@ -32,9 +37,17 @@ struct Arguments {
     /// Smallest message
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "8")]
     from: u64,
-    /// Largest message; sizes double from one to the next (fetch-add has 8 bytes only)
-    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "4M")]
-    to: u64,
+    /// Largest message; sizes double from one to the next (fetch-add has 8 bytes only); by default 4M, of
+    /// the ladder 64K
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    to: Option<u64>,
+    /// Write in one way after the other: one by one; with the WQE built once; pipelined; with fewer
+    /// doorbells; with a queue for each warp, and for each block
+    #[arg(long, conflicts_with_all = ["verbs", "both_ways", "batch", "signal_every"])]
+    ladder: bool,
+    /// Queues of the ladder's last two rungs
+    #[arg(long, default_value_t = 8, requires = "ladder", value_parser = clap::value_parser!(u8).range(1..=16))]
+    queues: u8,
     /// Both ends send at the same time; the table shows their sum
     #[arg(long)]
     both_ways: bool,
@@ -59,7 +72,13 @@ struct Arguments {
     /// One JSON document instead of a table
     #[arg(long)]
     json: bool,
+    /// Draw the results, too
+    #[arg(long, value_name = "PATH")]
+    svg: Option<PathBuf>,
 }
+
+/// Largest message where none is named.
+const TO: u64 = 4 << 20;
 
 fn size(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
@@ -71,6 +90,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
+    origin: &'d Origin,
     nic: Nic,
     kernels: Ran,
     depth: u32,
@@ -84,11 +104,14 @@ struct Document<'d> {
 }
 
 impl Arguments {
+    /// From the smallest to the largest.
+    fn sizes(&self, to: u64) -> impl Iterator<Item = u64> + Clone + use<> {
+        std::iter::successors(Some(self.from), |bytes| bytes.checked_mul(2))
+            .take_while(move |&bytes| bytes <= to)
+    }
+
     fn cases(&self) -> Vec<Case> {
-        let sizes = || {
-            std::iter::successors(Some(self.from), |bytes| bytes.checked_mul(2))
-                .take_while(|&bytes| bytes <= self.to)
-        };
+        let sizes = || self.sizes(self.to.unwrap_or(TO));
         let case = |verb, bytes: u64| Case {
             verb,
             bytes,
@@ -109,9 +132,9 @@ impl Arguments {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
+    let origin = Origin::here();
     let world = arguments.machine.open()?;
-    let ends = Ends::new(&world, &config(arguments.depth))?;
+    let ends = Ends::new(&world, &config(&world, arguments.depth))?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let cases = arguments.cases();
     let screen = Screen::new(arguments.json, cases.len() as u64);
@@ -148,6 +171,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = ended_early(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
     screen.document(&Document {
+        origin: &origin,
         nic: world.nic(),
         kernels: world.ran(),
         depth: arguments.depth,
@@ -158,11 +182,37 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         interrupted,
         results: &results,
     })?;
+    if let Some(path) = &arguments.svg {
+        let title = format!("Bandwidth {ways}, NIC {}", world.nic().name());
+        let panels = [Panel {
+            quantity: "GB a second",
+            curves: curves(&arguments.verbs, &results),
+        }];
+        plot::draw(path, &title, &origin.line(&world.words()), &panels)?;
+    }
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()
 }
 
+/// A curve for each verb.
+fn curves(verbs: &[Verb], results: &[Bandwidth]) -> Vec<Curve> {
+    let curve = |verb: &Verb| Curve {
+        name: verb.name().into(),
+        points: results
+            .iter()
+            .filter(|result| result.verb == *verb)
+            .map(|result| (result.bytes as f64, result.median_gb_per_s))
+            .collect(),
+    };
+    verbs.iter().map(curve).collect()
+}
+
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    let arguments = Arguments::parse();
+    interrupt::listen();
+    exit(match arguments.ladder {
+        true => ladder::run(&arguments),
+        false => run(&arguments),
+    })
 }

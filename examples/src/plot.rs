@@ -1,0 +1,183 @@
+//! Plots of what was measured over the size of a message, as SVG.
+
+use std::error::Error as StdError;
+use std::ops::Range;
+use std::path::Path;
+
+use plotters::prelude::*;
+
+use crate::{Error, screen};
+
+/// A curve.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Bytes of a message, and what was measured with it, above 0.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Curves of the same quantity.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// The quantity and its unit.
+    pub quantity: &'static str,
+    /// One after the other in the legend.
+    pub curves: Vec<Curve>,
+}
+
+/// Pixels of a panel.
+const SIZE: (u32, u32) = (620, 430);
+/// Pixels for the two lines of the title.
+const TITLE: u32 = 56;
+/// Pixels for the legend.
+const LEGEND: u32 = 210;
+/// Told apart by those who see few colours, too (Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 0, 0),
+];
+
+/// Draws panels beside each other, with logarithmic axes and one legend for all, whose curves have the same
+/// names in the same order; nothing where a panel has no points.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn draw(path: &Path, title: &str, subtitle: &str, panels: &[Panel]) -> Result<(), Error> {
+    let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
+    if panels.iter().any(empty) {
+        return Ok(());
+    }
+    let drawn = try_draw(path, title, subtitle, panels);
+    drawn.map_err(|source| Error::Plot {
+        path: path.into(),
+        source,
+    })
+}
+
+fn try_draw(
+    path: &Path,
+    title: &str,
+    subtitle: &str,
+    panels: &[Panel],
+) -> Result<(), Box<dyn StdError + Send + Sync>> {
+    let plots = SIZE.0 * panels.len() as u32;
+    let width = plots + LEGEND;
+    let root = SVGBackend::new(path, (width, SIZE.1 + TITLE)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let centred = |size: i32| {
+        use plotters::style::text_anchor::{HPos, Pos, VPos};
+        let style = TextStyle::from(("sans-serif", size)).pos(Pos::new(HPos::Center, VPos::Top));
+        style.color(&BLACK)
+    };
+    let middle = width as i32 / 2;
+    root.draw(&Text::new(title, (middle, 8), centred(20)))?;
+    root.draw(&Text::new(subtitle, (middle, 34), centred(13)))?;
+    let (_, below) = root.split_vertically(TITLE);
+    let (left, right) = below.split_horizontally(plots);
+    for (panel, area) in panels.iter().zip(left.split_evenly((1, panels.len()))) {
+        draw_panel(panel, &area)?;
+    }
+    let curves = panels.first().map_or(&[][..], |panel| &panel.curves);
+    for ((curve, colour), line) in curves.iter().zip(colours()).zip(1..) {
+        let y = 24 * line;
+        let stroke = [(4, y), (28, y)];
+        right.draw(&PathElement::new(stroke, colour.stroke_width(2)))?;
+        right.draw(&Circle::new((16, y), 3, colour.filled()))?;
+        right.draw(&Text::new(
+            curve.name.as_str(),
+            (36, y - 7),
+            ("sans-serif", 13),
+        ))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Of the curves of a panel.
+fn colours() -> impl Iterator<Item = RGBColor> {
+    COLOURS.into_iter().cycle()
+}
+
+fn draw_panel(
+    panel: &Panel,
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+) -> Result<(), Box<dyn StdError + Send + Sync>> {
+    let all = || panel.curves.iter().flat_map(|curve| &curve.points);
+    let sizes = range(all().map(|point| point.0), 1.0);
+    let values = range(all().map(|point| point.1), 1.5);
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(sizes.log_scale().base(2.0), values.log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("bytes of a message")
+        .y_desc(panel.quantity)
+        .x_label_formatter(&|bytes| screen::bytes(bytes.round() as u64))
+        .y_label_formatter(&|value| number(*value))
+        .light_line_style(WHITE)
+        .bold_line_style(BLACK.mix(0.15))
+        .label_style(("sans-serif", 13))
+        .axis_desc_style(("sans-serif", 14))
+        .draw()?;
+    for (curve, colour) in panel.curves.iter().zip(colours()) {
+        let points = curve.points.iter().copied();
+        chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+        chart.draw_series(points.map(|point| Circle::new(point, 3, colour.filled())))?;
+    }
+    Ok(())
+}
+
+/// From the least to the greatest value, and so many times further.
+fn range(values: impl Iterator<Item = f64> + Clone, further: f64) -> Range<f64> {
+    let least = values.clone().fold(f64::INFINITY, f64::min);
+    let greatest = values.fold(0.0, f64::max);
+    // An axis without length could not be drawn.
+    least / further..(greatest * further).max(least * 1.01)
+}
+
+/// A number of an axis, as short as it can be.
+fn number(value: f64) -> String {
+    match value {
+        1000.0.. => format!("{value:.0}"),
+        _ => {
+            let digits = (2.0 - value.abs().log10()).clamp(0.0, 6.0) as usize;
+            let text = format!("{value:.digits$}");
+            match text.contains('.') {
+                true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+                false => text,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_an_axis_are_short() {
+        for (value, text) in [
+            (0.001, "0.001"),
+            (0.5, "0.5"),
+            (10.0, "10"),
+            (2000.0, "2000"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn an_axis_holds_all_values_and_has_a_length() {
+        assert_eq!(range([3.0, 1.0, 2.0].into_iter(), 2.0), 0.5..6.0);
+        let one = range([8.0].into_iter(), 1.0);
+        assert!(one.start == 8.0 && one.end > 8.0);
+    }
+}

@@ -1,0 +1,143 @@
+//! The same stream of writes, posted in one way after the other: each is a rung that spares what the one
+//! below it costs, as in GPUrdma (Daoud, Watad and Silberstein 2016, figures 3 and 4).
+
+use core::marker::PhantomData;
+
+use warpbell::wqe::{Local, Remote, Wqe};
+use warpbell::{Block, Deadline, Exclusive, Scope, Thread, Warp, block, kernel, thread, warp};
+
+use crate::bandwidth::{Stream, stream};
+
+/// Streams, each with a queue of its own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Streams<'a> {
+    start: *const Stream<'a>,
+    count: u64,
+    _lifetime: PhantomData<&'a [Stream<'a>]>,
+}
+
+// SAFETY: it stands for a shared slice.
+unsafe impl Send for Streams<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Streams<'_> {}
+
+impl<'a> Streams<'a> {
+    /// These streams.
+    pub const fn new(streams: &'a [Stream<'a>]) -> Self {
+        Self {
+            start: streams.as_ptr(),
+            count: streams.len() as u64,
+            _lifetime: PhantomData,
+        }
+    }
+
+    /// Stream number `index`, if there is one.
+    #[inline(always)]
+    pub fn get(self, index: u32) -> Option<&'a Stream<'a>> {
+        if u64::from(index) < self.count {
+            // SAFETY: `new` took the address and the count from a slice that lives for 'a.
+            Some(unsafe { &*self.start.add(index as usize) })
+        } else {
+            None
+        }
+    }
+}
+
+/// The piece of memory behind so many others of the same length.
+#[inline(always)]
+fn piece(p: &Stream<'_>, number: u64) -> (Local, Remote) {
+    let offset = number * u64::from(p.local.length);
+    let local = Local {
+        address: p.local.address + offset,
+        ..p.local
+    };
+    let remote = Remote {
+        address: p.remote.address + offset,
+        ..p.remote
+    };
+    (local, remote)
+}
+
+/// Posts each message under a doorbell of its own and waits for its completion, with one thread.
+#[inline(always)]
+fn one_at_a_time(p: &Stream<'_>, message: impl Fn(u64) -> Wqe<1>) {
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let begin = thread::clock_ns();
+        for number in 0..p.messages {
+            let ticket = queue.post(message(number).signalled(), limit)?;
+            queue.wait(ticket, limit)?;
+        }
+        p.keep_times(begin);
+        Ok(())
+    });
+}
+
+/// Builds each WQE anew. The slots are a power of two.
+#[kernel]
+pub fn ladder_naive(p: Stream<'_>) {
+    let last_slot = p.slots.wrapping_sub(1);
+    one_at_a_time(&p, |number| {
+        let (local, remote) = piece(&p, number & last_slot);
+        Wqe::write(local, remote)
+    });
+}
+
+/// Builds one WQE, for the first slot, and posts it again and again.
+#[kernel]
+pub fn ladder_reuse(p: Stream<'_>) {
+    let wqe = Wqe::write(p.local, p.remote);
+    one_at_a_time(&p, |_| wqe);
+}
+
+/// The same, and waits only where the queue is full, and for the last message. As many messages as the batch
+/// says share a doorbell.
+#[kernel]
+pub fn ladder_pipelined(p: Stream<'_>) {
+    let wqe = Wqe::write(p.local, p.remote);
+    stream(&p, |_, _| wqe);
+}
+
+/// The same by many threads: each builds one WQE, for the slot of its own number, and all post theirs together
+/// under one doorbell, until there are as many messages as the stream has, or a few more.
+#[inline(always)]
+fn together<C: Scope>(p: &Stream<'_>, number: u32, threads: u32) {
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut queue = p.queue.open::<Exclusive, C>()?;
+        let (local, remote) = piece(p, number.into());
+        let wqe = Wqe::write(local, remote);
+        let begin = thread::clock_ns();
+        let mut posted = 0;
+        while posted < p.messages {
+            posted += u64::from(threads);
+            let last = posted >= p.messages;
+            let ticket = queue.post(if last { wqe.signalled() } else { wqe }, limit)?;
+            if last {
+                queue.wait(ticket, limit)?;
+            }
+        }
+        if number == 0 {
+            p.keep_times(begin);
+        }
+        Ok(())
+    });
+}
+
+/// A stream for each warp of a block.
+#[kernel]
+pub fn ladder_warps(p: Streams<'_>) {
+    if let Some(stream) = p.get(block::thread_index() / thread::warp_size()) {
+        together::<Warp>(stream, warp::lane_id(), thread::warp_size());
+    }
+}
+
+/// A stream for each block.
+#[kernel]
+pub fn ladder_blocks(p: Streams<'_>) {
+    if let Some(stream) = p.get(block::index()) {
+        together::<Block>(stream, block::thread_index(), block::size());
+    }
+}
