@@ -176,6 +176,14 @@ impl World {
         }
     }
 
+    /// The GPU that kernels run on, if it is one.
+    pub fn gpu(&self) -> Option<Gpu> {
+        match self.kernels {
+            Kernels::Cpu => None,
+            Kernels::Gpu(module) => Some(module.gpu()),
+        }
+    }
+
     /// Where results lie, so that kernels and host reach them.
     pub fn placement(&self) -> Placement {
         match self.kernels {

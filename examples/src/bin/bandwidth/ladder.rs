@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let steps = Rung::ALL.len() * sizes.clone().count();
     let screen = Screen::new(arguments.json, steps as u64);
     screen.line(format_args!(
-        "Writes, posted in one way after the other, moved by {}; no network card takes part.",
+        "Writes, posted in one way after the other, moved by {} without any network card.",
         world.nic_words()
     ));
     screen.line(format_args!("The kernels run on {}.", world.words()));

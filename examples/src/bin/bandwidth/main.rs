@@ -144,7 +144,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         "one way"
     };
     screen.line(format_args!(
-        "Bandwidth {ways}, moved by {}; no network card takes part.",
+        "Bandwidth {ways}, moved by {} without any network card.",
         world.nic_words()
     ));
     screen.line(format_args!("The kernels run on {}.", world.words()));
