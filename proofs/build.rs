@@ -30,6 +30,7 @@ fn main() {
             "c/shims/kernel.h".as_ref(),
         ];
         oracle("kernel", &kernel);
+        oracle("prm", &kernel);
         println!("cargo::rustc-cfg=kernel_headers");
     }
 }

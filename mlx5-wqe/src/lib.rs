@@ -10,6 +10,8 @@ mod flags;
 mod gather;
 mod layout;
 pub mod opcode;
+#[cfg(feature = "prm")]
+pub mod prm;
 mod receive;
 pub mod segment;
 pub mod signature;

@@ -40,6 +40,7 @@ macro_rules! codes {
         }
     };
 }
+pub(crate) use codes;
 
 codes! {
     /// The opcode of a send-queue WQE (`MLX5_OPCODE_*` in mlx5dv.h; the waiting ones in DPDK's

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `mlx5dv` | `infiniband/mlx5dv.h` | libibverbs-dev |
 //! | `kernel` | `include/linux/mlx5/{qp,device,cq,doorbell}.h` | linux-headers-*-common |
+//! | `prm` | `include/linux/mlx5/mlx5_ifc.h` | linux-headers-*-common |
 //!
 //! A test whose oracle's headers are not installed is ignored, with the reason.
 
@@ -15,4 +16,6 @@ pub mod facts;
 pub mod kernel;
 #[cfg(rdma_core_headers)]
 pub mod mlx5dv;
+#[cfg(kernel_headers)]
+pub mod prm;
 pub mod request;

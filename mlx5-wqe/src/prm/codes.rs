@@ -1,0 +1,304 @@
+//! Codes of commands and contexts.
+//!
+//! Source: `MLX5_CMD_OP_*`, `MLX5_QPC_*` and `MLX5_CQC_*` in linux/mlx5/mlx5_ifc.h, `MLX5_CMD_STAT_*` in
+//! linux/mlx5/device.h, `MLX5_QP_OPTPAR_*` in linux/mlx5/qp.h.
+
+use core::fmt;
+
+use bitflags::bitflags;
+
+use super::record::number_values;
+use crate::opcode::codes;
+
+/// Opcodes of commands.
+pub mod opcode {
+    /// Asks what the card can do.
+    pub const QUERY_HCA_CAP: u16 = 0x100;
+    /// Creates a completion queue.
+    pub const CREATE_CQ: u16 = 0x400;
+    /// Destroys a completion queue.
+    pub const DESTROY_CQ: u16 = 0x401;
+    /// Creates a queue pair.
+    pub const CREATE_QP: u16 = 0x500;
+    /// Destroys a queue pair.
+    pub const DESTROY_QP: u16 = 0x501;
+    /// Brings a queue pair from reset to INIT.
+    pub const RST2INIT_QP: u16 = 0x502;
+    /// Brings a queue pair from INIT to ready to receive.
+    pub const INIT2RTR_QP: u16 = 0x503;
+    /// Brings a queue pair from ready to receive to ready to send.
+    pub const RTR2RTS_QP: u16 = 0x504;
+    /// Puts a queue pair in error (`2ERR_QP`).
+    pub const TO_ERROR_QP: u16 = 0x507;
+    /// Resets a queue pair (`2RST_QP`).
+    pub const TO_RESET_QP: u16 = 0x50a;
+    /// Asks for a queue pair's context.
+    pub const QUERY_QP: u16 = 0x50b;
+    /// Allocates a UAR page.
+    pub const ALLOC_UAR: u16 = 0x802;
+    /// Gives a UAR page back.
+    pub const DEALLOC_UAR: u16 = 0x803;
+    /// Registers memory for queues.
+    pub const CREATE_UMEM: u16 = 0xa08;
+    /// Gives such memory back.
+    pub const DESTROY_UMEM: u16 = 0xa0a;
+}
+
+/// Lets a code of 8 bits be the value of a field; its default is 0.
+macro_rules! field_codes {
+    ($($code:ident)*) => {
+        $(impl Default for $code {
+            fn default() -> Self {
+                Self(0)
+            }
+        })*
+
+        number_values! { $($code: |code| code.0 as u64, |value| $code(value as u8);)* }
+    };
+}
+
+codes! {
+    /// How a command ended (`MLX5_CMD_STAT_*`).
+    CommandStatus, "status" {
+        /// It is done.
+        OK = 0x00, "done";
+        /// The firmware failed.
+        INTERNAL = 0x01, "internal error";
+        /// There is no such command.
+        BAD_OPCODE = 0x02, "no such command";
+        /// A parameter does not fit.
+        BAD_PARAMETER = 0x03, "bad parameter";
+        /// The card is in a state that does not allow it.
+        BAD_SYSTEM_STATE = 0x04, "bad system state";
+        /// There is no such resource.
+        BAD_RESOURCE = 0x05, "bad resource";
+        /// The resource is in use.
+        RESOURCE_BUSY = 0x06, "resource busy";
+        /// A limit is exceeded.
+        LIMIT = 0x08, "limit exceeded";
+        /// The resource is in a state that does not allow it.
+        BAD_RESOURCE_STATE = 0x09, "bad resource state";
+        /// An index is out of range.
+        BAD_INDEX = 0x0a, "bad index";
+        /// There are no resources left.
+        NO_RESOURCES = 0x0f, "no resources";
+        /// The queue pair is in a state that does not allow it.
+        BAD_QP_STATE = 0x10, "bad QP state";
+        /// A packet is malformed.
+        BAD_PACKET = 0x30, "bad packet";
+        /// CQEs that are not consumed do not fit the new size.
+        BAD_SIZE_OUTSTANDING = 0x40, "too many outstanding CQEs";
+        /// The command is too short or too long.
+        BAD_INPUT_LENGTH = 0x50, "bad input length";
+        /// The room for the answer is too small.
+        BAD_OUTPUT_LENGTH = 0x51, "bad output length";
+    }
+}
+
+codes! {
+    /// The state of a queue pair.
+    QpState, "QP state" {
+        /// Reset.
+        RST = 0x0, "RST";
+        /// Initialised: receives may be posted.
+        INIT = 0x1, "INIT";
+        /// Ready to receive.
+        RTR = 0x2, "RTR";
+        /// Ready to send.
+        RTS = 0x3, "RTS";
+        /// The send queue is in error (not with RC).
+        SQER = 0x4, "SQER";
+        /// In error.
+        ERR = 0x6, "ERR";
+        /// The send queue drains.
+        SQD = 0x7, "SQD";
+        /// Suspended.
+        SUSPENDED = 0x9, "SUSPENDED";
+    }
+}
+
+codes! {
+    /// The transport of a queue pair.
+    Transport, "transport" {
+        /// Reliable connection.
+        RC = 0x0, "RC";
+        /// Unreliable connection.
+        UC = 0x1, "UC";
+        /// Datagrams.
+        UD = 0x2, "UD";
+        /// Extended reliable connection.
+        XRC = 0x3, "XRC";
+        /// Initiator of dynamic connections.
+        DCI = 0x5, "DCI";
+        /// Queue pair 0.
+        QP0 = 0x7, "QP0";
+        /// Queue pair 1.
+        QP1 = 0x8, "QP1";
+        /// Raw datagrams.
+        RAW_DATAGRAM = 0x9, "RAW_DATAGRAM";
+        /// Memory registration.
+        REG_UMR = 0xc, "REG_UMR";
+    }
+}
+
+codes! {
+    /// Where a queue pair stands between its two paths.
+    PathMigration, "path migration" {
+        /// The alternative path is loaded.
+        ARMED = 0x0, "ARMED";
+        /// The alternative path is to be loaded.
+        REARM = 0x1, "REARM";
+        /// There is one path, the primary.
+        MIGRATED = 0x3, "MIGRATED";
+    }
+}
+
+codes! {
+    /// The bytes of a path's largest packet.
+    Mtu, "MTU" {
+        /// 256 bytes.
+        BYTES_256 = 0x1, "256 bytes";
+        /// 512 bytes.
+        BYTES_512 = 0x2, "512 bytes";
+        /// 1,024 bytes.
+        BYTES_1024 = 0x3, "1024 bytes";
+        /// 2,048 bytes.
+        BYTES_2048 = 0x4, "2048 bytes";
+        /// 4,096 bytes.
+        BYTES_4096 = 0x5, "4096 bytes";
+    }
+}
+
+codes! {
+    /// Which atomics a responder executes.
+    AtomicMode, "atomic mode" {
+        /// None.
+        NONE = 0x0, "none";
+        /// Those of 8 bytes, as the InfiniBand specification has them.
+        IB_SPECIFICATION = 0x1, "IB_SPEC";
+        /// Those of 8 bytes alone.
+        ONLY_8_BYTES = 0x2, "ONLY_8B";
+        /// Those of up to 8 bytes.
+        UP_TO_8_BYTES = 0x3, "UP_TO_8B";
+        /// Those of up to 16 bytes.
+        UP_TO_16_BYTES = 0x4, "UP_TO_16B";
+        /// Those of up to 32 bytes.
+        UP_TO_32_BYTES = 0x5, "UP_TO_32B";
+        /// Those of up to 64 bytes.
+        UP_TO_64_BYTES = 0x6, "UP_TO_64B";
+        /// Those of up to 128 bytes.
+        UP_TO_128_BYTES = 0x7, "UP_TO_128B";
+        /// Those of up to 256 bytes.
+        UP_TO_256_BYTES = 0x8, "UP_TO_256B";
+    }
+}
+
+codes! {
+    /// Where a queue pair takes its receives from.
+    ReceiveType, "receive type" {
+        /// A receive queue of its own.
+        REGULAR = 0x0, "regular";
+        /// A shared receive queue.
+        SHARED = 0x1, "shared";
+        /// A receive queue of its own that waits to be enabled.
+        CROSS_CHANNEL = 0x2, "cross-channel";
+        /// Nowhere: there is none.
+        NONE = 0x3, "none";
+    }
+}
+
+codes! {
+    /// How a completion queue fares.
+    CqStatus, "CQ status" {
+        /// Well.
+        OK = 0x0, "OK";
+        /// It overran.
+        OVERFLOW = 0x9, "overflow";
+        /// The card could not write to it.
+        WRITE_FAILED = 0xa, "write failed";
+    }
+}
+
+codes! {
+    /// Whether a completion queue will raise an event.
+    CqNotification, "CQ notification" {
+        /// At the next solicited CQE.
+        SOLICITED_ARMED = 0x6, "armed for a solicited CQE";
+        /// At the next CQE.
+        ARMED = 0x9, "armed";
+        /// It has.
+        FIRED = 0xa, "fired";
+    }
+}
+
+codes! {
+    /// What a port speaks.
+    PortType, "port type" {
+        /// InfiniBand.
+        INFINIBAND = 0x0, "InfiniBand";
+        /// Ethernet.
+        ETHERNET = 0x1, "Ethernet";
+    }
+}
+
+field_codes! {
+    QpState Transport PathMigration Mtu AtomicMode ReceiveType CqStatus CqNotification PortType
+}
+
+/// Which capabilities a query is after: their kind in bits 15:1, and in bit 0 whether what is enabled now
+/// or the most that could be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CapabilityQuery(pub u16);
+
+impl CapabilityQuery {
+    /// The most that the general capabilities could be.
+    pub const GENERAL_MAXIMUM: Self = Self(0);
+    /// The general capabilities as they are now.
+    pub const GENERAL_CURRENT: Self = Self(1);
+}
+
+bitflags! {
+    /// Which optional fields of a context a modifying command takes (`MLX5_QP_OPTPAR_*`); the fields that
+    /// a step requires count anyway.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OptionalParameters: u32 {
+        /// The alternative path.
+        const ALTERNATIVE_PATH = 1 << 0;
+        /// `rre`.
+        const REMOTE_READ = 1 << 1;
+        /// `rae`.
+        const REMOTE_ATOMIC = 1 << 2;
+        /// `rwe`.
+        const REMOTE_WRITE = 1 << 3;
+        /// `pkey_index`.
+        const PKEY_INDEX = 1 << 4;
+        /// `q_key`.
+        const Q_KEY = 1 << 5;
+        /// `min_rnr_nak`.
+        const RNR_TIMEOUT = 1 << 6;
+        /// The primary path.
+        const PRIMARY_PATH = 1 << 7;
+        /// `log_sra_max`.
+        const SRA_MAX = 1 << 8;
+        /// `log_rra_max`.
+        const RRA_MAX = 1 << 9;
+        /// `pm_state`.
+        const PM_STATE = 1 << 10;
+        /// `retry_count`.
+        const RETRY_COUNT = 1 << 12;
+        /// `rnr_retry`.
+        const RNR_RETRY = 1 << 13;
+        /// `ack_timeout`.
+        const ACK_TIMEOUT = 1 << 14;
+        /// `lag_tx_port_affinity`.
+        const LAG_PORT = 1 << 15;
+        /// `counter_set_id`.
+        const COUNTER_SET = 1 << 25;
+    }
+}
+
+number_values! {
+    CapabilityQuery: |query| query.0 as u64, |value| CapabilityQuery(value as u16);
+    OptionalParameters: |parameters| parameters.bits() as u64,
+        |value| OptionalParameters::from_bits_retain(value as u32);
+}

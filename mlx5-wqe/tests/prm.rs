@@ -1,0 +1,213 @@
+//! Commands and answers: round trips, refusals, and any bytes. `warpbell-proofs` compares the positions.
+
+use mlx5_wqe::prm::{
+    CapabilityQuery, Command, CommandStatus, CqContext, CreateCq, CreateCqAnswer, CreateQp,
+    CreateQpAnswer, CreateUmem, Done, HcaCapabilities, Mtu, PrmError, QpContext, QueryHcaCap,
+    QueryHcaCapAnswer, QueryQpAnswer, Record, Refusal, RstToInit, ToError, command_opcode,
+};
+use mlx5_wqe::{CqNumber, QpNumber};
+use proptest::prelude::*;
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Three fields by hand, in the bytes where the manual's bit numbers put them.
+#[test]
+fn a_command_by_hand() {
+    let command = CreateQp {
+        uid: 0x1234,
+        qpc: QpContext {
+            pd: 0x00ab_cdef,
+            mtu: Mtu::BYTES_4096,
+            log_msg_max: 30,
+            cqn_snd: CqNumber::new(0x77).unwrap(),
+            ..QpContext::default()
+        },
+        wq_umem_id: 9,
+        ..CreateQp::default()
+    };
+    let mut expected = [0; 272];
+    expected[..4].copy_from_slice(&[0x05, 0x00, 0x12, 0x34]);
+    // The context begins at byte 24: pd at bit 0x28 of it, mtu at 0x40, cqn_snd at 0x3e8.
+    expected[29..32].copy_from_slice(&[0xab, 0xcd, 0xef]);
+    expected[32] = 5 << 5 | 30;
+    expected[24 + 0x3e8 / 8 + 2] = 0x77;
+    expected[2112 / 8 + 3] = 9;
+    assert_eq!(command.to_bytes(), Ok(expected));
+    assert_eq!(CreateQp::from_bytes(&expected), Ok(command));
+    assert_eq!(command_opcode(&expected), Some(CreateQp::OPCODE));
+    assert_eq!(command_opcode(&expected[..1]), None);
+}
+
+/// Where gpunetio's and DPDK's headers have what the kernel's leaves reserved.
+#[test]
+fn umems_are_where_others_have_them() {
+    fn offset<R: Record>(name: &str) -> Option<usize> {
+        let field = R::FIELDS.iter().find(|field| field.name() == name);
+        field.map(|field| field.offset())
+    }
+    assert_eq!(offset::<CreateQp>("wq_umem_offset"), Some(2048));
+    assert_eq!(offset::<CreateQp>("wq_umem_id"), Some(2112));
+    assert_eq!(offset::<CreateCq>("cq_umem_offset"), Some(640));
+    assert_eq!(offset::<CreateCq>("cq_umem_id"), Some(704));
+    assert_eq!(offset::<CqContext>("dbr_umem_id"), Some(32));
+    assert_eq!(offset::<QpContext>("dbr_umem_id"), Some(1824));
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_named() {
+    let context = QpContext {
+        log_sq_size: 16,
+        ..QpContext::default()
+    };
+    let error = PrmError::TooWide {
+        field: "log_sq_size",
+        value: 16,
+        bits: 4,
+    };
+    assert_eq!(context.to_bytes(), Err(error));
+    assert_eq!(
+        error.to_string(),
+        "log_sq_size has 4 bits, too few for 0x10"
+    );
+    // Within another record as well.
+    let command = RstToInit {
+        qpc: context,
+        ..RstToInit::default()
+    };
+    assert_eq!(command.to_bytes(), Err(error));
+}
+
+#[test]
+fn too_few_bytes_are_refused() {
+    let short = |given| PrmError::Short {
+        record: "cqc",
+        needed: 64,
+        given,
+    };
+    assert_eq!(CqContext::from_bytes(&[0; 63]), Err(short(63)));
+    assert_eq!(CqContext::default().write(&mut [0; 10]), Err(short(10)));
+    assert_eq!(short(63).to_string(), "cqc has 64 bytes, but 63 were given");
+    // A longer buffer keeps what lies behind the record.
+    let mut bytes = [0xff; 70];
+    CqContext::default().write(&mut bytes).unwrap();
+    assert_eq!(bytes[..64], [0; 64]);
+    assert_eq!(bytes[64..], [0xff; 6]);
+}
+
+#[test]
+fn another_command_is_not_read() {
+    let bytes = ToError {
+        qpn: QpNumber::MAX,
+        ..ToError::default()
+    };
+    let error = PrmError::OtherCommand {
+        expected: 0x100,
+        found: 0x507,
+    };
+    assert_eq!(
+        QueryHcaCap::from_bytes(&bytes.to_bytes().unwrap()),
+        Err(error)
+    );
+    assert_eq!(
+        error.to_string(),
+        "command 0x0507 stands where 0x0100 should"
+    );
+}
+
+/// A refusal is told even where the answer would be longer.
+#[test]
+fn a_refusal_is_an_error() {
+    let refusal = Refusal {
+        status: CommandStatus::BAD_QP_STATE,
+        syndrome: 0x1234_5678,
+    };
+    let bytes = refusal.to_bytes();
+    assert_eq!(
+        bytes,
+        [
+            0x10, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0, 0
+        ]
+    );
+    assert_eq!(Done::from_bytes(&bytes), Err(PrmError::Refused(refusal)));
+    assert_eq!(
+        QueryQpAnswer::from_bytes(&bytes),
+        Err(PrmError::Refused(refusal))
+    );
+    assert_eq!(
+        PrmError::Refused(refusal).to_string(),
+        "the card refused: bad QP state (status 0x10), syndrome 0x12345678"
+    );
+    let unknown = Refusal {
+        status: CommandStatus(0x66),
+        syndrome: 0,
+    };
+    assert_eq!(
+        unknown.to_string(),
+        "the card refused: status 0x66, syndrome 0x00000000"
+    );
+}
+
+#[test]
+fn capabilities_come_in_their_answer() {
+    let answer = QueryHcaCapAnswer {
+        cmd_hca_cap: HcaCapabilities {
+            cqe_version: 1,
+            log_bf_reg_size: 9,
+            ..HcaCapabilities::default()
+        },
+    };
+    let bytes = answer.to_bytes().unwrap();
+    assert_eq!(bytes.len(), 4112);
+    assert_eq!(QueryHcaCapAnswer::from_bytes(&bytes), Ok(answer));
+    let question = QueryHcaCap {
+        op_mod: CapabilityQuery::GENERAL_CURRENT,
+        ..QueryHcaCap::default()
+    };
+    assert_eq!(question.to_bytes().unwrap()[..8], [1, 0, 0, 0, 0, 0, 0, 1]);
+}
+
+/// Reading and writing again gives the same record, and reading never fails but for the named reasons.
+fn any_bytes<R: Record + PartialEq + core::fmt::Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
+    match R::read(bytes) {
+        Ok(record) => {
+            let mut again = vec![0xa5; R::BYTES];
+            prop_assert_eq!(record.write(&mut again), Ok(()));
+            prop_assert_eq!(R::read(&again), Ok(record));
+        }
+        Err(PrmError::Short { needed, given, .. }) => prop_assert!(given < needed),
+        Err(PrmError::OtherCommand { expected, found }) => prop_assert_ne!(expected, found),
+        Err(PrmError::Refused(refusal)) => prop_assert_ne!(refusal.status, CommandStatus::OK),
+        Err(PrmError::TooWide { .. }) => prop_assert!(false, "reading cannot be too wide"),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_bytes_are_read(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..300),
+        opcode in prop::option::of(prop::sample::select(vec![[1_u8, 0], [4, 0], [5, 0], [0xa, 8], [0, 0]])),
+    ) {
+        if let (Some(opcode), [first, second, ..]) = (opcode, &mut bytes[..]) {
+            [*first, *second] = opcode;
+        }
+        any_bytes::<QpContext>(&bytes)?;
+        any_bytes::<CqContext>(&bytes)?;
+        any_bytes::<HcaCapabilities>(&bytes)?;
+        any_bytes::<QueryHcaCap>(&bytes)?;
+        any_bytes::<CreateCq>(&bytes)?;
+        any_bytes::<CreateQp>(&bytes)?;
+        any_bytes::<CreateUmem>(&bytes)?;
+        any_bytes::<CreateQpAnswer>(&bytes)?;
+        any_bytes::<CreateCqAnswer>(&bytes)?;
+        any_bytes::<QueryQpAnswer>(&bytes)?;
+    }
+}
