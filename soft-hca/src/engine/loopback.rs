@@ -34,6 +34,10 @@ unsafe impl<const PACKETS: usize> Wire for Loopback<PACKETS> {
         }
     }
 
+    fn loops_back(&self) -> bool {
+        true
+    }
+
     #[inline]
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
         if self.packets.is_full() {
@@ -41,6 +45,11 @@ unsafe impl<const PACKETS: usize> Wire for Loopback<PACKETS> {
         }
         let packet = Packet::new(header, payload).ok_or(Busy)?;
         self.packets.push_back(packet).map_err(|_| Busy)
+    }
+
+    #[inline]
+    fn may_have_packets(&self) -> bool {
+        !self.packets.is_empty()
     }
 
     #[inline]

@@ -8,13 +8,15 @@
 //! | RC | UC, UD, DC, XRC, SRQ: there is no command that creates them |
 //!
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
-//! `responder` executes the peer's requests once each, `transfer` cuts and scatters payloads,
+//! `responder` executes the peer's requests once each, `direct` writes within the HCA without
+//! packets, `transfer` cuts and scatters payloads,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
 //! has the commands, [`wire`] is the seam to other HCAs.
 
 pub mod command;
 mod completion;
 pub mod decode;
+mod direct;
 mod doorbell;
 pub mod event;
 pub mod execute;
@@ -170,8 +172,12 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             },
             self.work,
         );
-        done += self.receive_packets();
-        self.patrol();
+        if self.wire.may_have_packets() {
+            done += self.receive_packets();
+        }
+        if self.failed.len() > 0 {
+            self.patrol();
+        }
         for _ in 0..self.active.len() {
             let Some(index) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) else {
                 break;
@@ -192,6 +198,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     }
 
     /// Handles packets that have come.
+    #[inline(never)]
     fn receive_packets(&mut self) -> usize {
         let (mut packets, mut bytes) = (0, 0);
         while packets < PACKETS_IN && bytes < BYTES_IN {
@@ -231,6 +238,18 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
 
     /// Lets a queue pair do what it can: retry, send, answer, flush.
     fn advance(&mut self, index: u32) -> usize {
+        let done = self.write_directly(index);
+        let pair = self.queue_pairs[index as usize].pair.as_ref();
+        if pair.is_some_and(|pair| pair.is_busy() || pair.state == QueuePairState::Error) {
+            return done + self.advance_with_packets(index);
+        }
+        self.follow_up(index);
+        done
+    }
+
+    /// The same, by the ordinary way.
+    #[inline(never)]
+    fn advance_with_packets(&mut self, index: u32) -> usize {
         let (Some(pair), mut cx) = self.split(index) else {
             return 0;
         };
@@ -242,6 +261,38 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         }
         self.follow_up(index);
         done
+    }
+
+    /// Lets a queue pair whose peer is one of this engine's do plain writes without packets.
+    fn write_directly(&mut self, index: u32) -> usize {
+        if !self.wire.loops_back() {
+            return 0;
+        }
+        let remote = self.queue_pairs[index as usize].pair.as_ref();
+        let Some(remote) = remote.map(|pair| number_index(pair.remote_qp.get())) else {
+            return 0;
+        };
+        let both = self
+            .queue_pairs
+            .get_disjoint_mut([index as usize, remote])
+            .map(|slots| slots.map(|slot| slot.pair.as_mut()));
+        let Ok([Some(pair), Some(peer)]) = both else {
+            return 0;
+        };
+        if pair.remote_address != self.address || !pair.may_write_directly(peer) {
+            return 0;
+        }
+        let mut cx = Context {
+            memory: &self.memory,
+            wire: &mut self.wire,
+            regions: &mut self.regions,
+            completion_queues: &mut self.completion_queues,
+            scratch: &mut self.scratch,
+            limits: self.limits,
+            address: self.address,
+            now: self.now,
+        };
+        pair.write_directly(peer, &mut cx, PACKETS_OUT)
     }
 
     /// A queue pair, and what it works with.

@@ -148,6 +148,27 @@ impl Requester {
         self.fault = Some((count, failure));
     }
 
+    /// Whether nothing is under way, held up, or to fail by command.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.in_flight.is_empty()
+            && self.unacknowledged == self.next_psn
+            && self.pause_until.is_none()
+            && self.fault.is_none()
+    }
+
+    /// The PSN of the next message.
+    pub(super) const fn next_psn(&self) -> u32 {
+        self.next_psn
+    }
+
+    /// Counts a WQE of one block that was executed at rest, as if its packet had been acknowledged.
+    pub(super) const fn count_direct(&mut self) {
+        self.fetch = self.fetch.wrapping_add(1);
+        self.next_psn = psn::add(self.next_psn, 1);
+        self.unacknowledged = self.next_psn;
+        self.sent_psn = self.next_psn;
+    }
+
     /// Goes back to the oldest packet that is not acknowledged.
     fn rewind(&mut self) {
         let packet = self.in_flight.front().map_or(0, |front| {
@@ -407,7 +428,7 @@ impl Requester {
     }
 
     /// Something was acknowledged: counts and timer start again.
-    fn progress(&mut self, now: u64) {
+    pub(super) fn progress(&mut self, now: u64) {
         self.retries_left = self.settings.retry_count;
         self.rnr_retries_left = self.settings.rnr_retry;
         if self.pause_until.is_none() {

@@ -118,6 +118,16 @@ impl Responder {
         self.acknowledge || self.refusal.is_some() || !self.answers.is_empty()
     }
 
+    /// Whether a message that begins with this PSN is the next one, and nothing was refused.
+    pub(super) const fn expects(&self, psn: u32) -> bool {
+        self.expected == psn && self.message.is_none() && !self.refusing && self.refusal.is_none()
+    }
+
+    /// Counts a message of one packet that was executed.
+    pub(super) const fn count_direct(&mut self) {
+        self.expected = psn::add(self.expected, 1);
+    }
+
     /// Whether there is room for one answer more. If need be, one to a request that came twice
     /// makes room: a peer that still wants it asks once more.
     fn has_room(&mut self) -> bool {

@@ -73,6 +73,12 @@ pub unsafe trait Wire {
     /// What a packet may hold; the same for ever, and the same at both ends.
     fn limits(&self) -> Limits;
 
+    /// Whether each packet that this end sends to its own HCA comes straight back to it, whole and in
+    /// order, so that the engine may as well leave it out. Never where packets are to be seen or lost.
+    fn loops_back(&self) -> bool {
+        false
+    }
+
     /// Sends a packet to the HCA `header.destination`. A destination that does not exist swallows
     /// it: the sender's acknowledgement timer notices.
     ///
@@ -83,6 +89,11 @@ pub unsafe trait Wire {
     /// The ranges must be readable until a `retract` that covers them, and there must be at most
     /// `limits().ranges` of them with at most `limits().mtu` bytes.
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy>;
+
+    /// False if a call of [`receive`](Self::receive) would find nothing; cheaper than that.
+    fn may_have_packets(&self) -> bool {
+        true
+    }
 
     /// The next packet, if one has come.
     fn receive(&mut self) -> Option<Packet>;
@@ -98,9 +109,17 @@ unsafe impl<W: Wire + ?Sized> Wire for &mut W {
         (**self).limits()
     }
 
+    fn loops_back(&self) -> bool {
+        (**self).loops_back()
+    }
+
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
         // SAFETY: the caller's promise is passed on unchanged.
         unsafe { (**self).send(header, payload) }
+    }
+
+    fn may_have_packets(&self) -> bool {
+        (**self).may_have_packets()
     }
 
     fn receive(&mut self) -> Option<Packet> {

@@ -3,6 +3,7 @@
 mod commands;
 mod completion;
 mod decode;
+mod direct;
 mod errors;
 mod fairness;
 mod faults;

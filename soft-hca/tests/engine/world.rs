@@ -335,23 +335,28 @@ impl Default for Shape {
     }
 }
 
+/// Tables of fresh entries.
+pub fn storage(shape: Shape) -> Storage<'static> {
+    fn table<T: Default>(length: usize) -> &'static mut [T] {
+        Vec::leak((0..length).map(|_| T::default()).collect())
+    }
+    Storage {
+        protection_domains: table(3),
+        regions: table(16),
+        completion_queues: table(2 * shape.queue_pairs),
+        queue_pairs: table(shape.queue_pairs),
+        uars: table(shape.queue_pairs),
+    }
+}
+
 impl Node {
     fn new(air: &Air, address: u32, faults: Faults, shape: Shape) -> Self {
-        fn table<T: Default>(length: usize) -> &'static mut [T] {
-            Vec::leak((0..length).map(|_| T::default()).collect())
-        }
         let wire = TestWire {
             air: air.clone(),
             address,
             mtu: shape.mtu,
         };
-        let storage = Storage {
-            protection_domains: table(3),
-            regions: table(16),
-            completion_queues: table(2 * shape.queue_pairs),
-            queue_pairs: table(shape.queue_pairs),
-            uars: table(shape.queue_pairs),
-        };
+        let storage = storage(shape);
         let wire = FaultyWire::new(wire, faults);
         let mut engine = Engine::new(WireAddress(address), DirectMemory, wire, storage);
         let pd = engine.create_protection_domain().unwrap();
@@ -390,7 +395,11 @@ impl Node {
     }
 }
 
-pub fn create_completion_queue(engine: &mut TestEngine, uar: Buffer, shape: Shape) -> Cq {
+pub fn create_completion_queue<W: Wire>(
+    engine: &mut Engine<'static, DirectMemory, W>,
+    uar: Buffer,
+    shape: Shape,
+) -> Cq {
     let ring = Buffer::new(64 << shape.log_cq_depth);
     for entry in 0..1 << shape.log_cq_depth {
         ring.write(entry * 64, &Cqe64::INVALID.to_bytes());
@@ -414,13 +423,17 @@ pub fn create_completion_queue(engine: &mut TestEngine, uar: Buffer, shape: Shap
     }
 }
 
-pub fn create_queue_pair(engine: &mut TestEngine, pd: ProtectionDomain, shape: Shape) -> Qp {
+pub fn create_queue_pair<W: Wire>(
+    engine: &mut Engine<'static, DirectMemory, W>,
+    pd: ProtectionDomain,
+    shape: Shape,
+) -> Qp {
     create_queue_pair_on(engine, pd, shape, Buffer::new(4096))
 }
 
 /// A queue pair whose doorbell is on the page `uar`.
-pub fn create_queue_pair_on(
-    engine: &mut TestEngine,
+pub fn create_queue_pair_on<W: Wire>(
+    engine: &mut Engine<'static, DirectMemory, W>,
     pd: ProtectionDomain,
     shape: Shape,
     uar: Buffer,
@@ -490,8 +503,8 @@ pub fn connect(node: &mut Node, peer: (WireAddress, QpNumber), mtu: u32, with: C
 }
 
 /// The same with a queue pair of one's own.
-pub fn connect_queue_pair(
-    engine: &mut TestEngine,
+pub fn connect_queue_pair<W: Wire>(
+    engine: &mut Engine<'static, DirectMemory, W>,
     qp: QpNumber,
     (remote_address, remote_qp): (WireAddress, QpNumber),
     mtu: u32,

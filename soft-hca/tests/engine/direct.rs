@@ -1,0 +1,320 @@
+//! Writes within one HCA, with packets and without: nobody can tell the difference.
+
+use mlx5_wqe::{RemoteKey, Wqe};
+use proptest::prelude::*;
+use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
+use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
+use warpbell_soft_hca::engine::{
+    Access, DirectMemory, Engine, Loopback, QueuePairStatus, Transition, Wire, WireAddress,
+};
+
+use crate::world::{
+    Buffer, Connection, Qp, Region, Shape, connect_queue_pair, create_queue_pair, pattern, storage,
+};
+
+const MTU: u32 = 256;
+const OWN: WireAddress = WireAddress(3);
+
+/// A loopback whose packets all travel, and are counted.
+struct Visible {
+    inner: Loopback<32>,
+    sent: usize,
+}
+
+// SAFETY: forwards to a wire that keeps the contract.
+unsafe impl Wire for Visible {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        self.sent += 1;
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.inner.send(header, payload) }
+    }
+
+    fn receive(&mut self) -> Option<Packet> {
+        self.inner.receive()
+    }
+
+    fn retract(&mut self, scope: Retract) {
+        self.inner.retract(scope);
+    }
+}
+
+/// One HCA with two queue pairs, connected with each other.
+struct Rig<W> {
+    engine: Engine<'static, DirectMemory, W>,
+    pairs: [Qp; 2],
+    memory: Region,
+    may_write: bool,
+    now: u64,
+}
+
+/// Each pair has four areas of its own: what it sends, where answers go, what is written, what is received.
+/// So nothing depends on what the other pair does meanwhile.
+const AREA: u64 = 1024;
+const BYTES: usize = 8 * AREA as usize;
+
+impl<W: Wire> Rig<W> {
+    fn new(wire: W, access: Access) -> Self {
+        let shape = Shape {
+            mtu: MTU,
+            queue_pairs: 2,
+            ..Shape::default()
+        };
+        let mut engine = Engine::new(OWN, DirectMemory, wire, storage(shape));
+        let pd = engine.create_protection_domain().unwrap();
+        let pairs = [(); 2].map(|()| create_queue_pair(&mut engine, pd, shape));
+        let connection = Connection {
+            access,
+            ..Connection::default()
+        };
+        for (pair, peer) in [(&pairs[0], &pairs[1]), (&pairs[1], &pairs[0])] {
+            let peer = (OWN, peer.number);
+            connect_queue_pair(&mut engine, pair.number, peer, MTU, connection);
+        }
+        let buffer = Buffer::filled(&pattern(BYTES, 9));
+        // SAFETY: the buffer lives as long as the test.
+        let keys =
+            unsafe { engine.register_memory(pd, buffer.address(), BYTES as u64, Access::all()) };
+        let memory = Region {
+            buffer,
+            keys: keys.unwrap(),
+        };
+        Self {
+            engine,
+            pairs,
+            memory,
+            may_write: access.contains(Access::REMOTE_WRITE),
+            now: 0,
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        let memory = self.memory;
+        let Action {
+            pair, what, length, ..
+        } = *action;
+        let [source, answer, target, received] =
+            [0, 1, 2, 3].map(|area| (u64::from(pair) * 4 + area) * AREA);
+        let (from, to) = (u64::from(action.from), u64::from(action.to));
+        let (local, remote) = (
+            memory.local(source + from, length),
+            memory.remote(target + to),
+        );
+        // An error takes the other end down at a moment that depends on the packets: nothing else is under way.
+        let write = matches!(what, What::Write | What::Inline);
+        let fails = what == What::WrongKey || (write && !self.may_write);
+        if fails {
+            self.settle();
+        }
+        let qp = &mut self.pairs[usize::from(pair)];
+        let wqe = match what {
+            What::Write => Wqe::<1>::write(local, remote),
+            What::Inline => Wqe::<1>::write_value(u64::from(length) << 32 | to, remote),
+            What::Read => {
+                Wqe::<1>::read(memory.local(answer + from, length), memory.remote(source))
+            }
+            What::Add => Wqe::<1>::fetch_add(memory.local(answer + from, 8), remote, 3),
+            What::Send => Wqe::<1>::send(local),
+            What::Receive => return qp.post_receive(&[memory.local(received + to, MTU + 1)]),
+            What::Nop => Wqe::<1>::nop(),
+            What::WrongKey => {
+                let key = RemoteKey(remote.key.0 ^ 1);
+                Wqe::<1>::write(local, mlx5_wqe::Remote { key, ..remote })
+            }
+            What::Step => return self.step(),
+            What::Reset => return self.reset(),
+        };
+        qp.write(if action.signalled {
+            wqe.signalled()
+        } else {
+            wqe
+        });
+        if fails {
+            self.settle();
+        } else if action.ring {
+            qp.ring_doorbell();
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += 1_000;
+        self.engine.step(self.now);
+    }
+
+    /// Both ends through RESET, and connected again.
+    fn reset(&mut self) {
+        self.settle();
+        for pair in &mut self.pairs {
+            pair.reset();
+            let number = pair.number;
+            self.engine
+                .modify_queue_pair(number, Transition::Reset)
+                .unwrap();
+        }
+        let [one, other] = self.pairs.each_ref().map(|pair| pair.number);
+        for (own, peer) in [(one, other), (other, one)] {
+            let mut connection = Connection::default();
+            connection.access.set(Access::REMOTE_WRITE, self.may_write);
+            connect_queue_pair(&mut self.engine, own, (OWN, peer), MTU, connection);
+        }
+    }
+
+    /// Rings, and lets everything end that needs no timer.
+    fn settle(&mut self) {
+        for pair in &self.pairs {
+            pair.ring_doorbell();
+        }
+        for _ in 0..100 {
+            self.step();
+        }
+    }
+
+    /// All that anybody can see.
+    fn seen(&mut self) -> Seen {
+        self.settle();
+        let [one, other] = &self.pairs;
+        self.memory.buffer.check_canaries();
+        Seen {
+            memory: self.memory.buffer.bytes(),
+            completions: [
+                &one.send_cq,
+                &one.receive_cq,
+                &other.send_cq,
+                &other.receive_cq,
+            ]
+            .map(|queue| queue.ring.bytes()),
+            status: [one, other].map(|pair| self.engine.query_queue_pair(pair.number).unwrap()),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Seen {
+    memory: Vec<u8>,
+    completions: [Vec<u8>; 4],
+    status: [QueuePairStatus; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    Write,
+    Inline,
+    Read,
+    Add,
+    Send,
+    Receive,
+    Nop,
+    WrongKey,
+    Step,
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Action {
+    what: What,
+    pair: u8,
+    from: u16,
+    to: u16,
+    length: u32,
+    signalled: bool,
+    ring: bool,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let what = prop_oneof![
+        8 => Just(What::Write),
+        3 => Just(What::Inline),
+        1 => Just(What::Read),
+        1 => Just(What::Add),
+        1 => Just(What::Send),
+        1 => Just(What::Receive),
+        1 => Just(What::Nop),
+        1 => Just(What::WrongKey),
+        4 => Just(What::Step),
+        1 => Just(What::Reset),
+    ];
+    let length = prop_oneof![Just(1u32), Just(8), Just(64), 1..=MTU, Just(MTU + 1)];
+    (
+        what,
+        0u8..2,
+        0u16..4,
+        0u16..4,
+        length,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(what, pair, from, to, length, signalled, ring)| Action {
+            what,
+            pair,
+            from: 8 * from,
+            to: 128 * to,
+            length,
+            signalled,
+            ring,
+        })
+}
+
+proptest! {
+    #[test]
+    fn nobody_can_tell_whether_packets_travelled(
+        actions in proptest::collection::vec(action(), 0..14),
+        may_write: bool,
+    ) {
+        let mut access = Access::all();
+        access.set(Access::REMOTE_WRITE, may_write);
+        let loopback = || Loopback::new(MTU);
+        let mut direct = Rig::new(loopback(), access);
+        let visible = Visible { inner: loopback(), sent: 0 };
+        let mut packets = Rig::new(visible, access);
+        for action in &actions {
+            direct.act(action);
+            packets.act(action);
+        }
+        prop_assert_eq!(direct.seen(), packets.seen());
+    }
+}
+
+/// Otherwise the comparison above would say nothing.
+#[test]
+fn plain_writes_need_no_packet_where_the_wire_says_so() {
+    let counted = |loops_back: bool| {
+        struct Counted(Visible, bool);
+        // SAFETY: forwards to a wire that keeps the contract.
+        unsafe impl Wire for Counted {
+            fn limits(&self) -> Limits {
+                self.0.limits()
+            }
+            fn loops_back(&self) -> bool {
+                self.1
+            }
+            unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+                // SAFETY: the caller's promise is passed on unchanged.
+                unsafe { self.0.send(header, payload) }
+            }
+            fn receive(&mut self) -> Option<Packet> {
+                self.0.receive()
+            }
+            fn retract(&mut self, scope: Retract) {
+                self.0.retract(scope);
+            }
+        }
+        let visible = Visible {
+            inner: Loopback::new(MTU),
+            sent: 0,
+        };
+        let mut rig = Rig::new(Counted(visible, loops_back), Access::all());
+        let memory = rig.memory;
+        for _ in 0..5 {
+            rig.pairs[0].write(Wqe::<1>::write(memory.local(0, 64), memory.remote(512)));
+        }
+        rig.pairs[0].post(Wqe::<1>::write_value(1, memory.remote(768)));
+        rig.settle();
+        // SAFETY: it is only looked at.
+        unsafe { rig.engine.wire() }.0.sent
+    };
+    assert_eq!(counted(true), 0);
+    assert!(counted(false) >= 6);
+}
