@@ -40,6 +40,7 @@ macro_rules! codes {
         }
     };
 }
+#[cfg(feature = "prm")]
 pub(crate) use codes;
 
 codes! {
