@@ -40,6 +40,7 @@ mod queue;
 pub mod shared;
 mod signal;
 mod state;
+mod stop;
 pub mod thread;
 pub mod warp;
 
@@ -59,4 +60,5 @@ pub use queue::{
 };
 pub use signal::Signal;
 pub use state::{Progress, QueueState};
+pub use stop::Stop;
 pub use warpbell_macros::kernel;

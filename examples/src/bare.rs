@@ -33,18 +33,21 @@ const APART: usize = 32;
 /// Measures, from where an end's kernels run.
 ///
 /// # Errors
-/// The kernel failed.
+/// The kernel failed; Ctrl-C came before a round that counts.
 pub fn measure(end: &End, warm_up: u64, rounds: u64) -> Result<RoundTrip, Error> {
     let words = end.world.numbers(2 * APART)?;
     let (question, answer) = (&words[0], &words[APART]);
     let samples = end.world.numbers((warm_up + rounds) as usize)?;
+    let played = end.world.numbers(1)?;
     let outcome = end.world.outcome()?;
     let bare = Bare {
         question,
         answer,
         rounds: warm_up + rounds,
+        stop: end.world.stop(),
         limit_us: LIMIT_US,
         samples: Numbers::new(&samples),
+        played: Numbers::new(&played),
         outcome: &outcome,
     };
     let job = Job::new(entry!(bare_round_trip), bare, &outcome);
@@ -55,11 +58,15 @@ pub fn measure(end: &End, warm_up: u64, rounds: u64) -> Result<RoundTrip, Error>
         done.store(true, Ordering::Relaxed);
         result
     })?;
-    let measured = samples[warm_up as usize..].iter();
+    let played = played[0].load(Ordering::Relaxed) as usize;
+    let measured = samples[..played].iter().skip(warm_up as usize);
     let mut sorted: Vec<u64> = measured.map(|word| word.load(Ordering::Relaxed)).collect();
+    if sorted.is_empty() {
+        return Err(Error::Interrupted);
+    }
     sorted.sort_unstable();
     Ok(RoundTrip {
-        rounds,
+        rounds: sorted.len() as u64,
         min_ns: sorted[0],
         average_ns: sorted.iter().sum::<u64>() / sorted.len() as u64,
         median_ns: percentile(&sorted, 50),

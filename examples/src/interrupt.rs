@@ -1,11 +1,18 @@
-//! Ctrl-C: the first one lets the kernels that run come to their end, and ends the example with what it has
-//! measured so far; the second one ends it at once.
+//! Ctrl-C: the first one asks the kernels that run to come to their end, and ends the example with what it
+//! has measured so far; the second one ends it at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use warpbell::Stop;
+use warpbell_host_init::{Placement, StopWord};
 
 use crate::Error;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Words that running kernels look at.
+static WORDS: Mutex<Vec<&StopWord>> = Mutex::new(Vec::new());
 
 /// What a shell expects of a program that Ctrl-C has ended.
 const ENDED_BY_CTRL_C: i32 = 130;
@@ -16,9 +23,26 @@ pub fn listen() {
         if REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(ENDED_BY_CTRL_C);
         }
+        let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+        words.iter().for_each(|word| word.request());
     });
     // Without a handler Ctrl-C ends the program as it always did.
     let _ = listening;
+}
+
+/// A stop for kernels that reach memory there, which the first Ctrl-C requests.
+///
+/// # Errors
+/// No memory for it.
+pub fn stop(placement: Placement) -> Result<Stop<'static>, Error> {
+    // Kernels may look at it until the process ends.
+    let word: &StopWord = Box::leak(Box::new(StopWord::new(placement)?));
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    words.push(word);
+    if requested() {
+        word.request();
+    }
+    Ok(word.stop())
 }
 
 /// Whether Ctrl-C was pressed.

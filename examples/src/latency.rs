@@ -8,7 +8,7 @@ use serde::Serialize;
 use warpbell::{Signal, Word64};
 use warpbell_host_init::{RemoteMemory, Shared, entry};
 use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::pingpong::{PingPong, pingpong};
+use warpbell_kernels::pingpong::{NO_MORE, PingPong, pingpong};
 
 use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;
@@ -50,22 +50,25 @@ pub struct Latency {
 pub const HEADER: &str = "     bytes        min     median        p99    average   rounds";
 
 impl Latency {
-    fn new(case: Case, rounds: &[Word64], verified: bool) -> Self {
-        let measured = &rounds[case.warm_up as usize..];
+    /// From the rounds that were played.
+    fn new(case: Case, rounds: &[Word64], verified: bool) -> Result<Self, Error> {
+        let measured = rounds.iter().skip(case.warm_up as usize);
         let mut sorted: Vec<u64> = measured
-            .iter()
             .map(|round| round.load(Ordering::Relaxed) / 2)
             .collect();
+        if sorted.is_empty() {
+            return Err(Error::Interrupted);
+        }
         sorted.sort_unstable();
-        Self {
+        Ok(Self {
             bytes: case.bytes,
-            rounds: case.rounds,
+            rounds: sorted.len() as u64,
             min_ns: sorted[0],
             average_ns: sorted.iter().sum::<u64>() / sorted.len() as u64,
             median_ns: percentile(&sorted, 50),
             p99_ns: percentile(&sorted, 99),
             verified,
-        }
+        })
     }
 
     /// A row of a table, for a human.
@@ -91,6 +94,7 @@ pub struct Player<'e> {
     case: Case,
     starts: bool,
     samples: Shared<[Word64]>,
+    played: Shared<[Word64]>,
     outcome: Shared<Outcome>,
 }
 
@@ -106,6 +110,7 @@ impl<'e> Player<'e> {
             case,
             starts,
             samples: end.world.numbers((case.warm_up + case.rounds) as usize)?,
+            played: end.world.numbers(1)?,
             outcome: end.world.outcome()?,
         };
         player.memory.write(0, &Self::payload(case, starts));
@@ -154,8 +159,10 @@ impl<'e> Player<'e> {
             first: 1,
             rounds: self.rounds(),
             starts: self.starts.into(),
+            stop: self.end.world.stop(),
             limit_us: LIMIT_US,
             samples: Numbers::new(&self.samples),
+            played: Numbers::new(&self.played),
             outcome: &self.outcome,
         };
         Ok(Job::new(entry!(pingpong), parameters, &self.outcome))
@@ -166,31 +173,44 @@ impl<'e> Player<'e> {
         self.case.warm_up + self.case.rounds
     }
 
+    /// Rounds that were played: all of them, unless Ctrl-C came before the last.
+    fn played(&self) -> u64 {
+        self.played[0].load(Ordering::Relaxed)
+    }
+
     /// Whether every byte of this side is what it should be now.
     pub fn verified(&self) -> bool {
         let room = Self::room(self.case);
         let mut expected = Self::payload(self.case, self.starts);
         expected.resize(room, 0);
-        expected.extend(Self::payload(self.case, !self.starts));
+        if self.played() > 0 {
+            expected.extend(Self::payload(self.case, !self.starts));
+        }
         expected.resize(2 * room, 0);
-        expected.extend(self.rounds().to_ne_bytes());
+        let told_to_end = !self.starts && self.played() < self.rounds();
+        let signal = if told_to_end { NO_MORE } else { self.played() };
+        expected.extend(signal.to_ne_bytes());
         self.memory.check(&expected).is_ok()
     }
 
     /// What this side has measured.
-    pub fn latency(&self, verified: bool) -> Latency {
-        Latency::new(self.case, &self.samples, verified)
+    ///
+    /// # Errors
+    /// Ctrl-C came before a round that counts.
+    pub fn latency(&self, verified: bool) -> Result<Latency, Error> {
+        let samples = &self.samples[..self.played() as usize];
+        Latency::new(self.case, samples, verified)
     }
 }
 
 /// Measures between two kernels of this process.
 ///
 /// # Errors
-/// A kernel failed.
+/// A kernel failed; Ctrl-C came before a round that counts.
 pub fn measure(ends: &Ends, case: Case) -> Result<Latency, Error> {
     let first = Player::new(&ends.one, case, true)?;
     let second = Player::new(&ends.other, case, false)?;
     let sides = vec![first.side(&second.shared())?, second.side(&first.shared())?];
     run_together("ping-pong", sides, &[&ends.one, &ends.other])?;
-    Ok(first.latency(first.verified() && second.verified()))
+    first.latency(first.verified() && second.verified())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Stop, Word64};
 use warpbell_cpu_grid::{Dim, LaunchError, Options};
 use warpbell_host_init::cuda::{Module, Watch};
 use warpbell_host_init::{
@@ -18,8 +18,8 @@ use warpbell_ptx::{KERNELS, SOFT_NIC};
 use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::shell::Driver;
 
-use crate::Error;
 use crate::ptx::OwnPtx;
+use crate::{Error, interrupt};
 
 /// What runs kernels, and what is the NIC.
 #[derive(Clone, Debug, Args)]
@@ -74,12 +74,24 @@ pub struct World {
     nic: Nic,
     /// The NIC's engine, if it is a kernel on a GPU.
     engine: Option<&'static Module>,
+    /// Ctrl-C.
+    stop: Stop<'static>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kernels {
     Cpu,
     Gpu(&'static Module),
+}
+
+impl Kernels {
+    /// Where host and kernels reach memory.
+    fn placement(self) -> Placement {
+        match self {
+            Self::Cpu => Placement::Host,
+            Self::Gpu(module) => Placement::Pinned(module.gpu()),
+        }
+    }
 }
 
 /// Where kernels ran, for a document.
@@ -137,18 +149,28 @@ impl Machine {
             kernels,
             nic,
             engine,
+            stop: interrupt::stop(kernels.placement())?,
         })
     }
 }
 
 impl World {
     /// CPU threads, and a software NIC on another.
-    pub fn cpu() -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// No memory for a word.
+    pub fn cpu() -> Result<Self, Error> {
+        Ok(Self {
             kernels: Kernels::Cpu,
             nic: Nic::Soft,
             engine: None,
-        }
+            stop: interrupt::stop(Placement::Host)?,
+        })
+    }
+
+    /// Tells kernels that run for long of Ctrl-C.
+    pub fn stop(&self) -> Stop<'static> {
+        self.stop
     }
 
     /// The NIC.
@@ -186,10 +208,7 @@ impl World {
 
     /// Where results lie, so that kernels and host reach them.
     pub fn placement(&self) -> Placement {
-        match self.kernels {
-            Kernels::Cpu => Placement::Host,
-            Kernels::Gpu(module) => Placement::Pinned(module.gpu()),
-        }
+        self.kernels.placement()
     }
 
     /// Where queues and data lie, so that kernels and NIC reach them.

@@ -66,6 +66,7 @@ mod shared_bytes;
 mod soft;
 mod soft_gpu;
 mod state;
+mod stop;
 #[cfg(test)]
 mod tests;
 
@@ -86,3 +87,4 @@ pub use shared::Shared;
 pub use soft::{Drive, SoftOptions};
 pub use soft_gpu::{EngineOn, SoftGpuOptions};
 pub use state::{Endpoint, ErrorPlace, Gid, NicError, State};
+pub use stop::StopWord;

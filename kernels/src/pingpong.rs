@@ -4,11 +4,17 @@ use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Deadline, EarlyAndAfter, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, WaitError,
-    Word64, kernel, thread,
+    Deadline, EarlyAndAfter, Exclusive, SendQueue, SendQueueHandle, Signal, Stop, Thread,
+    WaitError, Word64, kernel, thread,
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
+
+/// Rounds between two looks at a stop, which would add its microsecond to the round.
+const LOOK_EVERY: u64 = 64;
+
+/// What the side that starts signals instead of a round: there are no more.
+pub const NO_MORE: u64 = u64::MAX;
 
 /// One side of the game.
 #[repr(C)]
@@ -30,10 +36,14 @@ pub struct PingPong<'a> {
     pub rounds: u64,
     /// 1 for the side that writes first, 0 for the other one.
     pub starts: u32,
+    /// Ends the game early; the side that starts looks at it, and tells the other one with [`NO_MORE`].
+    pub stop: Stop<'a>,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the nanoseconds of each round.
     pub samples: Numbers<'a>,
+    /// Takes the number of rounds that were played.
+    pub played: Numbers<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -44,18 +54,27 @@ pub fn pingpong(p: PingPong<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = p.queue.open_with::<Exclusive, Thread, EarlyAndAfter>()?;
-        for round in 0..p.rounds {
-            let value = p.first + round;
+        let mut played = 0;
+        while played < p.rounds {
+            let value = p.first + played;
+            if p.starts == 1 && played % LOOK_EVERY == 0 && p.stop.requested() {
+                let _ = queue.post(Wqe::write_value(NO_MORE, p.answer), limit)?;
+                break;
+            }
             let begin = thread::clock_ns();
             if p.starts == 1 {
                 write(&mut queue, &p, value)?;
             }
-            p.signal.wait(value, limit)?;
+            if p.signal.wait(value, limit)? == NO_MORE {
+                break;
+            }
             if p.starts == 0 {
                 write(&mut queue, &p, value)?;
             }
-            p.samples.store(round, thread::clock_ns() - begin);
+            p.samples.store(played, thread::clock_ns() - begin);
+            played += 1;
         }
+        p.played.store(0, played);
         queue.drain(limit)?;
         Ok(())
     });
@@ -89,10 +108,14 @@ pub struct Bare<'a> {
     pub answer: &'a Word64,
     /// How many rounds; the words take their numbers, from 1 on.
     pub rounds: u64,
+    /// Ends it early.
+    pub stop: Stop<'a>,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the nanoseconds of each round.
     pub samples: Numbers<'a>,
+    /// Takes the number of rounds.
+    pub played: Numbers<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -101,17 +124,20 @@ pub struct Bare<'a> {
 #[kernel]
 pub fn bare_round_trip(p: Bare<'_>) {
     p.outcome.record(|| {
-        for round in 0..p.rounds {
+        let mut played = 0;
+        while played < p.rounds && !(played % LOOK_EVERY == 0 && p.stop.requested()) {
             let begin = thread::clock_ns();
-            p.question.store(round + 1, Ordering::Relaxed);
+            p.question.store(played + 1, Ordering::Relaxed);
             let mut wait = Deadline::after_us(p.limit_us).wait();
-            while p.answer.load(Ordering::Relaxed) != round + 1 {
+            while p.answer.load(Ordering::Relaxed) != played + 1 {
                 if wait.expired() {
                     return Err(WaitError::Deadline.into());
                 }
             }
-            p.samples.store(round, thread::clock_ns() - begin);
+            p.samples.store(played, thread::clock_ns() - begin);
+            played += 1;
         }
+        p.played.store(0, played);
         Ok(())
     });
 }

@@ -575,7 +575,7 @@ mod tests {
 
     /// What the checker says of a write after which something else happens.
     fn wrong_after(accident: impl FnOnce(&Bench<'_>)) -> Option<String> {
-        let world = World::cpu();
+        let world = World::cpu().unwrap();
         let ends = Ends::new(&world, &config(&world, 16)).unwrap();
         let memory = |end: &End| end.memory(512).unwrap();
         let (ours, theirs) = (memory(&ends.one), memory(&ends.other));

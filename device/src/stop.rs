@@ -1,0 +1,53 @@
+//! A word by which the host asks kernels to end.
+
+use core::fmt;
+
+use crate::arch::{Reach, Word64, load_relaxed64};
+
+/// Whether the host wants a kernel to end that would run for long.
+///
+/// A kernel looks now and then, finishes what it has begun and returns. One look loads the word from where
+/// it lies; from host memory that takes a GPU about a microsecond, so look once in many rounds.
+///
+/// ```
+/// use warpbell::{Stop, Word64};
+///
+/// fn kernel(stop: Stop<'_>) -> u64 {
+///     let mut rounds = 0;
+///     while !(rounds % 64 == 0 && stop.requested()) {
+///         rounds += 1; // a round of work
+/// #       if rounds == 1000 { break }
+///     }
+///     rounds
+/// }
+///
+/// // On the host, `warpbell_host_init::StopWord` holds the word.
+/// assert_eq!(kernel(Stop::new(&Word64::new(1))), 0);
+/// assert_eq!(kernel(Stop::new(&Word64::new(0))), 1000);
+/// ```
+///
+/// `repr(transparent)`, 8 bytes: the host hands it to the kernel.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Stop<'a> {
+    word: &'a Word64,
+}
+
+impl<'a> Stop<'a> {
+    /// A stop that this word stands for: 0 until the host asks.
+    pub const fn new(word: &'a Word64) -> Self {
+        Self { word }
+    }
+
+    /// Whether the host has asked.
+    #[inline(always)]
+    pub fn requested(self) -> bool {
+        load_relaxed64(self.word, Reach::System) != 0
+    }
+}
+
+impl fmt::Debug for Stop<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stop").field(&self.requested()).finish()
+    }
+}
