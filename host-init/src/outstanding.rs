@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use mlx5_wqe::{Cqe64, CqeOpcode, Opcode, WqeIndex};
+use mlx5_wqe::{Cqe64, CqeOpcode, Opcode, QpNumber, WqeIndex};
+use warpbell_soft_hca::engine::decode::decode;
 
 /// A request whose completion the kernel has not been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,12 @@ pub struct Outstanding {
     pub wqe: WqeIndex,
     /// What it is to do.
     pub opcode: Opcode,
+    /// Bytes of its message; none if the WQE is no request that a NIC knows.
+    pub bytes: Option<u32>,
+    /// Which of the ring's blocks it begins in.
+    pub slot: u32,
+    /// Blocks of the ring.
+    pub depth: u32,
     /// Index of the block behind the last one posted.
     pub posted: WqeIndex,
 }
@@ -23,11 +30,15 @@ impl fmt::Display for Outstanding {
             qpn,
             wqe,
             opcode,
+            bytes,
+            slot,
+            depth,
             posted,
         } = self;
+        let bytes = bytes.map_or_else(|| "length unknown".into(), |bytes| format!("{bytes} bytes"));
         write!(
             f,
-            "queue pair {qpn:#x} waits for WQE {wqe} ({opcode}), posted up to {posted}"
+            "queue pair {qpn:#x} waits for WQE {wqe} ({opcode}, {bytes}) in slot {slot} of {depth}, posted up to {posted}"
         )
     }
 }
@@ -61,8 +72,20 @@ impl SendQueueImage {
             qpn,
             wqe: WqeIndex(oldest),
             opcode: Opcode(self.block(oldest)[3]),
+            bytes: self.message_bytes(qpn, oldest),
+            slot: (oldest as usize % self.ring.len()) as u32,
+            depth: self.ring.len() as u32,
             posted: WqeIndex(self.producer),
         })
+    }
+
+    /// Bytes of a WQE's message.
+    fn message_bytes(&self, qpn: u32, index: u16) -> Option<u32> {
+        let blocks = (0..self.blocks(index)).map(|block| *self.block(index.wrapping_add(block)));
+        let bytes: Vec<u8> = blocks.flatten().collect();
+        let qpn = QpNumber::from_low_bits(qpn);
+        let decoded = decode(&bytes, WqeIndex(index), qpn).ok()?;
+        Some(decoded.length)
     }
 
     /// Blocks from a WQE to the end of what was posted.

@@ -2,6 +2,8 @@
 //! allocation, completion rings and their records in another, and the device-side
 //! states in a third.
 
+use std::hash::{DefaultHasher, Hasher};
+
 use mlx5_wqe::{DoorbellRecord, Octoword};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word64};
 
@@ -266,6 +268,21 @@ impl QueueMemory {
             )?,
             producer: DoorbellRecord::producer(word),
         })
+    }
+
+    /// A number that changes with everything that is posted and completed; none on a
+    /// GPU that is lost.
+    pub fn mark(&self) -> Option<u64> {
+        let mut record = [0; 8];
+        let mut completions = vec![0; self.completions.len()];
+        self.queues
+            .read(self.queue_layout.record, &mut record)
+            .ok()?;
+        self.completions.read(0, &mut completions).ok()?;
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&record);
+        hasher.write(&completions);
+        Some(hasher.finish())
     }
 
     /// For tests that work the queues by hand.

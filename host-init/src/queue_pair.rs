@@ -327,6 +327,12 @@ impl QueuePair {
         self.memory.states()[1].progress()
     }
 
+    /// A number that changes with all that is posted and completed, for a watchdog. It
+    /// is read from the doorbell records and the CQEs, at any time.
+    pub(crate) fn mark(&self) -> Option<u64> {
+        self.memory.mark()
+    }
+
     /// The oldest request of the send queue whose completion the kernel has not
     /// been told, if there is one: what a kernel that hangs may be waiting for. It
     /// is read from the doorbell record and the CQEs, at any time.

@@ -316,7 +316,7 @@ fn a_hang_names_the_queue_and_the_request() {
         let launch = Launch::new(named("kernel"), Grid::ONE_THREAD, store);
         let line = module.run(&[launch], &watch).unwrap_err().to_string();
         let wanted = format!(
-            "kernel did not end within 50ms; queue pair {:#x} waits for WQE 0x0001 (SEND), posted up to 0x0002",
+            "kernel did not end, and did nothing for 50ms; queue pair {:#x} waits for WQE 0x0001 (SEND, 64 bytes) in slot 1 of 128, posted up to 0x0002",
             one.qpn()
         );
         assert_eq!(line, wanted);

@@ -138,11 +138,11 @@ pub enum GpuError {
         why: String,
     },
     /// A kernel that does not end.
-    #[error("{kernels} did not end within {limit:?}; {hanging}")]
+    #[error("{kernels} did not end, and did nothing for {limit:?}; {hanging}")]
     Hangs {
         /// The kernels that still run.
         kernels: String,
-        /// How long they were waited for.
+        /// How long nothing was posted or completed.
         limit: Duration,
         /// Which queues and WQEs are not done.
         hanging: String,

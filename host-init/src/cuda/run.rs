@@ -12,13 +12,51 @@ use super::module::LoadedKernel;
 use super::{GpuError, Module};
 use crate::{Grid, Launch, QueuePair};
 
-/// How long kernels may run, and what is said of one that does not end.
+/// How long kernels may stand still, and what is said of one that does.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch<'w> {
-    /// How long. Kernels that wait have deadlines of their own; this is for those that forget them.
+    /// How long nothing may be posted to the queues, and nothing completed; without queues, how long the
+    /// kernels may run. Kernels that wait have deadlines of their own; this is for those that forget them.
+    /// It is noticed late by at most a quarter.
     pub limit: Duration,
-    /// The queue pairs that they use, whose outstanding work requests are named.
+    /// The queue pairs that they use. The outstanding work requests of one that stands still are named.
     pub queue_pairs: &'w [&'w QueuePair],
+}
+
+/// Looks at the queues in one limit.
+const LOOKS: u32 = 8;
+
+/// Finds out whether queues stand still, from a number that changes with all that they do.
+struct Vigil {
+    limit: Duration,
+    next_look: Duration,
+    /// The last look that found something new.
+    alive: Duration,
+    mark: Option<u64>,
+}
+
+impl Vigil {
+    fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            next_look: limit / LOOKS,
+            alive: Duration::ZERO,
+            mark: None,
+        }
+    }
+
+    /// Whether nothing has happened for too long, so long after the beginning.
+    fn is_over(&mut self, waited: Duration, mark: impl FnOnce() -> Option<u64>) -> bool {
+        if waited < self.next_look {
+            return false;
+        }
+        self.next_look = waited + self.limit / LOOKS;
+        let mark = mark();
+        if mark != self.mark {
+            (self.mark, self.alive) = (mark, waited);
+        }
+        waited - self.alive > self.limit
+    }
 }
 
 /// How long a wait of the host yields before it sleeps.
@@ -188,6 +226,7 @@ impl fmt::Debug for Running<'_> {
 
 fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
     let begin = Instant::now();
+    let mut vigil = Vigil::new(watch.limit);
     loop {
         // The clock first: kernels that end late still get a look after it.
         let waited = begin.elapsed();
@@ -200,7 +239,7 @@ fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), Gp
         let Some((gpu, _)) = left.first() else {
             return Ok(());
         };
-        if waited > watch.limit {
+        if vigil.is_over(waited, || mark(watch.queue_pairs)) {
             gpu.lose();
             let names: Vec<_> = left.iter().map(|(_, name)| *name).collect();
             return Err(GpuError::Hangs {
@@ -230,6 +269,12 @@ fn check_grid(grid: Grid) -> Result<(), GpuError> {
     }
 }
 
+/// A number that changes with all that queue pairs do; none without queue pairs.
+fn mark(queue_pairs: &[&QueuePair]) -> Option<u64> {
+    let marks = queue_pairs.iter().map(|pair| pair.mark());
+    marks.reduce(|one, other| Some(one?.rotate_left(1) ^ other?))?
+}
+
 /// What queue pairs wait for, in words.
 fn hanging(queue_pairs: &[&QueuePair]) -> String {
     let outstanding = queue_pairs.iter().filter_map(|pair| pair.outstanding());
@@ -243,6 +288,41 @@ fn hanging(queue_pairs: &[&QueuePair]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_that_do_nothing_for_too_long_are_found() {
+        let at = Duration::from_millis;
+        let mut vigil = Vigil::new(at(80));
+        let mut found = |millis, mark| vigil.is_over(at(millis), || mark);
+        // Every look finds something new.
+        for millis in (10..=400).step_by(10) {
+            assert!(!found(millis, Some(millis)), "after {millis} ms");
+        }
+        assert!(!found(480, Some(400)));
+        assert!(found(490, Some(400)));
+    }
+
+    #[test]
+    fn without_queues_the_time_counts_from_the_beginning() {
+        let at = Duration::from_millis;
+        let mut vigil = Vigil::new(at(80));
+        assert!(!vigil.is_over(at(80), || None));
+        assert!(vigil.is_over(at(91), || None));
+    }
+
+    #[test]
+    fn queues_are_looked_at_now_and_then() {
+        let mut vigil = Vigil::new(Duration::from_millis(80));
+        let mut looks = 0;
+        for micros in 0..80_000 {
+            let look = || {
+                looks += 1;
+                None
+            };
+            assert!(!vigil.is_over(Duration::from_micros(micros), look));
+        }
+        assert!(looks <= LOOKS, "{looks} looks");
+    }
 
     #[test]
     fn impossible_grids_are_refused() {
