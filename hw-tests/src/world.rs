@@ -9,7 +9,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use warpbell_cpu_grid::{Dim, LaneOrder, Options};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
-use warpbell_host_init::{EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared};
+use warpbell_host_init::{
+    EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePair, Shared,
+};
 use warpbell_kernels::suite::{Kernel, Requests};
 use warpbell_ptx::{Capability, PtxError};
 
@@ -284,7 +286,7 @@ impl World {
                 warpbell_cpu_grid::launch(grid, options, || kernel.run())
                     .map_err(|error| error.to_string())
             }
-            Self::Gpu(module) => on_gpu(module, &[launch(grid, kernel)]),
+            Self::Gpu(module) => run_on_gpu(module, &[launch(grid, kernel)]),
         };
         if let Err(error) = result {
             panic!("{}: {error}", K::NAME);
@@ -300,7 +302,7 @@ impl World {
             }),
             Self::Gpu(module) => {
                 let launches = [launch(one.0, one.1), launch(other.0, other.1)];
-                if let Err(error) = on_gpu(module, &launches) {
+                if let Err(error) = run_on_gpu(module, &launches) {
                     panic!("{} and {}: {error}", K::NAME, L::NAME);
                 }
             }
@@ -319,7 +321,7 @@ fn launch<'k, K: Kernel + Copy>(grid: Dim, kernel: &'k K) -> Launch<'k> {
     Launch::new(entry, grid, *kernel)
 }
 
-fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
+fn run_on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
     let watch = Watch {
         limit: patient(WATCHED),
         queue_pairs: &[],
@@ -327,6 +329,22 @@ fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
     module
         .run(launches, &watch)
         .map_err(|error| error.to_string())
+}
+
+/// Runs a kernel on this process's GPU, under a watch of one's own.
+///
+/// # Errors
+/// What the watch has found.
+pub fn on_gpu<K: Kernel + Copy>(
+    grid: Dim,
+    kernel: &K,
+    limit: Duration,
+    queue_pairs: &[&QueuePair],
+) -> Result<(), GpuError> {
+    let World::Gpu(module) = World::here() else {
+        panic!("no GPU in this test");
+    };
+    module.run(&[launch(grid, kernel)], &Watch { limit, queue_pairs })
 }
 
 impl fmt::Debug for World {

@@ -6,6 +6,7 @@
 //! | [`Requests`] | posts a list of work requests and waits for them |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
 //! | [`Receive`] | posts receives and takes messages |
+//! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
 mod arguments;
 mod ending;
@@ -13,6 +14,7 @@ mod flood;
 mod mode;
 mod receive;
 mod requests;
+mod trouble;
 
 pub use arguments::{Input, Kernel, Output};
 pub use ending::{Ending, EndingWords};
@@ -22,3 +24,4 @@ pub use receive::{Message, MessageKind, Receive, suite_receive};
 pub use requests::{
     MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting, suite_requests,
 };
+pub use trouble::{Trouble, TroubleKind, suite_trouble};

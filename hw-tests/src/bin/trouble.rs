@@ -1,0 +1,314 @@
+//! Proves that a kernel stays until it is asked to stop, and that what goes wrong around a GPU ends in one
+//! clear line and exit status 1: a kernel that panics, writes where there is no memory or hangs; modules,
+//! kernels, grids and memory that cannot be. Each trouble has a process of its own, because it may cost that
+//! process its GPU.
+
+use std::process::{Command, ExitCode, Output};
+use std::time::Duration;
+
+use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx};
+use warpbell_host_init::{
+    Buffer, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePairConfig, StopWord,
+};
+use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::{ONE_THREAD, World, grid, on_gpu};
+use warpbell_kernels::suite::{
+    EndingWords, Flood, Input, Kernel, Output as Entries, Request, Requests, Trouble, TroubleKind,
+    Verb, Waiting,
+};
+
+/// Says in the environment which trouble a process is to get into.
+const TROUBLE: &str = "WARPBELL_TROUBLE";
+
+/// A name, what it does, and words that its line has.
+type Case = (
+    &'static str,
+    fn(&'static Module) -> Result<(), Error>,
+    &'static [&'static str],
+);
+
+const CASES: [Case; 13] = [
+    (
+        "panic",
+        panic,
+        &[
+            "kernel suite_trouble panicked on the GPU: thread 3 of block 1 panicked at kernels/src/suite/trouble.rs:",
+            ": on purpose",
+        ],
+    ),
+    (
+        "stray",
+        stray,
+        &[
+            "kernel suite_trouble broke off: CUDA_ERROR_ILLEGAL_ADDRESS",
+            "compute-sanitizer shows where",
+        ],
+    ),
+    (
+        "hang",
+        hang,
+        &[
+            "suite_requests",
+            "waits for WQE 0x0001 (SEND, 64 bytes) in slot 1 of 16, posted up to 0x0002",
+        ],
+    ),
+    (
+        "no kernel",
+        no_kernel,
+        &["there is no kernel nobody in the module"],
+    ),
+    (
+        "other parameters",
+        other_parameters,
+        &["the kernel suite_flood takes", "the host has 8"],
+    ),
+    (
+        "no such grid",
+        no_such_grid,
+        &["a grid of 1 blocks of 1025 threads cannot be"],
+    ),
+    (
+        "too old",
+        too_old,
+        &["compute capability", "the kernels need 99.0"],
+    ),
+    (
+        "bad PTX",
+        bad_ptx,
+        &["the driver refuses the kernels' PTX (CUDA_ERROR_INVALID_PTX"],
+    ),
+    (
+        "pinned memory",
+        pinned_memory,
+        &["no 70368744177664 bytes of pinned host memory", "ulimit -l"],
+    ),
+    (
+        "GPU memory",
+        gpu_memory,
+        &["no 70368744177664 bytes of memory on the GPU"],
+    ),
+    (
+        "host pointer",
+        host_pointer,
+        &["the 64 bytes at 0x", "are no memory of"],
+    ),
+    (
+        "past the end",
+        past_the_end,
+        &["bytes at 0x", "are no memory of"],
+    ),
+    (
+        "no such GPU",
+        no_such_gpu,
+        &["there is no GPU 77; this machine has"],
+    ),
+];
+
+fn main() -> ExitCode {
+    run(Duration::from_secs(120), |progress| {
+        if let (Ok(name), World::Gpu(module)) = (std::env::var(TROUBLE), World::here()) {
+            get_into(&name, module);
+        }
+        progress.step("a kernel stays until it is asked to stop");
+        stays_until_stopped();
+        if !matches!(World::here(), World::Gpu(_)) {
+            println!(
+                "         left out, because there is no GPU in this test: what goes wrong around one"
+            );
+            return;
+        }
+        for (name, _, words) in CASES {
+            progress.step(name);
+            let output = again().env(TROUBLE, name).output().expect("this program");
+            says(name, &output, words);
+        }
+        progress.step("no GPU");
+        let output = again().env("CUDA_VISIBLE_DEVICES", "").output();
+        let output = output.expect("this program");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.contains("Skipped: the NVIDIA driver is there, but no GPU"),
+            "{said}"
+        );
+    })
+}
+
+/// This program with the same arguments.
+fn again() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.args(std::env::args_os().skip(1));
+    command
+}
+
+/// Fails the test unless a process has ended with status 1 and one line that has all these words.
+fn says(name: &str, output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+    assert_eq!(said.lines().count(), 1, "{name}: {said}");
+    for words in words {
+        assert!(said.contains(words), "{name}: {said}");
+    }
+}
+
+/// Ends the process with the line of a trouble.
+fn get_into(name: &str, module: &'static Module) -> ! {
+    let case = CASES.iter().find(|case| case.0 == name).expect("a case");
+    match (case.1)(module) {
+        Ok(()) => eprintln!("nothing went wrong"),
+        Err(error) => eprintln!("error: {error}"),
+    }
+    std::process::exit(1);
+}
+
+fn stays_until_stopped() {
+    let world = World::here();
+    let word = StopWord::new(world.placement()).expect("a word");
+    let mut words = world.values(1, EndingWords::default());
+    let stay = trouble(TroubleKind::Stay, &word, Entries::new(&mut words));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            word.request();
+        });
+        world.launch(grid(2, 4), &stay);
+    });
+    expect_done(&endings(&words), "a kernel that was asked to stop");
+}
+
+fn trouble<'a>(
+    kind: TroubleKind,
+    word: &'a StopWord,
+    ending: Entries<'a, EndingWords>,
+) -> Trouble<'a> {
+    Trouble {
+        kind,
+        thread: 7,
+        stop: word.stop(),
+        patience_ns: ample().as_nanos() as u64,
+        ending,
+    }
+}
+
+fn troubled(kind: TroubleKind) -> Result<(), Error> {
+    let world = World::here();
+    let word = StopWord::new(world.placement())?;
+    let mut words = world.values(1, EndingWords::default());
+    let kernel = trouble(kind, &word, Entries::new(&mut words));
+    Ok(on_gpu(grid(2, 4), &kernel, ample(), &[])?)
+}
+
+fn panic(_: &'static Module) -> Result<(), Error> {
+    troubled(TroubleKind::Panic)
+}
+
+fn stray(_: &'static Module) -> Result<(), Error> {
+    troubled(TroubleKind::Stray)
+}
+
+/// A NOP that completes, then a send that nobody receives.
+fn hang(_: &'static Module) -> Result<(), Error> {
+    let nodes = Nodes::soft();
+    let pair = nodes.pair(&QueuePairConfig {
+        send_depth: 16,
+        ..QueuePairConfig::default()
+    });
+    let source = nodes.ours.arena(64, ALL_ACCESS, 1);
+    let world = World::here();
+    let requests = requests_for(
+        world,
+        &[
+            Request::new(Verb::Nop),
+            Request::new(Verb::Send).local(&[source.local(0, 64)]),
+        ],
+    );
+    let mut words = world.values(2, EndingWords::default());
+    let posting = Posting {
+        waiting: Waiting::Each,
+        ..Posting::default()
+    };
+    let kernel = posting.kernel(
+        pair.ours.send_queue()?,
+        Input::new(&requests),
+        Entries::new(&mut words),
+    );
+    let limit = Duration::from_millis(300);
+    let hangs = on_gpu(ONE_THREAD, &kernel, limit, &[&pair.ours]);
+    // The kernel still runs: what it uses stays until the process ends.
+    std::mem::forget((nodes, pair, source, requests, words));
+    Ok(hangs?)
+}
+
+/// Launches something that is no kernel of the module.
+fn launched<P: Copy + Sync>(
+    module: &Module,
+    name: &'static str,
+    parameters: P,
+    threads_per_block: u32,
+) -> Result<(), Error> {
+    // SAFETY: what this test launches by the wrong name or with the wrong parameters is refused.
+    let entry = unsafe { Entry::new(name, |_: P| ()) };
+    let grid = Grid {
+        blocks: 1,
+        threads_per_block,
+    };
+    let watch = warpbell_host_init::cuda::Watch {
+        limit: ample(),
+        queue_pairs: &[],
+    };
+    Ok(module.run(&[Launch::new(entry, grid, parameters)], &watch)?)
+}
+
+fn no_kernel(module: &'static Module) -> Result<(), Error> {
+    launched(module, "nobody", 0u64, 1)
+}
+
+fn other_parameters(module: &'static Module) -> Result<(), Error> {
+    launched(module, Flood::NAME, 0u64, 1)
+}
+
+fn no_such_grid(module: &'static Module) -> Result<(), Error> {
+    launched(module, Requests::NAME, 0u64, 1025)
+}
+
+fn too_old(module: &'static Module) -> Result<(), Error> {
+    let (major, minor) = (99, 0);
+    let ptx = Ptx {
+        capability: ComputeCapability { major, minor },
+        text: "",
+    };
+    Module::load(module.gpu(), &[ptx]).map(|_| ())
+}
+
+fn bad_ptx(module: &'static Module) -> Result<(), Error> {
+    let text = ".version 8.0\n.target sm_80\n.address_size 64\nnonsense\n";
+    Module::load(module.gpu(), &[Ptx::from_text(text)?]).map(|_| ())
+}
+
+/// More than any machine has.
+const TOO_MUCH: usize = 1 << 46;
+
+fn pinned_memory(module: &'static Module) -> Result<(), Error> {
+    Buffer::placed(Placement::Pinned(module.gpu()), TOO_MUCH).map(|_| ())
+}
+
+fn gpu_memory(module: &'static Module) -> Result<(), Error> {
+    Buffer::placed(Placement::Gpu(module.gpu()), TOO_MUCH).map(|_| ())
+}
+
+fn host_pointer(module: &'static Module) -> Result<(), Error> {
+    let bytes = [0u8; 64];
+    Ok(module.gpu().check_memory(bytes.as_ptr() as u64, 64)?)
+}
+
+fn past_the_end(module: &'static Module) -> Result<(), Error> {
+    let buffer = Buffer::placed(Placement::Gpu(module.gpu()), 4096)?;
+    Ok(module.gpu().check_memory(buffer.as_ptr() as u64, 1 << 40)?)
+}
+
+fn no_such_gpu(_: &'static Module) -> Result<(), Error> {
+    Gpu::open(77)
+        .map(|_| ())
+        .map_err(|error: GpuError| error.into())
+}
