@@ -191,17 +191,17 @@ impl Mailbox {
         EngineState::from_word(self.engine.state.load(Ordering::Acquire))
     }
 
-    /// Engine: takes the mailbox for itself.
+    /// Engine: takes the mailbox for itself, unless another engine has.
     pub(super) fn take(&self) -> Result<(), Refused> {
-        let (starting, running) = (EngineState::Starting, EngineState::Running);
-        // Relaxed: the host reads nothing because of it.
-        let taken = self.engine.state.compare_exchange(
-            starting.to_word(),
-            running.to_word(),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        taken.map(|_| ()).map_err(|_| Refused::Taken)
+        // A load and a store: the host starts one engine at a time, and a GPU behind PCIe has no
+        // atomic exchange on host memory. Relaxed: the host reads nothing because of it.
+        let state = self.engine.state.load(Ordering::Relaxed);
+        if state != EngineState::Starting.to_word() {
+            return Err(Refused::Taken);
+        }
+        let running = EngineState::Running.to_word();
+        self.engine.state.store(running, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Engine: says how it is.
