@@ -183,11 +183,11 @@ impl<'e> Player<'e> {
         let room = Self::room(self.case);
         let mut expected = Self::payload(self.case, self.starts);
         expected.resize(room, 0);
-        if self.played() > 0 {
+        let told_to_end = !self.starts && self.played() < self.rounds();
+        if self.played() > 0 || told_to_end {
             expected.extend(Self::payload(self.case, !self.starts));
         }
         expected.resize(2 * room, 0);
-        let told_to_end = !self.starts && self.played() < self.rounds();
         let signal = if told_to_end { NO_MORE } else { self.played() };
         expected.extend(signal.to_ne_bytes());
         self.memory.check(&expected).is_ok()

@@ -89,7 +89,7 @@ fn here() -> &'static Here {
 /// How long a kernel on a GPU may take; its own waits end before.
 const WATCHED: Duration = Duration::from_secs(60);
 
-/// Threads of the largest block that a test launches.
+/// Threads of the largest block that a test of the suite launches.
 const LARGEST_BLOCK: u32 = 1024;
 
 /// Why a test does not run.
@@ -191,7 +191,11 @@ impl Machine {
                 })?
             }
         };
-        let module = Module::load_for_blocks(gpu, &[Ptx::from_text(&text)?], LARGEST_BLOCK)?;
+        let ptx = [Ptx::from_text(&text)?];
+        let module = match std::ptr::eq(embedded, &warpbell_ptx::SUITE) {
+            true => Module::load_for_blocks(gpu, &ptx, LARGEST_BLOCK)?,
+            false => Module::load(gpu, &ptx)?,
+        };
         // Kernels stay loaded until the process ends.
         Ok(Box::leak(Box::new(module)))
     }
@@ -286,7 +290,7 @@ impl World {
                 warpbell_cpu_grid::launch(grid, options, || kernel.run())
                     .map_err(|error| error.to_string())
             }
-            Self::Gpu(module) => run_on_gpu(module, &[launch(grid, kernel)]),
+            Self::Gpu(module) => on_gpu(module, &[launch(grid, kernel)]),
         };
         if let Err(error) = result {
             panic!("{}: {error}", K::NAME);
@@ -302,7 +306,7 @@ impl World {
             }),
             Self::Gpu(module) => {
                 let launches = [launch(one.0, one.1), launch(other.0, other.1)];
-                if let Err(error) = run_on_gpu(module, &launches) {
+                if let Err(error) = on_gpu(module, &launches) {
                     panic!("{} and {}: {error}", K::NAME, L::NAME);
                 }
             }
@@ -321,7 +325,7 @@ fn launch<'k, K: Kernel + Copy>(grid: Dim, kernel: &'k K) -> Launch<'k> {
     Launch::new(entry, grid, *kernel)
 }
 
-fn run_on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
+fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
     let watch = Watch {
         limit: patient(WATCHED),
         queue_pairs: &[],
@@ -335,7 +339,7 @@ fn run_on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
 ///
 /// # Errors
 /// What the watch has found.
-pub fn on_gpu<K: Kernel + Copy>(
+pub fn launch_watched<K: Kernel + Copy>(
     grid: Dim,
     kernel: &K,
     limit: Duration,

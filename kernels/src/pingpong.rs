@@ -55,24 +55,24 @@ pub fn pingpong(p: PingPong<'_>) {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = p.queue.open_with::<Exclusive, Thread, EarlyAndAfter>()?;
         let mut played = 0;
-        while played < p.rounds {
-            let value = p.first + played;
-            if p.starts == 1 && played % LOOK_EVERY == 0 && p.stop.requested() {
-                let _ = queue.post(Wqe::write_value(NO_MORE, p.answer), limit)?;
-                break;
-            }
+        let mut ends = false;
+        while played < p.rounds && !ends {
+            ends = p.starts == 1 && played % LOOK_EVERY == 0 && p.stop.requested();
+            let value = if ends { NO_MORE } else { p.first + played };
             let begin = thread::clock_ns();
             if p.starts == 1 {
                 write(&mut queue, &p, value)?;
             }
-            if p.signal.wait(value, limit)? == NO_MORE {
-                break;
+            if !ends {
+                ends = p.signal.wait(value, limit)? == NO_MORE;
             }
-            if p.starts == 0 {
-                write(&mut queue, &p, value)?;
+            if !ends {
+                if p.starts == 0 {
+                    write(&mut queue, &p, value)?;
+                }
+                p.samples.store(played, thread::clock_ns() - begin);
+                played += 1;
             }
-            p.samples.store(played, thread::clock_ns() - begin);
-            played += 1;
         }
         p.played.store(0, played);
         queue.drain(limit)?;

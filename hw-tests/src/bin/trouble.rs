@@ -13,7 +13,7 @@ use warpbell_host_init::{
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{ONE_THREAD, World, grid, on_gpu};
+use warpbell_hw_tests::world::{ONE_THREAD, World, grid, launch_watched};
 use warpbell_kernels::suite::{
     EndingWords, Flood, Input, Kernel, Output as Entries, Request, Requests, Trouble, TroubleKind,
     Verb, Waiting,
@@ -196,7 +196,7 @@ fn troubled(kind: TroubleKind) -> Result<(), Error> {
     let word = StopWord::new(world.placement())?;
     let mut words = world.values(1, EndingWords::default());
     let kernel = trouble(kind, &word, Entries::new(&mut words));
-    Ok(on_gpu(grid(2, 4), &kernel, ample(), &[])?)
+    Ok(launch_watched(grid(2, 4), &kernel, ample(), &[])?)
 }
 
 fn panic(_: &'static Module) -> Result<(), Error> {
@@ -234,7 +234,7 @@ fn hang(_: &'static Module) -> Result<(), Error> {
         Entries::new(&mut words),
     );
     let limit = Duration::from_millis(300);
-    let hangs = on_gpu(ONE_THREAD, &kernel, limit, &[&pair.ours]);
+    let hangs = launch_watched(ONE_THREAD, &kernel, limit, &[&pair.ours]);
     // The kernel still runs: what it uses stays until the process ends.
     std::mem::forget((nodes, pair, source, requests, words));
     Ok(hangs?)

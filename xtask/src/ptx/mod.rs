@@ -71,7 +71,7 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &str); 4] = [
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 5] = [
     ("soft_nic", "a NIC, which neither posts nor polls"),
     (
         "suite_requests",
@@ -85,6 +85,7 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &str); 4] = [
         "suite_receive",
         "a test, which holds its mode and dispatches on it",
     ),
+    ("suite_trouble", "a test, which neither posts nor polls"),
 ];
 
 /// Why PTX could not be built or compared; what is wrong with it is a [`Built::problems`].
