@@ -1,5 +1,7 @@
 //! Memory for the NIC: page-aligned, zeroed, at an address that does not change.
 
+#[cfg(feature = "cust")]
+use crate::cuda::Foreign;
 use crate::placement::Area;
 use crate::{Error, Placement};
 
@@ -15,6 +17,9 @@ pub const BUFFER_ALIGNMENT: usize = 4096;
 #[derive(Debug)]
 pub struct Buffer {
     area: Area,
+    /// Whose it is, if it was not allocated here.
+    #[cfg(feature = "cust")]
+    foreign: Option<Foreign>,
 }
 
 impl Buffer {
@@ -34,7 +39,24 @@ impl Buffer {
     /// GPU's.
     pub fn placed(placement: Placement, len: usize) -> Result<Self, Error> {
         let area = Area::allocate(placement, len)?;
-        Ok(Self { area })
+        Ok(Self {
+            area,
+            #[cfg(feature = "cust")]
+            foreign: None,
+        })
+    }
+
+    /// Memory of somebody else, which `foreign` keeps.
+    #[cfg(feature = "cust")]
+    pub(crate) fn of_foreign(area: Area, foreign: Foreign) -> Self {
+        let foreign = Some(foreign);
+        Self { area, foreign }
+    }
+
+    /// Whose memory it is, if it was not allocated here.
+    #[cfg(feature = "cust")]
+    pub(crate) fn foreign(&mut self) -> &mut Option<Foreign> {
+        &mut self.foreign
     }
 
     /// Where it lies.
@@ -78,6 +100,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        #[cfg(feature = "cust")]
+        if let Some(foreign) = self.foreign.take() {
+            return foreign.free();
+        }
         // SAFETY: allocated by `placed`, and freed once.
         unsafe { self.area.free() };
     }

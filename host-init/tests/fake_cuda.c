@@ -139,3 +139,26 @@ Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsign
     if (!fake("hang")) *(uint64_t *)words[0] = words[1] + x * block_x;
     return OK;
 }
+
+// What cust calls besides; it links with the driver, so that a function that is not there is an error of the build.
+static int freed, unloaded;
+int fakeFreed(void) { return freed; }
+int fakeUnloaded(void) { return unloaded; }
+
+Result cuCtxGetDevice(int *device) { *device = 0; return OK; }
+Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
+Result cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { *stream = &object; return OK; }
+Result cuStreamDestroy_v2(void *stream) { return OK; }
+Result cuModuleGetFunction(void **function, void *module, const char *name) {
+    *function = &object;
+    return strcmp(name, "kernel") ? NOT_FOUND : OK;
+}
+Result cuModuleUnload(void *module) { unloaded++; return OK; }
+Result cuMemAllocHost_v2(void **start, size_t bytes) {
+    *start = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *start ? OK : OUT_OF_MEMORY;
+}
+Result cuMemFreeHost(void *start) { freed++; return OK; }
+Result cuMemFree_v2(uint64_t start) { freed++; return OK; }
+Result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { memcpy((void *)to, from, bytes); return OK; }
+Result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { memcpy(to, (void *)from, bytes); return OK; }

@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::tools::{self, Tool};
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
 const EXAMPLES: &str = "warpbell-examples";
+const HOST_INIT: &str = "warpbell-host-init";
 pub const HW_TESTS: &str = "warpbell-hw-tests";
 const SOFT_HCA: &str = "warpbell-soft-hca";
 const PROOFS: &str = "warpbell-proofs";
@@ -82,6 +84,7 @@ pub enum Step {
     Ptx,
     Nvptx,
     CudaStd,
+    Cust,
     Fuzz,
     Doc,
     Demo,
@@ -109,6 +112,7 @@ impl Step {
             Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
             Self::Nvptx => "the software HCA's engine compiles for the GPU",
             Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
+            Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
             Self::Fuzz => "each fuzz target survives its inputs",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
@@ -119,7 +123,7 @@ impl Step {
     pub fn needs(self) -> &'static [Tool] {
         match self {
             Self::Fmt => &[Tool::Rustfmt],
-            Self::Clippy => &[Tool::Clippy],
+            Self::Clippy | Self::Cust => &[Tool::Clippy],
             Self::Proofs => &[Tool::RdmaCoreHeaders, Tool::KernelHeaders],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
@@ -135,6 +139,8 @@ impl Step {
 pub enum StepError {
     #[error(transparent)]
     Run(#[from] RunError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
@@ -164,6 +170,7 @@ impl Steps<'_> {
             Step::Ptx => self.ptx(&mut report),
             Step::Nvptx => self.nvptx(&mut report),
             Step::CudaStd => self.cuda_std(&mut report),
+            Step::Cust => self.cust(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
             Step::Demo => self.demo(&mut report),
@@ -334,6 +341,37 @@ impl Steps<'_> {
             "kernels with cuda_std",
             &self.capture(command, BUILD_DEADLINE)?,
         );
+        Ok(())
+    }
+
+    /// Links with a fake driver, because cust links with the driver and its build looks for one.
+    fn cust(&self, report: &mut Report) -> Result<(), StepError> {
+        let driver = self.workspace.target.join("fake-cuda");
+        let library = driver.join("lib64");
+        std::fs::create_dir_all(&library)?;
+        let mut build = clean_command("cc", &self.workspace.root);
+        build
+            .args(["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"])
+            .arg(library.join("libcuda.so.1"))
+            .arg("host-init/tests/fake_cuda.c");
+        if !report.check("the fake driver", &self.capture(build, BUILD_DEADLINE)?) {
+            return Ok(());
+        }
+        std::fs::write(library.join("libcuda.so"), "INPUT(libcuda.so.1)\n")?;
+        let call = |args: &[&str]| {
+            let mut command = self.workspace.cargo();
+            command
+                .arg(args[0])
+                .args(["-p", HOST_INIT, "--features", "cust"])
+                .args(&args[1..])
+                .env("CUDA_LIBRARY_PATH", &driver)
+                .env("LD_LIBRARY_PATH", &library);
+            self.capture(command, BUILD_DEADLINE)
+        };
+        let clippy = call(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
+        report.check("clippy with cust", &clippy);
+        report.check("the example", &call(&["build", "--example", "cust"])?);
+        report.tests("host-init with cust", &call(&["test", "--test", "cust"])?);
         Ok(())
     }
 

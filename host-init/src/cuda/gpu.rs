@@ -74,6 +74,12 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// Its context: the primary one, which stays until the process ends.
+    #[cfg(feature = "cust")]
+    pub(super) fn context(self) -> CUcontext {
+        self.0.context.0
+    }
+
     /// Its number.
     pub fn ordinal(self) -> u32 {
         self.0.ordinal
@@ -415,7 +421,7 @@ fn attribute(device: CUdevice, attribute: CUdevice_attribute) -> Result<u32, Gpu
 }
 
 /// A stream of the calling thread's context, which waits for no other.
-fn stream() -> Result<Handle<CUstream>, GpuError> {
+pub(super) fn stream() -> Result<Handle<CUstream>, GpuError> {
     let mut stream = std::ptr::null_mut();
     let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
     // SAFETY: the driver writes one pointer.

@@ -2,7 +2,15 @@
 //!
 //! The driver's library is loaded when the first [`Gpu`] is opened, so that every program builds and starts
 //! without it; what is missing is an error in one line.
+//!
+//! Feature `cust` takes and gives what a program of [cust](https://docs.rs/cust/0.3.2)'s has open:
+//! `Gpu::from_cust` its context, `Module::from_cust` its kernels, `Module::start_on` and `Module::launched_on` its
+//! streams, `Buffer::from_cust` its buffers; `Gpu::cust_context`, `Gpu::cust_stream`, `Module::cust`,
+//! `Buffer::into_cust` and `Buffer::device_pointer` go the other way. The example `cust` shows all of it. Such a
+//! program links with the driver's library, as cust does, and does not start without it.
 
+#[cfg(feature = "cust")]
+mod cust;
 mod driver;
 mod error;
 mod gpu;
@@ -10,6 +18,10 @@ mod module;
 mod pool;
 mod run;
 
+#[cfg(feature = "cust")]
+pub(crate) use cust::Foreign;
+#[cfg(feature = "cust")]
+pub use cust::{CustMemory, Parameters};
 pub use error::GpuError;
 pub use gpu::Gpu;
 pub(crate) use gpu::Kind;

@@ -72,6 +72,8 @@ pub struct Module {
     entries: HashMap<String, LoadedKernel>,
     /// Where a kernel that panics says so, if the module asks for such a place.
     panic: Option<Shared<PanicRecord>>,
+    #[cfg(feature = "cust")]
+    pub(super) module: Handle<CUmodule>,
 }
 
 /// A kernel's entry, ready to be launched.
@@ -174,12 +176,19 @@ impl Module {
                 log: first_line(&log),
             }));
         }
+        Self::of(gpu, module)
+    }
+
+    /// Makes a loaded module's kernels ready; the GPU is current.
+    pub(super) fn of(gpu: Gpu, module: CUmodule) -> Result<Self, Error> {
         let entries = load_all(module)?;
         reserve_local_memory(&entries)?;
         Ok(Self {
             gpu,
             entries,
             panic: panic_record(gpu, module)?,
+            #[cfg(feature = "cust")]
+            module: Handle(module),
         })
     }
 

@@ -71,8 +71,10 @@ const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub struct Running<'m> {
     module: &'m Module,
     name: &'static str,
-    /// None once the kernel has ended, and the stream is given back.
+    /// None once the kernel has ended.
     stream: Option<Handle<CUstream>>,
+    /// The stream is given back then, for another kernel.
+    borrowed: bool,
 }
 
 /// A kernel that only needs to be started.
@@ -145,36 +147,72 @@ impl Module {
     /// # Safety
     /// What the launch borrows stays as it is until the kernel has ended; if the GPU is lost before, for good.
     unsafe fn begin(&self, prepared: Prepared<'_>) -> Result<Running<'_>, GpuError> {
-        let Prepared { launch, kernel } = prepared;
-        let grid = launch.grid();
-        let mut parameters = [launch.parameters().0.cast_mut()];
         let gpu = self.gpu();
         gpu.enter()?;
         let stream = gpu.take_stream()?;
-        // SAFETY: the driver reads one parameter of the size that `prepare` has checked, and copies it; the
-        // kernel is what `Entry` vouches for.
-        let result = unsafe {
-            sys::cuLaunchKernel(
-                kernel.entry.0,
-                grid.blocks,
-                1,
-                1,
-                grid.threads_per_block,
-                1,
-                1,
-                0,
-                stream.0,
-                parameters.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        check("cuLaunchKernel", result).inspect_err(|_| gpu.give_stream(stream))?;
+        let name = prepared.launch.name();
+        // SAFETY: the caller's promise.
+        unsafe { begin_on(prepared, stream) }.inspect_err(|_| gpu.give_stream(stream))?;
         Ok(Running {
             module: self,
-            name: launch.name(),
+            name,
             stream: Some(stream),
+            borrowed: true,
         })
     }
+
+    /// Starts a kernel on somebody's stream, behind what is in it already.
+    #[cfg(feature = "cust")]
+    pub(super) fn start_behind<'m>(
+        &'m self,
+        launch: &Launch<'static>,
+        stream: CUstream,
+    ) -> Result<Running<'m>, GpuError> {
+        let prepared = self.prepare(launch)?;
+        self.gpu().enter()?;
+        // SAFETY: the parameters borrow nothing that ends.
+        unsafe { begin_on(prepared, Handle(stream)) }?;
+        Ok(self.running(launch.name(), stream))
+    }
+
+    /// What runs on somebody's stream, a kernel of this name last.
+    #[cfg(feature = "cust")]
+    pub(super) fn running(&self, name: &'static str, stream: CUstream) -> Running<'_> {
+        Running {
+            module: self,
+            name,
+            stream: Some(Handle(stream)),
+            borrowed: false,
+        }
+    }
+}
+
+/// Puts a kernel into a stream of its GPU, which is current.
+///
+/// # Safety
+/// As for [`Module::begin`].
+unsafe fn begin_on(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(), GpuError> {
+    let Prepared { launch, kernel } = prepared;
+    let grid = launch.grid();
+    let mut parameters = [launch.parameters().0.cast_mut()];
+    // SAFETY: the driver reads one parameter of the size that `prepare` has checked, and copies it; the
+    // kernel is what `Entry` vouches for.
+    let result = unsafe {
+        sys::cuLaunchKernel(
+            kernel.entry.0,
+            grid.blocks,
+            1,
+            1,
+            grid.threads_per_block,
+            1,
+            1,
+            0,
+            stream.0,
+            parameters.as_mut_ptr(),
+            std::ptr::null_mut(),
+        )
+    };
+    check("cuLaunchKernel", result)
 }
 
 impl Running<'_> {
@@ -192,7 +230,9 @@ impl Running<'_> {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             CUresult::CUDA_SUCCESS => {
                 self.stream = None;
-                gpu.give_stream(stream);
+                if self.borrowed {
+                    gpu.give_stream(stream);
+                }
                 Ok(true)
             }
             error => {
