@@ -18,6 +18,9 @@ fn main() {
     println!("cargo::rerun-if-changed={KERNELS}");
     if Path::new(RDMA_CORE).is_file() {
         oracle("mlx5dv", &[]);
+        oracle("verbs", &[]);
+        println!("cargo::rustc-link-lib=ibverbs");
+        println!("cargo::rustc-link-lib=mlx5");
         println!("cargo::rustc-cfg=rdma_core_headers");
     }
     if let Some(include) = kernel_include() {

@@ -9,6 +9,8 @@
 //! | `kernel` | `include/linux/mlx5/{qp,device,cq,doorbell}.h` | linux-headers-*-common |
 //! | `prm` | `include/linux/mlx5/mlx5_ifc.h` | linux-headers-*-common |
 //!
+//! `verbs` is no oracle of a header but a program of libibverbs and libmlx5 themselves.
+//!
 //! A test whose oracle's headers are not installed is ignored, with the reason.
 
 pub mod facts;
@@ -19,3 +21,5 @@ pub mod mlx5dv;
 #[cfg(kernel_headers)]
 pub mod prm;
 pub mod request;
+#[cfg(rdma_core_headers)]
+pub mod verbs;

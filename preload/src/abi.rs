@@ -1,0 +1,234 @@
+//! The structures of uverbs that commands answer with, in the host's order.
+//!
+//! Source: rdma/ib_user_verbs.h and rdma/mlx5-abi.h of linux-libc-dev; what an answer does not set is 0.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Numbers of the commands that `INVOKE_WRITE` carries (`ib_uverbs_write_cmds`).
+pub mod command {
+    /// Bit 31: the extended form.
+    pub const EXTENDED: u32 = 1 << 31;
+
+    pub const GET_CONTEXT: u32 = 0;
+    pub const QUERY_DEVICE: u32 = 1;
+    pub const QUERY_PORT: u32 = 2;
+    pub const ALLOC_PD: u32 = 3;
+    pub const DEALLOC_PD: u32 = 4;
+    pub const CREATE_AH: u32 = 5;
+    pub const DESTROY_AH: u32 = 8;
+    pub const REG_MR: u32 = 9;
+    pub const DEREG_MR: u32 = 13;
+    pub const CREATE_CQ: u32 = 18;
+    pub const DESTROY_CQ: u32 = 20;
+    pub const CREATE_QP: u32 = 24;
+    pub const MODIFY_QP: u32 = 26;
+    pub const DESTROY_QP: u32 = 27;
+    pub const CREATE_SRQ: u32 = 32;
+    pub const DESTROY_SRQ: u32 = 35;
+}
+
+/// Objects, methods and attributes of the ioctl (rdma/ib_user_ioctl_cmds.h, rdma/mlx5_user_ioctl_cmds.h).
+pub mod ioctl {
+    /// Where a driver's own numbers begin.
+    const DRIVER: u16 = 1 << 12;
+
+    pub const OBJECT_DEVICE: u16 = 0;
+    pub const METHOD_INVOKE_WRITE: u16 = 0;
+    pub const CORE_IN: u16 = 0;
+    pub const CORE_OUT: u16 = 1;
+    pub const WRITE_COMMAND: u16 = 2;
+    pub const DRIVER_OUT: u16 = DRIVER + 1;
+
+    pub const OBJECT_UAR: u16 = DRIVER + 8;
+    pub const METHOD_UAR_ALLOC: u16 = DRIVER;
+    pub const METHOD_UAR_DESTROY: u16 = DRIVER + 1;
+    pub const UAR_HANDLE: u16 = DRIVER;
+    pub const UAR_MMAP_OFFSET: u16 = DRIVER + 2;
+    pub const UAR_MMAP_LENGTH: u16 = DRIVER + 3;
+    pub const UAR_PAGE_ID: u16 = DRIVER + 4;
+}
+
+/// Declares structures of an answer.
+macro_rules! answers {
+    ($($(#[$doc:meta])* $name:ident, $bytes:literal { $($field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub struct $name { $(pub $field: $type,)* }
+
+        const _: () = assert!(size_of::<$name>() == $bytes);
+    )*};
+}
+
+answers! {
+    /// `ib_uverbs_get_context_resp`.
+    Context, 8 {
+        async_fd: u32,
+        num_comp_vectors: u32,
+    }
+
+    /// `mlx5_ib_alloc_ucontext_resp`.
+    DriverContext, 72 {
+        qp_tab_size: u32,
+        bf_reg_size: u32,
+        tot_bfregs: u32,
+        cache_line_size: u32,
+        max_sq_desc_sz: u16,
+        max_rq_desc_sz: u16,
+        max_send_wqebb: u32,
+        max_recv_wr: u32,
+        max_srq_recv_wr: u32,
+        num_ports: u16,
+        flow_action_flags: u16,
+        comp_mask: u32,
+        response_length: u32,
+        cqe_version: u8,
+        cmds_supp_uhw: u8,
+        eth_min_inline: u8,
+        clock_info_versions: u8,
+        hca_core_clock_offset: u64,
+        log_uar_size: u32,
+        num_uars_per_page: u32,
+        num_dyn_bfregs: u32,
+        dump_fill_mkey: u32,
+    }
+
+    /// `ib_uverbs_query_device_resp`.
+    Device, 176 {
+        fw_ver: u64,
+        node_guid: [u8; 8],
+        sys_image_guid: [u8; 8],
+        max_mr_size: u64,
+        page_size_cap: u64,
+        vendor_id: u32,
+        vendor_part_id: u32,
+        hw_ver: u32,
+        max_qp: u32,
+        max_qp_wr: u32,
+        device_cap_flags: u32,
+        max_sge: u32,
+        max_sge_rd: u32,
+        max_cq: u32,
+        max_cqe: u32,
+        max_mr: u32,
+        max_pd: u32,
+        max_qp_rd_atom: u32,
+        max_ee_rd_atom: u32,
+        max_res_rd_atom: u32,
+        max_qp_init_rd_atom: u32,
+        max_ee_init_rd_atom: u32,
+        atomic_cap: u32,
+        max_ee: u32,
+        max_rdd: u32,
+        max_mw: u32,
+        max_raw_ipv6_qp: u32,
+        max_raw_ethy_qp: u32,
+        max_mcast_grp: u32,
+        max_mcast_qp_attach: u32,
+        max_total_mcast_qp_attach: u32,
+        max_ah: u32,
+        max_fmr: u32,
+        max_map_per_fmr: u32,
+        max_srq: u32,
+        max_srq_wr: u32,
+        max_srq_sge: u32,
+        max_pkeys: u16,
+        local_ca_ack_delay: u8,
+        phys_port_cnt: u8,
+        reserved: [u8; 4],
+    }
+
+    /// The head of `ib_uverbs_ex_query_device_resp`.
+    ExtendedDevice, 184 {
+        base: Device,
+        comp_mask: u32,
+        response_length: u32,
+    }
+
+    /// `ib_uverbs_query_port_resp`.
+    Port, 40 {
+        port_cap_flags: u32,
+        max_msg_sz: u32,
+        bad_pkey_cntr: u32,
+        qkey_viol_cntr: u32,
+        gid_tbl_len: u32,
+        pkey_tbl_len: u16,
+        lid: u16,
+        sm_lid: u16,
+        state: u8,
+        max_mtu: u8,
+        active_mtu: u8,
+        lmc: u8,
+        max_vl_num: u8,
+        sm_sl: u8,
+        subnet_timeout: u8,
+        init_type_reply: u8,
+        active_width: u8,
+        active_speed: u8,
+        phys_state: u8,
+        link_layer: u8,
+        flags: u8,
+        reserved: u8,
+    }
+
+    /// `ib_uverbs_reg_mr_resp`.
+    MemoryRegion, 12 {
+        mr_handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+
+    /// `ib_uverbs_ex_create_cq_resp`; the short form is its first 8 bytes.
+    CompletionQueue, 16 {
+        cq_handle: u32,
+        cqe: u32,
+        comp_mask: u32,
+        response_length: u32,
+    }
+
+    /// `ib_uverbs_ex_create_qp_resp`; the short form is its first 32 bytes.
+    QueuePair, 40 {
+        qp_handle: u32,
+        qpn: u32,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        reserved: u32,
+        comp_mask: u32,
+        response_length: u32,
+    }
+
+    /// What both forms of `ib_uverbs_create_qp` have after `user_handle`.
+    QueuePairRequest, 40 {
+        pd_handle: u32,
+        send_cq_handle: u32,
+        recv_cq_handle: u32,
+        srq_handle: u32,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        sq_sig_all: u8,
+        qp_type: u8,
+        is_srq: u8,
+        reserved: u8,
+    }
+
+    /// `ib_uverbs_create_srq_resp`.
+    SharedReceiveQueue, 16 {
+        srq_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srqn: u32,
+    }
+
+    /// `mlx5_ib_create_ah_resp`.
+    DriverAddressHandle, 16 {
+        response_length: u32,
+        dmac: [u8; 6],
+        reserved: [u8; 6],
+    }
+}

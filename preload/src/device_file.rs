@@ -1,0 +1,60 @@
+//! Which file descriptors are the device.
+
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where libibverbs looks for the device.
+pub const PATH: &CStr = c"/dev/infiniband/uverbs0";
+/// What is opened instead: libibverbs compares its device number with that in sysfs.
+pub const STAND_IN: &CStr = c"/dev/null";
+/// The stand-in's device number, as sysfs writes it.
+pub const STAND_IN_NUMBER: &str = "1:3";
+
+/// A bit for each file descriptor below 64 × 1,024; a higher one is no device.
+static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+fn bit(file: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let file = usize::try_from(file).ok()?;
+    Some((OPEN.get(file / 64)?, 1 << (file % 64)))
+}
+
+/// Makes a file descriptor the device; false if it is too high.
+pub fn add(file: c_int) -> bool {
+    let Some((word, mask)) = bit(file) else {
+        return false;
+    };
+    // Relaxed: who uses the descriptor got it from the thread that opened it, in an order of its own.
+    word.fetch_or(mask, Ordering::Relaxed);
+    true
+}
+
+/// Makes a file descriptor the device no longer.
+pub fn remove(file: c_int) {
+    if let Some((word, mask)) = bit(file) {
+        word.fetch_and(!mask, Ordering::Relaxed);
+    }
+}
+
+/// Whether a file descriptor is the device.
+pub fn is_device(file: c_int) -> bool {
+    bit(file).is_some_and(|(word, mask)| word.load(Ordering::Relaxed) & mask != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_added_is_the_device() {
+        assert!(!is_device(70));
+        assert!(add(70));
+        assert!(is_device(70) && !is_device(71) && !is_device(6));
+        remove(70);
+        assert!(!is_device(70));
+        for none in [-1, c_int::MAX, 65_536] {
+            assert!(!add(none));
+            remove(none);
+            assert!(!is_device(none));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The functions of the C library that this library takes over: the device's path and its file descriptors are
+//! ours, all else goes on to the C library.
+//!
+//! `open` and `ioctl` are variadic in C. Their one optional argument is taken as a fixed one here: on the
+//! platforms of Linux that this runs on a variadic call passes it in the same register, and where the caller gave
+//! none, what is in the register is handed on and nobody looks at it.
+
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+
+use crate::{device_file, next, sysfs, uverbs};
+
+/// Netlink's protocol number of RDMA, which libibverbs asks before it looks into sysfs.
+const NETLINK_RDMA: c_int = 20;
+
+/// Sets errno, and gives what a failing function returns.
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: the C library gives a pointer to this thread's errno.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Whether a path is the device's.
+///
+/// # Safety
+/// As of the C library's functions that take a path.
+unsafe fn is_device(path: *const c_char) -> bool {
+    // SAFETY: a path that is not null is a C string, as the caller says.
+    !path.is_null() && unsafe { CStr::from_ptr(path) } == device_file::PATH
+}
+
+/// Before the program's `main`: tells libibverbs where the device is to be found.
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
+pub static START: extern "C" fn() = {
+    extern "C" fn start() {
+        sysfs::announce();
+    }
+    start
+};
+
+/// The C library's `open`, but for the device.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: the caller keeps to the contract of `open`.
+    if !unsafe { is_device(path) } {
+        // SAFETY: as above.
+        return unsafe { next::open(path, flags, mode) };
+    }
+    // SAFETY: the path is a C string.
+    let file = unsafe { next::open(device_file::STAND_IN.as_ptr(), flags, mode) };
+    if file >= 0 && !device_file::add(file) {
+        // SAFETY: the file was opened above.
+        unsafe { next::close(file) };
+        return fail(libc::EMFILE);
+    }
+    file
+}
+
+/// The C library's `stat`, but for the device.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
+    // SAFETY: the caller keeps to the contract of `stat`.
+    let path = if unsafe { is_device(path) } {
+        device_file::STAND_IN.as_ptr()
+    } else {
+        path
+    };
+    // SAFETY: as above.
+    unsafe { next::stat(path, status) }
+}
+
+/// The C library's `close`, which also ends the device.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn close(file: c_int) -> c_int {
+    device_file::remove(file);
+    // SAFETY: the caller keeps to the contract of `close`.
+    unsafe { next::close(file) }
+}
+
+/// The C library's `ioctl`, but for the device.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if !device_file::is_device(file) {
+        // SAFETY: the caller keeps to the contract of `ioctl`.
+        return unsafe { next::ioctl(file, request, argument) };
+    }
+    // SAFETY: the caller gives what a uverbs device takes.
+    match unsafe { uverbs::ioctl(request, argument) } {
+        Ok(()) => 0,
+        Err(errno) => fail(errno.0),
+    }
+}
+
+/// The C library's `mmap`; the device's pages are memory of this process.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    if flags & libc::MAP_ANONYMOUS != 0 || !device_file::is_device(file) {
+        // SAFETY: the caller keeps to the contract of `mmap`.
+        return unsafe { next::mmap(address, length, protection, flags, file, offset) };
+    }
+    // Readable as well, so that a test can look at a doorbell.
+    let protection = protection | libc::PROT_READ;
+    // SAFETY: as above; the memory is the process's own.
+    unsafe {
+        next::mmap(
+            address,
+            length,
+            protection,
+            flags | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    }
+}
+
+/// The C library's `socket`, but that there is no RDMA netlink.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
+        return fail(libc::EPROTONOSUPPORT);
+    }
+    // SAFETY: the caller keeps to the contract of `socket`.
+    unsafe { next::socket(domain, kind, protocol) }
+}

@@ -1,0 +1,27 @@
+//! A library to preload (`LD_PRELOAD`) under unmodified rdma-core: libibverbs and libmlx5 then see an mlx5
+//! device, `mlx5_0`, that is not there.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `interpose` | the functions of the C library that it takes over |
+//! | `next` | those functions themselves, behind ours |
+//! | `device_file` | which file descriptors are the device |
+//! | `sysfs` | the tree of text files in which libibverbs looks for devices |
+//! | `attributes` | the form of an ioctl: object, method, attributes |
+//! | `abi` | the structures of uverbs, as far as they are needed |
+//! | `uverbs` | what a command does |
+//!
+//! The device has no engine yet: queues are created and numbered, and what libmlx5 posts stays in their rings
+//! as posted. That is what it is for so far, to compare libmlx5's bytes with ours. Commands that it does not have
+//! answer `EOPNOTSUPP`.
+//!
+//! It interposes by defining functions of the C library's names, so that no program may link it; load it with
+//! `LD_PRELOAD`.
+
+mod abi;
+mod attributes;
+mod device_file;
+pub mod interpose;
+mod next;
+mod sysfs;
+mod uverbs;

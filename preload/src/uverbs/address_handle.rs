@@ -1,0 +1,37 @@
+//! Where datagrams go.
+
+use super::{Write, objects};
+use crate::abi::DriverAddressHandle;
+use crate::attributes::Errno;
+
+/// Creates an address handle, and resolves the MAC address behind a link-local GID.
+pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    // After the pointer to the answer, the user's handle, the domain and four reserved bytes.
+    let gid: [u8; 16] = write.input(24)?;
+    write.answer(&objects::fresh());
+    write.answer_driver(&DriverAddressHandle {
+        response_length: size_of::<DriverAddressHandle>() as u32,
+        dmac: mac_of(gid),
+        reserved: [0; 6],
+    });
+    Ok(())
+}
+
+/// The MAC address that a link-local GID was made from (EUI-64).
+fn mac_of(gid: [u8; 16]) -> [u8; 6] {
+    let [_, _, _, _, _, _, _, _, a, b, c, _, _, d, e, f] = gid;
+    [a ^ 2, b, c, d, e, f]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_gid_tells_the_mac() {
+        let mut gid = [0; 16];
+        gid[..2].copy_from_slice(&[0xfe, 0x80]);
+        gid[8..].copy_from_slice(&[0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55]);
+        assert_eq!(mac_of(gid), [0x00, 0x11, 0x22, 0x33, 0x44, 0x55]);
+    }
+}

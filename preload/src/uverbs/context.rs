@@ -1,0 +1,117 @@
+//! Opening the device, and what it says of itself.
+
+use super::Write;
+use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
+use crate::attributes::Errno;
+
+/// Bytes of a BlueFlame register, both its buffers.
+const BLUEFLAME_BYTES: u32 = 0x200;
+/// The deepest queue, in basic blocks or receives.
+const MAX_DEPTH: u32 = 1 << 15;
+
+/// Opens the device: what libmlx5 sizes its queues by.
+pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    // An event that never comes.
+    // SAFETY: the call has no requirements.
+    let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    let async_fd = u32::try_from(events).map_err(|_| Errno(libc::EMFILE))?;
+    write.answer(&Context {
+        async_fd,
+        num_comp_vectors: 1,
+    });
+    write.answer_driver(&DriverContext {
+        qp_tab_size: 1 << 17,
+        bf_reg_size: BLUEFLAME_BYTES,
+        // None: UAR pages are asked for one by one.
+        tot_bfregs: 0,
+        cache_line_size: 64,
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: MAX_DEPTH,
+        max_recv_wr: MAX_DEPTH,
+        max_srq_recv_wr: MAX_DEPTH,
+        num_ports: 1,
+        response_length: size_of::<DriverContext>() as u32,
+        // CQEs carry the user index.
+        cqe_version: 1,
+        // QUERY_DEVICE and CREATE_AH have an answer of mlx5's own.
+        cmds_supp_uhw: 1 << 0 | 1 << 1,
+        // MLX5_USER_INLINE_MODE_NONE.
+        eth_min_inline: 1,
+        log_uar_size: 12,
+        num_uars_per_page: 1,
+        num_dyn_bfregs: 1024,
+        ..DriverContext::default()
+    });
+    Ok(())
+}
+
+/// What the device can do.
+pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
+    let device = Device {
+        node_guid: [0x02, 0, 0, 0xff, 0xfe, 0, 0, 1],
+        sys_image_guid: [0x02, 0, 0, 0xff, 0xfe, 0, 0, 1],
+        max_mr_size: u64::MAX,
+        page_size_cap: !0xfff,
+        vendor_id: 0x02c9,
+        vendor_part_id: 0x1017,
+        max_qp: 1 << 17,
+        max_qp_wr: MAX_DEPTH,
+        max_sge: 30,
+        max_sge_rd: 30,
+        max_cq: 1 << 16,
+        max_cqe: (1 << 22) - 1,
+        max_mr: 1 << 16,
+        max_pd: 1 << 16,
+        max_qp_rd_atom: 16,
+        max_res_rd_atom: 1 << 20,
+        max_qp_init_rd_atom: 16,
+        // IB_ATOMIC_HCA.
+        atomic_cap: 1,
+        max_ah: 1 << 16,
+        max_srq: 1 << 16,
+        max_srq_wr: MAX_DEPTH - 1,
+        max_srq_sge: 31,
+        max_pkeys: 1,
+        phys_port_cnt: 1,
+        ..Device::default()
+    };
+    if extended {
+        write.answer(&ExtendedDevice {
+            base: device,
+            comp_mask: 0,
+            response_length: size_of::<ExtendedDevice>() as u32,
+        });
+    } else {
+        write.answer(&device);
+    }
+    Ok(())
+}
+
+/// The one port: Ethernet, up.
+pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    // After the pointer to the answer.
+    let number: u8 = write.input(8)?;
+    if number != 1 {
+        return Err(Errno(libc::EINVAL));
+    }
+    write.answer(&Port {
+        max_msg_sz: 1 << 30,
+        gid_tbl_len: 1,
+        pkey_tbl_len: 1,
+        // IBV_PORT_ACTIVE, LINK_UP.
+        state: 4,
+        phys_state: 5,
+        // 4,096 bytes.
+        max_mtu: 5,
+        active_mtu: 5,
+        max_vl_num: 1,
+        // 4 lanes at 25 Gbit/s.
+        active_width: 2,
+        active_speed: 32,
+        // IBV_LINK_LAYER_ETHERNET.
+        link_layer: 2,
+        ..Port::default()
+    });
+    Ok(())
+}

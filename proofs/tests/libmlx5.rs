@@ -1,0 +1,17 @@
+//! `mlx5-wqe` against libmlx5 itself: what it posts, what it polls, and how it rings.
+//!
+//! Each test runs itself again with `warpbell-preload` under it, which shows libibverbs a device without an engine.
+
+#[cfg(not(rdma_core_headers))]
+#[test]
+#[ignore = "libibverbs-dev is not installed"]
+fn libmlx5() {}
+
+#[cfg(rdma_core_headers)]
+mod device;
+#[cfg(rdma_core_headers)]
+mod polling;
+#[cfg(rdma_core_headers)]
+mod posting;
+#[cfg(rdma_core_headers)]
+mod receiving;

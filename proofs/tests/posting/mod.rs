@@ -1,0 +1,531 @@
+//! `ibv_post_send` and `ibv_wr_*` against the builders: the same ring, record and doorbell.
+
+use mlx5_wqe::{
+    AddressVector, Completion, Doorbell, DoorbellRecord, Fence, Immediate, Local, LocalKey,
+    Octoword, Opcode, QpNumber, Remote, RemoteKey, Requester, Wqe, WqeBlock, WqeIndex, segment,
+    signature,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use warpbell_proofs::facts::Facts;
+use warpbell_proofs::verbs::{Options, Path, Post, Segment, values};
+
+use crate::device::{Device, with_device};
+
+/// The most data segments and the most inline bytes that the tests post.
+const SEGMENTS: usize = 12;
+const INLINE: usize = 300;
+
+/// What to post, in the tests' own terms.
+#[derive(Clone, Debug)]
+struct Asked {
+    verb: Verb,
+    data: Payload,
+    remote: Remote,
+    word: u32,
+    operands: [u64; 2],
+    signalled: bool,
+    solicited: bool,
+    fenced: bool,
+    /// By `ibv_wr_*`.
+    extended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verb {
+    Write,
+    WriteImmediate,
+    Send,
+    SendImmediate,
+    SendInvalidate,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+#[derive(Clone, Debug)]
+enum Payload {
+    List(Vec<Local>),
+    /// Bytes, and where they are cut in two.
+    Inline(Vec<u8>, usize),
+}
+
+fn local() -> impl Strategy<Value = Local> {
+    (any::<u64>(), 1..=Local::MAX_LENGTH, any::<u32>()).prop_map(|(address, length, key)| Local {
+        address,
+        length,
+        key: LocalKey(key),
+    })
+}
+
+fn asked(verbs: Vec<Verb>) -> impl Strategy<Value = Asked> {
+    let inline = (
+        prop::collection::vec(any::<u8>(), 1..=INLINE),
+        any::<prop::sample::Index>(),
+    );
+    let data = prop_oneof![
+        prop::collection::vec(local(), 0..=SEGMENTS).prop_map(Payload::List),
+        inline.prop_map(|(bytes, cut)| {
+            let cut = cut.index(bytes.len());
+            Payload::Inline(bytes, cut)
+        }),
+    ];
+    let remote = (any::<u64>(), any::<u32>());
+    let words = (any::<u32>(), any::<[u64; 2]>(), any::<[bool; 4]>(), local());
+    (prop::sample::select(verbs), data, remote, words).prop_map(|(verb, data, remote, words)| {
+        let (word, operands, [signalled, solicited, fenced, extended], single) = words;
+        let data = match (verb, data) {
+            // An atomic has one segment, which takes the 8 bytes of the old value.
+            (Verb::CompareSwap | Verb::FetchAdd, _) => Payload::List(vec![Local {
+                length: 8,
+                ..single
+            }]),
+            // A read has memory to scatter to.
+            (Verb::Read, Payload::Inline(..)) => Payload::List(vec![single]),
+            (_, data) => data,
+        };
+        Asked {
+            verb,
+            data,
+            remote: Remote {
+                address: remote.0,
+                key: RemoteKey(remote.1),
+            },
+            word,
+            operands,
+            signalled,
+            solicited,
+            fenced,
+            extended,
+        }
+    })
+}
+
+impl Asked {
+    /// Our WQE.
+    fn wqe(&self) -> Wqe<16> {
+        let (remote, immediate) = (self.remote, Immediate(self.word));
+        let built = match (&self.data, self.verb) {
+            (Payload::List(list), Verb::Write) => Wqe::write_gather(list, remote),
+            (Payload::List(list), Verb::WriteImmediate) => {
+                Wqe::write_immediate_gather(list, remote, immediate)
+            }
+            (Payload::List(list), Verb::Send) => Wqe::send_gather(list),
+            (Payload::List(list), Verb::SendImmediate) => {
+                Wqe::send_immediate_gather(list, immediate)
+            }
+            (Payload::List(list), Verb::Read) => Wqe::read_scatter(list, remote),
+            (Payload::Inline(data, _), Verb::Write) => Wqe::write_inline(data, remote),
+            (Payload::Inline(data, _), Verb::WriteImmediate) => {
+                Wqe::write_immediate_inline(data, remote, immediate)
+            }
+            (Payload::Inline(data, _), Verb::Send) => Wqe::send_inline(data),
+            (Payload::Inline(data, _), Verb::SendImmediate) => {
+                Wqe::send_immediate_inline(data, immediate)
+            }
+            // The forms of one block, where there is one.
+            (Payload::List(list), Verb::SendInvalidate) if list.len() == 1 => {
+                Ok(widened(Wqe::send_invalidate(list[0], RemoteKey(self.word))))
+            }
+            (_, Verb::SendInvalidate) => self.joined(Opcode::SEND_INVALIDATE),
+            (Payload::List(list), Verb::CompareSwap) => {
+                let [compare, swap] = self.operands;
+                Ok(widened(Wqe::compare_swap(list[0], remote, compare, swap)))
+            }
+            (Payload::List(list), Verb::FetchAdd) => {
+                Ok(widened(Wqe::fetch_add(list[0], remote, self.operands[0])))
+            }
+            (Payload::Inline(..), verb) => panic!("{verb:?} carries no inline data"),
+        };
+        let wqe = built.expect("the lists are short");
+        let wqe = if self.signalled { wqe.signalled() } else { wqe };
+        let wqe = if self.solicited { wqe.solicited() } else { wqe };
+        if self.fenced {
+            wqe.fenced(Fence::SmallAndFence)
+        } else {
+            wqe
+        }
+    }
+
+    /// A WQE of data and nothing else, for an opcode whose builder has one segment.
+    fn joined(&self, opcode: Opcode) -> Result<Wqe<16>, mlx5_wqe::BuildError> {
+        let like = match &self.data {
+            Payload::List(list) => Wqe::<16>::send_gather(list),
+            Payload::Inline(data, _) => Wqe::<16>::send_inline(data),
+        }?;
+        let blocks = like.place(WqeIndex(0), QpNumber::default());
+        let octowords = &blocks.as_flattened()[1..usize::from(like.ds())];
+        Wqe::from_segments(opcode, 0, self.word, octowords, like.payload())
+    }
+
+    /// The request for libmlx5, handed to `post`.
+    fn with_post(&self, values: &Facts, post: impl FnOnce(&Post<'_>)) {
+        let opcode = match self.verb {
+            Verb::Write => "IBV_WR_RDMA_WRITE",
+            Verb::WriteImmediate => "IBV_WR_RDMA_WRITE_WITH_IMM",
+            Verb::Send => "IBV_WR_SEND",
+            Verb::SendImmediate => "IBV_WR_SEND_WITH_IMM",
+            Verb::SendInvalidate => "IBV_WR_SEND_WITH_INV",
+            Verb::Read => "IBV_WR_RDMA_READ",
+            Verb::CompareSwap => "IBV_WR_ATOMIC_CMP_AND_SWP",
+            Verb::FetchAdd => "IBV_WR_ATOMIC_FETCH_AND_ADD",
+        };
+        let flag = |set: bool, name: &str| if set { values[name] as u32 } else { 0 };
+        let mut request = Post::new(values[opcode]);
+        request.remote_address = self.remote.address;
+        request.remote_key = self.remote.key.0;
+        [request.compare_add, request.swap] = self.operands;
+        request.immediate = self.word;
+        request.flags = flag(self.signalled, "IBV_SEND_SIGNALED")
+            | flag(self.solicited, "IBV_SEND_SOLICITED")
+            | flag(self.fenced, "IBV_SEND_FENCE");
+        match &self.data {
+            Payload::List(list) => {
+                let segment = |local: &Local| Segment {
+                    address: local.address,
+                    length: local.length,
+                    key: local.key.0,
+                };
+                let list: Vec<_> = list.iter().map(segment).collect();
+                post(&request.with_segments(&list));
+            }
+            Payload::Inline(bytes, cut) => {
+                let (first, second) = bytes.split_at(*cut);
+                let pieces: Vec<_> = [first, second]
+                    .into_iter()
+                    .filter(|piece| !piece.is_empty())
+                    .map(|piece| Segment {
+                        address: piece.as_ptr() as u64,
+                        length: piece.len() as u32,
+                        key: 0,
+                    })
+                    .collect();
+                // SAFETY: the pieces are bytes of this request.
+                post(&unsafe { request.with_inline(&pieces) });
+            }
+        }
+    }
+}
+
+/// A WQE of one block as one of sixteen, by its own segments.
+fn widened(wqe: Wqe<1>) -> Wqe<16> {
+    let [block] = wqe.place(WqeIndex(0), QpNumber::default());
+    let control = wqe.control();
+    let segments = &block[1..usize::from(wqe.ds())];
+    let opcode = wqe.opcode();
+    Wqe::from_segments(
+        opcode,
+        control.modifier(),
+        control.immediate().0,
+        segments,
+        wqe.payload(),
+    )
+    .expect("a block fits sixteen")
+}
+
+/// A queue that is posted to, and compared block by block.
+struct Compared {
+    device: Device,
+    values: Facts,
+    signed: bool,
+    /// Blocks posted so far.
+    index: u16,
+    posted: u64,
+    /// Posts that went through BlueFlame, and across the ring's end.
+    blueflame: u64,
+    wrapped: u64,
+    /// Posts of inline data across the ring's end.
+    wrapped_inline: u64,
+}
+
+impl Compared {
+    fn open(options: &Options) -> Self {
+        Self {
+            device: Device::open(options),
+            values: values(),
+            signed: options.signatures,
+            index: 0,
+            posted: 0,
+            blueflame: 0,
+            wrapped: 0,
+            wrapped_inline: 0,
+        }
+    }
+
+    /// Has libmlx5 post a request, and compares everything that it left with our WQE.
+    fn check(
+        &mut self,
+        wqe: Wqe<16>,
+        extended: bool,
+        with_post: impl FnOnce(&Facts, &mut dyn FnMut(&Post<'_>)),
+    ) {
+        let verbs = &mut self.device.verbs;
+        verbs.send_ring().fill([Octoword::ZERO; 4]);
+        verbs
+            .doorbells()
+            .into_iter()
+            .for_each(|register| *register = [[Octoword::ZERO; 4]; 4]);
+        let id = self.posted;
+        with_post(&self.values, &mut |post| {
+            let mut post = *post;
+            post.id = id;
+            let posted = if extended {
+                verbs.post_extended(&post)
+            } else {
+                verbs.post(&post)
+            };
+            assert_eq!(posted, Ok(()));
+        });
+        self.posted += 1;
+
+        let qpn = QpNumber::new(verbs.qpn()).unwrap();
+        let placed = wqe.place(WqeIndex(self.index), qpn);
+        let mut placed = if self.signed {
+            signature::signed(placed)
+        } else {
+            placed
+        };
+        let ring = verbs.send_ring();
+        let slot = usize::from(self.index) % ring.len();
+        let wraps = slot + usize::from(wqe.blocks()) > ring.len();
+        self.wrapped += u64::from(wraps);
+        if self.signed && wraps {
+            // Across the ring's end libmlx5 signs the bytes behind the ring, not those at its start.
+            placed[0][0] = with_signature_of(placed[0][0], ring[slot][0]);
+        }
+        let blocks = &placed[..usize::from(wqe.blocks())];
+
+        let mut expected = vec![[Octoword::ZERO; 4]; ring.len()];
+        for (number, block) in blocks.iter().enumerate() {
+            expected[(usize::from(self.index) + number) % ring.len()] = *block;
+        }
+        assert_same_blocks(ring, &expected);
+
+        let next = self.index.wrapping_add(wqe.blocks());
+        assert_eq!(verbs.record()[1], DoorbellRecord::word(next));
+
+        // Registers are taken in turn; the other one stays as it was.
+        let turn = usize::from(id % 2 == 1);
+        let [first, second] = verbs.doorbells();
+        let (rung, other) = if turn == 0 {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        assert_eq!(*other, [[Octoword::ZERO; 4]; 4], "the other register");
+        let mut alone = [[Octoword::ZERO; 4]; 4];
+        alone[0][0].0[0] = Doorbell::of_wqe(&placed).0;
+        if *rung != alone {
+            self.blueflame += 1;
+            let mut whole = [[Octoword::ZERO; 4]; 4];
+            for (to, from) in whole.iter_mut().zip(blocks) {
+                *to = *from;
+            }
+            assert_same_blocks(&*rung, &whole);
+        }
+
+        let done = self.device.complete(Completion::Requester(Requester {
+            qpn,
+            wqe_index: WqeIndex(self.index),
+            opcode: wqe.opcode(),
+            byte_count: 8,
+        }));
+        assert_eq!(
+            (done.id, u64::from(done.status)),
+            (id, self.values["IBV_WC_SUCCESS"])
+        );
+        assert_eq!(done.qpn, qpn.get());
+        let opcode = match wqe.opcode() {
+            Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMMEDIATE => "IBV_WC_RDMA_WRITE",
+            Opcode::SEND | Opcode::SEND_IMMEDIATE | Opcode::SEND_INVALIDATE => "IBV_WC_SEND",
+            Opcode::RDMA_READ => "IBV_WC_RDMA_READ",
+            Opcode::ATOMIC_COMPARE_SWAP => "IBV_WC_COMP_SWAP",
+            Opcode::ATOMIC_FETCH_ADD => "IBV_WC_FETCH_ADD",
+            other => panic!("{other} is not posted here"),
+        };
+        assert_eq!(u64::from(done.opcode), self.values[opcode]);
+        self.index = next;
+    }
+
+    fn check_asked(&mut self, asked: &Asked) {
+        let wrapped = self.wrapped;
+        self.check(asked.wqe(), asked.extended, |values, post| {
+            asked.with_post(values, |request| post(request));
+        });
+        if matches!(asked.data, Payload::Inline(..)) {
+            self.wrapped_inline += self.wrapped - wrapped;
+        }
+    }
+}
+
+/// A control segment with the signature of another.
+fn with_signature_of(ours: Octoword, theirs: Octoword) -> Octoword {
+    let mut control = segment::Control::from_octoword(ours);
+    control.signature = segment::Control::from_octoword(theirs).signature;
+    control.to_octoword()
+}
+
+#[track_caller]
+fn assert_same_blocks(theirs: &[WqeBlock], ours: &[WqeBlock]) {
+    for (number, (theirs, ours)) in theirs.iter().zip(ours).enumerate() {
+        let [theirs, ours] = [theirs, ours].map(|block| block.map(Octoword::to_bytes));
+        assert_eq!(theirs, ours, "block {number}: libmlx5's, ours");
+    }
+    assert_eq!(theirs.len(), ours.len());
+}
+
+/// Tells the request under which a test failed.
+struct Context<'a>(&'a Asked);
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("while posting {:?}", self.0);
+        }
+    }
+}
+
+/// Posts random requests to one queue, so that its ring goes round and round, until `enough`.
+fn post_many(options: &Options, verbs: Vec<Verb>, enough: impl Fn(&Compared) -> bool) -> Compared {
+    let mut compared = Compared::open(options);
+    let mut runner = TestRunner::new(ProptestConfig::default());
+    let requests = asked(verbs);
+    while !enough(&compared) {
+        let asked = requests.new_tree(&mut runner).expect("a request").current();
+        let _context = Context(&asked);
+        compared.check_asked(&asked);
+    }
+    compared
+}
+
+const ALL: [Verb; 8] = [
+    Verb::Write,
+    Verb::WriteImmediate,
+    Verb::Send,
+    Verb::SendImmediate,
+    Verb::SendInvalidate,
+    Verb::Read,
+    Verb::CompareSwap,
+    Verb::FetchAdd,
+];
+
+fn options() -> Options {
+    Options {
+        send_segments: SEGMENTS as u32,
+        inline_bytes: INLINE as u32,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn every_verb() {
+    with_device("posting::every_verb", || {
+        for verb in ALL {
+            let compared = post_many(&options(), vec![verb], |compared| compared.posted == 400);
+            let one_block = matches!(verb, Verb::CompareSwap | Verb::FetchAdd);
+            assert_eq!(
+                compared.wrapped > 0,
+                !one_block,
+                "{verb:?} across the ring's end"
+            );
+            compared.device.close();
+        }
+    });
+}
+
+/// All verbs in turn, past the end of the 16-bit index; some by BlueFlame, some across the ring's end.
+#[test]
+fn past_the_end_of_the_index() {
+    with_device("posting::past_the_end_of_the_index", || {
+        let past = std::cell::Cell::new(false);
+        let compared = post_many(&options(), ALL.to_vec(), |compared| {
+            // One request has at most six blocks.
+            past.set(past.get() || compared.index > 65_400);
+            past.get() && compared.index > 100 && compared.index < 65_000
+        });
+        assert!(compared.blueflame > 0 && compared.blueflame < compared.posted);
+        let (wrapped, inline) = (compared.wrapped, compared.wrapped_inline);
+        assert!(
+            inline > 50 && wrapped > inline,
+            "{wrapped} across the end, {inline} inline"
+        );
+        compared.device.close();
+    });
+}
+
+#[test]
+fn with_signatures() {
+    with_device("posting::with_signatures", || {
+        let options = Options {
+            signatures: true,
+            ..options()
+        };
+        let compared = post_many(&options, ALL.to_vec(), |compared| compared.posted == 1000);
+        assert!(compared.wrapped < compared.posted / 10);
+        compared.device.close();
+    });
+}
+
+/// The UDP source port that a flow label stands for (RoCE v2): its halves folded, among the dynamic ports.
+fn udp_source_port(flow_label: u32) -> u16 {
+    let folded = flow_label & 0x3fff ^ flow_label >> 14 & 0x3f;
+    0xc000 | folded as u16
+}
+
+#[test]
+fn datagrams() {
+    with_device("posting::datagrams", || {
+        let mut gid = [0; 16];
+        gid[..2].copy_from_slice(&[0xfe, 0x80]);
+        gid[8..].copy_from_slice(&[0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55]);
+        let path = Path {
+            flow_label: 0x000a_bcde,
+            service_level: 5,
+            hop_limit: 64,
+            traffic_class: 0x68,
+            reserved: 0,
+            gid,
+        };
+        let options = Options {
+            datagrams: true,
+            path,
+            ..options()
+        };
+        let mut compared = Compared::open(&options);
+        let local = Local {
+            address: 0x7f00_1234_5678,
+            length: 1000,
+            key: LocalKey(0x1122_3344),
+        };
+        for (extended, number) in [(false, 0x12_3456), (true, 0xff_ffff), (false, 1), (true, 2)] {
+            let vector = AddressVector {
+                // On Ethernet the priority has a bit below it.
+                stat_rate_sl: 5 << 1,
+                rlid: udp_source_port(path.flow_label).into(),
+                rmac: [0x00, 0x11, 0x22, 0x33, 0x44, 0x55],
+                tclass: 0x68,
+                hop_limit: 64,
+                // The first GID of this end; that there is a GRH is only said on InfiniBand.
+                grh_gid_fl: path.flow_label.into(),
+                rgid: gid,
+                ..AddressVector::datagram(QpNumber::new(number).unwrap(), 0x8765_4321)
+            };
+            let [first, second, third] = vector.to_octowords();
+            let data = segment::Data::new(local).to_octoword();
+            let wqe = Wqe::from_segments(Opcode::SEND, 0, 0, &[first, second, third, data], 1000);
+            compared.check(wqe.unwrap(), extended, |values, post| {
+                let list = [Segment {
+                    address: local.address,
+                    length: local.length,
+                    key: local.key.0,
+                }];
+                let mut request = Post::new(values["IBV_WR_SEND"]);
+                request.destination = number;
+                request.queue_key = 0x8765_4321;
+                post(&request.with_segments(&list));
+            });
+        }
+        compared.device.close();
+    });
+}
