@@ -1,6 +1,7 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `ptx` and `bench`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `ptx`, `bench` and `doctor`.
 
 mod count;
+mod doctor;
 mod ptx;
 mod report;
 mod run;
@@ -79,6 +80,12 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Look this machine over: does it have what a queue driven by the GPU needs?
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Why a command could not do its work.
@@ -92,6 +99,8 @@ enum CommandError {
     Ptx(#[from] PtxError),
     #[error("{0}")]
     Tool(String),
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
     #[error("there is no benchmark {name}; there are: {known}")]
@@ -101,6 +110,9 @@ enum CommandError {
 fn main() -> ExitCode {
     if env::var_os(ptx::rustc::AS_RUSTC).is_some() {
         return ptx::rustc::become_rustc(env::args_os().skip(1));
+    }
+    if env::var_os(doctor::cuda::ASK).is_some() {
+        return doctor::cuda::answer();
     }
     match act(Arguments::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -142,6 +154,7 @@ fn act(action: Action) -> Result<bool, CommandError> {
             renew_record,
         } => build_ptx(check, renew_record),
         Action::Bench { name, arguments } => bench(&name, &arguments),
+        Action::Doctor { json } => Ok(doctor::examine_and_print(json)?),
     }
 }
 

@@ -15,6 +15,9 @@ use thiserror::Error;
 /// How often a running process is looked at.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How long a killed process may take to end. One that sits in a broken driver never does.
+const REAP: Duration = Duration::from_secs(2);
+
 /// How long an ended process's output may still take to arrive.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -121,6 +124,34 @@ pub fn capture(
     })
 }
 
+/// Runs a command to its end or to the deadline, and keeps the first `limit` bytes of its standard output.
+///
+/// The rest is not read, and its standard error is thrown away: neither a flood of output nor a process
+/// that cannot be killed holds the caller up. The command reads nothing.
+pub fn capture_start(
+    mut command: Command,
+    deadline: Duration,
+    limit: u64,
+) -> Result<(Ending, Vec<u8>), RunError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut group = Group::start(command)?;
+    let (sender, output) = channel();
+    if let Some(stdout) = group.child.stdout.take() {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What came before an error is still worth keeping.
+            let _ = stdout.take(limit).read_to_end(&mut bytes);
+            // Nobody waits any more if the command was given up.
+            let _ = sender.send(bytes);
+        });
+    }
+    let ending = group.wait(deadline, thread::sleep)?;
+    Ok((ending, output.recv_timeout(DRAIN).unwrap_or_default()))
+}
+
 /// Runs a command to its end or to the deadline; it prints where this process prints.
 pub fn forward(mut command: Command, deadline: Duration) -> Result<Ending, RunError> {
     command.stdin(Stdio::null());
@@ -187,21 +218,34 @@ impl Group {
                 Err(error) => return Err(wait_error(&self.program, error.into())),
             }
         };
+        self.kill();
+        if timed_out {
+            self.reap_within(REAP);
+            return Ok(Ending::TimedOut(deadline));
+        }
+        let status = self
+            .child
+            .wait()
+            .map_err(|source| wait_error(&self.program, source))?;
+        Ok(Ending::Exited(status))
+    }
+
+    /// Kills what is left of the group, and forgets it.
+    fn kill(&self) {
         let mut running = RUNNING
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         // Kill before reaping, because until then nobody else can be given the group's number.
         let _ = kill_process_group(self.pid, Signal::KILL);
         running.retain(|group| *group != self.pid);
-        let status = self
-            .child
-            .wait()
-            .map_err(|source| wait_error(&self.program, source))?;
-        Ok(if timed_out {
-            Ending::TimedOut(deadline)
-        } else {
-            Ending::Exited(status)
-        })
+    }
+
+    /// Waits for the killed leader's end, but not for ever.
+    fn reap_within(&mut self, limit: Duration) {
+        let give_up = Instant::now() + limit;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < give_up {
+            thread::sleep(TICK);
+        }
     }
 }
 
@@ -285,6 +329,16 @@ mod tests {
         let finished = capture(shell("sleep 600 & echo $!"), LONG, |_| {}).unwrap();
         assert!(finished.success());
         assert!(has_ended(finished.stdout.trim()));
+    }
+
+    #[test]
+    fn keeps_the_start_of_a_flood() {
+        let deadline = Duration::from_millis(300);
+        let (_, output) = capture_start(shell("yes; sleep 600"), deadline, 4).unwrap();
+        assert_eq!(output, b"y\ny\n");
+        let (ending, output) = capture_start(shell("echo a; exit 3"), LONG, 9).unwrap();
+        assert_eq!(output, b"a\n");
+        assert!(matches!(ending, Ending::Exited(status) if status.code() == Some(3)));
     }
 
     #[test]

@@ -1,0 +1,194 @@
+//! What the doctor found: one line each, and how it is mended.
+
+use serde::Serialize;
+
+use super::pci::Address;
+
+/// No value is longer than this; a file of a broken node may hold anything.
+const LONGEST_VALUE: usize = 400;
+
+/// How a fact stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    Ok,
+    /// It is not so, or not enough.
+    Missing,
+    /// It could not be seen.
+    Unknown,
+}
+
+/// What a fact is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Subject {
+    Node,
+    Gpu { gpu: Address },
+    Nic { nic: String },
+    Port { nic: String, port: u32 },
+    Pair { gpu: Address, nic: String },
+}
+
+/// Which fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Check {
+    Examination,
+    Gpu,
+    Nic,
+    GpuDriver,
+    PeerMapping,
+    GpuFiles,
+    Peermem,
+    Cuda,
+    RdmaModules,
+    RdmaCore,
+    Memlock,
+    Kernels,
+    Dmabuf,
+    Bar1,
+    Iommu,
+    NicDriver,
+    DevicePermission,
+    Firmware,
+    Devx,
+    WriteOrdering,
+    Atomics,
+    Link,
+    Gids,
+    Distance,
+    Acs,
+}
+
+impl Check {
+    /// Its name in the table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Examination => "examination",
+            Self::Gpu => "GPU",
+            Self::Nic => "NIC",
+            Self::GpuDriver => "NVIDIA driver",
+            Self::PeerMapping => "peer mapping",
+            Self::GpuFiles => "GPU device files",
+            Self::Peermem => "nvidia_peermem",
+            Self::Cuda => "CUDA",
+            Self::RdmaModules => "RDMA modules",
+            Self::RdmaCore => "rdma-core",
+            Self::Memlock => "memlock",
+            Self::Kernels => "kernels",
+            Self::Dmabuf => "dmabuf",
+            Self::Bar1 => "BAR1",
+            Self::Iommu => "IOMMU",
+            Self::NicDriver => "driver",
+            Self::DevicePermission => "DEVX permission",
+            Self::Firmware => "firmware",
+            Self::Devx => "DEVX in firmware",
+            Self::WriteOrdering => "write ordering",
+            Self::Atomics => "atomics",
+            Self::Link => "link",
+            Self::Gids => "GIDs",
+            Self::Distance => "PCIe distance",
+            Self::Acs => "ACS",
+        }
+    }
+}
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub subject: Subject,
+    pub check: Check,
+    pub state: State,
+    /// Whether a queue driven by the GPU needs it.
+    pub needed: bool,
+    /// What was seen, or why nothing was.
+    pub value: String,
+    /// What mends it, or shows it.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    /// A fact that a queue driven by the GPU can do without.
+    pub fn optional(mut self) -> Self {
+        self.needed = false;
+        self
+    }
+}
+
+impl Subject {
+    /// A fact that is as it should be.
+    pub fn ok(&self, check: Check, value: impl AsRef<str>) -> Finding {
+        self.finding(check, State::Ok, value.as_ref(), None)
+    }
+
+    /// A fact that is not as it should be, and the command that mends it.
+    pub fn missing(
+        &self,
+        check: Check,
+        value: impl AsRef<str>,
+        remedy: impl Into<String>,
+    ) -> Finding {
+        self.finding(check, State::Missing, value.as_ref(), Some(remedy.into()))
+    }
+
+    /// A fact that could not be seen, why, and the command that shows it.
+    pub fn unknown(
+        &self,
+        check: Check,
+        why: impl AsRef<str>,
+        remedy: impl Into<String>,
+    ) -> Finding {
+        self.finding(check, State::Unknown, why.as_ref(), Some(remedy.into()))
+    }
+
+    fn finding(&self, check: Check, state: State, value: &str, remedy: Option<String>) -> Finding {
+        Finding {
+            subject: self.clone(),
+            check,
+            state,
+            needed: true,
+            value: printable(value),
+            remedy: remedy.as_deref().map(printable),
+        }
+    }
+}
+
+/// The text on one line, without what a terminal would act upon, and not too long.
+fn printable(text: &str) -> String {
+    text.chars()
+        .take(LONGEST_VALUE)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// A word of a command, quoted where a shell would see more in it than a word.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_acts_upon_the_terminal() {
+        let found = Subject::Node.ok(Check::GpuDriver, "a\u{1b}[2Jb\nc\u{9b}d");
+        assert_eq!(found.value, "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d");
+        let found = Subject::Node.missing(Check::GpuDriver, "x".repeat(9_999), "\u{7}");
+        assert_eq!(found.value.len(), LONGEST_VALUE);
+        assert_eq!(found.remedy.as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn words_of_a_command_stay_words() {
+        assert_eq!(quoted("ens1f0np0"), "ens1f0np0");
+        assert_eq!(quoted("$(reboot)"), "'$(reboot)'");
+        assert_eq!(quoted("a'; b"), r"'a'\''; b'");
+        assert_eq!(quoted(""), "''");
+    }
+}
