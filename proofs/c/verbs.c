@@ -121,6 +121,11 @@ static int open_all(struct verbs *v, const struct verbs_options *o)
 
 	if (!list)
 		return errno;
+	/* libmlx5 looks at it when it opens a device. */
+	if (o->one_register)
+		setenv("MLX5_SHUT_UP_BF", "1", 1);
+	else
+		unsetenv("MLX5_SHUT_UP_BF");
 	if (list[0])
 		v->context = ibv_open_device(list[0]);
 	ibv_free_device_list(list);

@@ -25,6 +25,8 @@ struct verbs_options {
 	uint8_t datagrams;
 	uint8_t shared;
 	uint8_t signatures;
+	/* No BlueFlame, and one send register alone. */
+	uint8_t one_register;
 	struct verbs_path path;
 };
 

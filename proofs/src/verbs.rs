@@ -61,6 +61,7 @@ pub struct Options {
     pub datagrams: bool,
     pub shared: bool,
     pub signatures: bool,
+    pub one_register: bool,
     pub path: Path,
 }
 
@@ -76,6 +77,7 @@ impl Default for Options {
             datagrams: false,
             shared: false,
             signatures: false,
+            one_register: false,
             path: Path::default(),
         }
     }
@@ -182,6 +184,24 @@ struct RawRings {
     cqn: u32,
 }
 
+/// Where a queue pair's memory is, for an engine to work on, and its depths.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Addresses {
+    pub send_ring: u64,
+    pub send_blocks: u32,
+    pub receive_ring: u64,
+    pub receives: u32,
+    pub record: u64,
+    pub completion_ring: u64,
+    pub completions: u32,
+    pub completion_record: u64,
+    /// The page of the send doorbell.
+    pub uar: u64,
+    /// The page through which the completion queue is armed.
+    pub completion_uar: u64,
+}
+
 /// An open device with one queue pair.
 pub struct Verbs {
     verbs: *mut c_void,
@@ -226,6 +246,23 @@ impl Verbs {
     /// The completion queue's number.
     pub fn cqn(&self) -> u32 {
         self.rings.cqn
+    }
+
+    /// Where its memory is.
+    pub fn addresses(&self) -> Addresses {
+        let rings = &self.rings;
+        Addresses {
+            send_ring: rings.send as u64,
+            send_blocks: rings.send_blocks,
+            receive_ring: rings.receive as u64,
+            receives: rings.receive_count,
+            record: rings.record as u64,
+            completion_ring: rings.completions as u64,
+            completions: rings.completion_count,
+            completion_record: rings.completion_record as u64,
+            uar: rings.doorbell as u64 & !0xfff,
+            completion_uar: rings.completion_uar as u64 & !0xfff,
+        }
     }
 
     /// Octowords of a receive.

@@ -1,4 +1,4 @@
-//! `mlx5-wqe` against libmlx5 itself: what it posts, what it polls, and how it rings.
+//! `mlx5-wqe` and the engine of `soft-hca` against libmlx5 itself: what it posts, what it polls, and how it rings.
 //!
 //! Each test runs itself again with `warpbell-preload` under it, which shows libibverbs a device without an engine.
 
@@ -9,6 +9,8 @@ fn libmlx5() {}
 
 #[cfg(rdma_core_headers)]
 mod device;
+#[cfg(rdma_core_headers)]
+mod engine;
 #[cfg(rdma_core_headers)]
 mod polling;
 #[cfg(rdma_core_headers)]

@@ -13,6 +13,14 @@ pub fn fresh() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff
 }
 
+/// A queue pair's number. They are counted from where the software HCA's engine counts them, so that a
+/// test can put an engine behind queues that it did not make.
+fn fresh_queue_pair() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1 << 16);
+    // Relaxed: as above.
+    NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff
+}
+
 /// Allocates a protection domain.
 pub fn allocate_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let domain = fresh();
@@ -52,7 +60,7 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
 /// Creates a queue pair.
 pub fn create_queue_pair(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
     let wanted: QueuePairRequest = write.input(if extended { 8 } else { 16 })?;
-    let number = fresh();
+    let number = fresh_queue_pair();
     write.answer(&QueuePair {
         qp_handle: number,
         qpn: number,

@@ -9,7 +9,7 @@ use warpbell_proofs::verbs::{Options, Post, values};
 use crate::device::{Device, with_device};
 
 /// What verbs call a syndrome.
-fn status(syndrome: Syndrome) -> &'static str {
+pub fn status(syndrome: Syndrome) -> &'static str {
     match syndrome {
         Syndrome::LOCAL_LENGTH => "IBV_WC_LOC_LEN_ERR",
         Syndrome::LOCAL_QP_OPERATION => "IBV_WC_LOC_QP_OP_ERR",
