@@ -10,6 +10,7 @@ mod tools;
 mod workspace;
 
 use std::env;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -99,8 +100,8 @@ enum CommandError {
     Ptx(#[from] PtxError),
     #[error("{0}")]
     Tool(String),
-    #[error("cannot write JSON: {0}")]
-    Json(#[from] serde_json::Error),
+    #[error("cannot print: {0}")]
+    Print(#[from] io::Error),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
     #[error("there is no benchmark {name}; there are: {known}")]

@@ -333,8 +333,7 @@ mod tests {
 
     #[test]
     fn keeps_the_start_of_a_flood() {
-        let deadline = Duration::from_millis(300);
-        let (_, output) = capture_start(shell("yes; sleep 600"), deadline, 4).unwrap();
+        let (_, output) = capture_start(shell("yes"), LONG, 4).unwrap();
         assert_eq!(output, b"y\ny\n");
         let (ending, output) = capture_start(shell("echo a; exit 3"), LONG, 9).unwrap();
         assert_eq!(output, b"a\n");

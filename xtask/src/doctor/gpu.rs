@@ -13,8 +13,8 @@ use super::system::{ProgramError, ReadError, System};
 /// The first kernel whose DEVX registers dmabufs as umems.
 const DMABUF_KERNEL: (u32, u32) = (6, 1);
 
-/// The line of BAR1 in the file `resource`: the window into the GPU's memory.
-const BAR1: usize = 1;
+/// How many lines of the file `resource` are a function's own regions; more may follow.
+const REGIONS: usize = 6;
 /// A window smaller than this is not worth trying.
 const SMALLEST_BAR1: u64 = 64 << 20;
 
@@ -170,7 +170,7 @@ fn bar1(
 ) -> Vec<Finding> {
     let check = Check::Bar1;
     let resource = system.text(gpu.file("resource"));
-    let size = match resource.as_deref().map(|text| region_size(text, BAR1)) {
+    let size = match resource.as_deref().map(window) {
         Ok(Some(size)) => size,
         Ok(None) => {
             return vec![subject.unknown(
@@ -210,16 +210,21 @@ fn bar1(
     }
 }
 
-/// The size of a region, by a line `start end flags` of the file `resource`; 0 where it has no address.
-fn region_size(resource: &str, region: usize) -> Option<u64> {
-    let mut numbers = resource
-        .lines()
-        .nth(region)?
-        .split_whitespace()
-        .map(|word| {
-            let digits = word.strip_prefix("0x")?;
-            u64::from_str_radix(digits, 16).ok()
-        });
+/// The size of BAR1, the window into the GPU's memory, by the file `resource`.
+///
+/// BAR1 is the region at line 1 where BAR0 has 32 bits (A100), at line 2 where it has 64 (H100); it is
+/// always the largest.
+fn window(resource: &str) -> Option<u64> {
+    let regions = resource.lines().take(REGIONS).map(region_size);
+    regions.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+/// The size of a region, by its line `start end flags`; 0 where it has no address.
+fn region_size(line: &str) -> Option<u64> {
+    let mut numbers = line.split_whitespace().map(|word| {
+        let digits = word.strip_prefix("0x")?;
+        u64::from_str_radix(digits, 16).ok()
+    });
     let (start, end) = (numbers.next()??, numbers.next()??);
     if start == 0 && end == 0 {
         return Some(0);
@@ -254,17 +259,29 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_region_is_read() {
-        let resource = "0x0000383000000000 0x0000383000ffffff 0x000000000014220c\n\
-            0x0000380000000000 0x0000381fffffffff 0x000000000014220c\n\
-            0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
-        assert_eq!(region_size(resource, 0), Some(16 << 20));
-        assert_eq!(region_size(resource, 1), Some(128 << 30));
-        assert_eq!(region_size(resource, 2), Some(0));
-        assert_eq!(region_size(resource, 3), None);
-        assert_eq!(region_size("0x1 0x0 0x0", 0), None);
-        assert_eq!(region_size("0x0 0xffffffffffffffff 0x0", 0), None);
-        assert_eq!(region_size("1 2 3", 0), None);
+    fn the_window_is_found_wherever_it_lies() {
+        let a100 = "0x00000000c5000000 0x00000000c5ffffff 0x0000000000040200\n\
+            0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n\
+            0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+            0x0000381000000000 0x0000381001ffffff 0x000000000014220c\n";
+        let h100 = "0x0000382040000000 0x0000382040ffffff 0x000000000014220c\n\
+            0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+            0x0000380000000000 0x0000381fffffffff 0x000000000014220c\n";
+        assert_eq!(window(a100), Some(64 << 30));
+        assert_eq!(window(h100), Some(128 << 30));
+        // The regions of virtual functions come behind its own.
+        let mut with_virtual_functions = a100.to_owned() + &"0x0 0x0 0x0\n".repeat(3);
+        with_virtual_functions += "0x0000390000000000 0x0000393fffffffff 0x000000000014220c\n";
+        assert_eq!(window(&with_virtual_functions), Some(64 << 30));
+    }
+
+    #[test]
+    fn a_broken_list_of_regions_has_no_window() {
+        assert_eq!(window("0x0 0x0 0x0"), Some(0));
+        assert_eq!(window(""), None);
+        for broken in ["0x1 0x0 0x0", "0x0 0xffffffffffffffff 0x0", "1 2 3", "0x1"] {
+            assert_eq!(window(broken), None, "{broken}");
+        }
         assert_eq!(in_units(128 << 30), "128.0 GiB");
         assert_eq!(in_units(256 << 20), "256 MiB");
     }

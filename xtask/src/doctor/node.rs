@@ -69,27 +69,23 @@ pub fn cuda_version(number: i32) -> String {
     format!("CUDA {}.{}", number / 1000, number % 1000 / 10)
 }
 
+/// Whether the modules are there; that they have a device is another line.
 fn rdma_modules(system: &System) -> Finding {
     let check = Check::RdmaModules;
     let wants = [
-        ("/sys/class/infiniband", "mlx5_ib"),
+        ("/sys/module/mlx5_ib", "mlx5_ib"),
         ("/sys/class/infiniband_verbs", "ib_uverbs"),
     ];
     let absent: Vec<_> = wants
         .iter()
-        .filter(|(folder, _)| system.names(folder).unwrap_or_default().is_empty())
+        .filter(|(folder, _)| !system.exists(folder))
         .map(|(_, module)| *module)
         .collect();
     if absent.is_empty() {
-        Subject::Node.ok(check, "mlx5_ib and ib_uverbs have devices")
-    } else {
-        let value = format!("no device of {}", absent.join(", of "));
-        Subject::Node.missing(
-            check,
-            value,
-            format!("sudo modprobe -a {}", absent.join(" ")),
-        )
+        return Subject::Node.ok(check, "mlx5_ib and ib_uverbs are loaded");
     }
+    let remedy = format!("sudo modprobe -a {}", absent.join(" "));
+    Subject::Node.missing(check, format!("not loaded: {}", absent.join(", ")), remedy)
 }
 
 /// How much memory this process may lock; registered memory is locked.
@@ -177,10 +173,10 @@ mod tests {
             found.remedy.as_deref(),
             Some("sudo modprobe -a mlx5_ib ib_uverbs")
         );
-        tree.file("sys/class/infiniband/mlx5_0/fw_ver", "");
+        tree.folder("sys/module/mlx5_ib");
         let found = rdma_modules(&tree.system());
         assert_eq!(found.remedy.as_deref(), Some("sudo modprobe -a ib_uverbs"));
-        tree.file("sys/class/infiniband_verbs/uverbs0/ibdev", "");
+        tree.folder("sys/class/infiniband_verbs");
         assert_eq!(rdma_modules(&tree.system()).state, State::Ok);
     }
 }

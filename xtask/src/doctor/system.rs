@@ -292,9 +292,14 @@ mod tests {
         tree.program("flood", "exec yes");
         tree.program("failure", "exit 1");
         let system = tree.system();
-        let run = |name| system.run(&["none", name], &["hello"], Duration::from_millis(400));
+        let run_for =
+            |seconds, name| system.run(&["none", name], &["hello"], Duration::from_secs(seconds));
+        let run = |name| run_for(60, name);
         assert_eq!(run("answer").as_deref(), Ok("hello\n"));
-        assert!(matches!(run("sleeper"), Err(ProgramError::TimedOut(..))));
+        assert!(matches!(
+            run_for(1, "sleeper"),
+            Err(ProgramError::TimedOut(..))
+        ));
         assert!(run("flood").is_err());
         assert!(matches!(run("failure"), Err(ProgramError::Failed(_))));
         assert!(matches!(run("absent"), Err(ProgramError::Absent(_))));

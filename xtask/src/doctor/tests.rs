@@ -345,7 +345,7 @@ fn programs_that_hang_cost_their_deadline_and_no_more() {
         tree.program(name, "exec sleep 20");
     }
     let started = Instant::now();
-    let deadline = Duration::from_millis(500);
+    let deadline = Duration::from_secs(3);
     let report = super::examine(tree.system(), deadline);
     assert!(started.elapsed() < LONG);
     let found = one(&report, Check::Examination, "mlx5_0");

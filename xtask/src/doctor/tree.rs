@@ -167,6 +167,7 @@ impl Tree {
         self.file("dev/nvidiactl", "");
         self.file("dev/nvidia-uvm", "");
         self.folder("sys/module/nvidia_peermem");
+        self.folder("sys/module/mlx5_ib");
     }
 
     fn rdma_core(&self, version: &str) {
@@ -210,6 +211,7 @@ impl Tree {
         self.file(
             &format!("{folder}/resource"),
             "0x0000382040000000 0x0000382040ffffff 0x000000000014220c\n\
+             0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
              0x0000380000000000 0x0000381fffffffff 0x000000000014220c\n",
         );
         self.folder("sys/bus/pci/drivers/nvidia");
