@@ -287,6 +287,27 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_held_against_the_memory() {
+        let gpu = known((9, 0), true);
+        let judged = |size: u64| {
+            let tree = Tree::empty();
+            let resource = format!("0x1000000000 {:#x} 0x14220c\n", 0x10_0000_0000 + size - 1);
+            tree.file(&gpu.address.file("resource"), resource);
+            let findings = bar1(&tree.system(), &SUBJECT, gpu.address, Some(&gpu));
+            let states = findings.iter().map(|found| (found.state, found.needed));
+            states.collect::<Vec<_>>()
+        };
+        assert_eq!(judged(128 << 30), [(State::Ok, true)]);
+        assert_eq!(
+            judged(256 << 20),
+            [(State::Ok, true), (State::Missing, false)]
+        );
+        assert_eq!(judged(32 << 20), [(State::Missing, true)]);
+        let found = bar1(&Tree::empty().system(), &SUBJECT, gpu.address, None);
+        assert_eq!(found[0].state, State::Unknown);
+    }
+
+    #[test]
     fn the_ptx_bounds_the_driver_from_below() {
         let state =
             |capability, version| kernels(&SUBJECT, version, Some(&known(capability, true))).state;

@@ -302,15 +302,20 @@ mod tests {
         let tree = Tree::empty();
         tree.file(
             "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor",
-            "0x8086",
+            "0x15b3",
         );
         tree.link(
             "sys/bus/pci/devices/0000:01:00.0",
             "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0",
         );
         tree.link(
-            "sys/class/infiniband/irdma0/device",
+            "sys/class/infiniband/mlx4_0/device",
             "/sys/bus/pci/devices/0000:01:00.0",
+        );
+        tree.folder("sys/bus/pci/drivers/mlx4_core");
+        tree.link(
+            "sys/bus/pci/devices/0000:01:00.0/driver",
+            "/sys/bus/pci/drivers/mlx4_core",
         );
         let nics = list(&tree.system());
         assert_eq!(nics.len(), 1);

@@ -166,6 +166,17 @@ fn either_way_to_register_memory_is_enough() {
     assert!(report.ready);
 }
 
+#[test]
+fn a_gpu_that_no_nic_reaches_is_not_helped_by_peermem() {
+    let tree = Tree::good_node();
+    let gpu = r#"{"address":"0000:18:00.0","capability":[9,0],"memory":1,"dmabuf":false,"gpu_direct_rdma":false}"#;
+    let answer = format!(r#"{{"gpus":{{"version":13000,"gpus":[{gpu}]}}}}"#);
+    tree.program("cuda-answer", &format!("echo '{answer}'"));
+    let report = examine(&tree);
+    assert_eq!(in_the_way(&report), [Check::Dmabuf]);
+    assert!(!report.ready);
+}
+
 /// Takes something from a good node.
 type Break = fn(&Tree);
 
