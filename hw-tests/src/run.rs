@@ -9,6 +9,18 @@ use clap::Parser;
 
 use crate::world::{self, Machine, Nic, Unable};
 
+/// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
+pub const TESTS: [&str; 8] = [
+    "deadlines",
+    "errors",
+    "faults",
+    "receive",
+    "shared",
+    "state",
+    "trouble",
+    "verbs",
+];
+
 /// A test of the suite: its last line is `Test OK`, or `Skipped:` and why.
 #[derive(Parser)]
 #[command(max_term_width = 98)]
@@ -91,5 +103,23 @@ pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode 
     match Arguments::parse().machine.is_cpu() {
         true => run(deadline, test),
         false => skip("it looks into kernels that are threads of its process"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TESTS;
+
+    #[test]
+    fn every_test_is_listed() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
+        let entries = std::fs::read_dir(folder).expect("the binaries' folder");
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+            .filter(|name| name != "suite" && !name.starts_with("bench-"))
+            .collect();
+        names.sort();
+        assert_eq!(names, TESTS);
     }
 }
