@@ -26,6 +26,12 @@ impl Report {
         self.skips.push(why.into());
     }
 
+    /// Counts several that could not run for the same reason, which is told once.
+    pub fn skip_all(&mut self, titles: &[String], why: &str) {
+        self.counts.skipped += titles.len() as u64;
+        self.skips.push(format!("{}: {why}", titles.join(", ")));
+    }
+
     /// Counts one failed check.
     pub fn fail(&mut self, title: &str, output: impl Into<String>) {
         self.counts += Counts::one(false);
@@ -71,13 +77,14 @@ impl Report {
         }
     }
 
-    /// Counts a binary of hw-tests.
-    pub fn hardware_test(&mut self, name: &str, finished: &Finished) {
+    /// Counts a binary of hw-tests, or says why it has skipped itself.
+    pub fn hardware_test(&mut self, name: &str, finished: &Finished) -> Option<String> {
         match count::hardware_test(finished.success(), &finished.output) {
             HardwareTest::Passed => self.counts += Counts::one(true),
             HardwareTest::Failed => self.fail(name, finished.account()),
-            HardwareTest::Skipped(why) => self.skip(format!("{name}: {why}")),
+            HardwareTest::Skipped(why) => return Some(why),
         }
+        None
     }
 }
 
@@ -144,6 +151,18 @@ mod tests {
         let report = report_of_tests(0, &output);
         assert_eq!(report.counts.to_string(), "3 passed, 0 failed, 1 skipped");
         assert_eq!(report.skips, ["a: no NIC"]);
+    }
+
+    #[test]
+    fn hardware_tests_that_skip_are_counted_and_told_once() {
+        let mut report = Report::default();
+        let why = report.hardware_test("a", &exited(0, "Skipped: no GPU\n"));
+        assert_eq!(why.as_deref(), Some("no GPU"));
+        assert_eq!(report.hardware_test("b", &exited(0, "Test OK\n")), None);
+        assert_eq!(report.hardware_test("c", &exited(1, "Test OK\n")), None);
+        report.skip_all(&["a".into(), "d".into()], "no GPU");
+        assert_eq!(report.counts.to_string(), "1 passed, 1 failed, 2 skipped");
+        assert_eq!(report.skips, ["a, d: no GPU"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,6 +21,16 @@ use crate::workspace::{Workspace, WorkspaceError, clean_command};
 const EXAMPLES: &str = "warpbell-examples";
 const HOST_INIT: &str = "warpbell-host-init";
 pub const HW_TESTS: &str = "warpbell-hw-tests";
+/// The binary of hw-tests that runs its tests where there is no Cargo.
+const SUITE: &str = "suite";
+
+/// What the hardware tests run on.
+const WORLDS: [&[&str]; 4] = [
+    &[],
+    &["--nic", "soft-gpu"],
+    &["--on", "gpu", "--nic", "soft-host"],
+    &["--on", "gpu", "--nic", "soft-gpu"],
+];
 const SOFT_HCA: &str = "warpbell-soft-hca";
 const PROOFS: &str = "warpbell-proofs";
 
@@ -237,7 +248,7 @@ impl Steps<'_> {
     }
 
     fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
-        let is_test = |name: &&str| !name.starts_with("bench-");
+        let is_test = |name: &&str| !name.starts_with("bench-") && *name != SUITE;
         let names = self.workspace.targets(HW_TESTS, "bin");
         let names: Vec<_> = names.into_iter().filter(is_test).collect();
         if names.is_empty() {
@@ -253,13 +264,24 @@ impl Steps<'_> {
             report.fail("building hw-tests", without_json(&built.account()));
             return Ok(());
         }
-        for name in names {
-            let Some(path) = executable(&built.stdout, name) else {
-                report.fail(name, "Cargo did not say where it built this test");
-                continue;
-            };
-            let command = clean_command(path, &self.workspace.root);
-            report.hardware_test(name, &self.capture(command, HW_TEST_DEADLINE)?);
+        let mut skipped = BTreeMap::<String, Vec<String>>::new();
+        for world in WORLDS {
+            for &name in &names {
+                let Some(path) = executable(&built.stdout, name) else {
+                    report.fail(name, "Cargo did not say where it built this test");
+                    continue;
+                };
+                let mut command = clean_command(path, &self.workspace.root);
+                command.args(world);
+                let title = [&[name], world].concat().join(" ");
+                let finished = self.capture(command, HW_TEST_DEADLINE)?;
+                if let Some(why) = report.hardware_test(&title, &finished) {
+                    skipped.entry(why).or_default().push(title);
+                }
+            }
+        }
+        for (why, titles) in &skipped {
+            report.skip_all(titles, why);
         }
         Ok(())
     }

@@ -48,11 +48,14 @@ enum Ended {
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
-        Ok(0) => {
-            println!("Test OK");
+        Ok(Counts { failed: 0, passed }) => {
+            match passed {
+                0 => println!("Skipped: every test was skipped"),
+                _ => println!("Test OK"),
+            }
             ExitCode::SUCCESS
         }
-        Ok(failed) => {
+        Ok(Counts { failed, .. }) => {
             eprintln!("error: {failed} tests failed");
             ExitCode::FAILURE
         }
@@ -63,21 +66,31 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs everything, and counts the tests that failed.
-fn run(arguments: &Arguments) -> io::Result<u32> {
+/// How many tests ended in which way.
+#[derive(Default)]
+struct Counts {
+    passed: u32,
+    failed: u32,
+}
+
+/// Runs everything.
+fn run(arguments: &Arguments) -> io::Result<Counts> {
     let program = std::env::current_exe()?;
     let folder = program.parent().unwrap_or(Path::new("."));
-    let mut failed = 0;
+    let mut counts = Counts::default();
     for time in 1..=arguments.times {
         let began = Instant::now();
         let mut words = Vec::new();
         for name in &arguments.tests {
             let (ended, output) = test(&folder.join(name), name, arguments)?;
             match ended {
-                Ended::Passed => words.push(format!("{name} passed")),
+                Ended::Passed => {
+                    counts.passed += 1;
+                    words.push(format!("{name} passed"));
+                }
                 Ended::Skipped(why) => words.push(format!("{name} skipped ({why})")),
                 Ended::Failed => {
-                    failed += 1;
+                    counts.failed += 1;
                     words.push(format!("{name} FAILED"));
                     println!("---- {name} ----\n{}", output.trim_end());
                 }
@@ -90,7 +103,7 @@ fn run(arguments: &Arguments) -> io::Result<u32> {
             words.join(", ")
         );
     }
-    Ok(failed)
+    Ok(counts)
 }
 
 /// Runs a test to its end, and gives what it said.
