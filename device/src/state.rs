@@ -21,7 +21,7 @@ pub struct QueueState {
     pub(crate) consumed: Word64,
     /// The first error as [`QueueError::to_bits`] gives it; 0 while there is none.
     pub(crate) error: Word64,
-    /// 1 while a thread takes CQEs from an ordinary completion ring.
+    /// 1 while a thread of a shared queue reads CQEs.
     pub(crate) polling: Word64,
     /// CQEs taken from an ordinary completion ring, counted without wrap.
     pub(crate) taken: Word64,

@@ -216,6 +216,12 @@ fn poll_shared_ordinary() {
 
 #[test]
 #[should_panic(expected = "old data after the CQE")]
+fn poll_shared_collapsed_wants_its_acquire_fence() {
+    poll_together(CompletionKind::Collapsed, Some(LeftOut::Acquire));
+}
+
+#[test]
+#[should_panic(expected = "old data after the CQE")]
 fn poll_shared_ordinary_wants_its_acquire_fence() {
     poll_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
 }

@@ -99,12 +99,6 @@ pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_add(value, Ordering::AcqRel)
 }
 
-/// Takes the maximum, as acquire and release, and returns the value from before.
-#[inline(always)]
-pub fn fetch_max64(word: &Word64, value: u64, _reach: Reach) -> u64 {
-    word.fetch_max(value, Ordering::AcqRel)
-}
-
 /// Every earlier access before every later store, for those within `reach`.
 #[inline(always)]
 pub fn fence_release(_reach: Reach) {

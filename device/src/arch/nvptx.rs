@@ -169,33 +169,19 @@ pub fn compare_exchange64(word: &Word64, old: u64, new: u64, reach: Reach) -> Re
     if found == old { Ok(found) } else { Err(found) }
 }
 
-/// A read-modify-write of one operand that returns the value from before.
-macro_rules! atomic {
-    ($(#[$doc:meta])* $name:ident, $before:literal, $operation:literal) => {
-        $(#[$doc])*
-        #[inline(always)]
-        pub fn $name(word: &Word64, value: u64, reach: Reach) -> u64 {
-            let found: u64;
-            // SAFETY: the reference is valid, and an atomic word may be written while others use it.
-            unsafe {
-                by_reach!(reach, $before, concat!(".global.", $operation, " {found}, [{word}], {value};"),
-                    found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
-                    value = in(reg64) value,
-                    options(preserves_flags, nostack));
-            }
-            found
-        }
-    };
+/// Adds, as acquire and release, and returns the value from before.
+#[inline(always)]
+pub fn fetch_add64(word: &Word64, value: u64, reach: Reach) -> u64 {
+    let found: u64;
+    // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+    unsafe {
+        by_reach!(reach, "atom.acq_rel", ".global.add.u64 {found}, [{word}], {value};",
+            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+            value = in(reg64) value,
+            options(preserves_flags, nostack));
+    }
+    found
 }
-
-atomic!(
-    /// Adds, as acquire and release, and returns the value from before.
-    fetch_add64, "atom.acq_rel", "add.u64"
-);
-atomic!(
-    /// Takes the maximum, as acquire and release, and returns the value from before.
-    fetch_max64, "atom.acq_rel", "max.u64"
-);
 
 /// The names of the one-sided fences. Before sm_90 there are none: ptxas 13.0 assembles them into illegal
 /// instructions without a word, ptxas 13.5 refuses them.

@@ -428,18 +428,10 @@ fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
 fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Producer<'_, S, C>) {
     let Producer { state, ring, .. } = *producer;
     let parts = &handle.completions;
-    let collapsed = parts.is_collapsed();
-    let first = if collapsed {
-        0
-    } else {
-        match producer.ledger.start_taking(state) {
-            Some(taken) => taken,
-            None => {
-                // Another thread is at it; what it finds is in the shared words.
-                producer.ledger.refresh(state);
-                return;
-            }
-        }
+    let Some(first) = producer.ledger.start_taking(state) else {
+        // Another thread is at it; what it finds is in the shared words.
+        producer.ledger.refresh(state);
+        return;
     };
     let known = producer.ledger.refresh(state);
     let (mut consumed, mut taken, mut failure) = (known, first, None);
@@ -459,7 +451,7 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
         if let Some(newest) = newest {
             consumed = ring.completed(consumed, newest);
         }
-        if collapsed {
+        if parts.is_collapsed() {
             break;
         }
         taken += 1;
@@ -467,10 +459,12 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
             break;
         }
     }
-    if taken != first {
+    if taken != first || S::SHARED && consumed != known {
         // The CQEs before what we tell the others, because nobody else reads
         // them: through us they may read the data behind them.
         fence_acquire(Reach::System);
+    }
+    if taken != first {
         // The entries before the blocks, because whoever learns of free blocks
         // may post requests that complete into these entries.
         completion::free_entries(parts, taken);
@@ -483,7 +477,5 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
     if let Some(error) = failure {
         producer.fail(error);
     }
-    if !collapsed {
-        producer.ledger.stop_taking(state, taken);
-    }
+    producer.ledger.stop_taking(state, taken);
 }

@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 
 use crate::arch::{
-    Reach, compare_exchange64, fence_acquire, fetch_add64, fetch_max64, load_acquire64,
-    load_relaxed64, store_relaxed64, store_release64,
+    Reach, compare_exchange64, fence_acquire, fetch_add64, load_acquire64, load_relaxed64,
+    store_relaxed64, store_release64,
 };
 use crate::error::{Cause, OpenError, QueueError};
 use crate::queue::Ring;
@@ -67,8 +67,9 @@ pub trait Sharing: sealed::Sealed + Sized {
     /// Lets the next publisher go on: everything before `end` is published.
     fn pass_turn(&mut self, state: &QueueState, end: u64);
 
-    /// Takes the right to take CQEs from an ordinary completion ring, if nobody
-    /// has it, and says how many were taken so far.
+    /// Takes the right to read CQEs, if nobody has it, and says how many were
+    /// taken from an ordinary completion ring so far. One reader at a time, because
+    /// CQEs may lie beyond a bus.
     fn start_taking(&mut self, state: &QueueState) -> Option<u64>;
 
     /// Gives that right back after `taken` CQEs in all.
@@ -306,18 +307,17 @@ impl<A: Among> Sharing for Shared<A> {
         // `consumed` before the CQE, because a CQE read first could be older
         // than it, and would then look 2^16 blocks newer. Acquire also puts
         // another's reading of a CQE before ours, so that ours is no older,
-        // and before our reuse of the slots that it freed.
+        // before our reuse of the slots that it freed, and before our reading of
+        // the data that it vouches for.
         self.consumed = load_acquire64(&state.consumed, A::REACH);
         self.consumed
     }
 
     #[inline(always)]
     fn learn(&mut self, state: &QueueState, consumed: u64) {
-        // A maximum, because pollers overtake each other. What others found
-        // meanwhile is not taken over: this view vouches only for what a CQE
-        // that it has read itself tells, so that one acquire fence orders the
-        // data behind it.
-        fetch_max64(&state.consumed, consumed, A::REACH);
+        // A store, because one view at a time reads CQEs. Release, because the
+        // others go by it.
+        store_release64(&state.consumed, consumed, A::REACH);
         self.consumed = consumed;
     }
 
