@@ -15,55 +15,40 @@ const DEVX: &str = "UCTX_EN";
 const WRITE_ORDERING: &str = "PCI_WR_ORDERING";
 
 /// Asks the tool, where it is installed; else names the command.
-pub fn examine(system: &System, subject: &Subject, address: Option<Address>) -> Vec<Finding> {
-    let (output, device) = match address {
-        Some(address) => {
-            let device = address.to_string();
-            let programs = ["mlxconfig", "mstconfig"];
-            let output = system.run(&programs, &["-d", &device, "query"], DEADLINE);
-            (output.map_err(|error| error.to_string()), device)
-        }
-        None => (Err("it is no PCI device".into()), "DEVICE".into()),
-    };
-    let query = |key: &str| format!("sudo mlxconfig -d {device} query | grep {key}");
+pub fn examine(system: &System, subject: &Subject, address: Address) -> Vec<Finding> {
+    let arguments = ["-d", &address.to_string(), "query"];
+    let output = system.run(&["mlxconfig", "mstconfig"], &arguments, DEADLINE);
+    let value = |key| setting(output.as_deref().ok()?, key);
+    let set = |key| format!("sudo mlxconfig -d {address} set {key} && sudo reboot");
     let unknown = |check, key: &str| {
         let why = match &output {
             Ok(_) => format!("the firmware does not show {key}"),
-            Err(error) => error.clone(),
+            Err(error) => error.to_string(),
         };
-        subject.unknown(check, why, query(key)).optional()
-    };
-    let value = |key| {
-        output
-            .as_deref()
-            .ok()
-            .and_then(|output| setting(output, key))
+        let query = format!("sudo mlxconfig -d {address} query | grep {key}");
+        subject.unknown(check, why, query).optional()
     };
     let devx = match value(DEVX) {
         Some(value) if value.starts_with("True") => {
             subject.ok(Check::Devx, format!("{DEVX} {value}"))
         }
-        Some(value) => subject.missing(
-            Check::Devx,
-            format!("{DEVX} {value}"),
-            format!("sudo mlxconfig -d {device} set {DEVX}=1 && sudo reboot"),
-        ),
-        None => unknown(Check::Devx, DEVX),
+        Some(value) if value.starts_with("False") => {
+            subject.missing(Check::Devx, format!("{DEVX} {value}"), set("UCTX_EN=1"))
+        }
+        _ => unknown(Check::Devx, DEVX),
     };
     let ordering = match value(WRITE_ORDERING) {
-        Some(value) if value.starts_with("per_mkey") => subject
-            .ok(Check::WriteOrdering, format!("{WRITE_ORDERING} {value}"))
-            .optional(),
-        Some(value) => subject
-            .missing(
-                Check::WriteOrdering,
-                format!("{WRITE_ORDERING} {value}: a write may be seen before an earlier one"),
-                format!("sudo mlxconfig -d {device} set {WRITE_ORDERING}=0 && sudo reboot"),
-            )
-            .optional(),
-        None => unknown(Check::WriteOrdering, WRITE_ORDERING),
+        Some(value) if value.starts_with("per_mkey") => {
+            subject.ok(Check::WriteOrdering, format!("{WRITE_ORDERING} {value}"))
+        }
+        Some(value) if value.starts_with("force_relax") => subject.missing(
+            Check::WriteOrdering,
+            format!("{WRITE_ORDERING} {value}: a write may be seen before an earlier one"),
+            set("PCI_WR_ORDERING=0"),
+        ),
+        _ => unknown(Check::WriteOrdering, WRITE_ORDERING),
     };
-    vec![devx, ordering]
+    vec![devx, ordering.optional()]
 }
 
 /// The value of a setting in the tool's table, such as `UCTX_EN    True(1)`; the last column is that of the
@@ -89,7 +74,7 @@ mod tests {
         if let Some(script) = script {
             tree.program("mstconfig", script);
         }
-        let address = "0000:3b:00.0".parse().ok();
+        let address = "0000:3b:00.0".parse().unwrap();
         let findings = examine(&tree.system(), &Subject::Node, address);
         findings
             .iter()
@@ -119,6 +104,8 @@ mod tests {
         );
         let unknown = [(State::Unknown, false), (State::Unknown, false)];
         assert_eq!(states(Some("echo nothing")), unknown);
+        let strange = format!("{print} 'N/A' 'N/A'");
+        assert_eq!(states(Some(&strange)), unknown);
         assert_eq!(states(Some("exit 3")), unknown);
         assert_eq!(states(None), unknown);
     }

@@ -80,24 +80,17 @@ fn rdma_device(system: &System, name: String) -> Nic {
 pub fn examine(system: &System, nic: &Nic) -> Vec<Finding> {
     let subject = nic.subject();
     let driver = driver(system, nic, &subject);
-    if !nic.rdma || !nic.mlx5 {
+    let (true, true, Some(address)) = (nic.rdma, nic.mlx5, nic.address) else {
         return vec![driver];
-    }
+    };
     let mut findings = vec![
         driver,
         permission(system, nic, &subject),
         firmware_version(system, nic, &subject),
     ];
-    findings.extend(firmware::examine(system, &subject, nic.address));
-    findings.push(atomics(system, nic, &subject));
-    findings.push(match nic.address {
-        Some(address) => iommu::examine(system, &subject, address),
-        None => subject.unknown(
-            Check::Iommu,
-            "it is no PCI device",
-            "ls -l /sys/class/infiniband",
-        ),
-    });
+    findings.extend(firmware::examine(system, &subject, address));
+    findings.push(atomics(system, nic, &subject, address));
+    findings.push(iommu::examine(system, &subject, address));
     findings.extend(port::examine(system, nic));
     findings
 }
@@ -213,7 +206,7 @@ fn firmware_version(system: &System, nic: &Nic, subject: &Subject) -> Finding {
 }
 
 /// Whether it executes atomics; sysfs does not tell, the device does.
-fn atomics(system: &System, nic: &Nic, subject: &Subject) -> Finding {
+fn atomics(system: &System, nic: &Nic, subject: &Subject, address: Address) -> Finding {
     let check = Check::Atomics;
     let command = format!("ibv_devinfo -v -d {} | grep atomic_cap", quoted(&nic.name));
     let output = system.run(&["ibv_devinfo"], &["-v", "-d", &nic.name], DEVINFO_DEADLINE);
@@ -228,7 +221,7 @@ fn atomics(system: &System, nic: &Nic, subject: &Subject) -> Finding {
         Ok(Some(value)) => subject.missing(
             check,
             value,
-            format!("sudo mlxconfig -d {} query | grep ATOMIC", config_name(nic)),
+            format!("sudo mlxconfig -d {address} query | grep ATOMIC"),
         ),
         Ok(None) => subject.unknown(check, "ibv_devinfo does not tell", command),
         Err(error @ ProgramError::Absent(_)) => subject.unknown(
@@ -239,12 +232,6 @@ fn atomics(system: &System, nic: &Nic, subject: &Subject) -> Finding {
         Err(error) => subject.unknown(check, error.to_string(), command),
     }
     .optional()
-}
-
-/// What mlxconfig calls the card.
-fn config_name(nic: &Nic) -> String {
-    nic.address
-        .map_or_else(|| quoted(&nic.name), |address| address.to_string())
 }
 
 #[cfg(test)]
@@ -265,7 +252,8 @@ mod tests {
     #[test]
     fn atomics_are_asked_of_the_device() {
         let tree = Tree::empty();
-        let found = || atomics(&tree.system(), &nic(), &nic().subject());
+        let address = "0000:19:00.0".parse().unwrap();
+        let found = || atomics(&tree.system(), &nic(), &nic().subject(), address);
         assert!(
             found()
                 .remedy
