@@ -155,7 +155,7 @@ mod sealed {
     /// What only this crate can call.
     pub trait Place {
         /// Where a buffer starts, its bytes, and where that is.
-        fn place(&self, gpu: Gpu) -> (*mut u8, usize, Placement);
+        fn place(&mut self, gpu: Gpu) -> (*mut u8, usize, Placement);
     }
 }
 
@@ -168,16 +168,16 @@ macro_rules! cust_memory {
     ($($number:ty)*) => {$(
         impl CustMemory for DeviceBuffer<$number> {}
         impl sealed::Place for DeviceBuffer<$number> {
-            fn place(&self, gpu: Gpu) -> (*mut u8, usize, Placement) {
+            fn place(&mut self, gpu: Gpu) -> (*mut u8, usize, Placement) {
                 let start = self.as_device_ptr().as_mut_ptr().cast();
                 (start, size_of::<$number>() * self.len(), Placement::Gpu(gpu))
             }
         }
         impl CustMemory for LockedBuffer<$number> {}
         impl sealed::Place for LockedBuffer<$number> {
-            fn place(&self, gpu: Gpu) -> (*mut u8, usize, Placement) {
-                let start = self.as_ptr().cast_mut().cast();
-                (start, size_of_val(self.as_slice()), Placement::Pinned(gpu))
+            fn place(&mut self, gpu: Gpu) -> (*mut u8, usize, Placement) {
+                let words = self.as_mut_slice();
+                (words.as_mut_ptr().cast(), size_of_val(words), Placement::Pinned(gpu))
             }
         }
     )*};
@@ -215,7 +215,7 @@ impl Buffer {
     ///
     /// # Errors
     /// [`Error::BadSize`] for an empty one; [`Error::Gpu`] with [`GpuError::NotOurMemory`] for one of another GPU.
-    pub fn from_cust<M: CustMemory>(gpu: Gpu, memory: M) -> Result<Self, Error> {
+    pub fn from_cust<M: CustMemory>(gpu: Gpu, mut memory: M) -> Result<Self, Error> {
         let (start, len, placement) = memory.place(gpu);
         let start = NonNull::new(start).filter(|_| len > 0);
         let area = Area {
