@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::finding::{Check, Finding, Subject};
 use super::pci::Address;
-use super::system::System;
+use super::system::{ProgramError, System};
 
 /// How long the tool may take; it talks to the firmware.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -25,7 +25,12 @@ pub fn examine(system: &System, subject: &Subject, address: Address) -> Vec<Find
             Ok(_) => format!("the firmware does not show {key}"),
             Err(error) => error.to_string(),
         };
-        let query = format!("sudo mlxconfig -d {address} query | grep {key}");
+        let query = match &output {
+            Err(ProgramError::Absent(_)) => {
+                format!("sudo apt install mstflint; sudo mstconfig -d {address} query | grep {key}")
+            }
+            _ => format!("sudo mlxconfig -d {address} query | grep {key}"),
+        };
         subject.unknown(check, why, query).optional()
     };
     let devx = match value(DEVX) {

@@ -17,7 +17,7 @@ const ROCE_V2: &str = "RoCE v2";
 struct Gid {
     index: u32,
     address: Ipv6Addr,
-    /// `RoCE v2` or `IB/RoCE v1`, where the kernel tells.
+    /// On Ethernet `RoCE v2` or `IB/RoCE v1`, where the kernel tells.
     kind: Option<String>,
     /// The network interface that it comes from.
     netdev: Option<String>,
@@ -35,7 +35,7 @@ pub fn examine(system: &System, nic: &Nic) -> Vec<Finding> {
         };
         let folder = nic.file(&format!("ports/{port}"));
         let ethernet = system.text(format!("{folder}/link_layer")).as_deref() == Ok("Ethernet");
-        let gids = gids(system, &folder);
+        let gids = gids(system, &folder, ethernet);
         let netdev = gids.iter().find_map(|gid| gid.netdev.clone());
         let netdev = netdev.or_else(|| {
             system
@@ -155,7 +155,7 @@ fn listed(gids: &[Gid]) -> String {
 }
 
 /// The GIDs of a port that are in use.
-fn gids(system: &System, folder: &str) -> Vec<Gid> {
+fn gids(system: &System, folder: &str, ethernet: bool) -> Vec<Gid> {
     let names = system.names(format!("{folder}/gids")).unwrap_or_default();
     let mut indices: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     indices.sort_unstable();
@@ -173,7 +173,7 @@ fn gids(system: &System, folder: &str) -> Vec<Gid> {
         (!address.is_unspecified()).then(|| Gid {
             index,
             address,
-            kind: set(attribute("types")),
+            kind: set(attribute("types")).filter(|_| ethernet),
             netdev: set(attribute("ndevs")),
         })
     };
@@ -296,6 +296,8 @@ mod tests {
             &format!("{PORT}/gids/0"),
             "fe80:0000:0000:0000:9803:9b03:0098:6a4c\n",
         );
+        // The kernel has a type for these too, but there is no choice of it.
+        tree.file(&format!("{PORT}/gid_attrs/types/0"), "IB/RoCE v1\n");
         assert_eq!(gids().value, "0: fe80::9803:9b03:98:6a4c");
     }
 

@@ -63,8 +63,10 @@ fn line(f: &mut Formatter<'_>, found: &Finding) -> fmt::Result {
     let name = found.check.title();
     let word = colour.apply_to(format!("{word:<8}"));
     write!(f, "  {word} {name:<NAME_WIDTH$} {}", found.value)?;
-    if found.state != State::Ok && !found.needed {
-        write!(f, " (not needed)")?;
+    match found.state {
+        State::Missing if !found.needed => write!(f, " (not needed)")?,
+        State::Unknown if !found.needed => write!(f, " (does not count)")?,
+        _ => {}
     }
     writeln!(f)?;
     match &found.remedy {

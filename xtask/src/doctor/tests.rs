@@ -261,7 +261,7 @@ fn firmware_that_forbids_devx_is_in_the_way_but_not_firmware_that_nobody_can_ask
     assert_eq!(found.state, State::Unknown);
     assert_eq!(
         found.remedy.as_deref(),
-        Some("sudo mlxconfig -d 0000:19:00.0 query | grep UCTX_EN")
+        Some("sudo apt install mstflint; sudo mstconfig -d 0000:19:00.0 query | grep UCTX_EN")
     );
 }
 
