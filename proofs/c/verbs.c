@@ -335,6 +335,39 @@ int verbs_post_extended(struct verbs *v, const struct verbs_post *p)
 	return ibv_wr_complete(qp);
 }
 
+int verbs_write_many(struct verbs *v, const struct verbs_segment *local, uint64_t remote_address, uint32_t remote_key,
+		     uint32_t count, int extended)
+{
+	struct ibv_sge list = { .addr = local->address, .length = local->length, .lkey = local->key };
+	struct ibv_send_wr wr = {
+		.sg_list = &list,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma.rkey = remote_key,
+	}, *bad;
+	struct ibv_qp_ex *qp = v->qp_ex;
+	int error = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t remote = remote_address + (uint64_t)i * local->length;
+
+		if (extended) {
+			ibv_wr_start(qp);
+			qp->wr_id = i;
+			qp->wr_flags = IBV_SEND_SIGNALED;
+			ibv_wr_rdma_write(qp, remote_key, remote);
+			ibv_wr_set_sge(qp, list.lkey, list.addr, list.length);
+			error |= ibv_wr_complete(qp);
+		} else {
+			wr.wr_id = i;
+			wr.wr.rdma.remote_addr = remote;
+			error |= ibv_post_send(v->qp, &wr, &bad);
+		}
+	}
+	return error;
+}
+
 int verbs_receive(struct verbs *v, uint64_t id, uint32_t segments, const struct verbs_segment *segment)
 {
 	struct ibv_sge list[64];

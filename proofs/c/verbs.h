@@ -87,6 +87,9 @@ int verbs_close(struct verbs *v);
 void verbs_rings(const struct verbs *v, struct verbs_rings *rings);
 int verbs_post(struct verbs *v, const struct verbs_post *post);
 int verbs_post_extended(struct verbs *v, const struct verbs_post *post);
+/* Posts signalled writes of one segment, one after the other, each to where the one before ended. */
+int verbs_write_many(struct verbs *v, const struct verbs_segment *local, uint64_t remote_address, uint32_t remote_key,
+		     uint32_t count, int extended);
 int verbs_receive(struct verbs *v, uint64_t id, uint32_t segments, const struct verbs_segment *segment);
 int verbs_poll(struct verbs *v, struct verbs_completion *said);
 int verbs_arm(struct verbs *v, int solicited_only);

@@ -18,6 +18,7 @@ pub mod facts;
 pub mod kernel;
 #[cfg(rdma_core_headers)]
 pub mod mlx5dv;
+pub mod preloaded;
 #[cfg(kernel_headers)]
 pub mod prm;
 pub mod request;

@@ -21,6 +21,14 @@ mod oracle {
         pub fn verbs_rings(verbs: *const c_void, rings: *mut RawRings);
         pub fn verbs_post(verbs: *mut c_void, post: *const Post<'_>) -> c_int;
         pub fn verbs_post_extended(verbs: *mut c_void, post: *const Post<'_>) -> c_int;
+        pub fn verbs_write_many(
+            verbs: *mut c_void,
+            local: *const Segment,
+            remote_address: u64,
+            remote_key: u32,
+            count: u32,
+            extended: c_int,
+        ) -> c_int;
         pub fn verbs_receive(
             verbs: *mut c_void,
             id: u64,
@@ -196,7 +204,9 @@ pub struct Addresses {
     pub completion_ring: u64,
     pub completions: u32,
     pub completion_record: u64,
-    /// The page of the send doorbell.
+    /// The first send register.
+    pub doorbell: u64,
+    /// The page of the send registers.
     pub uar: u64,
     /// The page through which the completion queue is armed.
     pub completion_uar: u64,
@@ -260,6 +270,7 @@ impl Verbs {
             completion_ring: rings.completions as u64,
             completions: rings.completion_count,
             completion_record: rings.completion_record as u64,
+            doorbell: rings.doorbell as u64,
             uar: rings.doorbell as u64 & !0xfff,
             completion_uar: rings.completion_uar as u64 & !0xfff,
         }
@@ -348,6 +359,31 @@ impl Verbs {
     pub fn post_extended(&mut self, post: &Post<'_>) -> Result<(), c_int> {
         // SAFETY: the request borrows its list.
         result(unsafe { oracle::verbs_post_extended(self.verbs, post) })
+    }
+
+    /// Posts signalled writes of one segment, one doorbell each, each to where the one before ended; by
+    /// `ibv_post_send` or by `ibv_wr_start` to `ibv_wr_complete`.
+    ///
+    /// # Errors
+    /// Not 0 where one was refused.
+    pub fn write_many(
+        &mut self,
+        local: Segment,
+        (remote_address, remote_key): (u64, u32),
+        count: u32,
+        extended: bool,
+    ) -> Result<(), c_int> {
+        // SAFETY: the segment is there for the call.
+        result(unsafe {
+            oracle::verbs_write_many(
+                self.verbs,
+                &raw const local,
+                remote_address,
+                remote_key,
+                count,
+                extended.into(),
+            )
+        })
     }
 
     /// Posts a receive.

@@ -23,7 +23,7 @@ use count::Counts;
 use ptx::PtxError;
 use report::Report;
 use run::{Ending, RunError};
-use steps::{HW_TESTS, Step, Steps};
+use steps::{HW_TESTS, PROOFS, Step, Steps};
 use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError};
 
@@ -73,9 +73,9 @@ enum Action {
         #[arg(long)]
         renew_record: bool,
     },
-    /// Run a benchmark of the device path, such as `cpu`
+    /// Run a benchmark of the device path, such as `cpu` or `libmlx5`
     Bench {
-        /// NAME runs the binary bench-NAME of hw-tests
+        /// NAME runs bench-NAME of hw-tests or of proofs
         name: String,
         /// Arguments of the benchmark
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -271,28 +271,37 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     Ok(wrong.is_empty() && (renew_record || changes.is_empty()))
 }
 
-/// Runs the binary `bench-NAME` of hw-tests with its arguments; false if it failed.
+/// Where benchmarks are: packages, their kind of target, and how Cargo runs one.
+const BENCHMARKS: [(&str, &str, &[&str]); 2] = [
+    (HW_TESTS, "bin", &["run", "--quiet", "--release", "--bin"]),
+    (PROOFS, "bench", &["bench", "--quiet", "--bench"]),
+];
+
+/// Runs the benchmark `bench-NAME` with its arguments; false if it failed.
 fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
     let workspace = Workspace::load(Path::new("."))?;
-    let binaries = workspace.targets(HW_TESTS, "bin");
-    let known: Vec<_> = binaries
+    let known: Vec<_> = BENCHMARKS
         .iter()
-        .filter_map(|binary| binary.strip_prefix("bench-"))
+        .flat_map(|(package, kind, call)| {
+            let targets = workspace.targets(package, kind).into_iter();
+            targets.filter_map(move |target| Some((target.strip_prefix("bench-")?, package, call)))
+        })
         .collect();
-    if !known.contains(&name) {
+    let Some((_, package, call)) = known.iter().find(|(known, ..)| *known == name) else {
+        let names: Vec<_> = known.iter().map(|(name, ..)| *name).collect();
         return Err(CommandError::NoBenchmark {
             name: name.into(),
-            known: if known.is_empty() {
+            known: if names.is_empty() {
                 "none".into()
             } else {
-                known.join(", ")
+                names.join(", ")
             },
         });
-    }
+    };
     let mut command = workspace.cargo();
     command
-        .args(["run", "--quiet", "--release", "-p", HW_TESTS])
-        .args(["--bin", &format!("bench-{name}"), "--"])
+        .args(**call)
+        .args([&format!("bench-{name}"), "-p", package, "--"])
         .args(arguments);
     match run::forward(command, BENCH_DEADLINE)? {
         Ending::Exited(status) => Ok(status.success()),

@@ -32,7 +32,7 @@ const WORLDS: [&[&str]; 4] = [
     &["--on", "gpu", "--nic", "soft-gpu"],
 ];
 const SOFT_HCA: &str = "warpbell-soft-hca";
-const PROOFS: &str = "warpbell-proofs";
+pub const PROOFS: &str = "warpbell-proofs";
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 3] = [

@@ -1,36 +1,20 @@
 //! The device under the tests.
 
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::process::Command;
-use std::{env, io};
-
 use mlx5_wqe::{Completion, CqDoorbellRecord, Cqe64};
+use warpbell_proofs::preloaded;
 use warpbell_proofs::verbs::{self, Verbs};
-
-/// Set in the process that has the device.
-const INSIDE: &str = "WARPBELL_PROOFS_PRELOADED";
 
 /// The number that libmlx5 gives the queue pair of a fresh device, by which CQEs name it.
 const USER_INDEX: u32 = 0;
 
-/// The library, which Cargo builds beside the tests.
-fn library() -> io::Result<PathBuf> {
-    let tests = env::current_exe()?;
-    let folder = tests.parent().unwrap_or(&tests);
-    folder.join("libwarpbell_preload.so").canonicalize()
-}
-
 /// Runs `body` where there is a device: in a process of its own, with the library under it.
 pub fn with_device(name: &str, body: impl FnOnce()) {
-    if env::var_os(INSIDE).is_some() {
+    if preloaded::is_inside() {
         return body();
     }
-    let library = library().expect("Cargo builds the library beside the tests");
-    let output = Command::new(env::current_exe().unwrap())
+    let mut again = preloaded::again().expect("Cargo builds the library beside the tests");
+    let output = again
         .args(["--exact", name, "--nocapture"])
-        .env("LD_PRELOAD", library)
-        .env(INSIDE, OsStr::new("1"))
         .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
