@@ -1,8 +1,10 @@
 //! The tree of text files in which libibverbs looks for devices, in place of /sys.
 //!
-//! The tree is the same for every process of a user, so that it is written once and stays.
+//! The tree is the same for every process of a user, so that it is written once and stays; its name tells what is in
+//! it, so that a library of another version has another.
 
 use std::fs::{DirBuilder, Permissions, set_permissions};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, process};
@@ -58,7 +60,8 @@ pub fn announce() {
 fn tree() -> io::Result<PathBuf> {
     // SAFETY: the call has no requirements.
     let user = unsafe { libc::geteuid() };
-    let name = format!("warpbell-{}-sysfs-{user}", env!("CARGO_PKG_VERSION"));
+    let content = BuildHasherDefault::<DefaultHasher>::default().hash_one(FILES);
+    let name = format!("warpbell-sysfs-{user}-{content:016x}");
     let path = env::temp_dir().join(&name);
     if !path.exists() {
         let draft = env::temp_dir().join(format!("{name}-{}", process::id()));
