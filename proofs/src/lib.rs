@@ -18,6 +18,8 @@ pub mod facts;
 pub mod kernel;
 #[cfg(rdma_core_headers)]
 pub mod mlx5dv;
+#[cfg(rdma_core_headers)]
+pub mod ours;
 pub mod preloaded;
 #[cfg(kernel_headers)]
 pub mod prm;

@@ -153,7 +153,8 @@ records! {
         ece: u32 = 0xa0, 32;
         /// The context.
         qpc: QpContext = 0xc0, 1856;
-        /// Where in the umem the rings begin, in bytes: the receive queue, then the send queue. Reserved in the kernel's header; DPDK.
+        /// Where in the umem the rings begin, in bytes: the receive queue, then the send queue. Reserved in the
+        /// kernel's header; DPDK.
         wq_umem_offset: u64 = 0x800, 64;
         /// Umem of the rings. Reserved in the kernel's header; gpunetio.
         wq_umem_id: u32 = 0x840, 32;

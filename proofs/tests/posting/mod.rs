@@ -1,6 +1,7 @@
 //! `ibv_post_send` and `ibv_wr_*` against the builders: the same ring, record and doorbell.
 
 mod asked;
+mod warpbell;
 
 use mlx5_wqe::{
     AddressVector, Completion, Doorbell, DoorbellRecord, Local, LocalKey, Octoword, Opcode,
