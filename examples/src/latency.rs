@@ -214,3 +214,52 @@ pub fn measure(ends: &Ends, case: Case) -> Result<Latency, Error> {
     run_together("ping-pong", sides, &[&ends.one, &ends.other])?;
     first.latency(first.verified() && second.verified())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::config;
+    use crate::world::World;
+    use warpbell_host_init::{Placement, StopWord};
+
+    const CASE: Case = Case {
+        bytes: 64,
+        rounds: 1 << 20,
+        warm_up: 100,
+    };
+
+    /// Plays on CPU threads until the rounds that `until` has seen are enough, then asks the kernels to stop.
+    fn stopped(until: impl Fn(&Player<'_>) -> bool + Sync) -> Result<Latency, Error> {
+        let word: &StopWord = Box::leak(Box::new(StopWord::new(Placement::Host)?));
+        let world = World::cpu()?.stopped_by(word.stop());
+        let ends = Ends::new(&world, &config(&world, 16))?;
+        let first = Player::new(&ends.one, CASE, true)?;
+        let second = Player::new(&ends.other, CASE, false)?;
+        let sides = vec![first.side(&second.shared())?, second.side(&first.shared())?];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !until(&first) {
+                    std::thread::yield_now();
+                }
+                word.request();
+            });
+            run_together("ping-pong", sides, &[&ends.one, &ends.other])
+        })?;
+        first.latency(first.verified() && second.verified())
+    }
+
+    #[test]
+    fn a_game_that_is_stopped_tells_what_was_played() {
+        let played = |player: &Player<'_>, round: u64| {
+            player.samples[round as usize].load(Ordering::Relaxed) != 0
+        };
+        let latency = stopped(|player| played(player, CASE.warm_up + 50)).unwrap();
+        assert!(latency.verified);
+        assert!((50..CASE.rounds).contains(&latency.rounds), "{latency:?}");
+    }
+
+    #[test]
+    fn a_game_that_never_began_has_nothing_to_tell() {
+        assert!(matches!(stopped(|_| true), Err(Error::Interrupted)));
+    }
+}

@@ -168,6 +168,12 @@ impl World {
         })
     }
 
+    /// The same place with another stop.
+    #[cfg(test)]
+    pub(crate) fn stopped_by(self, stop: Stop<'static>) -> Self {
+        Self { stop, ..self }
+    }
+
     /// Tells kernels that run for long of Ctrl-C.
     pub fn stop(&self) -> Stop<'static> {
         self.stop
