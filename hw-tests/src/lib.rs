@@ -1,10 +1,27 @@
 //! What the tests of the suite share. Each is a binary of its own (`src/bin`), says in its header what it
-//! proves, and ends with `Test OK`; `cargo xtask test --only hw-tests` runs them all.
+//! proves, and ends with `Test OK`, or with `Skipped:` and why; `cargo xtask test --only hw-tests` runs them
+//! all, on all that is there.
+//!
+//! | option of a test | meaning |
+//! |---|---|
+//! | `--on cpu`, `--on gpu` | where kernels run; the CPU unless said otherwise |
+//! | `--nic soft`, `soft-host`, `soft-gpu` | the NIC: a CPU thread for kernels on the CPU, a CPU thread for kernels on a GPU, or a kernel beside them |
+//! | `--gpu NUMBER` | which GPU |
+//! | `--ptx PATH` | kernels to take instead of the embedded ones; may be repeated |
+//! | `--slower TIMES` | how many times as long everything may take, as under compute-sanitizer |
+//!
+//! The binary `suite` runs the tests that lie beside it, so that a machine without Cargo can do it too:
+//!
+//! ```console
+//! $ cargo build --release -p warpbell-hw-tests --bins
+//! $ suite --times 20 -- --on gpu --nic soft-host
+//! $ suite --under "compute-sanitizer --error-exitcode 9" --tests verbs,shared -- --on gpu --slower 20
+//! ```
 //!
 //! | module | job |
 //! |---|---|
 //! | [`run`] | a test's frame: its deadline, its progress, its last line |
-//! | [`world`] | where kernels run |
+//! | [`world`] | where kernels run, and what is the NIC |
 //! | [`node`] | a device with its domain, and two queue pairs connected |
 //! | [`arena`] | registered memory between guards, and what it should look like |
 //! | [`model`] | what a request does to memory, said a second time |
