@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
 use count::Counts;
-use ptx::PtxError;
+use ptx::{Assemble, PtxError};
 use report::Report;
 use run::{Ending, RunError};
 use steps::{HW_TESTS, PROOFS, Step, Steps};
@@ -246,7 +246,11 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     for tool in [Tool::Nightly, Tool::Ptxas] {
         toolbox.ensure(tool).map_err(CommandError::Tool)?;
     }
-    let built = ptx::build(&workspace, &spinner)?;
+    let which = match check || renew_record {
+        true => Assemble::All,
+        false => Assemble::Changed,
+    };
+    let built = ptx::build(&workspace, &spinner, which)?;
     spinner.finish_and_clear();
     let changes = built.changes()?;
     let mut wrong = built.problems().to_vec();

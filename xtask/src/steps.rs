@@ -12,7 +12,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::count;
-use crate::ptx::{self, PtxError};
+use crate::ptx::{self, Assemble, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
 use crate::tools::{self, Tool};
@@ -326,7 +326,7 @@ impl Steps<'_> {
     }
 
     fn ptx(&self, report: &mut Report) -> Result<(), StepError> {
-        let built = ptx::build(self.workspace, self.spinner)?;
+        let built = ptx::build(self.workspace, self.spinner, Assemble::All)?;
         let checks = [
             ("local memory", built.problems().to_vec()),
             ("the record", built.changes()?),

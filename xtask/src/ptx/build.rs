@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::rustc::{AS_RUSTC, GPU};
+use super::rustc::{AS_RUSTC, GPU, SEPARATOR};
 use super::{PtxError, Target};
 use crate::run;
 use crate::tools;
@@ -31,16 +31,15 @@ pub fn compile(
     if target.suite {
         command.args(["--features", "suite"]);
     }
-    let mut flags = vec![
+    let flags = [
         format!("-Ctarget-cpu={}", target.name),
         format!("-Ctarget-feature=+{}", target.isa),
     ];
-    flags.extend(remapped_paths(workspace)?);
     command
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join(SEPARATOR))
         .env("CARGO_TARGET_DIR", &target_folder)
         .env("RUSTC_WRAPPER", env::current_exe()?)
-        .env(AS_RUSTC, "1");
+        .env(AS_RUSTC, remapped_paths(workspace)?.join(SEPARATOR));
     let finished = run::capture(command, DEADLINE, on_line)?;
     if !finished.success() {
         return Err(PtxError::Build {
@@ -54,7 +53,8 @@ pub fn compile(
     Ok(fs::read_to_string(ptx)?)
 }
 
-/// Flags that take the places of this machine out of the panics' locations.
+/// Flags that take the places of this machine out of the panics' locations. Cargo does not learn of them: where it
+/// sees one, it builds everything anew for each target's flags.
 fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>, PtxError> {
     let flag = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     let mut flags = vec![flag(&workspace.root, "")];

@@ -10,6 +10,7 @@ pub mod rustc;
 mod sources;
 mod text;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -120,9 +121,26 @@ pub struct Built {
     root: PathBuf,
 }
 
+/// Which modules are assembled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assemble {
+    All,
+    /// Those whose text is not the committed one: what ptxas says of that is in the record.
+    Changed,
+}
+
 /// Compiles the kernels for every target and assembles them.
-pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxError> {
+pub fn build(
+    workspace: &Workspace,
+    spinner: &ProgressBar,
+    which: Assemble,
+) -> Result<Built, PtxError> {
     let ptxas = &tools::ptxas(workspace);
+    let root = workspace.root.join("ptx");
+    let recorded = &match which {
+        Assemble::All => Record::default(),
+        Assemble::Changed => committed_record(&root)?,
+    };
     let folder = workspace.target.join("ptx");
     fs::create_dir_all(&folder)?;
     let mut files = Vec::new();
@@ -151,7 +169,10 @@ pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxE
                     name: format!("{name}.ptx.gz"),
                     content: compress(text.as_bytes())?,
                 });
-                under_way.push(scope.spawn(move || costs(ptxas, target, name, &path, &text)));
+                let committed = prebuilt(&root).join(format!("{name}.ptx.gz"));
+                let recorded = is_there(&committed, text.as_bytes())?.then_some(recorded);
+                under_way
+                    .push(scope.spawn(move || costs(ptxas, target, name, &path, &text, recorded)));
             }
         }
         spinner.set_message("ptxas");
@@ -191,17 +212,18 @@ pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxE
         files,
         record,
         problems,
-        root: workspace.root.join("ptx"),
+        root,
     })
 }
 
-/// The costs of each kernel of a module.
+/// The costs of each kernel of a module. It is assembled unless they are all recorded.
 fn costs(
     ptxas: &Path,
     target: &Target,
     name: String,
     path: &Path,
     text: &str,
+    recorded: Option<&Record>,
 ) -> Result<Vec<(&'static str, String, Costs)>, PtxError> {
     let module = Module::parse(text);
     let externs = module.externs();
@@ -211,10 +233,19 @@ fn costs(
             names: externs.join(", "),
         });
     }
-    let resources = assemble(ptxas, target.name, path)?.map_err(|output| PtxError::Assemble {
-        module: name,
-        output,
-    })?;
+    let known = recorded.and_then(|record| {
+        let entries = module.entries().into_iter();
+        let resources =
+            entries.map(|kernel| Some((kernel.to_owned(), record.resources(kernel, target.name)?)));
+        resources.collect::<Option<HashMap<_, _>>>()
+    });
+    let resources = match known {
+        Some(known) => known,
+        None => assemble(ptxas, target.name, path)?.map_err(|output| PtxError::Assemble {
+            module: name,
+            output,
+        })?,
+    };
     let kernels = module.entries().into_iter().map(|kernel| {
         let costs = Costs {
             resources: resources.get(kernel).copied().unwrap_or_default(),
@@ -233,25 +264,15 @@ impl Built {
 
     /// What has changed in the kernels' costs since they were recorded.
     pub fn changes(&self) -> Result<Vec<String>, PtxError> {
-        let committed = match fs::read_to_string(self.record_path()) {
-            Ok(text) => Record::parse(&text).map_err(io::Error::other)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Record::default(),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(committed.changes(&self.record))
+        Ok(committed_record(&self.root)?.changes(&self.record))
     }
 
     /// The committed files that are not what was built.
     pub fn outdated(&self) -> Result<Vec<String>, PtxError> {
         let mut outdated = Vec::new();
         for file in &self.files {
-            let path = self.prebuilt().join(&file.name);
-            let same = match fs::read(&path) {
-                Ok(content) => decompress(&content)? == decompress(&file.content)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-                Err(error) => return Err(error.into()),
-            };
-            if !same {
+            let path = prebuilt(&self.root).join(&file.name);
+            if !is_there(&path, &decompress(&file.content)?)? {
                 outdated.push(format!("{} is not what its sources give", path.display()));
             }
         }
@@ -260,24 +281,43 @@ impl Built {
 
     /// Replaces the committed files.
     pub fn write(&self) -> Result<(), PtxError> {
-        fs::create_dir_all(self.prebuilt())?;
+        let folder = prebuilt(&self.root);
+        fs::create_dir_all(&folder)?;
         for file in &self.files {
-            fs::write(self.prebuilt().join(&file.name), &file.content)?;
+            fs::write(folder.join(&file.name), &file.content)?;
         }
         Ok(())
     }
 
     /// Replaces the record.
     pub fn write_record(&self) -> Result<(), PtxError> {
-        Ok(fs::write(self.record_path(), self.record.to_string())?)
+        Ok(fs::write(record_path(&self.root), self.record.to_string())?)
     }
+}
 
-    fn prebuilt(&self) -> PathBuf {
-        self.root.join("prebuilt")
+fn prebuilt(root: &Path) -> PathBuf {
+    root.join("prebuilt")
+}
+
+fn record_path(root: &Path) -> PathBuf {
+    root.join("record.txt")
+}
+
+/// The record as it is committed; an empty one where there is none.
+fn committed_record(root: &Path) -> Result<Record, PtxError> {
+    match fs::read_to_string(record_path(root)) {
+        Ok(text) => Ok(Record::parse(&text).map_err(io::Error::other)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+        Err(error) => Err(error.into()),
     }
+}
 
-    fn record_path(&self) -> PathBuf {
-        self.root.join("record.txt")
+/// Whether a file, compressed or not, holds this.
+fn is_there(path: &Path, wanted: &[u8]) -> Result<bool, PtxError> {
+    match fs::read(path) {
+        Ok(content) => Ok(decompress(&content)? == wanted),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -70,6 +70,17 @@ impl Record {
             .insert((kernel.into(), target.into()), costs.columns());
     }
 
+    /// What ptxas says of a kernel, if it is recorded.
+    pub fn resources(&self, kernel: &str, target: &str) -> Option<Resources> {
+        let columns = self.0.get(&(kernel.into(), target.into()))?;
+        let [registers, stack, spills, ..] = *columns;
+        Some(Resources {
+            registers,
+            stack,
+            spills,
+        })
+    }
+
     /// Reads a record; a line that is none is an error.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut record = Self::default();
@@ -154,6 +165,18 @@ mod tests {
         for wrong in ["a", "a sm_80 1 2", "a sm_80 1 2 3 4 5 6 7 8 x"] {
             assert!(Record::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn gives_back_what_ptxas_said() {
+        let mut whole = costs(40, 2);
+        whole.resources.stack = 16;
+        whole.resources.spills = 8;
+        let mut record = Record::default();
+        record.insert("a", "sm_90", &whole);
+        assert_eq!(record.resources("a", "sm_90"), Some(whole.resources));
+        assert_eq!(record.resources("a", "sm_80"), None);
+        assert_eq!(record.resources("b", "sm_90"), None);
     }
 
     #[test]
