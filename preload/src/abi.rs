@@ -1,4 +1,4 @@
-//! The structures of uverbs that commands answer with, in the host's order.
+//! The structures of uverbs that commands take and answer with, in the host's order.
 //!
 //! Source: rdma/ib_user_verbs.h and rdma/mlx5-abi.h of linux-libc-dev; what an answer does not set is 0.
 
@@ -37,6 +37,7 @@ pub mod ioctl {
     pub const CORE_IN: u16 = 0;
     pub const CORE_OUT: u16 = 1;
     pub const WRITE_COMMAND: u16 = 2;
+    pub const DRIVER_IN: u16 = DRIVER;
     pub const DRIVER_OUT: u16 = DRIVER + 1;
 
     pub const OBJECT_UAR: u16 = DRIVER + 8;
@@ -48,8 +49,8 @@ pub mod ioctl {
     pub const UAR_PAGE_ID: u16 = DRIVER + 4;
 }
 
-/// Declares structures of an answer.
-macro_rules! answers {
+/// Declares structures, each with its size.
+macro_rules! structures {
     ($($(#[$doc:meta])* $name:ident, $bytes:literal { $($field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -60,7 +61,7 @@ macro_rules! answers {
     )*};
 }
 
-answers! {
+structures! {
     /// `ib_uverbs_get_context_resp`.
     Context, 8 {
         async_fd: u32,
@@ -230,5 +231,69 @@ answers! {
         response_length: u32,
         dmac: [u8; 6],
         reserved: [u8; 6],
+    }
+
+    /// `ib_uverbs_reg_mr` after the pointer to the answer.
+    MemoryRegionRequest, 32 {
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+
+    /// `mlx5_ib_create_cq`.
+    DriverCompletionQueueRequest, 32 {
+        buf_addr: u64,
+        db_addr: u64,
+        cqe_size: u32,
+        cqe_comp_en: u8,
+        cqe_comp_res_format: u8,
+        flags: u16,
+        uar_page_index: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
+
+    /// The part of `mlx5_ib_create_qp` that all versions have.
+    DriverQueuePairRequest, 40 {
+        buf_addr: u64,
+        db_addr: u64,
+        sq_wqe_count: u32,
+        rq_wqe_count: u32,
+        rq_wqe_shift: u32,
+        flags: u32,
+        uidx: u32,
+        bfreg_index: u32,
+    }
+
+    /// `ib_uverbs_modify_qp`.
+    ModifyRequest, 112 {
+        dest: [u8; 32],
+        alt_dest: [u8; 32],
+        qp_handle: u32,
+        attr_mask: u32,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        qp_state: u8,
+        cur_qp_state: u8,
+        path_mtu: u8,
+        path_mig_state: u8,
+        en_sqd_async_notify: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        reserved: [u8; 2],
     }
 }

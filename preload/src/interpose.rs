@@ -80,7 +80,10 @@ pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c
 /// As of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(file: c_int) -> c_int {
-    device_file::remove(file);
+    if device_file::is_device(file) {
+        device_file::remove(file);
+        uverbs::close(file);
+    }
     // SAFETY: the caller keeps to the contract of `close`.
     unsafe { next::close(file) }
 }
@@ -96,7 +99,7 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
         return unsafe { next::ioctl(file, request, argument) };
     }
     // SAFETY: the caller gives what a uverbs device takes.
-    match unsafe { uverbs::ioctl(request, argument) } {
+    match unsafe { uverbs::ioctl(file, request, argument) } {
         Ok(()) => 0,
         Err(errno) => fail(errno.0),
     }
@@ -119,19 +122,14 @@ pub unsafe extern "C" fn mmap(
         // SAFETY: the caller keeps to the contract of `mmap`.
         return unsafe { next::mmap(address, length, protection, flags, file, offset) };
     }
+    let Some(page) = uverbs::page(file, offset) else {
+        fail(libc::EINVAL);
+        return libc::MAP_FAILED;
+    };
     // Readable as well, so that a test can look at a doorbell.
     let protection = protection | libc::PROT_READ;
-    // SAFETY: as above; the memory is the process's own.
-    unsafe {
-        next::mmap(
-            address,
-            length,
-            protection,
-            flags | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    }
+    // SAFETY: as above; the page is memory in a file of its own.
+    unsafe { next::mmap(address, length, protection, flags, page, 0) }
 }
 
 /// The C library's `socket`, but that there is no RDMA netlink.

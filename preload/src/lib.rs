@@ -10,10 +10,12 @@
 //! | `attributes` | the form of an ioctl: object, method, attributes |
 //! | `abi` | the structures of uverbs, as far as they are needed |
 //! | `uverbs` | what a command does |
+//! | `machine` | the software HCA behind the device |
 //!
-//! The device has no engine yet: queues are created and numbered, and what libmlx5 posts stays in their rings
-//! as posted. That is what it is for so far, to compare libmlx5's bytes with ours. Commands that it does not have
-//! answer `EOPNOTSUPP`.
+//! Behind the device is a software HCA, one for each process. It has RC queue pairs, which reach those of the same
+//! process. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
+//! and what libmlx5 posts stays in their rings as posted, to be compared with ours. Commands that the device does
+//! not have answer `EOPNOTSUPP`.
 //!
 //! It interposes by defining functions of the C library's names, so that no program may link it; load it with
 //! `LD_PRELOAD`.
@@ -22,6 +24,7 @@ mod abi;
 mod attributes;
 mod device_file;
 pub mod interpose;
+mod machine;
 mod next;
 mod sysfs;
 mod uverbs;

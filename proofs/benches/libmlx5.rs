@@ -32,7 +32,7 @@ mod posting {
     use warpbell::{Exclusive, Now, SendQueue, Thread};
     use warpbell_hw_tests::bench::{Goal, Row, Samples, print_table, timed};
     use warpbell_proofs::ours::Ours;
-    use warpbell_proofs::preloaded;
+    use warpbell_proofs::preloaded::{self, Engine};
     use warpbell_proofs::verbs::{Options, Segment, Verbs};
 
     /// Posts between two completions.
@@ -70,7 +70,7 @@ mod posting {
             measure(&arguments);
             return ExitCode::SUCCESS;
         }
-        let ended = preloaded::again()
+        let ended = preloaded::again(Engine::Off)
             .and_then(|mut again| again.args(std::env::args_os().skip(1)).status());
         match ended {
             Ok(status) if status.success() => ExitCode::SUCCESS,

@@ -15,6 +15,7 @@ struct verbs {
 	struct ibv_context *context;
 	struct ibv_pd *domain;
 	struct ibv_cq *cq;
+	struct ibv_mr *memory[4];
 	struct ibv_srq *srq;
 	struct ibv_ah *ah;
 	struct ibv_qp *qp;
@@ -63,7 +64,7 @@ const struct fact verbs_values[] = {
 	END
 };
 
-static int make_ready(struct verbs *v, int datagrams)
+static int make_ready(struct verbs *v, int datagrams, uint32_t destination)
 {
 	struct ibv_qp_attr init = {
 		.qp_state = IBV_QPS_INIT,
@@ -74,7 +75,7 @@ static int make_ready(struct verbs *v, int datagrams)
 	struct ibv_qp_attr receive = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_4096,
-		.dest_qp_num = 0x1234,
+		.dest_qp_num = destination,
 		.max_dest_rd_atomic = 1,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh.hop_limit = 64 },
 	};
@@ -183,7 +184,7 @@ static int open_all(struct verbs *v, const struct verbs_options *o)
 	objects.srq.out = &v->srq_rings;
 	if (mlx5dv_init_obj(&objects, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | (v->srq ? MLX5DV_OBJ_SRQ : 0)))
 		return EINVAL;
-	return make_ready(v, o->datagrams);
+	return o->unconnected ? 0 : make_ready(v, o->datagrams, 0x1234);
 }
 
 struct verbs *verbs_open(const struct verbs_options *options, int *error)
@@ -206,6 +207,9 @@ int verbs_close(struct verbs *v)
 		return 0;
 	if (v->qp)
 		error |= ibv_destroy_qp(v->qp);
+	for (int i = 0; i < 4; i++)
+		if (v->memory[i])
+			error |= ibv_dereg_mr(v->memory[i]);
 	if (v->ah)
 		error |= ibv_destroy_ah(v->ah);
 	if (v->srq)
@@ -218,6 +222,40 @@ int verbs_close(struct verbs *v)
 		error |= ibv_close_device(v->context);
 	free(v);
 	return error;
+}
+
+int verbs_abandon(struct verbs *v)
+{
+	return ibv_close_device(v->context);
+}
+
+int verbs_connect(struct verbs *v, uint32_t destination)
+{
+	return make_ready(v, 0, destination);
+}
+
+int verbs_stop(struct verbs *v, int error)
+{
+	struct ibv_qp_attr attr = { .qp_state = error ? IBV_QPS_ERR : IBV_QPS_RESET };
+
+	return ibv_modify_qp(v->qp, &attr, IBV_QP_STATE);
+}
+
+int verbs_register(struct verbs *v, void *start, uint64_t length, uint32_t keys[2])
+{
+	for (int i = 0; i < 4; i++) {
+		if (v->memory[i])
+			continue;
+		v->memory[i] = ibv_reg_mr(v->domain, start, length,
+					  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+		if (!v->memory[i])
+			return errno;
+		keys[0] = v->memory[i]->lkey;
+		keys[1] = v->memory[i]->rkey;
+		return 0;
+	}
+	return ENOMEM;
 }
 
 void verbs_rings(const struct verbs *v, struct verbs_rings *rings)

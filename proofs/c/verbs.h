@@ -25,6 +25,8 @@ struct verbs_options {
 	uint8_t datagrams;
 	uint8_t shared;
 	uint8_t signatures;
+	/* The queue pair is left in reset. */
+	uint8_t unconnected;
 	/* No BlueFlame, and one send register alone. */
 	uint8_t one_register;
 	struct verbs_path path;
@@ -84,6 +86,14 @@ struct verbs_completion {
 
 struct verbs *verbs_open(const struct verbs_options *options, int *error);
 int verbs_close(struct verbs *v);
+/* Closes the device and destroys nothing that was made with it. */
+int verbs_abandon(struct verbs *v);
+/* Brings the queue pair to RTS, connected with another. */
+int verbs_connect(struct verbs *v, uint32_t destination);
+/* Puts the queue pair in error (1) or resets it (0). */
+int verbs_stop(struct verbs *v, int error);
+/* Registers memory with all rights; its keys. */
+int verbs_register(struct verbs *v, void *start, uint64_t length, uint32_t keys[2]);
 void verbs_rings(const struct verbs *v, struct verbs_rings *rings);
 int verbs_post(struct verbs *v, const struct verbs_post *post);
 int verbs_post_extended(struct verbs *v, const struct verbs_post *post);

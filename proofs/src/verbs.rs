@@ -18,6 +18,15 @@ mod oracle {
         pub static verbs_values: RawFact;
         pub fn verbs_open(options: *const Options, error: *mut c_int) -> *mut c_void;
         pub fn verbs_close(verbs: *mut c_void) -> c_int;
+        pub fn verbs_abandon(verbs: *mut c_void) -> c_int;
+        pub fn verbs_connect(verbs: *mut c_void, destination: u32) -> c_int;
+        pub fn verbs_stop(verbs: *mut c_void, error: c_int) -> c_int;
+        pub fn verbs_register(
+            verbs: *mut c_void,
+            start: *mut c_void,
+            length: u64,
+            keys: *mut [u32; 2],
+        ) -> c_int;
         pub fn verbs_rings(verbs: *const c_void, rings: *mut RawRings);
         pub fn verbs_post(verbs: *mut c_void, post: *const Post<'_>) -> c_int;
         pub fn verbs_post_extended(verbs: *mut c_void, post: *const Post<'_>) -> c_int;
@@ -69,6 +78,7 @@ pub struct Options {
     pub datagrams: bool,
     pub shared: bool,
     pub signatures: bool,
+    pub unconnected: bool,
     pub one_register: bool,
     pub path: Path,
 }
@@ -85,6 +95,7 @@ impl Default for Options {
             datagrams: false,
             shared: false,
             signatures: false,
+            unconnected: false,
             one_register: false,
             path: Path::default(),
         }
@@ -246,6 +257,38 @@ impl Verbs {
             rings.assume_init()
         };
         Ok(Self { verbs, rings })
+    }
+
+    /// Brings the queue pair to ready to send, connected with another.
+    ///
+    /// # Errors
+    /// The error number of the step that failed.
+    pub fn connect(&mut self, destination: u32) -> Result<(), c_int> {
+        // SAFETY: the device is open.
+        result(unsafe { oracle::verbs_connect(self.verbs, destination) })
+    }
+
+    /// Puts the queue pair in error, or else resets it.
+    ///
+    /// # Errors
+    /// The error number.
+    pub fn stop(&mut self, error: bool) -> Result<(), c_int> {
+        // SAFETY: the device is open.
+        result(unsafe { oracle::verbs_stop(self.verbs, error.into()) })
+    }
+
+    /// Registers memory with all rights, until the device is closed; its local and its remote key.
+    ///
+    /// # Errors
+    /// The error number; there is room for four.
+    ///
+    /// # Safety
+    /// The memory must be there until the device is closed, and whoever looks at it must expect others to write.
+    pub unsafe fn register(&mut self, start: *mut c_void, length: u64) -> Result<[u32; 2], c_int> {
+        let mut keys = [0; 2];
+        // SAFETY: the caller says so.
+        result(unsafe { oracle::verbs_register(self.verbs, start, length, &raw mut keys) })?;
+        Ok(keys)
     }
 
     /// The queue pair's number.
@@ -417,6 +460,15 @@ impl Verbs {
     pub fn arm(&mut self, solicited_only: bool) -> Result<(), c_int> {
         // SAFETY: the device is open.
         result(unsafe { oracle::verbs_arm(self.verbs, solicited_only.into()) })
+    }
+
+    /// Closes the device as a careless program does: nothing is destroyed, and the memory of the queues is lost.
+    ///
+    /// # Errors
+    /// Not 0 where the device could not be closed.
+    pub fn abandon(self) -> Result<(), c_int> {
+        // SAFETY: the device is open, and nobody uses it after.
+        result(unsafe { oracle::verbs_abandon(self.verbs) })
     }
 
     /// Destroys all, and closes the device.

@@ -1,6 +1,6 @@
 //! Where datagrams go.
 
-use super::{Write, objects};
+use super::{Write, open};
 use crate::abi::DriverAddressHandle;
 use crate::attributes::Errno;
 
@@ -8,7 +8,7 @@ use crate::attributes::Errno;
 pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer, the user's handle, the domain and four reserved bytes.
     let gid: [u8; 16] = write.input(24)?;
-    write.answer(&objects::fresh());
+    write.answer(&open::fresh());
     write.answer_driver(&DriverAddressHandle {
         response_length: size_of::<DriverAddressHandle>() as u32,
         dmac: mac_of(gid),

@@ -3,6 +3,7 @@
 use super::Write;
 use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
 use crate::attributes::Errno;
+use crate::machine::machine;
 
 /// Bytes of a BlueFlame register, both its buffers.
 const BLUEFLAME_BYTES: u32 = 0x200;
@@ -11,6 +12,7 @@ const MAX_DEPTH: u32 = 1 << 15;
 
 /// Opens the device: what libmlx5 sizes its queues by.
 pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    let has_engine = machine()?.is_some();
     // An event that never comes.
     // SAFETY: the call has no requirements.
     let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
@@ -21,7 +23,8 @@ pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     });
     write.answer_driver(&DriverContext {
         qp_tab_size: 1 << 17,
-        bf_reg_size: BLUEFLAME_BYTES,
+        // The engine hears one register of a page, and reads WQEs from the ring alone.
+        bf_reg_size: if has_engine { 0 } else { BLUEFLAME_BYTES },
         // None: UAR pages are asked for one by one.
         tot_bfregs: 0,
         cache_line_size: 64,
@@ -32,8 +35,8 @@ pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         max_srq_recv_wr: MAX_DEPTH,
         num_ports: 1,
         response_length: size_of::<DriverContext>() as u32,
-        // CQEs carry the user index.
-        cqe_version: 1,
+        // CQEs carry the user index; the engine's do not.
+        cqe_version: u8::from(!has_engine),
         // QUERY_DEVICE and CREATE_AH have an answer of mlx5's own.
         cmds_supp_uhw: 1 << 0 | 1 << 1,
         // MLX5_USER_INLINE_MODE_NONE.

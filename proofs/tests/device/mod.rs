@@ -1,18 +1,27 @@
 //! The device under the tests.
 
 use mlx5_wqe::{Completion, CqDoorbellRecord, Cqe64};
-use warpbell_proofs::preloaded;
+use warpbell_proofs::preloaded::{self, Engine};
 use warpbell_proofs::verbs::{self, Verbs};
 
 /// The number that libmlx5 gives the queue pair of a fresh device, by which CQEs name it.
 const USER_INDEX: u32 = 0;
 
-/// Runs `body` where there is a device: in a process of its own, with the library under it.
+/// Runs `body` where there is a device without an engine: in a process of its own, with the library under it.
 pub fn with_device(name: &str, body: impl FnOnce()) {
+    with(Engine::Off, name, body);
+}
+
+/// The same with an engine behind the device.
+pub fn with_engine(name: &str, body: impl FnOnce()) {
+    with(Engine::On, name, body);
+}
+
+fn with(engine: Engine, name: &str, body: impl FnOnce()) {
     if preloaded::is_inside() {
         return body();
     }
-    let mut again = preloaded::again().expect("Cargo builds the library beside the tests");
+    let mut again = preloaded::again(engine).expect("Cargo builds the library beside the tests");
     let output = again
         .args(["--exact", name, "--nocapture"])
         .env("RUST_BACKTRACE", "0")

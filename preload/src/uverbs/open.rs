@@ -1,0 +1,75 @@
+//! What was made through each open file of the device.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
+use warpbell_soft_hca::engine::ProtectionDomain;
+
+use super::uar::Page;
+use crate::machine::{Machine, machine};
+
+/// Everything that was made through one file, by the handles that its user knows.
+#[derive(Default)]
+pub struct Open {
+    pub domains: BTreeMap<u32, ProtectionDomain>,
+    pub regions: BTreeMap<u32, LocalKey>,
+    pub completion_queues: BTreeMap<u32, CqNumber>,
+    pub queue_pairs: BTreeMap<u32, QueuePair>,
+    /// By page number.
+    pub pages: BTreeMap<u32, Page>,
+}
+
+/// A queue pair, and where its doorbell record is.
+#[derive(Clone, Copy)]
+pub struct QueuePair {
+    pub number: QpNumber,
+    pub record: u64,
+}
+
+static FILES: Mutex<BTreeMap<c_int, Open>> = Mutex::new(BTreeMap::new());
+
+/// Runs `work` on what a file has; an entry is made at the first call.
+pub fn with<R>(file: c_int, work: impl FnOnce(&mut Open) -> R) -> R {
+    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    work(files.entry(file).or_default())
+}
+
+/// Destroys what a file's user left behind.
+pub fn close(file: c_int) {
+    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(open) = files.remove(&file) else {
+        return;
+    };
+    if let Ok(Some(machine)) = machine() {
+        open.destroy(machine);
+    }
+}
+
+impl Open {
+    /// Ends all objects, users before what they use. What an engine that has stopped refuses is gone anyway.
+    fn destroy(&self, machine: &Machine) {
+        for pair in self.queue_pairs.values() {
+            let _ = machine.command(|engine| engine.destroy_queue_pair(pair.number));
+        }
+        for queue in self.completion_queues.values() {
+            let _ = machine.command(|engine| engine.destroy_completion_queue(*queue));
+        }
+        for key in self.regions.values() {
+            let _ = machine.command(|engine| engine.deregister_memory(*key));
+        }
+        for domain in self.domains.values() {
+            let _ = machine.command(|engine| engine.destroy_protection_domain(*domain));
+        }
+    }
+}
+
+/// A number that no object of this process has had before, of 24 bits. Small ones stay free: they are the card's own
+/// queues.
+pub fn fresh() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0x100);
+    // Relaxed: the numbers have to differ, nothing else hangs on them.
+    NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff
+}

@@ -1,0 +1,214 @@
+//! Completion queues, queue pairs, shared receive queues.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use warpbell_soft_hca::engine::{CompletionQueueAttributes, QueuePairAttributes, ReceiveRing};
+
+use super::open::{self, Open};
+use super::{Write, open::QueuePair as OpenPair};
+use crate::abi::{
+    CompletionQueue, DriverCompletionQueueRequest, DriverQueuePairRequest, QueuePair,
+    QueuePairRequest, SharedReceiveQueue,
+};
+use crate::attributes::Errno;
+use crate::machine::{Machine, machine};
+
+/// `MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX`.
+const CQ_HAS_PAGE: u16 = 1 << 1;
+/// `MLX5_QP_FLAG_SIGNATURE`.
+const QP_SIGNATURES: u32 = 1 << 0;
+/// `IBV_QPT_RC`.
+const RELIABLE_CONNECTION: u8 = 2;
+
+/// The logarithm of a queue's depth, which libmlx5 makes a power of two.
+fn log_of(depth: u32) -> Result<u8, Errno> {
+    if !depth.is_power_of_two() {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(depth.ilog2() as u8)
+}
+
+/// The engine's address of a page of doorbells.
+fn page(open: &Open, number: u32) -> Result<u64, Errno> {
+    let page = open.pages.get(&number).ok_or(Errno(libc::EINVAL))?;
+    Ok(page.address())
+}
+
+/// Creates a completion queue.
+pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
+    // After the pointer to the answer, which the extended form has not, and the user's handle.
+    let cqe: u32 = write.input(if extended { 8 } else { 16 })?;
+    let handle = open::fresh();
+    let mut number = handle;
+    if let Some(machine) = machine()? {
+        let driver: DriverCompletionQueueRequest = write.driver_input()?;
+        if driver.cqe_size != 64 || driver.cqe_comp_en != 0 {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        let uar = if driver.flags & CQ_HAS_PAGE != 0 {
+            Some(page(write.open, driver.uar_page_index.into())?)
+        } else {
+            None
+        };
+        let attributes = CompletionQueueAttributes {
+            ring: driver.buf_addr,
+            // The last entry's number was given.
+            log_depth: log_of(cqe.wrapping_add(1))?,
+            record: driver.db_addr,
+            uar,
+            collapsed: false,
+            ignore_overrun: false,
+        };
+        // SAFETY: libmlx5 keeps ring and record until the queue is destroyed; the page is ours.
+        let queue =
+            machine.command(|engine| unsafe { engine.create_completion_queue(&attributes) })?;
+        write.open.completion_queues.insert(handle, queue);
+        number = queue.get();
+    }
+    write.answer(&CompletionQueue {
+        cq_handle: handle,
+        cqe,
+        comp_mask: 0,
+        response_length: size_of::<CompletionQueue>() as u32,
+    });
+    write.answer_driver(&[number, 0]);
+    Ok(())
+}
+
+/// Destroys a completion queue.
+pub fn destroy_completion_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    // After the pointer to the answer.
+    let handle: u32 = write.input(8)?;
+    if let Some(machine) = machine()? {
+        let queue = write.open.completion_queues.get(&handle);
+        let queue = *queue.ok_or(Errno(libc::EINVAL))?;
+        machine.command(|engine| engine.destroy_completion_queue(queue))?;
+        write.open.completion_queues.remove(&handle);
+    }
+    write.done();
+    Ok(())
+}
+
+/// Creates a queue pair.
+pub fn create_queue_pair(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
+    let wanted: QueuePairRequest = write.input(if extended { 8 } else { 16 })?;
+    let handle = open::fresh();
+    let number = match machine()? {
+        Some(machine) => {
+            let pair = create_in_engine(machine, write, &wanted)?;
+            write.open.queue_pairs.insert(handle, pair);
+            pair.number.get()
+        }
+        None => fresh_number(),
+    };
+    write.answer(&QueuePair {
+        qp_handle: handle,
+        qpn: number,
+        max_send_wr: wanted.max_send_wr,
+        max_recv_wr: wanted.max_recv_wr,
+        max_send_sge: wanted.max_send_sge,
+        max_recv_sge: wanted.max_recv_sge,
+        max_inline_data: wanted.max_inline_data,
+        response_length: size_of::<QueuePair>() as u32,
+        ..QueuePair::default()
+    });
+    write.answer_driver(&[0_u8; 0]);
+    Ok(())
+}
+
+fn create_in_engine(
+    machine: &Machine,
+    write: &Write<'_, '_>,
+    wanted: &QueuePairRequest,
+) -> Result<OpenPair, Errno> {
+    let driver: DriverQueuePairRequest = write.driver_input()?;
+    let unknown = wanted.qp_type != RELIABLE_CONNECTION || wanted.is_srq != 0;
+    if unknown || driver.flags & QP_SIGNATURES != 0 || driver.sq_wqe_count == 0 {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    let open = &*write.open;
+    let domain = open
+        .domains
+        .get(&wanted.pd_handle)
+        .ok_or(Errno(libc::EINVAL))?;
+    let queue = |handle| {
+        open.completion_queues
+            .get(&handle)
+            .copied()
+            .ok_or(Errno(libc::EINVAL))
+    };
+    // The receive queue comes first, then the send queue.
+    let receive = if driver.rq_wqe_count == 0 {
+        None
+    } else {
+        let log_stride = driver
+            .rq_wqe_shift
+            .checked_sub(4)
+            .ok_or(Errno(libc::EINVAL))?;
+        Some(ReceiveRing {
+            ring: driver.buf_addr,
+            log_depth: log_of(driver.rq_wqe_count)?,
+            log_stride: log_stride as u8,
+        })
+    };
+    let receive_bytes = u64::from(driver.rq_wqe_count) << driver.rq_wqe_shift.min(31);
+    let attributes = QueuePairAttributes {
+        protection_domain: *domain,
+        send_ring: driver.buf_addr.wrapping_add(receive_bytes),
+        log_send_depth: log_of(driver.sq_wqe_count)?,
+        receive,
+        record: driver.db_addr,
+        uar: page(open, driver.bfreg_index)?,
+        send_cq: queue(wanted.send_cq_handle)?,
+        receive_cq: queue(wanted.recv_cq_handle)?,
+    };
+    // SAFETY: libmlx5 keeps rings and record until the queue pair is destroyed; the page is ours.
+    let number = machine.command(|engine| unsafe { engine.create_queue_pair(&attributes) })?;
+    Ok(OpenPair {
+        number,
+        record: driver.db_addr,
+    })
+}
+
+/// The number of a queue pair without an engine. They are counted from where the engine counts them, so that
+/// a test can put an engine behind queues that it did not make.
+fn fresh_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1 << 16);
+    // Relaxed: the numbers have to differ, nothing else hangs on them.
+    NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff
+}
+
+/// Destroys a queue pair.
+pub fn destroy_queue_pair(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    // After the pointer to the answer.
+    let handle: u32 = write.input(8)?;
+    if let Some(machine) = machine()? {
+        let pair = *write
+            .open
+            .queue_pairs
+            .get(&handle)
+            .ok_or(Errno(libc::EINVAL))?;
+        machine.command(|engine| engine.destroy_queue_pair(pair.number))?;
+        write.open.queue_pairs.remove(&handle);
+    }
+    write.done();
+    Ok(())
+}
+
+/// Creates a shared receive queue, where there is no engine: it has none.
+pub fn create_shared_receive_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    if machine()?.is_some() {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    // After the pointer to the answer, the user's handle and the domain.
+    let [max_wr, max_sge]: [u32; 2] = write.input(20)?;
+    let number = open::fresh();
+    write.answer(&SharedReceiveQueue {
+        srq_handle: number,
+        max_wr,
+        max_sge,
+        srqn: number,
+    });
+    write.answer_driver(&[number, 0]);
+    Ok(())
+}
