@@ -37,7 +37,8 @@ impl Origin {
             .map(|driver| format!(", driver {driver}"));
         let day = self.date.split('T').next().unwrap_or_default();
         format!(
-            "{day}, {kernels_on}{}, {}",
+            "{day}, {}{}, {}",
+            kernels_on.trim_start_matches("an "),
             driver.unwrap_or_default(),
             self.machine
         )

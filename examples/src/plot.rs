@@ -109,8 +109,8 @@ fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
 ) -> Result<(), Box<dyn StdError + Send + Sync>> {
     let all = || panel.curves.iter().flat_map(|curve| &curve.points);
-    let sizes = range(all().map(|point| point.0), 1.0);
-    let values = range(all().map(|point| point.1), 1.5);
+    let sizes = range(all().map(|point| point.0));
+    let values = decades(range(all().map(|point| point.1)));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(44)
@@ -120,6 +120,8 @@ fn draw_panel(
         .configure_mesh()
         .x_desc("bytes of a message")
         .y_desc(panel.quantity)
+        // All digits of up to three decades.
+        .y_labels(30)
         .x_label_formatter(&|bytes| screen::bytes(bytes.round() as u64))
         .y_label_formatter(&|value| number(*value))
         .light_line_style(WHITE)
@@ -135,26 +137,28 @@ fn draw_panel(
     Ok(())
 }
 
-/// From the least to the greatest value, and so many times further.
-fn range(values: impl Iterator<Item = f64> + Clone, further: f64) -> Range<f64> {
+/// From the least to the greatest value.
+fn range(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
     let least = values.clone().fold(f64::INFINITY, f64::min);
     let greatest = values.fold(0.0, f64::max);
     // An axis without length could not be drawn.
-    least / further..(greatest * further).max(least * 1.01)
+    least..greatest.max(least * 1.01)
 }
 
-/// A number of an axis, as short as it can be.
+/// The powers of ten around a range.
+fn decades(range: Range<f64>) -> Range<f64> {
+    let power = |exponent: f64| 10f64.powi(exponent as i32);
+    // A little below, or plotters may leave the lowest decade without lines.
+    power(range.start.log10().floor()) * 0.999..power(range.end.log10().ceil())
+}
+
+/// A number of an axis, as short as it can be; nothing between 1, 2, 5 and 10, where there is no room.
 fn number(value: f64) -> String {
-    match value {
-        1000.0.. => format!("{value:.0}"),
-        _ => {
-            let digits = (2.0 - value.abs().log10()).clamp(0.0, 6.0) as usize;
-            let text = format!("{value:.digits$}");
-            match text.contains('.') {
-                true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-                false => text,
-            }
-        }
+    let below = -value.log10().floor();
+    let digits = below.clamp(0.0, 9.0) as usize;
+    match (value * 10f64.powf(below)).round() as u32 {
+        1 | 2 | 5 | 10 => format!("{value:.digits$}"),
+        _ => String::new(),
     }
 }
 
@@ -163,10 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_an_axis_are_short() {
+    fn numbers_of_an_axis_are_short_and_few() {
         for (value, text) in [
             (0.001, "0.001"),
+            (0.03, ""),
             (0.5, "0.5"),
+            (9.0, ""),
             (10.0, "10"),
             (2000.0, "2000"),
         ] {
@@ -176,8 +182,13 @@ mod tests {
 
     #[test]
     fn an_axis_holds_all_values_and_has_a_length() {
-        assert_eq!(range([3.0, 1.0, 2.0].into_iter(), 2.0), 0.5..6.0);
-        let one = range([8.0].into_iter(), 1.0);
+        assert_eq!(range([3.0, 1.0, 2.0].into_iter()), 1.0..3.0);
+        let one = range([8.0].into_iter());
         assert!(one.start == 8.0 && one.end > 8.0);
+        for (values, around) in [(3.0..70.0, 1.0..100.0), (0.02..0.03, 0.01..0.1)] {
+            let found = decades(values);
+            assert!((found.start / around.start - 1.0).abs() < 0.01);
+            assert!((found.end / around.end - 1.0).abs() < 1e-9);
+        }
     }
 }

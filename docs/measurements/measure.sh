@@ -1,0 +1,28 @@
+#!/bin/sh
+# Measures on this machine's first GPU, and writes data and plots beside this script.
+# EXAMPLES names a folder with the built examples, for a machine without Rust.
+set -eu
+cd "$(dirname "$0")/../.."
+
+measure() {
+    name=docs/measurements/$1
+    example=$2
+    shift 2
+    set -- --on gpu "$@" --json --svg "$name.svg"
+    if [ -n "${EXAMPLES:-}" ]; then
+        "$EXAMPLES/$example" "$@"
+    else
+        cargo run --quiet --release -p warpbell-examples --bin "$example" -- "$@"
+    fi >"$name.json"
+    echo "$name"
+}
+
+for nic in soft-host soft-gpu; do
+    measure "latency-$nic" pingpong --nic $nic
+    measure "ladder-$nic" bandwidth --nic $nic --ladder
+done
+measure bandwidth-soft-host bandwidth --nic soft-host --verbs write,read,send --to 1M
+# All of the other engine's would take minutes.
+measure bandwidth-soft-gpu bandwidth --nic soft-gpu --verbs write --to 64K --repetitions 1
+# An engine on the CPU reaches host memory only.
+measure placement-soft-gpu placement --nic soft-gpu
