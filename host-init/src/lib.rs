@@ -79,7 +79,7 @@ pub use error::Error;
 pub use frame::{ExchangeError, LARGEST_MESSAGE};
 pub use launch::{Entry, Grid, Launch, last_name};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
-pub use outstanding::Outstanding;
+pub use outstanding::{AwaitedReceive, Outstanding};
 pub use peer::Peer;
 pub use placement::Placement;
 pub use queue_pair::{QueuePair, connect};

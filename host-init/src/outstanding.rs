@@ -43,6 +43,31 @@ impl fmt::Display for Outstanding {
     }
 }
 
+/// A receive that waits for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedReceive {
+    /// The queue pair.
+    pub qpn: u32,
+    /// The receive that the next message fills.
+    pub receive: WqeIndex,
+    /// Index behind the last one posted.
+    pub posted: WqeIndex,
+}
+
+impl fmt::Display for AwaitedReceive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            qpn,
+            receive,
+            posted,
+        } = self;
+        write!(
+            f,
+            "queue pair {qpn:#x} waits for a message into receive {receive}, posted up to {posted}"
+        )
+    }
+}
+
 /// A send queue as it lies in memory.
 pub(crate) struct SendQueueImage {
     /// Its blocks.
@@ -53,18 +78,42 @@ pub(crate) struct SendQueueImage {
     pub producer: u16,
 }
 
+/// The newest WQE that a completion queue tells of, among the last `depth` before `producer`.
+fn newest(completions: &[[u8; 64]], producer: u16, depth: usize) -> Option<u16> {
+    // From a WQE to the end of what was posted.
+    let behind = |index: u16| match producer.wrapping_sub(index) {
+        0 => 1 << 16,
+        count => usize::from(count),
+    };
+    completions
+        .iter()
+        .map(|bytes| Cqe64::from_bytes(*bytes).tail())
+        .filter(|tail| tail.cqe_opcode() != CqeOpcode::INVALID)
+        .map(|tail| tail.wqe_counter())
+        .filter(|&index| behind(index) <= depth)
+        .min_by_key(|&index| behind(index))
+}
+
+/// The receive that the next message fills, if one is posted.
+pub(crate) fn awaited_receive(
+    qpn: u32,
+    completions: &[[u8; 64]],
+    producer: u16,
+    depth: usize,
+) -> Option<AwaitedReceive> {
+    // A receive queue completes in order; without a completion so far, its first.
+    let next = newest(completions, producer, depth).map_or(0, |index| index.wrapping_add(1));
+    (next != producer).then_some(AwaitedReceive {
+        qpn,
+        receive: WqeIndex(next),
+        posted: WqeIndex(producer),
+    })
+}
+
 impl SendQueueImage {
     pub fn outstanding(&self, qpn: u32) -> Option<Outstanding> {
-        let newest = self
-            .completions
-            .iter()
-            .map(|bytes| Cqe64::from_bytes(*bytes).tail())
-            .filter(|tail| tail.cqe_opcode() != CqeOpcode::INVALID)
-            .map(|tail| tail.wqe_counter())
-            .filter(|&index| self.behind(index) <= self.ring.len())
-            .min_by_key(|&index| self.behind(index));
         // Without a completion so far, the first request since the queue was made.
-        let oldest = match newest {
+        let oldest = match newest(&self.completions, self.producer, self.ring.len()) {
             Some(index) => index.wrapping_add(self.blocks(index)),
             None => 0,
         };
@@ -86,14 +135,6 @@ impl SendQueueImage {
         let qpn = QpNumber::from_low_bits(qpn);
         let decoded = decode(&bytes, WqeIndex(index), qpn).ok()?;
         Some(decoded.length)
-    }
-
-    /// Blocks from a WQE to the end of what was posted.
-    fn behind(&self, index: u16) -> usize {
-        match self.producer.wrapping_sub(index) {
-            0 => 1 << 16,
-            blocks => blocks.into(),
-        }
     }
 
     fn block(&self, index: u16) -> &[u8; 64] {
@@ -160,6 +201,28 @@ mod tests {
         assert_eq!(oldest(&image), Some(4));
         complete(&mut image, 0, 6);
         assert_eq!(oldest(&image), None);
+    }
+
+    #[test]
+    fn the_receive_behind_the_last_message_is_named() {
+        let mut image = image(4, 0, 4);
+        image.completions = vec![Cqe64::INVALID.to_bytes(); 4];
+        let awaited = |image: &SendQueueImage, producer| {
+            let receive = awaited_receive(7, &image.completions, producer, 4);
+            receive.map(|receive| (receive.receive.0, receive.posted.0))
+        };
+        assert_eq!(awaited(&image, 0), None, "nothing is posted");
+        assert_eq!(awaited(&image, 3), Some((0, 3)), "nothing has come");
+        complete(&mut image, 0, 0);
+        complete(&mut image, 1, 1);
+        assert_eq!(awaited(&image, 3), Some((2, 3)));
+        complete(&mut image, 2, 2);
+        assert_eq!(awaited(&image, 3), None, "all are filled");
+        complete(&mut image, 3, 0xffff);
+        complete(&mut image, 0, 0xfffe);
+        image.completions[1] = Cqe64::INVALID.to_bytes();
+        image.completions[2] = Cqe64::INVALID.to_bytes();
+        assert_eq!(awaited(&image, 2), Some((0, 2)), "past the wrap");
     }
 
     #[test]

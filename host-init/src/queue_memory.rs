@@ -8,7 +8,7 @@ use mlx5_wqe::{DoorbellRecord, Octoword};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word64};
 
 use crate::config::Checked;
-use crate::outstanding::SendQueueImage;
+use crate::outstanding::{AwaitedReceive, SendQueueImage, awaited_receive};
 use crate::{Buffer, Error, Placement};
 
 const PAGE: usize = 4096;
@@ -243,31 +243,43 @@ impl QueueMemory {
 
     /// The send queue as it lies in memory now; none on a GPU that is lost.
     pub fn sends(&self) -> Option<SendQueueImage> {
-        let slots = |buffer: &Buffer, offset: usize, count: usize| {
-            let mut slots = vec![[0; SLOT]; count];
-            buffer.read(offset, slots.as_flattened_mut()).ok()?;
-            Some(slots)
-        };
-        let mut record = [0; 8];
-        self.queues
-            .read(self.queue_layout.record, &mut record)
-            .ok()?;
-        let [_, word] =
-            [0, 4].map(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| record[at + byte])));
+        let [_, producer] = self.producers()?;
         let config = &self.config;
         Some(SendQueueImage {
             ring: slots(
                 &self.queues,
                 self.queue_layout.send_ring,
-                1 << config.send_depth_log2,
+                config.send_depth_log2,
             )?,
             completions: slots(
                 &self.completions,
                 self.completion_layout.send_ring,
-                1 << config.send_completions.depth_log2,
+                config.send_completions.depth_log2,
             )?,
-            producer: DoorbellRecord::producer(word),
+            producer,
         })
+    }
+
+    /// What the receive queue waits for; none on a GPU that is lost.
+    pub fn awaited_receive(&self, qpn: u32) -> Option<AwaitedReceive> {
+        let [producer, _] = self.producers()?;
+        let receive = self.config.receive?;
+        let completions = slots(
+            &self.completions,
+            self.completion_layout.receive_ring,
+            receive.completions.depth_log2,
+        )?;
+        awaited_receive(qpn, &completions, producer, 1 << receive.depth_log2)
+    }
+
+    /// The producer indices of the doorbell record: the receive queue's, the send queue's.
+    fn producers(&self) -> Option<[u16; 2]> {
+        let mut record = [0; 8];
+        self.queues
+            .read(self.queue_layout.record, &mut record)
+            .ok()?;
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
+        Some([word(0), word(4)].map(DoorbellRecord::producer))
     }
 
     /// A number that changes with everything that is posted and completed; none on a
@@ -295,6 +307,13 @@ impl QueueMemory {
     pub fn leak(self) {
         std::mem::forget((self.queues, self.completions, self.states));
     }
+}
+
+/// Entries of a ring, as they are now.
+fn slots(buffer: &Buffer, offset: usize, depth_log2: u8) -> Option<Vec<[u8; SLOT]>> {
+    let mut slots = vec![[0; SLOT]; 1 << depth_log2];
+    buffer.read(offset, slots.as_flattened_mut()).ok()?;
+    Some(slots)
 }
 
 /// A part of an allocation.

@@ -12,7 +12,7 @@ use warpbell::{
 
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Queues, Step};
-use crate::outstanding::Outstanding;
+use crate::outstanding::{AwaitedReceive, Outstanding};
 use crate::queue_memory::QueueMemory;
 use crate::{
     Device, Endpoint, Error, MemoryRegion, NicError, ProtectionDomain, QueuePairConfig, State,
@@ -339,6 +339,12 @@ impl QueuePair {
     pub fn outstanding(&self) -> Option<Outstanding> {
         let ring = self.memory.sends()?;
         ring.outstanding(self.qpn())
+    }
+
+    /// The receive that waits for the next message, if one is posted: read as
+    /// [`outstanding`](Self::outstanding) is.
+    pub fn awaited_receive(&self) -> Option<AwaitedReceive> {
+        self.memory.awaited_receive(self.qpn())
     }
 }
 

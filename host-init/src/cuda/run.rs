@@ -317,8 +317,10 @@ fn mark(queue_pairs: &[&QueuePair]) -> Option<u64> {
 
 /// What queue pairs wait for, in words.
 fn hanging(queue_pairs: &[&QueuePair]) -> String {
-    let outstanding = queue_pairs.iter().filter_map(|pair| pair.outstanding());
-    let words: Vec<_> = outstanding.map(|request| request.to_string()).collect();
+    let sends = queue_pairs.iter().filter_map(|pair| pair.outstanding());
+    let receives = queue_pairs.iter().filter_map(|pair| pair.awaited_receive());
+    let mut words: Vec<_> = sends.map(|request| request.to_string()).collect();
+    words.extend(receives.map(|receive| receive.to_string()));
     match words.is_empty() {
         true => "no work request is outstanding, so it waits for something else".into(),
         false => words.join("; "),

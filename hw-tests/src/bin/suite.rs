@@ -82,11 +82,13 @@ fn run(arguments: &Arguments) -> io::Result<Counts> {
         let began = Instant::now();
         let mut words = Vec::new();
         for name in &arguments.tests {
+            let started = Instant::now();
             let (ended, output) = test(&folder.join(name), name, arguments)?;
+            let took = started.elapsed().as_secs_f64();
             match ended {
                 Ended::Passed => {
                     counts.passed += 1;
-                    words.push(format!("{name} passed"));
+                    words.push(format!("{name} passed in {took:.1} s"));
                 }
                 Ended::Skipped(why) => words.push(format!("{name} skipped ({why})")),
                 Ended::Failed => {
