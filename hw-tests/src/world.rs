@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::slice;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -131,11 +132,19 @@ impl Machine {
         self.on == On::Cpu && self.nic != Some(Nic::SoftGpu)
     }
 
-    /// Makes it what this process runs on.
+    /// Makes it what this process runs on, with the kernels of the suite.
     ///
     /// # Errors
     /// What is missing, or wrong.
     pub fn open(&self) -> Result<(), Unable> {
+        self.open_with(&warpbell_ptx::SUITE, Requests::NAME)
+    }
+
+    /// The same with the kernels of a module, of which this is one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(&self, kernels: &warpbell_ptx::Module, kernel: &str) -> Result<(), Unable> {
         let able = match self.on {
             On::Cpu => [Nic::Soft, Nic::SoftGpu],
             On::Gpu => [Nic::SoftHost, Nic::SoftGpu],
@@ -155,12 +164,12 @@ impl Machine {
             ),
             On::Gpu => {
                 let gpu = Gpu::open(self.gpu)?;
-                let suite = self.load(gpu, &warpbell_ptx::SUITE, Requests::NAME)?;
+                let kernels = self.load(gpu, kernels, kernel)?;
                 let engine = match nic {
                     Nic::SoftGpu => self.load(gpu, &warpbell_ptx::SOFT_NIC, "soft_nic")?,
-                    _ => suite,
+                    _ => kernels,
                 };
-                (World::Gpu(suite), EngineOn::Gpu(engine))
+                (World::Gpu(kernels), EngineOn::Gpu(engine))
             }
         };
         let here = Here {
@@ -294,6 +303,25 @@ impl World {
         };
         if let Err(error) = result {
             panic!("{}: {error}", K::NAME);
+        }
+    }
+
+    /// Runs a kernel that is none of the suite's to its end.
+    ///
+    /// # Errors
+    /// A kernel that panics, diverges or hangs.
+    pub fn run(self, launch: &Launch<'_>) -> Result<(), String> {
+        match self {
+            Self::Cpu(order) => {
+                let options = Options {
+                    order,
+                    ..Options::default()
+                };
+                let dim = grid(launch.grid().blocks, launch.grid().threads_per_block);
+                warpbell_cpu_grid::launch(dim, options, || launch.run_thread())
+                    .map_err(|error| error.to_string())
+            }
+            Self::Gpu(module) => on_gpu(module, slice::from_ref(launch)),
         }
     }
 

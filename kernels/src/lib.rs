@@ -11,6 +11,7 @@ pub mod demo;
 pub mod ladder;
 pub mod outcome;
 pub mod pingpong;
+pub mod rate;
 pub mod sharing;
 pub mod soft_nic;
 #[cfg(feature = "suite")]

@@ -134,3 +134,9 @@ pub fn spin(turns: u32) {
 pub fn now_ns() -> u64 {
     (cpu::hooks().now_ns)()
 }
+
+/// A clock of the finest steps that there are: nanoseconds.
+#[inline(always)]
+pub fn cycles() -> u64 {
+    now_ns()
+}

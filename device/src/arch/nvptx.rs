@@ -266,6 +266,17 @@ pub fn now_ns() -> u64 {
     now
 }
 
+/// A count of the SM's cycles.
+#[inline(always)]
+pub fn cycles() -> u64 {
+    let now: u64;
+    // SAFETY: reads a special register. It keeps its place among the accesses to memory.
+    unsafe {
+        asm!("mov.u64 {now}, %clock64;", now = out(reg64) now, options(preserves_flags, nostack));
+    }
+    now
+}
+
 /// Suspends the thread for a time between none and twice `nanoseconds`.
 #[inline(always)]
 pub fn nanosleep(nanoseconds: u32) {

@@ -1,0 +1,150 @@
+//! How quick a NIC is: one write at a time, and many from several queues.
+
+use core::marker::PhantomData;
+
+use warpbell::wqe::{Local, Remote, Wqe};
+use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread, Ticket, kernel, thread};
+
+use crate::outcome::{Numbers, Outcome};
+
+/// A queue, and what is written through it again and again.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<'a> {
+    /// Where to post.
+    pub queue: SendQueueHandle<'a>,
+    /// What is written.
+    pub local: Local,
+    /// Where to.
+    pub remote: Remote,
+}
+
+/// The lanes of a grid, one for each block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes<'a> {
+    start: *const Lane<'a>,
+    count: u64,
+    _lanes: PhantomData<&'a [Lane<'a>]>,
+}
+
+// SAFETY: it only lends what a shared slice lends.
+unsafe impl Send for Lanes<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Lanes<'_> {}
+
+impl<'a> Lanes<'a> {
+    /// These lanes.
+    pub const fn new(lanes: &'a [Lane<'a>]) -> Self {
+        Self {
+            start: lanes.as_ptr(),
+            count: lanes.len() as u64,
+            _lanes: PhantomData,
+        }
+    }
+
+    /// The lane of the calling thread, if it is the first of its block.
+    #[inline(always)]
+    fn mine(&self) -> Option<&'a Lane<'a>> {
+        let block = u64::from(thread::block_idx_x());
+        let mine = thread::thread_idx_x() == 0 && block < self.count;
+        // SAFETY: `new` took the address and the count from a slice that lives for 'a.
+        mine.then(|| unsafe { &*self.start.add(block as usize) })
+    }
+}
+
+/// Writes, each of which is waited for before the next is posted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OneAtATime<'a> {
+    /// Its queue.
+    pub lanes: Lanes<'a>,
+    /// How many writes.
+    pub writes: u64,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// Takes each write's cycles, from before its post until its completion is seen.
+    pub cycles: Numbers<'a>,
+    /// Takes the nanoseconds of all.
+    pub elapsed: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Writes one at a time.
+#[kernel]
+pub fn rate_one_at_a_time(p: OneAtATime<'_>) {
+    let Some(lane) = p.lanes.mine() else {
+        return;
+    };
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut queue = lane.queue.open::<Exclusive, Thread>()?;
+        let begin = thread::clock_ns();
+        for write in 0..p.writes {
+            let posted = thread::cycles();
+            let wqe = Wqe::write(lane.local, lane.remote).signalled();
+            let ticket = queue.post(wqe, limit)?;
+            queue.wait(ticket, limit)?;
+            p.cycles.store(write, thread::cycles() - posted);
+        }
+        p.elapsed.store(0, thread::clock_ns() - begin);
+        Ok(())
+    });
+}
+
+/// Writes, of which so many are under way all the time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight<'a> {
+    /// Their queues.
+    pub lanes: Lanes<'a>,
+    /// How many writes in each queue.
+    pub writes: u64,
+    /// Writes under one doorbell, the last of which is signalled; two such groups are under way in each queue.
+    pub group: u32,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// Takes when each queue began, in nanoseconds.
+    pub begin: Numbers<'a>,
+    /// Takes when its last write was complete.
+    pub end: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Writes from several queues, each with two groups under way.
+#[kernel]
+pub fn rate_in_flight(p: InFlight<'_>) {
+    let Some(lane) = p.lanes.mine() else {
+        return;
+    };
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut queue = lane.queue.open::<Exclusive, Thread>()?;
+        let mut groups: [Option<Ticket>; 2] = [None; 2];
+        let mut left = p.writes;
+        let block = u64::from(thread::block_idx_x());
+        p.begin.store(block, thread::clock_ns());
+        while left > 0 {
+            let [older, newer] = groups;
+            if let Some(older) = older {
+                queue.wait(older, limit)?;
+            }
+            let group = left.min(u64::from(p.group)) as u32;
+            let mut batch = queue.batch(group, limit)?;
+            for _ in 1..group {
+                let _ = batch.post(Wqe::write(lane.local, lane.remote))?;
+            }
+            let last = batch.post(Wqe::write(lane.local, lane.remote).signalled())?;
+            drop(batch);
+            groups = [newer, Some(last)];
+            left -= u64::from(group);
+        }
+        for group in groups.into_iter().flatten() {
+            queue.wait(group, limit)?;
+        }
+        p.end.store(block, thread::clock_ns());
+        Ok(())
+    });
+}
