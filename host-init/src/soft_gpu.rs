@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
-    Arguments, Client, ClientError, Mailbox, RESIDENT_MTU, TableSizes,
+    Arguments, Client, ClientError, Mailbox, RESIDENT_MTU, TableSizes, Team,
 };
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
@@ -25,6 +26,9 @@ pub struct SoftGpuOptions {
     pub kernel: Entry<fn(Arguments)>,
     /// Where it runs.
     pub on: EngineOn,
+    /// How many engines share the queue pairs, each a warp of one block; at most 8 with the prebuilt PTX, which
+    /// leaves no registers for more. Both ends of a connection go to the same one.
+    pub engines: u32,
     /// How many objects it has room for.
     pub tables: TableSizes,
     /// Who looks at the queues and the payloads. [`Reach::Gpu`], the quicker one, allows memory of
@@ -35,10 +39,15 @@ pub struct SoftGpuOptions {
 }
 
 impl SoftGpuOptions {
-    /// Tables of the default sizes, memory of the GPU alone, and a limit of 10 s.
+    /// 8 engines on a GPU and one on a CPU, tables of the default sizes, memory of the GPU alone, and a limit of
+    /// 10 s.
     pub fn new(kernel: Entry<fn(Arguments)>, on: EngineOn) -> Self {
         Self {
             kernel,
+            engines: match on {
+                EngineOn::Cpu(_) => 1,
+                EngineOn::Gpu(_) => 8,
+            },
             on,
             tables: TableSizes::default(),
             reach: Reach::Gpu,
@@ -46,6 +55,9 @@ impl SoftGpuOptions {
         }
     }
 }
+
+/// Warps of a block at most.
+const MAX_ENGINES: u32 = 32;
 
 /// Where an engine's kernel runs.
 #[derive(Clone)]
@@ -83,7 +95,13 @@ impl EngineOn {
         kernel: Entry<fn(Arguments)>,
         arguments: Arguments,
     ) -> Result<EngineKernel, Error> {
-        let launch = move || Launch::new(kernel, Grid::ONE_THREAD, arguments);
+        /// Each engine is the first thread of a warp.
+        const WARP: u32 = 32;
+        let grid = Grid {
+            blocks: 1,
+            threads_per_block: WARP * (arguments.engines - 1) + 1,
+        };
+        let launch = move || Launch::new(kernel, grid, arguments);
         Ok(match self {
             Self::Cpu(run) => {
                 let run = *run;
@@ -136,9 +154,23 @@ impl EngineKernel {
     }
 }
 
-/// The host's end of the engine.
+/// One of several mailboxes.
+struct MailboxOf {
+    all: Arc<Shared<[Mailbox]>>,
+    index: usize,
+}
+
+impl Deref for MailboxOf {
+    type Target = Mailbox;
+
+    fn deref(&self) -> &Mailbox {
+        &self.all[self.index]
+    }
+}
+
+/// The host's end of the engines.
 struct Station {
-    client: Client<Shared<Mailbox>>,
+    team: Team<MailboxOf>,
     kernel: EngineKernel,
     /// Why the kernel has ended, unless the host asked for it. It uses nothing any more.
     broken: Option<String>,
@@ -157,24 +189,31 @@ pub(crate) struct Resident {
 
 impl Soft<Resident> {
     pub fn open(options: SoftGpuOptions) -> Result<Self, Error> {
-        let (mailbox, tables) = options.on.placements();
-        let tables = Buffer::placed(tables, options.tables.bytes() as usize)?;
-        let mailbox = Shared::new(mailbox, Mailbox::default())?;
+        let (mailboxes, tables) = options.on.placements();
+        let engines = options.engines.clamp(1, MAX_ENGINES);
+        let tables = Buffer::placed(tables, options.tables.bytes(engines) as usize)?;
+        let mailboxes = Shared::slice(mailboxes, engines as usize, |_| Mailbox::default())?;
         let address = SoftHca::fresh_address();
         let arguments = Arguments {
-            mailbox: &raw const *mailbox,
+            mailboxes: mailboxes.as_ptr(),
             tables: tables.as_ptr(),
             sizes: options.tables,
+            engines,
             address: address.0,
             system_wide: u32::from(options.reach == Reach::System),
         };
-        // The mailbox before the kernel, which looks at it first.
-        let client = Client::open(mailbox, options.limit);
+        // The mailboxes before the kernel, which looks at them first.
+        let all = Arc::new(mailboxes);
+        let client = |index| {
+            let all = all.clone();
+            Client::open(MailboxOf { all, index }, options.limit)
+        };
+        let team = Team::new((0..engines as usize).map(client).collect());
         let kernel = options.on.start(options.kernel, arguments)?;
         // From here on the kernel's end is waited for before its memory goes.
         let resident = Resident {
             station: ManuallyDrop::new(Mutex::new(Station {
-                client,
+                team,
                 kernel,
                 broken: None,
                 tables,
@@ -186,7 +225,7 @@ impl Soft<Resident> {
         };
         resident
             .station()
-            .talk(|client| client.wait_for_start())
+            .talk(|team| team.wait_for_start())
             .map_err(refused("start its kernel"))?;
         Ok(Self::new(resident))
     }
@@ -202,12 +241,12 @@ impl Station {
     /// Talks with the engine; a kernel that broke off is why there is no answer.
     fn talk<R>(
         &mut self,
-        talk: impl FnOnce(&mut Client<Shared<Mailbox>>) -> Result<R, ClientError>,
+        talk: impl FnOnce(&mut Team<MailboxOf>) -> Result<R, ClientError>,
     ) -> Result<R, HcaError> {
         if let Some(broken) = &self.broken {
             return Err(HcaError::Panicked(broken.clone()));
         }
-        talk(&mut self.client).map_err(|error| {
+        talk(&mut self.team).map_err(|error| {
             if !matches!(error, ClientError::Deadline { .. }) {
                 return error.into();
             }
@@ -222,12 +261,12 @@ impl Station {
 
     fn execute(&mut self, command: Command) -> Result<Reply, HcaError> {
         // SAFETY: who gives a command that names memory vouches for it.
-        self.talk(|client| unsafe { client.execute(command) })
+        self.talk(|team| unsafe { team.execute(command) })
     }
 
     /// Ends the engine; its memory may be freed after this.
     fn stop(&mut self, limit: Duration) -> Result<(), String> {
-        match self.talk(Client::stop) {
+        match self.talk(Team::stop) {
             Ok(()) => self.kernel.wait(limit),
             Err(HcaError::Panicked(_)) => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -273,7 +312,7 @@ impl Drop for Resident {
         let mut station = station.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = station.stop(self.limit) {
             tracing::error!(%error, "the engine of a soft-gpu NIC did not end, its memory is leaked");
-            std::mem::forget((station.client, station.tables));
+            std::mem::forget((station.team, station.tables));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A NIC in software that runs where the kernels do: its engine is a kernel that stays.
+//! A NIC in software that runs where the kernels do: its engines are a kernel that stays.
 
 use warpbell::{Deadline, Wait, kernel, thread};
 use warpbell_soft_hca::resident::{Arguments, Resident, Round};
@@ -10,15 +10,19 @@ const NAP_NS: u32 = 500;
 /// The host ends the engine, not the time.
 const NEVER: Deadline = Deadline::after_ns(u64::MAX);
 
-/// Drives the engine until the host stops it, with one thread.
+/// Drives the engines of a block until the host stops them: each warp's first thread one of them.
 #[kernel]
 pub fn soft_nic(arguments: Arguments) {
-    if !thread::first() {
+    let (lane, engine) = (
+        thread::index() % thread::warp_size(),
+        thread::index() / thread::warp_size(),
+    );
+    if lane != 0 || engine >= arguments.engines {
         return;
     }
-    // SAFETY: the host made the arguments for this kernel: the mailbox and the tables are this
-    // engine's until it has ended. Who gives it commands vouches for the memory that they name.
-    let Ok(mut engine) = (unsafe { Resident::start(&arguments) }) else {
+    // SAFETY: the host made the arguments for this kernel: mailboxes and tables are these
+    // engines' until they have ended. Who gives commands vouches for the memory that they name.
+    let Ok(mut engine) = (unsafe { Resident::start(&arguments, engine) }) else {
         // The mailbox says why.
         return;
     };

@@ -100,7 +100,7 @@ fn a_kernel_that_refuses_says_why() {
         });
     }
     let error = refused(entry!(without_tables), Duration::from_secs(10));
-    let needed = TableSizes::default().bytes() as u32;
+    let needed = TableSizes::default().bytes(1) as u32;
     let expected = ClientError::Refused(Refused::TooSmall { needed });
     assert!(
         matches!(&error, HcaError::Resident(found) if *found == expected),
@@ -133,7 +133,7 @@ fn the_kernel_ends_with_the_last_object_of_its_device() {
 fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
     fn short(arguments: Arguments) {
         // SAFETY: the arguments are whole.
-        let mut engine = unsafe { Resident::start(&arguments) }.expect("good arguments");
+        let mut engine = unsafe { Resident::start(&arguments, 0) }.expect("good arguments");
         // A domain and a region: two commands.
         for round in 0..1_000_000 {
             if engine.round(round * 1_000_000) == Round::Ended {
@@ -235,7 +235,7 @@ fn memory_is_kept_for_an_engine_that_is_late() {
     static STALLED: AtomicU32 = AtomicU32::new(0);
     fn stalling(arguments: Arguments) {
         // SAFETY: as in the kernel of the library.
-        let Ok(mut engine) = (unsafe { Resident::start(&arguments) }) else {
+        let Ok(mut engine) = (unsafe { Resident::start(&arguments, 0) }) else {
             return;
         };
         for now in 0.. {

@@ -7,14 +7,16 @@
 //! every retry has one place in the code.
 
 use mlx5_wqe::segment::{Control, Data, InlineHeader, RemoteAddress};
-use mlx5_wqe::{Opcode, Remote, WqeIndex};
+use mlx5_wqe::{Opcode, QpNumber, Remote};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::command::{Access, QueuePairState};
+use super::command::{Access, ProtectionDomain, QueuePairState};
 use super::decode::BLOCK;
 use super::memory::Memory;
 use super::packet::Range;
+use super::protection::{Regions, Window};
 use super::queue_pair::{Context, QueuePair, SendWqe};
+use super::transfer::Ring;
 use super::wire::Wire;
 
 /// A write with one data segment, as it lies in its block.
@@ -37,8 +39,42 @@ const INLINE_AT: usize = 2 * 16 + size_of::<InlineHeader>();
 /// A plain write.
 struct Write {
     wqe: SendWqe,
+    /// None for inline data.
+    key: Option<u32>,
     source: Range,
     remote: Remote,
+}
+
+/// The region that a key names, looked up once for all writes in a row that name it.
+struct Known<'t> {
+    key: u32,
+    region: Option<Window<'t>>,
+}
+
+impl<'t> Known<'t> {
+    const NONE: Self = Self {
+        key: 0,
+        region: None,
+    };
+
+    /// Whether all of `range` may be accessed with this key.
+    #[inline(always)]
+    fn allows(
+        &mut self,
+        regions: &Regions<'t>,
+        pd: ProtectionDomain,
+        key: u32,
+        access: Access,
+        range: Range,
+    ) -> bool {
+        if self.region.is_none() || self.key != key {
+            self.key = key;
+            self.region = regions.window(pd, key, access);
+        }
+        self.region
+            .as_ref()
+            .is_some_and(|window| window.holds(range))
+    }
 }
 
 impl QueuePair {
@@ -62,109 +98,121 @@ impl QueuePair {
         &mut self,
         peer: &mut Self,
         cx: &mut Context<'_, '_, M, W>,
-        budget: usize,
-    ) -> usize {
-        let depth = 1 << self.attributes.log_send_depth;
-        let posted = self.requester.producer.wrapping_sub(self.requester.tail);
-        if posted > depth {
+        budget: u16,
+    ) -> u16 {
+        let ring = self.ring();
+        let first = self.requester.tail;
+        let posted = self.requester.producer.wrapping_sub(first);
+        if posted > 1 << ring.log_depth {
             return 0;
         }
-        let budget = budget.min(posted.into());
-        let mut done = 0;
-        let mut next = self.block(cx.memory, 0);
+        let budget = budget.min(posted);
+        let domains = [&*self, &*peer].map(|pair| pair.attributes.protection_domain);
+        let (number, mtu) = (self.number, self.path_mtu);
+        let (mut local, mut remote) = (Known::NONE, Known::NONE);
+        // What is done, and what of it the queue pairs know.
+        let (mut done, mut counted) = (0, 0);
+        let mut next = block(cx.memory, ring, first);
         while done < budget {
-            let block = next;
+            let current = next;
+            let index = first.wrapping_add(done);
             // The one behind it is read ahead, because the time of both is that of one.
             if done + 1 < budget {
-                next = self.block(cx.memory, 1);
+                next = block(cx.memory, ring, index.wrapping_add(1));
             }
-            let Some(write) = self.plain_write(&block) else {
+            let Some(write) = plain_write(&current, index, ring, number, mtu) else {
                 break;
             };
-            let remote = Range {
+            let target = Range {
                 address: write.remote.address,
                 length: write.source.length,
             };
-            let (ours, theirs) = (
-                self.attributes.protection_domain,
-                peer.attributes.protection_domain,
-            );
-            let regions = &*cx.regions;
-            let local = match block.data.is_inline() {
-                true => Ok(()),
-                false => regions.check(ours, block.data.key.get(), write.source, Access::empty()),
-            };
-            let key = write.remote.key.0;
-            let allowed = regions.check(theirs, key, remote, Access::REMOTE_WRITE);
-            if local.is_err() || allowed.is_err() {
+            let (regions, key) = (&*cx.regions, write.remote.key.0);
+            let allowed =
+                write.key.is_none_or(|key| {
+                    local.allows(regions, domains[0], key, Access::empty(), write.source)
+                }) && remote.allows(regions, domains[1], key, Access::REMOTE_WRITE, target);
+            if !allowed {
                 break;
             }
-            let length = remote.length as usize;
             // SAFETY: both ranges were just checked against registered memory, or the source lies in the ring.
-            unsafe { cx.memory.copy(write.source.address, remote.address, length) };
+            unsafe {
+                cx.memory
+                    .copy(write.source.address, target.address, target.length as usize);
+            };
             done += 1;
-            self.requester.count_direct();
-            peer.responder.count_direct();
-            self.complete_send(cx, &write.wqe, None);
-            if self.state != QueuePairState::ReadyToSend {
-                break;
+            if write.wqe.flags.is_signalled() {
+                self.count_direct(peer, done - counted);
+                // This one counts itself.
+                self.counters.completed += u64::from(done - counted - 1);
+                counted = done;
+                self.complete_send(cx, &write.wqe, None);
+                if self.state != QueuePairState::ReadyToSend {
+                    return done;
+                }
             }
         }
+        self.count_direct(peer, done - counted);
+        self.counters.completed += u64::from(done - counted);
         if done > 0 {
             self.requester.progress(cx.now);
         }
         done
     }
 
-    /// The block so many behind the queue's front.
-    #[inline]
-    fn block<M: Memory>(&self, memory: &M, ahead: u16) -> Block {
-        let index = self.requester.tail.wrapping_add(ahead);
-        let [range, _] = self.ring().ranges(index, 0, BLOCK as u64);
-        let mut bytes = [0; BLOCK];
-        // SAFETY: the owner vouched for the ring when the queue pair was created.
-        unsafe { memory.read(range.address, &mut bytes) };
-        zerocopy::transmute!(bytes)
+    /// Counts so many WQEs of one block that were executed, as if their packets had been acknowledged.
+    fn count_direct(&mut self, peer: &mut Self, writes: u16) {
+        self.requester.count_direct(writes);
+        peer.responder.count_direct(writes);
     }
+}
 
-    /// What a block at the queue's front asks for, if it is a plain write.
-    #[inline]
-    fn plain_write(&self, block: &Block) -> Option<Write> {
-        let index = self.requester.tail;
-        let control = block.control;
-        let fits = control.opcode() == Opcode::RDMA_WRITE
-            && control.modifier() == 0
-            && control.index() == WqeIndex(index)
-            && control.qpn() == self.number
-            && control.fm_ce_se.fence().is_some();
-        let word = block.data.byte_count.get();
-        let (source, octowords) = if block.data.is_inline() {
-            let length = word & !InlineHeader::MARK;
-            let [at, _] = self.ring().ranges(index, INLINE_AT as u64, 1);
-            let bytes = size_of::<InlineHeader>() as u64 + u64::from(length);
-            (at.address, 2 + bytes.div_ceil(16))
-        } else {
-            (block.data.address.get(), 3)
-        };
-        let length = word & !InlineHeader::MARK;
-        // A WQE of 3 or 4 octowords lies in one block, all of which was read.
-        let plain = fits
-            && u64::from(control.ds()) == octowords
-            && matches!(octowords, 3 | 4)
-            && (1..=self.path_mtu).contains(&length);
-        plain.then(|| Write {
-            wqe: SendWqe {
-                index,
-                blocks: 1,
-                opcode: control.opcode(),
-                flags: control.fm_ce_se,
-                length,
-            },
-            source: Range {
-                address: source,
-                length: length.into(),
-            },
-            remote: block.remote.remote(),
-        })
-    }
+/// The block with this index.
+#[inline(always)]
+fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
+    let [range, _] = ring.ranges(index, 0, BLOCK as u64);
+    let mut bytes = [0; BLOCK];
+    // SAFETY: the owner vouched for the ring when the queue pair was created.
+    unsafe { memory.read(range.address, &mut bytes) };
+    zerocopy::transmute!(bytes)
+}
+
+/// What a block asks for, if it is a plain write with this index of this queue pair.
+#[inline(always)]
+fn plain_write(block: &Block, index: u16, ring: Ring, number: QpNumber, mtu: u32) -> Option<Write> {
+    /// The control segment's first word: modifier 0, the index, the opcode.
+    const OPCODE: u32 = Opcode::RDMA_WRITE.0 as u32;
+    let control = block.control;
+    let word = block.data.byte_count.get();
+    let length = word & !InlineHeader::MARK;
+    let inline = block.data.is_inline();
+    let (key, address, octowords) = if inline {
+        let [at, _] = ring.ranges(index, INLINE_AT as u64, 1);
+        let bytes = size_of::<InlineHeader>() as u32 + length.min(mtu);
+        (None, at.address, 2 + bytes.div_ceil(16))
+    } else {
+        (Some(block.data.key.get()), block.data.address.get(), 3)
+    };
+    // A WQE of 3 or 4 octowords lies in one block, all of which was read.
+    let plain = control.opmod_idx_opcode.get() == u32::from(index) << 8 | OPCODE
+        && control.qpn() == number
+        && u32::from(control.ds()) == octowords
+        && octowords <= 4
+        && length.wrapping_sub(1) < mtu
+        && control.fm_ce_se.fence().is_some();
+    plain.then(|| Write {
+        wqe: SendWqe {
+            index,
+            blocks: 1,
+            opcode: Opcode::RDMA_WRITE,
+            flags: control.fm_ce_se,
+            length,
+        },
+        key,
+        source: Range {
+            address,
+            length: length.into(),
+        },
+        remote: block.remote.remote(),
+    })
 }

@@ -110,7 +110,8 @@ impl<'t> Uars<'t> {
         self.slots.get_mut(index as usize)?.page.as_mut()
     }
 
-    fn release(&mut self, index: u32) {
+    /// Takes one user away.
+    pub(super) fn release(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize)
             && let Some(page) = &mut slot.page
         {
@@ -121,16 +122,32 @@ impl<'t> Uars<'t> {
         }
     }
 
-    /// Chains a queue pair to its page.
-    pub(super) fn add_queue_pair(&mut self, index: u32, slots: &mut [QueuePairSlot], pair: u32) {
-        if let Some(page) = self.page(index) {
-            slots[pair as usize].next_of_uar = page.first_queue_pair.replace(pair);
+    /// Chains a queue pair to its page, from where on its doorbell is heard. A ring from before means nothing.
+    pub(super) fn add_queue_pair<M: Memory>(
+        &mut self,
+        memory: &M,
+        index: u32,
+        slots: &mut [QueuePairSlot],
+        pair: u32,
+    ) {
+        let slot = &mut slots[pair as usize];
+        if let Some(page) = self.page(index)
+            && !core::mem::replace(&mut slot.listens, true)
+        {
+            if page.first_queue_pair.is_none() {
+                let [register, _] = UarPage::DOORBELLS;
+                let _ = take(memory, page.address + register as u64);
+            }
+            slot.next_of_uar = page.first_queue_pair.replace(pair);
         }
     }
 
-    /// Takes a queue pair out of its page's chain, and with it a user.
+    /// Takes a queue pair out of its page's chain, if it is there.
     pub(super) fn remove_queue_pair(&mut self, index: u32, slots: &mut [QueuePairSlot], pair: u32) {
-        if let Some(page) = self.page(index) {
+        let listened = core::mem::take(&mut slots[pair as usize].listens);
+        if let Some(page) = self.page(index)
+            && listened
+        {
             let next = slots[pair as usize].next_of_uar.take();
             // Siblings not looked at yet are looked at from the start again.
             page.sibling = page.sibling.and(page.first_queue_pair);
@@ -146,7 +163,6 @@ impl<'t> Uars<'t> {
                 link = &mut slots[other as usize].next_of_uar;
             }
         }
-        self.release(index);
     }
 
     /// Chains a completion queue to its page.
@@ -259,9 +275,11 @@ impl Page {
         };
         // The queue pair named is looked at now, the others in turn: their doorbells may have
         // been overwritten by this one.
-        rung.kick_number(memory, Doorbell(value).qpn());
-        let alone = rung.queue_pairs[first as usize].next_of_uar.is_none();
-        if !alone {
+        let named = Doorbell(value).qpn();
+        rung.kick_number(memory, named);
+        let slot = &rung.queue_pairs[first as usize];
+        let is_first = slot.pair.as_ref().is_some_and(|pair| pair.number == named);
+        if !is_first || slot.next_of_uar.is_some() {
             self.sibling = Some(first);
         }
         true

@@ -7,6 +7,7 @@
 use core::arch::asm;
 use core::cell::Cell;
 use core::ptr;
+use core::sync::atomic::AtomicU32;
 
 use super::{Memory, Reach};
 
@@ -433,6 +434,30 @@ unsafe impl Memory for GpuMemory {
         } else {
             Err(found)
         }
+    }
+}
+
+/// Loads a word that the threads of one block share; the SM's cache will do.
+#[inline(always)]
+pub(super) fn load_in_block(word: &AtomicU32) -> u32 {
+    let value: u32;
+    // SAFETY: a reference is readable and aligned.
+    unsafe {
+        asm!("ld.relaxed.cta.u32 {value}, [{address}];",
+            value = out(reg32) value, address = in(reg64) word.as_ptr(),
+            options(preserves_flags, nostack));
+    }
+    value
+}
+
+/// Stores to such a word.
+#[inline(always)]
+pub(super) fn store_in_block(word: &AtomicU32, value: u32) {
+    // SAFETY: an atomic may be written through a shared reference; it is aligned.
+    unsafe {
+        asm!("st.relaxed.cta.u32 [{address}], {value};",
+            address = in(reg64) word.as_ptr(), value = in(reg32) value,
+            options(preserves_flags, nostack));
     }
 }
 

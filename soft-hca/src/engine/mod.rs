@@ -52,7 +52,7 @@ pub use loopback::Loopback;
 pub use memory::DirectMemory as KernelMemory;
 pub use memory::{DirectMemory, Memory, Reach};
 pub use packet::WireAddress;
-pub use protection::{ProtectionDomainSlot, RegionSlot};
+pub use protection::{ProtectionDomainSlot, RegionSlot, RevokedKey};
 pub use queue_pair::QueuePairSlot;
 pub use wire::Wire;
 
@@ -72,6 +72,8 @@ pub struct Storage<'t> {
     pub protection_domains: &'t mut [ProtectionDomainSlot],
     /// Registered memory.
     pub regions: &'t mut [RegionSlot],
+    /// As many words as there are entries for regions; several engines that are one HCA share them.
+    pub revoked: &'t [RevokedKey],
     /// Completion queues.
     pub completion_queues: &'t mut [CompletionQueueSlot],
     /// Queue pairs.
@@ -127,7 +129,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             limits: wire.limits(),
             wire,
             protection_domains: ProtectionDomains(storage.protection_domains),
-            regions: Regions::new(storage.regions),
+            regions: Regions::new(storage.regions, storage.revoked),
             completion_queues: CompletionQueues::new(storage.completion_queues),
             queue_pairs: storage.queue_pairs,
             uars: Uars::new(storage.uars),
@@ -239,6 +241,11 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// Lets a queue pair do what it can: retry, send, answer, flush.
     fn advance(&mut self, index: u32) -> usize {
         let done = self.write_directly(index);
+        if done == PACKETS_OUT {
+            // Others come first.
+            self.follow_up(index);
+            return done;
+        }
         let pair = self.queue_pairs[index as usize].pair.as_ref();
         if pair.is_some_and(|pair| pair.is_busy() || pair.state == QueuePairState::Error) {
             return done + self.advance_with_packets(index);
@@ -264,6 +271,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     }
 
     /// Lets a queue pair whose peer is one of this engine's do plain writes without packets.
+    #[inline]
     fn write_directly(&mut self, index: u32) -> usize {
         if !self.wire.loops_back() {
             return 0;
@@ -292,7 +300,8 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             address: self.address,
             now: self.now,
         };
-        pair.write_directly(peer, &mut cx, PACKETS_OUT)
+        pair.write_directly(peer, &mut cx, PACKETS_OUT as u16)
+            .into()
     }
 
     /// A queue pair, and what it works with.

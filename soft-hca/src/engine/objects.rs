@@ -133,8 +133,6 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             QpNumber::from_low_bits(u32::from(slot.generation) << NUMBER_INDEX_BITS | index as u32);
         slot.pair = Some(QueuePair::new(number, attributes, uar, send_cq, receive_cq));
         self.used = self.used.max(index + 1);
-        self.uars
-            .add_queue_pair(uar, self.queue_pairs, index as u32);
         Ok(number)
     }
 
@@ -152,6 +150,7 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         }
         self.protection_domains.release(pd);
         self.uars.remove_queue_pair(uar, self.queue_pairs, index);
+        self.uars.release(uar);
         self.queue_pairs[index as usize].pair = None;
         Ok(())
     }
@@ -167,11 +166,19 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             return Err(CommandError::NoQueuePair);
         };
         pair.modify(&mut cx, transition)?;
+        let (uar, state) = (pair.uar, pair.state);
         // In error, what is posted is flushed without a further doorbell.
-        if pair.state == QueuePairState::Error {
+        if state == QueuePairState::Error {
             pair.look_at_record(cx.memory);
             self.active
                 .push(self.queue_pairs, index, |slot| &mut slot.active);
+        }
+        // Elsewhere doorbells are ignored.
+        if matches!(state, QueuePairState::ReadyToSend | QueuePairState::Error) {
+            self.uars
+                .add_queue_pair(&self.memory, uar, self.queue_pairs, index);
+        } else {
+            self.uars.remove_queue_pair(uar, self.queue_pairs, index);
         }
         Ok(())
     }

@@ -1,5 +1,9 @@
 //! Protection domains, registered memory and the check of every access.
 
+use core::sync::atomic::AtomicU32;
+#[cfg(not(target_arch = "nvptx64"))]
+use core::sync::atomic::Ordering;
+
 use mlx5_wqe::{LocalKey, RemoteKey};
 
 use super::command::{Access, CommandError, Keys, ProtectionDomain};
@@ -16,8 +20,38 @@ pub struct ProtectionDomainSlot {
 /// An entry of the engine's table of registered memory.
 #[derive(Debug, Default)]
 pub struct RegionSlot {
-    generation: u8,
+    /// Its low 8 bits are those of the key; the others tell old keys from new ones that look the same.
+    generation: u32,
     region: Option<Region>,
+}
+
+/// Which key of a [`RegionSlot`] was taken away by a peer's SEND with invalidate. The engines that are one HCA
+/// share these words, because a key that one of them takes away must not open anything at another.
+#[derive(Debug, Default)]
+pub struct RevokedKey(
+    /// The slot's generation and 1; 0 at first.
+    AtomicU32,
+);
+
+impl RevokedKey {
+    #[inline]
+    fn revoke(&self, generation: u32) {
+        let value = generation.wrapping_add(1);
+        // Relaxed: who is to know of it sees a completion, which comes after it.
+        #[cfg(not(target_arch = "nvptx64"))]
+        self.0.store(value, Ordering::Relaxed);
+        #[cfg(target_arch = "nvptx64")]
+        super::gpu_memory::store_in_block(&self.0, value);
+    }
+
+    #[inline]
+    fn is_revoked(&self, generation: u32) -> bool {
+        #[cfg(not(target_arch = "nvptx64"))]
+        let value = self.0.load(Ordering::Relaxed);
+        #[cfg(target_arch = "nvptx64")]
+        let value = super::gpu_memory::load_in_block(&self.0);
+        value == generation.wrapping_add(1)
+    }
 }
 
 /// Registered memory.
@@ -26,8 +60,6 @@ pub(super) struct Region {
     pub(super) protection_domain: ProtectionDomain,
     pub(super) range: Range,
     access: Access,
-    /// A peer's SEND with invalidate took the keys away.
-    invalidated: bool,
 }
 
 /// The key of an access is unknown, or does not allow it.
@@ -96,14 +128,22 @@ impl ProtectionDomains<'_> {
 #[derive(Debug)]
 pub(super) struct Regions<'t> {
     slots: &'t mut [RegionSlot],
+    revoked: &'t [RevokedKey],
     /// Where the search for a free slot starts: just after the last, so that a slot, and with it
     /// a key, comes back as late as possible.
     next: usize,
 }
 
 impl<'t> Regions<'t> {
-    pub(super) const fn new(slots: &'t mut [RegionSlot]) -> Self {
-        Self { slots, next: 0 }
+    /// `revoked` has a word for each slot.
+    pub(super) fn new(slots: &'t mut [RegionSlot], revoked: &'t [RevokedKey]) -> Self {
+        // A slot without a word would be one whose keys cannot be taken away.
+        let usable = slots.len().min(revoked.len());
+        Self {
+            slots: &mut slots[..usable],
+            revoked,
+            next: 0,
+        }
     }
 
     pub(super) fn register(
@@ -131,9 +171,8 @@ impl<'t> Regions<'t> {
             protection_domain,
             range,
             access,
-            invalidated: false,
         });
-        let key = (index as u32 + FIRST_KEY_INDEX) << 8 | u32::from(slot.generation);
+        let key = (index as u32 + FIRST_KEY_INDEX) << 8 | slot.generation & 0xff;
         Ok(Keys {
             local: LocalKey(key),
             remote: RemoteKey(key),
@@ -152,12 +191,15 @@ impl<'t> Regions<'t> {
         pd: ProtectionDomain,
         key: RemoteKey,
     ) -> Result<(), Denied> {
-        let region = self
-            .slot(key.0)
-            .and_then(|slot| slot.region.as_mut())
-            .filter(|region| region.protection_domain == pd && !region.invalidated)
-            .ok_or(Denied)?;
-        region.invalidated = true;
+        let index = Self::index(key.0).ok_or(Denied)?;
+        let slot = self.slot(key.0).ok_or(Denied)?;
+        let region = slot.region.as_ref().ok_or(Denied)?;
+        let (ours, generation) = (region.protection_domain == pd, slot.generation);
+        let word = &self.revoked[index];
+        if !ours || word.is_revoked(generation) {
+            return Err(Denied);
+        }
+        word.revoke(generation);
         Ok(())
     }
 
@@ -170,22 +212,32 @@ impl<'t> Regions<'t> {
         range: Range,
         access: Access,
     ) -> Result<(), Denied> {
-        let slot = Self::index(key)
-            .and_then(|index| self.slots.get(index))
-            .ok_or(Denied)?;
-        let region = slot.region.as_ref().ok_or(Denied)?;
-        // Both lengths may be anything: compared by differences, nothing overflows.
-        let offset = range
-            .address
-            .checked_sub(region.range.address)
-            .ok_or(Denied)?;
-        let allowed = slot.generation == key as u8
+        let window = self.window(pd, key, access).ok_or(Denied)?;
+        match window.holds(range) {
+            true => Ok(()),
+            false => Err(Denied),
+        }
+    }
+
+    /// What may be accessed with this key.
+    #[inline]
+    pub(super) fn window(
+        &self,
+        pd: ProtectionDomain,
+        key: u32,
+        access: Access,
+    ) -> Option<Window<'t>> {
+        let index = Self::index(key)?;
+        let slot = self.slots.get(index)?;
+        let region = slot.region.as_ref()?;
+        let allowed = slot.generation as u8 == key as u8
             && region.protection_domain == pd
-            && !region.invalidated
-            && region.access.contains(access)
-            && offset <= region.range.length
-            && range.length <= region.range.length - offset;
-        if allowed { Ok(()) } else { Err(Denied) }
+            && region.access.contains(access);
+        allowed.then_some(Window {
+            range: region.range,
+            revoked: self.revoked.get(index)?,
+            generation: slot.generation,
+        })
     }
 
     fn index(key: u32) -> Option<usize> {
@@ -197,6 +249,27 @@ impl<'t> Regions<'t> {
     fn slot(&mut self, key: u32) -> Option<&mut RegionSlot> {
         self.slots
             .get_mut(Self::index(key)?)
-            .filter(|slot| slot.generation == key as u8)
+            .filter(|slot| slot.generation as u8 == key as u8)
+    }
+}
+
+/// What a key opens to who looked it up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window<'t> {
+    range: Range,
+    revoked: &'t RevokedKey,
+    generation: u32,
+}
+
+impl Window<'_> {
+    /// Whether all of `range` lies in it, and the key has not been taken away meanwhile.
+    #[inline(always)]
+    pub(super) fn holds(&self, range: Range) -> bool {
+        // Both lengths may be anything: compared by differences, nothing overflows.
+        let offset = range.address.wrapping_sub(self.range.address);
+        range.address >= self.range.address
+            && offset <= self.range.length
+            && range.length <= self.range.length - offset
+            && !self.revoked.is_revoked(self.generation)
     }
 }

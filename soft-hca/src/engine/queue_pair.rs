@@ -30,6 +30,8 @@ pub struct QueuePairSlot {
     pub(super) event: Link,
     /// Its place among the queue pairs in error.
     pub(super) failed: Link,
+    /// Whether it is in its UAR page's chain.
+    pub(super) listens: bool,
     /// The next queue pair of the same UAR page.
     pub(super) next_of_uar: Option<u32>,
     pub(super) pair: Option<QueuePair>,

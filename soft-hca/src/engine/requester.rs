@@ -161,10 +161,11 @@ impl Requester {
         self.next_psn
     }
 
-    /// Counts a WQE of one block that was executed at rest, as if its packet had been acknowledged.
-    pub(super) const fn count_direct(&mut self) {
-        self.fetch = self.fetch.wrapping_add(1);
-        self.next_psn = psn::add(self.next_psn, 1);
+    /// Counts so many WQEs of one block that were executed at rest, as if their packets had been acknowledged.
+    pub(super) fn count_direct(&mut self, writes: u16) {
+        self.fetch = self.fetch.wrapping_add(writes);
+        self.tail = self.fetch;
+        self.next_psn = psn::add(self.next_psn, writes.into());
         self.unacknowledged = self.next_psn;
         self.sent_psn = self.next_psn;
     }

@@ -123,9 +123,9 @@ impl Responder {
         self.expected == psn && self.message.is_none() && !self.refusing && self.refusal.is_none()
     }
 
-    /// Counts a message of one packet that was executed.
-    pub(super) const fn count_direct(&mut self) {
-        self.expected = psn::add(self.expected, 1);
+    /// Counts so many messages of one packet that were executed.
+    pub(super) fn count_direct(&mut self, messages: u16) {
+        self.expected = psn::add(self.expected, messages.into());
     }
 
     /// Whether there is room for one answer more. If need be, one to a request that came twice

@@ -42,6 +42,9 @@ pub enum ClientError {
     /// The reply answers another command.
     #[error(transparent)]
     WrongReply(#[from] WrongReply),
+    /// Engines that are one HCA gave different answers.
+    #[error("the engines of one HCA gave different answers to a command; open the device again")]
+    Disagree,
     /// The engine's state is none that it can be in.
     #[error(
         "the engine's state word is {word:#x}, which says nothing; somebody else writes to the mailbox"
@@ -56,7 +59,7 @@ pub enum ClientError {
 /// the other.
 #[derive(Debug)]
 pub struct Client<B> {
-    mailbox: B,
+    pub(super) mailbox: B,
     /// The number of the newest request.
     sent: u64,
     /// How long an answer may take.
@@ -99,8 +102,22 @@ impl<B: Deref<Target = Mailbox>> Client<B> {
     pub unsafe fn execute(&mut self, command: Command) -> Result<Reply, ClientError> {
         // An answer that came too late must not be taken for this command's.
         self.wait_for_reply()?;
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.send(&command) };
+        self.reply()
+    }
+
+    /// Puts a command into the mailbox; the reply to the one before has come.
+    ///
+    /// # Safety
+    /// As for [`execute`](Self::execute).
+    pub(super) unsafe fn send(&mut self, command: &Command) {
         self.sent += 1;
-        self.mailbox.request.put(self.sent, &from_command(&command));
+        self.mailbox.request.put(self.sent, &from_command(command));
+    }
+
+    /// Waits for the reply to the newest command.
+    pub(super) fn reply(&self) -> Result<Reply, ClientError> {
         self.wait_for_reply()?;
         let reply = self.mailbox.reply.get(self.sent);
         let answer = reply.and_then(|message| to_answer(&message));
@@ -129,7 +146,8 @@ impl<B: Deref<Target = Mailbox>> Client<B> {
         self.mailbox.heartbeat()
     }
 
-    fn wait_for_reply(&self) -> Result<(), ClientError> {
+    /// Waits until the newest command is answered.
+    pub(super) fn wait_for_reply(&self) -> Result<(), ClientError> {
         self.wait(|| {
             if self.mailbox.reply.sequence() == self.sent {
                 return Ok(Some(()));

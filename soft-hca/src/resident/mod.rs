@@ -1,8 +1,8 @@
 //! The engine as a kernel that stays: its arguments, its tables, its talk with the host.
 //!
-//! A kernel (one thread of it) makes a [`Resident`] from the [`Arguments`] that the host gave it,
-//! and calls [`round`](Resident::round) until that says that it is over. The host gives commands
-//! through the [`Mailbox`], by a `Client` (feature `std`). On the host's side nothing
+//! A kernel makes one or more [`Resident`]s from the [`Arguments`] that the host gave it, each by a
+//! thread of its own, and calls [`round`](Resident::round) until that says that it is over. The host
+//! gives commands through the [`Mailbox`]es, by a `Client` each and a `Team` of all (feature `std`). On the host's side nothing
 //! is called while kernels post and poll.
 //!
 //! The engine takes every address from the commands. They are addresses of the machine that the
@@ -12,6 +12,8 @@
 mod client;
 mod mailbox;
 mod tables;
+#[cfg(feature = "std")]
+mod team;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -20,6 +22,8 @@ mod words;
 pub use client::{Client, ClientError};
 pub use mailbox::{EngineState, MAILBOX_VERSION, Mailbox, Refused};
 pub use tables::TableSizes;
+#[cfg(feature = "std")]
+pub use team::Team;
 pub use words::WordError;
 
 #[cfg(target_arch = "nvptx64")]
@@ -41,17 +45,19 @@ const LOOK_EVERY_NS: u64 = 20_000;
 /// are connected with each other.
 pub type ResidentEngine<'t> = Engine<'t, KernelMemory, Loopback<PACKETS>>;
 
-/// What the host gives the engine's kernel.
+/// What the host gives the engines' kernel.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Arguments {
-    /// Memory that the host reads and writes too.
-    pub mailbox: *const Mailbox,
-    /// Memory for the engine and its tables, [`TableSizes::bytes`] of it, aligned to 128. Its
+    /// The mailboxes, one for each engine, in memory that the host reads and writes too.
+    pub mailboxes: *const Mailbox,
+    /// Memory for the engines and their tables, [`TableSizes::bytes`] of it, aligned to 128. Its
     /// content does not matter.
     pub tables: *mut u8,
-    /// How many entries each table has.
+    /// How many entries each table of each engine has.
     pub sizes: TableSizes,
+    /// How many engines there are.
+    pub engines: u32,
     /// The engine's address, which its queue pairs name as their peer's.
     pub address: u32,
     /// 0 if all that the engine touches is its GPU's memory, and only threads of that GPU look
@@ -104,15 +110,16 @@ pub struct Resident<'t, M, W> {
 }
 
 impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
-    /// Makes the tables and the engine, and tells the host that it runs, or why not.
+    /// Makes the tables of engine number `engine` and itself, and tells the host that it runs, or why not.
     ///
     /// # Safety
     ///
-    /// The mailbox must be valid for as long as `'t`, and so must the tables, which nobody may touch
-    /// but the engine that takes the mailbox. Memory that commands name must be as the engine's methods want it.
-    pub unsafe fn start(arguments: &Arguments) -> Result<Self, Refused> {
-        // SAFETY: the caller vouches for the mailbox, whose words are atomics.
-        let mailbox = unsafe { &*arguments.mailbox };
+    /// `engine` must be below the number of engines, which all run in one block. The mailboxes must be valid for
+    /// as long as `'t`, and so must the tables, which nobody may touch but the engines that take the mailboxes.
+    /// Memory that commands name must be as the engine's methods want it.
+    pub unsafe fn start(arguments: &Arguments, engine: u32) -> Result<Self, Refused> {
+        // SAFETY: the caller vouches for the mailboxes, whose words are atomics.
+        let mailbox = unsafe { &*arguments.mailboxes.add(engine as usize) };
         let checked = mailbox.check();
         if let Err(refused @ Refused::NotAMailbox { .. }) = checked {
             // Nothing is written to what may be anything.
@@ -122,7 +129,10 @@ impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
         mailbox.take()?;
         let made = checked.and_then(|()| {
             // SAFETY: the caller vouches for the tables' memory, which this engine alone has taken.
-            unsafe { tables::build(arguments.tables, &arguments.sizes) }
+            unsafe {
+                let which = (engine, arguments.engines);
+                tables::build(arguments.tables, &arguments.sizes, which)
+            }
         });
         match made {
             Ok(tables) => {

@@ -1,14 +1,16 @@
-//! The engine's tables in one piece of memory.
+//! The engines' tables in one piece of memory.
 //!
 //! Host and kernel are built by two compilers, which may lay a structure out in two ways. Both
 //! count with the same fixed size for an entry, into which either layout fits.
 
 use core::mem::MaybeUninit;
 use core::slice;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Refused, ResidentEngine};
 use crate::engine::{
-    CompletionQueueSlot, ProtectionDomainSlot, QueuePairSlot, RegionSlot, Storage, UarSlot,
+    CompletionQueueSlot, ProtectionDomainSlot, QueuePairSlot, RegionSlot, RevokedKey, Storage,
+    UarSlot,
 };
 
 /// How many entries each of an engine's tables has.
@@ -42,6 +44,7 @@ impl Default for TableSizes {
 mod entry {
     pub const PROTECTION_DOMAIN: u64 = 16;
     pub const REGION: u64 = 48;
+    pub const REVOKED: u64 = 4;
     pub const COMPLETION_QUEUE: u64 = 128;
     pub const QUEUE_PAIR: u64 = 3072;
     pub const UAR: u64 = 64;
@@ -52,8 +55,17 @@ mod entry {
 const ALIGNMENT: u64 = 128;
 
 impl TableSizes {
-    /// Bytes of the tables and of the engine itself.
-    pub const fn bytes(&self) -> u64 {
+    /// Bytes of the tables of so many engines, and of the engines themselves.
+    pub const fn bytes(&self, engines: u32) -> u64 {
+        self.shared_bytes() + engines as u64 * self.bytes_of_one()
+    }
+
+    /// What all engines share, which comes first.
+    const fn shared_bytes(&self) -> u64 {
+        table(self.regions, entry::REVOKED)
+    }
+
+    const fn bytes_of_one(&self) -> u64 {
         entry::ENGINE
             + table(self.protection_domains, entry::PROTECTION_DOMAIN)
             + table(self.regions, entry::REGION)
@@ -98,13 +110,18 @@ impl Pieces {
     }
 }
 
-/// Fills the memory with fresh tables.
+/// Fills the memory of engine number `engine` of `engines` with fresh tables.
 ///
 /// # Safety
 ///
 /// [`TableSizes::bytes`] bytes from `memory` must be valid for as long as `'t`, unless the address is
-/// null or not aligned, which is refused, and nobody else may touch them.
-pub(super) unsafe fn build<'t>(memory: *mut u8, sizes: &TableSizes) -> Result<Tables<'t>, Refused> {
+/// null or not aligned, which is refused. Nobody else may touch them, but for the other engines, each
+/// of which has a number of its own. None of them works before all are built.
+pub(super) unsafe fn build<'t>(
+    memory: *mut u8,
+    sizes: &TableSizes,
+    (engine, engines): (u32, u32),
+) -> Result<Tables<'t>, Refused> {
     const {
         assert!(size_of::<ResidentEngine<'_>>() as u64 <= entry::ENGINE);
         assert!(size_of::<ProtectionDomainSlot>() as u64 <= entry::PROTECTION_DOMAIN);
@@ -112,16 +129,24 @@ pub(super) unsafe fn build<'t>(memory: *mut u8, sizes: &TableSizes) -> Result<Ta
         assert!(size_of::<CompletionQueueSlot>() as u64 <= entry::COMPLETION_QUEUE);
         assert!(size_of::<QueuePairSlot>() as u64 <= entry::QUEUE_PAIR);
         assert!(size_of::<UarSlot>() as u64 <= entry::UAR);
+        assert!(size_of::<RevokedKey>() as u64 == entry::REVOKED);
         assert!(align_of::<ResidentEngine<'_>>() as u64 <= ALIGNMENT);
         assert!(align_of::<QueuePairSlot>() as u64 <= ALIGNMENT);
     }
     if memory.is_null() || !(memory as u64).is_multiple_of(ALIGNMENT) {
-        let needed = sizes.bytes() as u32;
+        let needed = sizes.bytes(engines) as u32;
         return Err(Refused::TooSmall { needed });
     }
     // SAFETY: the caller vouches for the memory, of which the engine takes the first piece and the
     // tables, in the order and the sizes of `bytes`, the others.
     unsafe {
+        let words = memory.cast::<u32>();
+        for index in 0..sizes.regions as usize {
+            // All engines store the same, before any of them looks.
+            AtomicU32::from_ptr(words.add(index)).store(0, Ordering::Relaxed);
+        }
+        let before = sizes.shared_bytes() + u64::from(engine) * sizes.bytes_of_one();
+        let memory = memory.add(before as usize);
         let mut pieces = Pieces {
             next: memory.add(entry::ENGINE as usize),
         };
@@ -131,6 +156,7 @@ pub(super) unsafe fn build<'t>(memory: *mut u8, sizes: &TableSizes) -> Result<Ta
                 protection_domains: pieces
                     .table(sizes.protection_domains, entry::PROTECTION_DOMAIN),
                 regions: pieces.table(sizes.regions, entry::REGION),
+                revoked: slice::from_raw_parts(words.cast(), sizes.regions as usize),
                 completion_queues: pieces.table(sizes.completion_queues, entry::COMPLETION_QUEUE),
                 queue_pairs: pieces.table(sizes.queue_pairs, entry::QUEUE_PAIR),
                 uars: pieces.table(sizes.queue_pairs, entry::UAR),

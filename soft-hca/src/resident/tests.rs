@@ -378,6 +378,7 @@ fn with_resident<R>(
     let storage = Storage {
         protection_domains: &mut domains,
         regions: &mut [],
+        revoked: &[],
         completion_queues: &mut [],
         queue_pairs: &mut [],
         uars: &mut [],

@@ -16,7 +16,7 @@ use super::shared_link::SharedLink;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
     CommandError, CompletionQueueSlot, DirectMemory, Engine, ProtectionDomainSlot, QueuePairSlot,
-    RegionSlot, Storage, UarSlot, WireAddress, WrongReply,
+    RegionSlot, RevokedKey, Storage, UarSlot, WireAddress, WrongReply,
 };
 use crate::resident::ClientError;
 
@@ -106,6 +106,7 @@ impl Default for HcaOptions {
 struct Tables {
     protection_domains: Box<[ProtectionDomainSlot]>,
     regions: Box<[RegionSlot]>,
+    revoked: Box<[RevokedKey]>,
     completion_queues: Box<[CompletionQueueSlot]>,
     queue_pairs: Box<[QueuePairSlot]>,
     uars: Box<[UarSlot]>,
@@ -129,6 +130,7 @@ impl Machine {
         let tables = Box::into_raw(Box::new(Tables {
             protection_domains: table(options.protection_domains),
             regions: table(options.regions),
+            revoked: table(options.regions),
             completion_queues: table(options.completion_queues),
             queue_pairs: table(options.queue_pairs),
             // Each queue pair may have a page of its own.
@@ -140,6 +142,7 @@ impl Machine {
         let storage = Storage {
             protection_domains: &mut borrowed.protection_domains,
             regions: &mut borrowed.regions,
+            revoked: &borrowed.revoked,
             completion_queues: &mut borrowed.completion_queues,
             queue_pairs: &mut borrowed.queue_pairs,
             uars: &mut borrowed.uars,

@@ -343,6 +343,7 @@ pub fn storage(shape: Shape) -> Storage<'static> {
     Storage {
         protection_domains: table(3),
         regions: table(16),
+        revoked: table(16),
         completion_queues: table(2 * shape.queue_pairs),
         queue_pairs: table(shape.queue_pairs),
         uars: table(shape.queue_pairs),

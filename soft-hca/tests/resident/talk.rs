@@ -163,7 +163,7 @@ fn the_heart_beats_while_the_engine_runs() {
     let mut memory = TableMemory::new(&SIZES);
     let arguments = memory.arguments(&mailbox, SIZES);
     // SAFETY: mailbox and memory outlive it.
-    let mut resident = unsafe { Resident::start(&arguments).unwrap() };
+    let mut resident = unsafe { Resident::start(&arguments, 0).unwrap() };
     client.wait_for_start().unwrap();
     let mut before = client.heartbeat();
     for round in 0..10 {
@@ -188,7 +188,7 @@ fn start(mailbox: &Mailbox, change: impl FnOnce(&mut Arguments)) -> Result<(), R
     let mut arguments = memory.arguments(mailbox, SIZES);
     change(&mut arguments);
     // SAFETY: mailbox and memory outlive it; a bad address of the tables is what is refused.
-    unsafe { Resident::start(&arguments).map(|_| ()) }
+    unsafe { Resident::start(&arguments, 0).map(|_| ()) }
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn what_is_not_a_mailbox_of_this_version_is_refused() {
 #[test]
 fn tables_that_are_not_there_are_refused() {
     let refused = Refused::TooSmall {
-        needed: SIZES.bytes() as u32,
+        needed: SIZES.bytes(1) as u32,
     };
     let spoil: [fn(&mut Arguments); 2] = [
         |arguments| arguments.tables = std::ptr::null_mut(),
@@ -243,5 +243,5 @@ fn the_default_tables_fit_a_blocks_shared_memory() {
     /// What a block of an H200 has at most, CUDA C++ programming guide, table of compute
     /// capabilities (9.0).
     const SHARED: u64 = 227 << 10;
-    assert!(TableSizes::default().bytes() <= SHARED);
+    assert!(TableSizes::default().bytes(1) <= SHARED);
 }

@@ -33,14 +33,22 @@ pub struct TableMemory(Vec<Piece>);
 
 impl TableMemory {
     pub fn new(sizes: &TableSizes) -> Self {
-        Self(vec![Piece([0xa5; 128]); sizes.bytes() as usize / 128])
+        Self::for_engines(sizes, 1)
+    }
+
+    pub fn for_engines(sizes: &TableSizes, engines: u32) -> Self {
+        Self(vec![
+            Piece([0xa5; 128]);
+            sizes.bytes(engines) as usize / 128
+        ])
     }
 
     pub fn arguments(&mut self, mailbox: &Mailbox, sizes: TableSizes) -> Arguments {
         Arguments {
-            mailbox,
+            mailboxes: mailbox,
             tables: self.0.as_mut_ptr().cast(),
             sizes,
+            engines: 1,
             address: 7,
             system_wide: 0,
         }
@@ -60,7 +68,7 @@ pub fn spawn(mailbox: &'static Mailbox, sizes: TableSizes) -> JoinHandle<Result<
         let begin = Instant::now();
         // SAFETY: the mailbox lives for ever, the memory until the engine is gone, and the tests
         // name memory in commands that they keep.
-        let mut resident = unsafe { Resident::start(&arguments)? };
+        let mut resident = unsafe { Resident::start(&arguments, 0)? };
         loop {
             match resident.round(begin.elapsed().as_nanos() as u64) {
                 Round::Worked => {}
