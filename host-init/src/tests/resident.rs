@@ -3,16 +3,18 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use mlx5_wqe::{Completion, Syndrome, Wqe};
 use warpbell_cpu_grid::{Dim, Options, launch};
 use warpbell_kernels::soft_nic::soft_nic;
 use warpbell_soft_hca::engine::CommandError;
 use warpbell_soft_hca::resident::{Arguments, ClientError, Refused, Resident, Round, TableSizes};
 use warpbell_soft_hca::shell::HcaError;
 
+use super::hand::{Hand, wait};
 use super::{ALL, region, threaded};
 use crate::{
-    Access, Buffer, Device, EngineOn, Entry, Error, Launch, Nic, QueuePairConfig, SoftGpuOptions,
-    connect, entry,
+    Access, Buffer, Completions, Device, EngineOn, Entry, Error, Launch, MemoryRegion, Nic,
+    ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
 };
 
 /// Runs a kernel to its end on a grid.
@@ -33,9 +35,13 @@ fn options() -> SoftGpuOptions {
     SoftGpuOptions::new(entry!(soft_nic), EngineOn::Cpu(on_grid))
 }
 
-/// A device whose engine runs as a kernel.
+/// A device whose engines run as a kernel.
 pub fn resident() -> Device {
-    Device::open(Nic::SoftGpu(options())).unwrap()
+    let options = SoftGpuOptions {
+        engines: 2,
+        ..options()
+    };
+    Device::open(Nic::SoftGpu(options)).unwrap()
 }
 
 /// Why a device cannot be opened whose engine is this kernel.
@@ -271,4 +277,110 @@ fn memory_is_kept_for_an_engine_that_is_late() {
     assert!(others.iter().all(|other| other.as_ptr() != address));
     // It is only late.
     assert!(domain.register(buffer(), ALL).is_ok());
+}
+
+/// Both ends of some connections, on a device whose kernel has several engines.
+struct Connections {
+    domains: [ProtectionDomain; 2],
+    regions: [MemoryRegion; 2],
+    pairs: Vec<[QueuePair; 2]>,
+}
+
+impl Connections {
+    fn new(count: usize, engines: u32) -> Self {
+        let options = SoftGpuOptions {
+            engines,
+            ..options()
+        };
+        let device = Device::open(Nic::SoftGpu(options)).unwrap();
+        let domains = [(); 2].map(|()| device.protection_domain().unwrap());
+        let regions = [0, 1].map(|end: usize| region(&domains[end], 256, end as u8, ALL));
+        let config = QueuePairConfig {
+            send_completions: Completions::ORDINARY,
+            ..QueuePairConfig::default()
+        };
+        let pair = || {
+            let mut ends = domains
+                .each_ref()
+                .map(|domain| domain.queue_pair(&config).unwrap());
+            let [one, other] = &mut ends;
+            connect(one, other).unwrap();
+            ends
+        };
+        Self {
+            pairs: (0..count).map(|_| pair()).collect(),
+            domains,
+            regions,
+        }
+    }
+
+    /// Writes a value of its own through each connection, none of which was used before.
+    fn check_all(&self) {
+        let [_, target] = &self.regions;
+        for pair in 0..self.pairs.len() {
+            let value = 0x1234_5678_0000 + pair as u64;
+            let remote = target.remote().at(8 * pair, 8).unwrap();
+            let mut hand = Hand::new(&self.pairs[pair][0]);
+            good(run(&mut hand, Wqe::write_value(value, remote)));
+            let mut found = [0; 8];
+            target.read(8 * pair, &mut found).unwrap();
+            assert_eq!(u64::from_ne_bytes(found), value);
+        }
+    }
+}
+
+/// What becomes of a work request.
+fn run(hand: &mut Hand<'_>, wqe: Wqe<1>) -> Completion {
+    hand.post(wqe.signalled());
+    wait("a completion", || (), || hand.poll())
+}
+
+fn good(completion: Completion) {
+    assert!(
+        matches!(completion, Completion::Requester(_)),
+        "{completion:?}"
+    );
+}
+
+#[test]
+fn engines_share_the_connections() {
+    let mut connections = Connections::new(5, 3);
+    connections.check_all();
+    // New ends find each other, whichever engines the old ones had.
+    for pair in [3, 0] {
+        let [one, other] = &mut connections.pairs[pair];
+        one.reset().unwrap();
+        other.reset().unwrap();
+        connect(one, other).unwrap();
+    }
+    connections.pairs.remove(1);
+    for [one, other] in &mut connections.pairs {
+        // A queue pair that was used starts anew.
+        one.reset().unwrap();
+        other.reset().unwrap();
+        connect(other, one).unwrap();
+    }
+    connections.check_all();
+}
+
+/// The receiver of one connection takes a key away, which the other connection, of another engine, used.
+#[test]
+fn a_key_that_one_engine_takes_away_opens_nothing_at_another() {
+    let connections = Connections::new(2, 2);
+    let spare = region(&connections.domains[1], 64, 7, ALL);
+    let write = |value: u64| Wqe::write_value(value, spare.remote().at(0, 8).unwrap());
+    let [mut one, mut other] = [0, 1].map(|pair: usize| Hand::new(&connections.pairs[pair][0]));
+    good(run(&mut other, write(1)));
+    let mut receiver = Hand::new(&connections.pairs[0][1]);
+    receiver.post_receive(connections.regions[1].local(0, 64).unwrap());
+    let local = connections.regions[0].local(0, 8).unwrap();
+    let key = spare.remote().at(0, 8).unwrap().key;
+    good(run(&mut one, Wqe::send_invalidate(local, key)));
+    match run(&mut other, write(2)) {
+        Completion::Error(error) => assert_eq!(error.syndrome, Syndrome::REMOTE_ACCESS),
+        other => panic!("{other:?}"),
+    }
+    let mut found = [0; 8];
+    spare.read(0, &mut found).unwrap();
+    assert_eq!(u64::from_ne_bytes(found), 1);
 }

@@ -284,7 +284,9 @@ impl<'t> CompletionQueues<'t> {
         // The tail is stored with release order, after the other 56 bytes and after the payload,
         // because whoever sees the new owner bit goes on to read those.
         unsafe {
-            memory.write(address, zerocopy::IntoBytes::as_bytes(head));
+            for (index, word) in head.iter().enumerate() {
+                memory.write_u64(address + 8 * index as u64, *word);
+            }
             memory.store_u64(address + 56, *tail);
         }
         queue.producer = queue.producer.wrapping_add(1);

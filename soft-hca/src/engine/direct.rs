@@ -6,9 +6,8 @@
 //! segment, a key that does not fit, a WQE still under way, a packet that was refused. So every error and
 //! every retry has one place in the code.
 
-use mlx5_wqe::segment::{Control, Data, InlineHeader, RemoteAddress};
-use mlx5_wqe::{Opcode, QpNumber, Remote};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use mlx5_wqe::segment::{Control, InlineHeader};
+use mlx5_wqe::{ControlFlags, Opcode, QpNumber, Remote, RemoteKey};
 
 use super::command::{Access, ProtectionDomain, QueuePairState};
 use super::decode::BLOCK;
@@ -19,22 +18,11 @@ use super::queue_pair::{Context, QueuePair, SendWqe};
 use super::transfer::Ring;
 use super::wire::Wire;
 
-/// A write with one data segment, as it lies in its block.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Block {
-    control: Control,
-    remote: RemoteAddress,
-    /// Or an [`InlineHeader`] and the first bytes behind it.
-    data: Data,
-    /// Further inline bytes, if there are any.
-    rest: [u8; 16],
-}
-
-const _: () = assert!(size_of::<Block>() == BLOCK);
+/// A block of the send ring: control, remote address and data segment are two words each.
+type Block = [u64; 8];
 
 /// Where inline data begin in their block.
-const INLINE_AT: usize = 2 * 16 + size_of::<InlineHeader>();
+const INLINE_AT: u64 = 2 * 16 + size_of::<InlineHeader>() as u64;
 
 /// A plain write.
 struct Write {
@@ -170,42 +158,55 @@ impl QueuePair {
 /// The block with this index.
 #[inline(always)]
 fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
-    let [range, _] = ring.ranges(index, 0, BLOCK as u64);
-    let mut bytes = [0; BLOCK];
     // SAFETY: the owner vouched for the ring when the queue pair was created.
-    unsafe { memory.read(range.address, &mut bytes) };
-    zerocopy::transmute!(bytes)
+    unsafe { memory.read_block(ring.address + at(ring, index)) }
+}
+
+/// Where the block with this index begins, from the ring's start.
+#[inline(always)]
+const fn at(ring: Ring, index: u16) -> u64 {
+    (index as u64 * BLOCK as u64) & (ring.bytes() - 1)
 }
 
 /// What a block asks for, if it is a plain write with this index of this queue pair.
 #[inline(always)]
 fn plain_write(block: &Block, index: u16, ring: Ring, number: QpNumber, mtu: u32) -> Option<Write> {
-    /// The control segment's first word: modifier 0, the index, the opcode.
-    const OPCODE: u32 = Opcode::RDMA_WRITE.0 as u32;
-    let control = block.control;
-    let word = block.data.byte_count.get();
+    let [
+        first,
+        second,
+        remote_address,
+        remote_key,
+        data,
+        data_address,
+        ..,
+    ] = block.map(u64::from_be);
+    let (word, local_key) = ((data >> 32) as u32, data as u32);
+    let inline = word & InlineHeader::MARK != 0;
     let length = word & !InlineHeader::MARK;
-    let inline = block.data.is_inline();
     let (key, address, octowords) = if inline {
-        let [at, _] = ring.ranges(index, INLINE_AT as u64, 1);
         let bytes = size_of::<InlineHeader>() as u32 + length.min(mtu);
-        (None, at.address, 2 + bytes.div_ceil(16))
+        let address = ring.address + at(ring, index) + INLINE_AT;
+        (None, address, 2 + bytes.div_ceil(16))
     } else {
-        (Some(block.data.key.get()), block.data.address.get(), 3)
+        (Some(local_key), data_address, 3)
     };
+    // Modifier 0, index, opcode; number and size, with nothing in the bits between.
+    let expected = [
+        u32::from(index) << 8 | u32::from(Opcode::RDMA_WRITE.0),
+        number.get() << 8 | octowords & Control::DS_MASK,
+    ];
+    let flags = ControlFlags::from_bits_retain((second >> 32) as u8);
     // A WQE of 3 or 4 octowords lies in one block, all of which was read.
-    let plain = control.opmod_idx_opcode.get() == u32::from(index) << 8 | OPCODE
-        && control.qpn() == number
-        && u32::from(control.ds()) == octowords
+    let plain = [(first >> 32) as u32, first as u32] == expected
         && octowords <= 4
         && length.wrapping_sub(1) < mtu
-        && control.fm_ce_se.fence().is_some();
+        && flags.fence().is_some();
     plain.then(|| Write {
         wqe: SendWqe {
             index,
             blocks: 1,
             opcode: Opcode::RDMA_WRITE,
-            flags: control.fm_ce_se,
+            flags,
             length,
         },
         key,
@@ -213,6 +214,9 @@ fn plain_write(block: &Block, index: u16, ring: Ring, number: QpNumber, mtu: u32
             address,
             length: length.into(),
         },
-        remote: block.remote.remote(),
+        remote: Remote {
+            address: remote_address,
+            key: RemoteKey((remote_key >> 32) as u32),
+        },
     })
 }

@@ -320,6 +320,19 @@ unsafe impl Memory for GpuMemory {
     }
 
     #[inline]
+    unsafe fn read_block(&self, address: u64) -> [u64; 8] {
+        // SAFETY: the caller's promise.
+        unsafe { load512(address) }
+    }
+
+    #[inline]
+    unsafe fn write_u64(&self, address: u64, value: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store64(address, value) };
+        self.unordered.set(true);
+    }
+
+    #[inline]
     unsafe fn write(&self, address: u64, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut at = address;

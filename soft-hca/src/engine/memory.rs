@@ -37,6 +37,20 @@ pub unsafe trait Memory {
     /// `address` must be readable for `bytes.len()` bytes.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]);
 
+    /// Reads the 64 bytes of a block, which nobody writes meanwhile, as native-endian words.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be readable for 64 bytes and aligned to 64.
+    unsafe fn read_block(&self, address: u64) -> [u64; 8];
+
+    /// Stores a native-endian u64, in no order with other accesses.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be writable for 8 bytes and aligned to 8.
+    unsafe fn write_u64(&self, address: u64, value: u64);
+
     /// Writes `bytes`, in no particular order. Others may look meanwhile, as with
     /// [`copy`](Self::copy).
     ///
@@ -161,6 +175,17 @@ unsafe impl Memory for DirectMemory {
                 bytes.len(),
             );
         }
+    }
+
+    #[inline]
+    unsafe fn read_block(&self, address: u64) -> [u64; 8] {
+        // SAFETY: the caller vouches for the block.
+        unsafe { ptr::with_exposed_provenance::<[u64; 8]>(address as usize).read() }
+    }
+
+    #[inline]
+    unsafe fn write_u64(&self, address: u64, value: u64) {
+        atomic_at!(AtomicU64, address).store(value, Ordering::Relaxed);
     }
 
     #[inline]

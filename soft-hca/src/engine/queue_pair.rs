@@ -221,6 +221,8 @@ impl QueuePair {
     }
 
     /// Goes to error: nothing more is executed, everything posted is flushed.
+    #[cold]
+    #[inline(never)]
     pub(super) fn enter_error<M, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,
@@ -252,6 +254,8 @@ impl QueuePair {
     }
 
     /// A completion queue of this queue pair is dead.
+    #[cold]
+    #[inline(never)]
     pub(super) fn fail_for_completion_queue<M, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
         let error = FirstError {
             syndrome: Syndrome::LOCAL_QP_OPERATION,
