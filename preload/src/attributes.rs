@@ -86,7 +86,7 @@ impl<'a> Request<'a> {
     }
 
     /// The bytes that an attribute brings; none where the attribute is not there.
-    pub fn input(&self, id: u16) -> &'a [u8] {
+    pub fn input(&self, id: u16) -> &[u8] {
         let Some(attribute) = self.find(id) else {
             return &[];
         };
