@@ -122,27 +122,28 @@ pub fn rate_in_flight(p: InFlight<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = lane.queue.open::<Exclusive, Thread>()?;
-        let mut groups: [Option<Ticket>; 2] = [None; 2];
+        let (mut older, mut newer): (Option<Ticket>, Option<Ticket>) = (None, None);
         let mut left = p.writes;
         let block = u64::from(thread::block_idx_x());
         p.begin.store(block, thread::clock_ns());
         while left > 0 {
-            let [older, newer] = groups;
             if let Some(older) = older {
                 queue.wait(older, limit)?;
             }
             let group = left.min(u64::from(p.group)) as u32;
             let mut batch = queue.batch(group, limit)?;
-            for _ in 1..group {
-                let _ = batch.post(Wqe::write(lane.local, lane.remote))?;
+            older = newer;
+            for write in 1..=group {
+                let mut wqe = Wqe::write(lane.local, lane.remote);
+                if write == group {
+                    wqe = wqe.signalled();
+                }
+                newer = Some(batch.post(wqe)?);
             }
-            let last = batch.post(Wqe::write(lane.local, lane.remote).signalled())?;
-            drop(batch);
-            groups = [newer, Some(last)];
             left -= u64::from(group);
         }
-        for group in groups.into_iter().flatten() {
-            queue.wait(group, limit)?;
+        if let Some(newest) = newer {
+            queue.wait(newest, limit)?;
         }
         p.end.store(block, thread::clock_ns());
         Ok(())
