@@ -91,7 +91,8 @@ impl QueuePair {
         let ring = self.ring();
         let first = self.requester.tail;
         let posted = self.requester.producer.wrapping_sub(first);
-        if posted > 1 << ring.log_depth {
+        // A block that is not posted is not looked at: its owner may be writing it.
+        if posted == 0 || posted > 1 << ring.log_depth {
             return 0;
         }
         let budget = budget.min(posted);

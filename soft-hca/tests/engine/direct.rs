@@ -1,11 +1,14 @@
 //! Writes within one HCA, with packets and without: nobody can tell the difference.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use mlx5_wqe::{RemoteKey, Wqe};
 use proptest::prelude::*;
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, DirectMemory, Engine, Loopback, QueuePairStatus, Transition, Wire, WireAddress,
+    Access, DirectMemory, Engine, Loopback, Memory, QueuePairStatus, Transition, Wire, WireAddress,
 };
 
 use crate::world::{
@@ -42,9 +45,57 @@ unsafe impl Wire for Visible {
     }
 }
 
+/// Memory with a range that nobody may read.
+#[derive(Default)]
+struct Guarded {
+    inner: DirectMemory,
+    range: Rc<Cell<Range>>,
+}
+
+/// Methods that are the inner memory's.
+macro_rules! passed_on {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(unsafe fn $name(&self, $($argument: $type),*) $(-> $result)? {
+            // SAFETY: the caller's promise is passed on unchanged.
+            unsafe { self.inner.$name($($argument),*) }
+        })*
+    };
+}
+
+// SAFETY: forwards to memory that keeps the contract.
+unsafe impl Memory for Guarded {
+    unsafe fn read_block(&self, address: u64) -> [u64; 8] {
+        let block = Range {
+            address,
+            length: 64,
+        };
+        assert!(
+            !self.range.get().overlaps(&block),
+            "a block that is not posted"
+        );
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.inner.read_block(address) }
+    }
+
+    passed_on! {
+        copy(source: u64, destination: u64, length: usize);
+        read(address: u64, bytes: &mut [u8]);
+        write_u64(address: u64, value: u64);
+        write(address: u64, bytes: &[u8]);
+        peek_u64(address: u64) -> u64;
+        load_u32(address: u64) -> u32;
+        load_u64(address: u64) -> u64;
+        store_u64(address: u64, value: u64);
+        swap_u64(address: u64, value: u64) -> u64;
+        compare_exchange_u32(address: u64, current: u32, new: u32) -> Result<u32, u32>;
+        compare_exchange_u64(address: u64, current: u64, new: u64) -> Result<u64, u64>;
+    }
+}
+
 /// One HCA with two queue pairs, connected with each other.
 struct Rig<W> {
-    engine: Engine<'static, DirectMemory, W>,
+    engine: Engine<'static, Guarded, W>,
+    guarded: Rc<Cell<Range>>,
     pairs: [Qp; 2],
     memory: Region,
     may_write: bool,
@@ -63,7 +114,9 @@ impl<W: Wire> Rig<W> {
             queue_pairs: 2,
             ..Shape::default()
         };
-        let mut engine = Engine::new(OWN, DirectMemory, wire, storage(shape));
+        let memory = Guarded::default();
+        let guarded = memory.range.clone();
+        let mut engine = Engine::new(OWN, memory, wire, storage(shape));
         let pd = engine.create_protection_domain().unwrap();
         let pairs = [(); 2].map(|()| create_queue_pair(&mut engine, pd, shape));
         let connection = Connection {
@@ -84,6 +137,7 @@ impl<W: Wire> Rig<W> {
         };
         Self {
             engine,
+            guarded,
             pairs,
             memory,
             may_write: access.contains(Access::REMOTE_WRITE),
@@ -317,4 +371,24 @@ fn plain_writes_need_no_packet_where_the_wire_says_so() {
     };
     assert_eq!(counted(true), 0);
     assert!(counted(false) >= 6);
+}
+
+/// Its owner may be writing it.
+#[test]
+fn a_block_that_is_not_posted_is_not_looked_at() {
+    let mut rig = Rig::new(Loopback::<32>::new(MTU), Access::all());
+    let memory = rig.memory;
+    let add = Wqe::<1>::fetch_add(memory.local(0, 8), memory.remote(512), 1).signalled();
+    let write = Wqe::<1>::write(memory.local(0, 64), memory.remote(512)).signalled();
+    for wqe in [add, write, add] {
+        rig.pairs[0].post(wqe);
+        let posted = 64 * u64::from(rig.pairs[0].producer);
+        let ring = rig.pairs[0].ring;
+        rig.guarded.set(Range {
+            address: ring.address() + posted,
+            length: ring.length as u64 - posted,
+        });
+        rig.settle();
+    }
+    assert_eq!(rig.pairs[0].send_cq.drain().len(), 3);
 }

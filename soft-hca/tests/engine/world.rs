@@ -15,7 +15,7 @@ use warpbell_soft_hca::engine::fault::{Fate, FaultyWire, Pattern};
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, CompletionQueueAttributes, DirectMemory, Engine, Keys, ProtectionDomain,
+    Access, CompletionQueueAttributes, DirectMemory, Engine, Keys, Memory, ProtectionDomain,
     QueuePairAttributes, ReadyToReceive, ReadyToSend, ReceiveRing, Storage, Transition, Wire,
     WireAddress,
 };
@@ -396,8 +396,8 @@ impl Node {
     }
 }
 
-pub fn create_completion_queue<W: Wire>(
-    engine: &mut Engine<'static, DirectMemory, W>,
+pub fn create_completion_queue<M: Memory, W: Wire>(
+    engine: &mut Engine<'static, M, W>,
     uar: Buffer,
     shape: Shape,
 ) -> Cq {
@@ -424,8 +424,8 @@ pub fn create_completion_queue<W: Wire>(
     }
 }
 
-pub fn create_queue_pair<W: Wire>(
-    engine: &mut Engine<'static, DirectMemory, W>,
+pub fn create_queue_pair<M: Memory, W: Wire>(
+    engine: &mut Engine<'static, M, W>,
     pd: ProtectionDomain,
     shape: Shape,
 ) -> Qp {
@@ -433,8 +433,8 @@ pub fn create_queue_pair<W: Wire>(
 }
 
 /// A queue pair whose doorbell is on the page `uar`.
-pub fn create_queue_pair_on<W: Wire>(
-    engine: &mut Engine<'static, DirectMemory, W>,
+pub fn create_queue_pair_on<M: Memory, W: Wire>(
+    engine: &mut Engine<'static, M, W>,
     pd: ProtectionDomain,
     shape: Shape,
     uar: Buffer,
@@ -504,8 +504,8 @@ pub fn connect(node: &mut Node, peer: (WireAddress, QpNumber), mtu: u32, with: C
 }
 
 /// The same with a queue pair of one's own.
-pub fn connect_queue_pair<W: Wire>(
-    engine: &mut Engine<'static, DirectMemory, W>,
+pub fn connect_queue_pair<M: Memory, W: Wire>(
+    engine: &mut Engine<'static, M, W>,
     qp: QpNumber,
     (remote_address, remote_qp): (WireAddress, QpNumber),
     mtu: u32,
