@@ -2,11 +2,45 @@
 
 use std::error::Error as StdError;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use plotters::prelude::*;
 
+use crate::origin::Origin;
+use crate::world::World;
 use crate::{Error, screen};
+
+/// What becomes of the results.
+#[derive(Args, Clone, Debug)]
+pub struct Output {
+    /// One JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the results, too
+    #[arg(long, value_name = "PATH")]
+    svg: Option<PathBuf>,
+}
+
+impl Output {
+    /// Draws the results, where that was asked for.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn draw(
+        &self,
+        title: &str,
+        origin: &Origin,
+        world: &World,
+        panels: &[Panel],
+    ) -> Result<(), Error> {
+        let Some(path) = &self.svg else {
+            return Ok(());
+        };
+        let title = format!("{title}, NIC {}", world.nic().name());
+        draw(path, &title, &origin.line(&world.words()), panels)
+    }
+}
 
 /// A curve.
 #[derive(Clone, Debug)]
@@ -45,10 +79,7 @@ const COLOURS: [RGBColor; 7] = [
 
 /// Draws panels beside each other, with logarithmic axes and one legend for all, whose curves have the same
 /// names in the same order; nothing where a panel has no points.
-///
-/// # Errors
-/// A file that cannot be written.
-pub fn draw(path: &Path, title: &str, subtitle: &str, panels: &[Panel]) -> Result<(), Error> {
+fn draw(path: &Path, title: &str, subtitle: &str, panels: &[Panel]) -> Result<(), Error> {
     let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
     if panels.iter().any(empty) {
         return Ok(());

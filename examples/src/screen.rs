@@ -159,6 +159,17 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The same, for a message: from 8 bytes to `MOST`.
+///
+/// # Errors
+/// What is wrong with it, for clap.
+pub fn parse_message<const MOST: u64>(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        size @ 8.. if size <= MOST => Ok(size),
+        _ => Err(format!("choose between 8 bytes and {}", bytes(MOST))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

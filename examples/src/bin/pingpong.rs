@@ -10,8 +10,8 @@ use warpbell_examples::bare::{self, RoundTrip};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
 use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
-use warpbell_examples::screen::{Screen, exit, parse_bytes};
+use warpbell_examples::plot::{Curve, Output, Panel};
+use warpbell_examples::screen::{Screen, exit, parse_message};
 use warpbell_examples::setup::{End, Ends, config};
 use warpbell_examples::world::{Machine, Nic, Ran, World};
 use warpbell_examples::{Error, launch, screen};
@@ -30,7 +30,7 @@ struct Arguments {
     #[command(flatten)]
     machine: Machine,
     /// Message sizes
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = size,
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_message::<{ 1 << 30 }>,
         default_value = "8,64,512,4K,32K,256K")]
     sizes: Vec<u64>,
     /// Round trips that are measured for each size
@@ -51,19 +51,8 @@ struct Arguments {
     /// Seconds to wait for the other process
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// One JSON document instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Draw the results, too
-    #[arg(long, value_name = "PATH")]
-    svg: Option<PathBuf>,
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    match parse_bytes(text)? {
-        bytes @ 8..=0x4000_0000 => Ok(bytes),
-        _ => Err("choose between 8 bytes and 1024M".into()),
-    }
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What `--json` prints.
@@ -104,7 +93,7 @@ impl Arguments {
 struct Report {
     origin: Origin,
     screen: Screen,
-    svg: Option<PathBuf>,
+    output: Output,
     world: World,
     processes: u32,
     bare: Option<RoundTrip>,
@@ -115,8 +104,8 @@ impl Report {
     fn new(arguments: &Arguments, world: &World, processes: u32, steps: usize) -> Self {
         Self {
             origin: Origin::here(),
-            screen: Screen::new(arguments.json, steps as u64),
-            svg: arguments.svg.clone(),
+            screen: Screen::new(arguments.output.json, steps as u64),
+            output: arguments.output.clone(),
             world: *world,
             processes,
             bare: None,
@@ -177,18 +166,10 @@ impl Report {
             interrupted,
             results: &self.results,
         })?;
-        if let Some(path) = &self.svg {
-            let title = format!(
-                "Half a round trip of a write, NIC {}",
-                self.world.nic().name()
-            );
-            plot::draw(
-                path,
-                &title,
-                &self.origin.line(&self.world.words()),
-                &[self.panel()],
-            )?;
-        }
+        let title = "Half a round trip of a write";
+        let panels = [self.panel()];
+        self.output
+            .draw(title, &self.origin, &self.world, &panels)?;
         let wrong = self
             .results
             .iter()

@@ -1,7 +1,6 @@
 //! What it costs where queues lie: rings and completion queue, each in host or in GPU memory.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -11,8 +10,8 @@ use serde::Serialize;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::ladder::{Case, Rung, measure};
 use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
-use warpbell_examples::screen::{Screen, exit, parse_bytes};
+use warpbell_examples::plot::{Curve, Output, Panel};
+use warpbell_examples::screen::{Screen, exit, parse_message};
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::world::{Devices, Machine, Nic, Ran, World};
 use warpbell_examples::{Error, screen};
@@ -34,7 +33,7 @@ struct Arguments {
     #[command(flatten)]
     machine: Machine,
     /// Message sizes
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = size,
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_message::<{ 4 << 20 }>,
         default_value = "8,64,512,4K,32K")]
     sizes: Vec<u64>,
     /// Messages of a repetition; by default 16 MiB, but at least 64 and at most 4,096 messages
@@ -49,19 +48,8 @@ struct Arguments {
     /// Seed of the random data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One JSON document instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Draw the results, too
-    #[arg(long, value_name = "PATH")]
-    svg: Option<PathBuf>,
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    match parse_bytes(text)? {
-        bytes @ 8..=0x40_0000 => Ok(bytes),
-        _ => Err("choose between 8 bytes and 4M".into()),
-    }
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What memory a queue lies in.
@@ -197,7 +185,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let devices = world.devices_within(Reach::System)?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let steps = Place::ALL.len() * arguments.sizes.len();
-    let screen = Screen::new(arguments.json, steps as u64);
+    let screen = Screen::new(arguments.output.json, steps as u64);
     screen.line(format_args!(
         "Writes from queues in host and GPU memory, moved by {} without any network card.",
         world.nic_words()
@@ -258,18 +246,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         unreached: &unreached,
         results: &results,
     })?;
-    if let Some(path) = &arguments.svg {
-        let title = format!(
-            "Where rings and completion queue lie, NIC {}",
-            world.nic().name()
-        );
-        plot::draw(
-            path,
-            &title,
-            &origin.line(&world.words()),
-            &panels(&results),
-        )?;
-    }
+    let title = "Where rings and completion queue lie";
+    let panels = panels(&results);
+    arguments.output.draw(title, &origin, &world, &panels)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()

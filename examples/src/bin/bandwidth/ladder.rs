@@ -6,7 +6,7 @@ use serde::Serialize;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::ladder::{Case, HEADER, Rung, Step, measure};
 use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
+use warpbell_examples::plot::{Curve, Panel};
 use warpbell_examples::screen::Screen;
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::world::{Nic, Ran};
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let sizes = arguments.sizes(arguments.to.unwrap_or(TO));
     let steps = Rung::ALL.len() * sizes.clone().count();
-    let screen = Screen::new(arguments.json, steps as u64);
+    let screen = Screen::new(arguments.output.json, steps as u64);
     screen.line(format_args!(
         "Writes, posted in one way after the other, moved by {} without any network card.",
         world.nic_words()
@@ -85,18 +85,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         interrupted,
         results: &results,
     })?;
-    if let Some(path) = &arguments.svg {
-        let title = format!(
-            "Writes posted in one way after the other, NIC {}",
-            world.nic().name()
-        );
-        plot::draw(
-            path,
-            &title,
-            &origin.line(&world.words()),
-            &panels(&results),
-        )?;
-    }
+    let title = "Writes posted in one way after the other";
+    let panels = panels(&results);
+    arguments.output.draw(title, &origin, &world, &panels)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()

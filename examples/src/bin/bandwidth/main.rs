@@ -2,7 +2,6 @@
 
 mod ladder;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -12,8 +11,8 @@ use serde::Serialize;
 use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
-use warpbell_examples::screen::{Screen, exit, parse_bytes};
+use warpbell_examples::plot::{Curve, Output, Panel};
+use warpbell_examples::screen::{Screen, exit, parse_message};
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::world::{Machine, Nic, Ran};
 use warpbell_examples::{Error, screen};
@@ -35,11 +34,11 @@ struct Arguments {
     )]
     verbs: Vec<Verb>,
     /// Smallest message
-    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "8")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_message::<{ 1 << 30 }>, default_value = "8")]
     from: u64,
     /// Largest message; sizes double from one to the next (fetch-add has 8 bytes only); by default 4M, of
     /// the ladder 64K
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_message::<{ 1 << 30 }>)]
     to: Option<u64>,
     /// Write in one way after the other: one by one; with the WQE built once; pipelined; with fewer
     /// doorbells; with a queue for each warp, and for each block
@@ -69,23 +68,12 @@ struct Arguments {
     /// Seed of the random data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One JSON document instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Draw the results, too
-    #[arg(long, value_name = "PATH")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Largest message where none is named.
 const TO: u64 = 4 << 20;
-
-fn size(text: &str) -> Result<u64, String> {
-    match parse_bytes(text)? {
-        bytes @ 8..=0x4000_0000 => Ok(bytes),
-        _ => Err("choose between 8 bytes and 1024M".into()),
-    }
-}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -137,7 +125,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let ends = Ends::new(&world, &config(&world, arguments.depth))?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let cases = arguments.cases();
-    let screen = Screen::new(arguments.json, cases.len() as u64);
+    let screen = Screen::new(arguments.output.json, cases.len() as u64);
     let ways = if arguments.both_ways {
         "both ways"
     } else {
@@ -182,14 +170,12 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         interrupted,
         results: &results,
     })?;
-    if let Some(path) = &arguments.svg {
-        let title = format!("Bandwidth {ways}, NIC {}", world.nic().name());
-        let panels = [Panel {
-            quantity: "GB a second",
-            curves: curves(&arguments.verbs, &results),
-        }];
-        plot::draw(path, &title, &origin.line(&world.words()), &panels)?;
-    }
+    let panel = Panel {
+        quantity: "GB a second",
+        curves: curves(&arguments.verbs, &results),
+    };
+    let title = format!("Bandwidth {ways}");
+    arguments.output.draw(&title, &origin, &world, &[panel])?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()
