@@ -7,6 +7,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 const RDMA_CORE: &str = "/usr/include/infiniband/mlx5dv.h";
+/// A program of each package that the tests run, and the cfg that says that it is there.
+const PROGRAMS: [(&str, &str); 2] = [
+    ("/usr/bin/ibv_rc_pingpong", "ibverbs_utils"),
+    ("/usr/bin/ib_write_bw", "perftest"),
+];
 /// Where Debian installs the headers of its kernels.
 const KERNELS: &str = "/usr/src";
 
@@ -14,6 +19,13 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(rdma_core_headers)");
     println!("cargo::rustc-check-cfg=cfg(kernel_headers)");
     println!("cargo::rerun-if-changed=c");
+    for (program, cfg) in PROGRAMS {
+        println!("cargo::rustc-check-cfg=cfg({cfg})");
+        println!("cargo::rerun-if-changed={program}");
+        if Path::new(program).is_file() {
+            println!("cargo::rustc-cfg={cfg}");
+        }
+    }
     println!("cargo::rerun-if-changed={RDMA_CORE}");
     println!("cargo::rerun-if-changed={KERNELS}");
     if Path::new(RDMA_CORE).is_file() {

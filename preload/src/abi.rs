@@ -34,6 +34,13 @@ pub mod ioctl {
 
     pub const OBJECT_DEVICE: u16 = 0;
     pub const METHOD_INVOKE_WRITE: u16 = 0;
+    pub const METHOD_QUERY_GID_TABLE: u16 = 5;
+    pub const METHOD_QUERY_GID_ENTRY: u16 = 6;
+    pub const GID_ENTRY_PORT: u16 = 0;
+    pub const GID_ENTRY_INDEX: u16 = 1;
+    pub const GID_ENTRY: u16 = 3;
+    pub const GID_TABLE: u16 = 2;
+    pub const GID_TABLE_LENGTH: u16 = 3;
     pub const CORE_IN: u16 = 0;
     pub const CORE_OUT: u16 = 1;
     pub const WRITE_COMMAND: u16 = 2;
@@ -267,10 +274,35 @@ structures! {
         bfreg_index: u32,
     }
 
+    /// `ib_uverbs_gid_entry`.
+    GidEntry, 32 {
+        gid: [u8; 16],
+        gid_index: u32,
+        port_num: u32,
+        gid_type: u32,
+        netdev_ifindex: u32,
+    }
+
+    /// `ib_uverbs_qp_dest`.
+    Path, 32 {
+        dgid: [u8; 16],
+        flow_label: u32,
+        dlid: u16,
+        reserved: u16,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+    }
+
     /// `ib_uverbs_modify_qp`.
     ModifyRequest, 112 {
-        dest: [u8; 32],
-        alt_dest: [u8; 32],
+        dest: Path,
+        alt_dest: Path,
         qp_handle: u32,
         attr_mask: u32,
         qkey: u32,

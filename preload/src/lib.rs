@@ -11,9 +11,11 @@
 //! | `abi` | the structures of uverbs, as far as they are needed |
 //! | `uverbs` | what a command does |
 //! | `machine` | the software HCA behind the device |
+//! | `gid` | GIDs, which tell an HCA's address |
+//! | `peers` | links to the HCAs of other processes |
 //!
 //! Behind the device is a software HCA, one for each process. It has RC queue pairs, which reach those of the same
-//! process. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
+//! process and of the same user's others, by their GIDs. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
 //! and what libmlx5 posts stays in their rings as posted, to be compared with ours. Commands that the device does
 //! not have answer `EOPNOTSUPP`.
 //!
@@ -23,8 +25,10 @@
 mod abi;
 mod attributes;
 mod device_file;
+mod gid;
 pub mod interpose;
 mod machine;
 mod next;
+mod peers;
 mod sysfs;
 mod uverbs;

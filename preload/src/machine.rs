@@ -1,19 +1,23 @@
 //! The software HCA behind the device: one for the process, which a thread drives.
 
-use std::sync::OnceLock;
+use std::io;
+use std::sync::{Arc, OnceLock};
 
 use warpbell_soft_hca::engine::{CommandError, WireAddress};
 use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, HostEngine, SoftHca};
 
 use crate::attributes::Errno;
+use crate::gid::{self, Gid};
+use crate::peers::Peers;
 
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";
 
-/// The HCA and its thread.
+/// The HCA, its thread, and its peers.
 pub struct Machine {
-    hca: SoftHca,
+    hca: Arc<SoftHca>,
     _driver: Driver,
+    peers: Arc<Peers>,
 }
 
 /// The process's HCA, started by the first call; none where the environment wants none.
@@ -23,15 +27,25 @@ pub fn machine() -> Result<Option<&'static Machine>, Errno> {
         if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
             return Ok(None);
         }
-        let hca = SoftHca::new(HcaOptions::default());
-        let driver = Driver::spawn().map_err(|error| errno(&error))?;
-        driver.drive(&hca);
-        Ok(Some(Machine {
-            hca,
-            _driver: driver,
-        }))
+        start().map(Some)
     });
     started.as_ref().map(Option::as_ref).map_err(|error| *error)
+}
+
+fn start() -> Result<Machine, Errno> {
+    let (address, listener) = Peers::listen().map_err(|error| system(&error))?;
+    let hca = Arc::new(SoftHca::new(HcaOptions {
+        address: Some(address),
+        ..HcaOptions::default()
+    }));
+    let driver = Driver::spawn_beside_spinners().map_err(|error| errno(&error))?;
+    driver.drive(&hca);
+    let peers = Peers::serve(hca.clone(), listener).map_err(|error| system(&error))?;
+    Ok(Machine {
+        hca,
+        _driver: driver,
+        peers,
+    })
 }
 
 impl Machine {
@@ -44,18 +58,19 @@ impl Machine {
         given.map_err(refusal)
     }
 
-    /// Its address on its wires.
-    pub fn address(&self) -> WireAddress {
-        self.hca.address()
+    /// The port's GID, which tells the HCA's address.
+    pub fn gid(&self) -> Gid {
+        gid::of(self.hca.address())
     }
 
-    /// The largest packet that it sends to itself, in bytes.
-    pub fn own_mtu(&self) -> Result<u32, Errno> {
-        let mtu = self
-            .hca
-            .path_mtu(self.hca.address())
-            .map_err(|error| errno(&error))?;
-        mtu.ok_or(Errno(libc::EHOSTUNREACH))
+    /// The HCA that has a GID, with a link to it, and the link's largest packet in bytes.
+    pub fn reach(&self, gid: Gid) -> Result<(WireAddress, u32), Errno> {
+        let unreachable = Errno(libc::EHOSTUNREACH);
+        let peer = gid::address(gid).ok_or(unreachable)?;
+        // Whatever the reason: nobody answers there.
+        self.peers.reach(peer).map_err(|_| unreachable)?;
+        let mtu = self.hca.path_mtu(peer).map_err(|error| errno(&error))?;
+        Ok((peer, mtu.ok_or(unreachable)?))
     }
 }
 
@@ -65,6 +80,11 @@ fn errno(error: &HcaError) -> Errno {
         HcaError::Thread(_) => libc::EAGAIN,
         _ => libc::EIO,
     })
+}
+
+/// The error number of a system call that failed.
+fn system(error: &io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// The error number of a command that the engine refused.

@@ -84,8 +84,9 @@ static int make_ready(struct verbs *v, int datagrams, uint32_t destination)
 	};
 	int error;
 
-	receive.ah_attr.grh.dgid.raw[0] = 0xfe;
-	receive.ah_attr.grh.dgid.raw[1] = 0x80;
+	/* The other end is a queue pair of the same device. */
+	if (ibv_query_gid(v->context, 1, 0, &receive.ah_attr.grh.dgid))
+		return EIO;
 	error = ibv_modify_qp(v->qp, &init,
 			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			      (datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));

@@ -1,5 +1,6 @@
-//! Programs that run themselves again with `warpbell-preload` under them, and have a device then.
+//! Programs that run with `warpbell-preload` under them, and have a device then: these themselves once more, or others.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::{env, io};
 
@@ -25,15 +26,25 @@ pub enum Engine {
 /// # Errors
 /// If the library is not where Cargo builds it: beside this program, as it is one of the package's own.
 pub fn again(engine: Engine) -> io::Result<Command> {
-    let own = env::current_exe()?;
-    let library = own
-        .with_file_name("libwarpbell_preload.so")
-        .canonicalize()?;
-    let mut command = Command::new(own);
-    command.env("LD_PRELOAD", library).env(INSIDE, "1");
+    let mut command = under(env::current_exe()?)?;
+    command.env(INSIDE, "1");
     match engine {
         Engine::Off => command.env("WARPBELL_ENGINE", "off"),
         Engine::On => command.env_remove("WARPBELL_ENGINE"),
     };
+    Ok(command)
+}
+
+/// A call of somebody else's program, which has the device and the engine.
+///
+/// # Errors
+/// As [`again`].
+pub fn under(program: impl AsRef<OsStr>) -> io::Result<Command> {
+    let library = env::current_exe()?
+        .with_file_name("libwarpbell_preload.so")
+        .canonicalize()?;
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library);
+    command.env_remove("WARPBELL_ENGINE");
     Ok(command)
 }

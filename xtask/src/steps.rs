@@ -135,7 +135,12 @@ impl Step {
         match self {
             Self::Fmt => &[Tool::Rustfmt],
             Self::Clippy | Self::Cust => &[Tool::Clippy],
-            Self::Proofs => &[Tool::RdmaCoreHeaders, Tool::KernelHeaders],
+            Self::Proofs => &[
+                Tool::RdmaCoreHeaders,
+                Tool::KernelHeaders,
+                Tool::IbverbsUtils,
+                Tool::Perftest,
+            ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::Nvptx => &[Tool::Nightly],

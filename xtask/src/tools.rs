@@ -20,6 +20,8 @@ const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
 const PTXAS_VERSION: &str = "13.5.37";
 
 const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
+const IBV_RC_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
+const IB_WRITE_BW: &str = "/usr/bin/ib_write_bw";
 const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
 const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
@@ -43,6 +45,10 @@ pub enum Tool {
     CxxCompiler,
     /// The headers of libibverbs and libmlx5.
     RdmaCoreHeaders,
+    /// rdma-core's example programs, which run on the software HCA.
+    IbverbsUtils,
+    /// The benchmarks that everybody runs on cards.
+    Perftest,
     /// The headers of a kernel, for those of its mlx5 driver.
     KernelHeaders,
 }
@@ -58,6 +64,8 @@ impl Tool {
             Self::CargoFuzz => format!("cargo-fuzz {CARGO_FUZZ_VERSION}"),
             Self::CxxCompiler => "a C++ compiler".into(),
             Self::RdmaCoreHeaders => "libibverbs-dev".into(),
+            Self::IbverbsUtils => "ibverbs-utils".into(),
+            Self::Perftest => "perftest".into(),
             Self::KernelHeaders => "linux-headers-*-common".into(),
         }
     }
@@ -115,6 +123,8 @@ impl<'a> Toolbox<'a> {
             .is_some_and(|version| version.trim().ends_with(CARGO_FUZZ_VERSION)),
             Tool::CxxCompiler => probe(self.command("c++"), &["--version"]).is_some(),
             Tool::RdmaCoreHeaders => Path::new(MLX5DV_HEADER).is_file(),
+            Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
+            Tool::Perftest => Path::new(IB_WRITE_BW).is_file(),
             Tool::KernelHeaders => has_kernel_headers(),
         }
     }
@@ -140,6 +150,8 @@ impl<'a> Toolbox<'a> {
             }
             Tool::CxxCompiler => self.apt_get("g++"),
             Tool::RdmaCoreHeaders => self.apt_get("libibverbs-dev"),
+            Tool::IbverbsUtils => self.apt_get("ibverbs-utils"),
+            Tool::Perftest => self.apt_get("perftest"),
             Tool::KernelHeaders => self
                 .newest_kernel_headers()
                 .and_then(|package| self.apt_get(&package)),

@@ -2,6 +2,7 @@
 
 mod address_handle;
 mod context;
+mod gids;
 mod memory;
 mod modify;
 mod open;
@@ -32,6 +33,8 @@ pub unsafe fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> Resu
             let request = &mut request;
             Write { request, open }.run()
         }
+        (abi::OBJECT_DEVICE, abi::METHOD_QUERY_GID_ENTRY) => gids::entry(&mut request),
+        (abi::OBJECT_DEVICE, abi::METHOD_QUERY_GID_TABLE) => gids::table(&mut request),
         (abi::OBJECT_UAR, abi::METHOD_UAR_ALLOC) => uar::allocate(&mut request, open),
         (abi::OBJECT_UAR, abi::METHOD_UAR_DESTROY) => Ok(()),
         // libibverbs then falls back to the plain structures of INVOKE_WRITE.

@@ -40,14 +40,7 @@ fn transition(machine: &Machine, wanted: &ModifyRequest) -> Result<Transition, E
             // Both have the bits of `ibv_access_flags`.
             access: Access::from_bits_truncate(wanted.qp_access_flags),
         },
-        2 => Transition::ReadyToReceive(ReadyToReceive {
-            // Queue pairs reach those of the same HCA, whatever address the request names.
-            remote_address: machine.address(),
-            remote_qp: QpNumber::new(wanted.dest_qp_num).ok_or(Errno(libc::EINVAL))?,
-            receive_psn: wanted.rq_psn,
-            path_mtu: machine.own_mtu()?,
-            min_rnr_timer_ns: rnr_timer_ns(wanted.min_rnr_timer),
-        }),
+        2 => ready_to_receive(machine, wanted).map(Transition::ReadyToReceive)?,
         3 => Transition::ReadyToSend(ReadyToSend {
             send_psn: wanted.sq_psn,
             retry_count: wanted.retry_cnt,
@@ -56,6 +49,23 @@ fn transition(machine: &Machine, wanted: &ModifyRequest) -> Result<Transition, E
         }),
         6 => Transition::Error,
         _ => return Err(Errno(libc::EOPNOTSUPP)),
+    })
+}
+
+fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyToReceive, Errno> {
+    let remote_qp = QpNumber::new(wanted.dest_qp_num).ok_or(Errno(libc::EINVAL))?;
+    let path = &wanted.dest;
+    // On Ethernet there is no other way than by GID.
+    if path.is_global == 0 || path.sgid_index != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let (remote_address, path_mtu) = machine.reach(path.dgid)?;
+    Ok(ReadyToReceive {
+        remote_address,
+        remote_qp,
+        receive_psn: wanted.rq_psn,
+        path_mtu,
+        min_rnr_timer_ns: rnr_timer_ns(wanted.min_rnr_timer),
     })
 }
 

@@ -14,7 +14,7 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Empty rounds that a thread spins through, so that a busy HCA answers at once. Few,
 /// because on few cores it keeps the kernel waiting whose doorbell it waits for.
 const SPINS: u32 = 8;
-/// Empty rounds after which a thread no longer yields but sleeps: by then some
+/// Empty rounds after which a thread no longer yields but sleeps, unless told otherwise: by then some
 /// tens of microseconds have passed, and a core is worth more to a kernel.
 const YIELDS: u32 = 400;
 /// How long it sleeps between looks at the doorbells.
@@ -58,12 +58,26 @@ impl Driver {
     /// # Errors
     /// [`HcaError::Thread`] if the system gives none.
     pub fn spawn() -> Result<Self, HcaError> {
+        Self::spawn_with(YIELDS)
+    }
+
+    /// Starts a thread that never yields, but sleeps as soon as it has nothing to do: for HCAs beside programs that
+    /// spin on their completions. Where those take all cores, a yield costs the rest of their time slice, some
+    /// milliseconds; who wakes up goes before them.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_beside_spinners() -> Result<Self, HcaError> {
+        Self::spawn_with(0)
+    }
+
+    fn spawn_with(yields: u32) -> Result<Self, HcaError> {
         let shared = Arc::<Shared>::default();
         let thread = std::thread::Builder::new()
             .name("warpbell-hca".into())
             .spawn({
                 let shared = shared.clone();
-                move || run(&shared)
+                move || run(&shared, yields)
             })
             .map_err(HcaError::Thread)?;
         Ok(Self {
@@ -103,7 +117,7 @@ impl Drop for Driver {
     }
 }
 
-fn run(shared: &Shared) {
+fn run(shared: &Shared, yields: u32) {
     // The default slack of 50 µs would more than double the nap; where it cannot
     // be changed, naps are longer and nothing else.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
@@ -130,16 +144,17 @@ fn run(shared: &Shared) {
             seats.clone_from(&all);
         }
         empty = if done > 0 { 0 } else { empty.saturating_add(1) };
-        rest(empty);
+        rest(empty, yields);
     }
 }
 
-fn rest(empty: u32) {
+/// Rests after so many empty rounds, of which `yields` only yield.
+fn rest(empty: u32, yields: u32) {
     match empty {
         0 => {}
         1..SPINS => std::hint::spin_loop(),
-        SPINS..YIELDS => std::thread::yield_now(),
-        YIELDS..SHORT_NAPS => std::thread::sleep(NAP),
+        _ if empty < yields => std::thread::yield_now(),
+        _ if empty < SHORT_NAPS => std::thread::sleep(NAP),
         _ => std::thread::sleep(LONG_NAP),
     }
 }

@@ -1,0 +1,264 @@
+//! Links to the HCAs of other processes.
+//!
+//! Each process listens at an abstract socket that its user and its HCA's address name. Of two that want to reach each
+//! other at the same moment, one has to make the link, and once: the process with the higher address joins, the one
+//! with the lower address asks it to. So links are made in one place, the lower one's listener, one after the other,
+//! and listeners wait for those of lower addresses only, never in a circle.
+//!
+//! ```text
+//! hello, 16 bytes:  0 magic u32   4 version u32   8 wish u32   12 address u32, in the host's order
+//! join: hello ->   <- shared memory (`offer`)   <- ready byte
+//! come: hello ->   (the other joins)            <- ready byte
+//! ```
+
+use std::io::{self, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use warpbell_soft_hca::engine::WireAddress;
+use warpbell_soft_hca::shell::{SoftHca, accept, offer};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+const MAGIC: u32 = u32::from_be_bytes(*b"WBhc");
+const VERSION: u32 = 1;
+/// The other shall make a link to the sender of this hello.
+const JOIN: u32 = 1;
+/// The other shall send a hello of its own, that it joins.
+const COME: u32 = 2;
+const READY: [u8; 1] = [1];
+/// How long one answer of the other process may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where the other has to ask back first.
+const LONG_PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Hello {
+    magic: u32,
+    version: u32,
+    wish: u32,
+    address: u32,
+}
+
+/// The way from this process's HCA to those of others.
+pub struct Peers {
+    hca: Arc<SoftHca>,
+    /// Held by who joins another: two of this process would join twice.
+    joining: Mutex<()>,
+}
+
+impl Peers {
+    /// Listens at an address that no HCA of this user has.
+    pub fn listen() -> io::Result<(WireAddress, UnixListener)> {
+        for _ in 0..16 {
+            let address = SoftHca::fresh_address();
+            match UnixListener::bind_addr(&name(address)?) {
+                Ok(listener) => return Ok((address, listener)),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    /// Answers, on a thread, those who want to reach this HCA.
+    pub fn serve(hca: Arc<SoftHca>, listener: UnixListener) -> io::Result<Arc<Self>> {
+        let peers = Arc::new(Self {
+            hca,
+            joining: Mutex::new(()),
+        });
+        let served = peers.clone();
+        let thread = thread::Builder::new().name("warpbell-peers".into());
+        thread.spawn(move || {
+            loop {
+                match listener.accept() {
+                    // A hello that cannot be ends its own connection, and the other end hears that.
+                    Ok((socket, _)) => drop(served.answer(socket)),
+                    // Too many open files: some may be closed later.
+                    Err(_) => thread::sleep(Duration::from_millis(10)),
+                }
+            }
+        })?;
+        Ok(peers)
+    }
+
+    /// Makes sure that there is a link to that HCA.
+    pub fn reach(&self, peer: WireAddress) -> io::Result<()> {
+        if self.is_linked(peer)? {
+            return Ok(());
+        }
+        if self.hca.address().0 > peer.0 {
+            return self.join(peer);
+        }
+        let mut socket = self.call(peer, COME)?;
+        wait_until_ready(&mut socket, LONG_PATIENCE)
+    }
+
+    fn is_linked(&self, peer: WireAddress) -> io::Result<bool> {
+        let mtu = self.hca.path_mtu(peer).map_err(io::Error::other)?;
+        Ok(mtu.is_some())
+    }
+
+    fn join(&self, peer: WireAddress) -> io::Result<()> {
+        let _alone = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_linked(peer)? {
+            return Ok(());
+        }
+        let mut socket = self.call(peer, JOIN)?;
+        let link = accept(&socket, self.hca.address(), peer, PATIENCE).map_err(io::Error::other)?;
+        wait_until_ready(&mut socket, PATIENCE)?;
+        self.hca.attach(link).map_err(io::Error::other)
+    }
+
+    /// Connects, and says hello.
+    fn call(&self, peer: WireAddress, wish: u32) -> io::Result<UnixStream> {
+        let mut socket = UnixStream::connect_addr(&name(peer)?)?;
+        check_user(&socket)?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let hello = Hello {
+            magic: MAGIC,
+            version: VERSION,
+            wish,
+            address: self.hca.address().0,
+        };
+        socket.write_all(hello.as_bytes())?;
+        Ok(socket)
+    }
+
+    fn answer(&self, mut socket: UnixStream) -> io::Result<()> {
+        check_user(&socket)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let mut bytes = [0; size_of::<Hello>()];
+        socket.read_exact(&mut bytes)?;
+        let (own, hello) = (self.hca.address(), zerocopy::transmute!(bytes));
+        let (wish, peer) = understand(own, hello)?;
+        if wish == JOIN {
+            let link = offer(&socket, own, peer).map_err(io::Error::other)?;
+            self.hca.attach(link).map_err(io::Error::other)?;
+        } else {
+            self.join(peer)?;
+        }
+        socket.write_all(&READY)
+    }
+}
+
+/// What a hello wishes, and who says it.
+fn understand(own: WireAddress, hello: Hello) -> io::Result<(u32, WireAddress)> {
+    let peer = WireAddress(hello.address);
+    let known = hello.magic == MAGIC && hello.version == VERSION;
+    let fits = match hello.wish {
+        JOIN => peer.0 > own.0,
+        COME => peer.0 < own.0,
+        _ => false,
+    };
+    if known && fits {
+        Ok((hello.wish, peer))
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+fn wait_until_ready(socket: &mut UnixStream, patience: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(patience))?;
+    let mut byte = [0];
+    socket.read_exact(&mut byte)?;
+    if byte == READY {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// Where the HCA of this user with that address listens. Abstract: the name goes when the process does.
+fn name(address: WireAddress) -> io::Result<SocketAddr> {
+    let user = rustix::process::geteuid().as_raw();
+    SocketAddr::from_abstract_name(format!("warpbell-hca-{user}-{:08x}", address.0))
+}
+
+/// Abstract names are everybody's, so the other end may be somebody else's process.
+fn check_user(socket: &UnixStream) -> io::Result<()> {
+    let user = socket_peercred(socket)?.uid;
+    if user == rustix::process::geteuid() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpbell_soft_hca::shell::HcaOptions;
+
+    fn served() -> Arc<Peers> {
+        let (address, listener) = Peers::listen().unwrap();
+        let hca = SoftHca::new(HcaOptions {
+            address: Some(address),
+            ..HcaOptions::default()
+        });
+        Peers::serve(Arc::new(hca), listener).unwrap()
+    }
+
+    #[test]
+    fn both_reach_each_other_at_the_same_moment() {
+        for _ in 0..20 {
+            let (first, second) = (served(), served());
+            let addresses = [first.hca.address(), second.hca.address()];
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| first.reach(addresses[1]).unwrap());
+                    scope.spawn(|| second.reach(addresses[0]).unwrap());
+                }
+            });
+            for (peers, other) in [(&first, addresses[1]), (&second, addresses[0])] {
+                assert!(peers.is_linked(other).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_that_nobody_has_is_refused_at_once() {
+        let peers = served();
+        let nobody = SoftHca::fresh_address();
+        let error = peers.reach(nobody).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_hello_that_cannot_be_ends_its_connection_alone() {
+        let (peers, other) = (served(), served());
+        let own = peers.hca.address();
+        let good = |wish, address| Hello {
+            magic: MAGIC,
+            version: VERSION,
+            wish,
+            address,
+        };
+        let higher = own.0.wrapping_add(1).max(1);
+        let wrong = [
+            Hello {
+                magic: 0,
+                ..good(JOIN, higher)
+            },
+            Hello {
+                version: 2,
+                ..good(JOIN, higher)
+            },
+            good(0, higher),
+            good(JOIN, own.0),
+            good(COME, own.0),
+        ];
+        for hello in wrong {
+            let mut socket = UnixStream::connect_addr(&name(own).unwrap()).unwrap();
+            socket.write_all(hello.as_bytes()).unwrap();
+            let error = wait_until_ready(&mut socket, PATIENCE).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
+        peers.reach(other.hca.address()).unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! A server and a client, each a process of its own, under a deadline.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use warpbell_proofs::preloaded;
+
+/// How long a run may take on a machine that is busy with other things.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Between two looks at the processes.
+const NAP: Duration = Duration::from_millis(5);
+/// How long each end is heard.
+const OUTPUT_LINES: usize = 20;
+
+/// A process that ends at the latest when this is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null());
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Waits for its end; what it wrote, and whether it went well.
+    fn finish(mut self, deadline: Instant) -> (bool, String) {
+        let mut ended = None;
+        while ended.is_none() && Instant::now() < deadline {
+            sleep(NAP);
+            ended = self.0.try_wait().unwrap();
+        }
+        if ended.is_none() {
+            self.0.kill().unwrap();
+        }
+        let mut said = Vec::new();
+        let [stdout, stderr] = [
+            self.0.stdout.take().map(drain),
+            self.0.stderr.take().map(drain),
+        ];
+        said.extend(stdout.into_iter().chain(stderr).flatten());
+        let said = String::from_utf8_lossy(&said).into_owned();
+        match ended {
+            Some(status) => (status.success(), format!("{said}\n{status}")),
+            None => (false, format!("{said}\nnot ended after {DEADLINE:?}")),
+        }
+    }
+}
+
+/// What is in a pipe whose writer has ended. The programs write less than it holds.
+fn drain(mut pipe: impl io::Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pipe.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Runs a program as a server, and again as its client: both end well, in time.
+#[track_caller]
+pub fn run(program: &str, arguments: &[&str]) {
+    // One pair at a time: the programs spin.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let deadline = Instant::now() + DEADLINE;
+    let port = free_port();
+    let call = || {
+        let mut call =
+            preloaded::under(program).expect("Cargo builds the library beside the tests");
+        call.args(["-p", &port.to_string()]).args(arguments);
+        call
+    };
+    let server = Process::start(&mut call());
+    while !is_listening(port) {
+        if Instant::now() > deadline {
+            panic!("the server does not listen: {}", server.finish(deadline).1);
+        }
+        sleep(NAP);
+    }
+    let client = Process::start(call().arg("localhost"));
+    let ends = [client.finish(deadline), server.finish(deadline)];
+    let last = |said: &str| {
+        let lines: Vec<_> = said.lines().collect();
+        lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
+    };
+    assert!(
+        ends.iter().all(|(well, _)| *well),
+        "{program} {arguments:?}\nclient: {}\nserver: {}",
+        last(&ends[0].1),
+        last(&ends[1].1)
+    );
+    println!("{program} {}\n{}", arguments.join(" "), last(&ends[0].1));
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Whether somebody listens at a port, without a connection that a server would take for its client's.
+fn is_listening(port: u16) -> bool {
+    // Columns: number, local address, remote address, state; 0A is LISTEN.
+    let port = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
+        let sockets = fs::read_to_string(path).unwrap_or_default();
+        sockets.lines().any(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let (local, state) = (columns.next(), columns.nth(1));
+            local.is_some_and(|local| local.ends_with(&port)) && state == Some("0A")
+        })
+    })
+}
