@@ -18,9 +18,11 @@ pub mod command {
     pub const DESTROY_AH: u32 = 8;
     pub const REG_MR: u32 = 9;
     pub const DEREG_MR: u32 = 13;
+    pub const CREATE_COMP_CHANNEL: u32 = 17;
     pub const CREATE_CQ: u32 = 18;
     pub const DESTROY_CQ: u32 = 20;
     pub const CREATE_QP: u32 = 24;
+    pub const QUERY_QP: u32 = 25;
     pub const MODIFY_QP: u32 = 26;
     pub const DESTROY_QP: u32 = 27;
     pub const CREATE_SRQ: u32 = 32;
@@ -297,6 +299,55 @@ structures! {
         static_rate: u8,
         is_global: u8,
         port_num: u8,
+    }
+
+    /// `ib_uverbs_query_qp_resp`.
+    QueuePairQuery, 128 {
+        dest: Path,
+        alt_dest: Path,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        qp_state: u8,
+        cur_qp_state: u8,
+        path_mtu: u8,
+        path_mig_state: u8,
+        sq_draining: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        sq_sig_all: u8,
+        reserved: [u8; 5],
+    }
+
+    /// `ib_uverbs_destroy_cq_resp`.
+    CompletionQueueEnd, 8 {
+        comp_events_reported: u32,
+        async_events_reported: u32,
+    }
+
+    /// The part of both forms of `ib_uverbs_create_cq` from `user_handle` on.
+    CompletionQueueRequest, 24 {
+        user_handle: u64,
+        cqe: u32,
+        comp_vector: u32,
+        comp_channel: i32,
+        reserved: u32,
     }
 
     /// `ib_uverbs_modify_qp`.

@@ -11,6 +11,7 @@
 //! | `abi` | the structures of uverbs, as far as they are needed |
 //! | `uverbs` | what a command does |
 //! | `machine` | the software HCA behind the device |
+//! | `events` | completion channels, and the engine's events in them |
 //! | `gid` | GIDs, which tell an HCA's address |
 //! | `peers` | links to the HCAs of other processes |
 //!
@@ -25,6 +26,7 @@
 mod abi;
 mod attributes;
 mod device_file;
+mod events;
 mod gid;
 pub mod interpose;
 mod machine;

@@ -4,9 +4,10 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use warpbell_soft_hca::engine::{CommandError, WireAddress};
-use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, HostEngine, SoftHca};
+use warpbell_soft_hca::shell::{Driver, Events, HcaError, HcaOptions, HostEngine, SoftHca};
 
 use crate::attributes::Errno;
+use crate::events;
 use crate::gid::{self, Gid};
 use crate::peers::Peers;
 
@@ -36,6 +37,7 @@ fn start() -> Result<Machine, Errno> {
     let (address, listener) = Peers::listen().map_err(|error| system(&error))?;
     let hca = Arc::new(SoftHca::new(HcaOptions {
         address: Some(address),
+        events: Some(Events::new(events::hear)),
         ..HcaOptions::default()
     }));
     let driver = Driver::spawn_beside_spinners().map_err(|error| errno(&error))?;
@@ -83,7 +85,7 @@ fn errno(error: &HcaError) -> Errno {
 }
 
 /// The error number of a system call that failed.
-fn system(error: &io::Error) -> Errno {
+pub fn system(error: &io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 

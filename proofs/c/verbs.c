@@ -61,6 +61,12 @@ const struct fact verbs_values[] = {
 	VALUE(IBV_SEND_SIGNALED),
 	VALUE(IBV_SEND_SOLICITED),
 	VALUE(IBV_SEND_FENCE),
+	VALUE(IBV_QPS_RESET),
+	VALUE(IBV_QPS_RTS),
+	VALUE(IBV_QPS_ERR),
+	VALUE(IBV_ACCESS_REMOTE_WRITE),
+	VALUE(IBV_ACCESS_REMOTE_READ),
+	VALUE(IBV_ACCESS_REMOTE_ATOMIC),
 	END
 };
 
@@ -240,6 +246,18 @@ int verbs_stop(struct verbs *v, int error)
 	struct ibv_qp_attr attr = { .qp_state = error ? IBV_QPS_ERR : IBV_QPS_RESET };
 
 	return ibv_modify_qp(v->qp, &attr, IBV_QP_STATE);
+}
+
+int verbs_query(struct verbs *v, uint32_t found[3])
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	int error = ibv_query_qp(v->qp, &attr, IBV_QP_STATE | IBV_QP_DEST_QPN | IBV_QP_ACCESS_FLAGS, &init);
+
+	found[0] = attr.qp_state;
+	found[1] = attr.dest_qp_num;
+	found[2] = attr.qp_access_flags;
+	return error;
 }
 
 int verbs_register(struct verbs *v, void *start, uint64_t length, uint32_t keys[2])

@@ -90,6 +90,8 @@ int verbs_close(struct verbs *v);
 int verbs_abandon(struct verbs *v);
 /* Brings the queue pair to RTS, connected with another. */
 int verbs_connect(struct verbs *v, uint32_t destination);
+/* State, peer and access flags as ibv_query_qp tells them. */
+int verbs_query(struct verbs *v, uint32_t found[3]);
 /* Puts the queue pair in error (1) or resets it (0). */
 int verbs_stop(struct verbs *v, int error);
 /* Registers memory with all rights; its keys. */

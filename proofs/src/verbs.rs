@@ -19,6 +19,7 @@ mod oracle {
         pub fn verbs_open(options: *const Options, error: *mut c_int) -> *mut c_void;
         pub fn verbs_close(verbs: *mut c_void) -> c_int;
         pub fn verbs_abandon(verbs: *mut c_void) -> c_int;
+        pub fn verbs_query(verbs: *mut c_void, found: *mut u32) -> c_int;
         pub fn verbs_connect(verbs: *mut c_void, destination: u32) -> c_int;
         pub fn verbs_stop(verbs: *mut c_void, error: c_int) -> c_int;
         pub fn verbs_register(
@@ -257,6 +258,17 @@ impl Verbs {
             rings.assume_init()
         };
         Ok(Self { verbs, rings })
+    }
+
+    /// The queue pair's state, its peer's number and its access flags, as `ibv_query_qp` tells them.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn query(&self) -> Result<[u32; 3], c_int> {
+        let mut found = [0; 3];
+        // SAFETY: the queue pair lives as long as `self`; the array is as long as promised.
+        result(unsafe { oracle::verbs_query(self.verbs, found.as_mut_ptr()) })?;
+        Ok(found)
     }
 
     /// Brings the queue pair to ready to send, connected with another.

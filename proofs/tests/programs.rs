@@ -19,4 +19,28 @@ programs! { ibverbs_utils, "ibverbs-utils is not installed":
     rc_pingpong: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-c";
     rc_pingpong_small: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-s" "8" "-m" "1024" "-c";
     rc_pingpong_large: "ibv_rc_pingpong" "-g" "0" "-n" "100" "-s" "1000000" "-c";
+    rc_pingpong_events: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-e" "-c";
+}
+
+programs! { perftest, "perftest is not installed":
+    write_bw: "ib_write_bw" "-x" "0" "-F" "-n" "200";
+    write_bw_all_sizes: "ib_write_bw" "-x" "0" "-F" "-n" "50" "-a";
+    write_bw_both_ways: "ib_write_bw" "-x" "0" "-F" "-n" "200" "-b";
+    write_bw_queue_pairs: "ib_write_bw" "-x" "0" "-F" "-n" "200" "-q" "4";
+    write_lat: "ib_write_lat" "-x" "0" "-F" "-n" "200";
+    write_lat_inline: "ib_write_lat" "-x" "0" "-F" "-n" "200" "-s" "32" "-I" "64";
+    read_bw: "ib_read_bw" "-x" "0" "-F" "-n" "200";
+    read_bw_both_ways: "ib_read_bw" "-x" "0" "-F" "-n" "200" "-b";
+    read_bw_events: "ib_read_bw" "-x" "0" "-F" "-n" "200" "-e";
+    read_lat: "ib_read_lat" "-x" "0" "-F" "-n" "200";
+    send_bw: "ib_send_bw" "-x" "0" "-F" "-n" "200";
+    send_bw_both_ways: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-b";
+    send_bw_events: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-e";
+    send_bw_inline: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-s" "64" "-I" "64";
+    send_lat: "ib_send_lat" "-x" "0" "-F" "-n" "200";
+    atomic_bw: "ib_atomic_bw" "-x" "0" "-F" "-n" "200";
+    atomic_bw_both_ways: "ib_atomic_bw" "-x" "0" "-F" "-n" "200" "-b";
+    atomic_bw_swap: "ib_atomic_bw" "-x" "0" "-F" "-n" "200" "-A" "CMP_AND_SWAP";
+    atomic_lat: "ib_atomic_lat" "-x" "0" "-F" "-n" "200";
+    atomic_lat_swap: "ib_atomic_lat" "-x" "0" "-F" "-n" "200" "-A" "CMP_AND_SWAP";
 }

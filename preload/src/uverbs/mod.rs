@@ -1,6 +1,7 @@
 //! What a command does.
 
 mod address_handle;
+mod channels;
 mod context;
 mod gids;
 mod memory;
@@ -16,6 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::abi::{command, ioctl as abi};
 use crate::attributes::{Errno, RDMA_VERBS_IOCTL, Request};
 use open::Open;
+pub use uar::Page;
 
 /// Carries an ioctl of the device out.
 ///
@@ -79,9 +81,11 @@ impl Write<'_, '_> {
             command::DEALLOC_PD => memory::free_domain(&mut self),
             command::REG_MR => memory::register(&mut self),
             command::DEREG_MR => memory::deregister(&mut self),
+            command::CREATE_COMP_CHANNEL => channels::create(&mut self),
             command::CREATE_CQ => queues::create_completion_queue(&mut self, extended),
             command::DESTROY_CQ => queues::destroy_completion_queue(&mut self),
             command::CREATE_QP => queues::create_queue_pair(&mut self, extended),
+            command::QUERY_QP => modify::query(&mut self),
             command::MODIFY_QP => modify::modify(&mut self),
             command::DESTROY_QP => queues::destroy_queue_pair(&mut self),
             command::CREATE_SRQ => queues::create_shared_receive_queue(&mut self),

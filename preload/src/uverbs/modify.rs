@@ -4,32 +4,100 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::command::{ack_timeout_ns, rnr_timer_ns};
-use warpbell_soft_hca::engine::{Access, ReadyToReceive, ReadyToSend, Transition};
+use warpbell_soft_hca::engine::{Access, QueuePairState, ReadyToReceive, ReadyToSend, Transition};
 
 use super::Write;
-use crate::abi::ModifyRequest;
+use crate::abi::{ModifyRequest, QueuePairQuery};
 use crate::attributes::Errno;
 use crate::machine::{Machine, machine};
 
-/// `IBV_QP_STATE` of the mask: the state is to change.
-const STATE: u32 = 1 << 0;
+/// Bits of `enum ibv_qp_attr_mask`.
+mod mask {
+    pub const STATE: u32 = 1 << 0;
+    pub const ACCESS_FLAGS: u32 = 1 << 3;
+    pub const PKEY_INDEX: u32 = 1 << 4;
+    pub const PORT: u32 = 1 << 5;
+    pub const AV: u32 = 1 << 7;
+    pub const PATH_MTU: u32 = 1 << 8;
+    pub const TIMEOUT: u32 = 1 << 9;
+    pub const RETRY_CNT: u32 = 1 << 10;
+    pub const RNR_RETRY: u32 = 1 << 11;
+    pub const RQ_PSN: u32 = 1 << 12;
+    pub const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub const MIN_RNR_TIMER: u32 = 1 << 15;
+    pub const SQ_PSN: u32 = 1 << 16;
+    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub const DEST_QPN: u32 = 1 << 20;
+}
 
 /// Brings a queue pair to the state that the request names.
 pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let wanted: ModifyRequest = write.input(0)?;
-    if let Some(machine) = machine()?
-        && wanted.attr_mask & STATE != 0
-    {
-        let pair = write.open.queue_pairs.get(&wanted.qp_handle);
-        let pair = *pair.ok_or(Errno(libc::EINVAL))?;
-        let transition = transition(machine, &wanted)?;
-        if matches!(transition, Transition::Reset) {
-            clear(pair.record);
+    if let Some(machine) = machine()? {
+        let pair = write.open.queue_pairs.get_mut(&wanted.qp_handle);
+        let pair = pair.ok_or(Errno(libc::EINVAL))?;
+        if wanted.attr_mask & mask::STATE != 0 {
+            let transition = transition(machine, &wanted)?;
+            if matches!(transition, Transition::Reset) {
+                clear(pair.record);
+            }
+            machine.command(|engine| engine.modify_queue_pair(pair.number, transition))?;
         }
-        machine.command(|engine| engine.modify_queue_pair(pair.number, transition))?;
+        remember(&mut pair.set, &wanted);
     }
     write.done();
     Ok(())
+}
+
+/// Tells what a queue pair was set to, and the state it is in.
+pub fn query(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
+    // After the pointer to the answer.
+    let handle: u32 = write.input(8)?;
+    let pair = write.open.queue_pairs.get(&handle);
+    let pair = *pair.ok_or(Errno(libc::EINVAL))?;
+    let status = machine.command(|engine| engine.query_queue_pair(pair.number))?;
+    // The numbers of `enum ibv_qp_state`.
+    let state = match status.state {
+        QueuePairState::Reset => 0,
+        QueuePairState::Init => 1,
+        QueuePairState::ReadyToReceive => 2,
+        QueuePairState::ReadyToSend => 3,
+        QueuePairState::Error => 6,
+    };
+    write.answer(&QueuePairQuery {
+        qp_state: state,
+        cur_qp_state: state,
+        ..pair.set
+    });
+    Ok(())
+}
+
+/// Takes over what a request sets.
+fn remember(set: &mut QueuePairQuery, wanted: &ModifyRequest) {
+    macro_rules! take {
+        ($($bit:ident: $($field:ident)*;)*) => {$(
+            if wanted.attr_mask & mask::$bit != 0 {
+                $(set.$field = wanted.$field;)*
+            }
+        )*};
+    }
+    take! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        AV: dest;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        DEST_QPN: dest_qp_num;
+    }
 }
 
 /// The states have the numbers of `enum ibv_qp_state`.

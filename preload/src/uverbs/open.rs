@@ -9,6 +9,8 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 use warpbell_soft_hca::engine::ProtectionDomain;
 
 use super::uar::Page;
+use crate::abi::QueuePairQuery;
+use crate::events::{self, Channel};
 use crate::machine::{Machine, machine};
 
 /// Everything that was made through one file, by the handles that its user knows.
@@ -16,17 +18,20 @@ use crate::machine::{Machine, machine};
 pub struct Open {
     pub domains: BTreeMap<u32, ProtectionDomain>,
     pub regions: BTreeMap<u32, LocalKey>,
+    /// By the file descriptor that the user reads.
+    pub channels: BTreeMap<c_int, Channel>,
     pub completion_queues: BTreeMap<u32, CqNumber>,
     pub queue_pairs: BTreeMap<u32, QueuePair>,
     /// By page number.
     pub pages: BTreeMap<u32, Page>,
 }
 
-/// A queue pair, and where its doorbell record is.
+/// A queue pair, where its doorbell record is, and what its user has set.
 #[derive(Clone, Copy)]
 pub struct QueuePair {
     pub number: QpNumber,
     pub record: u64,
+    pub set: QueuePairQuery,
 }
 
 static FILES: Mutex<BTreeMap<c_int, Open>> = Mutex::new(BTreeMap::new());
@@ -56,6 +61,7 @@ impl Open {
         }
         for queue in self.completion_queues.values() {
             let _ = machine.command(|engine| engine.destroy_completion_queue(*queue));
+            events::remove(*queue);
         }
         for key in self.regions.values() {
             let _ = machine.command(|engine| engine.deregister_memory(*key));

@@ -7,10 +7,11 @@ use warpbell_soft_hca::engine::{CompletionQueueAttributes, QueuePairAttributes, 
 use super::open::{self, Open};
 use super::{Write, open::QueuePair as OpenPair};
 use crate::abi::{
-    CompletionQueue, DriverCompletionQueueRequest, DriverQueuePairRequest, QueuePair,
-    QueuePairRequest, SharedReceiveQueue,
+    CompletionQueue, CompletionQueueEnd, CompletionQueueRequest, DriverCompletionQueueRequest,
+    DriverQueuePairRequest, QueuePair, QueuePairQuery, QueuePairRequest, SharedReceiveQueue,
 };
 use crate::attributes::Errno;
+use crate::events;
 use crate::machine::{Machine, machine};
 
 /// `MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX`.
@@ -36,8 +37,9 @@ fn page(open: &Open, number: u32) -> Result<u64, Errno> {
 
 /// Creates a completion queue.
 pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
-    // After the pointer to the answer, which the extended form has not, and the user's handle.
-    let cqe: u32 = write.input(if extended { 8 } else { 16 })?;
+    // After the pointer to the answer, which the extended form has not.
+    let wanted: CompletionQueueRequest = write.input(if extended { 0 } else { 8 })?;
+    let cqe = wanted.cqe;
     let handle = open::fresh();
     let mut number = handle;
     if let Some(machine) = machine()? {
@@ -49,6 +51,12 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
             Some(page(write.open, driver.uar_page_index.into())?)
         } else {
             None
+        };
+        let channel = if wanted.comp_channel < 0 {
+            None
+        } else {
+            let channel = write.open.channels.get(&wanted.comp_channel);
+            Some(channel.ok_or(Errno(libc::EBADF))?.clone())
         };
         let attributes = CompletionQueueAttributes {
             ring: driver.buf_addr,
@@ -63,6 +71,14 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
         let queue =
             machine.command(|engine| unsafe { engine.create_completion_queue(&attributes) })?;
         write.open.completion_queues.insert(handle, queue);
+        if let Some(channel) = channel {
+            let page = write.open.pages.get(&driver.uar_page_index.into());
+            // SAFETY: libmlx5 keeps the record until the queue is destroyed, and then it is taken out.
+            unsafe {
+                events::prepare(queue, driver.db_addr, page.ok_or(Errno(libc::EINVAL))?)?;
+                events::add(queue, driver.db_addr, channel, wanted.user_handle);
+            }
+        }
         number = queue.get();
     }
     write.answer(&CompletionQueue {
@@ -84,6 +100,11 @@ pub fn destroy_completion_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> 
         let queue = *queue.ok_or(Errno(libc::EINVAL))?;
         machine.command(|engine| engine.destroy_completion_queue(queue))?;
         write.open.completion_queues.remove(&handle);
+        write.answer(&CompletionQueueEnd {
+            comp_events_reported: events::remove(queue),
+            async_events_reported: 0,
+        });
+        return Ok(());
     }
     write.done();
     Ok(())
@@ -167,6 +188,15 @@ fn create_in_engine(
     Ok(OpenPair {
         number,
         record: driver.db_addr,
+        set: QueuePairQuery {
+            max_send_wr: wanted.max_send_wr,
+            max_recv_wr: wanted.max_recv_wr,
+            max_send_sge: wanted.max_send_sge,
+            max_recv_sge: wanted.max_recv_sge,
+            max_inline_data: wanted.max_inline_data,
+            sq_sig_all: wanted.sq_sig_all,
+            ..QueuePairQuery::default()
+        },
     })
 }
 

@@ -5,6 +5,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::open::{self, Open};
 use crate::abi::ioctl as abi;
@@ -13,6 +16,12 @@ use crate::next;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
+/// Where completion queues are armed.
+const ARM_REGISTER: usize = 0x20;
+/// How long the engine may take to see a doorbell on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at a register.
+const NAP: Duration = Duration::from_micros(30);
 
 /// A page of doorbells, until it is dropped.
 pub struct Page {
@@ -52,6 +61,29 @@ impl Page {
     /// Where the engine finds it.
     pub fn address(&self) -> u64 {
         self.mapping.expose_provenance() as u64
+    }
+}
+
+impl Page {
+    /// Stores to the register that arms completion queues, once it is free, and waits until the engine has taken that.
+    pub fn ring_arm(&self, doorbell: u64) -> Result<(), Errno> {
+        let register = self.mapping.cast::<u8>().wrapping_add(ARM_REGISTER);
+        // SAFETY: inside the page, aligned to 8; engine and user take it for atomic too.
+        let register = unsafe { AtomicU64::from_ptr(register.cast()) };
+        let deadline = Instant::now() + PATIENCE;
+        let mut rung = false;
+        while Instant::now() < deadline {
+            if !rung {
+                // The record before the register: Release, because the engine reads the record once it is rung.
+                let swap =
+                    register.compare_exchange(0, doorbell, Ordering::Release, Ordering::Relaxed);
+                rung = swap.is_ok();
+            } else if register.load(Ordering::Relaxed) != doorbell {
+                return Ok(());
+            }
+            sleep(NAP);
+        }
+        Err(Errno(libc::EIO))
     }
 }
 

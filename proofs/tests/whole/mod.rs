@@ -186,6 +186,35 @@ fn recovery() {
     });
 }
 
+/// `ibv_query_qp` tells what was set, and where the queue pair is.
+#[test]
+fn queries() {
+    with_engine("whole::queries", || {
+        let values = values();
+        let mut pair = pair();
+        let state = |name: &str| values[name] as u32;
+        let rights = state("IBV_ACCESS_REMOTE_WRITE")
+            | state("IBV_ACCESS_REMOTE_READ")
+            | state("IBV_ACCESS_REMOTE_ATOMIC");
+        let peer = pair[1].qpn();
+        assert_eq!(pair[0].query(), Ok([state("IBV_QPS_RTS"), peer, rights]));
+        // In error by itself, not by command.
+        let source = Buffer::of(&mut pair[0], &[7; 64]);
+        let target = Buffer::of(&mut pair[1], &[0; 64]);
+        let list = [source.segment()];
+        let mut wrong = request(&values, "IBV_WR_RDMA_WRITE", &list, Some(&target));
+        wrong.remote_key ^= 0x100;
+        pair[0].post(&wrong).unwrap();
+        expect(&values, &mut pair[0], "IBV_WC_REM_ACCESS_ERR");
+        assert_eq!(pair[0].query().unwrap()[0], state("IBV_QPS_ERR"));
+        pair[0].stop(false).unwrap();
+        assert_eq!(pair[0].query().unwrap()[0], state("IBV_QPS_RESET"));
+        for verbs in pair {
+            assert_eq!(verbs.close(), Ok(()));
+        }
+    });
+}
+
 /// A program closes its device and destroys nothing: its queue pair is gone, and its peer hears nothing any more.
 #[test]
 fn abandoned() {

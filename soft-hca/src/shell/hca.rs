@@ -15,8 +15,8 @@ use super::segment::SegmentError;
 use super::shared_link::SharedLink;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
-    CommandError, CompletionQueueSlot, DirectMemory, Engine, ProtectionDomainSlot, QueuePairSlot,
-    RegionSlot, RevokedKey, Storage, UarSlot, WireAddress, WrongReply,
+    CommandError, CompletionQueueSlot, DirectMemory, Engine, Event, ProtectionDomainSlot,
+    QueuePairSlot, RegionSlot, RevokedKey, Storage, UarSlot, WireAddress, WrongReply,
 };
 use crate::resident::ClientError;
 
@@ -72,6 +72,23 @@ impl From<WrongReply> for HcaError {
     }
 }
 
+/// Hears the events of an HCA's engine, as they come.
+pub struct Events(Box<dyn FnMut(Event) + Send>);
+
+impl Events {
+    /// Calls this for each event, between two steps. It must return soon, and must not call the HCA: that would wait
+    /// for itself.
+    pub fn new(hear: impl FnMut(Event) + Send + 'static) -> Self {
+        Self(Box::new(hear))
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Events")
+    }
+}
+
 /// How an HCA is made.
 #[derive(Debug)]
 pub struct HcaOptions {
@@ -87,6 +104,9 @@ pub struct HcaOptions {
     pub queue_pairs: usize,
     /// What befalls the packets that it sends; nothing by default.
     pub faults: Option<Faults>,
+    /// Who hears its events. Without anybody they wait for
+    /// [`poll_event`](crate::engine::Engine::poll_event).
+    pub events: Option<Events>,
 }
 
 impl Default for HcaOptions {
@@ -98,6 +118,7 @@ impl Default for HcaOptions {
             completion_queues: 4096,
             queue_pairs: 2048,
             faults: None,
+            events: None,
         }
     }
 }
@@ -120,13 +141,14 @@ fn table<T: Default>(entries: usize) -> Box<[T]> {
 struct Machine {
     engine: ManuallyDrop<HostEngine<'static>>,
     tables: *mut Tables,
+    events: Option<Events>,
 }
 
 // SAFETY: the tables belong to this value alone, and are plain data.
 unsafe impl Send for Machine {}
 
 impl Machine {
-    fn new(address: WireAddress, wire: HostWire, options: &HcaOptions) -> Self {
+    fn new(address: WireAddress, wire: HostWire, options: HcaOptions) -> Self {
         let tables = Box::into_raw(Box::new(Tables {
             protection_domains: table(options.protection_domains),
             regions: table(options.regions),
@@ -148,7 +170,11 @@ impl Machine {
             uars: &mut borrowed.uars,
         };
         let engine = ManuallyDrop::new(Engine::new(address, DirectMemory, wire, storage));
-        Self { engine, tables }
+        Self {
+            engine,
+            tables,
+            events: options.events,
+        }
     }
 
     fn with_links<R>(&mut self, f: impl FnOnce(&mut Links) -> R) -> R {
@@ -225,6 +251,11 @@ impl Seat {
 
 fn step(machine: &mut Machine, now: u64) -> usize {
     let done = machine.engine.step(now);
+    if let Some(Events(hear)) = &mut machine.events {
+        while let Some(event) = machine.engine.poll_event() {
+            hear(event);
+        }
+    }
     machine.with_links(Links::release);
     done
 }
@@ -268,7 +299,7 @@ impl SoftHca {
     pub fn new(mut options: HcaOptions) -> Self {
         let address = options.address.unwrap_or_else(Self::fresh_address);
         let wire = HostWire::new(Links::new(address), options.faults.take());
-        let machine = Machine::new(address, wire, &options);
+        let machine = Machine::new(address, wire, options);
         let seat = Seat {
             state: Mutex::new(State::Alive(Box::new(machine))),
             waiting: AtomicU32::new(0),

@@ -42,7 +42,7 @@ mod shared_link;
 mod wire;
 
 pub use driver::{Driver, STOP_TIMEOUT};
-pub use hca::{HcaError, HcaOptions, HostEngine, SoftHca};
+pub use hca::{Events, HcaError, HcaOptions, HostEngine, SoftHca};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
 pub use wire::{Faults, HostWire};
