@@ -2,7 +2,9 @@
 
 mod pair;
 
-use pair::run;
+use std::time::Duration;
+
+use pair::{run, run_and_kill};
 
 /// A test for each line: its name, the program, what both ends are called with.
 macro_rules! programs {
@@ -43,4 +45,15 @@ programs! { perftest, "perftest is not installed":
     atomic_bw_swap: "ib_atomic_bw" "-x" "0" "-F" "-n" "200" "-A" "CMP_AND_SWAP";
     atomic_lat: "ib_atomic_lat" "-x" "0" "-F" "-n" "200";
     atomic_lat_swap: "ib_atomic_lat" "-x" "0" "-F" "-n" "200" "-A" "CMP_AND_SWAP";
+}
+
+/// Whenever its server is killed, a client ends with an error, and the next two find a device that works.
+#[test]
+#[cfg_attr(not(perftest), ignore = "perftest is not installed")]
+fn killed_servers() {
+    for milliseconds in [0, 30, 100, 600] {
+        let endless = ["-x", "0", "-F", "-D", "1000"];
+        run_and_kill("ib_write_bw", &endless, Duration::from_millis(milliseconds));
+        run("ib_write_bw", &["-x", "0", "-F", "-n", "50"]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -68,33 +68,57 @@ fn drain(mut pipe: impl io::Read) -> Vec<u8> {
     bytes
 }
 
+/// One pair at a time: the programs spin.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A program as a server and once more as its client, just started.
+struct Pair {
+    server: Process,
+    client: Process,
+    deadline: Instant,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Pair {
+    #[track_caller]
+    fn start(program: &str, arguments: &[&str]) -> Self {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + DEADLINE;
+        let port = free_port();
+        let call = || {
+            let mut call =
+                preloaded::under(program).expect("Cargo builds the library beside the tests");
+            call.args(["-p", &port.to_string()]).args(arguments);
+            call
+        };
+        let server = Process::start(&mut call());
+        while !is_listening(port) {
+            if Instant::now() > deadline {
+                panic!("the server does not listen: {}", server.finish(deadline).1);
+            }
+            sleep(NAP);
+        }
+        let client = Process::start(call().arg("localhost"));
+        Self {
+            server,
+            client,
+            deadline,
+            _alone,
+        }
+    }
+}
+
+/// The last lines of what a program said.
+fn last(said: &str) -> String {
+    let lines: Vec<_> = said.lines().collect();
+    lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
+}
+
 /// Runs a program as a server, and again as its client: both end well, in time.
 #[track_caller]
 pub fn run(program: &str, arguments: &[&str]) {
-    // One pair at a time: the programs spin.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let deadline = Instant::now() + DEADLINE;
-    let port = free_port();
-    let call = || {
-        let mut call =
-            preloaded::under(program).expect("Cargo builds the library beside the tests");
-        call.args(["-p", &port.to_string()]).args(arguments);
-        call
-    };
-    let server = Process::start(&mut call());
-    while !is_listening(port) {
-        if Instant::now() > deadline {
-            panic!("the server does not listen: {}", server.finish(deadline).1);
-        }
-        sleep(NAP);
-    }
-    let client = Process::start(call().arg("localhost"));
-    let ends = [client.finish(deadline), server.finish(deadline)];
-    let last = |said: &str| {
-        let lines: Vec<_> = said.lines().collect();
-        lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
-    };
+    let pair = Pair::start(program, arguments);
+    let ends = [pair.client, pair.server].map(|process| process.finish(pair.deadline));
     assert!(
         ends.iter().all(|(well, _)| *well),
         "{program} {arguments:?}\nclient: {}\nserver: {}",
@@ -102,6 +126,21 @@ pub fn run(program: &str, arguments: &[&str]) {
         last(&ends[1].1)
     );
     println!("{program} {}\n{}", arguments.join(" "), last(&ends[0].1));
+}
+
+/// The same, but that the server is killed, so long after the client's start: the client ends by itself, in error.
+#[track_caller]
+pub fn run_and_kill(program: &str, arguments: &[&str], moment: Duration) {
+    let mut pair = Pair::start(program, arguments);
+    sleep(moment);
+    pair.server.0.kill().unwrap();
+    let (well, said) = pair.client.finish(pair.deadline);
+    assert!(!well, "the client has ended before: {said}");
+    assert!(
+        said.contains("exit status"),
+        "after {moment:?}: {}",
+        last(&said)
+    );
 }
 
 fn free_port() -> u16 {
