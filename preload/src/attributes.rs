@@ -100,6 +100,11 @@ impl<'a> Request<'a> {
         unsafe { slice::from_raw_parts(start, length) }
     }
 
+    /// Bytes that an attribute has room for in an answer.
+    pub fn room(&self, id: u16) -> usize {
+        self.find(id).map_or(0, |attribute| attribute.length.into())
+    }
+
     /// Fills the bytes that an attribute asks for, with as much of `answer` as it has room for, and zeros.
     pub fn answer(&mut self, id: u16, answer: &[u8]) {
         let Some(attribute) = self.find_mut(id) else {
@@ -181,6 +186,7 @@ mod tests {
         assert_eq!(request.input(2), long);
         assert!(request.input(4).is_empty());
         assert_eq!(request.number(5), None);
+        assert_eq!([request.room(3), request.room(4)], [6, 0]);
         request.answer(3, b"abc");
         request.answer(4, b"nobody asks");
         assert_eq!(&room, b"abc\0\0\0");

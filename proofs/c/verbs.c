@@ -140,7 +140,7 @@ static int open_all(struct verbs *v, const struct verbs_options *o)
 	if (!v->context)
 		return ENODEV;
 	v->domain = ibv_alloc_pd(v->context);
-	v->cq = ibv_create_cq(v->context, o->completions, NULL, NULL, 0);
+	v->cq = ibv_create_cq(v->context, o->completions, NULL, NULL, o->vector);
 	if (!v->domain || !v->cq)
 		return errno;
 	if (o->shared) {

@@ -22,6 +22,8 @@ struct verbs_options {
 	uint32_t receives;
 	uint32_t receive_segments;
 	uint32_t completions;
+	/* The completion queue's vector. */
+	uint32_t vector;
 	uint8_t datagrams;
 	uint8_t shared;
 	uint8_t signatures;

@@ -7,6 +7,8 @@ use crate::machine::machine;
 
 /// Bytes of a BlueFlame register, both its buffers.
 const BLUEFLAME_BYTES: u32 = 0x200;
+/// Completion vectors.
+pub const VECTORS: u32 = 1;
 /// The deepest queue, in basic blocks or receives.
 const MAX_DEPTH: u32 = 1 << 15;
 
@@ -19,7 +21,7 @@ pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let async_fd = u32::try_from(events).map_err(|_| Errno(libc::EMFILE))?;
     write.answer(&Context {
         async_fd,
-        num_comp_vectors: 1,
+        num_comp_vectors: VECTORS,
     });
     write.answer_driver(&DriverContext {
         qp_tab_size: 1 << 17,

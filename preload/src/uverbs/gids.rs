@@ -25,6 +25,9 @@ pub fn entry(request: &mut Request<'_>) -> Result<(), Errno> {
 /// All entries.
 pub fn table(request: &mut Request<'_>) -> Result<(), Errno> {
     let found = find()?;
+    if request.room(abi::GID_TABLE) < size_of::<GidEntry>() {
+        return Err(Errno(libc::EINVAL));
+    }
     request.answer(abi::GID_TABLE, found.as_bytes());
     request.answer(abi::GID_TABLE_LENGTH, &1_u64.to_ne_bytes());
     Ok(())

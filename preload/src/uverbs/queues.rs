@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbell_soft_hca::engine::{CompletionQueueAttributes, QueuePairAttributes, ReceiveRing};
 
+use super::context;
 use super::open::{self, Open};
 use super::{Write, open::QueuePair as OpenPair};
 use crate::abi::{
@@ -40,6 +41,9 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
     // After the pointer to the answer, which the extended form has not.
     let wanted: CompletionQueueRequest = write.input(if extended { 0 } else { 8 })?;
     let cqe = wanted.cqe;
+    if wanted.comp_vector >= context::VECTORS {
+        return Err(Errno(libc::EINVAL));
+    }
     let handle = open::fresh();
     let mut number = handle;
     if let Some(machine) = machine()? {

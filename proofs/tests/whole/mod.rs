@@ -260,6 +260,12 @@ fn refusals() {
             // EOPNOTSUPP on Linux.
             assert_eq!(unsupported(options), Some(95));
         }
+        // The device has one vector: EINVAL.
+        let vector = Options {
+            vector: 1,
+            ..Options::default()
+        };
+        assert_eq!(unsupported(vector), Some(22));
         let mut pair = pair();
         // A state that may not follow: EINVAL.
         assert_eq!(pair[0].connect(0x1234), Err(22));
