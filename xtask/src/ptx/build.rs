@@ -22,7 +22,8 @@ pub fn compile(
     on_line: impl FnMut(&str),
 ) -> Result<String, PtxError> {
     let folder = workspace.root.join("ptx/module");
-    let target_folder = workspace.target.join("ptx/cargo");
+    // One for each target, because Cargo lets one build at a time into a folder.
+    let target_folder = workspace.target.join("ptx/cargo").join(target.name);
     let mut command = tools::nightly(workspace, "cargo");
     command
         .current_dir(&folder)
@@ -53,8 +54,8 @@ pub fn compile(
     Ok(fs::read_to_string(ptx)?)
 }
 
-/// Flags that take the places of this machine out of the panics' locations. Cargo does not learn of them: where it
-/// sees one, it builds everything anew for each target's flags.
+/// Flags that take the places of this machine out of the panics' locations. They reach rustc by its wrapper, so that
+/// no name that Cargo gives depends on them.
 fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>, PtxError> {
     let flag = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     let mut flags = vec![flag(&workspace.root, "")];

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -40,7 +40,7 @@ pub struct Target {
     suite: bool,
 }
 
-/// Those with the most to assemble come first, because that goes on while the others are compiled.
+/// The one that takes longest begins first.
 const TARGETS: [Target; 3] = [
     Target {
         name: "sm_90",
@@ -141,46 +141,24 @@ pub fn build(
         Assemble::All => Record::default(),
         Assemble::Changed => committed_record(&root)?,
     };
-    let folder = workspace.target.join("ptx");
-    fs::create_dir_all(&folder)?;
-    let mut files = Vec::new();
-    let mut kernels: Vec<String> = Vec::new();
-    // Compiling leaves a core free most of the time: each module is assembled while the next one compiles.
-    let assembled: Result<Vec<_>, PtxError> = thread::scope(|scope| {
-        let mut under_way = Vec::new();
-        for target in &TARGETS {
-            let compiled = build::compile(workspace, target, |line| {
-                spinner.set_message(format!("{}: {}", target.name, line.trim()));
-            })?;
-            let compiled = Module::parse(&compiled);
-            for module in MODULES {
-                let mut entries = compiled.entries();
-                entries.retain(|entry| module_of(entry) == module);
-                if entries.is_empty() {
-                    continue;
-                }
-                let name = format!("{module}.{}", target.name);
-                let text = compiled.with_entries(&entries);
-                let path = folder.join(format!("{name}.ptx"));
-                fs::write(&path, &text)?;
-                let list = entries.iter().map(|entry| format!("{module} {entry}\n"));
-                kernels.extend(list);
-                files.push(File {
-                    name: format!("{name}.ptx.gz"),
-                    content: compress(text.as_bytes())?,
-                });
-                let committed = prebuilt(&root).join(format!("{name}.ptx.gz"));
-                let recorded = is_there(&committed, text.as_bytes())?.then_some(recorded);
-                under_way
-                    .push(scope.spawn(move || costs(ptxas, target, name, &path, &text, recorded)));
-            }
-        }
-        spinner.set_message("ptxas");
-        let ended = under_way.into_iter().map(|thread| thread.join());
-        ended
-            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    // All at once, because one target's compiler leaves a core free most of the time.
+    let parts = thread::scope(|scope| {
+        let one = |target| {
+            scope.spawn(move || {
+                let compiled = build::compile(workspace, target, |line| {
+                    spinner.set_message(format!("{}: {}", target.name, line.trim()));
+                })?;
+                cut(workspace, target, &compiled, ptxas, recorded)
+            })
+        };
+        joined(TARGETS.iter().map(one).collect())
+    })?;
+    let (mut files, mut kernels, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+    for mut part in parts {
+        files.append(&mut part.files);
+        kernels.append(&mut part.kernels);
+        costs.append(&mut part.costs);
+    }
     kernels.sort();
     kernels.dedup();
     files.push(File {
@@ -198,7 +176,7 @@ pub fn build(
     });
     let mut record = Record::default();
     let mut problems = Vec::new();
-    for (target, kernel, costs) in assembled?.into_iter().flatten() {
+    for (target, kernel, costs) in costs {
         let allowed = LOCAL_MEMORY_ALLOWED.iter().any(|(name, _)| *name == kernel);
         if costs.uses_local_memory() && !allowed {
             problems.push(format!(
@@ -216,6 +194,67 @@ pub fn build(
     })
 }
 
+/// What comes of the kernels for one target.
+struct Part {
+    files: Vec<File>,
+    /// The lines of the list of kernels.
+    kernels: Vec<String>,
+    costs: Vec<KernelCosts>,
+}
+
+/// The costs of a kernel on a target.
+type KernelCosts = (&'static str, String, Costs);
+
+/// Cuts the kernels for one target into modules, and takes the costs of each.
+fn cut(
+    workspace: &Workspace,
+    target: &Target,
+    compiled: &str,
+    ptxas: &Path,
+    recorded: &Record,
+) -> Result<Part, PtxError> {
+    let folder = workspace.target.join("ptx");
+    fs::create_dir_all(&folder)?;
+    let compiled = Module::parse(compiled);
+    let (mut files, mut kernels) = (Vec::new(), Vec::new());
+    let costs = thread::scope(|scope| {
+        let mut under_way = Vec::new();
+        for module in MODULES {
+            let mut entries = compiled.entries();
+            entries.retain(|entry| module_of(entry) == module);
+            if entries.is_empty() {
+                continue;
+            }
+            let name = format!("{module}.{}", target.name);
+            let text = compiled.with_entries(&entries);
+            let path = folder.join(format!("{name}.ptx"));
+            fs::write(&path, &text)?;
+            kernels.extend(entries.iter().map(|entry| format!("{module} {entry}\n")));
+            files.push(File {
+                name: format!("{name}.ptx.gz"),
+                content: compress(text.as_bytes())?,
+            });
+            let committed = prebuilt(&workspace.root.join("ptx")).join(format!("{name}.ptx.gz"));
+            let recorded = is_there(&committed, text.as_bytes())?.then_some(recorded);
+            under_way.push(scope.spawn(move || costs(ptxas, target, name, &path, &text, recorded)));
+        }
+        joined(under_way)
+    })?;
+    Ok(Part {
+        files,
+        kernels,
+        costs: costs.into_iter().flatten().collect(),
+    })
+}
+
+/// What threads give, in their order; the first error of any.
+fn joined<T>(threads: Vec<ScopedJoinHandle<'_, Result<T, PtxError>>>) -> Result<Vec<T>, PtxError> {
+    let ended = threads.into_iter().map(ScopedJoinHandle::join);
+    ended
+        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        .collect()
+}
+
 /// The costs of each kernel of a module. It is assembled unless they are all recorded.
 fn costs(
     ptxas: &Path,
@@ -224,7 +263,7 @@ fn costs(
     path: &Path,
     text: &str,
     recorded: Option<&Record>,
-) -> Result<Vec<(&'static str, String, Costs)>, PtxError> {
+) -> Result<Vec<KernelCosts>, PtxError> {
     let module = Module::parse(text);
     let externs = module.externs();
     if !externs.is_empty() {
