@@ -26,7 +26,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> 
         #function
         #[cfg(target_arch = "nvptx64")]
         #[unsafe(no_mangle)]
-        #[allow(clippy::missing_safety_doc)]
+        #[allow(clippy::missing_safety_doc, reason = "unsafe for the launch alone, of which host-init takes care")]
         #entry
         #abi_check
     })
@@ -92,7 +92,12 @@ fn abi_check(signature: &Signature) -> TokenStream {
     quote! {
         const _: () = {
             #[deny(improper_ctypes_definitions)]
-            #[allow(dead_code, clippy::needless_lifetimes, clippy::too_many_arguments)]
+            #[allow(
+                dead_code,
+                clippy::needless_lifetimes,
+                clippy::too_many_arguments,
+                reason = "it repeats the kernel's signature and is never called"
+            )]
             extern "C" fn crosses_the_abi #generics (#(#names: #types),*) #clause {
                 fn must_be_copy<T: Copy>(_: &T) {}
                 #(#copies)*
