@@ -34,6 +34,9 @@ programs! { perftest, "perftest is not installed":
     read_bw: "ib_read_bw" "-x" "0" "-F" "-n" "200";
     read_bw_both_ways: "ib_read_bw" "-x" "0" "-F" "-n" "200" "-b";
     read_bw_events: "ib_read_bw" "-x" "0" "-F" "-n" "200" "-e";
+    read_lat_events: "ib_read_lat" "-x" "0" "-F" "-n" "200" "-e";
+    send_lat_events: "ib_send_lat" "-x" "0" "-F" "-n" "200" "-e";
+    atomic_lat_events: "ib_atomic_lat" "-x" "0" "-F" "-n" "200" "-e";
     read_lat: "ib_read_lat" "-x" "0" "-F" "-n" "200";
     send_bw: "ib_send_bw" "-x" "0" "-F" "-n" "200";
     send_bw_both_ways: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-b";

@@ -14,7 +14,8 @@ const MAX_DEPTH: u32 = 1 << 15;
 
 /// Opens the device: what libmlx5 sizes its queues by.
 pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
-    let has_engine = machine()?.is_some();
+    // The engine starts with the device.
+    machine()?;
     // An event that never comes.
     // SAFETY: the call has no requirements.
     let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
@@ -25,8 +26,7 @@ pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     });
     write.answer_driver(&DriverContext {
         qp_tab_size: 1 << 17,
-        // The engine hears one register of a page, and reads WQEs from the ring alone.
-        bf_reg_size: if has_engine { 0 } else { BLUEFLAME_BYTES },
+        bf_reg_size: BLUEFLAME_BYTES,
         // None: UAR pages are asked for one by one.
         tot_bfregs: 0,
         cache_line_size: 64,
@@ -37,8 +37,8 @@ pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         max_srq_recv_wr: MAX_DEPTH,
         num_ports: 1,
         response_length: size_of::<DriverContext>() as u32,
-        // CQEs carry the user index; the engine's do not.
-        cqe_version: u8::from(!has_engine),
+        // CQEs carry the user index.
+        cqe_version: 1,
         // QUERY_DEVICE and CREATE_AH have an answer of mlx5's own.
         cmds_supp_uhw: 1 << 0 | 1 << 1,
         // MLX5_USER_INLINE_MODE_NONE.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpbell_soft_hca::engine::{CompletionQueueAttributes, QueuePairAttributes, ReceiveRing};
+use warpbell_soft_hca::engine::{
+    CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions, ReceiveRing,
+};
 
 use super::context;
 use super::open::{self, Open};
@@ -187,8 +189,14 @@ fn create_in_engine(
         send_cq: queue(wanted.send_cq_handle)?,
         receive_cq: queue(wanted.recv_cq_handle)?,
     };
-    // SAFETY: libmlx5 keeps rings and record until the queue pair is destroyed; the page is ours.
-    let number = machine.command(|engine| unsafe { engine.create_queue_pair(&attributes) })?;
+    let options = QueuePairOptions {
+        user_index: driver.uidx,
+        both_registers: true,
+    };
+    let number = machine.command(|engine| {
+        // SAFETY: libmlx5 keeps rings and record until the queue pair is destroyed; the page is ours.
+        unsafe { engine.create_queue_pair_with(&attributes, &options) }
+    })?;
     Ok(OpenPair {
         number,
         record: driver.db_addr,

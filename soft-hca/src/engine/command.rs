@@ -73,6 +73,15 @@ pub struct QueuePairAttributes {
     pub receive_cq: CqNumber,
 }
 
+/// What else a queue pair may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueuePairOptions {
+    /// How its user calls it: 24 bits, in each of its CQEs (`srqn_uidx`).
+    pub user_index: u32,
+    /// The page's register at 0x900 is a doorbell too, as for drivers that push WQEs (BlueFlame).
+    pub both_registers: bool,
+}
+
 /// The ring of receive WQEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveRing {

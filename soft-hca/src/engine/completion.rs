@@ -42,8 +42,10 @@ pub(super) struct CompletionQueue {
     armed: Armed,
     /// The arm word last acted upon.
     arm_word: u32,
-    /// Where the newest solicited CQE, or error CQE, ended: the producer index after it.
+    /// Where the newest solicited CQE, or error CQE, since the newest event ended: the producer index after it.
     solicited: Option<u32>,
+    /// The producer index at the newest event: it told of all CQEs before, whether or not they were consumed.
+    notified: u32,
     completion_event: bool,
     overrun_event: bool,
 }
@@ -82,6 +84,8 @@ pub(super) struct Completion {
     /// Immediate data or the invalidated key.
     pub(super) immediate: u32,
     pub(super) solicited: bool,
+    /// How the queue pair's user calls it.
+    pub(super) user_index: u32,
     pub(super) error: Option<(Syndrome, VendorCode)>,
 }
 
@@ -99,6 +103,7 @@ impl Completion {
         let mut cqe = Cqe64::from_words([0, 0, 0, 0, 0, 0, 0, tail.0 | solicited.to_be()]);
         cqe.immediate.set(self.immediate);
         cqe.byte_count.set(self.byte_count);
+        cqe.srqn_uidx.set(self.user_index);
         let mut words = cqe.to_words();
         if let Some((syndrome, vendor)) = self.error {
             words[6] = CqeErrorWord::new(syndrome, vendor).0;
@@ -163,6 +168,7 @@ impl<'t> CompletionQueues<'t> {
             armed: Armed::No,
             arm_word: 0,
             solicited: None,
+            notified: 0,
             completion_event: false,
             overrun_event: false,
         });
@@ -306,6 +312,8 @@ impl<'t> CompletionQueues<'t> {
             return;
         };
         queue.armed = Armed::No;
+        queue.notified = queue.producer;
+        queue.solicited = None;
         queue.completion_event = true;
         self.events.push(self.slots, index, |slot| &mut slot.event);
     }
@@ -328,9 +336,10 @@ impl<'t> CompletionQueues<'t> {
             true => Armed::Solicited,
             false => Armed::Next,
         };
+        // A CQE of which an event has told raises no other, also where its consumer arms before it polls.
         let waiting = match arm.solicited_only {
             true => queue.solicited.is_some_and(|end| after(end, arm.consumer)),
-            false => after(queue.producer, arm.consumer),
+            false => queue.producer != queue.notified && after(queue.producer, arm.consumer),
         };
         if waiting {
             self.fire(index);

@@ -35,6 +35,8 @@ struct Page {
     address: u64,
     /// Queues that use it.
     users: u32,
+    /// Whether the second send register is looked at too.
+    both: bool,
     first_queue_pair: Option<u32>,
     first_completion_queue: Option<u32>,
     /// Steps left before it counts as idle.
@@ -96,6 +98,7 @@ impl<'t> Uars<'t> {
         let page = self.slots[index].page.get_or_insert(Page {
             address,
             users: 0,
+            both: false,
             first_queue_pair: None,
             first_completion_queue: None,
             patience: 0,
@@ -131,12 +134,18 @@ impl<'t> Uars<'t> {
         pair: u32,
     ) {
         let slot = &mut slots[pair as usize];
+        let both = slot
+            .pair
+            .as_ref()
+            .is_some_and(|pair| pair.options.both_registers);
         if let Some(page) = self.page(index)
             && !core::mem::replace(&mut slot.listens, true)
         {
+            page.both |= both;
             if page.first_queue_pair.is_none() {
-                let [register, _] = UarPage::DOORBELLS;
-                let _ = take(memory, page.address + register as u64);
+                for register in UarPage::DOORBELLS {
+                    let _ = take(memory, page.address + register as u64);
+                }
             }
             slot.next_of_uar = page.first_queue_pair.replace(pair);
         }
@@ -236,8 +245,12 @@ impl<'t> Uars<'t> {
         let Some(page) = self.page(index) else {
             return 0;
         };
-        let rings = usize::from(page.look_at_doorbell(memory, rung))
-            + usize::from(page.look_at_arm(memory, rung));
+        let [first, second] = UarPage::DOORBELLS;
+        let mut rings = usize::from(page.look_at_doorbell(memory, rung, first));
+        if page.both {
+            rings += usize::from(page.look_at_doorbell(memory, rung, second));
+        }
+        rings += usize::from(page.look_at_arm(memory, rung));
         page.look_at_siblings(memory, rung);
         page.patience = match rings {
             0 => page.patience.saturating_sub(1),
@@ -265,11 +278,17 @@ fn take<M: Memory>(memory: &M, register: u64) -> Option<u64> {
 }
 
 impl Page {
-    fn look_at_doorbell<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) -> bool {
+    /// Looks at the send register at an offset. Of a WQE pushed there (BlueFlame) the first 8 bytes are the doorbell;
+    /// it lies in the ring as well, where it is read.
+    fn look_at_doorbell<M: Memory>(
+        &mut self,
+        memory: &M,
+        rung: &mut Rung<'_, '_>,
+        register: usize,
+    ) -> bool {
         let Some(first) = self.first_queue_pair else {
             return false;
         };
-        let [register, _] = UarPage::DOORBELLS;
         let Some(value) = take(memory, self.address + register as u64) else {
             return false;
         };

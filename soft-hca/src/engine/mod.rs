@@ -38,8 +38,8 @@ pub mod wire;
 
 pub use command::{
     Access, CommandError, CompletionQueueAttributes, Counters, ErrorPlace, FirstError, Keys,
-    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
-    ReadyToSend, ReceiveRing, Transition,
+    ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState, QueuePairStatus,
+    ReadyToReceive, ReadyToSend, ReceiveRing, Transition,
 };
 pub use completion::CompletionQueueSlot;
 pub use doorbell::UarSlot;

@@ -5,8 +5,8 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use super::Engine;
 use super::command::{
     Access, CommandError, CompletionQueueAttributes, Keys, MAX_LOG_QUEUE_DEPTH,
-    MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus,
-    Transition,
+    MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, QueuePairAttributes, QueuePairOptions,
+    QueuePairState, QueuePairStatus, Transition,
 };
 use super::completion::{NUMBER_INDEX_BITS, next_generation, number_index};
 use super::memory::Memory;
@@ -96,6 +96,20 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         &mut self,
         attributes: &QueuePairAttributes,
     ) -> Result<QpNumber, CommandError> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.create_queue_pair_with(attributes, &QueuePairOptions::default()) }
+    }
+
+    /// The same, with more than a queue pair of every engine has: no [`Command`](super::Command) carries it.
+    ///
+    /// # Safety
+    ///
+    /// As of [`create_queue_pair`](Self::create_queue_pair).
+    pub unsafe fn create_queue_pair_with(
+        &mut self,
+        attributes: &QueuePairAttributes,
+        options: &QueuePairOptions,
+    ) -> Result<QpNumber, CommandError> {
         if attributes.log_send_depth > MAX_LOG_QUEUE_DEPTH {
             return Err(CommandError::TooDeep);
         }
@@ -131,7 +145,13 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         slot.generation = next_generation(slot.generation);
         let number =
             QpNumber::from_low_bits(u32::from(slot.generation) << NUMBER_INDEX_BITS | index as u32);
-        slot.pair = Some(QueuePair::new(number, attributes, uar, send_cq, receive_cq));
+        slot.pair = Some(QueuePair::new(
+            number,
+            (attributes, options),
+            uar,
+            send_cq,
+            receive_cq,
+        ));
         self.used = self.used.max(index + 1);
         Ok(number)
     }

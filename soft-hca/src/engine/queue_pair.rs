@@ -7,8 +7,8 @@ use mlx5_wqe::{
 use zerocopy::FromBytes;
 
 use super::command::{
-    Access, CommandError, Counters, ErrorPlace, FirstError, QueuePairAttributes, QueuePairState,
-    QueuePairStatus, Transition,
+    Access, CommandError, Counters, ErrorPlace, FirstError, QueuePairAttributes, QueuePairOptions,
+    QueuePairState, QueuePairStatus, Transition,
 };
 use super::completion::{Completion, CompletionQueues};
 use super::list::Link;
@@ -56,6 +56,7 @@ pub(super) struct Context<'a, 't, M, W> {
 pub(super) struct QueuePair {
     pub(super) number: QpNumber,
     pub(super) attributes: QueuePairAttributes,
+    pub(super) options: QueuePairOptions,
     /// Table indices.
     pub(super) uar: u32,
     pub(super) send_cq: u32,
@@ -83,7 +84,7 @@ pub(super) const FLUSH: Failure = (Syndrome::FLUSHED, VendorCode::FLUSHED);
 impl QueuePair {
     pub(super) fn new(
         number: QpNumber,
-        attributes: &QueuePairAttributes,
+        (attributes, options): (&QueuePairAttributes, &QueuePairOptions),
         uar: u32,
         send_cq: u32,
         receive_cq: u32,
@@ -91,6 +92,7 @@ impl QueuePair {
         Self {
             number,
             attributes: *attributes,
+            options: *options,
             uar,
             send_cq,
             receive_cq,
@@ -151,7 +153,7 @@ impl QueuePair {
                 self.forget_packets(cx);
                 *self = Self::new(
                     self.number,
-                    &self.attributes,
+                    (&self.attributes, &self.options),
                     self.uar,
                     self.send_cq,
                     self.receive_cq,
@@ -307,6 +309,7 @@ impl QueuePair {
             },
             immediate: 0,
             solicited: false,
+            user_index: self.options.user_index,
             error,
         };
         let posted = cx

@@ -178,6 +178,49 @@ fn an_armed_queue_reports_the_next_cqe_once() {
     assert_eq!(world.a.engine.poll_event(), None);
 }
 
+/// As perftest's latency programs do: the event is taken, the queue armed, and polled only then.
+#[test]
+fn a_cqe_raises_one_event_however_early_its_queue_is_armed_again() {
+    for solicited_only in [false, true] {
+        let mut world = World::new();
+        let event = Some(Event::Completion(world.b.qp.receive_cq.number));
+        let source = world.a.region(&[1; 8]);
+        let target = world.b.region(&[0; 8]);
+        let arm = |world: &mut World, sequence| {
+            let cq = &world.b.qp.receive_cq;
+            let request = CqArm {
+                sequence,
+                solicited_only,
+                consumer: cq.consumer,
+            };
+            cq.record.write(4, &request.word().to_ne_bytes());
+            let register = world.b.qp.uar.atomic_u64(UarPage::CQ_ARM);
+            register.store(request.doorbell(cq.number), Ordering::Release);
+            world.settle();
+        };
+        let send = Wqe::<1>::send_immediate(source.all(), Immediate(1)).solicited();
+        arm(&mut world, 0);
+        for round in 0..20 {
+            world.b.qp.post_receive(&[target.all()]);
+            world.a.qp.post(send);
+            world.settle();
+            assert_eq!(world.b.engine.poll_event(), event, "round {round}");
+            arm(&mut world, round + 1);
+            assert_eq!(world.b.engine.poll_event(), None, "the same CQE again");
+            assert!(world.b.qp.receive_cq.poll().is_some());
+        }
+        // One that comes between event and request is told at once.
+        for _ in 0..2 {
+            world.b.qp.post_receive(&[target.all()]);
+            world.a.qp.post(send);
+            world.settle();
+        }
+        assert_eq!(world.b.engine.poll_event(), event);
+        arm(&mut world, 0);
+        assert_eq!(world.b.engine.poll_event(), event);
+    }
+}
+
 #[test]
 fn a_doorbell_that_overwrote_another_arms_both() {
     let mut world = World::new();

@@ -9,6 +9,7 @@ mod fairness;
 mod faults;
 mod hostile;
 mod mutation;
+mod options;
 mod order;
 mod timers;
 mod verbs;

@@ -16,8 +16,8 @@ use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
     Access, CompletionQueueAttributes, DirectMemory, Engine, Keys, Memory, ProtectionDomain,
-    QueuePairAttributes, ReadyToReceive, ReadyToSend, ReceiveRing, Storage, Transition, Wire,
-    WireAddress,
+    QueuePairAttributes, QueuePairOptions, ReadyToReceive, ReadyToSend, ReceiveRing, Storage,
+    Transition, Wire, WireAddress,
 };
 
 /// Every byte before and after a buffer.
@@ -320,6 +320,7 @@ pub struct Shape {
     pub ignore_overrun: bool,
     /// Queue pairs that the engine has room for.
     pub queue_pairs: usize,
+    pub options: QueuePairOptions,
 }
 
 impl Default for Shape {
@@ -331,6 +332,7 @@ impl Default for Shape {
             collapsed: false,
             ignore_overrun: false,
             queue_pairs: 3,
+            options: QueuePairOptions::default(),
         }
     }
 }
@@ -460,7 +462,7 @@ pub fn create_queue_pair_on<M: Memory, W: Wire>(
     };
     Qp {
         // SAFETY: the buffers live as long as the test.
-        number: unsafe { engine.create_queue_pair(&attributes) }.unwrap(),
+        number: unsafe { engine.create_queue_pair_with(&attributes, &shape.options) }.unwrap(),
         ring,
         receive_ring,
         record,

@@ -76,6 +76,7 @@ impl QueuePair {
             byte_count: length,
             immediate: header.immediate,
             solicited: header.flags().contains(PacketFlags::SOLICITED),
+            user_index: self.options.user_index,
             error: None,
         };
         self.responder.receive_tail = self.responder.receive_tail.wrapping_add(1);
@@ -113,6 +114,7 @@ impl QueuePair {
             byte_count: 0,
             immediate: 0,
             solicited: false,
+            user_index: self.options.user_index,
             error: Some((syndrome, vendor)),
         };
         // A dead queue has put this queue pair into error, where it is already.
