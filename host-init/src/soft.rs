@@ -10,7 +10,7 @@ use warpbell_soft_hca::engine::{
     self, Command, CompletionQueueAttributes, QueuePairAttributes, QueuePairState, QueuePairStatus,
     ReceiveRing, Reply, Transition, WireAddress, WrongReply, command,
 };
-use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, SoftHca};
+use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, Peers, SoftHca, gid};
 
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
@@ -25,6 +25,10 @@ pub struct SoftOptions {
     pub drive: Drive,
     /// Its tables, its address, and faults on purpose.
     pub hca: HcaOptions,
+    /// Whether the HCAs of this user's other processes reach it by its GID, and it reaches theirs by
+    /// connecting to it: others of this library, and the devices that `warpbell-preload` shows to programs.
+    /// It then has an address that no other one of them has, whatever `hca` says.
+    pub reachable: bool,
 }
 
 /// Who makes a software HCA run.
@@ -46,7 +50,7 @@ pub(crate) trait Seat: Send + Sync {
     /// Its address on its wires.
     fn address(&self) -> WireAddress;
 
-    /// Largest payload of a packet to that HCA, in bytes; none if no wire leads there.
+    /// Largest payload of a packet to that HCA, in bytes; none if no wire leads there, and none can be made.
     fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError>;
 
     /// Whether the engine reads and writes memory that lies there.
@@ -94,9 +98,18 @@ impl<'e> Commands<'e> {
 
 /// A software HCA in this process, and who drives it.
 pub(crate) struct InProcess {
-    hca: SoftHca,
+    hca: Arc<SoftHca>,
+    /// The way to and from other processes, if there is one.
+    peers: Option<Arc<Peers>>,
     /// Keeps the thread running; declared last, so that the HCA stops before.
     _driver: Option<Arc<Driver>>,
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // Who just answers another process keeps the HCA for a moment.
+        self.hca.kill();
+    }
 }
 
 impl Seat for InProcess {
@@ -105,6 +118,11 @@ impl Seat for InProcess {
     }
 
     fn path_mtu(&self, peer: WireAddress) -> Result<Option<u32>, HcaError> {
+        if let Some(peers) = &self.peers
+            && let Err(error) = peers.reach(peer)
+        {
+            tracing::debug!(peer = peer.0, %error, "no process has that HCA");
+        }
         self.hca.path_mtu(peer)
     }
 
@@ -142,20 +160,21 @@ type Domains = HashMap<u32, engine::ProtectionDomain>;
 /// error which names two domains never shows the same number twice.
 static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
-/// The first half of every software HCA's GID: link-local, and "soft" in letters
-/// where a card has its vendor.
-const GID_PREFIX: [u8; 12] = *b"\xfe\x80\0\0\0\0\0\0soft";
-
 /// The address on the wire of a device; none if it is no software HCA.
 pub(crate) fn wire_address(gid: Gid) -> Option<WireAddress> {
-    let (prefix, address) = gid.0.split_first_chunk::<12>()?;
-    let address = u32::from_be_bytes(address.try_into().ok()?);
-    (*prefix == GID_PREFIX).then_some(WireAddress(address))
+    gid::address(gid.0)
 }
 
 impl Soft<InProcess> {
-    pub fn open(options: SoftOptions) -> Result<Self, Error> {
-        let hca = SoftHca::new(options.hca);
+    pub fn open(mut options: SoftOptions) -> Result<Self, Error> {
+        let no_way = |error| refused("let other processes reach it")(HcaError::Peers(error));
+        let mut listener = None;
+        if options.reachable {
+            let (address, listening) = Peers::listen().map_err(no_way)?;
+            options.hca.address = Some(address);
+            listener = Some(listening);
+        }
+        let hca = Arc::new(SoftHca::new(options.hca));
         let driver = match options.drive {
             Drive::Thread => Some(Arc::new(
                 Driver::spawn().map_err(refused("start its thread"))?,
@@ -166,8 +185,11 @@ impl Soft<InProcess> {
         if let Some(driver) = &driver {
             driver.drive(&hca);
         }
+        let serve = |listener| Peers::serve(hca.clone(), listener);
+        let peers = listener.map(serve).transpose().map_err(no_way)?;
         Ok(Self::new(InProcess {
             hca,
+            peers,
             _driver: driver,
         }))
     }
@@ -278,10 +300,7 @@ impl<S: Seat> Provider for Soft<S> {
     }
 
     fn gid(&self) -> Gid {
-        let mut gid = [0; 16];
-        gid[..12].copy_from_slice(&GID_PREFIX);
-        gid[12..].copy_from_slice(&self.seat.address().0.to_be_bytes());
-        Gid(gid)
+        Gid(gid::of(self.seat.address()))
     }
 
     fn reaches(&self, placement: Placement) -> bool {

@@ -49,6 +49,7 @@ impl Node {
                 faults,
                 ..HcaOptions::default()
             },
+            ..SoftOptions::default()
         };
         let device = Device::open(host_init::Nic::Soft(options)).expect("a software HCA");
         Self::of(device)

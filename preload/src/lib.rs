@@ -10,10 +10,8 @@
 //! | `attributes` | the form of an ioctl: object, method, attributes |
 //! | `abi` | the structures of uverbs, as far as they are needed |
 //! | `uverbs` | what a command does |
-//! | `machine` | the software HCA behind the device |
+//! | `machine` | the software HCA behind the device, and its links to those of other processes |
 //! | `events` | completion channels, and the engine's events in them |
-//! | `gid` | GIDs, which tell an HCA's address |
-//! | `peers` | links to the HCAs of other processes |
 //!
 //! Behind the device is a software HCA, one for each process. It has RC queue pairs, which reach those of the same
 //! process and of the same user's others, by their GIDs. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
@@ -27,10 +25,8 @@ mod abi;
 mod attributes;
 mod device_file;
 mod events;
-mod gid;
 pub mod interpose;
 mod machine;
 mod next;
-mod peers;
 mod sysfs;
 mod uverbs;

@@ -4,12 +4,11 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use warpbell_soft_hca::engine::{CommandError, WireAddress};
-use warpbell_soft_hca::shell::{Driver, Events, HcaError, HcaOptions, HostEngine, SoftHca};
+use warpbell_soft_hca::shell::gid::{self, Gid};
+use warpbell_soft_hca::shell::{Driver, Events, HcaError, HcaOptions, HostEngine, Peers, SoftHca};
 
 use crate::attributes::Errno;
 use crate::events;
-use crate::gid::{self, Gid};
-use crate::peers::Peers;
 
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";

@@ -13,8 +13,8 @@ use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 use super::hand::{Hand, wait};
 use super::{ALL, by_hand, bytes_of, region, resident, threaded};
 use crate::{
-    Completions, Device, Drive, ErrorPlace, MemoryRegion, Nic, Placement, ProtectionDomain,
-    QueuePair, QueuePairConfig, SoftOptions, State, Timers, connect,
+    Completions, Device, Drive, Endpoint, Error, ErrorPlace, MemoryRegion, Nic, Placement,
+    ProtectionDomain, QueuePair, QueuePairConfig, SoftOptions, State, Timers, connect,
 };
 
 /// Two devices, each with a domain, a queue pair and a region; not connected.
@@ -156,6 +156,40 @@ fn a_write_arrives_however_the_devices_are_driven() {
     ] {
         ends.connect();
         ends.check_write();
+    }
+}
+
+/// Nothing but an endpoint goes from one to the other, as between processes.
+#[test]
+fn a_device_that_is_reachable_finds_others_by_their_gids() {
+    let reachable = || {
+        soft(SoftOptions {
+            reachable: true,
+            ..SoftOptions::default()
+        })
+    };
+    for _ in 0..2 {
+        // Either may have the higher address, and both make the wire as they connect.
+        let mut ends = Ends::driven([reachable(), reachable()], &config());
+        let endpoints = [0, 1].map(|end: usize| ends.pairs[end].endpoint());
+        for (pair, other) in ends.pairs.iter_mut().zip(endpoints.iter().rev()) {
+            pair.connect(other).unwrap();
+        }
+        ends.check_write();
+
+        let [mut one, other] = ends.pairs;
+        one.reset().unwrap();
+        let silent = threaded();
+        let gone = reachable().gid();
+        for gid in [silent.gid(), gone] {
+            let endpoint = Endpoint {
+                gid,
+                ..other.endpoint()
+            };
+            let error = one.connect(&endpoint).unwrap_err();
+            assert!(matches!(error, Error::Unreachable { gid: named } if named == gid));
+            one.reset().unwrap();
+        }
     }
 }
 
@@ -400,6 +434,7 @@ fn lost_delayed_and_doubled_packets_change_nothing() {
         soft(SoftOptions {
             drive: Drive::ByHand,
             hca,
+            ..SoftOptions::default()
         })
     };
     // 33 µs, longer than most delays and not than all.

@@ -54,6 +54,11 @@ pub enum HcaError {
     /// The system gave no thread.
     #[error("no thread for the HCA: {0}; check the limit of threads")]
     Thread(#[source] std::io::Error),
+    /// The system gave nothing by which other processes would reach it.
+    #[error(
+        "no socket or thread for other processes to reach the HCA: {0}; check the limits of both"
+    )]
+    Peers(#[source] std::io::Error),
 }
 
 impl From<ClientError> for HcaError {

@@ -7,7 +7,7 @@
 //! |---|---|---|---|---|
 //! | the HCA itself | always there | lent | 64 KiB | |
 //! | an HCA of this process | [`SoftHca::link`] | lent | 64 KiB | packets are lost |
-//! | an HCA of another process | [`offer`], [`accept`], [`SoftHca::attach`] | copied | 8 KiB | packets are lost |
+//! | an HCA of another process | [`offer`], [`accept`], [`SoftHca::attach`]; [`Peers`] by the other's address | copied | 8 KiB | packets are lost |
 //!
 //! A lent payload is not copied until the receiving engine copies it to its
 //! destination. When a queue pair dies or memory is deregistered, payloads under
@@ -33,8 +33,10 @@
 //! are reached through [`SoftHca::command`].
 
 mod driver;
+pub mod gid;
 mod hca;
 mod links;
+mod peers;
 mod ring;
 mod segment;
 mod shared;
@@ -43,6 +45,7 @@ mod wire;
 
 pub use driver::{Driver, STOP_TIMEOUT};
 pub use hca::{Events, HcaError, HcaOptions, HostEngine, SoftHca};
+pub use peers::Peers;
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
 pub use wire::{Faults, HostWire};

@@ -14,14 +14,18 @@
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::prelude::v1::*;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::Shutdown;
 use rustix::net::sockopt::socket_peercred;
-use warpbell_soft_hca::engine::WireAddress;
-use warpbell_soft_hca::shell::{SoftHca, accept, offer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::hca::SoftHca;
+use super::shared_link::{accept, offer};
+use crate::engine::WireAddress;
 
 const MAGIC: u32 = u32::from_be_bytes(*b"WBhc");
 const VERSION: u32 = 1;
@@ -44,15 +48,22 @@ struct Hello {
     address: u32,
 }
 
-/// The way from this process's HCA to those of others.
+/// The way from an HCA to those of other processes of the same user, and theirs to it, as long as this lives.
+///
+/// Which HCA is meant says its address, or the GID that tells it (see [`gid`](super::gid)).
 pub struct Peers {
     hca: Arc<SoftHca>,
+    /// Where others call, for the end of the thread that answers them.
+    listener: UnixListener,
     /// Held by who joins another: two of this process would join twice.
     joining: Mutex<()>,
 }
 
 impl Peers {
-    /// Listens at an address that no HCA of this user has.
+    /// Listens at an address that no HCA of this user has: the one for the HCA that [`serve`](Self::serve) is given.
+    ///
+    /// # Errors
+    /// The system gives no socket.
     pub fn listen() -> io::Result<(WireAddress, UnixListener)> {
         for _ in 0..16 {
             let address = SoftHca::fresh_address();
@@ -66,27 +77,26 @@ impl Peers {
     }
 
     /// Answers, on a thread, those who want to reach this HCA.
+    ///
+    /// # Errors
+    /// The system gives no thread.
     pub fn serve(hca: Arc<SoftHca>, listener: UnixListener) -> io::Result<Arc<Self>> {
+        let calls = listener.try_clone()?;
         let peers = Arc::new(Self {
             hca,
+            listener,
             joining: Mutex::new(()),
         });
-        let served = peers.clone();
+        let served = Arc::downgrade(&peers);
         let thread = thread::Builder::new().name("warpbell-peers".into());
-        thread.spawn(move || {
-            loop {
-                match listener.accept() {
-                    // A hello that cannot be ends its own connection, and the other end hears that.
-                    Ok((socket, _)) => drop(served.answer(socket)),
-                    // Too many open files: some may be closed later.
-                    Err(_) => thread::sleep(Duration::from_millis(10)),
-                }
-            }
-        })?;
+        thread.spawn(move || answer_all(&calls, &served))?;
         Ok(peers)
     }
 
     /// Makes sure that there is a link to that HCA.
+    ///
+    /// # Errors
+    /// No process of this user has it, or that one does not answer as it should in time.
     pub fn reach(&self, peer: WireAddress) -> io::Result<()> {
         if self.is_linked(peer)? {
             return Ok(());
@@ -147,6 +157,37 @@ impl Peers {
     }
 }
 
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // Ends the thread's waiting. A socket that listens can be shut down.
+        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
+    }
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers")
+            .field("hca", &self.hca)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Answers those who call, until nobody has the peers any more.
+fn answer_all(calls: &UnixListener, peers: &Weak<Peers>) {
+    loop {
+        let call = calls.accept();
+        let Some(peers) = peers.upgrade() else {
+            return;
+        };
+        match call {
+            // A hello that cannot be ends its own connection, and the other end hears that.
+            Ok((socket, _)) => drop(peers.answer(socket)),
+            // Too many open files: some may be closed later.
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
 /// What a hello wishes, and who says it.
 fn understand(own: WireAddress, hello: Hello) -> io::Result<(u32, WireAddress)> {
     let peer = WireAddress(hello.address);
@@ -193,7 +234,8 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpbell_soft_hca::shell::HcaOptions;
+    use crate::shell::HcaOptions;
+    use std::time::Instant;
 
     fn served() -> Arc<Peers> {
         let (address, listener) = Peers::listen().unwrap();
@@ -227,6 +269,19 @@ mod tests {
         let nobody = SoftHca::fresh_address();
         let error = peers.reach(nobody).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// The thread lets go of the HCA, and the address is free again.
+    #[test]
+    fn nobody_answers_for_peers_that_are_gone() {
+        let peers = served();
+        let (hca, address) = (Arc::downgrade(&peers.hca), peers.hca.address());
+        drop(peers);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while hca.strong_count() > 0 || UnixListener::bind_addr(&name(address).unwrap()).is_err() {
+            assert!(Instant::now() < deadline, "the thread keeps it");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]
