@@ -199,6 +199,11 @@ pub enum OpenError {
         /// The kernel's size.
         wanted: u16,
     },
+    /// The handle gives a [reach of fences](crate::FenceReach) that this kernel does not know.
+    Reach {
+        /// Its number.
+        found: u8,
+    },
     /// Somebody has the queue open, and one of the two wants it exclusively.
     InUse,
     /// The queue has failed and was not reset since.
@@ -217,6 +222,12 @@ impl fmt::Display for OpenError {
             ),
             Self::Size { found, wanted } => {
                 write!(f, "handle of {found} bytes, this kernel knows {wanted}")
+            }
+            Self::Reach { found } => {
+                write!(
+                    f,
+                    "the handle's reach of fences is {found}, which this kernel does not know"
+                )
             }
             Self::InUse => f.write_str("the queue is open elsewhere"),
             Self::Failed(error) => write!(f, "the queue has failed and wants a reset: {error}"),

@@ -3,7 +3,7 @@
 //! The host makes a handle once the queue is ready, and passes it to the
 //! kernel by value. It is the ABI between the two: `repr(C)`, 64-bit addresses,
 //! with a magic number, a version and its own size in front. `open` checks
-//! these once. `docs/abi.md` lists every field.
+//! these and the reach once. `docs/abi.md` lists every field.
 
 use core::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use crate::queue::{Doorbell, Now, ReceiveQueue, Scope, SendQueue, Sharing};
 use crate::state::QueueState;
 
 /// Version of the handle's layout and of [`QueueState`]'s; both change together.
-pub const ABI_VERSION: u16 = 1;
+pub const ABI_VERSION: u16 = 2;
 
 /// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
 /// can only tell old from new within half of that.
@@ -55,6 +55,41 @@ pub enum CompletionKind {
     Collapsed = 0,
     /// A ring of CQEs with owner parity and a consumer index that the NIC reads.
     Ordinary = 1,
+}
+
+/// How far the fences of a queue reach: as far away as its NIC is.
+///
+/// It is a fact about the NIC and about where the queue lies, which the host knows.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FenceReach {
+    /// To all who share the memory: a card, a CPU, other GPUs. Right for every NIC.
+    #[default]
+    System = 0,
+    /// To the threads of the GPU that the queue's users run on, because the NIC
+    /// is a kernel there. It makes a fence about twice as quick.
+    Gpu = 1,
+}
+
+impl FenceReach {
+    /// Refuses a handle's number that is none of these.
+    #[inline(always)]
+    const fn check(number: u8) -> Result<(), OpenError> {
+        if number > Self::Gpu as u8 {
+            return Err(OpenError::Reach { found: number });
+        }
+        Ok(())
+    }
+
+    /// The reach of a number that was checked.
+    #[inline(always)]
+    const fn of(number: u8) -> Reach {
+        if number == Self::Gpu as u8 {
+            Reach::Gpu
+        } else {
+            Reach::System
+        }
+    }
 }
 
 #[repr(C)]
@@ -156,6 +191,8 @@ pub struct SendParts {
     pub max_message: u32,
     /// Base-2 logarithm of the number of basic blocks.
     pub depth_log2: u8,
+    /// How far the queue's fences reach.
+    pub reach: FenceReach,
 }
 
 /// Where a receive queue lies.
@@ -177,6 +214,8 @@ pub struct ReceiveParts {
     pub depth_log2: u8,
     /// Base-2 logarithm of the data segments in a receive WQE.
     pub stride_log2: u8,
+    /// How far the queue's fences reach.
+    pub reach: FenceReach,
 }
 
 /// What a kernel needs to know of one send queue.
@@ -192,6 +231,7 @@ pub struct SendQueueHandle<'a> {
     pub(crate) state: *const QueueState,
     pub(crate) completions: Completions,
     pub(crate) depth_log2: u8,
+    reach: u8,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -208,6 +248,7 @@ pub struct ReceiveQueueHandle<'a> {
     pub(crate) completions: Completions,
     pub(crate) depth_log2: u8,
     pub(crate) stride_log2: u8,
+    reach: u8,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -232,6 +273,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SendQueueHandle, state) == 40);
     assert!(core::mem::offset_of!(SendQueueHandle, completions) == 48);
     assert!(core::mem::offset_of!(SendQueueHandle, depth_log2) == 72);
+    assert!(core::mem::offset_of!(SendQueueHandle, reach) == 73);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, qpn) == 8);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, max_message) == 12);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, ring) == 16);
@@ -240,6 +282,7 @@ const _: () = {
     assert!(core::mem::offset_of!(ReceiveQueueHandle, completions) == 40);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, depth_log2) == 64);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, stride_log2) == 65);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, reach) == 66);
 };
 
 // SAFETY: a handle is a set of addresses whose memory every thread of a grid
@@ -264,7 +307,11 @@ impl<'a> SendQueueHandle<'a> {
     /// several grids at a time at most one opens the queue as
     /// [`BlockShared`](crate::BlockShared); `depth_log2` is at most 15; the completion queue serves this queue alone
     /// and, if it is ordinary, has at least as many entries as the ring has
-    /// blocks.
+    /// blocks. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
+    /// threads open the queue; all that `parts` points to, and all memory that
+    /// requests name, lies in that GPU's memory; and what the NIC wrote there is
+    /// read by threads of that GPU only, or by whom one of them told after its
+    /// own `wait` or `receive`, with system scope or by its kernel's end.
     pub const unsafe fn new(parts: SendParts) -> Self {
         Self {
             header: Header::of::<Self>(SEND_MAGIC),
@@ -276,14 +323,22 @@ impl<'a> SendQueueHandle<'a> {
             state: parts.state,
             completions: Completions::new(parts.completions),
             depth_log2: parts.depth_log2,
+            reach: parts.reach as u8,
             _lifetime: PhantomData,
         }
     }
 
-    /// Checks magic, version and size.
+    /// Checks magic, version, size and the reach of fences.
     #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {
-        self.header.check::<Self>(SEND_MAGIC)
+        self.header.check::<Self>(SEND_MAGIC)?;
+        FenceReach::check(self.reach)
+    }
+
+    /// How far what the NIC must see in order, or shows in order, is ordered.
+    #[inline(always)]
+    pub(crate) const fn reach(&self) -> Reach {
+        FenceReach::of(self.reach)
     }
 
     /// Opens the queue for this thread, warp or block (scope `C`), with sharing `S`.
@@ -292,7 +347,8 @@ impl<'a> SendQueueHandle<'a> {
     /// together, and every later call too.
     ///
     /// # Errors
-    /// A handle of another version; a queue that somebody else has open, unless
+    /// A handle of another version, or with a reach that this one does not know;
+    /// a queue that somebody else has open, unless
     /// both share it alike (the GPU, or the same block); a queue that has failed
     /// and was not reset since.
     #[inline(always)]
@@ -330,14 +386,22 @@ impl<'a> ReceiveQueueHandle<'a> {
             completions: Completions::new(parts.completions),
             depth_log2: parts.depth_log2,
             stride_log2: parts.stride_log2,
+            reach: parts.reach as u8,
             _lifetime: PhantomData,
         }
     }
 
-    /// Checks magic, version and size.
+    /// Checks magic, version, size and the reach of fences.
     #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {
-        self.header.check::<Self>(RECEIVE_MAGIC)
+        self.header.check::<Self>(RECEIVE_MAGIC)?;
+        FenceReach::check(self.reach)
+    }
+
+    /// As [`SendQueueHandle::reach`].
+    #[inline(always)]
+    pub(crate) const fn reach(&self) -> Reach {
+        FenceReach::of(self.reach)
     }
 
     /// Opens the queue, as [`SendQueueHandle::open`] does.

@@ -50,8 +50,8 @@ pub use arch::{LeftOut, leave_out};
 pub use deadline::{Deadline, Wait};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
 pub use handle::{
-    ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, MAX_DEPTH, ReceiveParts,
-    ReceiveQueueHandle, SendParts, SendQueueHandle,
+    ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, FenceReach, MAX_DEPTH,
+    ReceiveParts, ReceiveQueueHandle, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
 pub use queue::{

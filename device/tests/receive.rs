@@ -10,8 +10,8 @@ use warpbell::wqe::{
 };
 use warpbell::{
     BlockShared, Cause, CompletionKind, CompletionParts, CompletionSlot, Deadline, Exclusive,
-    GpuShared, PostError, QueueState, ReceiveParts, ReceiveQueueHandle, Received, RingSegment,
-    Sharing, Thread, WaitError, Word32,
+    FenceReach, GpuShared, OpenError, PostError, QueueState, ReceiveParts, ReceiveQueueHandle,
+    Received, RingSegment, Sharing, Thread, WaitError, Word32,
 };
 
 const DEPTH_LOG2: u8 = 2;
@@ -56,6 +56,7 @@ impl Rig {
             max_message: 1 << 30,
             depth_log2: DEPTH_LOG2,
             stride_log2: STRIDE_LOG2,
+            reach: FenceReach::System,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows; the
         // sizes are those of the vectors.
@@ -252,4 +253,19 @@ fn a_cqe_of_a_sender_is_no_message() {
         queue.try_receive().unwrap_err().cause(),
         Cause::UnexpectedCompletion { op_own: 0 }
     );
+}
+
+#[test]
+fn a_handle_with_a_reach_that_nobody_knows_is_refused() {
+    let rig = Rig::new();
+    let with_reach = |number: u8| {
+        let mut copy = rig.handle();
+        // SAFETY: the byte is an integer, of which every value is valid.
+        unsafe { (&raw mut copy).cast::<u8>().add(66).write(number) };
+        copy.open::<Exclusive, Thread>().err()
+    };
+    assert_eq!(with_reach(2), Some(OpenError::Reach { found: 2 }));
+    for known in [0, 1] {
+        assert_eq!(with_reach(known), None);
+    }
 }

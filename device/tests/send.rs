@@ -423,6 +423,11 @@ fn handles_of_others_are_refused() {
         patched(6, 1),
         Some(OpenError::Size { found: 1, .. })
     ));
+    // The reach of fences: two are known.
+    assert_eq!(patched(73, 2), Some(OpenError::Reach { found: 2 }));
+    for known in [0, 1] {
+        assert_eq!(patched(73, known), None);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
 
 use crate::config::Checked;
@@ -152,6 +153,8 @@ pub(crate) trait Provider: Send + Sync {
     fn gid(&self) -> Gid;
     /// Whether the device reads and writes memory that lies there.
     fn reaches(&self, placement: Placement) -> bool;
+    /// How far the fences of those who use its queues must reach.
+    fn fence_reach(&self) -> FenceReach;
 
     fn allocate_domain(&self) -> Result<u32, Error>;
     fn free_domain(&self, domain: u32);

@@ -224,7 +224,8 @@ impl QueuePair {
         // SAFETY: all pointers lead into `memory`, whose layout made room for the
         // depths of `config`; it lives, and is not cleared, as long as `self` is
         // borrowed. Each queue has a completion queue of its own, and an ordinary
-        // one is at least as deep (checked with the configuration).
+        // one is at least as deep (checked with the configuration). Where fences reach
+        // no further than the GPU, the device refuses all memory but that GPU's.
         Ok(unsafe {
             SendQueueHandle::new(SendParts {
                 ring: self.memory.send_ring(),
@@ -235,6 +236,7 @@ impl QueuePair {
                 qpn: self.qpn(),
                 max_message: self.config.max_message,
                 depth_log2: self.config.send_depth_log2,
+                reach: self.domain.provider().fence_reach(),
             })
         })
     }
@@ -264,6 +266,7 @@ impl QueuePair {
                 max_message: self.config.max_message,
                 depth_log2: receive.depth_log2,
                 stride_log2: receive.stride_log2,
+                reach: self.domain.provider().fence_reach(),
             })
         })
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
+use warpbell::FenceReach;
 use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
     self, Command, CompletionQueueAttributes, QueuePairAttributes, QueuePairState, QueuePairStatus,
@@ -55,6 +56,9 @@ pub(crate) trait Seat: Send + Sync {
 
     /// Whether the engine reads and writes memory that lies there.
     fn reaches(&self, placement: Placement) -> bool;
+
+    /// How far the fences of those who use its queues must reach.
+    fn fence_reach(&self) -> FenceReach;
 
     /// Lets `work` give commands, with nobody else's in between.
     fn with_engine<R>(
@@ -128,6 +132,10 @@ impl Seat for InProcess {
 
     fn reaches(&self, placement: Placement) -> bool {
         placement.is_host()
+    }
+
+    fn fence_reach(&self) -> FenceReach {
+        FenceReach::System
     }
 
     fn with_engine<R>(
@@ -305,6 +313,10 @@ impl<S: Seat> Provider for Soft<S> {
 
     fn reaches(&self, placement: Placement) -> bool {
         self.seat.reaches(placement)
+    }
+
+    fn fence_reach(&self) -> FenceReach {
+        self.seat.fence_reach()
     }
 
     fn allocate_domain(&self) -> Result<u32, Error> {

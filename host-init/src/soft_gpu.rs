@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use warpbell::FenceReach;
 use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
     Arguments, Client, ClientError, Mailbox, RESIDENT_MTU, TableSizes, Team,
@@ -32,7 +33,8 @@ pub struct SoftGpuOptions {
     /// How many objects it has room for.
     pub tables: TableSizes,
     /// Who looks at the queues and the payloads. [`Reach::Gpu`], the quicker one, allows memory of
-    /// the GPU alone; [`Reach::System`] pinned memory, too.
+    /// the GPU alone; [`Reach::System`] pinned memory, too. On a GPU the fences of those who use
+    /// the queues reach as far.
     pub reach: Reach,
     /// How long the kernel's start, and the answer to each command, may take.
     pub limit: Duration,
@@ -289,6 +291,14 @@ impl Seat for Resident {
             (EngineOn::Gpu(_), Placement::Host) => false,
             (EngineOn::Gpu(_), Placement::Pinned(_)) => self.reach == Reach::System,
             (EngineOn::Gpu(module), Placement::Gpu(gpu)) => module.gpu() == gpu,
+        }
+    }
+
+    fn fence_reach(&self) -> FenceReach {
+        match (&self.on, self.reach) {
+            // The engine itself orders for its GPU's threads only, and `reaches` keeps everything in its memory.
+            (EngineOn::Gpu(_), Reach::Gpu) => FenceReach::Gpu,
+            (EngineOn::Cpu(_), _) | (_, Reach::System) => FenceReach::System,
         }
     }
 

@@ -11,17 +11,28 @@ pub const MAGIC: usize = 0;
 pub const VERSION: usize = 4;
 /// Offset of the size.
 pub const SIZE: usize = 6;
+/// Offset of the reach of fences.
+pub const REACH: usize = 73;
 
 const RING: usize = 16;
 const COMPLETION_RECORD: usize = 56;
 
-/// The handle with one byte of its header changed.
+/// The handle with one byte of its header or its reach changed.
 pub fn with_byte(handle: SendQueueHandle<'_>, offset: usize, byte: u8) -> SendQueueHandle<'_> {
-    assert!(offset < 8, "only the header's integers may take any value");
+    assert!(
+        offset < 8 || offset == REACH,
+        "only the integers that `open` checks may take any value"
+    );
     let mut copy = handle;
-    // SAFETY: inside the header, whose fields are integers.
+    // SAFETY: inside the handle, and part of an integer.
     unsafe { (&raw mut copy).cast::<u8>().add(offset).write(byte) };
     copy
+}
+
+/// The number of the reach of fences.
+pub fn reach(handle: &SendQueueHandle<'_>) -> u8 {
+    // SAFETY: inside the handle, which is `repr(C)` and has an integer there.
+    unsafe { (&raw const *handle).cast::<u8>().add(REACH).read() }
 }
 
 fn pointer<T>(handle: &SendQueueHandle<'_>, offset: usize) -> *mut T {

@@ -58,6 +58,7 @@ impl Failure {
             Self::Open(O::Size { found, wanted }) => [3, found as u64, wanted as u64],
             Self::Open(O::InUse) => [4, 0, 0],
             Self::Open(O::Failed(error)) => [5, error.to_bits(), 0],
+            Self::Open(O::Reach { found }) => [21, found as u64, 0],
             Self::Build(B::TooManySegments { given, limit }) => [6, given as u64, limit as u64],
             Self::Build(B::EmptySegment) => [7, 0, 0],
             Self::Build(B::SegmentTooLong { length }) => [8, length as u64, 0],
@@ -122,6 +123,7 @@ impl Failure {
             18 => Self::Wait(W::Deadline),
             19 => Self::Wait(W::NotSignalled),
             20 => Self::Wait(W::Failed(QueueError::from_bits(first)?)),
+            21 => Self::Open(O::Reach { found: first as u8 }),
             _ => return None,
         })
     }
@@ -230,7 +232,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 20] {
+    fn every_failure() -> [Failure; 21] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -251,6 +253,7 @@ mod tests {
                 wanted: 80,
             }
             .into(),
+            OpenError::Reach { found: 9 }.into(),
             OpenError::InUse.into(),
             OpenError::Failed(error).into(),
             BuildError::TooManySegments { given: 9, limit: 6 }.into(),

@@ -1,4 +1,6 @@
 //! Reading CQEs: by the last word of one, which the NIC writes last.
+//!
+//! Words are loaded and stored with system scope, whatever the fences' `reach`.
 
 use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail};
 
@@ -41,19 +43,19 @@ pub(super) fn read(parts: &Completions, taken: u64) -> Option<CqeTail> {
 /// the tail last: the syndrome read here may already be the flush's, and the
 /// error then counts as one. No more is lost than had we looked a moment later.
 #[inline(always)]
-pub(super) fn decode_error(slot: &CompletionSlot, tail: CqeTail) -> QueueError {
+pub(super) fn decode_error(slot: &CompletionSlot, tail: CqeTail, reach: Reach) -> QueueError {
     // The tail before the rest, because the NIC writes it last: what we read
     // after it is of the same CQE or a later one.
-    fence_acquire(Reach::System);
+    fence_acquire(reach);
     QueueError::of_cqe(CqeErrorWord(word(slot, 6)), tail)
 }
 
 /// Tells the NIC that all CQEs before number `taken` may be overwritten.
 #[inline(always)]
-pub(super) fn free_entries(parts: &Completions, taken: u64) {
+pub(super) fn free_entries(parts: &Completions, taken: u64, reach: Reach) {
     // Our reading of the CQEs before the record, because the NIC may overwrite
     // them as soon as it sees the record.
-    fence_release(Reach::System);
+    fence_release(reach);
     // SAFETY: the handle's pointers are valid, by the promise of its `new`.
     let record: &Word32 = unsafe { &*parts.record };
     store_relaxed32(record, (taken as u32 & 0xff_ffff).to_be(), Reach::System);
@@ -98,7 +100,7 @@ mod tests {
                     );
                     let tail = write(&ring, taken);
                     assert_eq!(read(&parts, taken), Some(tail), "CQE {taken}");
-                    free_entries(&parts, taken + 1);
+                    free_entries(&parts, taken + 1, Reach::System);
                     let freed = u32::from_be(record.load(Ordering::Relaxed));
                     assert_eq!(u64::from(freed), (taken + 1) % (1 << 24));
                 }

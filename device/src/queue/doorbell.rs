@@ -1,4 +1,7 @@
 //! The one place with fences, doorbell record and doorbell.
+//!
+//! The fences reach as far as the handle says. The words themselves are stored
+//! with system scope, the widest, which asks nothing of a fence.
 
 use crate::arch::{Reach, fence_release, ring_doorbell, store_relaxed32};
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
@@ -26,11 +29,11 @@ impl Doorbell for Now {
     fn publish(handle: &SendQueueHandle<'_>, end: u64) {
         // The WQEs before the record, because the NIC fetches up to the
         // record's index.
-        fence_release(Reach::System);
+        fence_release(handle.reach());
         store_record(handle, end);
         // The record before the doorbell, because the NIC reads the record when
         // the doorbell rings, and never again until the next one.
-        fence_release(Reach::System);
+        fence_release(handle.reach());
         ring(handle, end);
     }
 }
@@ -40,12 +43,12 @@ impl Doorbell for EarlyAndAfter {
     fn publish(handle: &SendQueueHandle<'_>, end: u64) {
         // The WQEs before doorbell and record, because either may make the NIC
         // fetch them.
-        fence_release(Reach::System);
+        fence_release(handle.reach());
         ring(handle, end);
         store_record(handle, end);
         // The record before the second doorbell, because that is the one after
         // which the NIC must see the new index.
-        fence_release(Reach::System);
+        fence_release(handle.reach());
         ring(handle, end);
     }
 }
@@ -55,7 +58,7 @@ impl Doorbell for EarlyAndAfter {
 pub(super) fn publish_receives(handle: &ReceiveQueueHandle<'_>, end: u64) {
     // The WQEs before the record, because the NIC fetches up to its index as
     // soon as a message arrives.
-    fence_release(Reach::System);
+    fence_release(handle.reach());
     // SAFETY: the handle's pointers are valid, by the promise of its `new`.
     let record = unsafe { &*handle.record };
     store_relaxed32(record, (end as u16 as u32).to_be(), Reach::System);

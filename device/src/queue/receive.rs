@@ -6,7 +6,7 @@ use mlx5_wqe::segment::Data;
 use mlx5_wqe::{Arrival, CqeOpcode, CqeTail, Immediate, Local, RemoteKey, WqeIndex};
 
 use crate::Deadline;
-use crate::arch::{Reach, fence_acquire, store_segment};
+use crate::arch::{fence_acquire, store_segment};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::ReceiveQueueHandle;
 use crate::queue::completion;
@@ -222,13 +222,14 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     fn take(&mut self) -> Taken {
         let producer = &mut self.producer;
         let parts = &self.handle.completions;
+        let reach = self.handle.reach();
         let mut found = Taken::NONE;
         if let Some(taken) = producer.ledger.start_taking(producer.state) {
             let mut now_taken = taken;
             if let Some(tail) = completion::read(parts, taken) {
                 // The tail before the rest of the CQE and before the data,
                 // because the NIC writes it last.
-                fence_acquire(Reach::System);
+                fence_acquire(reach);
                 let slot = completion::slot(parts, taken);
                 found = Taken {
                     tail: tail.0,
@@ -236,11 +237,11 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
                     immediate: completion::word(slot, 4),
                 };
                 if decode(found).is_none() {
-                    producer.fail(completion::decode_error(slot, tail));
+                    producer.fail(completion::decode_error(slot, tail, reach));
                     found = Taken::NONE;
                 }
                 now_taken += 1;
-                completion::free_entries(parts, now_taken);
+                completion::free_entries(parts, now_taken, reach);
                 // A receive queue completes in order, one CQE a receive.
                 producer.ledger.learn(producer.state, now_taken);
             }

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use mlx5_wqe::{CqeOpcode, QpNumber, Wqe, WqeBlock, WqeIndex};
 
 use crate::Deadline;
-use crate::arch::{Block, Reach, fence_acquire, store_block};
+use crate::arch::{Block, fence_acquire, store_block};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
@@ -164,7 +164,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if C::leads() {
             // The CQE before the data, because the NIC writes the data first:
             // whoever has seen the CQE then sees the data.
-            fence_acquire(Reach::System);
+            fence_acquire(self.handle.reach());
         }
         // The leader's fence before the others' reading.
         C::sync();
@@ -442,7 +442,7 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
         let newest = if tail.cqe_opcode() == CqeOpcode::REQUESTER {
             Some(tail.wqe_index())
         } else {
-            let error = completion::decode_error(slot, tail);
+            let error = completion::decode_error(slot, tail, handle.reach());
             failure = Some(error);
             error
                 .complete_before()
@@ -462,12 +462,12 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
     if taken != first || S::SHARED && consumed != known {
         // The CQEs before what we tell the others, because nobody else reads
         // them: through us they may read the data behind them.
-        fence_acquire(Reach::System);
+        fence_acquire(handle.reach());
     }
     if taken != first {
         // The entries before the blocks, because whoever learns of free blocks
         // may post requests that complete into these entries.
-        completion::free_entries(parts, taken);
+        completion::free_entries(parts, taken, handle.reach());
     }
     // What is complete before an error, because an error ends the waits for
     // what is not.

@@ -8,7 +8,7 @@ use warpbell::wqe::{
     Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber, Syndrome, VendorCode,
 };
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, QueueState, RingBlock, SendParts,
+    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, RingBlock, SendParts,
     SendQueueHandle, Word32, Word64,
 };
 
@@ -75,6 +75,7 @@ impl Rig {
             qpn: QPN,
             max_message: MAX_MESSAGE,
             depth_log2: self.depth_log2,
+            reach: FenceReach::System,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows; the
         // sizes are those of the vectors.

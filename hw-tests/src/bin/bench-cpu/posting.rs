@@ -10,8 +10,8 @@ use warpbell::wqe::{
 };
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, EarlyAndAfter, Exclusive,
-    GpuShared, Now, QueueState, RingBlock, SendParts, SendQueue, SendQueueHandle, Sharing, Thread,
-    Word32, Word64,
+    FenceReach, GpuShared, Now, QueueState, RingBlock, SendParts, SendQueue, SendQueueHandle,
+    Sharing, Thread, Word32, Word64,
 };
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 
@@ -62,6 +62,7 @@ impl Rig {
             qpn: QPN.get(),
             max_message: 1 << 30,
             depth_log2: DEPTH_LOG2,
+            reach: FenceReach::System,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
         unsafe { SendQueueHandle::new(parts) }

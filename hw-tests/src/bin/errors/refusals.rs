@@ -8,6 +8,7 @@ use warpbell_host_init::{Error, QueuePairConfig, State, connect};
 use warpbell_hw_tests::abi;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::world::{self, Nic, World};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{DoorbellKind, Ending, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::Transition;
@@ -132,7 +133,7 @@ pub fn bad_requests() {
     );
 }
 
-/// Handles of another kind, version or size.
+/// Handles of another kind, version or size, or with a reach that nobody knows.
 pub fn bad_handles() {
     let stage = Stage::new(&QueuePairConfig::default());
     let queue = stage.queue();
@@ -153,7 +154,11 @@ pub fn bad_handles() {
     let wanted = size_of_val(&queue) as u16;
     let found = wanted - 8;
     refused(abi::SIZE, found as u8, OpenError::Size { found, wanted });
+    refused(abi::REACH, 2, OpenError::Reach { found: 2 });
     expect_done(&Posting::default().post(queue, &nop), "the true handle");
+    // Only a NIC that runs beside the kernels on their GPU is as near as that.
+    let near = matches!(World::here(), World::Gpu(_)) && world::nic() == Nic::SoftGpu;
+    assert_eq!(abi::reach(&queue), u8::from(near));
 }
 
 /// A ring that the NIC does not empty says so, at once or when the time is up; then it empties, and works.
