@@ -32,6 +32,9 @@ pub enum Error {
         /// The NICs that work with them.
         able: [String; 2],
     },
+    /// A GPU for a NIC that is on none.
+    #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
+    NoNicGpu,
     /// The built-in kernels do not suit the GPU.
     #[error(transparent)]
     Ptx(#[from] PtxError),

@@ -33,6 +33,9 @@ pub struct Machine {
     /// Number of the GPU, counted from 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     gpu: u32,
+    /// Number of the GPU that the engine of --nic soft-gpu runs on; by default that of --gpu
+    #[arg(long, value_name = "NUMBER")]
+    nic_gpu: Option<u32>,
     /// PTX in place of what is built in: the examples' kernels, the NIC's engine, or both; may be given twice
     #[arg(long, value_name = "PATH")]
     ptx: Vec<PathBuf>,
@@ -132,14 +135,19 @@ impl Machine {
                 able: able.map(Nic::name),
             });
         }
+        if self.nic_gpu.is_some() && (self.on, nic) != (On::Gpu, Nic::SoftGpu) {
+            return Err(Error::NoNicGpu);
+        }
         let own = OwnPtx::read(&self.ptx)?;
         let (kernels, engine) = match self.on {
             On::Cpu => (Kernels::Cpu, None),
             On::Gpu => {
                 let gpu = Gpu::open(self.gpu)?;
+                let nic_gpu = Gpu::open(self.nic_gpu.unwrap_or(self.gpu))?;
+                gpu.enable_peer_access(nic_gpu)?;
                 let kernels = own.load(gpu, &KERNELS)?;
                 let engine = match nic {
-                    Nic::SoftGpu => Some(own.load(gpu, &SOFT_NIC)?),
+                    Nic::SoftGpu => Some(own.load(nic_gpu, &SOFT_NIC)?),
                     Nic::Soft | Nic::SoftHost => None,
                 };
                 (Kernels::Gpu(kernels), engine)
@@ -225,7 +233,13 @@ impl World {
         }
     }
 
-    /// What opens the NIC; one on a GPU reaches that GPU's memory alone.
+    /// Whether the NIC's engine is a kernel on another GPU than the other kernels.
+    fn nic_is_apart(&self) -> bool {
+        self.engine
+            .is_some_and(|engine| Some(engine.gpu()) != self.gpu())
+    }
+
+    /// What opens the NIC; one on the kernels' GPU reaches that GPU's memory alone.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -233,7 +247,8 @@ impl World {
         self.devices_within(Reach::Gpu)
     }
 
-    /// The same; within [`Reach::System`], a NIC on a GPU reaches pinned memory, too.
+    /// The same; within [`Reach::System`], a NIC on a GPU reaches pinned memory, too. One on another GPU than the
+    /// kernels has no other reach.
     ///
     /// # Errors
     /// As [`devices`](Self::devices).
@@ -246,7 +261,10 @@ impl World {
             Some(module) => EngineOn::Gpu(module),
         };
         let options = SoftGpuOptions {
-            reach,
+            reach: match self.nic_is_apart() {
+                true => Reach::System,
+                false => reach,
+            },
             ..SoftGpuOptions::new(entry!(warpbell_kernels::soft_nic::soft_nic), on)
         };
         Ok(Devices::One(Device::open(host_init::Nic::SoftGpu(
@@ -258,6 +276,9 @@ impl World {
     pub fn nic_words(&self) -> &'static str {
         match self.nic {
             Nic::Soft | Nic::SoftHost => "two software HCAs in this process",
+            Nic::SoftGpu if self.nic_is_apart() => {
+                "both ends of a software HCA, whose engine is a kernel on another GPU,"
+            }
             Nic::SoftGpu => "both ends of a software HCA, whose engine is a kernel beside them,",
         }
     }

@@ -43,6 +43,28 @@ fn a_nic_that_does_not_work_with_the_kernels_is_refused() {
 }
 
 #[test]
+fn a_gpu_for_a_nic_that_is_on_none_is_refused() {
+    for (machine, missing) in [
+        ("--on cpu", true),
+        ("--on cpu --nic soft-gpu", true),
+        ("--on gpu", true),
+        ("--on gpu --nic soft-host", true),
+        // What this one lacks is a driver, or so many GPUs.
+        ("--on gpu --nic soft-gpu", false),
+    ] {
+        let arguments: Vec<_> = machine.split(' ').chain(["--nic-gpu", "77"]).collect();
+        for binary in [DEMO, PINGPONG, BANDWIDTH, PLACEMENT] {
+            let output = run(binary, &arguments);
+            assert_eq!(output.status.code(), Some(1));
+            assert!(output.stdout.is_empty());
+            let line = error_line(&output);
+            let words = "--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those";
+            assert_eq!(line.contains(words), missing, "{machine}: {line}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_is_no_ptx_of_the_kernels_is_refused() {
     let foreign = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (path, words) in [

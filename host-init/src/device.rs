@@ -19,7 +19,7 @@ use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain,
 pub enum Nic {
     /// A software HCA in this process.
     Soft(SoftOptions),
-    /// A software HCA whose engine is a kernel, on the GPU beside those that it serves.
+    /// A software HCA whose engine is a kernel, on the GPU beside those that it serves or on another.
     SoftGpu(SoftGpuOptions),
 }
 
@@ -155,6 +155,8 @@ pub(crate) trait Provider: Send + Sync {
     fn reaches(&self, placement: Placement) -> bool;
     /// How far the fences of those who use its queues must reach.
     fn fence_reach(&self) -> FenceReach;
+    /// Where the doorbell registers of queues lie that lie there.
+    fn registers(&self, queues: Placement) -> Placement;
 
     fn allocate_domain(&self) -> Result<u32, Error>;
     fn free_domain(&self, domain: u32);

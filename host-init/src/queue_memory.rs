@@ -1,6 +1,6 @@
-//! The memory of one queue pair: rings, doorbell records and UAR page in one
-//! allocation, completion rings and their records in another, and the device-side
-//! states in a third.
+//! The memory of one queue pair: rings and doorbell records in one allocation, completion
+//! rings and their records in another, the UAR page in a third, and the device-side states in a
+//! fourth.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -42,7 +42,6 @@ impl Parts {
 /// Where each part of the queues starts, in bytes from the start of their allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueueLayout {
-    uar: usize,
     send_ring: usize,
     receive_ring: usize,
     record: usize,
@@ -69,7 +68,6 @@ impl QueueLayout {
         });
         let mut parts = Parts::default();
         Self {
-            uar: parts.add(PAGE, PAGE),
             send_ring: parts.add(SLOT << config.send_depth_log2, PAGE),
             receive_ring: parts.add(receive_ring, SLOT),
             record: parts.add(RECORD, RECORD),
@@ -114,6 +112,8 @@ pub(crate) struct QueueMemory {
     queue_layout: QueueLayout,
     completions: Buffer,
     completion_layout: CompletionLayout,
+    /// Where doorbells are rung.
+    uar: Buffer,
     /// The send queue's state, then the receive queue's.
     states: Buffer,
     config: Checked,
@@ -129,7 +129,8 @@ fn states_placement(queues: Placement) -> Placement {
 }
 
 impl QueueMemory {
-    pub fn new(config: &Checked) -> Result<Self, Error> {
+    /// Allocates it, the UAR page at `registers`.
+    pub fn new(config: &Checked, registers: Placement) -> Result<Self, Error> {
         let (queue_layout, completion_layout) =
             (QueueLayout::new(config), CompletionLayout::new(config));
         let mut memory = Self {
@@ -137,6 +138,7 @@ impl QueueMemory {
             queue_layout,
             completions: Buffer::placed(config.completion_placement, completion_layout.end)?,
             completion_layout,
+            uar: Buffer::placed(registers, PAGE)?,
             states: Buffer::placed(states_placement(config.placement), 2 * STATE)?,
             config: *config,
         };
@@ -160,6 +162,7 @@ impl QueueMemory {
             mark_unused(layout.receive_ring, receive.completions.depth_log2);
         }
         self.completions.write(0, &fresh)?;
+        self.uar.write(0, &[0; PAGE])?;
         self.states.write(0, &[0; 2 * STATE])?;
         self.queues.write(0, &vec![0; self.queues.len()])
     }
@@ -178,7 +181,7 @@ impl QueueMemory {
         let queue = |offset| self.queue::<u8>(offset).expose_provenance() as u64;
         let completion = |offset| self.completion::<u8>(offset).expose_provenance() as u64;
         QueueAddresses {
-            uar: queue(self.queue_layout.uar),
+            uar: at::<u8>(&self.uar, 0).expose_provenance() as u64,
             send_ring: queue(self.queue_layout.send_ring),
             receive_ring: queue(self.queue_layout.receive_ring),
             record: queue(self.queue_layout.record),
@@ -198,7 +201,7 @@ impl QueueMemory {
     }
 
     pub fn doorbell(&self) -> *const Word64 {
-        self.queue(self.queue_layout.uar + DOORBELL_AT)
+        at(&self.uar, DOORBELL_AT)
     }
 
     /// Word 0 of the queue pair's doorbell record; word 1 is the send queue's.
@@ -305,7 +308,7 @@ impl QueueMemory {
 
     /// Leaves the memory to a device that would not let go of it.
     pub fn leak(self) {
-        std::mem::forget((self.queues, self.completions, self.states));
+        std::mem::forget((self.queues, self.completions, self.uar, self.states));
     }
 }
 
@@ -358,7 +361,6 @@ mod tests {
             let send_cqes = if collapsed { 1 } else { 1 << send };
             apart_and_aligned(
                 &mut [
-                    (queues.uar, 4096, 4096),
                     (queues.send_ring, 64 << send, 64),
                     (queues.receive_ring, 16 << (receive + segments), 16),
                     (queues.record, 8, 8),
@@ -394,9 +396,15 @@ mod tests {
     #[test]
     fn a_cleared_memory_is_as_fresh() {
         let config = QueuePairConfig::default().check(&LIMITS).unwrap();
-        let mut memory = QueueMemory::new(&config).unwrap();
+        let mut memory = QueueMemory::new(&config, Placement::Host).unwrap();
         let all = |memory: &QueueMemory| {
-            [&memory.queues, &memory.completions, &memory.states].map(|buffer| {
+            let buffers = [
+                &memory.queues,
+                &memory.completions,
+                &memory.uar,
+                &memory.states,
+            ];
+            buffers.map(|buffer| {
                 let mut bytes = vec![0; buffer.len()];
                 buffer.read(0, &mut bytes).unwrap();
                 bytes
@@ -412,13 +420,18 @@ mod tests {
         assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf0);
         assert_eq!(count(|byte| *byte != 0), unused);
         assert!(
-            [&fresh[0], &fresh[2]]
+            [&fresh[0], &fresh[2], &fresh[3]]
                 .into_iter()
                 .flatten()
                 .all(|byte| *byte == 0)
         );
 
-        for buffer in [&memory.queues, &memory.completions, &memory.states] {
+        for buffer in [
+            &memory.queues,
+            &memory.completions,
+            &memory.uar,
+            &memory.states,
+        ] {
             buffer.write(0, &vec![0x5a; buffer.len()]).unwrap();
         }
         memory.clear().unwrap();

@@ -39,7 +39,7 @@ impl QueuePair {
         let device = domain.device();
         device.require_reach("a queue pair", config.placement)?;
         device.require_reach("a completion queue", config.completion_placement)?;
-        let memory = QueueMemory::new(&config)?;
+        let memory = QueueMemory::new(&config, domain.provider().registers(config.placement))?;
         // SAFETY: the memory is fresh, and lives until `destroy` has succeeded, or for ever if the
         // device may still make the queue pair.
         let made = unsafe {

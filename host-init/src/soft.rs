@@ -60,6 +60,11 @@ pub(crate) trait Seat: Send + Sync {
     /// How far the fences of those who use its queues must reach.
     fn fence_reach(&self) -> FenceReach;
 
+    /// Where the doorbell registers of queues lie that lie there.
+    fn registers(&self, queues: Placement) -> Placement {
+        queues
+    }
+
     /// Lets `work` give commands, with nobody else's in between.
     fn with_engine<R>(
         &self,
@@ -317,6 +322,10 @@ impl<S: Seat> Provider for Soft<S> {
 
     fn fence_reach(&self) -> FenceReach {
         self.seat.fence_reach()
+    }
+
+    fn registers(&self, queues: Placement) -> Placement {
+        self.seat.registers(queues)
     }
 
     fn allocate_domain(&self) -> Result<u32, Error> {

@@ -33,7 +33,8 @@ pub struct SoftGpuOptions {
     /// How many objects it has room for.
     pub tables: TableSizes,
     /// Who looks at the queues and the payloads. [`Reach::Gpu`], the quicker one, allows memory of
-    /// the GPU alone; [`Reach::System`] pinned memory, too. On a GPU the fences of those who use
+    /// the GPU alone, and its kernels alone; [`Reach::System`] pinned memory, too, and memory of another GPU that
+    /// [`Gpu::enable_peer_access`](crate::Gpu::enable_peer_access) has opened. On a GPU the fences of those who use
     /// the queues reach as far.
     pub reach: Reach,
     /// How long the kernel's start, and the answer to each command, may take.
@@ -67,7 +68,8 @@ pub enum EngineOn {
     /// On a CPU's grid. The function runs a launch to its end, which may be far away, and gives why
     /// it did not end well; it is called on a thread of its own.
     Cpu(fn(&Launch<'_>) -> Result<(), String>),
-    /// On the GPU of a module with the kernel, on a stream of its own.
+    /// On the GPU of a module with the kernel, on a stream of its own; it may be another GPU than that of the
+    /// kernels that it serves.
     Gpu(&'static Module),
 }
 
@@ -290,7 +292,20 @@ impl Seat for Resident {
             (EngineOn::Cpu(_), placement) => placement.is_host(),
             (EngineOn::Gpu(_), Placement::Host) => false,
             (EngineOn::Gpu(_), Placement::Pinned(_)) => self.reach == Reach::System,
-            (EngineOn::Gpu(module), Placement::Gpu(gpu)) => module.gpu() == gpu,
+            (EngineOn::Gpu(module), Placement::Gpu(gpu)) if module.gpu() == gpu => true,
+            // Only with system-wide fences do both GPUs see the same.
+            (EngineOn::Gpu(module), Placement::Gpu(gpu)) => {
+                self.reach == Reach::System && module.gpu().reaches(gpu)
+            }
+        }
+    }
+
+    /// In its own GPU's memory for queues in another's, as a card has them: a kernel's doorbell is a store that
+    /// nobody waits for, the engine's look at it a load that it does wait for.
+    fn registers(&self, queues: Placement) -> Placement {
+        match (&self.on, queues) {
+            (EngineOn::Gpu(module), Placement::Gpu(_)) => Placement::Gpu(module.gpu()),
+            _ => queues,
         }
     }
 

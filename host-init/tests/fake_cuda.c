@@ -1,5 +1,6 @@
-// A driver without a GPU: enough of libcuda.so.1 for the tests of host-init, which say in FAKE_CUDA what
-// befalls whoever uses it. "GPU memory" is one stretch of host memory, and a launched kernel does nothing.
+// A driver without a GPU: enough of libcuda.so.1 for the tests of host-init, which say in FAKE_CUDA, in one word or
+// several, what befalls whoever uses it. "GPU memory" is one stretch of host memory, and a launched kernel does
+// nothing.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 typedef int Result;
 enum { OK = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
-       LAUNCH_FAILED = 719, INVALID_VALUE = 1 };
+       PEERS_ALREADY = 704, TOO_MANY_PEERS = 711, LAUNCH_FAILED = 719, INVALID_VALUE = 1 };
 
 static _Alignas(4096) unsigned char memory[80 << 20];
 static size_t taken;
@@ -16,12 +17,12 @@ static int object;
 
 static int fake(const char *what) {
     const char *set = getenv("FAKE_CUDA");
-    return set && strcmp(set, what) == 0;
+    return set && strstr(set, what);
 }
 
 Result cuInit(unsigned flags) { return fake("no-gpu") ? NO_DEVICE : OK; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
-Result cuDeviceGetCount(int *count) { *count = 1; return OK; }
+Result cuDeviceGetCount(int *count) { *count = fake("two-gpus") ? 2 : 1; return OK; }
 Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
 Result cuDeviceGetName(char *name, int length, int device) { strncpy(name, "Fake GPU", length); return OK; }
 // 75 and 76 are the compute capability's two numbers.
@@ -29,8 +30,25 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 75 ? (fake("old-gpu") ? 7 : 9) : (fake("old-gpu") ? 5 : 0);
     return OK;
 }
-Result cuDevicePrimaryCtxRetain(void **context, int device) { *context = &object; return OK; }
-Result cuCtxSetCurrent(void *context) { return OK; }
+static int contexts[2];
+static void *current;
+Result cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts[device]; return OK; }
+Result cuCtxSetCurrent(void *context) { current = context; return OK; }
+// Between two GPUs the way back, from 1 to 0, is what may be missing.
+Result cuDeviceCanAccessPeer(int *able, int from, int to) {
+    *able = from != to && !(from == 1 && fake("no-way-back"));
+    return OK;
+}
+// 3 asks for atomics.
+Result cuDeviceGetP2PAttribute(int *value, int attribute, int from, int to) {
+    *value = attribute == 3 && !(from == 1 && fake("no-atomics-back"));
+    return from == to ? INVALID_VALUE : OK;
+}
+Result cuCtxEnablePeerAccess(void *peer, unsigned flags) {
+    if (fake("peers-already")) return PEERS_ALREADY;
+    if (current == &contexts[1] && fake("refuses-the-way-back")) return TOO_MANY_PEERS;
+    return peer == current || flags != 0 ? INVALID_VALUE : OK;
+}
 Result cuStreamCreate(void **stream, unsigned flags) { *stream = &object; return OK; }
 Result cuStreamSynchronize(void *stream) { return OK; }
 Result cuStreamQuery(void *stream) {
@@ -38,9 +56,9 @@ Result cuStreamQuery(void *stream) {
     return fake("fault") || fake("panic") ? LAUNCH_FAILED : OK;
 }
 Result cuGetErrorName(Result error, const char **text) {
-    if (error != LAUNCH_FAILED) return INVALID_VALUE;
-    *text = "CUDA_ERROR_LAUNCH_FAILED";
-    return OK;
+    *text = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+        : error == TOO_MANY_PEERS ? "CUDA_ERROR_TOO_MANY_PEERS" : NULL;
+    return *text ? OK : INVALID_VALUE;
 }
 Result cuGetErrorString(Result error, const char **text) { return INVALID_VALUE; }
 

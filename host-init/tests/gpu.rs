@@ -444,3 +444,88 @@ fn a_pointer_that_is_not_the_gpus_is_refused() {
         }
     });
 }
+
+fn open_both() -> [Gpu; 2] {
+    [0, 1].map(|ordinal| Gpu::open(ordinal).unwrap())
+}
+
+fn enable_peers() {
+    let [one, other] = open_both();
+    assert!(one.reaches(one) && !one.reaches(other) && !other.reaches(one));
+    assert_eq!(one.enable_peer_access(one), Ok(()));
+    // A second time is nothing new.
+    for _ in 0..2 {
+        assert_eq!(one.enable_peer_access(other), Ok(()));
+        assert!(one.reaches(other) && other.reaches(one));
+    }
+}
+
+#[test]
+fn two_gpus_reach_each_other_once_it_was_asked_for() {
+    let name = "two_gpus_reach_each_other_once_it_was_asked_for";
+    with_fake(name, "two-gpus", enable_peers);
+}
+
+#[test]
+fn two_gpus_that_reach_each_other_already_are_welcome() {
+    let name = "two_gpus_that_reach_each_other_already_are_welcome";
+    with_fake(name, "two-gpus peers-already", enable_peers);
+}
+
+/// What two GPUs without a good way back from the second to the first are refused with.
+fn refused_peers() -> GpuError {
+    let [one, other] = open_both();
+    let refused = one.enable_peer_access(other).unwrap_err();
+    assert!(!other.reaches(one));
+    refused
+}
+
+#[test]
+fn two_gpus_without_a_way_between_them_are_named() {
+    let name = "two_gpus_without_a_way_between_them_are_named";
+    with_fake(name, "two-gpus no-way-back", || {
+        let refused = refused_peers();
+        assert_eq!(refused, GpuError::NoPeerAccess { from: 1, to: 0 });
+        let line = refused.to_string();
+        assert!(line.starts_with("GPU 1 does not reach the memory of GPU 0; choose two"));
+    });
+}
+
+#[test]
+fn two_gpus_without_atomics_between_them_are_named() {
+    let name = "two_gpus_without_atomics_between_them_are_named";
+    with_fake(name, "two-gpus no-atomics-back", || {
+        let refused = refused_peers();
+        assert_eq!(refused, GpuError::NoPeerAtomics { from: 1, to: 0 });
+        let line = refused.to_string();
+        assert!(line.starts_with("GPU 1 has no atomics on the memory of GPU 0; choose two"));
+    });
+}
+
+#[test]
+fn a_driver_that_refuses_peers_is_quoted() {
+    let name = "a_driver_that_refuses_peers_is_quoted";
+    with_fake(name, "two-gpus refuses-the-way-back", || {
+        assert_eq!(
+            refused_peers().to_string(),
+            "the NVIDIA driver refused cuCtxEnablePeerAccess: CUDA_ERROR_TOO_MANY_PEERS"
+        );
+    });
+}
+
+#[test]
+fn memory_that_a_lost_gpu_reaches_is_kept() {
+    let name = "memory_that_a_lost_gpu_reaches_is_kept";
+    with_fake(name, "two-gpus fault", || {
+        let [one, other] = open_both();
+        let addresses = || {
+            let buffer = Buffer::placed(Placement::Gpu(other), 4096).unwrap();
+            buffer.as_ptr()
+        };
+        assert_eq!(addresses(), addresses(), "freed, and given out again");
+        one.enable_peer_access(other).unwrap();
+        let (result, ..) = launched(named("kernel"), Grid::ONE_THREAD);
+        assert!(result.is_err() && one.is_lost() && !other.is_lost());
+        assert_ne!(addresses(), addresses(), "a kernel may still write there");
+    });
+}

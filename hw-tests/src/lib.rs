@@ -7,6 +7,7 @@
 //! | `--on cpu`, `--on gpu` | where kernels run; the CPU unless said otherwise |
 //! | `--nic soft`, `soft-host`, `soft-gpu` | the NIC: a CPU thread for kernels on the CPU, a CPU thread for kernels on a GPU, or a kernel beside them |
 //! | `--gpu NUMBER` | which GPU |
+//! | `--nic-gpu NUMBER` | which GPU the NIC of `soft-gpu` runs on, if it is another |
 //! | `--ptx PATH` | kernels to take instead of the embedded ones; may be repeated |
 //! | `--slower TIMES` | how many times as long everything may take, as under compute-sanitizer |
 //!

@@ -104,6 +104,7 @@ impl Nodes {
             return Self::faulty(None, None);
         }
         let mut options = SoftGpuOptions::new(entry!(soft_nic::soft_nic), world::engine());
+        options.reach = world::reach();
         options.limit = world::patient(options.limit);
         let device = Device::open(host_init::Nic::SoftGpu(options)).expect("a software HCA");
         Self {

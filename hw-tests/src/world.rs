@@ -15,6 +15,7 @@ use warpbell_host_init::{
 };
 use warpbell_kernels::suite::{Kernel, Requests};
 use warpbell_ptx::{Capability, PtxError};
+use warpbell_soft_hca::engine::Reach;
 
 /// Where a test runs.
 #[derive(Clone, Debug, Default, Args)]
@@ -28,6 +29,9 @@ pub struct Machine {
     /// Number of the GPU, counted from 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     gpu: u32,
+    /// Number of the GPU that the engine of --nic soft-gpu runs on; by default that of --gpu
+    #[arg(long, value_name = "NUMBER")]
+    nic_gpu: Option<u32>,
     /// Kernels to take instead of the embedded ones, as PTX (may be repeated)
     #[arg(long, value_name = "PATH")]
     ptx: Vec<PathBuf>,
@@ -111,6 +115,8 @@ impl From<GpuError> for Unable {
             GpuError::NoDriver
             | GpuError::NoGpu { .. }
             | GpuError::NoSuchGpu { .. }
+            | GpuError::NoPeerAccess { .. }
+            | GpuError::NoPeerAtomics { .. }
             | GpuError::TooOld { .. } => Self::Missing(line),
             _ => Self::Wrong(line),
         }
@@ -157,6 +163,11 @@ impl Machine {
             );
             return Err(Unable::Wrong(line));
         }
+        if self.nic_gpu.is_some() && (self.on, nic) != (On::Gpu, Nic::SoftGpu) {
+            let line =
+                "--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out";
+            return Err(Unable::Wrong(line.into()));
+        }
         let (world, engine) = match self.on {
             On::Cpu => (
                 World::Cpu(LaneOrder::Ascending),
@@ -164,9 +175,11 @@ impl Machine {
             ),
             On::Gpu => {
                 let gpu = Gpu::open(self.gpu)?;
+                let nic_gpu = Gpu::open(self.nic_gpu.unwrap_or(self.gpu))?;
+                gpu.enable_peer_access(nic_gpu)?;
                 let kernels = self.load(gpu, kernels, kernel)?;
                 let engine = match nic {
-                    Nic::SoftGpu => self.load(gpu, &warpbell_ptx::SOFT_NIC, "soft_nic")?,
+                    Nic::SoftGpu => self.load(nic_gpu, &warpbell_ptx::SOFT_NIC, "soft_nic")?,
                     _ => kernels,
                 };
                 (World::Gpu(kernels), EngineOn::Gpu(engine))
@@ -242,6 +255,16 @@ pub fn nic() -> Nic {
 /// Where the engine of a NIC runs that is a kernel.
 pub fn engine() -> EngineOn {
     here().engine.clone()
+}
+
+/// How far a NIC whose engine is a kernel must reach: beyond its GPU where the other kernels are on another one.
+pub fn reach() -> Reach {
+    match (&here().world, &here().engine) {
+        (World::Gpu(kernels), EngineOn::Gpu(engine)) if kernels.gpu() != engine.gpu() => {
+            Reach::System
+        }
+        _ => Reach::Gpu,
+    }
 }
 
 /// A time limit, as many times as long as the options say.

@@ -22,11 +22,11 @@ use warpbell_soft_hca::engine::Reach;
 /// memory.
 ///
 /// The latency is that of one write at a time, from the building of its WQE to its completion; the bandwidth
-/// is that of a queue kept full, with a doorbell for half of it. The rings' doorbell register and record lie
-/// with them, the completion queue's record with that one; the data lie where the NIC has them by default.
-/// The HCAs are software, and no network card takes part: one whose engine runs on a CPU reaches host memory
-/// only, and so only one of the four places; one on the GPU reaches all. Kernels on the CPU know host memory
-/// only.
+/// is that of a queue kept full, with a doorbell for half of it. The rings' record lies with them, and so does
+/// their doorbell register but for --nic-gpu, the completion queue's record with that one; the data lie where
+/// the NIC has them by default. The HCAs are software, and no network card takes part: one whose engine runs on
+/// a CPU reaches host memory only, and so only one of the four places; one on the GPU reaches all. Kernels on
+/// the CPU know host memory only.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {

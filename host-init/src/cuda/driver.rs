@@ -8,14 +8,17 @@ use super::GpuError;
 
 /// Every function that this crate calls. The bindings look each one up when it is first called, and panic
 /// if it is missing: so all are looked up before.
-const FUNCTIONS: [&str; 31] = [
+const FUNCTIONS: [&str; 34] = [
+    "cuCtxEnablePeerAccess",
     "cuCtxGetLimit",
     "cuCtxSetCurrent",
     "cuCtxSetLimit",
+    "cuDeviceCanAccessPeer",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
     "cuDeviceGetCount",
     "cuDeviceGetName",
+    "cuDeviceGetP2PAttribute",
     "cuDevicePrimaryCtxRetain",
     "cuDriverGetVersion",
     "cuFuncGetAttribute",

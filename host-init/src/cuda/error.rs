@@ -121,6 +121,26 @@ pub enum GpuError {
         /// The GPU's name.
         gpu: String,
     },
+    /// Kernels of one GPU do not get at the memory of another.
+    #[error(
+        "GPU {from} does not reach the memory of GPU {to}; choose two with a way between them (nvidia-smi topo -p2p r), or one for both"
+    )]
+    NoPeerAccess {
+        /// The number of the GPU whose kernels would.
+        from: u32,
+        /// The number of the GPU whose memory it is.
+        to: u32,
+    },
+    /// They get at it, but an atomic of theirs is none there.
+    #[error(
+        "GPU {from} has no atomics on the memory of GPU {to}; choose two that NVLink joins (nvidia-smi topo -p2p a), or one for both"
+    )]
+    NoPeerAtomics {
+        /// The number of the GPU whose kernels would.
+        from: u32,
+        /// The number of the GPU whose memory it is.
+        to: u32,
+    },
     /// A kernel panicked.
     #[error("the kernel {kernel} panicked on the GPU: {message}")]
     Panicked {

@@ -75,7 +75,6 @@ impl Gpu {
     }
 
     /// Its context: the primary one, which stays until the process ends.
-    #[cfg(feature = "cust")]
     pub(super) fn context(self) -> CUcontext {
         self.0.context.0
     }
@@ -162,9 +161,9 @@ impl Gpu {
         Ok(address)
     }
 
-    /// Gives memory back. A lost GPU may still write to it, so that nobody else gets it.
+    /// Gives memory back. A lost GPU may still write to its own and its peers', so that nobody else gets it.
     pub(crate) fn free(self, kind: Kind, address: u64, bytes: usize) {
-        if self.is_lost() {
+        if self.is_lost() || self.has_lost_peer() {
             return;
         }
         let rounded = Pool::rounded(bytes).expect("allocated with this size");

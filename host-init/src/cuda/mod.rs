@@ -15,6 +15,7 @@ mod driver;
 mod error;
 mod gpu;
 mod module;
+mod peer;
 mod pool;
 mod run;
 
