@@ -222,7 +222,9 @@ fn alone(arguments: &Arguments) -> Result<(), Error> {
         arguments.warm_up,
         arguments.rounds,
     )?);
-    report.begin(&format!("two kernels, moved by {}", world.nic_words()));
+    // Its last comma leads on, and here the words end.
+    let nic = world.nic_words().trim_end_matches(',');
+    report.begin(&format!("two kernels, moved by {nic}"));
     let result = cases.into_iter().try_for_each(|case| {
         report.step(case);
         report.add(measure(&ends, case)?);
