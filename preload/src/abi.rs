@@ -264,6 +264,22 @@ structures! {
         reserved1: u32,
     }
 
+    /// `ib_uverbs_create_srq` from the domain on, after the pointer to the answer and the user's handle.
+    SharedReceiveQueueRequest, 16 {
+        pd_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+    }
+
+    /// The part of `mlx5_ib_create_srq` that all versions have.
+    DriverSharedReceiveQueueRequest, 24 {
+        buf_addr: u64,
+        db_addr: u64,
+        flags: u32,
+        reserved: u32,
+    }
+
     /// The part of `mlx5_ib_create_qp` that all versions have.
     DriverQueuePairRequest, 40 {
         buf_addr: u64,

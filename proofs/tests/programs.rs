@@ -22,6 +22,8 @@ programs! { ibverbs_utils, "ibverbs-utils is not installed":
     rc_pingpong_small: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-s" "8" "-m" "1024" "-c";
     rc_pingpong_large: "ibv_rc_pingpong" "-g" "0" "-n" "100" "-s" "1000000" "-c";
     rc_pingpong_events: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-e" "-c";
+    srq_pingpong: "ibv_srq_pingpong" "-g" "0" "-n" "200" "-c";
+    srq_pingpong_events: "ibv_srq_pingpong" "-g" "0" "-n" "200" "-q" "4" "-e";
 }
 
 programs! { perftest, "perftest is not installed":
@@ -29,6 +31,10 @@ programs! { perftest, "perftest is not installed":
     write_bw_all_sizes: "ib_write_bw" "-x" "0" "-F" "-n" "50" "-a";
     write_bw_both_ways: "ib_write_bw" "-x" "0" "-F" "-n" "200" "-b";
     write_bw_queue_pairs: "ib_write_bw" "-x" "0" "-F" "-n" "200" "-q" "4";
+    write_bw_many_queue_pairs: "ib_write_bw" "-x" "0" "-F" "-n" "200" "-q" "16";
+    send_bw_shared: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-q" "5" "--use-srq";
+    send_bw_shared_both_ways: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-b" "-e" "--use-srq";
+    send_lat_shared: "ib_send_lat" "-x" "0" "-F" "-n" "200" "--use-srq";
     write_lat: "ib_write_lat" "-x" "0" "-F" "-n" "200";
     write_lat_inline: "ib_write_lat" "-x" "0" "-F" "-n" "200" "-s" "32" "-I" "64";
     read_bw: "ib_read_bw" "-x" "0" "-F" "-n" "200";

@@ -8,6 +8,7 @@ mod memory;
 mod modify;
 mod open;
 mod queues;
+mod shared_receive;
 mod uar;
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -88,9 +89,10 @@ impl Write<'_, '_> {
             command::QUERY_QP => modify::query(&mut self),
             command::MODIFY_QP => modify::modify(&mut self),
             command::DESTROY_QP => queues::destroy_queue_pair(&mut self),
-            command::CREATE_SRQ => queues::create_shared_receive_queue(&mut self),
+            command::CREATE_SRQ => shared_receive::create(&mut self),
             command::CREATE_AH => address_handle::create(&mut self),
-            command::DESTROY_SRQ | command::DESTROY_AH => {
+            command::DESTROY_SRQ => shared_receive::destroy(&mut self),
+            command::DESTROY_AH => {
                 self.done();
                 Ok(())
             }

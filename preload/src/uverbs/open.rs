@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
-use warpbell_soft_hca::engine::ProtectionDomain;
+use warpbell_soft_hca::engine::{ProtectionDomain, SharedReceiveQueue};
 
 use super::uar::Page;
 use crate::abi::QueuePairQuery;
@@ -21,6 +21,7 @@ pub struct Open {
     /// By the file descriptor that the user reads.
     pub channels: BTreeMap<c_int, Channel>,
     pub completion_queues: BTreeMap<u32, CqNumber>,
+    pub shared_receives: BTreeMap<u32, SharedReceiveQueue>,
     pub queue_pairs: BTreeMap<u32, QueuePair>,
     /// By page number.
     pub pages: BTreeMap<u32, Page>,
@@ -62,6 +63,9 @@ impl Open {
         for queue in self.completion_queues.values() {
             let _ = machine.command(|engine| engine.destroy_completion_queue(*queue));
             events::remove(*queue);
+        }
+        for queue in self.shared_receives.values() {
+            let _ = machine.command(|engine| engine.destroy_shared_receive_queue(*queue));
         }
         for key in self.regions.values() {
             let _ = machine.command(|engine| engine.deregister_memory(*key));

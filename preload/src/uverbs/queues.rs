@@ -1,4 +1,4 @@
-//! Completion queues, queue pairs, shared receive queues.
+//! Completion queues and queue pairs.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use super::open::{self, Open};
 use super::{Write, open::QueuePair as OpenPair};
 use crate::abi::{
     CompletionQueue, CompletionQueueEnd, CompletionQueueRequest, DriverCompletionQueueRequest,
-    DriverQueuePairRequest, QueuePair, QueuePairQuery, QueuePairRequest, SharedReceiveQueue,
+    DriverQueuePairRequest, QueuePair, QueuePairQuery, QueuePairRequest,
 };
 use crate::attributes::Errno;
 use crate::events;
@@ -21,11 +21,14 @@ use crate::machine::{Machine, machine};
 const CQ_HAS_PAGE: u16 = 1 << 1;
 /// `MLX5_QP_FLAG_SIGNATURE`.
 const QP_SIGNATURES: u32 = 1 << 0;
+/// Two pairs in a page: `MLX5_NUM_NON_FP_BFREGS_PER_UAR` registers of BlueFlame, in each of which libmlx5 writes to both
+/// buffers in turn.
+const SEND_REGISTERS: u8 = 4;
 /// `IBV_QPT_RC`.
 const RELIABLE_CONNECTION: u8 = 2;
 
 /// The logarithm of a queue's depth, which libmlx5 makes a power of two.
-fn log_of(depth: u32) -> Result<u8, Errno> {
+pub fn log_of(depth: u32) -> Result<u8, Errno> {
     if !depth.is_power_of_two() {
         return Err(Errno(libc::EINVAL));
     }
@@ -149,8 +152,10 @@ fn create_in_engine(
     wanted: &QueuePairRequest,
 ) -> Result<OpenPair, Errno> {
     let driver: DriverQueuePairRequest = write.driver_input()?;
-    let unknown = wanted.qp_type != RELIABLE_CONNECTION || wanted.is_srq != 0;
-    if unknown || driver.flags & QP_SIGNATURES != 0 || driver.sq_wqe_count == 0 {
+    if wanted.qp_type != RELIABLE_CONNECTION
+        || driver.flags & QP_SIGNATURES != 0
+        || driver.sq_wqe_count == 0
+    {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let open = &*write.open;
@@ -191,7 +196,13 @@ fn create_in_engine(
     };
     let options = QueuePairOptions {
         user_index: driver.uidx,
-        both_registers: true,
+        send_registers: SEND_REGISTERS,
+        shared_receive_queue: if wanted.is_srq == 0 {
+            None
+        } else {
+            let queue = open.shared_receives.get(&wanted.srq_handle);
+            Some(*queue.ok_or(Errno(libc::EINVAL))?)
+        },
     };
     let number = machine.command(|engine| {
         // SAFETY: libmlx5 keeps rings and record until the queue pair is destroyed; the page is ours.
@@ -234,23 +245,5 @@ pub fn destroy_queue_pair(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         write.open.queue_pairs.remove(&handle);
     }
     write.done();
-    Ok(())
-}
-
-/// Creates a shared receive queue, where there is no engine: it has none.
-pub fn create_shared_receive_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> {
-    if machine()?.is_some() {
-        return Err(Errno(libc::EOPNOTSUPP));
-    }
-    // After the pointer to the answer, the user's handle and the domain.
-    let [max_wr, max_sge]: [u32; 2] = write.input(20)?;
-    let number = open::fresh();
-    write.answer(&SharedReceiveQueue {
-        srq_handle: number,
-        max_wr,
-        max_sge,
-        srqn: number,
-    });
-    write.answer_driver(&[number, 0]);
     Ok(())
 }

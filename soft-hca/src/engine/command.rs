@@ -3,6 +3,7 @@
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, RemoteKey};
 
 use super::packet::WireAddress;
+use super::shared_receive::SharedReceiveQueue;
 
 bitflags::bitflags! {
     /// What may be done with a registered range. Local reads are always allowed.
@@ -78,8 +79,12 @@ pub struct QueuePairAttributes {
 pub struct QueuePairOptions {
     /// How its user calls it: 24 bits, in each of its CQEs (`srqn_uidx`).
     pub user_index: u32,
-    /// The page's register at 0x900 is a doorbell too, as for drivers that push WQEs (BlueFlame).
-    pub both_registers: bool,
+    /// How many send registers of the page are doorbells, at most [`MAX_SEND_REGISTERS`]: the one at 0x800, and
+    /// those that follow it 0x100 apart. 0 means one. Drivers that push WQEs (BlueFlame) take turns with two;
+    /// libmlx5 has two such pairs in a page.
+    pub send_registers: u8,
+    /// Where its receives come from, in place of a ring of its own.
+    pub shared_receive_queue: Option<SharedReceiveQueue>,
 }
 
 /// The ring of receive WQEs.
@@ -99,6 +104,8 @@ pub const MAX_LOG_QUEUE_DEPTH: u8 = 15;
 pub const MAX_LOG_CQ_DEPTH: u8 = 22;
 /// Log₂ of the most data segments in a receive WQE: 32 (512 bytes).
 pub const MAX_LOG_RECEIVE_STRIDE: u8 = 5;
+/// The most send registers of a page: 0x800 to 0xf00.
+pub const MAX_SEND_REGISTERS: u8 = 8;
 /// The longest message: 1 GiB.
 pub const MAX_MESSAGE_LENGTH: u32 = 1 << 30;
 /// The READs and atomics that a queue pair has under way at most, in each direction.
@@ -291,4 +298,7 @@ pub enum CommandError {
     /// A retry count above 7.
     #[error("a retry count is at most 7")]
     BadRetryCount,
+    /// There is no such shared receive queue.
+    #[error("there is no such shared receive queue")]
+    NoSharedReceiveQueue,
 }

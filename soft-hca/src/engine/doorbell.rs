@@ -11,7 +11,7 @@
 
 use mlx5_wqe::{CqArm, Doorbell, QpNumber, UarPage};
 
-use super::command::CommandError;
+use super::command::{CommandError, MAX_SEND_REGISTERS};
 use super::completion::{CompletionQueues, number_index};
 use super::list::{Link, List};
 use super::memory::Memory;
@@ -35,8 +35,8 @@ struct Page {
     address: u64,
     /// Queues that use it.
     users: u32,
-    /// Whether the second send register is looked at too.
-    both: bool,
+    /// Send registers that are looked at.
+    registers: u8,
     first_queue_pair: Option<u32>,
     first_completion_queue: Option<u32>,
     /// Steps left before it counts as idle.
@@ -98,7 +98,7 @@ impl<'t> Uars<'t> {
         let page = self.slots[index].page.get_or_insert(Page {
             address,
             users: 0,
-            both: false,
+            registers: 1,
             first_queue_pair: None,
             first_completion_queue: None,
             patience: 0,
@@ -134,17 +134,17 @@ impl<'t> Uars<'t> {
         pair: u32,
     ) {
         let slot = &mut slots[pair as usize];
-        let both = slot
+        let wanted = slot
             .pair
             .as_ref()
-            .is_some_and(|pair| pair.options.both_registers);
+            .map_or(0, |pair| pair.options.send_registers);
         if let Some(page) = self.page(index)
             && !core::mem::replace(&mut slot.listens, true)
         {
-            page.both |= both;
+            page.registers = page.registers.max(wanted.min(MAX_SEND_REGISTERS));
             if page.first_queue_pair.is_none() {
-                for register in UarPage::DOORBELLS {
-                    let _ = take(memory, page.address + register as u64);
+                for register in 0..page.registers {
+                    let _ = take(memory, page.address + offset(register));
                 }
             }
             slot.next_of_uar = page.first_queue_pair.replace(pair);
@@ -245,12 +245,10 @@ impl<'t> Uars<'t> {
         let Some(page) = self.page(index) else {
             return 0;
         };
-        let [first, second] = UarPage::DOORBELLS;
-        let mut rings = usize::from(page.look_at_doorbell(memory, rung, first));
-        if page.both {
-            rings += usize::from(page.look_at_doorbell(memory, rung, second));
+        let mut rings = usize::from(page.look_at_arm(memory, rung));
+        for register in 0..page.registers {
+            rings += usize::from(page.look_at_doorbell(memory, rung, offset(register)));
         }
-        rings += usize::from(page.look_at_arm(memory, rung));
         page.look_at_siblings(memory, rung);
         page.patience = match rings {
             0 => page.patience.saturating_sub(1),
@@ -262,6 +260,12 @@ impl<'t> Uars<'t> {
         }
         rings
     }
+}
+
+/// The offset of a send register in its page.
+const fn offset(register: u8) -> u64 {
+    let [first, second] = UarPage::DOORBELLS;
+    first as u64 + register as u64 * (second - first) as u64
 }
 
 /// Takes what was stored to a register since it was last looked at.
@@ -284,12 +288,12 @@ impl Page {
         &mut self,
         memory: &M,
         rung: &mut Rung<'_, '_>,
-        register: usize,
+        register: u64,
     ) -> bool {
         let Some(first) = self.first_queue_pair else {
             return false;
         };
-        let Some(value) = take(memory, self.address + register as u64) else {
+        let Some(value) = take(memory, self.address + register) else {
             return false;
         };
         // The queue pair named is looked at now, the others in turn: their doorbells may have

@@ -5,11 +5,11 @@
 //! | NOP, RDMA WRITE (with immediate), READ, SEND (with immediate, with invalidate) | WAIT, SEND_EN, RECV_EN |
 //! | compare and swap, fetch and add, their masked forms of 4 and 8 bytes | UMR and every other opcode |
 //! | inline data, several segments, fences, solicited events | |
-//! | RC | UC, UD, DC, XRC, SRQ: there is no command that creates them |
+//! | RC; shared receive queues | UC, UD, DC, XRC: there is no command that creates them |
 //!
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `direct` writes within the HCA without
-//! packets, `transfer` cuts and scatters payloads,
+//! packets, `transfer` cuts and scatters payloads, `shared_receive` gives receives of lists,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
 //! has the commands, [`wire`] is the seam to other HCAs.
 
@@ -33,6 +33,7 @@ mod psn;
 mod queue_pair;
 mod requester;
 mod responder;
+mod shared_receive;
 mod transfer;
 pub mod wire;
 
@@ -54,6 +55,7 @@ pub use memory::{DirectMemory, Memory, Reach};
 pub use packet::WireAddress;
 pub use protection::{ProtectionDomainSlot, RegionSlot, RevokedKey};
 pub use queue_pair::QueuePairSlot;
+pub use shared_receive::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveSlot};
 pub use wire::Wire;
 
 use completion::{CompletionQueues, number_index};
@@ -62,6 +64,7 @@ use list::List;
 use packet::{Opcode, Packet};
 use protection::{ProtectionDomains, Regions};
 use queue_pair::{Context, QueuePair, SCRATCH};
+use shared_receive::SharedReceives;
 use wire::Limits;
 
 /// Where an engine keeps its tables; all entries fresh (`Default`). Each table has at most
@@ -102,6 +105,7 @@ pub struct Engine<'t, M, W> {
     protection_domains: ProtectionDomains<'t>,
     regions: Regions<'t>,
     completion_queues: CompletionQueues<'t>,
+    shared_receives: SharedReceives<'t>,
     queue_pairs: &'t mut [QueuePairSlot],
     uars: Uars<'t>,
     /// Queue pairs that have work.
@@ -131,6 +135,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             protection_domains: ProtectionDomains(storage.protection_domains),
             regions: Regions::new(storage.regions, storage.revoked),
             completion_queues: CompletionQueues::new(storage.completion_queues),
+            shared_receives: SharedReceives(&mut []),
             queue_pairs: storage.queue_pairs,
             uars: Uars::new(storage.uars),
             active: List::new(),
@@ -141,6 +146,12 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             work: 0,
             scratch: [0; SCRATCH],
         }
+    }
+
+    /// Lends it a table of shared receive queues, all entries fresh; without one it has none. Called once, before any
+    /// of them is created.
+    pub fn lend_shared_receive_queues(&mut self, table: &'t mut [SharedReceiveSlot]) {
+        self.shared_receives = SharedReceives(table);
     }
 
     /// Its address on the wire.
@@ -295,6 +306,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             wire: &mut self.wire,
             regions: &mut self.regions,
             completion_queues: &mut self.completion_queues,
+            shared_receives: &mut self.shared_receives,
             scratch: &mut self.scratch,
             limits: self.limits,
             address: self.address,
@@ -313,6 +325,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             wire: &mut self.wire,
             regions: &mut self.regions,
             completion_queues: &mut self.completion_queues,
+            shared_receives: &mut self.shared_receives,
             scratch: &mut self.scratch,
             limits: self.limits,
             address: self.address,

@@ -12,6 +12,7 @@ use super::completion::{NUMBER_INDEX_BITS, next_generation, number_index};
 use super::memory::Memory;
 use super::packet::Range;
 use super::queue_pair::QueuePair;
+use super::shared_receive::{SharedReceiveAttributes, SharedReceiveQueue};
 use super::wire::{Retract, Wire};
 
 impl<M: Memory, W: Wire> Engine<'_, M, W> {
@@ -87,6 +88,36 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         Ok(())
     }
 
+    /// Creates a shared receive queue. Only an engine that was
+    /// [lent a table](Self::lend_shared_receive_queues) for them has any.
+    ///
+    /// # Safety
+    ///
+    /// Ring and record must be valid until the queue is destroyed.
+    pub unsafe fn create_shared_receive_queue(
+        &mut self,
+        attributes: &SharedReceiveAttributes,
+    ) -> Result<SharedReceiveQueue, CommandError> {
+        self.protection_domains.hold(attributes.protection_domain)?;
+        self.shared_receives.create(attributes).inspect_err(|_| {
+            self.protection_domains
+                .release(attributes.protection_domain);
+        })
+    }
+
+    /// Destroys a shared receive queue that no queue pair uses.
+    pub fn destroy_shared_receive_queue(
+        &mut self,
+        queue: SharedReceiveQueue,
+    ) -> Result<(), CommandError> {
+        let domain = self
+            .shared_receives
+            .destroy(queue)
+            .ok_or(CommandError::NoSharedReceiveQueue)??;
+        self.protection_domains.release(domain);
+        Ok(())
+    }
+
     /// Creates a queue pair, in RESET.
     ///
     /// # Safety
@@ -139,6 +170,14 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             self.protection_domains
                 .release(attributes.protection_domain)
         })?;
+        if let Some(queue) = options.shared_receive_queue
+            && !self.shared_receives.hold(queue)
+        {
+            self.uars.release(uar);
+            self.protection_domains
+                .release(attributes.protection_domain);
+            return Err(CommandError::NoSharedReceiveQueue);
+        }
         self.completion_queues.hold(send_cq);
         self.completion_queues.hold(receive_cq);
         let slot = &mut self.queue_pairs[index];
@@ -164,9 +203,13 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         };
         pair.forget_packets(&mut cx);
         let (uar, pd) = (pair.uar, pair.attributes.protection_domain);
+        let shared = pair.options.shared_receive_queue;
         let queues = [pair.send_cq, pair.receive_cq];
         for queue in queues {
             self.completion_queues.release(queue);
+        }
+        if let Some(queue) = shared {
+            self.shared_receives.release(queue);
         }
         self.protection_domains.release(pd);
         self.uars.remove_queue_pair(uar, self.queue_pairs, index);

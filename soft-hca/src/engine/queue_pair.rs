@@ -17,6 +17,7 @@ use super::packet::{Header, Opcode as PacketOpcode, WireAddress};
 use super::protection::Regions;
 use super::requester::Requester;
 use super::responder::Responder;
+use super::shared_receive::SharedReceives;
 use super::transfer::Ring;
 use super::wire::{Limits, Retract, Wire};
 
@@ -44,6 +45,7 @@ pub(super) struct Context<'a, 't, M, W> {
     pub(super) wire: &'a mut W,
     pub(super) regions: &'a mut Regions<'t>,
     pub(super) completion_queues: &'a mut CompletionQueues<'t>,
+    pub(super) shared_receives: &'a mut SharedReceives<'t>,
     /// Room for one WQE.
     pub(super) scratch: &'a mut [u8; SCRATCH],
     pub(super) limits: Limits,
@@ -344,7 +346,7 @@ impl QueuePair {
         let sends = flushed;
         while flushed - sends < budget && self.has_receive(cx.memory) {
             if cx.completion_queues.is_dead(self.receive_cq) {
-                self.responder.receive_tail = self.responder.receive_producer;
+                self.responder.forget_receives();
                 break;
             }
             self.fail_receive(cx, FLUSH);

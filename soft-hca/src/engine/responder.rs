@@ -31,8 +31,10 @@ pub(super) struct Responder {
     answers: Deque<Due, MAX_READS>,
     /// The newest atomics and what they found, for those that come twice.
     atomics: Deque<(u32, u64), MAX_READS>,
-    /// The oldest receive WQE that has not completed.
+    /// The oldest receive WQE that has not completed; of a shared queue the one taken last.
     pub(super) receive_tail: u16,
+    /// A WQE of a shared queue has been taken, and has not completed.
+    in_hand: bool,
     /// The producer index of the receive queue, as the doorbell record had it.
     pub(super) receive_producer: u16,
 }
@@ -100,6 +102,7 @@ impl Responder {
             answers: Deque::new(),
             atomics: Deque::new(),
             receive_tail: 0,
+            in_hand: false,
             receive_producer: 0,
         }
     }
@@ -282,7 +285,7 @@ impl QueuePair {
         if length > 0 {
             self.check_remote(cx, rkey, range, Access::REMOTE_WRITE)?;
         }
-        if last && flags.contains(PacketFlags::IMMEDIATE) && !self.has_receive(cx.memory) {
+        if last && flags.contains(PacketFlags::IMMEDIATE) && !self.take_receive(cx) {
             return Err(Reject::NotReady);
         }
         let mut target = address.wrapping_add(done);
@@ -322,15 +325,14 @@ impl QueuePair {
             (false, Some(Inbound::Send { done })) => done,
             _ => return Err(Reject::Refuse(Refusal::InvalidRequest)),
         };
-        if !self.has_receive(cx.memory) {
+        if !self.take_receive(cx) {
             return Err(Reject::NotReady);
         }
         let end = done + packet.payload_length();
         if end > u64::from(MAX_MESSAGE_LENGTH) {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
-        let segments = self.receive_segments(cx.memory);
-        let pd = self.attributes.protection_domain;
+        let (segments, pd) = self.receive_segments(cx);
         scatter(
             cx.memory,
             cx.regions,
@@ -356,7 +358,10 @@ impl QueuePair {
         self.responder.message = None;
         let opcode = if flags.contains(PacketFlags::INVALIDATE) {
             cx.regions
-                .invalidate(pd, RemoteKey(packet.header.immediate))
+                .invalidate(
+                    self.attributes.protection_domain,
+                    RemoteKey(packet.header.immediate),
+                )
                 .map_err(|_| Reject::Refuse(Refusal::RemoteAccess))?;
             CqeOpcode::RESPONDER_SEND_INVALIDATE
         } else if flags.contains(PacketFlags::IMMEDIATE) {

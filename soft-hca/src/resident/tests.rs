@@ -191,6 +191,7 @@ fn command_error() -> impl Strategy<Value = CommandError> {
         CommandError::BadPsn,
         CommandError::BadMtu,
         CommandError::BadRetryCount,
+        CommandError::NoSharedReceiveQueue,
     ];
     prop_oneof![
         proptest::sample::select(plain.to_vec()),

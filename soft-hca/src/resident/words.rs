@@ -386,6 +386,7 @@ fn command_error_number(error: CommandError) -> (u64, u64) {
         CommandError::BadPsn => 11,
         CommandError::BadMtu => 12,
         CommandError::BadRetryCount => 13,
+        CommandError::NoSharedReceiveQueue => 14,
     };
     (number, 0)
 }

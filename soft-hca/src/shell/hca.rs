@@ -16,7 +16,8 @@ use super::shared_link::SharedLink;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
     CommandError, CompletionQueueSlot, DirectMemory, Engine, Event, ProtectionDomainSlot,
-    QueuePairSlot, RegionSlot, RevokedKey, Storage, UarSlot, WireAddress, WrongReply,
+    QueuePairSlot, RegionSlot, RevokedKey, SharedReceiveSlot, Storage, UarSlot, WireAddress,
+    WrongReply,
 };
 use crate::resident::ClientError;
 
@@ -105,6 +106,8 @@ pub struct HcaOptions {
     pub regions: usize,
     /// Most completion queues.
     pub completion_queues: usize,
+    /// Most shared receive queues.
+    pub shared_receive_queues: usize,
     /// Most queue pairs.
     pub queue_pairs: usize,
     /// What befalls the packets that it sends; nothing by default.
@@ -121,6 +124,7 @@ impl Default for HcaOptions {
             protection_domains: 256,
             regions: 4096,
             completion_queues: 4096,
+            shared_receive_queues: 1024,
             queue_pairs: 2048,
             faults: None,
             events: None,
@@ -134,6 +138,7 @@ struct Tables {
     regions: Box<[RegionSlot]>,
     revoked: Box<[RevokedKey]>,
     completion_queues: Box<[CompletionQueueSlot]>,
+    shared_receive_queues: Box<[SharedReceiveSlot]>,
     queue_pairs: Box<[QueuePairSlot]>,
     uars: Box<[UarSlot]>,
 }
@@ -159,6 +164,7 @@ impl Machine {
             regions: table(options.regions),
             revoked: table(options.regions),
             completion_queues: table(options.completion_queues),
+            shared_receive_queues: table(options.shared_receive_queues),
             queue_pairs: table(options.queue_pairs),
             // Each queue pair may have a page of its own.
             uars: table(options.queue_pairs),
@@ -174,9 +180,10 @@ impl Machine {
             queue_pairs: &mut borrowed.queue_pairs,
             uars: &mut borrowed.uars,
         };
-        let engine = ManuallyDrop::new(Engine::new(address, DirectMemory, wire, storage));
+        let mut engine = Engine::new(address, DirectMemory, wire, storage);
+        engine.lend_shared_receive_queues(&mut borrowed.shared_receive_queues);
         Self {
-            engine,
+            engine: ManuallyDrop::new(engine),
             tables,
             events: options.events,
         }

@@ -11,6 +11,7 @@ mod hostile;
 mod mutation;
 mod options;
 mod order;
+mod shared;
 mod timers;
 mod verbs;
 mod world;

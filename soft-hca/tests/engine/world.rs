@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mlx5_wqe::{
-    CqDoorbellRecord, CqNumber, Cqe64, Doorbell, DoorbellRecord, Local, Octoword, QpNumber, Remote,
-    UarPage, Wqe, WqeIndex,
+    CqDoorbellRecord, CqNumber, Cqe64, Doorbell, DoorbellRecord, Local, LocalKey, Octoword,
+    QpNumber, Remote, UarPage, Wqe, WqeIndex,
 };
 use warpbell_soft_hca::engine::fault::{Fate, FaultyWire, Pattern};
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
@@ -308,6 +308,7 @@ pub struct Node {
     pub pd: ProtectionDomain,
     pub qp: Qp,
     buffers: Vec<Buffer>,
+    keys: Vec<LocalKey>,
 }
 
 /// How the queues are made.
@@ -369,6 +370,7 @@ impl Node {
             pd,
             qp,
             buffers: Vec::new(),
+            keys: Vec::new(),
         }
     }
 
@@ -380,9 +382,15 @@ impl Node {
             self.engine
                 .register_memory(self.pd, address, length, access)
         };
-        Region {
-            buffer,
-            keys: keys.unwrap(),
+        let keys = keys.unwrap();
+        self.keys.push(keys.local);
+        Region { buffer, keys }
+    }
+
+    /// Deregisters everything.
+    pub fn forget_regions(&mut self) {
+        for key in self.keys.drain(..) {
+            self.engine.deregister_memory(key).unwrap();
         }
     }
 
@@ -624,6 +632,11 @@ impl World {
         };
         let packet = Packet::new(&header, &[range]).unwrap();
         self.air.borrow_mut()[header.destination as usize].push_back(packet);
+    }
+
+    /// Leaves so many of the packets under way to the HCA with this address, the oldest; the others are lost.
+    pub fn keep_in_the_air(&mut self, address: usize, packets: usize) {
+        self.air.borrow_mut()[address].truncate(packets);
     }
 
     /// Packets under way.

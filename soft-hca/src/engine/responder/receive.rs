@@ -4,17 +4,32 @@ use mlx5_wqe::segment::Data;
 use mlx5_wqe::{CqeOpcode, DoorbellRecord, Local, Opcode as WqeOpcode, WqeIndex};
 use zerocopy::FromBytes;
 
-use super::Reject;
-use crate::engine::command::{ErrorPlace, FirstError, MAX_LOG_RECEIVE_STRIDE, ReceiveRing};
+use super::{Reject, Responder};
+use crate::engine::command::{ErrorPlace, FirstError, MAX_LOG_RECEIVE_STRIDE, ProtectionDomain};
 use crate::engine::completion::Completion;
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Header, PacketFlags};
 use crate::engine::queue_pair::{Context, Failure, QueuePair};
+use crate::engine::shared_receive::ReceivePlace;
 use crate::engine::wire::Wire;
 
+/// The data segments of a receive WQE.
+type Segments = heapless::Vec<Local, { 1 << MAX_LOG_RECEIVE_STRIDE }>;
+
+impl Responder {
+    /// Leaves what is posted alone: nobody can be told how it ends.
+    pub(in crate::engine) const fn forget_receives(&mut self) {
+        self.receive_tail = self.receive_producer;
+        self.in_hand = false;
+    }
+}
+
 impl QueuePair {
-    /// Whether a receive WQE is posted. Looks at the record when the ones known are used up.
+    /// Whether a receive WQE is posted; of a shared queue, whether one was taken. Looks at the record when the ones known are used up.
     pub(in crate::engine) fn has_receive<M: Memory>(&mut self, memory: &M) -> bool {
+        if self.options.shared_receive_queue.is_some() {
+            return self.responder.in_hand;
+        }
         if self.attributes.receive.is_none() {
             return false;
         }
@@ -28,26 +43,52 @@ impl QueuePair {
         responder.receive_tail != responder.receive_producer
     }
 
-    /// The data segments of the oldest receive WQE.
-    pub(super) fn receive_segments<M: Memory>(
-        &self,
-        memory: &M,
-    ) -> heapless::Vec<Local, { 1 << MAX_LOG_RECEIVE_STRIDE }> {
-        let mut segments = heapless::Vec::new();
-        let Some(ReceiveRing {
-            ring,
-            log_depth,
-            log_stride,
-        }) = self.attributes.receive
-        else {
-            return segments;
+    /// Whether there is a receive WQE for a message, taken off the shared queue where there is one.
+    pub(super) fn take_receive<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+    ) -> bool {
+        let Some(queue) = self.options.shared_receive_queue else {
+            return self.has_receive(cx.memory);
         };
-        let slot = u64::from(self.responder.receive_tail) & ((1 << log_depth) - 1);
-        let start = ring + (slot << (4 + log_stride));
-        for entry in 0..1 << log_stride {
+        // A message of several packets keeps the one that its first took.
+        if !self.responder.in_hand
+            && let Some(index) = cx.shared_receives.take(cx.memory, queue)
+        {
+            self.responder.receive_tail = index;
+            self.responder.in_hand = true;
+        }
+        self.responder.in_hand
+    }
+
+    /// Where the receive WQE in use has its data segments.
+    fn receive_place<M, W>(&self, cx: &mut Context<'_, '_, M, W>) -> Option<ReceivePlace> {
+        let index = self.responder.receive_tail;
+        if let Some(queue) = self.options.shared_receive_queue {
+            return cx.shared_receives.place(queue, index);
+        }
+        let ring = self.attributes.receive?;
+        let slot = u64::from(index) & ((1 << ring.log_depth) - 1);
+        Some(ReceivePlace {
+            address: ring.ring + (slot << (4 + ring.log_stride)),
+            segments: 1 << ring.log_stride,
+            protection_domain: self.attributes.protection_domain,
+        })
+    }
+
+    /// The data segments of the receive WQE in use, and the protection domain of their keys.
+    pub(super) fn receive_segments<M: Memory, W>(
+        &self,
+        cx: &mut Context<'_, '_, M, W>,
+    ) -> (Segments, ProtectionDomain) {
+        let mut segments = Segments::new();
+        let Some(place) = self.receive_place(cx) else {
+            return (segments, self.attributes.protection_domain);
+        };
+        for entry in 0..u64::from(place.segments) {
             let mut bytes = [0; 16];
-            // SAFETY: the owner vouched for the ring when the queue pair was created.
-            unsafe { memory.read(start + entry * 16, &mut bytes) };
+            // SAFETY: the owner vouched for the ring when the queue was created.
+            unsafe { cx.memory.read(place.address + entry * 16, &mut bytes) };
             let Ok(data) = Data::read_from_bytes(&bytes) else {
                 break;
             };
@@ -57,7 +98,16 @@ impl QueuePair {
             // There is room for the largest stride.
             let _ = segments.push(data.local());
         }
-        segments
+        (segments, place.protection_domain)
+    }
+
+    /// Moves past the receive WQE in use.
+    fn pass_receive(&mut self) {
+        if self.options.shared_receive_queue.is_some() {
+            self.responder.in_hand = false;
+        } else {
+            self.responder.receive_tail = self.responder.receive_tail.wrapping_add(1);
+        }
     }
 
     /// Writes the CQE of the oldest receive WQE and moves past it.
@@ -79,7 +129,7 @@ impl QueuePair {
             user_index: self.options.user_index,
             error: None,
         };
-        self.responder.receive_tail = self.responder.receive_tail.wrapping_add(1);
+        self.pass_receive();
         let posted = cx
             .completion_queues
             .post(cx.memory, self.receive_cq, &completion);
@@ -98,7 +148,7 @@ impl QueuePair {
         (syndrome, vendor): Failure,
     ) {
         let index = self.responder.receive_tail;
-        self.responder.receive_tail = index.wrapping_add(1);
+        self.pass_receive();
         self.counters.errors += 1;
         let error = FirstError {
             syndrome,

@@ -190,7 +190,7 @@ fn to_word_error(words: &mut Reader<'_>) -> Result<WordError, WordError> {
 }
 
 /// The commands' errors by their numbers, which start from 1; 0 is an illegal transition.
-const COMMAND_ERRORS: [CommandError; 13] = [
+const COMMAND_ERRORS: [CommandError; 14] = [
     CommandError::TableFull,
     CommandError::NoProtectionDomain,
     CommandError::NoCompletionQueue,
@@ -204,6 +204,7 @@ const COMMAND_ERRORS: [CommandError; 13] = [
     CommandError::BadPsn,
     CommandError::BadMtu,
     CommandError::BadRetryCount,
+    CommandError::NoSharedReceiveQueue,
 ];
 
 fn to_command_error(words: &mut Reader<'_>) -> Result<CommandError, WordError> {
