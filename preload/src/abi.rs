@@ -49,6 +49,43 @@ pub mod ioctl {
     pub const DRIVER_IN: u16 = DRIVER;
     pub const DRIVER_OUT: u16 = DRIVER + 1;
 
+    pub const OBJECT_DEVX: u16 = DRIVER;
+    pub const METHOD_DEVX_OTHER: u16 = DRIVER;
+    pub const METHOD_DEVX_QUERY_EQN: u16 = DRIVER + 2;
+    pub const DEVX_COMMAND: DevxCommand = DevxCommand {
+        command_in: DRIVER,
+        command_out: DRIVER + 1,
+    };
+    pub const DEVX_VECTOR: u16 = DRIVER;
+    pub const DEVX_EQN: u16 = DRIVER + 1;
+
+    pub const OBJECT_DEVX_OBJ: u16 = DRIVER + 1;
+    pub const METHOD_DEVX_OBJ_CREATE: u16 = DRIVER;
+    pub const METHOD_DEVX_OBJ_DESTROY: u16 = DRIVER + 1;
+    pub const METHOD_DEVX_OBJ_MODIFY: u16 = DRIVER + 2;
+    pub const METHOD_DEVX_OBJ_QUERY: u16 = DRIVER + 3;
+    pub const DEVX_OBJ_HANDLE: u16 = DRIVER;
+    pub const DEVX_OBJ_COMMAND: DevxCommand = DevxCommand {
+        command_in: DRIVER + 1,
+        command_out: DRIVER + 2,
+    };
+
+    pub const OBJECT_DEVX_UMEM: u16 = DRIVER + 2;
+    pub const METHOD_UMEM_REG: u16 = DRIVER;
+    pub const METHOD_UMEM_DEREG: u16 = DRIVER + 1;
+    pub const UMEM_HANDLE: u16 = DRIVER;
+    pub const UMEM_ADDRESS: u16 = DRIVER + 1;
+    pub const UMEM_LENGTH: u16 = DRIVER + 2;
+    pub const UMEM_ID: u16 = DRIVER + 4;
+    pub const UMEM_DMABUF_FILE: u16 = DRIVER + 6;
+
+    /// Where a method that carries a command has it, and where its answer goes.
+    #[derive(Clone, Copy)]
+    pub struct DevxCommand {
+        pub command_in: u16,
+        pub command_out: u16,
+    }
+
     pub const OBJECT_UAR: u16 = DRIVER + 8;
     pub const METHOD_UAR_ALLOC: u16 = DRIVER;
     pub const METHOD_UAR_DESTROY: u16 = DRIVER + 1;

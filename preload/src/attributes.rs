@@ -85,6 +85,11 @@ impl<'a> Request<'a> {
         Some(self.find(id)?.data)
     }
 
+    /// The object that an attribute names.
+    pub fn handle(&self, id: u16) -> Option<u32> {
+        u32::try_from(self.number(id)?).ok()
+    }
+
     /// The bytes that an attribute brings; none where the attribute is not there.
     pub fn input(&self, id: u16) -> &[u8] {
         let Some(attribute) = self.find(id) else {

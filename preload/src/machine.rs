@@ -55,8 +55,15 @@ impl Machine {
         &self,
         give: impl FnOnce(&mut HostEngine<'_>) -> Result<R, CommandError>,
     ) -> Result<R, Errno> {
-        let given = self.hca.command(give).map_err(|error| errno(&error))?;
-        given.map_err(refusal)
+        self.try_command(give)?.map_err(refusal)
+    }
+
+    /// The same; why the engine refuses is told in its own words.
+    pub fn try_command<R>(
+        &self,
+        give: impl FnOnce(&mut HostEngine<'_>) -> Result<R, CommandError>,
+    ) -> Result<Result<R, CommandError>, Errno> {
+        self.hca.command(give).map_err(|error| errno(&error))
     }
 
     /// The port's GID, which tells the HCA's address.

@@ -6,7 +6,7 @@ use crate::attributes::Errno;
 use crate::machine::machine;
 
 /// Bytes of a BlueFlame register, both its buffers.
-const BLUEFLAME_BYTES: u32 = 0x200;
+pub const BLUEFLAME_BYTES: u32 = 0x200;
 /// Completion vectors.
 pub const VECTORS: u32 = 1;
 /// The deepest queue, in basic blocks or receives.

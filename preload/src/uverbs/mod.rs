@@ -3,13 +3,16 @@
 mod address_handle;
 mod channels;
 mod context;
+mod devx;
 mod gids;
 mod memory;
 mod modify;
 mod open;
+mod prm;
 mod queues;
 mod shared_receive;
 mod uar;
+mod umem;
 
 use std::ffi::{c_int, c_ulong, c_void};
 
@@ -40,6 +43,9 @@ pub unsafe fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> Resu
         (abi::OBJECT_DEVICE, abi::METHOD_QUERY_GID_TABLE) => gids::table(&mut request),
         (abi::OBJECT_UAR, abi::METHOD_UAR_ALLOC) => uar::allocate(&mut request, open),
         (abi::OBJECT_UAR, abi::METHOD_UAR_DESTROY) => Ok(()),
+        (abi::OBJECT_DEVX | abi::OBJECT_DEVX_OBJ, _) => devx::method(&mut request, open),
+        (abi::OBJECT_DEVX_UMEM, abi::METHOD_UMEM_REG) => umem::register(&mut request, open),
+        (abi::OBJECT_DEVX_UMEM, abi::METHOD_UMEM_DEREG) => umem::deregister(&request, open),
         // libibverbs then falls back to the plain structures of INVOKE_WRITE.
         _ => Err(Errno(libc::EPROTONOSUPPORT)),
     })

@@ -138,9 +138,9 @@ fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyTo
 }
 
 /// Zeroes a queue pair's doorbell record, which the engine wants before a reset, and libmlx5 does after.
-fn clear(record: u64) {
+pub fn clear(record: u64) {
     let words = std::ptr::with_exposed_provenance::<[AtomicU32; 2]>(record as usize);
-    // SAFETY: libmlx5 keeps the record until the queue pair is destroyed, aligned to 8.
+    // SAFETY: its owner keeps the record until the queue pair is destroyed, aligned to 8.
     let words = unsafe { &*words };
     // Relaxed: the engine's lock is taken after, by the command that resets.
     words

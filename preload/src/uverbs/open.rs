@@ -8,7 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 use warpbell_soft_hca::engine::{ProtectionDomain, SharedReceiveQueue};
 
+use super::devx::Object;
 use super::uar::Page;
+use super::umem::Umem;
 use crate::abi::QueuePairQuery;
 use crate::events::{self, Channel};
 use crate::machine::{Machine, machine};
@@ -25,6 +27,10 @@ pub struct Open {
     pub queue_pairs: BTreeMap<u32, QueuePair>,
     /// By page number.
     pub pages: BTreeMap<u32, Page>,
+    /// By their numbers, which are their handles too.
+    pub umems: BTreeMap<u32, Umem>,
+    /// What DEVX has made.
+    pub objects: BTreeMap<u32, Object>,
 }
 
 /// A queue pair, where its doorbell record is, and what its user has set.
@@ -57,9 +63,16 @@ pub fn close(file: c_int) {
 impl Open {
     /// Ends all objects, users before what they use. What an engine that has stopped refuses is gone anyway.
     fn destroy(&self, machine: &Machine) {
+        let of_devx = |destroyed: fn(&Object) -> bool| {
+            for object in self.objects.values().filter(|object| destroyed(object)) {
+                let _ = object.destroy(machine);
+            }
+        };
+        of_devx(Object::is_queue_pair);
         for pair in self.queue_pairs.values() {
             let _ = machine.command(|engine| engine.destroy_queue_pair(pair.number));
         }
+        of_devx(|object| !object.is_queue_pair());
         for queue in self.completion_queues.values() {
             let _ = machine.command(|engine| engine.destroy_completion_queue(*queue));
             events::remove(*queue);

@@ -23,7 +23,7 @@ const CQ_HAS_PAGE: u16 = 1 << 1;
 const QP_SIGNATURES: u32 = 1 << 0;
 /// Two pairs in a page: `MLX5_NUM_NON_FP_BFREGS_PER_UAR` registers of BlueFlame, in each of which libmlx5 writes to both
 /// buffers in turn.
-const SEND_REGISTERS: u8 = 4;
+pub const SEND_REGISTERS: u8 = 4;
 /// `IBV_QPT_RC`.
 const RELIABLE_CONNECTION: u8 = 2;
 

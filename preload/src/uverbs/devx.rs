@@ -1,0 +1,189 @@
+//! DEVX: the user's own commands to the card, and the objects that they make.
+//!
+//! As a kernel does: a command that the card refuses ends in `EREMOTEIO`, and its answer says why.
+
+use mlx5_wqe::prm::{CommandStatus, QpContext, opcode};
+use mlx5_wqe::{CqNumber, QpNumber};
+
+use super::context::VECTORS;
+use super::open::{self, Open};
+use super::prm::{self, Call, Failure, Syndrome};
+use crate::abi::ioctl::{self as abi, DevxCommand};
+use crate::attributes::{Errno, Request};
+use crate::machine::{Machine, machine};
+
+/// The event queue of completion vector 0.
+pub const EVENT_QUEUE: u32 = 1;
+
+/// What a command has made.
+#[derive(Debug)]
+pub enum Object {
+    /// A completion queue.
+    CompletionQueue {
+        number: CqNumber,
+        /// Umems of the ring and of the doorbell record.
+        umems: [u32; 2],
+    },
+    /// A queue pair.
+    QueuePair(QueuePair),
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    pub number: QpNumber,
+    /// Address of its doorbell record.
+    pub record: u64,
+    /// Umems of the rings and of the doorbell record.
+    pub umems: [u32; 2],
+    /// What its user has set.
+    pub set: Box<QpContext>,
+}
+
+impl Object {
+    /// Whether it is a queue pair, which goes before its completion queues.
+    pub fn is_queue_pair(&self) -> bool {
+        matches!(self, Self::QueuePair(_))
+    }
+
+    /// Whether a part of it lies in that umem.
+    pub fn lives_in(&self, umem: u32) -> bool {
+        let (Self::CompletionQueue { umems, .. } | Self::QueuePair(QueuePair { umems, .. })) = self;
+        umems.contains(&umem)
+    }
+
+    /// Destroys it.
+    pub fn destroy(&self, machine: &Machine) -> Result<(), Errno> {
+        match self {
+            Self::CompletionQueue { number, .. } => {
+                machine.command(|engine| engine.destroy_completion_queue(*number))
+            }
+            Self::QueuePair(pair) => {
+                machine.command(|engine| engine.destroy_queue_pair(pair.number))
+            }
+        }
+    }
+}
+
+/// Carries a method of DEVX out.
+pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
+    // Without an engine there is nobody to give commands to.
+    let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
+    match (request.object, request.method) {
+        (abi::OBJECT_DEVX, abi::METHOD_DEVX_OTHER) => {
+            answer(request, abi::DEVX_COMMAND, |call| match call.opcode() {
+                Some(opcode::QUERY_HCA_CAP) => prm::query_capabilities(call),
+                other => Err(misplaced(other)),
+            })
+        }
+        (abi::OBJECT_DEVX, abi::METHOD_DEVX_QUERY_EQN) => {
+            if request.number(abi::DEVX_VECTOR) >= Some(VECTORS.into()) {
+                return Err(Errno(libc::EINVAL));
+            }
+            request.answer(abi::DEVX_EQN, &EVENT_QUEUE.to_ne_bytes());
+            Ok(())
+        }
+        (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_CREATE) => create(request, open, machine),
+        (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_DESTROY) => {
+            let handle = handle(request)?;
+            let object = open.objects.get(&handle).ok_or(Errno(libc::ENOENT))?;
+            object.destroy(machine)?;
+            open.objects.remove(&handle);
+            Ok(())
+        }
+        (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_MODIFY) => {
+            let object = object(request, open)?;
+            answer(request, abi::DEVX_OBJ_COMMAND, |call| match object {
+                Object::QueuePair(pair) => prm::modify_queue_pair(machine, pair, call),
+                Object::CompletionQueue { .. } => Err(misplaced(call.opcode())),
+            })
+        }
+        (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_QUERY) => {
+            let object = object(request, open)?;
+            answer(request, abi::DEVX_OBJ_COMMAND, |call| {
+                match (object, call.opcode()) {
+                    (Object::QueuePair(pair), Some(opcode::QUERY_QP)) => {
+                        prm::query_queue_pair(machine, pair, call)
+                    }
+                    (_, other) => Err(misplaced(other)),
+                }
+            })
+        }
+        _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
+
+fn handle(request: &Request<'_>) -> Result<u32, Errno> {
+    let handle = request.handle(abi::DEVX_OBJ_HANDLE);
+    handle.ok_or(Errno(libc::EINVAL))
+}
+
+fn object<'o>(request: &Request<'_>, open: &'o mut Open) -> Result<&'o mut Object, Errno> {
+    let handle = handle(request)?;
+    open.objects.get_mut(&handle).ok_or(Errno(libc::ENOENT))
+}
+
+fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Result<(), Errno> {
+    let mut made = None;
+    answer(request, abi::DEVX_OBJ_COMMAND, |call| {
+        let (object, answer) = match call.opcode() {
+            Some(opcode::CREATE_CQ) => prm::create_completion_queue(machine, open, call)?,
+            Some(opcode::CREATE_QP) => prm::create_queue_pair(machine, open, call)?,
+            other => return Err(misplaced(other)),
+        };
+        made = Some(object);
+        Ok(answer)
+    })?;
+    if let Some(object) = made {
+        let handle = open::fresh();
+        open.objects.insert(handle, object);
+        request.answer_handle(abi::DEVX_OBJ_HANDLE, handle);
+    }
+    Ok(())
+}
+
+/// A command that is not one for this method: the user's mistake if it is one for another, and else nothing that the
+/// card knows.
+pub fn misplaced(found: Option<u16>) -> Failure {
+    match found {
+        None
+        | Some(
+            opcode::QUERY_HCA_CAP
+            | opcode::CREATE_CQ
+            | opcode::CREATE_QP
+            | opcode::RST2INIT_QP
+            | opcode::INIT2RTR_QP
+            | opcode::RTR2RTS_QP
+            | opcode::TO_ERROR_QP
+            | opcode::TO_RESET_QP
+            | opcode::QUERY_QP
+            // Objects are destroyed by a method, not by a command of the user's.
+            | opcode::DESTROY_CQ
+            | opcode::DESTROY_QP,
+        ) => Failure::System(Errno(libc::EINVAL)),
+        Some(_) => Failure::Refused(Syndrome::Opcode.with(CommandStatus::BAD_OPCODE)),
+    }
+}
+
+/// Answers the command that the request brings.
+fn answer(
+    request: &mut Request<'_>,
+    at: DevxCommand,
+    run: impl FnOnce(&Call<'_>) -> Result<Vec<u8>, Failure>,
+) -> Result<(), Errno> {
+    let call = Call {
+        command: request.input(at.command_in),
+        room: request.room(at.command_out),
+    };
+    match run(&call) {
+        Ok(answer) => {
+            request.answer(at.command_out, &answer);
+            Ok(())
+        }
+        Err(Failure::Refused(refusal)) => {
+            request.answer(at.command_out, &refusal.to_bytes());
+            Err(Errno(libc::EREMOTEIO))
+        }
+        Err(Failure::System(errno)) => Err(errno),
+    }
+}
