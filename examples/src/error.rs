@@ -26,11 +26,21 @@ pub enum Error {
     )]
     WrongNic {
         /// The NIC asked for.
-        wanted: String,
+        wanted: &'static str,
         /// Where the kernels run.
         needed: &'static str,
         /// The NICs that work with them.
-        able: [String; 2],
+        able: [&'static str; 2],
+    },
+    /// A name that no NIC has, or a card that cannot be used.
+    #[error("the NIC {name} is none of software ({}), nor a card that works: {source}", soft.join(", "))]
+    NoCard {
+        /// The name asked for.
+        name: &'static str,
+        /// The NICs of software.
+        soft: [&'static str; 3],
+        /// Why it is no card.
+        source: Box<warpbell_host_init::Error>,
     },
     /// A GPU for a NIC that is on none.
     #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]

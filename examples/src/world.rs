@@ -1,17 +1,18 @@
 //! Where kernels run: on a grid of CPU threads, or on a GPU.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use warpbell::{Stop, Word64};
 use warpbell_cpu_grid::{Dim, LaunchError, Options};
 use warpbell_host_init::cuda::{Module, Watch};
 use warpbell_host_init::{
-    self as host_init, Device, Drive, EngineOn, Gpu, GpuError, Launch, Placement, QueuePair,
-    Shared, SoftGpuOptions, SoftOptions, entry,
+    self as host_init, Device, Drive, EngineOn, Gpu, GpuError, Launch, Mlx5Options, Placement,
+    QueuePair, Shared, SoftGpuOptions, SoftOptions, entry,
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{KERNELS, SOFT_NIC};
@@ -27,8 +28,9 @@ pub struct Machine {
     /// Where kernels run
     #[arg(long, value_enum, default_value = "cpu")]
     on: On,
-    /// Which NIC; by default the first that works with the kernels there
-    #[arg(long, value_enum)]
+    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card; by default the first that works with the
+    /// kernels there
+    #[arg(long, value_name = "NAME", value_parser = Nic::of_name)]
     nic: Option<Nic>,
     /// Number of the GPU, counted from 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
@@ -50,9 +52,8 @@ enum On {
     Gpu,
 }
 
-/// A NIC made of software.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+/// A NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
     /// A CPU thread, for kernels on the CPU
     Soft,
@@ -60,13 +61,39 @@ pub enum Nic {
     SoftHost,
     /// A kernel beside the others: queues and data lie in the GPU's memory
     SoftGpu,
+    /// The mlx5 card of this name; queues and data lie where kernels reach them best
+    Card(&'static str),
 }
 
 impl Nic {
+    /// Those made of software.
+    const SOFT: [Self; 3] = [Self::Soft, Self::SoftHost, Self::SoftGpu];
+
     /// Its name, as `--nic` takes it.
-    pub fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().into())
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::SoftHost => "soft-host",
+            Self::SoftGpu => "soft-gpu",
+            Self::Card(name) => name,
+        }
+    }
+
+    /// The NIC of that name: one of software, or a card, which may not be there.
+    fn of_name(name: &str) -> Result<Self, Infallible> {
+        let soft = Self::SOFT.into_iter().find(|nic| nic.name() == name);
+        // It is asked for once, and kept until the process ends.
+        Ok(soft.unwrap_or_else(|| Self::Card(String::from(name).leak())))
+    }
+
+    fn is_card(self) -> bool {
+        matches!(self, Self::Card(_))
+    }
+}
+
+impl Serialize for Nic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -128,7 +155,7 @@ impl Machine {
             On::Gpu => ([Nic::SoftHost, Nic::SoftGpu], "gpu"),
         };
         let nic = self.nic.unwrap_or(able[0]);
-        if !able.contains(&nic) {
+        if !able.contains(&nic) && !nic.is_card() {
             return Err(Error::WrongNic {
                 wanted: nic.name(),
                 needed,
@@ -148,7 +175,7 @@ impl Machine {
                 let kernels = own.load(gpu, &KERNELS)?;
                 let engine = match nic {
                     Nic::SoftGpu => Some(own.load(nic_gpu, &SOFT_NIC)?),
-                    Nic::Soft | Nic::SoftHost => None,
+                    Nic::Soft | Nic::SoftHost | Nic::Card(_) => None,
                 };
                 (Kernels::Gpu(kernels), engine)
             }
@@ -228,7 +255,7 @@ impl World {
     /// Where queues and data lie, so that kernels and NIC reach them.
     pub fn nic_placement(&self) -> Placement {
         match (self.kernels, self.nic) {
-            (Kernels::Gpu(module), Nic::SoftGpu) => Placement::Gpu(module.gpu()),
+            (Kernels::Gpu(module), Nic::SoftGpu | Nic::Card(_)) => Placement::Gpu(module.gpu()),
             _ => self.placement(),
         }
     }
@@ -242,7 +269,7 @@ impl World {
     /// What opens the NIC; one on the kernels' GPU reaches that GPU's memory alone.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system gives no thread; a card that is not there or cannot be used.
     pub fn devices(&self) -> Result<Devices, Error> {
         self.devices_within(Reach::Gpu)
     }
@@ -253,9 +280,22 @@ impl World {
     /// # Errors
     /// As [`devices`](Self::devices).
     pub fn devices_within(&self, reach: Reach) -> Result<Devices, Error> {
-        if self.nic != Nic::SoftGpu {
-            return Ok(Devices::Driven(Arc::new(Driver::spawn()?)));
+        match self.nic {
+            Nic::Soft | Nic::SoftHost => Ok(Devices::Driven(Arc::new(Driver::spawn()?))),
+            Nic::SoftGpu => self.engine_within(reach),
+            Nic::Card(name) => {
+                let card = Device::open(host_init::Nic::Mlx5(Mlx5Options::new(name)));
+                let card = card.map_err(|source| Error::NoCard {
+                    name,
+                    soft: Nic::SOFT.map(Nic::name),
+                    source: source.into(),
+                })?;
+                Ok(Devices::One(card))
+            }
         }
+    }
+
+    fn engine_within(&self, reach: Reach) -> Result<Devices, Error> {
         let on = match self.engine {
             None => EngineOn::Cpu(engine_on_cpu),
             Some(module) => EngineOn::Gpu(module),
@@ -273,13 +313,16 @@ impl World {
     }
 
     /// The NIC in words, as the subject of a sentence in the plural.
-    pub fn nic_words(&self) -> &'static str {
+    pub fn nic_words(&self) -> String {
         match self.nic {
-            Nic::Soft | Nic::SoftHost => "two software HCAs in this process",
+            Nic::Soft | Nic::SoftHost => "two software HCAs in this process".into(),
             Nic::SoftGpu if self.nic_is_apart() => {
-                "both ends of a software HCA, whose engine is a kernel on another GPU,"
+                "both ends of a software HCA, whose engine is a kernel on another GPU,".into()
             }
-            Nic::SoftGpu => "both ends of a software HCA, whose engine is a kernel beside them,",
+            Nic::SoftGpu => {
+                "both ends of a software HCA, whose engine is a kernel beside them,".into()
+            }
+            Nic::Card(name) => format!("two queue pairs of {name}"),
         }
     }
 

@@ -83,7 +83,15 @@ fn bad_numbers_end_in_one_clear_line() {
         "{line}"
     );
 
-    for wrong in [["--size", "63"], ["--depth", "many"], ["--nic", "real"]] {
+    // No name of a NIC is wrong before it was looked for.
+    let output = run(DEMO, &["--nic", "real"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    let words =
+        "the NIC real is none of software (soft, soft-host, soft-gpu), nor a card that works";
+    assert!(line.contains(words), "{line}");
+
+    for wrong in [["--size", "63"], ["--depth", "many"]] {
         let output = run(DEMO, &wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(!output.stderr.is_empty());

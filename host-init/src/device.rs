@@ -8,6 +8,8 @@ use warpbell_soft_hca::shell::SoftHca;
 
 use crate::config::Checked;
 use crate::memory::Keys;
+use crate::mlx5::{CardPort, Mlx5, Mlx5Options};
+use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::soft::{InProcess, Soft, SoftOptions, refused};
 use crate::soft_gpu::{Resident, SoftGpuOptions};
@@ -21,6 +23,8 @@ pub enum Nic {
     Soft(SoftOptions),
     /// A software HCA whose engine is a kernel, on the GPU beside those that it serves or on another.
     SoftGpu(SoftGpuOptions),
+    /// An mlx5 card, through libibverbs and libmlx5, which are loaded then.
+    Mlx5(Mlx5Options),
 }
 
 /// What a device can do at most.
@@ -48,11 +52,13 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Soft`] if the system gives no thread for a software HCA, or its kernel does not
-    /// start; [`Error::Gpu`] if the GPU refuses.
+    /// start; [`Error::Gpu`] if the GPU refuses; [`Error::Mlx5`] if a library, the card or its port is not there, or
+    /// not as it has to be.
     pub fn open(nic: Nic) -> Result<Self, Error> {
         let provider: Arc<dyn Provider> = match nic {
             Nic::Soft(options) => Arc::new(Soft::<InProcess>::open(options)?),
             Nic::SoftGpu(options) => Arc::new(Soft::<Resident>::open(options)?),
+            Nic::Mlx5(options) => Arc::new(Mlx5::open(&options)?),
         };
         Ok(Self { provider })
     }
@@ -85,6 +91,11 @@ impl Device {
         &*self.provider
     }
 
+    /// Whether it is a card, whose wire is none of ours.
+    pub(crate) fn is_card(&self) -> bool {
+        self.provider.card_port().is_some()
+    }
+
     /// Refuses memory that the device does not reach.
     pub(crate) fn require_reach(
         &self,
@@ -104,6 +115,8 @@ impl Device {
         }
         match (self.provider.hca(), other.provider.hca()) {
             (Some(ours), Some(theirs)) => ours.link(theirs).map_err(refused("link two devices")),
+            // Their wire is there already.
+            _ if self.is_card() && other.is_card() => Ok(()),
             _ => Err(Error::Unreachable { gid: other.gid() }),
         }
     }
@@ -124,6 +137,8 @@ pub(crate) struct Queues {
     pub send_cqn: u32,
     /// Equal to `send_cqn` without a receive queue.
     pub receive_cqn: u32,
+    /// Address of the register that kernels ring; none if it is that of the queues' memory.
+    pub doorbell: Option<u64>,
 }
 
 /// A step of the state machine, with what it carries.
@@ -151,6 +166,10 @@ impl Step {
 pub(crate) trait Provider: Send + Sync {
     fn limits(&self) -> Limits;
     fn gid(&self) -> Gid;
+    /// What the other end needs to know of the port, if this is a card.
+    fn card_port(&self) -> Option<CardPort> {
+        None
+    }
     /// Whether the device reads and writes memory that lies there.
     fn reaches(&self, placement: Placement) -> bool;
     /// How far the fences of those who use its queues must reach.
@@ -162,15 +181,8 @@ pub(crate) trait Provider: Send + Sync {
     fn free_domain(&self, domain: u32);
 
     /// # Safety
-    /// `len` bytes from `address` stay valid, for what `access` allows, until
-    /// `deregister` succeeded.
-    unsafe fn register(
-        &self,
-        domain: u32,
-        address: u64,
-        len: u64,
-        access: Access,
-    ) -> Result<Keys, Error>;
+    /// The area stays valid, for what `access` allows, until `deregister` succeeded.
+    unsafe fn register(&self, domain: u32, area: Area, access: Access) -> Result<Keys, Error>;
     /// When this succeeds, the device uses the memory no longer.
     fn deregister(&self, keys: Keys) -> Result<(), Error>;
 

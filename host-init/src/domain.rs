@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::device::Provider;
 use crate::placement::Area;
@@ -24,6 +25,14 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.device.provider().free_domain(self.number);
     }
+}
+
+/// The next domain's number, of any device of the process: so that an error which names two domains never shows the
+/// same number twice.
+pub(crate) fn fresh_number() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: the numbers have to differ, nothing else hangs on them.
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl ProtectionDomain {

@@ -2,7 +2,7 @@
 
 use warpbell_soft_hca::shell::HcaError;
 
-use crate::{Access, ExchangeError, Gid, GpuError, Placement, State};
+use crate::{Access, ExchangeError, Gid, GpuError, Mlx5Error, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
 /// the variant says otherwise, or the error [is uncertain](Error::is_uncertain).
@@ -186,16 +186,28 @@ pub enum Error {
         /// Its reason.
         source: HcaError,
     },
+    /// The card, or the way to it.
+    #[error(transparent)]
+    Mlx5(Box<Mlx5Error>),
+}
+
+impl From<Mlx5Error> for Error {
+    fn from(error: Mlx5Error) -> Self {
+        Self::Mlx5(Box::new(error))
+    }
 }
 
 impl Error {
     /// Whether the device gave no answer, and may still do what it was asked to. Memory that it was to use must
     /// stay then: buffers and queues are leaked.
     pub fn is_uncertain(&self) -> bool {
-        let Self::Soft { source, .. } = self else {
-            return false;
-        };
-        matches!(source, HcaError::Resident(_))
+        matches!(
+            self,
+            Self::Soft {
+                source: HcaError::Resident(_),
+                ..
+            }
+        ) || matches!(self, Self::Mlx5(error) if matches!(**error, Mlx5Error::Stuck { .. }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Start-up: from nothing to the handle that a kernel receives.
 //!
-//! A [`Device`] is opened from a [`Nic`], which says what kind of card it is. In
+//! A [`Device`] is opened from a [`Nic`], which says what kind of card it is: one of
+//! software, or an mlx5 card. In
 //! a [`ProtectionDomain`] memory is registered and queue pairs are made; two
 //! queue pairs are connected with [`connect`] inside one process, or through a
 //! [`Peer`] between two. After that the host is out of the way: the kernel works
@@ -56,6 +57,7 @@ mod error;
 mod frame;
 mod launch;
 mod memory;
+mod mlx5;
 mod outstanding;
 mod peer;
 mod placement;
@@ -79,6 +81,7 @@ pub use error::Error;
 pub use frame::{ExchangeError, LARGEST_MESSAGE};
 pub use launch::{Entry, Grid, Launch, last_name};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
+pub use mlx5::{CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options};
 pub use outstanding::{AwaitedReceive, Outstanding};
 pub use peer::Peer;
 pub use placement::Placement;

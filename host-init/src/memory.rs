@@ -96,13 +96,8 @@ impl MemoryRegion {
         domain
             .device()
             .require_reach("a memory region", area.placement)?;
-        let address = area.start.as_ptr().expose_provenance() as u64;
         // SAFETY: the caller vouches for the memory until the region is gone.
-        let keys = unsafe {
-            domain
-                .provider()
-                .register(domain.number(), address, len as u64, access)?
-        };
+        let keys = unsafe { domain.provider().register(domain.number(), area, access)? };
         let domain = domain.clone();
         Ok(Self {
             domain,

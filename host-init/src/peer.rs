@@ -114,6 +114,11 @@ impl Peer {
         };
         let hello: Hello = peer.swap(Kind::Hello, &Hello { gid: device.gid() })?;
         peer.gid = hello.gid;
+        if device.is_card() {
+            // The wire is there already; what kind of device the other one is, endpoints tell.
+            peer.barrier("linked")?;
+            return Ok(peer);
+        }
         let unreachable = || Error::Unreachable { gid: hello.gid };
         let hca = device.provider().hca().ok_or_else(unreachable)?;
         let theirs = wire_address(hello.gid).ok_or_else(unreachable)?;
@@ -283,6 +288,7 @@ mod tests {
                     gid: peer.gid,
                     qpn: 1,
                     psn: 1,
+                    card: None,
                 },
             );
         });
@@ -294,6 +300,7 @@ mod tests {
                     gid: device.gid(),
                     qpn: 1 << 24,
                     psn: 1,
+                    card: None,
                 },
             );
         });

@@ -9,6 +9,7 @@ use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word6
 
 use crate::config::Checked;
 use crate::outstanding::{AwaitedReceive, SendQueueImage, awaited_receive};
+use crate::placement::Area;
 use crate::{Buffer, Error, Placement};
 
 const PAGE: usize = 4096;
@@ -42,8 +43,8 @@ impl Parts {
 /// Where each part of the queues starts, in bytes from the start of their allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueueLayout {
-    send_ring: usize,
     receive_ring: usize,
+    send_ring: usize,
     record: usize,
     end: usize,
 }
@@ -58,9 +59,6 @@ struct CompletionLayout {
     end: usize,
 }
 
-// Parts come in falling order of alignment, so that no gaps come up; every part but
-// the last is a multiple of the next one's alignment.
-
 impl QueueLayout {
     fn new(config: &Checked) -> Self {
         let receive_ring = config.receive.map_or(0, |receive| {
@@ -68,8 +66,9 @@ impl QueueLayout {
         });
         let mut parts = Parts::default();
         Self {
-            send_ring: parts.add(SLOT << config.send_depth_log2, PAGE),
-            receive_ring: parts.add(receive_ring, SLOT),
+            // A card wants the receive ring on a page, and the send ring right behind it.
+            receive_ring: parts.add(receive_ring, PAGE),
+            send_ring: parts.add(SLOT << config.send_depth_log2, SLOT),
             record: parts.add(RECORD, RECORD),
             end: parts.end,
         }
@@ -83,8 +82,9 @@ impl CompletionLayout {
             .map_or(0, |receive| SLOT << receive.completions.depth_log2);
         let mut parts = Parts::default();
         Self {
-            send_ring: parts.add(SLOT << config.send_completions.depth_log2, SLOT),
-            receive_ring: parts.add(receive_ring, SLOT),
+            // A card wants each ring on a page.
+            send_ring: parts.add(SLOT << config.send_completions.depth_log2, PAGE),
+            receive_ring: parts.add(receive_ring, PAGE),
             send_record: parts.add(RECORD, RECORD),
             receive_record: parts.add(RECORD, RECORD),
             end: parts.end,
@@ -95,6 +95,11 @@ impl CompletionLayout {
 /// The addresses that a NIC needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueAddresses {
+    /// All of the queues.
+    pub queues: Area,
+    /// All of the completion queues.
+    pub completions: Area,
+    /// A page of doorbells, for a device that has none of its own.
     pub uar: u64,
     pub send_ring: u64,
     pub receive_ring: u64,
@@ -181,6 +186,8 @@ impl QueueMemory {
         let queue = |offset| self.queue::<u8>(offset).expose_provenance() as u64;
         let completion = |offset| self.completion::<u8>(offset).expose_provenance() as u64;
         QueueAddresses {
+            queues: self.queues.area(),
+            completions: self.completions.area(),
             uar: at::<u8>(&self.uar, 0).expose_provenance() as u64,
             send_ring: queue(self.queue_layout.send_ring),
             receive_ring: queue(self.queue_layout.receive_ring),

@@ -97,6 +97,7 @@ impl QueuePair {
             gid: self.device().gid(),
             qpn: self.qpn(),
             psn: self.psn,
+            card: self.domain.provider().card_port(),
         }
     }
 
@@ -223,14 +224,18 @@ impl QueuePair {
         self.require(&[State::ReadyToSend], "send", State::ReadyToSend)?;
         // SAFETY: all pointers lead into `memory`, whose layout made room for the
         // depths of `config`; it lives, and is not cleared, as long as `self` is
-        // borrowed. Each queue has a completion queue of its own, and an ordinary
-        // one is at least as deep (checked with the configuration). Where fences reach
-        // no further than the GPU, the device refuses all memory but that GPU's.
+        // borrowed. A register of the device's own stays mapped until `destroy`. Each queue
+        // has a completion queue of its own, and an ordinary one is at least as deep
+        // (checked with the configuration). Where fences reach no further than the GPU,
+        // the device refuses all memory but that GPU's.
         Ok(unsafe {
             SendQueueHandle::new(SendParts {
                 ring: self.memory.send_ring(),
                 record: self.memory.record().add(1),
-                doorbell: self.memory.doorbell(),
+                doorbell: match self.queues.doorbell {
+                    Some(register) => std::ptr::with_exposed_provenance(register as usize),
+                    None => self.memory.doorbell(),
+                },
                 completions: parts(self.memory.send_completions(), self.config.send_completions),
                 state: self.memory.send_state(),
                 qpn: self.qpn(),
@@ -313,6 +318,7 @@ impl QueuePair {
 
     /// The first error as the device saw it, whether or not a kernel polls; the
     /// end that refused a request learns of it here, because no completion says so.
+    /// None of a card, which tells of errors in completions alone.
     ///
     /// # Errors
     /// [`Error::Soft`] if the device has stopped.

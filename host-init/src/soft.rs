@@ -1,7 +1,6 @@
 //! Software HCAs: the commands to an engine, and the provider `soft`, an engine in this process.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
@@ -15,7 +14,9 @@ use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, Peers, SoftHca, gid
 
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
+use crate::domain::fresh_number;
 use crate::memory::Keys;
+use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::{Access, Endpoint, Error, ErrorPlace, Gid, Limits, NicError, Placement, State};
 
@@ -168,10 +169,6 @@ pub(crate) struct Soft<S> {
 
 /// The engine's domains by our numbers.
 type Domains = HashMap<u32, engine::ProtectionDomain>;
-
-/// The last number given to a domain, of any device of the process: so that an
-/// error which names two domains never shows the same number twice.
-static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
 /// The address on the wire of a device; none if it is no software HCA.
 pub(crate) fn wire_address(gid: Gid) -> Option<WireAddress> {
@@ -332,7 +329,7 @@ impl<S: Seat> Provider for Soft<S> {
         let domain = self.engine("make a protection domain", |engine| {
             engine.give(Command::CreateProtectionDomain)
         })?;
-        let number = LAST_DOMAIN.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = fresh_number();
         self.domains().insert(number, domain);
         Ok(number)
     }
@@ -349,18 +346,12 @@ impl<S: Seat> Provider for Soft<S> {
         }
     }
 
-    unsafe fn register(
-        &self,
-        domain: u32,
-        address: u64,
-        len: u64,
-        access: Access,
-    ) -> Result<Keys, Error> {
+    unsafe fn register(&self, domain: u32, area: Area, access: Access) -> Result<Keys, Error> {
         let register = Command::RegisterMemory {
             protection_domain: self.domain(domain),
             range: Range {
-                address,
-                length: len,
+                address: area.start.as_ptr().expose_provenance() as u64,
+                length: area.len as u64,
             },
             access: access_of(access),
         };
@@ -534,6 +525,7 @@ unsafe fn create_all(
         qpn: qp.get(),
         send_cqn: send_cq.get(),
         receive_cqn: receive_cq.get(),
+        doorbell: None,
     })
 }
 

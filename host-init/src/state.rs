@@ -5,6 +5,8 @@ use std::fmt;
 use mlx5_wqe::{Syndrome, VendorCode, WqeIndex};
 use serde::{Deserialize, Serialize};
 
+use crate::CardPort;
+
 /// The states of a queue pair.
 ///
 /// ```text
@@ -60,6 +62,8 @@ pub struct Endpoint {
     pub qpn: u32,
     /// Sequence number of the first packet that it sends, 24 bits.
     pub psn: u32,
+    /// What a card's port adds; none of a software HCA.
+    pub card: Option<CardPort>,
 }
 
 /// The first error of a queue pair, as its device saw it.

@@ -1,6 +1,7 @@
 // A driver without a GPU: enough of libcuda.so.1 for the tests of host-init, which say in FAKE_CUDA, in one word or
 // several, what befalls whoever uses it. "GPU memory" is one stretch of host memory, and a launched kernel does
 // nothing.
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 
 typedef int Result;
 enum { OK = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
-       PEERS_ALREADY = 704, TOO_MANY_PEERS = 711, LAUNCH_FAILED = 719, INVALID_VALUE = 1 };
+       PEERS_ALREADY = 704, TOO_MANY_PEERS = 711, REGISTERED_ALREADY = 712, LAUNCH_FAILED = 719,
+       NOT_PERMITTED = 800, NOT_SUPPORTED = 801, INVALID_VALUE = 1 };
 
 static _Alignas(4096) unsigned char memory[80 << 20];
 static size_t taken;
@@ -57,7 +59,9 @@ Result cuStreamQuery(void *stream) {
 }
 Result cuGetErrorName(Result error, const char **text) {
     *text = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
-        : error == TOO_MANY_PEERS ? "CUDA_ERROR_TOO_MANY_PEERS" : NULL;
+        : error == TOO_MANY_PEERS ? "CUDA_ERROR_TOO_MANY_PEERS"
+        : error == NOT_PERMITTED ? "CUDA_ERROR_NOT_PERMITTED"
+        : error == NOT_SUPPORTED ? "CUDA_ERROR_NOT_SUPPORTED" : NULL;
     return *text ? OK : INVALID_VALUE;
 }
 Result cuGetErrorString(Result error, const char **text) { return INVALID_VALUE; }
@@ -97,6 +101,43 @@ Result cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address)
     *start = (uint64_t)memory;
     *bytes = taken;
     return OK;
+}
+
+// A file for whole pages of "GPU memory" (1: a dmabuf), which nobody can map.
+Result cuMemGetHandleForAddressRange(void *file, uint64_t start, size_t bytes, int kind, unsigned long long flags) {
+    if (fake("no-dmabuf")) return NOT_SUPPORTED;
+    if (!ours(start) || start % 4096 || bytes % 4096 || kind != 1) return INVALID_VALUE;
+    *(int *)file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return OK;
+}
+// A few pages of a card's registers (1 | 2 | 4: for all contexts, mapped, not memory).
+static void *registers[64];
+static void **registered(void *page) {
+    for (int at = 0; at < 64; at++)
+        if (registers[at] == page) return &registers[at];
+    return NULL;
+}
+Result cuMemHostRegister_v2(void *page, size_t bytes, unsigned flags) {
+    if (fake("no-registers")) return NOT_PERMITTED;
+    if ((uint64_t)page % 4096 || bytes != 4096 || flags != 7) return INVALID_VALUE;
+    if (registered(page)) return REGISTERED_ALREADY;
+    if (!registered(NULL)) return OUT_OF_MEMORY;
+    *registered(NULL) = page;
+    return OK;
+}
+Result cuMemHostGetDevicePointer_v2(uint64_t *start, void *page, unsigned flags) {
+    *start = (uint64_t)page;
+    return registered(page) ? OK : INVALID_VALUE;
+}
+Result cuMemHostUnregister(void *page) {
+    if (!registered(page)) return INVALID_VALUE;
+    *registered(page) = NULL;
+    return OK;
+}
+int fakeRegisters(void) {
+    int count = 0;
+    for (int at = 0; at < 64; at++) count += registers[at] != NULL;
+    return count;
 }
 
 // 5 is the place for the compiler's errors.

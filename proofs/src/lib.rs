@@ -6,6 +6,7 @@
 //! | oracle | headers | Debian package |
 //! |---|---|---|
 //! | `mlx5dv` | `infiniband/mlx5dv.h` | libibverbs-dev |
+//! | `card` | `infiniband/{verbs,mlx5dv}.h`, as `host-init` calls them | libibverbs-dev |
 //! | `kernel` | `include/linux/mlx5/{qp,device,cq,doorbell}.h` | linux-headers-*-common |
 //! | `prm` | `include/linux/mlx5/mlx5_ifc.h` | linux-headers-*-common |
 //!
@@ -13,6 +14,8 @@
 //!
 //! A test whose oracle's headers are not installed is ignored, with the reason.
 
+#[cfg(rdma_core_headers)]
+pub mod card;
 pub mod facts;
 #[cfg(kernel_headers)]
 pub mod kernel;

@@ -48,3 +48,38 @@ pub fn under(program: impl AsRef<OsStr>) -> io::Result<Command> {
     command.env_remove("WARPBELL_ENGINE");
     Ok(command)
 }
+
+/// Runs the body of the test with this name where there is the device: in a process of its own, whose failure is the
+/// test's.
+///
+/// # Panics
+/// If the test fails there.
+pub fn test(engine: Engine, name: &str, body: impl FnOnce()) {
+    test_with(engine, name, |_| {}, body);
+}
+
+/// The same; `prepare` changes the call of the process.
+///
+/// # Panics
+/// If the test fails there.
+pub fn test_with(
+    engine: Engine,
+    name: &str,
+    prepare: impl FnOnce(&mut Command),
+    body: impl FnOnce(),
+) {
+    if is_inside() {
+        return body();
+    }
+    let mut again = again(engine).expect("Cargo builds the library beside the tests");
+    prepare(&mut again);
+    let output = again
+        .args(["--exact", name, "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .expect("the program runs once more");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{complained}");
+    assert!(said.contains("1 passed"), "{name} ran no test:\n{said}");
+}

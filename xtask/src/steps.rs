@@ -33,6 +33,8 @@ const WORLDS: [&[&str]; 4] = [
 ];
 const SOFT_HCA: &str = "warpbell-soft-hca";
 pub const PROOFS: &str = "warpbell-proofs";
+/// The library to preload under rdma-core.
+const PRELOAD: &str = "warpbell-preload";
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 3] = [
@@ -99,6 +101,7 @@ pub enum Step {
     Fuzz,
     Doc,
     Demo,
+    Card,
 }
 
 impl Step {
@@ -127,6 +130,7 @@ impl Step {
             Self::Fuzz => "each fuzz target survives its inputs",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
+            Self::Card => "the demo drives a preloaded device through libibverbs and libmlx5",
         }
     }
 
@@ -145,6 +149,8 @@ impl Step {
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::Nvptx => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
+            // Its package brings libibverbs and libmlx5, which the demo loads.
+            Self::Card => &[Tool::RdmaCoreHeaders],
             Self::Test | Self::HwTests | Self::Loom | Self::CudaStd | Self::Doc | Self::Demo => &[],
         }
     }
@@ -190,6 +196,7 @@ impl Steps<'_> {
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
             Step::Demo => self.demo(&mut report),
+            Step::Card => self.card(&mut report),
         };
         if let Err(error) = result {
             report.fail(&step.name(), error.to_string());
@@ -467,13 +474,38 @@ impl Steps<'_> {
         command
             .args(["run", "--quiet", "--release", "-p", EXAMPLES])
             .args(["--bin", "demo", "--", "--json"]);
+        self.verified(report, "demo", command)
+    }
+
+    fn card(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut build = self.workspace.cargo();
+        build
+            .args(["build", "--release", "-p", EXAMPLES, "-p", PRELOAD])
+            .args(["--bin", "demo", "--lib"]);
+        if !report.check("building it", &self.capture(build, BUILD_DEADLINE)?) {
+            return Ok(());
+        }
+        let built = self.workspace.target.join("release");
+        let mut demo = Command::new(built.join("demo"));
+        demo.args(["--json", "--nic", "mlx5_0"])
+            .env("LD_PRELOAD", built.join("libwarpbell_preload.so"));
+        self.verified(report, "demo --nic mlx5_0", demo)
+    }
+
+    /// Runs a demo, which has to say that it verified everything.
+    fn verified(
+        &self,
+        report: &mut Report,
+        title: &str,
+        command: Command,
+    ) -> Result<(), StepError> {
         let finished = self.capture(command, DEMO_DEADLINE)?;
         match count::demo_verified(&finished.stdout) {
             Err(why) if finished.success() => {
-                report.fail("demo", format!("{}{why}\n", finished.account()));
+                report.fail(title, format!("{}{why}\n", finished.account()));
             }
             _ => {
-                report.check("demo", &finished);
+                report.check(title, &finished);
             }
         }
         Ok(())

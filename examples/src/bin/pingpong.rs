@@ -223,7 +223,8 @@ fn alone(arguments: &Arguments) -> Result<(), Error> {
         arguments.rounds,
     )?);
     // Its last comma leads on, and here the words end.
-    let nic = world.nic_words().trim_end_matches(',');
+    let nic = world.nic_words();
+    let nic = nic.trim_end_matches(',');
     report.begin(&format!("two kernels, moved by {nic}"));
     let result = cases.into_iter().try_for_each(|case| {
         report.step(case);

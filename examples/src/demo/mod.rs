@@ -121,10 +121,15 @@ const STREAMS: [Verb; 3] = [Verb::Write, Verb::Read, Verb::Send];
 
 /// What the demo is, for a human.
 fn introduction(world: &World) -> String {
+    let numbers = match world.nic() {
+        Nic::Card(_) => "",
+        _ => {
+            " No network card takes part, so every number here is one of software on this machine."
+        }
+    };
     format!(
         "Warpbell: kernels on {} write work requests into mlx5 queues, ring the doorbells and read the \
-         completions. Two ends, A and B, are connected: {} move the bytes. No network card takes part, so \
-         every number here is one of software on this machine.",
+         completions. Two ends, A and B, are connected: {} move the bytes.{numbers}",
         world.words(),
         world.nic_words()
     )

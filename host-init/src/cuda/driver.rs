@@ -8,7 +8,7 @@ use super::GpuError;
 
 /// Every function that this crate calls. The bindings look each one up when it is first called, and panic
 /// if it is missing: so all are looked up before.
-const FUNCTIONS: [&str; 34] = [
+const FUNCTIONS: [&str; 38] = [
     "cuCtxEnablePeerAccess",
     "cuCtxGetLimit",
     "cuCtxSetCurrent",
@@ -31,7 +31,11 @@ const FUNCTIONS: [&str; 34] = [
     "cuLaunchKernel",
     "cuMemAlloc_v2",
     "cuMemGetAddressRange_v2",
+    "cuMemGetHandleForAddressRange",
     "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemsetD8Async",

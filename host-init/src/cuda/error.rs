@@ -55,6 +55,14 @@ pub enum GpuError {
         /// The first line of its compiler's log.
         log: String,
     },
+    /// Kernels do not reach a card's registers.
+    #[error(
+        "the GPU cannot reach the card's doorbells ({why}); run as root, or load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1;\""
+    )]
+    NoRegisters {
+        /// The driver's error.
+        why: String,
+    },
     /// A kernel that is not in the module.
     #[error("there is no kernel {name} in the module; build the PTX again (cargo xtask ptx)")]
     NoSuchKernel {

@@ -9,6 +9,7 @@
 //! `Buffer::into_cust` and `Buffer::device_pointer` go the other way. The example `cust` shows all of it. Such a
 //! program links with the driver's library, as cust does, and does not start without it.
 
+mod card;
 #[cfg(feature = "cust")]
 mod cust;
 mod driver;
@@ -19,6 +20,7 @@ mod peer;
 mod pool;
 mod run;
 
+pub(crate) use card::MappedRegister;
 #[cfg(feature = "cust")]
 pub(crate) use cust::Foreign;
 #[cfg(feature = "cust")]

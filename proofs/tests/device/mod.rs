@@ -9,28 +9,12 @@ const USER_INDEX: u32 = 0;
 
 /// Runs `body` where there is a device without an engine: in a process of its own, with the library under it.
 pub fn with_device(name: &str, body: impl FnOnce()) {
-    with(Engine::Off, name, body);
+    preloaded::test(Engine::Off, name, body);
 }
 
 /// The same with an engine behind the device.
 pub fn with_engine(name: &str, body: impl FnOnce()) {
-    with(Engine::On, name, body);
-}
-
-fn with(engine: Engine, name: &str, body: impl FnOnce()) {
-    if preloaded::is_inside() {
-        return body();
-    }
-    let mut again = preloaded::again(engine).expect("Cargo builds the library beside the tests");
-    let output = again
-        .args(["--exact", name, "--nocapture"])
-        .env("RUST_BACKTRACE", "0")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{complained}");
-    assert!(said.contains("1 passed"), "{name} ran no test:\n{said}");
+    preloaded::test(Engine::On, name, body);
 }
 
 /// A queue pair, and how far its completion queue was consumed.

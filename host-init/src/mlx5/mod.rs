@@ -1,0 +1,318 @@
+//! The provider `mlx5`: a card, driven through libibverbs and libmlx5, which are loaded when one is opened.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | `bindings` | the libraries' structures and functions |
+//! | `context` | the same with owners and errors |
+//! | `error` | what can go wrong, and what to do |
+//! | `gid` | which address a queue pair uses |
+//! | `port` | the port, and the way from it to another |
+//! | `queues` | completion queues and queue pairs, by commands to the card (DEVX) |
+//!
+//! Nothing of it has run on a card yet; it is tested on the software HCA, behind unmodified libmlx5.
+
+mod bindings;
+mod context;
+mod error;
+mod gid;
+mod port;
+mod queues;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx5_wqe::prm::{HcaCapabilities, QpState};
+use warpbell::FenceReach;
+use warpbell_soft_hca::shell::SoftHca;
+
+use crate::config::Checked;
+use crate::device::{Provider, Queues, Step};
+use crate::domain::fresh_number;
+use crate::memory::Keys;
+use crate::placement::Area;
+use crate::queue_memory::QueueAddresses;
+use crate::{Access, Error, Gid, Limits, NicError, Placement, State};
+use context::{Context, Dmabuf, Domain, Memory, Region};
+use port::Port;
+use queues::Made;
+
+pub use error::{Link, Mlx5Error};
+pub use gid::{GidChoice, GidType};
+pub use port::CardPort;
+
+/// How a card is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mlx5Options {
+    /// The device's name, as `ibv_devices` lists it.
+    pub device: String,
+    /// Its port, counted from 1.
+    pub port: u8,
+    /// Which of the port's addresses.
+    pub gid: GidChoice,
+    /// Traffic class of the packets, of which RoCE v2's DSCP is the upper 6 bits; the system's setting for the port if
+    /// left out, and 0 if there is none.
+    pub traffic_class: Option<u8>,
+    /// Service level of the packets; their Ethernet priority with RoCE.
+    pub service_level: u8,
+}
+
+impl Mlx5Options {
+    /// Port 1 of this device, and the rest chosen.
+    pub fn new(device: impl Into<String>) -> Self {
+        Self {
+            device: device.into(),
+            port: 1,
+            gid: GidChoice::default(),
+            traffic_class: None,
+            service_level: 0,
+        }
+    }
+}
+
+/// An open card.
+pub(crate) struct Mlx5 {
+    context: Arc<Context>,
+    capabilities: HcaCapabilities,
+    event_queue: u32,
+    port: Port,
+    objects: Mutex<Objects>,
+    /// For address handles. Ended with the device.
+    own_domain: Option<Domain>,
+}
+
+/// What was made, by the numbers that users know.
+#[derive(Default)]
+struct Objects {
+    domains: HashMap<u32, (Arc<Domain>, u32)>,
+    /// By local key.
+    regions: HashMap<u32, Region>,
+    /// By queue pair.
+    queues: HashMap<u32, Made>,
+}
+
+impl Mlx5 {
+    /// Opens a card.
+    pub fn open(options: &Mlx5Options) -> Result<Self, Error> {
+        let context = Context::open(&options.device)?;
+        let capabilities = context.capabilities()?;
+        let lacks = |what, remedy| Mlx5Error::Lacks {
+            name: options.device.clone(),
+            what,
+            remedy,
+        };
+        if !capabilities.rc {
+            return Err(lacks("reliable connections", "choose another device").into());
+        }
+        if capabilities.cqe_version != 1 {
+            return Err(lacks("CQEs of version 1", "update its firmware").into());
+        }
+        let event_queue = context.event_queue()?;
+        let port = Port::open(&context, options)?;
+        let own_domain = Some(Domain::allocate(&context)?);
+        Ok(Self {
+            context,
+            capabilities,
+            event_queue,
+            port,
+            objects: Mutex::default(),
+            own_domain,
+        })
+    }
+
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A domain, and its number at the card.
+    fn domain(&self, number: u32) -> (Arc<Domain>, u32) {
+        let objects = self.objects();
+        let found = objects.domains.get(&number);
+        found
+            .cloned()
+            .expect("a domain outlives the objects made in it")
+    }
+
+    /// Works with the queues of a queue pair.
+    fn with_queues<R>(
+        &self,
+        queues: Queues,
+        work: impl FnOnce(&Made) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let objects = self.objects();
+        let made = objects.queues.get(&queues.qpn);
+        work(made.ok_or(Mlx5Error::Gone { qpn: queues.qpn })?)
+    }
+}
+
+/// Memory for who registers it.
+fn memory_of(area: Area) -> Memory {
+    let address = area.start.as_ptr().expose_provenance() as u64;
+    let dmabuf = match area.placement {
+        Placement::Gpu(gpu) => Some(match gpu.dmabuf(address, area.len) {
+            Ok((file, offset)) => Ok(Dmabuf { file, offset }),
+            Err(error) => Err(error.to_string()),
+        }),
+        _ => None,
+    };
+    Memory {
+        address,
+        bytes: area.len as u64,
+        dmabuf,
+    }
+}
+
+impl Provider for Mlx5 {
+    fn limits(&self) -> Limits {
+        let card = &self.capabilities;
+        let segments = u32::from(card.max_wqe_sz_rq) / 16;
+        Limits {
+            // The index of a WQE has 16 bits, of which half may be under way.
+            max_depth: 1 << card.log_max_qp_sz.min(15),
+            max_completion_depth: 1 << card.log_max_cq_sz.min(22),
+            // The stride's logarithm has 3 bits.
+            max_receive_segments: 1 << segments.checked_ilog2().unwrap_or(0).min(7),
+            max_message: 1 << card.log_max_msg.min(30),
+        }
+    }
+
+    fn gid(&self) -> Gid {
+        self.port.gid()
+    }
+
+    fn card_port(&self) -> Option<CardPort> {
+        Some(self.port.card_port())
+    }
+
+    fn reaches(&self, _: Placement) -> bool {
+        true
+    }
+
+    fn fence_reach(&self) -> FenceReach {
+        FenceReach::System
+    }
+
+    /// In host memory, where nobody rings: the card has registers of its own.
+    fn registers(&self, _: Placement) -> Placement {
+        Placement::Host
+    }
+
+    fn allocate_domain(&self) -> Result<u32, Error> {
+        let domain = Domain::allocate(&self.context)?;
+        let at_card = domain.number()?;
+        let number = fresh_number();
+        let domain = (Arc::new(domain), at_card);
+        self.objects().domains.insert(number, domain);
+        Ok(number)
+    }
+
+    fn free_domain(&self, domain: u32) {
+        let Some((domain, _)) = self.objects().domains.remove(&domain) else {
+            return;
+        };
+        let Some(domain) = Arc::into_inner(domain) else {
+            return;
+        };
+        if let Err(error) = domain.end() {
+            tracing::error!(%error, "a protection domain stays");
+        }
+    }
+
+    unsafe fn register(&self, domain: u32, area: Area, access: Access) -> Result<Keys, Error> {
+        let (domain, _) = self.domain(domain);
+        // SAFETY: the caller's promise is passed on unchanged. Both have the bits of `ibv_access_flags`.
+        let region = unsafe { domain.register(&memory_of(area), access.bits())? };
+        let (lkey, rkey) = region.keys();
+        self.objects().regions.insert(lkey, region);
+        Ok(Keys { lkey, rkey })
+    }
+
+    fn deregister(&self, keys: Keys) -> Result<(), Error> {
+        const STEP: &str = "deregister memory";
+        let region = self.objects().regions.remove(&keys.lkey);
+        let region = region.expect("a region is there until it is deregistered");
+        region.end().map_err(|source| {
+            Error::from(Mlx5Error::System {
+                step: STEP,
+                remedy: error::remedy(&source),
+                source,
+            })
+        })
+    }
+
+    unsafe fn create(
+        &self,
+        domain: u32,
+        config: &Checked,
+        addresses: &QueueAddresses,
+    ) -> Result<Queues, Error> {
+        let (_, domain) = self.domain(domain);
+        // SAFETY: the caller's promise is passed on unchanged.
+        let made = unsafe { Made::create(self, domain, config, addresses)? };
+        let queues = made.queues();
+        self.objects().queues.insert(queues.qpn, made);
+        Ok(queues)
+    }
+
+    unsafe fn renew(
+        &self,
+        queues: Queues,
+        domain: u32,
+        config: &Checked,
+        addresses: &QueueAddresses,
+        clear: &mut dyn FnMut(),
+    ) -> Result<Queues, Error> {
+        self.destroy(queues)?;
+        clear();
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.create(domain, config, addresses) }
+    }
+
+    fn destroy(&self, queues: Queues) -> Result<(), Error> {
+        // None where a reset destroyed them and could not make them again.
+        match self.objects().queues.remove(&queues.qpn) {
+            Some(made) => Ok(made.destroy()?),
+            None => Ok(()),
+        }
+    }
+
+    fn modify(&self, queues: Queues, step: &Step) -> Result<(), Error> {
+        let way = match step {
+            Step::ReadyToReceive { remote, .. } => {
+                let domain = self.own_domain.as_ref();
+                let domain = domain.expect("there until the device is closed");
+                Some(self.port.way(domain, queues.qpn, remote)?)
+            }
+            _ => None,
+        };
+        self.with_queues(queues, |made| Ok(made.modify(self, step, way)?))
+    }
+
+    fn state(&self, queues: Queues) -> Result<State, Error> {
+        let state = self.with_queues(queues, |made| Ok(made.state()?))?;
+        Ok(match state {
+            QpState::RST => State::Reset,
+            QpState::INIT => State::Init,
+            QpState::RTR => State::ReadyToReceive,
+            QpState::RTS => State::ReadyToSend,
+            // Errors, and states that nothing here brings a queue pair to.
+            _ => State::Error,
+        })
+    }
+
+    /// None: a card tells errors in CQEs alone.
+    fn first_error(&self, _: Queues) -> Result<Option<NicError>, Error> {
+        Ok(None)
+    }
+
+    fn hca(&self) -> Option<&SoftHca> {
+        None
+    }
+}
+
+impl Drop for Mlx5 {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.own_domain.take().map(Domain::end) {
+            tracing::error!(%error, "a protection domain stays");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Completion queues and queue pairs, by commands to the card (DEVX).
+
+use mlx5_wqe::prm::{
+    AddressPath, AtomicMode, CqContext, CreateCq, CreateQp, HcaCapabilities, InitToRtr,
+    OptionalParameters, PathMigration, QpContext, QpState, QueryQp, ReceiveType, RstToInit,
+    RtrToRts, ToError, Transport,
+};
+use mlx5_wqe::{CqNumber, QpNumber};
+
+use super::context::{Object, Uar, Umem};
+use super::port::Way;
+use super::{Mlx5, Mlx5Error, memory_of};
+use crate::config::{Checked, CheckedCompletions};
+use crate::cuda::MappedRegister;
+use crate::device::{Queues, Step};
+use crate::placement::Area;
+use crate::queue_memory::QueueAddresses;
+use crate::{Access, Error, Placement};
+
+/// Reads and atomics under way in each direction: 16, where the card allows it.
+const LOG_READS: u8 = 4;
+/// The smallest receive ring.
+const MIN_RECEIVE_BYTES: u32 = 64;
+
+/// All that the card has of one queue pair. It has to be [destroyed](Self::destroy); dropped, it stays.
+///
+/// Objects that are not made yet are none.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    queue_pair: Option<(Object, QpNumber)>,
+    send: Option<(Object, CqNumber)>,
+    receive: Option<(Object, CqNumber)>,
+    uar: Option<Uar>,
+    /// The UAR's register as a GPU reaches it.
+    mapped: Option<MappedRegister>,
+    umems: Vec<Umem>,
+}
+
+/// A place in a umem.
+#[derive(Clone, Copy)]
+struct Place {
+    umem: u32,
+    offset: u64,
+}
+
+/// Registered memory that holds queues.
+struct Ground {
+    umem: u32,
+    start: u64,
+}
+
+impl Ground {
+    fn place(&self, address: u64) -> Place {
+        Place {
+            umem: self.umem,
+            offset: address - self.start,
+        }
+    }
+}
+
+impl Made {
+    /// Makes everything, the queue pair in RESET. If one thing cannot be made, those before it are destroyed again.
+    ///
+    /// # Safety
+    /// As for [`Provider::create`](crate::device::Provider::create).
+    pub unsafe fn create(
+        card: &Mlx5,
+        domain: u32,
+        config: &Checked,
+        at: &QueueAddresses,
+    ) -> Result<Self, Error> {
+        let mut made = Self::default();
+        // SAFETY: the caller's promise is passed on unchanged.
+        let first = match unsafe { made.create_all(card, domain, config, at) } {
+            Ok(()) => return Ok(made),
+            Err(first) => first,
+        };
+        Err(match made.destroy() {
+            Ok(()) => first,
+            Err(second) => {
+                let (first, second) = (Box::new(first), Box::new(second));
+                Mlx5Error::Stuck { first, second }.into()
+            }
+        })
+    }
+
+    /// # Safety
+    /// As for [`create`](Self::create).
+    unsafe fn create_all(
+        &mut self,
+        card: &Mlx5,
+        domain: u32,
+        config: &Checked,
+        at: &QueueAddresses,
+    ) -> Result<(), Error> {
+        let receive_bytes = config
+            .receive
+            .map(|receive| 16 << (receive.depth_log2 + receive.stride_log2));
+        if let Some(bytes) = receive_bytes.filter(|bytes| *bytes < MIN_RECEIVE_BYTES) {
+            return Err(Mlx5Error::SmallReceiveRing { bytes }.into());
+        }
+        // SAFETY: the caller's promise is passed on unchanged.
+        let (queues, completions) = unsafe {
+            (
+                self.register(card, at.queues)?,
+                self.register(card, at.completions)?,
+            )
+        };
+        let uar = self.uar.insert(Uar::allocate(&card.context)?);
+        let page = uar.page();
+        if let Placement::Gpu(gpu) | Placement::Pinned(gpu) = config.placement {
+            self.mapped = Some(gpu.map_register(uar.register())?);
+        }
+        let completion_queue = |ring, record, completions: CheckedCompletions| {
+            let command = create_cq(card.event_queue, page, ring, record, completions);
+            // SAFETY: the caller keeps the memory until the queue is destroyed.
+            unsafe { Object::create(&card.context, "make a completion queue", &command) }
+        };
+        let (object, answer) = completion_queue(
+            completions.place(at.send_completions),
+            completions.place(at.send_completion_record),
+            config.send_completions,
+        )?;
+        let send = answer.cqn;
+        self.send = Some((object, send));
+        let mut receive = send;
+        if let Some(config) = config.receive {
+            let (object, answer) = completion_queue(
+                completions.place(at.receive_completions),
+                completions.place(at.receive_completion_record),
+                config.completions,
+            )?;
+            receive = answer.cqn;
+            self.receive = Some((object, receive));
+        }
+        // The receive ring comes first, then the send ring.
+        let rings = match config.receive {
+            Some(_) => at.receive_ring,
+            None => at.send_ring,
+        };
+        let context = QpContext {
+            pd: domain,
+            uar_page: page,
+            cqn_snd: send,
+            cqn_rcv: receive,
+            ..context_of(&card.capabilities, config, queues.place(at.record))
+        };
+        let rings = queues.place(rings);
+        let command = CreateQp {
+            qpc: context,
+            wq_umem_valid: true,
+            wq_umem_id: rings.umem,
+            wq_umem_offset: rings.offset,
+            ..CreateQp::default()
+        };
+        // SAFETY: the caller keeps the memory until the queue pair is destroyed.
+        let (object, answer) =
+            unsafe { Object::create(&card.context, "make a queue pair", &command)? };
+        self.queue_pair = Some((object, answer.qpn));
+        Ok(())
+    }
+
+    /// # Safety
+    /// The memory stays until the umem is ended.
+    unsafe fn register(&mut self, card: &Mlx5, area: Area) -> Result<Ground, Mlx5Error> {
+        let memory = memory_of(area);
+        // SAFETY: the caller's promise is passed on unchanged.
+        let umem = unsafe { Umem::register(&card.context, &memory)? };
+        let ground = Ground {
+            umem: umem.number(),
+            start: memory.address,
+        };
+        self.umems.push(umem);
+        Ok(ground)
+    }
+
+    fn queue_pair(&self) -> (&Object, QpNumber) {
+        let (object, number) = self.queue_pair.as_ref().expect("made by `create`");
+        (object, *number)
+    }
+
+    /// Its numbers, and where kernels ring.
+    pub fn queues(&self) -> Queues {
+        let number = |queue: &Option<(Object, CqNumber)>| queue.as_ref().map(|(_, cqn)| cqn.get());
+        let send_cqn = number(&self.send).expect("made by `create`");
+        let register = match &self.mapped {
+            Some(mapped) => mapped.address(),
+            None => self.uar.as_ref().expect("made by `create`").register(),
+        };
+        Queues {
+            qpn: self.queue_pair().1.get(),
+            send_cqn,
+            receive_cqn: number(&self.receive).unwrap_or(send_cqn),
+            doorbell: Some(register),
+        }
+    }
+
+    /// Brings the queue pair to another state; to RTR it needs the way to the other end.
+    pub fn modify(&self, card: &Mlx5, step: &Step, way: Option<Way>) -> Result<(), Mlx5Error> {
+        let (object, qpn) = self.queue_pair();
+        match step {
+            Step::Init { access } => object
+                .modify(
+                    "bring a queue pair to INIT",
+                    &rst_to_init(qpn, *access, card),
+                )
+                .map(drop),
+            Step::ReadyToReceive { remote, config } => {
+                let way = way.expect("given with this step");
+                let command = InitToRtr {
+                    qpn,
+                    qpc: QpContext {
+                        mtu: way.mtu,
+                        log_msg_max: card.capabilities.log_max_msg.min(30),
+                        remote_qpn: QpNumber::from_low_bits(remote.qpn),
+                        next_rcv_psn: remote.psn,
+                        min_rnr_nak: config.timers.rnr_timer,
+                        log_rra_max: LOG_READS.min(card.capabilities.log_max_ra_res_qp),
+                        primary_address_path: way.path,
+                        ..QpContext::default()
+                    },
+                    ..InitToRtr::default()
+                };
+                let step = "bring a queue pair to RTR (the way to the other end)";
+                object.modify(step, &command).map(drop)
+            }
+            Step::ReadyToSend { psn, config } => {
+                let command = RtrToRts {
+                    qpn,
+                    qpc: QpContext {
+                        next_send_psn: *psn,
+                        retry_count: config.timers.retry_count,
+                        rnr_retry: config.timers.rnr_retry,
+                        log_sra_max: LOG_READS.min(card.capabilities.log_max_ra_req_qp),
+                        primary_address_path: AddressPath {
+                            ack_timeout: config.timers.acknowledge_timeout,
+                            ..AddressPath::default()
+                        },
+                        ..QpContext::default()
+                    },
+                    ..RtrToRts::default()
+                };
+                object
+                    .modify("bring a queue pair to RTS", &command)
+                    .map(drop)
+            }
+            Step::Error => {
+                let command = ToError {
+                    qpn,
+                    ..ToError::default()
+                };
+                object
+                    .modify("bring a queue pair to ERROR", &command)
+                    .map(drop)
+            }
+        }
+    }
+
+    /// The queue pair's state.
+    pub fn state(&self) -> Result<QpState, Mlx5Error> {
+        let (object, qpn) = self.queue_pair();
+        let query = QueryQp {
+            qpn,
+            ..QueryQp::default()
+        };
+        Ok(object
+            .query("ask for a queue pair's state", &query)?
+            .qpc
+            .state)
+    }
+
+    /// Destroys all that was made, users before what they use. When this succeeds, the card uses the memory no longer.
+    pub fn destroy(self) -> Result<(), Mlx5Error> {
+        if let Some((object, _)) = self.queue_pair {
+            object.destroy("destroy a queue pair")?;
+        }
+        for (object, _) in [self.send, self.receive].into_iter().flatten() {
+            object.destroy("destroy a completion queue")?;
+        }
+        // Before the register that it maps.
+        drop(self.mapped);
+        if let Some(uar) = self.uar {
+            uar.end();
+        }
+        for umem in self.umems {
+            umem.end().map_err(|source| Mlx5Error::System {
+                step: "give the memory of queues back",
+                remedy: super::error::remedy(&source),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn create_cq(
+    event_queue: u32,
+    page: u32,
+    ring: Place,
+    record: Place,
+    completions: CheckedCompletions,
+) -> CreateCq {
+    CreateCq {
+        cq_context: CqContext {
+            cc: completions.collapsed,
+            oi: completions.ignore_overrun,
+            log_cq_size: completions.depth_log2,
+            uar_page: page,
+            c_eqn_or_apu_element: event_queue,
+            dbr_umem_valid: true,
+            dbr_umem_id: record.umem,
+            dbr_addr: record.offset,
+            ..CqContext::default()
+        },
+        cq_umem_valid: true,
+        cq_umem_id: ring.umem,
+        cq_umem_offset: ring.offset,
+        ..CreateCq::default()
+    }
+}
+
+/// The context of a queue pair, but for what it is made with.
+fn context_of(card: &HcaCapabilities, config: &Checked, record: Place) -> QpContext {
+    let rings = match config.receive {
+        Some(receive) => QpContext {
+            rq_type: ReceiveType::REGULAR,
+            log_rq_size: receive.depth_log2,
+            log_rq_stride: receive.stride_log2,
+            ..QpContext::default()
+        },
+        None => QpContext {
+            rq_type: ReceiveType::NONE,
+            ..QpContext::default()
+        },
+    };
+    QpContext {
+        st: Transport::RC,
+        pm_state: PathMigration::MIGRATED,
+        log_sq_size: config.send_depth_log2,
+        // The free-running clock, where the card has it, else the one that it has.
+        ts_format: u8::from(card.sq_ts_format != 0),
+        dbr_umem_valid: true,
+        dbr_umem_id: record.umem,
+        dbr_addr: record.offset,
+        ..rings
+    }
+}
+
+fn rst_to_init(qpn: QpNumber, access: Access, card: &Mlx5) -> RstToInit {
+    let granted = |right| access.contains(right);
+    RstToInit {
+        qpn,
+        opt_param_mask: OptionalParameters::REMOTE_WRITE
+            | OptionalParameters::REMOTE_READ
+            | OptionalParameters::REMOTE_ATOMIC,
+        qpc: QpContext {
+            pm_state: PathMigration::MIGRATED,
+            rwe: granted(Access::REMOTE_WRITE),
+            rre: granted(Access::REMOTE_READ),
+            rae: granted(Access::REMOTE_ATOMIC),
+            // Masked ones of 4 bytes too.
+            atomic_mode: match granted(Access::REMOTE_ATOMIC) && card.capabilities.atomic {
+                true => AtomicMode::UP_TO_8_BYTES,
+                false => AtomicMode::NONE,
+            },
+            primary_address_path: AddressPath {
+                vhca_port_num: card.port.number(),
+                ..AddressPath::default()
+            },
+            ..QpContext::default()
+        },
+        ..RstToInit::default()
+    }
+}

@@ -1,0 +1,140 @@
+//! Queues in a GPU's memory, with a driver that is a fake: `host-init`'s, whose "GPU memory" is memory of the host, so
+//! that the software HCA reaches it by its address, as a card does by nvidia_peermem.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use mlx5_wqe::Wqe;
+use warpbell::{Deadline, Exclusive, Thread};
+use warpbell_host_init::{
+    Access, Buffer, Device, Error, Gpu, MemoryRegion, Mlx5Options, Nic, Placement, QueuePairConfig,
+    connect,
+};
+use warpbell_proofs::preloaded::{self, Engine};
+
+const LIMIT: Deadline = Deadline::after_ms(10_000);
+
+/// The folder of the fake driver, built once.
+fn fake_driver() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let name = format!("fake-cuda-{}", std::process::id());
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../host-init/tests/fake_cuda.c"
+        );
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-w", "-o"])
+            .arg(folder.join("libcuda.so.1"))
+            .arg(source)
+            .status();
+        assert!(built.unwrap().success(), "the fake driver is built");
+        std::fs::copy(folder.join("libcuda.so.1"), folder.join("libcuda.so")).unwrap();
+        folder
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// Runs `body` where there are the device and the fake driver, to which `what` happens.
+fn with_gpu(name: &str, what: &str, body: impl FnOnce(Gpu, Device)) {
+    let prepare = |command: &mut Command| {
+        command
+            .env("LD_LIBRARY_PATH", fake_driver())
+            .env("FAKE_CUDA", what);
+    };
+    preloaded::test_with(Engine::On, name, prepare, || {
+        let gpu = Gpu::open(0).unwrap();
+        let options = Mlx5Options::new("mlx5_0");
+        body(gpu, Device::open(Nic::Mlx5(options)).unwrap());
+    });
+}
+
+/// Pages of registers that the fake driver has mapped.
+fn registers() -> i32 {
+    // SAFETY: the driver is loaded already, by this name, and has this function of that type.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so").unwrap();
+        let count = driver.get::<extern "C" fn() -> i32>(b"fakeRegisters\0");
+        count.unwrap()()
+    }
+}
+
+fn config(placement: Placement) -> QueuePairConfig {
+    QueuePairConfig {
+        placement,
+        ..QueuePairConfig::default()
+    }
+}
+
+fn region(device: &Device, placement: Placement) -> Result<MemoryRegion, Error> {
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let buffer = Buffer::placed(placement, 64)?;
+    device.protection_domain()?.register(buffer, access)
+}
+
+fn writes(gpu: Gpu, device: &Device) {
+    let domain = device.protection_domain().unwrap();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    for placement in [Placement::Gpu(gpu), Placement::Pinned(gpu)] {
+        // More than a page of registers has.
+        let mut pairs: Vec<_> = (0..6)
+            .map(|_| domain.queue_pair(&config(placement)).unwrap())
+            .collect();
+        assert!((2..=6).contains(&registers()), "{}", registers());
+        let [source, target] = [0, 1].map(|_| {
+            let buffer = Buffer::placed(placement, 64).unwrap();
+            domain.register(buffer, access).unwrap()
+        });
+        let (left, right) = pairs.split_at_mut(3);
+        for (number, (one, other)) in left.iter_mut().zip(right).enumerate() {
+            connect(one, other).unwrap();
+            let sent = [number as u8 + 1; 64];
+            source.write(0, &sent).unwrap();
+            let handle = one.send_queue().unwrap();
+            let mut queue = handle.open::<Exclusive, Thread>().unwrap();
+            let local = source.local(0, 64).unwrap();
+            let remote = target.remote().at(0, 64).unwrap();
+            let write = Wqe::write(local, remote).signalled();
+            let ticket = queue.post(write, LIMIT).unwrap();
+            queue.wait_outbound(ticket, LIMIT).unwrap();
+            let mut arrived = [0; 64];
+            target.read(0, &mut arrived).unwrap();
+            assert_eq!(arrived, sent);
+        }
+        drop(pairs);
+        assert_eq!(registers(), 0, "nothing stays mapped");
+    }
+}
+
+/// The device takes no dmabuf: what lies in the GPU's memory is then reached by its address.
+#[test]
+fn by_address_where_a_dmabuf_is_not_taken() {
+    let name = "gpu::by_address_where_a_dmabuf_is_not_taken";
+    with_gpu(name, "none", |gpu, device| writes(gpu, &device));
+}
+
+#[test]
+fn by_address_where_there_is_no_dmabuf() {
+    let name = "gpu::by_address_where_there_is_no_dmabuf";
+    with_gpu(name, "no-dmabuf", |gpu, device| writes(gpu, &device));
+}
+
+#[test]
+fn a_driver_that_maps_no_registers_is_named() {
+    let name = "gpu::a_driver_that_maps_no_registers_is_named";
+    with_gpu(name, "no-registers", |gpu, device| {
+        let domain = device.protection_domain().unwrap();
+        let error = domain.queue_pair(&config(Placement::Gpu(gpu))).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("cannot reach the card's doorbells (CUDA_ERROR_NOT_PERMITTED)")
+                && text.contains("PeerMappingOverride=1"),
+            "{text}"
+        );
+        // Data lie there all the same.
+        region(&device, Placement::Gpu(gpu)).unwrap();
+    });
+}

@@ -1,0 +1,216 @@
+//! What `host-init` makes of the device, and what it says of what is not there.
+
+use std::net::IpAddr;
+
+use warpbell_host_init::{
+    Access, Buffer, CardPort, Completions, Device, Endpoint, Error, GidChoice, GidType, Mlx5Error,
+    Mlx5Options, Nic, QueuePairConfig, SoftOptions, State, connect,
+};
+use warpbell_proofs::preloaded::{self, Engine};
+
+/// Runs `body` where there is the device.
+pub fn with_engine(name: &str, body: impl FnOnce()) {
+    preloaded::test(Engine::On, name, body);
+}
+
+fn open(options: Mlx5Options) -> Result<Device, Error> {
+    Device::open(Nic::Mlx5(options))
+}
+
+fn options() -> Mlx5Options {
+    Mlx5Options::new("mlx5_0")
+}
+
+fn refused(options: Mlx5Options) -> (Mlx5Error, String) {
+    let Err(error) = open(options) else {
+        panic!("it opens");
+    };
+    let text = error.to_string();
+    match error {
+        Error::Mlx5(error) => (*error, text),
+        other => panic!("{other}"),
+    }
+}
+
+/// What does not fit is named, with what would.
+#[test]
+fn names_ports_and_gids() {
+    with_engine("provider::names_ports_and_gids", || {
+        let (error, text) = refused(Mlx5Options::new("mlx5_7"));
+        assert!(matches!(error, Mlx5Error::NoDevice { .. }));
+        assert_eq!(text, "there is no RDMA device mlx5_7; choose one of mlx5_0");
+        let port = Mlx5Options {
+            port: 2,
+            ..options()
+        };
+        let (error, text) = refused(port);
+        assert!(matches!(error, Mlx5Error::Port { port: 2, .. }), "{text}");
+        assert!(text.contains("port 2 of mlx5_0 is not there"), "{text}");
+
+        let gid = |gid| Mlx5Options { gid, ..options() };
+        let own = open(options()).unwrap().gid();
+        let wrong = [
+            GidChoice {
+                kind: Some(GidType::RoceV1),
+                ..GidChoice::default()
+            },
+            GidChoice {
+                address: Some("10.1.2.3".parse().unwrap()),
+                ..GidChoice::default()
+            },
+            GidChoice {
+                index: Some(3),
+                ..GidChoice::default()
+            },
+        ];
+        let words = [
+            "no GID of type RoCE v1; it has",
+            "no GID of type RoCE v2 with address 10.1.2.3; it has",
+            "no GID at index 3; it has",
+        ];
+        for (choice, words) in wrong.into_iter().zip(words) {
+            let (error, text) = refused(gid(choice));
+            assert!(matches!(error, Mlx5Error::NoGid { .. }));
+            assert!(
+                text.contains(words) && text.contains(&own.to_string()),
+                "{text}"
+            );
+        }
+        let right = GidChoice {
+            address: Some(IpAddr::from(own.0)),
+            kind: Some(GidType::RoceV2),
+            index: None,
+        };
+        assert_eq!(open(gid(right)).unwrap().gid(), own);
+    });
+}
+
+/// Two queue pairs through their states, an error by command, and again.
+#[test]
+fn states() {
+    with_engine("provider::states", || {
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig {
+            send_completions: Completions::ORDINARY,
+            ..QueuePairConfig::default()
+        };
+        let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
+        for _ in 0..3 {
+            assert_eq!(one.state().unwrap(), State::Reset);
+            connect(&mut one, &mut other).unwrap();
+            assert_eq!(one.state().unwrap(), State::ReadyToSend);
+            one.to_error().unwrap();
+            assert_eq!(one.state().unwrap(), State::Error);
+            let before = one.qpn();
+            one.reset().unwrap();
+            other.reset().unwrap();
+            assert_ne!(one.qpn(), before);
+        }
+        // Memory comes and goes.
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        for _ in 0..3 {
+            let region = domain.register(Buffer::new(100).unwrap(), access).unwrap();
+            assert!(region.deregister().unwrap().is_some());
+        }
+    });
+}
+
+/// Other ends that cannot be are refused before the card is asked.
+#[test]
+fn other_ends() {
+    with_engine("provider::other_ends", || {
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let good = pair.endpoint();
+        let port = good.card.unwrap();
+        assert_eq!((port.kind, port.lid, port.mtu), (GidType::RoceV2, 0, 4096));
+        pair.to_init().unwrap();
+        let mut refuse = |remote: Endpoint| {
+            let error = pair.to_ready_to_receive(&remote).unwrap_err();
+            assert_eq!(pair.state().unwrap(), State::Init);
+            error.to_string()
+        };
+        let with = |card| Endpoint {
+            card: Some(card),
+            ..good
+        };
+        for (remote, words) in [
+            (
+                Endpoint { card: None, ..good },
+                "the other end is a software HCA",
+            ),
+            (
+                with(CardPort {
+                    kind: GidType::InfiniBand,
+                    ..port
+                }),
+                "a port whose packets are of another kind",
+            ),
+            (
+                with(CardPort { mtu: 300, ..port }),
+                "the other end's MTU is 0x12c",
+            ),
+        ] {
+            let text = refuse(remote);
+            assert!(text.contains(words), "{text}");
+        }
+        // Nobody has this GID: the card says so, with its syndrome.
+        let mut nobody = good;
+        nobody.gid.0[15] ^= 1;
+        let text = refuse(nobody);
+        assert!(
+            text.contains("bad parameter (status 0x03), syndrome 0x5742"),
+            "{text}"
+        );
+        // A smaller MTU there is taken.
+        pair.to_ready_to_receive(&with(CardPort { mtu: 1024, ..port }))
+            .unwrap();
+
+        let soft = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let soft = soft.protection_domain().unwrap();
+        let mut there = soft.queue_pair(&QueuePairConfig::default()).unwrap();
+        let mut here = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let error = connect(&mut here, &mut there).unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    });
+}
+
+/// What a card does not take is refused, and leaves nothing behind.
+#[test]
+fn queues_that_cannot_be() {
+    with_engine("provider::queues_that_cannot_be", || {
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let small = QueuePairConfig {
+            receive_depth: 2,
+            ..QueuePairConfig::default()
+        };
+        let text = domain.queue_pair(&small).unwrap_err().to_string();
+        assert!(text.contains("a receive ring of 32 bytes"), "{text}");
+        // More than the tables hold.
+        let config = QueuePairConfig {
+            send_depth: 1,
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        let mut pairs = Vec::new();
+        let error = loop {
+            match domain.queue_pair(&config) {
+                Ok(pair) => pairs.push(pair),
+                Err(error) => break error,
+            }
+            assert!(pairs.len() < 1 << 17);
+        };
+        assert!(pairs.len() > 100, "{}", pairs.len());
+        let text = error.to_string();
+        assert!(
+            text.contains("no resources (status 0x0f), syndrome 0x5742"),
+            "{text}"
+        );
+        assert!(text.contains("use fewer or shallower queues"), "{text}");
+        drop(pairs);
+        domain.queue_pair(&config).unwrap();
+    });
+}
