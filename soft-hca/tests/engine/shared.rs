@@ -1,6 +1,6 @@
 //! Shared receive queues: lists from which several queue pairs take.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mlx5_wqe::{CqeOpcode, Immediate, Local, ReceiveWqe, Syndrome, Wqe};
 use proptest::prelude::*;
@@ -30,6 +30,8 @@ struct List {
     head: u16,
     tail: u16,
     counter: u16,
+    /// WQEs posted and not given back.
+    posted: HashSet<u16>,
     /// A piece of it for each WQE.
     memory: Region,
 }
@@ -59,6 +61,7 @@ impl List {
             head: 0,
             tail: DEPTH - 1,
             counter: 0,
+            posted: HashSet::new(),
             memory: node.region(&vec![0; ROOM * usize::from(DEPTH)]),
         };
         for index in 0..DEPTH {
@@ -87,6 +90,7 @@ impl List {
             return false;
         }
         self.store(self.head, self.piece(self.head));
+        self.posted.insert(self.head);
         self.head = self.links[usize::from(self.head)];
         self.counter = self.counter.wrapping_add(1);
         let word = u32::from(self.counter).to_be();
@@ -96,6 +100,7 @@ impl List {
 
     /// A WQE has completed, and goes to the tail.
     fn free(&mut self, index: u16) {
+        assert!(self.posted.remove(&index), "{index} is not the engine's");
         self.links[usize::from(self.tail)] = index;
         let link = ReceiveWqe::<2>::linked(index, &[]).unwrap().to_octowords()[0];
         self.ring
