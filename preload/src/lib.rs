@@ -13,7 +13,7 @@
 //! | `machine` | the software HCA behind the device, and its links to those of other processes |
 //! | `events` | completion channels, and the engine's events in them |
 //!
-//! Behind the device is a software HCA, one for each process. It has RC queue pairs, which reach those of the same
+//! Behind the device is a software HCA, one for each process. It has RC, UC and UD queue pairs, which reach those of the same
 //! process and of the same user's others, by their GIDs. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
 //! and what libmlx5 posts stays in their rings as posted, to be compared with ours. Commands that the device does
 //! not have answer `EOPNOTSUPP`.

@@ -22,6 +22,10 @@ programs! { ibverbs_utils, "ibverbs-utils is not installed":
     rc_pingpong_small: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-s" "8" "-m" "1024" "-c";
     rc_pingpong_large: "ibv_rc_pingpong" "-g" "0" "-n" "100" "-s" "1000000" "-c";
     rc_pingpong_events: "ibv_rc_pingpong" "-g" "0" "-n" "200" "-e" "-c";
+    uc_pingpong: "ibv_uc_pingpong" "-g" "0" "-n" "200";
+    uc_pingpong_events: "ibv_uc_pingpong" "-g" "0" "-n" "200" "-e";
+    ud_pingpong: "ibv_ud_pingpong" "-g" "0" "-n" "200";
+    ud_pingpong_events: "ibv_ud_pingpong" "-g" "0" "-n" "200" "-e";
     srq_pingpong: "ibv_srq_pingpong" "-g" "0" "-n" "200" "-c";
     srq_pingpong_events: "ibv_srq_pingpong" "-g" "0" "-n" "200" "-q" "4" "-e";
 }
@@ -35,6 +39,12 @@ programs! { perftest, "perftest is not installed":
     send_bw_shared: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-q" "5" "--use-srq";
     send_bw_shared_both_ways: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-b" "-e" "--use-srq";
     send_lat_shared: "ib_send_lat" "-x" "0" "-F" "-n" "200" "--use-srq";
+    write_bw_unreliable: "ib_write_bw" "-x" "0" "-F" "-n" "200" "-c" "UC";
+    write_lat_unreliable: "ib_write_lat" "-x" "0" "-F" "-n" "200" "-c" "UC";
+    send_bw_unreliable: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-c" "UC";
+    send_lat_unreliable: "ib_send_lat" "-x" "0" "-F" "-n" "200" "-c" "UC";
+    send_bw_datagrams: "ib_send_bw" "-x" "0" "-F" "-n" "200" "-c" "UD";
+    send_lat_datagrams: "ib_send_lat" "-x" "0" "-F" "-n" "200" "-c" "UD";
     write_lat: "ib_write_lat" "-x" "0" "-F" "-n" "200";
     write_lat_inline: "ib_write_lat" "-x" "0" "-F" "-n" "200" "-s" "32" "-I" "64";
     read_bw: "ib_read_bw" "-x" "0" "-F" "-n" "200";

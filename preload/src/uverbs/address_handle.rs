@@ -3,11 +3,16 @@
 use super::{Write, open};
 use crate::abi::DriverAddressHandle;
 use crate::attributes::Errno;
+use crate::machine::machine;
 
-/// Creates an address handle, and resolves the MAC address behind a link-local GID.
+/// Creates an address handle: makes the link to where it leads, and resolves the MAC address behind a link-local GID.
 pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer, the user's handle, the domain and four reserved bytes.
     let gid: [u8; 16] = write.input(24)?;
+    if let Some(machine) = machine()? {
+        // The way that its datagrams will take, if there is one: to others they are lost.
+        let _ = machine.reach(gid);
+    }
     write.answer(&open::fresh());
     write.answer_driver(&DriverAddressHandle {
         response_length: size_of::<DriverAddressHandle>() as u32,

@@ -9,6 +9,8 @@ use crate::machine::machine;
 pub const BLUEFLAME_BYTES: u32 = 0x200;
 /// Completion vectors.
 pub const VECTORS: u32 = 1;
+/// The port's MTU in bytes, which bounds a datagram.
+pub const PORT_MTU: u32 = 4096;
 /// The deepest queue, in basic blocks or receives.
 const MAX_DEPTH: u32 = 1 << 15;
 
@@ -107,7 +109,7 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         // IBV_PORT_ACTIVE, LINK_UP.
         state: 4,
         phys_state: 5,
-        // 4,096 bytes.
+        // PORT_MTU.
         max_mtu: 5,
         active_mtu: 5,
         max_vl_num: 1,

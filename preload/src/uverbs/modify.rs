@@ -4,9 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::command::{ack_timeout_ns, rnr_timer_ns};
-use warpbell_soft_hca::engine::{Access, QueuePairState, ReadyToReceive, ReadyToSend, Transition};
+use warpbell_soft_hca::engine::{
+    Access, QueuePairState, ReadyToReceive, ReadyToSend, Transition, Transport, WireAddress,
+};
 
 use super::Write;
+use super::context::PORT_MTU;
+use super::open::QueuePair as OpenPair;
 use crate::abi::{ModifyRequest, QueuePairQuery};
 use crate::attributes::Errno;
 use crate::machine::{Machine, machine};
@@ -17,6 +21,7 @@ mod mask {
     pub const ACCESS_FLAGS: u32 = 1 << 3;
     pub const PKEY_INDEX: u32 = 1 << 4;
     pub const PORT: u32 = 1 << 5;
+    pub const QKEY: u32 = 1 << 6;
     pub const AV: u32 = 1 << 7;
     pub const PATH_MTU: u32 = 1 << 8;
     pub const TIMEOUT: u32 = 1 << 9;
@@ -37,11 +42,14 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         let pair = write.open.queue_pairs.get_mut(&wanted.qp_handle);
         let pair = pair.ok_or(Errno(libc::EINVAL))?;
         if wanted.attr_mask & mask::STATE != 0 {
-            let transition = transition(machine, &wanted)?;
+            let transition = transition(machine, pair, &wanted)?;
             if matches!(transition, Transition::Reset) {
                 clear(pair.record);
             }
             machine.command(|engine| engine.modify_queue_pair(pair.number, transition))?;
+        }
+        if wanted.attr_mask & mask::QKEY != 0 {
+            machine.command(|engine| engine.set_q_key(pair.number, wanted.qkey))?;
         }
         remember(&mut pair.set, &wanted);
     }
@@ -86,6 +94,7 @@ fn remember(set: &mut QueuePairQuery, wanted: &ModifyRequest) {
         ACCESS_FLAGS: qp_access_flags;
         PKEY_INDEX: pkey_index;
         PORT: port_num;
+        QKEY: qkey;
         AV: dest;
         PATH_MTU: path_mtu;
         TIMEOUT: timeout;
@@ -101,13 +110,27 @@ fn remember(set: &mut QueuePairQuery, wanted: &ModifyRequest) {
 }
 
 /// The states have the numbers of `enum ibv_qp_state`.
-fn transition(machine: &Machine, wanted: &ModifyRequest) -> Result<Transition, Errno> {
+fn transition(
+    machine: &Machine,
+    pair: &OpenPair,
+    wanted: &ModifyRequest,
+) -> Result<Transition, Errno> {
     Ok(match wanted.qp_state {
         0 => Transition::Reset,
         1 => Transition::Init {
             // Both have the bits of `ibv_access_flags`.
             access: Access::from_bits_truncate(wanted.qp_access_flags),
         },
+        2 if pair.transport == Transport::Datagram => {
+            Transition::ReadyToReceive(ReadyToReceive {
+                // Nobody in particular.
+                remote_address: WireAddress::default(),
+                remote_qp: QpNumber::default(),
+                receive_psn: 0,
+                path_mtu: PORT_MTU,
+                min_rnr_timer_ns: 0,
+            })
+        }
         2 => ready_to_receive(machine, wanted).map(Transition::ReadyToReceive)?,
         3 => Transition::ReadyToSend(ReadyToSend {
             send_psn: wanted.sq_psn,

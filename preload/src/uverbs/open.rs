@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
-use warpbell_soft_hca::engine::{ProtectionDomain, SharedReceiveQueue};
+use warpbell_soft_hca::engine::{ProtectionDomain, SharedReceiveQueue, Transport};
 
 use super::devx::Object;
 use super::uar::Page;
@@ -37,6 +37,7 @@ pub struct Open {
 #[derive(Clone, Copy)]
 pub struct QueuePair {
     pub number: QpNumber,
+    pub transport: Transport,
     pub record: u64,
     pub set: QueuePairQuery,
 }

@@ -295,7 +295,8 @@ pub fn create_queue_pair(
     let options = QueuePairOptions {
         user_index: context.user_index,
         send_registers: SEND_REGISTERS,
-        shared_receive_queue: None,
+        // RC, which is all that was let through, with receives of its own.
+        ..QueuePairOptions::default()
     };
     // SAFETY: as in `create_completion_queue`.
     let number = engine(machine, |engine| unsafe {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbell_soft_hca::engine::{
-    CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions, ReceiveRing,
+    CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions, ReceiveRing, Transport,
 };
 
 use super::context;
@@ -24,8 +24,16 @@ const QP_SIGNATURES: u32 = 1 << 0;
 /// Two pairs in a page: `MLX5_NUM_NON_FP_BFREGS_PER_UAR` registers of BlueFlame, in each of which libmlx5 writes to both
 /// buffers in turn.
 pub const SEND_REGISTERS: u8 = 4;
-/// `IBV_QPT_RC`.
-const RELIABLE_CONNECTION: u8 = 2;
+
+/// The transport of a number of `enum ibv_qp_type`, where the engine has it.
+fn transport(kind: u8) -> Result<Transport, Errno> {
+    Ok(match kind {
+        2 => Transport::ReliableConnection,
+        3 => Transport::UnreliableConnection,
+        4 => Transport::Datagram,
+        _ => return Err(Errno(libc::EOPNOTSUPP)),
+    })
+}
 
 /// The logarithm of a queue's depth, which libmlx5 makes a power of two.
 pub fn log_of(depth: u32) -> Result<u8, Errno> {
@@ -152,10 +160,7 @@ fn create_in_engine(
     wanted: &QueuePairRequest,
 ) -> Result<OpenPair, Errno> {
     let driver: DriverQueuePairRequest = write.driver_input()?;
-    if wanted.qp_type != RELIABLE_CONNECTION
-        || driver.flags & QP_SIGNATURES != 0
-        || driver.sq_wqe_count == 0
-    {
+    if driver.flags & QP_SIGNATURES != 0 || driver.sq_wqe_count == 0 {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let open = &*write.open;
@@ -195,6 +200,7 @@ fn create_in_engine(
         receive_cq: queue(wanted.recv_cq_handle)?,
     };
     let options = QueuePairOptions {
+        transport: transport(wanted.qp_type)?,
         user_index: driver.uidx,
         send_registers: SEND_REGISTERS,
         shared_receive_queue: if wanted.is_srq == 0 {
@@ -210,6 +216,7 @@ fn create_in_engine(
     })?;
     Ok(OpenPair {
         number,
+        transport: options.transport,
         record: driver.db_addr,
         set: QueuePairQuery {
             max_send_wr: wanted.max_send_wr,

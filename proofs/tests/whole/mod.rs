@@ -279,18 +279,12 @@ fn abandoned() {
 fn refusals() {
     with_engine("whole::refusals", || {
         let unsupported = |options: Options| Verbs::open(&options).err();
-        let datagrams = Options {
-            datagrams: true,
-            ..Options::default()
-        };
         let signed = Options {
             signatures: true,
             ..Options::default()
         };
-        for options in [datagrams, signed] {
-            // EOPNOTSUPP on Linux.
-            assert_eq!(unsupported(options), Some(95));
-        }
+        // EOPNOTSUPP on Linux.
+        assert_eq!(unsupported(signed), Some(95));
         // The device has one vector: EINVAL.
         let vector = Options {
             vector: 1,

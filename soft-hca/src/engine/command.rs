@@ -74,9 +74,31 @@ pub struct QueuePairAttributes {
     pub receive_cq: CqNumber,
 }
 
+/// What a queue pair promises of its messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// RC: they arrive, once and in order, or the queue pair goes to error.
+    #[default]
+    ReliableConnection,
+    /// UC: they go to one peer; one of which a packet is lost is lost whole, and nobody is told. SEND and RDMA WRITE,
+    /// both perhaps with immediate data.
+    UnreliableConnection,
+    /// UD: each SEND, perhaps with immediate data, is a packet of its own to wherever its address vector says, by GID
+    /// (see [`gid`](super::gid)). A receive gets 40 bytes of global route header before the message.
+    ///
+    /// What [`ReadyToReceive`] says of a peer means nothing here; its path MTU is the longest message. Peers must
+    /// know the queue pair's key, see [`set_q_key`](super::Engine::set_q_key).
+    Datagram,
+}
+
 /// What else a queue pair may have.
+///
+/// What is not reliable is copied by the wire: it needs one that does
+/// ([`send_copy`](super::Wire::send_copy)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePairOptions {
+    /// What it promises.
+    pub transport: Transport,
     /// How its user calls it: 24 bits, in each of its CQEs (`srqn_uidx`).
     pub user_index: u32,
     /// How many send registers of the page are doorbells, at most [`MAX_SEND_REGISTERS`]: the one at 0x800, and

@@ -86,6 +86,8 @@ pub(super) struct Completion {
     pub(super) solicited: bool,
     /// How the queue pair's user calls it.
     pub(super) user_index: u32,
+    /// Of a datagram where it came from: flags and the sender's QPN (`flags_rqpn`).
+    pub(super) source: u32,
     pub(super) error: Option<(Syndrome, VendorCode)>,
 }
 
@@ -104,6 +106,7 @@ impl Completion {
         cqe.immediate.set(self.immediate);
         cqe.byte_count.set(self.byte_count);
         cqe.srqn_uidx.set(self.user_index);
+        cqe.flags_rqpn.set(self.source);
         let mut words = cqe.to_words();
         if let Some((syndrome, vendor)) = self.error {
             words[6] = CqeErrorWord::new(syndrome, vendor).0;

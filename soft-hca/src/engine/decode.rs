@@ -5,12 +5,12 @@ use mlx5_wqe::segment::{
     MaskedFetchAdd4, MaskedFetchAdd8, RemoteAddress,
 };
 use mlx5_wqe::{
-    ControlFlags, Fence, Immediate, Local, Opcode, QpNumber, Remote, RemoteKey, Syndrome, WqeIndex,
-    opcode::modifier,
+    AddressVector, ControlFlags, Fence, Immediate, Local, Opcode, QpNumber, Remote, RemoteKey,
+    Syndrome, WqeIndex, opcode::modifier,
 };
 use zerocopy::FromBytes;
 
-use super::command::MAX_MESSAGE_LENGTH;
+use super::command::{MAX_MESSAGE_LENGTH, Transport};
 
 /// Bytes in a basic block.
 pub const BLOCK: usize = 64;
@@ -36,6 +36,8 @@ pub struct DecodedWqe<'a> {
     pub data: DataList<'a>,
     /// Bytes of the whole message, at most [`MAX_MESSAGE_LENGTH`].
     pub length: u32,
+    /// Where a datagram goes.
+    pub destination: Option<&'a AddressVector>,
 }
 
 /// What a WQE asks for.
@@ -147,6 +149,9 @@ pub enum DecodeError {
     /// An atomic's result needs one data segment of its width.
     #[error("an atomic's result needs one data segment of its width")]
     AtomicResult,
+    /// An address vector without the half that names a GID.
+    #[error("the address vector names no GID")]
+    ShortAddress,
     /// Longer than [`MAX_MESSAGE_LENGTH`].
     #[error("the message is longer than the maximum")]
     TooLong,
@@ -167,6 +172,17 @@ impl DecodeError {
 /// `index` is the slot's index and `qpn` the queue's number: both must be in the control segment.
 #[inline]
 pub fn decode(bytes: &[u8], index: WqeIndex, qpn: QpNumber) -> Result<DecodedWqe<'_>, DecodeError> {
+    decode_for(Transport::ReliableConnection, bytes, index, qpn)
+}
+
+/// The same of a queue pair of any transport: a datagram has an address vector behind its control segment.
+#[inline]
+pub fn decode_for(
+    transport: Transport,
+    bytes: &[u8],
+    index: WqeIndex,
+    qpn: QpNumber,
+) -> Result<DecodedWqe<'_>, DecodeError> {
     let (control, _) = Control::read_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
     let ds = control.ds();
     if ds == 0 {
@@ -183,7 +199,14 @@ pub fn decode(bytes: &[u8], index: WqeIndex, qpn: QpNumber) -> Result<DecodedWqe
         .get(OCTOWORD..usize::from(ds) * OCTOWORD)
         .ok_or(DecodeError::Truncated)?;
     let fence = control.fm_ce_se.fence().ok_or(DecodeError::ReservedFence)?;
+    let mut destination = None;
+    if transport == Transport::Datagram && opcode != Opcode::NOP {
+        destination = Some(address(&mut rest)?);
+    }
     let operation = operation(&control, opcode, &mut rest)?;
+    if !transport_has(transport, &operation) {
+        return Err(DecodeError::UnsupportedOpcode);
+    }
     let data = match operation {
         Operation::Nop => DataList::EMPTY,
         _ => DataList {
@@ -199,7 +222,29 @@ pub fn decode(bytes: &[u8], index: WqeIndex, qpn: QpNumber) -> Result<DecodedWqe
         operation,
         data,
         length: data.check(&operation)?,
+        destination,
     })
+}
+
+/// Whether a transport knows an operation.
+const fn transport_has(transport: Transport, operation: &Operation) -> bool {
+    match (transport, operation) {
+        (Transport::ReliableConnection, _) | (_, Operation::Nop) => true,
+        (_, Operation::Send(extra)) => !matches!(extra, Extra::Invalidate(_)),
+        (Transport::UnreliableConnection, Operation::Write(..)) => true,
+        _ => false,
+    }
+}
+
+/// Takes an address vector off the front.
+fn address<'a>(rest: &mut &'a [u8]) -> Result<&'a AddressVector, DecodeError> {
+    let (vector, tail) =
+        AddressVector::ref_from_prefix(rest).map_err(|_| DecodeError::SegmentPastEnd)?;
+    if !vector.is_extended() {
+        return Err(DecodeError::ShortAddress);
+    }
+    *rest = tail;
+    Ok(vector)
 }
 
 /// What the opcode and its own segments ask for; leaves the data segments in `rest`.

@@ -160,6 +160,20 @@ unsafe impl<W: Wire, P: Pattern> Wire for FaultyWire<W, P> {
         unsafe { self.inner.send(header, payload) }
     }
 
+    /// A packet that is to be late is not: its payload cannot be kept.
+    unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        let fate = self.pattern.fate(header);
+        if fate == Fate::Drop {
+            return Ok(());
+        }
+        if fate == Fate::Duplicate {
+            // SAFETY: the caller's promise is passed on unchanged.
+            unsafe { self.inner.send_copy(header, payload)? };
+        }
+        // SAFETY: as above.
+        unsafe { self.inner.send_copy(header, payload) }
+    }
+
     fn receive(&mut self) -> Option<Packet> {
         self.release();
         self.inner.receive()

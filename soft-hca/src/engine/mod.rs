@@ -5,7 +5,7 @@
 //! | NOP, RDMA WRITE (with immediate), READ, SEND (with immediate, with invalidate) | WAIT, SEND_EN, RECV_EN |
 //! | compare and swap, fetch and add, their masked forms of 4 and 8 bytes | UMR and every other opcode |
 //! | inline data, several segments, fences, solicited events | |
-//! | RC; shared receive queues | UC, UD, DC, XRC: there is no command that creates them |
+//! | RC, UC, UD; shared receive queues | DC, XRC: there is no command that creates them |
 //!
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `direct` writes within the HCA without
@@ -21,6 +21,7 @@ mod doorbell;
 pub mod event;
 pub mod execute;
 pub mod fault;
+pub mod gid;
 #[cfg(target_arch = "nvptx64")]
 mod gpu_memory;
 mod list;
@@ -40,7 +41,7 @@ pub mod wire;
 pub use command::{
     Access, CommandError, CompletionQueueAttributes, Counters, ErrorPlace, FirstError, Keys,
     ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState, QueuePairStatus,
-    ReadyToReceive, ReadyToSend, ReceiveRing, Transition,
+    ReadyToReceive, ReadyToSend, ReceiveRing, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
 pub use doorbell::UarSlot;
@@ -236,15 +237,17 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         };
         let (pair, mut cx) = self.split(index as u32);
         let Some(pair) = pair.filter(|pair| {
-            pair.number.get() == header.destination_qp
-                && pair.remote_qp.get() == header.source_qp
-                && pair.remote_address.0 == header.source
+            pair.number.get() == header.destination_qp && pair.is_for_me(opcode, header)
         }) else {
             return;
         };
-        match opcode.is_request() {
-            true => pair.handle_request(&mut cx, opcode, packet),
-            false => pair.handle_response(&mut cx, opcode, packet),
+        match pair.options.transport {
+            Transport::ReliableConnection if opcode.is_request() => {
+                pair.handle_request(&mut cx, opcode, packet);
+            }
+            Transport::ReliableConnection => pair.handle_response(&mut cx, opcode, packet),
+            Transport::UnreliableConnection => pair.handle_unreliable(&mut cx, opcode, packet),
+            Transport::Datagram => pair.handle_datagram(&mut cx, packet),
         }
         self.follow_up(index as u32);
     }
@@ -298,7 +301,9 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         let Ok([Some(pair), Some(peer)]) = both else {
             return 0;
         };
-        if pair.remote_address != self.address || !pair.may_write_directly(peer) {
+        let reliable = [&*pair, &*peer].map(|pair| pair.options.transport)
+            == [Transport::ReliableConnection; 2];
+        if !reliable || pair.remote_address != self.address || !pair.may_write_directly(peer) {
             return 0;
         }
         let mut cx = Context {

@@ -246,6 +246,16 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         Ok(())
     }
 
+    /// Sets the key that datagrams to a queue pair must carry, and that those from it carry whose address vector leaves
+    /// it to the queue pair (bit 31 of its key). RESET forgets it.
+    pub fn set_q_key(&mut self, qp: QpNumber, q_key: u32) -> Result<(), CommandError> {
+        let index = self.index(qp)?;
+        if let (Some(pair), _) = self.split(index) {
+            pair.q_key = q_key;
+        }
+        Ok(())
+    }
+
     /// State, counters and first error of a queue pair.
     pub fn query_queue_pair(&self, qp: QpNumber) -> Result<QueuePairStatus, CommandError> {
         let slot = &self.queue_pairs[self.index(qp)? as usize];

@@ -26,6 +26,9 @@ pub enum Opcode {
     Acknowledge = 7,
     /// The packet `psn` was refused for the reason in `detail`, a [`Refusal`].
     Refuse = 8,
+    /// A SEND of a datagram queue pair. The global route header is in `address` (its first 8 bytes, native-endian) and
+    /// `operands` (the two GIDs), the Q_Key in `rkey`.
+    Datagram = 9,
 }
 
 impl Opcode {
@@ -40,6 +43,7 @@ impl Opcode {
             6 => Self::AtomicResponse,
             7 => Self::Acknowledge,
             8 => Self::Refuse,
+            9 => Self::Datagram,
             _ => return None,
         })
     }
@@ -49,7 +53,7 @@ impl Opcode {
     pub const fn is_request(self) -> bool {
         matches!(
             self,
-            Self::Send | Self::Write | Self::ReadRequest | Self::Atomic
+            Self::Send | Self::Write | Self::ReadRequest | Self::Atomic | Self::Datagram
         )
     }
 }

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::command::{
     Access, CommandError, Counters, ErrorPlace, FirstError, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, QueuePairStatus, Transition,
+    QueuePairState, QueuePairStatus, ReadyToSend, Transition, Transport,
 };
 use super::completion::{Completion, CompletionQueues};
 use super::list::Link;
@@ -69,6 +69,8 @@ pub(super) struct QueuePair {
     pub(super) remote_address: WireAddress,
     pub(super) remote_qp: QpNumber,
     pub(super) path_mtu: u32,
+    /// What datagrams to this queue pair must carry.
+    pub(super) q_key: u32,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     pub(super) counters: Counters,
@@ -103,6 +105,7 @@ impl QueuePair {
             remote_address: WireAddress::default(),
             remote_qp: QpNumber::default(),
             path_mtu: 0,
+            q_key: 0,
             requester: Requester::new(),
             responder: Responder::new(),
             counters: Counters::default(),
@@ -140,6 +143,17 @@ impl QueuePair {
             opcode: opcode as u8,
             ..Header::default()
         }
+    }
+
+    /// Whether a packet to this queue pair comes from where it may.
+    #[inline]
+    pub(super) fn is_for_me(&self, opcode: PacketOpcode, header: &Header) -> bool {
+        if self.options.transport == Transport::Datagram {
+            return opcode == PacketOpcode::Datagram;
+        }
+        opcode != PacketOpcode::Datagram
+            && self.remote_qp.get() == header.source_qp
+            && self.remote_address.0 == header.source
     }
 
     /// Takes the step, or says why not.
@@ -187,7 +201,16 @@ impl QueuePair {
                 if attributes.retry_count > 7 || attributes.rnr_retry > 7 {
                     return Err(CommandError::BadRetryCount);
                 }
-                self.requester.start(&attributes);
+                let reliable = self.options.transport == Transport::ReliableConnection;
+                self.requester.start(&ReadyToSend {
+                    // Where nobody answers nobody is waited for.
+                    ack_timeout_ns: if reliable {
+                        attributes.ack_timeout_ns
+                    } else {
+                        0
+                    },
+                    ..attributes
+                });
                 self.state = State::ReadyToSend;
             }
             (
@@ -312,6 +335,7 @@ impl QueuePair {
             immediate: 0,
             solicited: false,
             user_index: self.options.user_index,
+            source: 0,
             error,
         };
         let posted = cx

@@ -1,5 +1,6 @@
 //! The requester: walks the send queue, sends requests, hears answers, retries.
 
+mod datagram;
 mod response;
 
 use heapless::Deque;
@@ -7,14 +8,14 @@ use mlx5_wqe::segment::Control;
 use mlx5_wqe::{ControlFlags, Fence, Syndrome, VendorCode, WqeIndex};
 use zerocopy::FromBytes;
 
-use super::command::{Access, MAX_READS, QueuePairState, ReadyToSend};
-use super::decode::{BLOCK, DecodeError, DecodedWqe, Extra, Operation, decode};
+use super::command::{Access, MAX_READS, QueuePairState, ReadyToSend, Transport};
+use super::decode::{BLOCK, DecodeError, DecodedWqe, Extra, Operation, decode_for};
 use super::memory::Memory;
 use super::packet::{Header, Opcode, PacketFlags};
 use super::psn;
 use super::queue_pair::{Context, Failure, QueuePair, SCRATCH, SendWqe};
 use super::transfer::{Cutter, Ranges, check_local};
-use super::wire::{Busy, Limits, Wire};
+use super::wire::{Busy, Limits, SEND_RANGES, Wire};
 
 /// WQEs that a queue pair has under way at most.
 pub const WINDOW: usize = 64;
@@ -225,9 +226,15 @@ impl QueuePair {
     ) -> Result<usize, Stop> {
         let ring = self.ring();
         let pd = self.attributes.protection_domain;
+        let reliable = self.options.transport == Transport::ReliableConnection;
         let limits = Limits {
             mtu: self.path_mtu,
-            ..cx.limits
+            // What is copied may come from anywhere.
+            ranges: if reliable {
+                cx.limits.ranges
+            } else {
+                SEND_RANGES
+            },
         };
         let started = self.requester.in_flight.get(self.requester.cursor.entry);
         let started = started.copied();
@@ -241,6 +248,10 @@ impl QueuePair {
         let (summary, decoded) = self.fetch_wqe(cx.memory, cx.scratch, index);
         let wqe =
             decoded.map_err(|error| Stop::Fail(summary, (error.syndrome(), VendorCode::NONE)))?;
+        if wqe.destination.is_some() && wqe.length > self.path_mtu {
+            let failure = (Syndrome::LOCAL_LENGTH, VendorCode::NONE);
+            return Err(Stop::Fail(summary, failure));
+        }
         let access = match wqe.operation {
             Operation::Read(_) | Operation::Atomic(..) => Access::LOCAL_WRITE,
             _ => Access::empty(),
@@ -299,11 +310,23 @@ impl QueuePair {
             if entry.kind == Kind::Acknowledged {
                 cutter.next_packet(&mut ranges);
             }
-            let header = request(&template, &wqe, &entry, packet, self.path_mtu);
+            let mut header = request(&template, &wqe, &entry, packet, self.path_mtu);
             // SAFETY: the ranges were checked against registered memory or lie in the ring. Their
             // owner leaves them alone until the WQE completes; in error, on reset, on destroying
-            // and on deregistering they are retracted.
-            let accepted = unsafe { cx.wire.send(&header, &ranges) };
+            // and on deregistering they are retracted, or copied at once.
+            let accepted = unsafe {
+                if reliable {
+                    cx.wire.send(&header, &ranges)
+                } else if wqe
+                    .destination
+                    .is_none_or(|vector| datagram::address(&mut header, vector, self.q_key))
+                {
+                    cx.wire.send_copy(&header, &ranges)
+                } else {
+                    // Lost, as if there were a network.
+                    Ok(())
+                }
+            };
             if accepted == Err(Busy) {
                 return if sent > 0 { Ok(sent) } else { Err(Stop::Wait) };
             }
@@ -314,7 +337,11 @@ impl QueuePair {
             entry: self.requester.cursor.entry + 1,
             packet: 0,
         };
-        if entry.packets == 0 {
+        if !reliable {
+            // What has gone is done.
+            self.requester.unacknowledged = entry.end();
+        }
+        if entry.packets == 0 || !reliable {
             self.settle(cx);
         }
         Ok(sent.max(1))
@@ -354,7 +381,12 @@ impl QueuePair {
                 unsafe { memory.read(range.address, bytes) };
             }
         }
-        let decoded = decode(&scratch[..size], WqeIndex(index), self.number);
+        let decoded = decode_for(
+            self.options.transport,
+            &scratch[..size],
+            WqeIndex(index),
+            self.number,
+        );
         if let Ok(wqe) = &decoded {
             summary.length = wqe.length;
         }

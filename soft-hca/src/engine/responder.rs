@@ -1,7 +1,9 @@
 //! The responder: executes the peer's requests in order, once each, and answers them.
 
 mod answer;
+mod datagram;
 mod receive;
+mod unreliable;
 
 use heapless::Deque;
 use mlx5_wqe::{CqeOpcode, RemoteKey, Syndrome, VendorCode};

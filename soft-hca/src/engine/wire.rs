@@ -90,6 +90,20 @@ pub unsafe trait Wire {
     /// `limits().ranges` of them with at most `limits().mtu` bytes.
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy>;
 
+    /// Sends a packet whose payload is its owner's again when this returns: the wire copies it. Packets of queue pairs
+    /// that nobody acknowledges go this way.
+    ///
+    /// A wire that cannot copy, as it is here unless it says otherwise, swallows them.
+    ///
+    /// # Safety
+    ///
+    /// The ranges must be readable, and there must be at most [`SEND_RANGES`] of them with at most `limits().mtu`
+    /// bytes.
+    unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        let _ = (header, payload);
+        Ok(())
+    }
+
     /// False if a call of [`receive`](Self::receive) would find nothing; cheaper than that.
     fn may_have_packets(&self) -> bool {
         true
@@ -116,6 +130,11 @@ unsafe impl<W: Wire + ?Sized> Wire for &mut W {
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
         // SAFETY: the caller's promise is passed on unchanged.
         unsafe { (**self).send(header, payload) }
+    }
+
+    unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { (**self).send_copy(header, payload) }
     }
 
     fn may_have_packets(&self) -> bool {

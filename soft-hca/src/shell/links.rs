@@ -17,12 +17,15 @@
 
 use std::collections::VecDeque;
 use std::prelude::v1::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
 
 use super::ring::{Consumer, Producer, ring};
 use super::shared_link::SharedLink;
-use crate::engine::WireAddress;
 use crate::engine::packet::{Header, Packet, RECEIVE_RANGES, Range};
 use crate::engine::wire::{Busy, Limits, Retract, Wire};
+use crate::engine::{DirectMemory, Memory, WireAddress};
 
 /// Largest payload of a packet inside the process, in bytes. Large enough that
 /// the cost of a packet vanishes beside the copy, small enough to be fair.
@@ -31,10 +34,86 @@ pub(super) const LOCAL_MTU: u32 = 64 * 1024;
 /// Packets that a link inside the process holds.
 const LOCAL_DEPTH: usize = 256;
 
+/// A packet's payload where it was copied, in one piece.
+struct Copied {
+    header: Header,
+    payload: Box<[u8]>,
+}
+
+impl Copied {
+    /// # Safety
+    /// The ranges must be readable.
+    unsafe fn new(header: &Header, payload: &[Range]) -> Self {
+        let length: u64 = payload.iter().map(|range| range.length).sum();
+        let mut bytes = vec![0; length as usize].into_boxed_slice();
+        let mut to = bytes.as_mut_ptr().expose_provenance() as u64;
+        for range in payload {
+            // SAFETY: the caller vouches for the source; the ranges fit one after the other. Their owner may be
+            // looking at them, or writing there.
+            unsafe { DirectMemory.copy(range.address, to, range.length as usize) };
+            to += range.length;
+        }
+        Self {
+            header: *header,
+            payload: bytes,
+        }
+    }
+
+    /// The packet, to be read as long as the copy is there.
+    fn packet(&self) -> Option<Packet> {
+        let range = Range {
+            address: self.payload.as_ptr().expose_provenance() as u64,
+            length: self.payload.len() as u64,
+        };
+        Packet::new(&self.header, &[range])
+    }
+}
+
+/// Copied packets under way in one direction of a link inside the process.
+#[derive(Default)]
+struct Copies {
+    /// How many there are, so that nobody locks for none.
+    count: AtomicUsize,
+    packets: Mutex<VecDeque<Copied>>,
+}
+
+impl Copies {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Copied>> {
+        // Nothing panics with the lock held.
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a packet; false if there is no room.
+    fn push(&self, copied: Copied) -> bool {
+        let mut packets = self.lock();
+        let room = packets.len() < LOCAL_DEPTH;
+        if room {
+            packets.push_back(copied);
+            // Relaxed, here and below: who sees an old count looks again, and the lock orders the packets.
+            self.count.store(packets.len(), Ordering::Relaxed);
+        }
+        room
+    }
+
+    fn pop(&self) -> Option<Copied> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut packets = self.lock();
+        let first = packets.pop_front();
+        self.count.store(packets.len(), Ordering::Relaxed);
+        first
+    }
+}
+
 /// Both rings of a link inside the process, as one of its ends sees them.
 pub(super) struct LocalLink {
     outgoing: Producer<Packet>,
     incoming: Consumer<Packet>,
+    copies_out: Arc<Copies>,
+    copies_in: Arc<Copies>,
+    /// What the engine has in hand of them.
+    copy: Option<Copied>,
 }
 
 impl LocalLink {
@@ -42,16 +121,33 @@ impl LocalLink {
     pub fn pair() -> (Self, Self) {
         let (to_second, from_first) = ring(LOCAL_DEPTH);
         let (to_first, from_second) = ring(LOCAL_DEPTH);
+        let copies = [(); 2].map(|()| Arc::<Copies>::default());
+        let [there, back] = &copies;
         (
             Self {
                 outgoing: to_second,
                 incoming: from_second,
+                copies_out: there.clone(),
+                copies_in: back.clone(),
+                copy: None,
             },
             Self {
                 outgoing: to_first,
                 incoming: from_first,
+                copies_out: back.clone(),
+                copies_in: there.clone(),
+                copy: None,
             },
         )
+    }
+
+    fn receive(&mut self) -> Option<Packet> {
+        let lent = self.incoming.take();
+        if lent.is_some() {
+            return lent;
+        }
+        self.copy = self.copies_in.pop();
+        self.copy.as_ref()?.packet()
     }
 }
 
@@ -73,7 +169,7 @@ impl Link {
 
     fn receive(&mut self) -> Option<Packet> {
         match self {
-            Self::Local(link) => link.incoming.take(),
+            Self::Local(link) => link.receive(),
             Self::Shared(link) => link.receive(),
         }
     }
@@ -81,7 +177,10 @@ impl Link {
     /// The peer is done with whatever it received from us, and we with the rest.
     fn release(&mut self) {
         match self {
-            Self::Local(link) => link.incoming.release(),
+            Self::Local(link) => {
+                link.incoming.release();
+                link.copy = None;
+            }
             Self::Shared(link) => link.release(),
         }
     }
@@ -100,6 +199,9 @@ impl Link {
 pub struct Links {
     own: WireAddress,
     loopback: VecDeque<Packet>,
+    /// Packets to itself whose payload was copied, and the one of them that the engine has in hand.
+    copies: VecDeque<Copied>,
+    copy: Option<Copied>,
     peers: Vec<(WireAddress, Link)>,
     /// Whose turn it is to be received from: 0 is the loopback, then the peers.
     turn: usize,
@@ -112,6 +214,8 @@ impl Links {
         Self {
             own,
             loopback: VecDeque::with_capacity(LOCAL_DEPTH),
+            copies: VecDeque::new(),
+            copy: None,
             peers: Vec::new(),
             turn: 0,
             in_hand: None,
@@ -189,6 +293,32 @@ unsafe impl Wire for Links {
         if taken { Ok(()) } else { Err(Busy) }
     }
 
+    unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        let to = WireAddress(header.destination);
+        if to == self.own {
+            if self.copies.len() == LOCAL_DEPTH {
+                return Err(Busy);
+            }
+            // SAFETY: the caller vouches for the ranges.
+            self.copies
+                .push_back(unsafe { Copied::new(header, payload) });
+            return Ok(());
+        }
+        let Some((_, link)) = self.peers.iter_mut().find(|(address, _)| *address == to) else {
+            return Ok(());
+        };
+        // SAFETY: as above.
+        let taken = unsafe {
+            match link {
+                Link::Local(link) => {
+                    link.outgoing.is_closed() || link.copies_out.push(Copied::new(header, payload))
+                }
+                Link::Shared(link) => link.send(header, payload),
+            }
+        };
+        if taken { Ok(()) } else { Err(Busy) }
+    }
+
     fn receive(&mut self) -> Option<Packet> {
         self.release();
         let turns = self.peers.len() + 1;
@@ -196,8 +326,13 @@ unsafe impl Wire for Links {
             let turn = self.turn % (self.peers.len() + 1);
             self.turn = turn + 1;
             if turn == 0 {
-                if let Some(packet) = self.loopback.pop_front() {
-                    return Some(packet);
+                let mut packet = self.loopback.pop_front();
+                if packet.is_none() && !self.copies.is_empty() {
+                    self.copy = self.copies.pop_front();
+                    packet = self.copy.as_ref().and_then(Copied::packet);
+                }
+                if packet.is_some() {
+                    return packet;
                 }
                 continue;
             }
@@ -324,6 +459,48 @@ mod tests {
                 let packet = a.receive().unwrap();
                 assert_eq!((packet.header.psn, bytes_of(&packet)), (psn, vec![3]));
                 assert!(a.receive().is_none() && b.receive().is_none());
+            }
+        }
+    }
+
+    /// Where a payload was copied, its owner may do with it what he wants, and nothing is taken back from him.
+    #[test]
+    fn copies_are_the_wire_s_own() {
+        for (mut a, mut b) in [local_pair(), shared_pair()] {
+            for to in [A, B] {
+                for psn in 0..200 {
+                    let mut bytes = [psn as u8; 100];
+                    let range = ranges(&bytes)[0];
+                    let (first, second) = (
+                        Range {
+                            length: 30,
+                            ..range
+                        },
+                        Range {
+                            address: range.address + 30,
+                            length: 70,
+                        },
+                    );
+                    let header = header(A, to, 7, psn);
+                    // SAFETY: the bytes are there.
+                    unsafe { a.send_copy(&header, &[first, second]).unwrap() };
+                    bytes.fill(0xff);
+                    a.retract(Retract::Payload(ranges(&bytes)[0]));
+                    assert_eq!(bytes[0], 0xff);
+                }
+                let receiver = if to == A { &mut a } else { &mut b };
+                for psn in 0..200 {
+                    let packet = receiver.receive().unwrap();
+                    assert_eq!(packet.header.psn, psn);
+                    assert_eq!(bytes_of(&packet), [psn as u8; 100]);
+                }
+                assert!(receiver.receive().is_none());
+            }
+            let mut sent = 0;
+            // SAFETY: there is no payload.
+            while unsafe { a.send_copy(&header(A, B, 7, sent), &[]) }.is_ok() {
+                sent += 1;
+                assert!(sent < 10_000, "no wire is endless");
             }
         }
     }

@@ -33,7 +33,6 @@
 //! are reached through [`SoftHca::command`].
 
 mod driver;
-pub mod gid;
 mod hca;
 mod links;
 mod peers;
@@ -43,6 +42,7 @@ mod shared;
 mod shared_link;
 mod wire;
 
+pub use crate::engine::gid;
 pub use driver::{Driver, STOP_TIMEOUT};
 pub use hca::{Events, HcaError, HcaOptions, HostEngine, SoftHca};
 pub use peers::Peers;

@@ -68,6 +68,11 @@ unsafe impl Wire for SharedLinks {
         unsafe { self.lock().send(header, payload) }
     }
 
+    unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        // SAFETY: as above.
+        unsafe { self.lock().send_copy(header, payload) }
+    }
+
     fn receive(&mut self) -> Option<Packet> {
         self.lock().receive()
     }
@@ -112,6 +117,16 @@ unsafe impl Wire for HostWire {
             match &mut self.0 {
                 Way::Plain(links) => links.send(header, payload),
                 Way::Faulty { wire, .. } => wire.send(header, payload),
+            }
+        }
+    }
+
+    unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
+        // SAFETY: as above.
+        unsafe {
+            match &mut self.0 {
+                Way::Plain(links) => links.send_copy(header, payload),
+                Way::Faulty { wire, .. } => wire.send_copy(header, payload),
             }
         }
     }

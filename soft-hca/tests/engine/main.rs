@@ -2,6 +2,7 @@
 
 mod commands;
 mod completion;
+mod datagram;
 mod decode;
 mod direct;
 mod errors;
@@ -13,5 +14,6 @@ mod options;
 mod order;
 mod shared;
 mod timers;
+mod unreliable;
 mod verbs;
 mod world;

@@ -4,7 +4,7 @@ use mlx5_wqe::segment::Data;
 use mlx5_wqe::{CqeOpcode, DoorbellRecord, Local, Opcode as WqeOpcode, WqeIndex};
 use zerocopy::FromBytes;
 
-use super::{Reject, Responder};
+use super::{Reject, Responder, datagram};
 use crate::engine::command::{ErrorPlace, FirstError, MAX_LOG_RECEIVE_STRIDE, ProtectionDomain};
 use crate::engine::completion::Completion;
 use crate::engine::memory::Memory;
@@ -14,7 +14,7 @@ use crate::engine::shared_receive::ReceivePlace;
 use crate::engine::wire::Wire;
 
 /// The data segments of a receive WQE.
-type Segments = heapless::Vec<Local, { 1 << MAX_LOG_RECEIVE_STRIDE }>;
+pub(super) type Segments = heapless::Vec<Local, { 1 << MAX_LOG_RECEIVE_STRIDE }>;
 
 impl Responder {
     /// Leaves what is posted alone: nobody can be told how it ends.
@@ -127,6 +127,7 @@ impl QueuePair {
             immediate: header.immediate,
             solicited: header.flags().contains(PacketFlags::SOLICITED),
             user_index: self.options.user_index,
+            source: datagram::source(header),
             error: None,
         };
         self.pass_receive();
@@ -165,6 +166,7 @@ impl QueuePair {
             immediate: 0,
             solicited: false,
             user_index: self.options.user_index,
+            source: 0,
             error: Some((syndrome, vendor)),
         };
         // A dead queue has put this queue pair into error, where it is already.

@@ -1,6 +1,6 @@
 //! GIDs that tell an HCA's address: the link-local one of a MAC address (EUI-64) that carries it.
 
-use crate::engine::WireAddress;
+use super::packet::WireAddress;
 
 /// A port's GID.
 pub type Gid = [u8; 16];

@@ -1,0 +1,107 @@
+//! The receiver of datagrams: what nobody waits for is dropped, the rest arrives behind its global route header.
+
+use mlx5_wqe::{CqeOpcode, Local, Syndrome, VendorCode};
+
+use crate::engine::command::{Access, QueuePairState};
+use crate::engine::memory::Memory;
+use crate::engine::packet::{Header, Opcode, Packet, PacketFlags, Range};
+use crate::engine::queue_pair::{Context, QueuePair};
+use crate::engine::transfer::{ScatterError, scatter};
+use crate::engine::wire::Wire;
+
+/// Bytes of a global route header.
+const ROUTE_HEADER: usize = 40;
+/// In `flags_rqpn`: the receive begins with a global route header.
+const HAS_ROUTE_HEADER: u32 = 1 << 28;
+
+/// What the CQE of a message says of where it came from.
+pub(super) fn source(header: &Header) -> u32 {
+    match Opcode::from_number(header.opcode) {
+        Some(Opcode::Datagram) => HAS_ROUTE_HEADER | header.source_qp,
+        _ => 0,
+    }
+}
+
+/// The global route header that a datagram's header carries.
+fn route_header(header: &Header) -> [u8; ROUTE_HEADER] {
+    let mut bytes = [0; ROUTE_HEADER];
+    let words = [header.address].into_iter().chain(header.operands);
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}
+
+impl QueuePair {
+    /// Handles a datagram.
+    #[inline(never)]
+    pub(in crate::engine) fn handle_datagram<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        packet: &Packet,
+    ) {
+        let header = &packet.header;
+        let ready = matches!(
+            self.state,
+            QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
+        );
+        if !ready || header.rkey != self.q_key || !self.take_receive(cx) {
+            return;
+        }
+        let length = ROUTE_HEADER as u64 + packet.payload_length();
+        let opcode = match header.flags().contains(PacketFlags::IMMEDIATE) {
+            true => CqeOpcode::RESPONDER_SEND_IMMEDIATE,
+            false => CqeOpcode::RESPONDER_SEND,
+        };
+        let failure = match self.store_datagram(cx, packet) {
+            Ok(()) => {
+                // Where the completion queue is dead, this queue pair is in error by now, and nobody is told.
+                let _ = self.complete_receive(cx, header, opcode, length as u32);
+                return;
+            }
+            Err(ScatterError::TooSmall) => (Syndrome::LOCAL_LENGTH, VendorCode::NONE),
+            Err(ScatterError::Denied) => (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY),
+        };
+        self.fail_receive(cx, failure);
+    }
+
+    /// Writes header and message into the receive WQE in use.
+    fn store_datagram<M: Memory, W: Wire>(
+        &mut self,
+        cx: &mut Context<'_, '_, M, W>,
+        packet: &Packet,
+    ) -> Result<(), ScatterError> {
+        let (segments, pd) = self.receive_segments(cx);
+        let header = route_header(&packet.header);
+        let mut left = &header[..];
+        for local in &segments {
+            let Local {
+                address, length, ..
+            } = *local;
+            let (now, later) = left.split_at(left.len().min(length as usize));
+            let target = Range {
+                address,
+                length: u64::from(length),
+            };
+            if !now.is_empty() {
+                cx.regions
+                    .check(pd, local.key.0, target, Access::LOCAL_WRITE)
+                    .map_err(|_| ScatterError::Denied)?;
+                // SAFETY: the segment was just checked, and is at least as long.
+                unsafe { cx.memory.write(address, now) };
+            }
+            left = later;
+        }
+        if !left.is_empty() {
+            return Err(ScatterError::TooSmall);
+        }
+        scatter(
+            cx.memory,
+            cx.regions,
+            pd,
+            segments.iter().copied(),
+            ROUTE_HEADER as u64,
+            &packet.payload,
+        )
+    }
+}
