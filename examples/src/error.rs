@@ -1,5 +1,6 @@
 //! What ends an example early, in one line.
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use warpbell_cpu_grid::LaunchError;
@@ -61,6 +62,50 @@ pub enum Error {
     ForeignPtx {
         /// The file.
         path: PathBuf,
+    },
+    /// A NIC whose engine is a kernel has no way to other processes.
+    #[error(
+        "the NIC soft-gpu reaches no other process; choose --nic soft, or soft-host with kernels on the GPU"
+    )]
+    Alone,
+    /// A program of others, before or after its queue pair is used.
+    #[error(transparent)]
+    Stranger(#[from] warpbell_strangers::Error),
+    /// A program of others has a device that is out of reach.
+    #[error(
+        "no wire leads to {gid}; run the other program on this machine, as this user, with libwarpbell_preload.so under it (LD_PRELOAD)"
+    )]
+    NoWire {
+        /// Its GID.
+        gid: Ipv6Addr,
+    },
+    /// A program of others does not go on.
+    #[error("{program} does not go on: {why}; {remedy}")]
+    Parted {
+        /// The program.
+        program: &'static str,
+        /// What kernel or device say.
+        why: String,
+        /// What may help.
+        remedy: &'static str,
+    },
+    /// A program of others has other messages.
+    #[error(
+        "a message of {theirs} bytes came, ours have {ours}; give both ends the same size (--size, -s)"
+    )]
+    OtherSize {
+        /// Bytes of ours.
+        ours: u64,
+        /// Bytes of the message.
+        theirs: u64,
+    },
+    /// A program of others plays on.
+    #[error(
+        "another message came after {ours} rounds; give both ends the same number (--rounds, -n)"
+    )]
+    MoreRounds {
+        /// Our rounds.
+        ours: u64,
     },
     /// Ctrl-C.
     #[error("interrupted; what was measured before is shown")]

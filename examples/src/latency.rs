@@ -51,7 +51,10 @@ pub const HEADER: &str = "     bytes        min     median        p99    average
 
 impl Latency {
     /// From the rounds that were played.
-    fn new(case: Case, rounds: &[Word64], verified: bool) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// None of them counts.
+    pub(crate) fn new(case: Case, rounds: &[Word64], verified: bool) -> Result<Self, Error> {
         let measured = rounds.iter().skip(case.warm_up as usize);
         let mut sorted: Vec<u64> = measured
             .map(|round| round.load(Ordering::Relaxed) / 2)

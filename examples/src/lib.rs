@@ -16,6 +16,7 @@ pub mod ptx;
 pub mod screen;
 pub mod setup;
 pub mod statistics;
+pub mod strangers;
 pub mod world;
 
 pub use error::Error;

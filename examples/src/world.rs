@@ -312,6 +312,27 @@ impl World {
         ))?))
     }
 
+    /// A device that other processes reach, and that reaches theirs.
+    ///
+    /// # Errors
+    /// A NIC that has no such way; the system gives no thread or socket; as [`devices`](Self::devices).
+    pub fn reachable(&self) -> Result<Device, Error> {
+        match self.nic {
+            Nic::SoftGpu => Err(Error::Alone),
+            Nic::Card(_) => self.devices()?.open(),
+            Nic::Soft | Nic::SoftHost => {
+                // Programs of others spin on their completions.
+                let driver = Driver::spawn_beside_spinners()?;
+                let options = SoftOptions {
+                    drive: Drive::Shared(Arc::new(driver)),
+                    reachable: true,
+                    ..SoftOptions::default()
+                };
+                Ok(Device::open(host_init::Nic::Soft(options))?)
+            }
+        }
+    }
+
     /// The NIC in words, as the subject of a sentence in the plural.
     pub fn nic_words(&self) -> String {
         match self.nic {

@@ -12,6 +12,7 @@ pub mod ladder;
 pub mod outcome;
 pub mod pingpong;
 pub mod rate;
+pub mod send_pingpong;
 pub mod sharing;
 pub mod soft_nic;
 #[cfg(feature = "suite")]

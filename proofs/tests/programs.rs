@@ -1,5 +1,6 @@
 //! Unmodified programs in two processes, each with `warpbell-preload` under it: a server, and a client that reaches it.
 
+mod meeting;
 mod pair;
 
 use std::time::Duration;

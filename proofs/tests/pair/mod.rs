@@ -1,7 +1,7 @@
 //! A server and a client, each a process of its own, under a deadline.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use std::{fs, io};
 use warpbell_proofs::preloaded;
 
 /// How long a run may take on a machine that is busy with other things.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Between two looks at the processes.
 const NAP: Duration = Duration::from_millis(5);
 /// How long each end is heard.
 const OUTPUT_LINES: usize = 20;
 
 /// A process that ends at the latest when this is dropped.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -28,7 +28,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn start(command: &mut Command) -> Self {
+    pub fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null());
         let child = command
             .stdout(Stdio::piped())
@@ -37,26 +37,46 @@ impl Process {
         Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Waits for its end; what it wrote, and whether it went well.
-    fn finish(mut self, deadline: Instant) -> (bool, String) {
-        let mut ended = None;
-        while ended.is_none() && Instant::now() < deadline {
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+
+    /// Waits for its end, or brings it about: what it wrote, and whether it ended by itself in time.
+    pub fn end(mut self, deadline: Instant) -> (Output, bool) {
+        while self.0.try_wait().unwrap().is_none() && Instant::now() < deadline {
             sleep(NAP);
-            ended = self.0.try_wait().unwrap();
         }
-        if ended.is_none() {
-            self.0.kill().unwrap();
+        let in_time = self.0.try_wait().unwrap().is_some();
+        if !in_time {
+            self.kill();
         }
-        let mut said = Vec::new();
         let [stdout, stderr] = [
             self.0.stdout.take().map(drain),
             self.0.stderr.take().map(drain),
         ];
-        said.extend(stdout.into_iter().chain(stderr).flatten());
+        let output = Output {
+            status: self.0.wait().unwrap(),
+            stdout: stdout.unwrap_or_default(),
+            stderr: stderr.unwrap_or_default(),
+        };
+        (output, in_time)
+    }
+
+    /// Waits for its end; whether it went well, and what it wrote.
+    pub fn finish(self, deadline: Instant) -> (bool, String) {
+        let (output, in_time) = self.end(deadline);
+        let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
-        match ended {
-            Some(status) => (status.success(), format!("{said}\n{status}")),
-            None => (false, format!("{said}\nnot ended after {DEADLINE:?}")),
+        match in_time {
+            true => (
+                output.status.success(),
+                format!("{said}\n{}", output.status),
+            ),
+            false => (false, format!("{said}\nnot ended after {DEADLINE:?}")),
         }
     }
 }
@@ -71,6 +91,11 @@ fn drain(mut pipe: impl io::Read) -> Vec<u8> {
 /// One pair at a time: the programs spin.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Keeps other pairs away.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A program as a server and once more as its client, just started.
 struct Pair {
     server: Process,
@@ -82,7 +107,7 @@ struct Pair {
 impl Pair {
     #[track_caller]
     fn start(program: &str, arguments: &[&str]) -> Self {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let deadline = Instant::now() + DEADLINE;
         let port = free_port();
         let call = || {
@@ -92,12 +117,7 @@ impl Pair {
             call
         };
         let server = Process::start(&mut call());
-        while !is_listening(port) {
-            if Instant::now() > deadline {
-                panic!("the server does not listen: {}", server.finish(deadline).1);
-            }
-            sleep(NAP);
-        }
+        let server = listening(server, port, deadline);
         let client = Process::start(call().arg("localhost"));
         Self {
             server,
@@ -108,8 +128,20 @@ impl Pair {
     }
 }
 
+/// Waits until a server listens.
+#[track_caller]
+pub fn listening(server: Process, port: u16, deadline: Instant) -> Process {
+    while !is_listening(port) {
+        if Instant::now() > deadline {
+            panic!("the server does not listen: {}", server.finish(deadline).1);
+        }
+        sleep(NAP);
+    }
+    server
+}
+
 /// The last lines of what a program said.
-fn last(said: &str) -> String {
+pub fn last(said: &str) -> String {
     let lines: Vec<_> = said.lines().collect();
     lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
 }
@@ -133,7 +165,7 @@ pub fn run(program: &str, arguments: &[&str]) {
 pub fn run_and_kill(program: &str, arguments: &[&str], moment: Duration) {
     let mut pair = Pair::start(program, arguments);
     sleep(moment);
-    pair.server.0.kill().unwrap();
+    pair.server.kill();
     let (well, said) = pair.client.finish(pair.deadline);
     assert!(!well, "the client has ended before: {said}");
     assert!(
@@ -143,7 +175,7 @@ pub fn run_and_kill(program: &str, arguments: &[&str], moment: Duration) {
     );
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
 }

@@ -1,10 +1,12 @@
-//! Bandwidth and message rate of each verb, or of each way to post, between two ends in one process.
+//! Bandwidth and message rate of each verb, or of each way to post, between two ends in one process; or of
+//! writes into the memory of a program of somebody else's.
 
 mod ladder;
+mod peer;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
@@ -14,6 +16,7 @@ use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::{Curve, Output, Panel};
 use warpbell_examples::screen::{Screen, exit, parse_message};
 use warpbell_examples::setup::{Ends, config};
+use warpbell_examples::strangers::Other;
 use warpbell_examples::world::{Machine, Nic, Ran};
 use warpbell_examples::{Error, screen};
 
@@ -21,11 +24,23 @@ use warpbell_examples::{Error, screen};
 ///
 /// One thread of a grid posts; two software HCAs in this process, both driven by one CPU thread,
 /// move the bytes; every byte is checked. No network card takes part: these are numbers of software.
+///
+/// With --peer the kernel writes into the memory of an unmodified ib_write_bw that listens at HOST, over a
+/// device that warpbell-preload shows it.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
+    /// The program at the other end
+    #[arg(long, value_enum, requires = "host", conflicts_with_all = ["verbs", "from", "to", "ladder", "both_ways",
+        "repetitions", "svg"])]
+    peer: Option<Program>,
+    #[command(flatten)]
+    other: Other,
+    /// Seconds to wait for each word of the other program
+    #[arg(long, default_value_t = 30, requires = "peer", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
     /// Verbs to measure
     #[arg(
         long,
@@ -59,7 +74,8 @@ struct Arguments {
     /// Every so many messages one asks for a completion
     #[arg(long, value_name = "MESSAGES", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     signal_every: u64,
-    /// Messages of a repetition; by default 64 MiB, but at least 16 and at most 20,000 messages
+    /// Messages of a repetition; by default 64 MiB, but at least 16 and at most 20,000 messages; with --peer what
+    /// the other program has by default
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     /// Repetitions of each size
@@ -70,6 +86,14 @@ struct Arguments {
     seed: u64,
     #[command(flatten)]
     output: Output,
+}
+
+/// A program of somebody else's that is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Program {
+    /// Its ib_write_bw, as a server
+    Perftest,
 }
 
 /// Largest message where none is named.
@@ -197,8 +221,9 @@ fn curves(verbs: &[Verb], results: &[Bandwidth]) -> Vec<Curve> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     interrupt::listen();
-    exit(match arguments.ladder {
-        true => ladder::run(&arguments),
-        false => run(&arguments),
+    exit(match (&arguments.other.host, arguments.ladder) {
+        (Some(host), _) => peer::run(&arguments, host),
+        (None, true) => ladder::run(&arguments),
+        (None, false) => run(&arguments),
     })
 }

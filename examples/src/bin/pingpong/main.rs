@@ -1,10 +1,13 @@
-//! Latency of a write, between two kernels of one process or of two.
+//! Latency of a write, between two kernels of one process or of two; or of a send, between a kernel and a program of
+//! somebody else's.
+
+mod peer;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use warpbell_examples::bare::{self, RoundTrip};
 use warpbell_examples::interrupt::{self, ended_early};
@@ -13,6 +16,7 @@ use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::{Curve, Output, Panel};
 use warpbell_examples::screen::{Screen, exit, parse_message};
 use warpbell_examples::setup::{End, Ends, config};
+use warpbell_examples::strangers::Other;
 use warpbell_examples::world::{Machine, Nic, Ran, World};
 use warpbell_examples::{Error, launch, screen};
 use warpbell_host_init::{Peer, RemoteMemory};
@@ -24,18 +28,27 @@ use warpbell_host_init::{Peer, RemoteMemory};
 /// The HCAs are software, and no network card takes part. Kernels and HCAs are threads that wait by
 /// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
 /// enough, but whatever else runs on them is in the numbers.
+///
+/// With --peer the other end is an unmodified program of somebody else's, over a device that warpbell-preload shows
+/// it: HOST is where it listens, as it would take it itself; without HOST it is to call this one.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
+    /// The program at the other end
+    #[arg(long, value_enum, conflicts_with_all = ["sizes", "warm_up", "listen", "join", "svg"])]
+    peer: Option<Program>,
+    #[command(flatten)]
+    other: Other,
     /// Message sizes
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_message::<{ 1 << 30 }>,
         default_value = "8,64,512,4K,32K,256K")]
     sizes: Vec<u64>,
-    /// Round trips that are measured for each size
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    rounds: u64,
+    /// Round trips that are measured for each size; by default 2000, with --peer what the other program has by
+    /// default
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    rounds: Option<u64>,
     /// Round trips before them that are not
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     warm_up: u64,
@@ -54,6 +67,18 @@ struct Arguments {
     #[command(flatten)]
     output: Output,
 }
+
+/// A program of somebody else's that plays ping-pong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+enum Program {
+    /// Of rdma-core's examples; it wants its GID's index (-g 0)
+    #[value(name = "ibv_rc_pingpong")]
+    #[serde(rename = "ibv_rc_pingpong")]
+    RcPingpong,
+}
+
+/// Round trips where none are named.
+const ROUNDS: u64 = 2000;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -79,10 +104,14 @@ struct Measured {
 }
 
 impl Arguments {
+    fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(ROUNDS)
+    }
+
     fn cases(&self) -> Vec<Case> {
         let case = |&bytes: &u64| Case {
             bytes,
-            rounds: self.rounds,
+            rounds: self.rounds(),
             warm_up: self.warm_up,
         };
         self.sizes.iter().map(case).collect()
@@ -220,7 +249,7 @@ fn alone(arguments: &Arguments) -> Result<(), Error> {
     report.bare = Some(bare::measure(
         &ends.one,
         arguments.warm_up,
-        arguments.rounds,
+        arguments.rounds(),
     )?);
     // Its last comma leads on, and here the words end.
     let nic = world.nic_words();
@@ -309,9 +338,10 @@ fn meet(
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     interrupt::listen();
-    exit(match (&arguments.listen, &arguments.join) {
-        (Some(path), _) => listen(&arguments, path),
-        (None, Some(path)) => join(&arguments, path),
-        (None, None) => alone(&arguments),
+    exit(match (arguments.peer, &arguments.listen, &arguments.join) {
+        (Some(program), _, _) => peer::play(&arguments, program),
+        (None, Some(path), _) => listen(&arguments, path),
+        (None, None, Some(path)) => join(&arguments, path),
+        (None, None, None) => alone(&arguments),
     })
 }

@@ -1,0 +1,61 @@
+//! The other end is an unmodified program of somebody else's.
+
+pub mod perftest;
+pub mod pingpong;
+
+use std::net::Ipv6Addr;
+
+use clap::Args;
+use warpbell_host_init::{CardPort, Endpoint, QueuePair};
+use warpbell_kernels::outcome::Failure;
+
+use crate::Error;
+use crate::screen::parse_message;
+
+/// Where the other program is, and what it was told.
+#[derive(Clone, Debug, Args)]
+pub struct Other {
+    /// With --peer: the other program's host
+    #[arg(requires = "peer")]
+    pub host: Option<String>,
+    /// With --peer: the TCP port (its -p)
+    #[arg(long, requires = "peer", default_value_t = 18515)]
+    pub port: u16,
+    /// With --peer: size of a message (its -s); by default what it has by default
+    #[arg(long, value_name = "BYTES", requires = "peer", value_parser = parse_message::<{ 1 << 30 }>)]
+    pub size: Option<u64>,
+}
+
+/// Why the game with a program of others has ended before its time: the device knows it, or the kernel.
+fn parted(
+    program: &'static str,
+    remedy: &'static str,
+    pair: &QueuePair,
+    failure: Failure,
+) -> Error {
+    // A queue pair in error flushes what the kernel waits for, which then has no more to tell.
+    let why = match pair.nic_error() {
+        Ok(Some(error)) => error.to_string(),
+        _ => failure.to_string(),
+    };
+    Error::Parted {
+        program,
+        why,
+        remedy,
+    }
+}
+
+/// The other program's port: of the same kind as ours, where that is a card's.
+fn port(ours: &Endpoint, lid: u16, mtu: u32) -> Option<CardPort> {
+    ours.card.map(|card| CardPort { lid, mtu, ..card })
+}
+
+/// Connects a queue pair with the other program's.
+fn connect(pair: &mut QueuePair, theirs: &Endpoint) -> Result<(), Error> {
+    pair.connect(theirs).map_err(|error| match error {
+        warpbell_host_init::Error::Unreachable { gid } => Error::NoWire {
+            gid: Ipv6Addr::from(gid.0),
+        },
+        other => other.into(),
+    })
+}

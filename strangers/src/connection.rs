@@ -1,0 +1,226 @@
+//! A TCP connection on which every step has a deadline.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::{Conversation, Error};
+
+/// Between two looks for a client.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A TCP connection on which every step has a deadline.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    /// How long each message may take.
+    patience: Duration,
+}
+
+impl Connection {
+    /// Connects to a server, at the first address of the host at which one listens. Each address may take as long as
+    /// each message later, `patience`.
+    ///
+    /// # Errors
+    /// [`Error::NoHost`], [`Error::NoServer`].
+    pub fn call(host: &str, port: u16, patience: Duration) -> Result<Self, Error> {
+        let no_host = |source| Error::NoHost {
+            host: host.into(),
+            source,
+        };
+        let mut last = io::Error::from(ErrorKind::NotFound);
+        for address in (host, port).to_socket_addrs().map_err(no_host)? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => return Ok(Self { stream, patience }),
+                Err(error) => last = error,
+            }
+        }
+        Err(Error::NoServer {
+            host: host.into(),
+            port,
+            source: last,
+        })
+    }
+
+    /// Waits for a client, at most for `patience`, which is what each message may take later.
+    ///
+    /// # Errors
+    /// [`Error::Port`], [`Error::NoClient`].
+    pub fn await_call(port: u16, patience: Duration) -> Result<Self, Error> {
+        let failed = |source| Error::Port { port, source };
+        // The first takes clients of either kind, the second is for machines without IPv6.
+        let anywhere = [
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+        ];
+        let listener = TcpListener::bind(&anywhere[..]).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).map_err(Error::Stream)?;
+                    return Ok(Self { stream, patience });
+                }
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(failed(error)),
+                Err(_) if Instant::now() >= deadline => {
+                    return Err(Error::NoClient { port, patience });
+                }
+                Err(_) => sleep(LOOK_AGAIN),
+            }
+        }
+    }
+
+    /// Moves all bytes of a message, some at a time.
+    fn all(
+        &mut self,
+        what: &'static str,
+        bytes: usize,
+        mut some: impl FnMut(&mut TcpStream, usize) -> io::Result<usize>,
+        set: impl Fn(&TcpStream, Option<Duration>) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + self.patience;
+        let mut done = 0;
+        while done < bytes {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // Zero would mean for ever.
+            let left = left.max(Duration::from_micros(1));
+            set(&self.stream, Some(left)).map_err(Error::Stream)?;
+            match some(&mut self.stream, done) {
+                Ok(0) => return Err(Error::Closed { what, done, bytes }),
+                Ok(more) => done += more,
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted if Instant::now() < deadline => {}
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                        return Err(Error::TimedOut {
+                            what,
+                            patience: self.patience,
+                        });
+                    }
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                        return Err(Error::Closed { what, done, bytes });
+                    }
+                    _ => return Err(Error::Stream(error)),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Conversation for Connection {
+    fn say(&mut self, what: &'static str, bytes: &[u8]) -> Result<(), Error> {
+        let some = |stream: &mut TcpStream, done: usize| stream.write(&bytes[done..]);
+        self.all(what, bytes.len(), some, TcpStream::set_write_timeout)
+    }
+
+    fn hear(&mut self, what: &'static str, into: &mut [u8]) -> Result<(), Error> {
+        let bytes = into.len();
+        let some = |stream: &mut TcpStream, done: usize| stream.read(&mut into[done..]);
+        self.all(what, bytes, some, TcpStream::set_read_timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SOON: Duration = Duration::from_millis(100);
+
+    /// A server's connection whose client does this; the port is anyone's.
+    fn server(client: impl FnOnce(TcpStream) + Send + 'static) -> Connection {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || client(TcpStream::connect(address).unwrap()));
+        Connection {
+            stream: listener.accept().unwrap().0,
+            patience: SOON,
+        }
+    }
+
+    #[test]
+    fn whole_messages_come_in_pieces() {
+        let mut connection = server(|mut client| {
+            for piece in [&b"on"[..], b"e", b"two"] {
+                client.write_all(piece).unwrap();
+                sleep(Duration::from_millis(5));
+            }
+            let mut answer = [0; 2];
+            client.read_exact(&mut answer).unwrap();
+            client.write_all(&answer).unwrap();
+        });
+        let mut heard = [0; 6];
+        connection.hear("words", &mut heard).unwrap();
+        assert_eq!(heard, *b"onetwo");
+        connection.say("an answer", b"ok").unwrap();
+        connection.hear("it again", &mut heard[..2]).unwrap();
+        assert_eq!(heard[..2], *b"ok");
+    }
+
+    #[test]
+    fn who_is_silent_or_gone_is_named() {
+        let mut silent = server(|client| {
+            sleep(Duration::from_secs(2));
+            drop(client);
+        });
+        let start = Instant::now();
+        let error = silent.hear("a word", &mut [0; 4]).unwrap_err();
+        assert!(
+            matches!(error, Error::TimedOut { what: "a word", .. }),
+            "{error}"
+        );
+        assert!(start.elapsed() < Duration::from_secs(1));
+
+        let mut gone = server(|mut client| client.write_all(b"wo").unwrap());
+        let error = gone.hear("a word", &mut [0; 4]).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Closed {
+                    what: "a word",
+                    done: 2,
+                    bytes: 4
+                }
+            ),
+            "{error}"
+        );
+        // It learns only from the answer to its first words that nobody is there any more.
+        let error = loop {
+            if let Err(error) = gone.say("an answer", b"none") {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::Closed { done: 0, .. }), "{error}");
+    }
+
+    /// One byte at a time keeps nobody waiting for longer than his patience.
+    #[test]
+    fn who_is_slow_has_a_deadline_too() {
+        let mut slow = server(|mut client| {
+            while client.write_all(b"w").is_ok() {
+                sleep(SOON / 4);
+            }
+        });
+        let start = Instant::now();
+        let error = slow.hear("a long word", &mut [0; 1000]).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn nobody_there_is_named() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        let error = Connection::await_call(port, SOON).unwrap_err();
+        assert!(matches!(error, Error::Port { .. }), "taken: {error}");
+        drop(free);
+        let error = Connection::call("127.0.0.1", port, SOON).unwrap_err();
+        assert!(matches!(error, Error::NoServer { .. }), "{error}");
+        let error = Connection::call("no host.invalid", port, SOON).unwrap_err();
+        assert!(matches!(error, Error::NoHost { .. }), "{error}");
+        let error = Connection::await_call(port, SOON).unwrap_err();
+        assert!(matches!(error, Error::NoClient { .. }), "{error}");
+    }
+}
