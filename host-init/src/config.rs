@@ -14,7 +14,7 @@ pub struct QueuePairConfig {
     /// queue pair that takes neither sends nor writes with immediate data.
     pub receive_depth: u32,
     /// Scatter entries of a receive WQE, a power of two. Its stride is 16 bytes
-    /// for each.
+    /// for each, and more in a ring that would have less than 64 bytes.
     pub receive_segments: u32,
     /// How receive completions reach the kernel: [`Completions::Ordinary`].
     pub receive_completions: Completions,
@@ -172,9 +172,11 @@ impl QueuePairConfig {
         if self.receive_completions == Completions::Collapsed {
             return Err(Error::CollapsedReceive);
         }
+        let depth_log2 = depth("receive queue", receive_depth, limits.max_depth)?;
         Ok(CheckedReceive {
-            depth_log2: depth("receive queue", receive_depth, limits.max_depth)?,
-            stride_log2: segments.ilog2() as u8,
+            depth_log2,
+            // Cards take no ring below 64 bytes, which are four entries.
+            stride_log2: (segments.ilog2() as u8).max(2_u8.saturating_sub(depth_log2)),
             completions: completions("receive", self.receive_completions, receive_depth, limits)?,
         })
     }
@@ -369,6 +371,16 @@ mod tests {
                 (receive.depth_log2, receive.completions.depth_log2),
                 (log2, log2)
             );
+        }
+        for (receive_depth, receive_segments) in [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (8, 1)] {
+            let config = QueuePairConfig {
+                receive_depth,
+                receive_segments,
+                ..QueuePairConfig::default()
+            };
+            let receive = config.check(&LIMITS).unwrap().receive.unwrap();
+            let bytes = 16 << (receive.depth_log2 + receive.stride_log2);
+            assert_eq!(bytes, (16 * receive_depth * receive_segments).max(64));
         }
         let without = QueuePairConfig {
             receive_depth: 0,

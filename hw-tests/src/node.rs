@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use warpbell::wqe::QpNumber;
 use warpbell_host_init::{
-    self as host_init, Access, Device, Drive, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairConfig, SoftGpuOptions, SoftOptions, connect, entry,
+    self as host_init, Access, Device, Drive, MemoryRegion, Mlx5Options, ProtectionDomain,
+    QueuePair, QueuePairConfig, SoftGpuOptions, SoftOptions, connect, entry,
 };
 use warpbell_kernels::soft_nic;
 use warpbell_soft_hca::engine::Counters;
@@ -97,16 +97,20 @@ impl Node {
 }
 
 impl Nodes {
-    /// Two ends of what the command line chose: two software HCAs that one thread drives, or one whose
-    /// engine is a kernel.
-    pub fn soft() -> Self {
-        if world::nic() != Nic::SoftGpu {
-            return Self::faulty(None, None);
-        }
-        let mut options = SoftGpuOptions::new(entry!(soft_nic::soft_nic), world::engine());
-        options.reach = world::reach();
-        options.limit = world::patient(options.limit);
-        let device = Device::open(host_init::Nic::SoftGpu(options)).expect("a software HCA");
+    /// Two ends of what the command line chose: two software HCAs that one thread drives, one whose
+    /// engine is a kernel, or a card.
+    pub fn chosen() -> Self {
+        let nic = match world::nic() {
+            Nic::Soft | Nic::SoftHost => return Self::faulty(None, None),
+            Nic::SoftGpu => {
+                let mut options = SoftGpuOptions::new(entry!(soft_nic::soft_nic), world::engine());
+                options.reach = world::reach();
+                options.limit = world::patient(options.limit);
+                host_init::Nic::SoftGpu(options)
+            }
+            Nic::Card(name) => host_init::Nic::Mlx5(Mlx5Options::new(name)),
+        };
+        let device = Device::open(nic).unwrap_or_else(|error| panic!("no NIC: {error}"));
         Self {
             ours: Node::of(device.clone()),
             theirs: Node::of(device),

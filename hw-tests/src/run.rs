@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use crate::world::{self, Machine, Nic, Unable};
+use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
 pub const TESTS: [&str; 8] = [
@@ -48,7 +48,7 @@ impl Progress {
     /// The same for a step that gives orders to the HCA itself (stop, stumble, stand still), which only a
     /// CPU thread takes; says so where it is left out.
     pub fn step_with_orders(&self, what: &str, step: impl FnOnce()) {
-        if world::nic() == Nic::SoftGpu {
+        if !world::nic().takes_orders() {
             println!("         left out, because this NIC takes no orders: {what}");
             return;
         }

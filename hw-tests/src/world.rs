@@ -1,5 +1,6 @@
 //! Where kernels run, and what is the NIC: what a test's options say.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
 use std::slice;
@@ -11,7 +12,8 @@ use clap::{Args, ValueEnum};
 use warpbell_cpu_grid::{Dim, LaneOrder, Options};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
 use warpbell_host_init::{
-    EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePair, Shared,
+    self as host_init, Device, EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch, Mlx5Error,
+    Mlx5Options, Placement, QueuePair, Shared,
 };
 use warpbell_kernels::suite::{Kernel, Requests};
 use warpbell_ptx::{Capability, PtxError};
@@ -23,8 +25,9 @@ pub struct Machine {
     /// Where kernels run
     #[arg(long, value_enum, default_value_t)]
     on: On,
-    /// Which NIC; by default the first that works with the kernels there
-    #[arg(long, value_enum)]
+    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card; by default the first that works with the
+    /// kernels there
+    #[arg(long, value_name = "NAME", value_parser = Nic::of_name)]
     nic: Option<Nic>,
     /// Number of the GPU, counted from 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
@@ -50,8 +53,8 @@ pub enum On {
     Gpu,
 }
 
-/// A NIC made of software.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
     /// A CPU thread, for kernels on the CPU
     Soft,
@@ -59,6 +62,26 @@ pub enum Nic {
     SoftHost,
     /// A kernel beside the others: queues and data lie in the GPU's memory
     SoftGpu,
+    /// The mlx5 card of this name
+    Card(&'static str),
+}
+
+impl Nic {
+    /// The NIC of that name: one of software, or a card, which may not be there.
+    fn of_name(name: &str) -> Result<Self, Infallible> {
+        Ok(match name {
+            "soft" => Self::Soft,
+            "soft-host" => Self::SoftHost,
+            "soft-gpu" => Self::SoftGpu,
+            // It is asked for once, and kept until the process ends.
+            card => Self::Card(String::from(card).leak()),
+        })
+    }
+
+    /// Whether it is a software HCA that a CPU thread drives, to which tests give orders and which they ask.
+    pub fn takes_orders(self) -> bool {
+        matches!(self, Self::Soft | Self::SoftHost)
+    }
 }
 
 /// Where kernels run, and how.
@@ -127,6 +150,14 @@ impl From<Error> for Unable {
     fn from(error: Error) -> Self {
         match error {
             Error::Gpu(error) => error.into(),
+            Error::Mlx5(error)
+                if matches!(
+                    *error,
+                    Mlx5Error::NoLibrary { .. } | Mlx5Error::NoDevice { .. }
+                ) =>
+            {
+                Self::Missing(error.to_string())
+            }
             other => Self::Wrong(other.to_string()),
         }
     }
@@ -135,7 +166,7 @@ impl From<Error> for Unable {
 impl Machine {
     /// Whether kernels and NIC are threads of this process.
     pub fn is_cpu(&self) -> bool {
-        self.on == On::Cpu && self.nic != Some(Nic::SoftGpu)
+        self.on == On::Cpu && self.nic.is_none_or(Nic::takes_orders)
     }
 
     /// Makes it what this process runs on, with the kernels of the suite.
@@ -156,7 +187,7 @@ impl Machine {
             On::Gpu => [Nic::SoftHost, Nic::SoftGpu],
         };
         let nic = self.nic.unwrap_or(able[0]);
-        if !able.contains(&nic) {
+        if !able.contains(&nic) && !matches!(nic, Nic::Card(_)) {
             let line = format!(
                 "the NIC {nic:?} does not work with kernels on the {:?}",
                 self.on
@@ -167,6 +198,9 @@ impl Machine {
             let line =
                 "--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out";
             return Err(Unable::Wrong(line.into()));
+        }
+        if let Nic::Card(name) = nic {
+            Device::open(host_init::Nic::Mlx5(Mlx5Options::new(name)))?;
         }
         let (world, engine) = match self.on {
             On::Cpu => (
@@ -301,7 +335,7 @@ impl World {
     /// Where queues and data lie, so that kernels and NIC reach them.
     pub fn nic_placement(self) -> Placement {
         match (self, nic()) {
-            (Self::Gpu(module), Nic::SoftGpu) => Placement::Gpu(module.gpu()),
+            (Self::Gpu(module), Nic::SoftGpu | Nic::Card(_)) => Placement::Gpu(module.gpu()),
             _ => self.placement(),
         }
     }

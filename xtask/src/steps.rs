@@ -130,7 +130,7 @@ impl Step {
             Self::Fuzz => "each fuzz target survives its inputs",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
-            Self::Card => "the demo drives a preloaded device through libibverbs and libmlx5",
+            Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
     }
 
@@ -260,6 +260,16 @@ impl Steps<'_> {
     }
 
     fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
+        self.hardware_tests(report, &WORLDS, |_| {})
+    }
+
+    /// Runs the suite in each of these worlds; `prepare` changes each call.
+    fn hardware_tests(
+        &self,
+        report: &mut Report,
+        worlds: &[&[&str]],
+        prepare: impl Fn(&mut Command),
+    ) -> Result<(), StepError> {
         let is_test = |name: &&str| !name.starts_with("bench-") && *name != SUITE;
         let names = self.workspace.targets(HW_TESTS, "bin");
         let names: Vec<_> = names.into_iter().filter(is_test).collect();
@@ -277,7 +287,7 @@ impl Steps<'_> {
             return Ok(());
         }
         let mut skipped = BTreeMap::<String, Vec<String>>::new();
-        for world in WORLDS {
+        for &world in worlds {
             for &name in &names {
                 let Some(path) = executable(&built.stdout, name) else {
                     report.fail(name, "Cargo did not say where it built this test");
@@ -285,6 +295,7 @@ impl Steps<'_> {
                 };
                 let mut command = clean_command(path, &self.workspace.root);
                 command.args(world);
+                prepare(&mut command);
                 let title = [&[name], world].concat().join(" ");
                 let finished = self.capture(command, HW_TEST_DEADLINE)?;
                 if let Some(why) = report.hardware_test(&title, &finished) {
@@ -487,9 +498,13 @@ impl Steps<'_> {
         }
         let built = self.workspace.target.join("release");
         let mut demo = Command::new(built.join("demo"));
+        let library = built.join("libwarpbell_preload.so");
         demo.args(["--json", "--nic", "mlx5_0"])
-            .env("LD_PRELOAD", built.join("libwarpbell_preload.so"));
-        self.verified(report, "demo --nic mlx5_0", demo)
+            .env("LD_PRELOAD", &library);
+        self.verified(report, "demo --nic mlx5_0", demo)?;
+        self.hardware_tests(report, &[&["--nic", "mlx5_0"]], |command| {
+            command.env("LD_PRELOAD", &library);
+        })
     }
 
     /// Runs a demo, which has to say that it verified everything.

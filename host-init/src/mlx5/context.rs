@@ -58,7 +58,13 @@ impl Context {
         // SAFETY: the count is ours.
         let list = unsafe { (functions.ibv_get_device_list)(&raw mut count) };
         let Some(list) = NonNull::new(list) else {
-            return Err(system("list the RDMA devices")(last()));
+            let error = last();
+            // A kernel without RDMA, or none of its modules loaded.
+            if error.raw_os_error() == Some(libc::ENOSYS) {
+                let (name, found) = (name.into(), Vec::new());
+                return Err(Mlx5Error::NoDevice { name, found });
+            }
+            return Err(system("list the RDMA devices")(error));
         };
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the list has that many devices, and lives until it is freed below.

@@ -84,14 +84,6 @@ pub enum Mlx5Error {
         /// What to do.
         remedy: &'static str,
     },
-    /// A receive ring that is smaller than a card takes.
-    #[error(
-        "a receive ring of {bytes} bytes is too small for a card, which takes 64 or more; choose a larger `receive_depth` or more `receive_segments`"
-    )]
-    SmallReceiveRing {
-        /// Its bytes.
-        bytes: u32,
-    },
     /// The other end is no card's port, or one of another kind.
     #[error(
         "the other end is {what}, and this one a port of {link}; connect ports of the same fabric"

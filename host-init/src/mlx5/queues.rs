@@ -19,8 +19,6 @@ use crate::{Access, Error, Placement};
 
 /// Reads and atomics under way in each direction: 16, where the card allows it.
 const LOG_READS: u8 = 4;
-/// The smallest receive ring.
-const MIN_RECEIVE_BYTES: u32 = 64;
 
 /// All that the card has of one queue pair. It has to be [destroyed](Self::destroy); dropped, it stays.
 ///
@@ -93,12 +91,6 @@ impl Made {
         config: &Checked,
         at: &QueueAddresses,
     ) -> Result<(), Error> {
-        let receive_bytes = config
-            .receive
-            .map(|receive| 16 << (receive.depth_log2 + receive.stride_log2));
-        if let Some(bytes) = receive_bytes.filter(|bytes| *bytes < MIN_RECEIVE_BYTES) {
-            return Err(Mlx5Error::SmallReceiveRing { bytes }.into());
-        }
         // SAFETY: the caller's promise is passed on unchanged.
         let (queues, completions) = unsafe {
             (

@@ -69,7 +69,7 @@ struct Rig {
 
 impl Rig {
     fn new(queues: u32, group: u32) -> Self {
-        let nodes = Nodes::soft();
+        let nodes = Nodes::chosen();
         let config = QueuePairConfig {
             // Two groups, and a group has at most half of the queue.
             send_depth: (2 * group).next_power_of_two().max(16),

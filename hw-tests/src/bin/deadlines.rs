@@ -77,7 +77,7 @@ fn nop() -> Request {
 /// Every mode's waits and posts end, though no completion will ever come.
 fn stopped_nic() {
     for mode in Mode::ALL {
-        let nodes = Nodes::soft();
+        let nodes = Nodes::chosen();
         let pair = nodes.pair(&impatient());
         let queue = pair.ours.send_queue().expect("a send queue");
         nodes.ours.hca().kill();
@@ -109,7 +109,7 @@ fn transport_error(pair: &QueuePair, index: u16, opcode: Opcode) -> QueueError {
 
 /// The retries run out, and the error says so; with retries for ever, the kernel's own deadline ends it.
 fn peer_gone() {
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let mut pair = nodes.pair(&impatient());
     let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
     let untouched = target.image();
@@ -127,7 +127,7 @@ fn peer_gone() {
     pair.ours.reset().expect("a reset");
     assert_eq!(pair.ours.state().expect("a state"), State::Reset);
 
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let patient = QueuePairConfig {
         timers: Timers {
             acknowledge_timeout: 0,
@@ -193,7 +193,7 @@ fn works_again(pair: &Pair, request: Request) {
 /// A receive waits no longer than it is told, in every mode.
 fn no_message() {
     for mode in Mode::ALL {
-        let nodes = Nodes::soft();
+        let nodes = Nodes::chosen();
         let pair = nodes.pair(&QueuePairConfig::default());
         let buffers = nodes.theirs.arena(4096, ALL_ACCESS, 1);
         let untouched = buffers.image();

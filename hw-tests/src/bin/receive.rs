@@ -64,7 +64,7 @@ fn crowd(world: World, mode: Mode) {
     let threads = grid.blocks * grid.threads_per_block;
     let take = MESSAGES / scopes;
     let per_thread = 1 + take.div_ceil(smallest);
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let pair = nodes.pair(&QueuePairConfig {
         receive_depth: (2 * threads).next_power_of_two(),
         ..rnr_in_10_us()
@@ -154,7 +154,7 @@ fn sender<'a>(
 /// More messages than a 16-bit index counts, through a small queue.
 fn wrap() {
     const COUNT: u32 = 70_000;
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let pair = nodes.pair(&QueuePairConfig {
         receive_depth: 64,
         ..rnr_in_10_us()
@@ -213,7 +213,7 @@ fn scatter() {
             vec![whole, whole - 1, 65_536, 65_537, 131_072, length, 1]
         };
         let count = lengths.len() as u32;
-        let nodes = Nodes::soft();
+        let nodes = Nodes::chosen();
         let pair = nodes.pair(&QueuePairConfig {
             receive_segments: 4,
             ..QueuePairConfig::default()
@@ -261,7 +261,7 @@ fn scatter() {
 
 /// A message that finds no buffer waits for one, and arrives.
 fn not_ready() {
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let pair = nodes.pair(&rnr_in_10_us());
     let source = nodes.ours.arena(64, ALL_ACCESS, 1);
     let buffers = nodes.theirs.arena(256, ALL_ACCESS, 2);

@@ -101,7 +101,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let nodes = Nodes::soft();
+        let nodes = Nodes::chosen();
         Self {
             values: nodes
                 .theirs

@@ -78,7 +78,7 @@ fn every_scope<S: Sharing>(completions: Completions) {
 }
 
 fn nothing_allocates<S: Sharing, C: Scope, D: Doorbell>(completions: Completions) {
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let pair = nodes.pair(&QueuePairConfig {
         send_depth: 16,
         send_completions: completions,

@@ -209,7 +209,7 @@ fn stray(_: &'static Module) -> Result<(), Error> {
 
 /// A NOP that completes, then a send that nobody receives.
 fn hang(_: &'static Module) -> Result<(), Error> {
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let pair = nodes.pair(&QueuePairConfig {
         send_depth: 16,
         ..QueuePairConfig::default()

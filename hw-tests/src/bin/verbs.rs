@@ -67,7 +67,7 @@ fn grid_of(mode: Mode) -> Dim {
 
 impl Bench {
     fn new() -> Self {
-        let nodes = Nodes::soft();
+        let nodes = Nodes::chosen();
         let cells = MAX_THREADS * ROWS * CELL;
         Self {
             ours: nodes.ours.arena(cells, ALL_ACCESS, 1),

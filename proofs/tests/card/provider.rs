@@ -183,12 +183,6 @@ fn queues_that_cannot_be() {
     with_engine("provider::queues_that_cannot_be", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
-        let small = QueuePairConfig {
-            receive_depth: 2,
-            ..QueuePairConfig::default()
-        };
-        let text = domain.queue_pair(&small).unwrap_err().to_string();
-        assert!(text.contains("a receive ring of 32 bytes"), "{text}");
         // More than the tables hold.
         let config = QueuePairConfig {
             send_depth: 1,

@@ -246,7 +246,7 @@ pub fn overrun() {
     const DEPTH: u32 = 16;
     for ignore_overrun in [false, true] {
         let mut stage = Stage::on(
-            Nodes::soft(),
+            Nodes::chosen(),
             &QueuePairConfig {
                 send_depth: DEPTH,
                 send_completions: Completions::Ordinary {

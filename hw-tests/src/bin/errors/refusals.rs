@@ -209,7 +209,7 @@ pub fn full_ring() {
 
 /// Queue pairs that are not connected yet, or in error.
 pub fn wrong_states() {
-    let nodes = Nodes::soft();
+    let nodes = Nodes::chosen();
     let config = QueuePairConfig::default();
     let mut ours = nodes.ours.queue_pair(&config);
     let mut theirs = nodes.theirs.queue_pair(&config);

@@ -28,7 +28,7 @@ pub struct Images {
 
 impl Stage {
     pub fn new(config: &QueuePairConfig) -> Self {
-        Self::on(Nodes::soft(), config)
+        Self::on(Nodes::chosen(), config)
     }
 
     pub fn on(nodes: Nodes, config: &QueuePairConfig) -> Self {
