@@ -11,6 +11,7 @@
 //! | `abi` | the structures of uverbs, as far as they are needed |
 //! | `uverbs` | what a command does; `uverbs::devx`, `umem` and `prm` the commands to the card |
 //! | `machine` | the software HCA behind the device, and its links to those of other processes |
+//! | `port` | what the device's port is |
 //! | `events` | completion channels, and the engine's events in them |
 //!
 //! Behind the device is a software HCA, one for each process. It has RC, UC and UD queue pairs, which reach those of the same
@@ -28,5 +29,6 @@ mod events;
 pub mod interpose;
 mod machine;
 mod next;
+mod port;
 mod sysfs;
 mod uverbs;

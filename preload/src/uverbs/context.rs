@@ -4,6 +4,7 @@ use super::Write;
 use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
 use crate::attributes::Errno;
 use crate::machine::machine;
+use crate::port::{Port as Kind, port};
 
 /// Bytes of a BlueFlame register, both its buffers.
 pub const BLUEFLAME_BYTES: u32 = 0x200;
@@ -95,20 +96,32 @@ pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Err
     Ok(())
 }
 
-/// The one port: Ethernet, up.
+/// The one port.
 pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer.
     let number: u8 = write.input(8)?;
     if number != 1 {
         return Err(Errno(libc::EINVAL));
     }
+    let (state, phys_state) = match port() {
+        // IBV_PORT_ACTIVE, LINK_UP.
+        Kind::Ethernet | Kind::InfiniBand => (4, 5),
+        // IBV_PORT_DOWN, DISABLED.
+        Kind::Down => (1, 3),
+    };
+    let (link_layer, lid, flags) = match port() {
+        // IBV_LINK_LAYER_ETHERNET.
+        Kind::Ethernet | Kind::Down => (2, 0, 0),
+        // IBV_LINK_LAYER_INFINIBAND, IB_UVERBS_QPF_GRH_REQUIRED.
+        Kind::InfiniBand => (1, 1, 1),
+    };
     write.answer(&Port {
         max_msg_sz: 1 << 30,
         gid_tbl_len: 1,
         pkey_tbl_len: 1,
-        // IBV_PORT_ACTIVE, LINK_UP.
-        state: 4,
-        phys_state: 5,
+        lid,
+        state,
+        phys_state,
         // PORT_MTU.
         max_mtu: 5,
         active_mtu: 5,
@@ -116,8 +129,8 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         // 4 lanes at 25 Gbit/s.
         active_width: 2,
         active_speed: 32,
-        // IBV_LINK_LAYER_ETHERNET.
-        link_layer: 2,
+        link_layer,
+        flags,
         ..Port::default()
     });
     Ok(())

@@ -5,7 +5,10 @@ use zerocopy::IntoBytes;
 use crate::abi::{GidEntry, ioctl as abi};
 use crate::attributes::{Errno, Request};
 use crate::machine::machine;
+use crate::port::{Port, port};
 
+/// `IB_UVERBS_GID_TYPE_IB`.
+const INFINIBAND: u32 = 0;
 /// `IB_UVERBS_GID_TYPE_ROCE_V2`.
 const ROCE_V2: u32 = 2;
 
@@ -39,7 +42,10 @@ fn find() -> Result<GidEntry, Errno> {
     Ok(GidEntry {
         gid: machine.gid(),
         port_num: 1,
-        gid_type: ROCE_V2,
+        gid_type: match port() {
+            Port::Ethernet | Port::Down => ROCE_V2,
+            Port::InfiniBand => INFINIBAND,
+        },
         ..GidEntry::default()
     })
 }

@@ -23,6 +23,7 @@ use super::open::Open;
 use super::queues::SEND_REGISTERS;
 use crate::attributes::Errno;
 use crate::machine::Machine;
+use crate::port::{Port, port};
 
 /// A command, and the bytes that its answer may have.
 pub struct Call<'a> {
@@ -63,7 +64,7 @@ pub enum Syndrome {
     EventQueue,
     /// Something is asked for that the HCA has not.
     Unsupported,
-    /// The path cannot be: port, GID index, MTU.
+    /// The path cannot be: port, GID index, MTU, no global route header where one is due.
     Path,
     /// Nobody has the other end's GID.
     Unreachable,
@@ -168,9 +169,12 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
             log_max_ra_req_qp: MAX_READS.ilog2() as u8,
             log_max_ra_res_qp: MAX_READS.ilog2() as u8,
             log_max_msg: MAX_MESSAGE_LENGTH.ilog2() as u8,
-            port_type: PortType::ETHERNET,
+            port_type: match port() {
+                Port::InfiniBand => PortType::INFINIBAND,
+                Port::Ethernet | Port::Down => PortType::ETHERNET,
+            },
             num_ports: 1,
-            roce: true,
+            roce: port() != Port::InfiniBand,
             cqe_version: 1,
             atomic: true,
             cq_oi: true,
@@ -345,7 +349,9 @@ pub fn modify_queue_pair(
             let wanted = &command.qpc;
             let path = &wanted.primary_address_path;
             let mtu = bytes_of(wanted.mtu);
-            let mtu = mtu.filter(|_| path.src_addr_index == 0);
+            // On InfiniBand a LID alone tells no HCA.
+            let told = port() != Port::InfiniBand || path.grh;
+            let mtu = mtu.filter(|_| path.src_addr_index == 0 && told);
             let path_mtu = mtu.ok_or(Syndrome::Path.bad_parameter())?;
             let (remote_address, _) = machine
                 .reach(path.rgid_rip)

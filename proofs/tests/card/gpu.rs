@@ -5,15 +5,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use mlx5_wqe::Wqe;
-use warpbell::{Deadline, Exclusive, Thread};
 use warpbell_host_init::{
     Access, Buffer, Device, Error, Gpu, MemoryRegion, Mlx5Options, Nic, Placement, QueuePairConfig,
     connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
-const LIMIT: Deadline = Deadline::after_ms(10_000);
+use crate::provider::write;
 
 /// The folder of the fake driver, built once.
 fn fake_driver() -> PathBuf {
@@ -93,13 +91,7 @@ fn writes(gpu: Gpu, device: &Device) {
             connect(one, other).unwrap();
             let sent = [number as u8 + 1; 64];
             source.write(0, &sent).unwrap();
-            let handle = one.send_queue().unwrap();
-            let mut queue = handle.open::<Exclusive, Thread>().unwrap();
-            let local = source.local(0, 64).unwrap();
-            let remote = target.remote().at(0, 64).unwrap();
-            let write = Wqe::write(local, remote).signalled();
-            let ticket = queue.post(write, LIMIT).unwrap();
-            queue.wait_outbound(ticket, LIMIT).unwrap();
+            write(one, &source, &target);
             let mut arrived = [0; 64];
             target.read(0, &mut arrived).unwrap();
             assert_eq!(arrived, sent);

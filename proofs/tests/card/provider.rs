@@ -1,10 +1,14 @@
 //! What `host-init` makes of the device, and what it says of what is not there.
 
 use std::net::IpAddr;
+use std::process::Command;
 
+use mlx5_wqe::Wqe;
+use warpbell::{Deadline, Exclusive, Thread};
 use warpbell_host_init::{
-    Access, Buffer, CardPort, Completions, Device, Endpoint, Error, GidChoice, GidType, Mlx5Error,
-    Mlx5Options, Nic, QueuePairConfig, SoftOptions, State, connect,
+    Access, Buffer, CardPort, Completions, Device, Endpoint, Error, GidChoice, GidType,
+    MemoryRegion, Mlx5Error, Mlx5Options, Nic, QueuePair, QueuePairConfig, SoftOptions, State,
+    connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
@@ -175,6 +179,69 @@ fn other_ends() {
         let error = connect(&mut here, &mut there).unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     });
+}
+
+/// With the port as the environment has it.
+fn with_port(port: &str, name: &str, body: impl FnOnce()) {
+    let prepare = |command: &mut Command| {
+        command.env("WARPBELL_PORT", port);
+    };
+    preloaded::test_with(Engine::On, name, prepare, body);
+}
+
+/// By LID, and with the global route header that this port demands.
+#[test]
+fn infiniband() {
+    with_port("infiniband", "provider::infiniband", || {
+        let (_, text) = refused(Mlx5Options {
+            gid: GidChoice {
+                kind: Some(GidType::RoceV2),
+                ..GidChoice::default()
+            },
+            ..options()
+        });
+        assert!(text.contains("no GID of type RoCE v2; it has"), "{text}");
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig::default();
+        let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
+        let port = one.endpoint().card.unwrap();
+        assert_eq!((port.kind, port.lid), (GidType::InfiniBand, 1));
+        connect(&mut one, &mut other).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let [source, target] = [7, 0].map(|byte| {
+            let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
+            region.write(0, &[byte; 64]).unwrap();
+            region
+        });
+        write(&one, &source, &target);
+        let mut arrived = [0; 64];
+        target.read(0, &mut arrived).unwrap();
+        assert_eq!(arrived, [7; 64]);
+    });
+}
+
+#[test]
+fn a_port_that_is_down() {
+    with_port("down", "provider::a_port_that_is_down", || {
+        let (error, text) = refused(options());
+        assert!(matches!(error, Mlx5Error::Port { port: 1, .. }));
+        assert_eq!(
+            text,
+            "port 1 of mlx5_0 is down; plug its cable, and bring its interface up (`ip link set DEV up`)"
+        );
+    });
+}
+
+/// Writes 64 bytes, and waits until they have arrived.
+pub fn write(from: &QueuePair, source: &MemoryRegion, target: &MemoryRegion) {
+    const LIMIT: Deadline = Deadline::after_ms(10_000);
+    let handle = from.send_queue().unwrap();
+    let mut queue = handle.open::<Exclusive, Thread>().unwrap();
+    let local = source.local(0, 64).unwrap();
+    let remote = target.remote().at(0, 64).unwrap();
+    let ticket = queue.post(Wqe::write(local, remote).signalled(), LIMIT);
+    queue.wait_outbound(ticket.unwrap(), LIMIT).unwrap();
 }
 
 /// What a card does not take is refused, and leaves nothing behind.
