@@ -55,6 +55,8 @@ mod device;
 mod domain;
 mod error;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod launch;
 mod memory;
 mod mlx5;

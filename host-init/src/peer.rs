@@ -40,9 +40,10 @@ pub struct Peer {
     timeout: Duration,
 }
 
-#[derive(Serialize, Deserialize)]
+/// Who greets.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Hello {
+pub(crate) struct Hello {
     gid: Gid,
 }
 

@@ -46,6 +46,8 @@ pub use crate::engine::gid;
 pub use driver::{Driver, STOP_TIMEOUT};
 pub use hca::{Events, HcaError, HcaOptions, HostEngine, SoftHca};
 pub use peers::Peers;
+#[cfg(fuzzing)]
+pub use peers::{Wish, understand};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
 pub use wire::{Faults, HostWire};

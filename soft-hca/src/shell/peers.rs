@@ -29,15 +29,22 @@ use crate::engine::WireAddress;
 
 const MAGIC: u32 = u32::from_be_bytes(*b"WBhc");
 const VERSION: u32 = 1;
-/// The other shall make a link to the sender of this hello.
-const JOIN: u32 = 1;
-/// The other shall send a hello of its own, that it joins.
-const COME: u32 = 2;
+const HELLO_BYTES: usize = size_of::<Hello>();
 const READY: [u8; 1] = [1];
 /// How long one answer of the other process may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The same where the other has to ask back first.
 const LONG_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a process that says hello wants of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wish {
+    /// To make a link to the sender.
+    Join = 1,
+    /// To send a hello of its own, that it joins.
+    Come = 2,
+}
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -104,7 +111,7 @@ impl Peers {
         if self.hca.address().0 > peer.0 {
             return self.join(peer);
         }
-        let mut socket = self.call(peer, COME)?;
+        let mut socket = self.call(peer, Wish::Come)?;
         wait_until_ready(&mut socket, LONG_PATIENCE)
     }
 
@@ -118,21 +125,21 @@ impl Peers {
         if self.is_linked(peer)? {
             return Ok(());
         }
-        let mut socket = self.call(peer, JOIN)?;
+        let mut socket = self.call(peer, Wish::Join)?;
         let link = accept(&socket, self.hca.address(), peer, PATIENCE).map_err(io::Error::other)?;
         wait_until_ready(&mut socket, PATIENCE)?;
         self.hca.attach(link).map_err(io::Error::other)
     }
 
     /// Connects, and says hello.
-    fn call(&self, peer: WireAddress, wish: u32) -> io::Result<UnixStream> {
+    fn call(&self, peer: WireAddress, wish: Wish) -> io::Result<UnixStream> {
         let mut socket = UnixStream::connect_addr(&name(peer)?)?;
         check_user(&socket)?;
         socket.set_write_timeout(Some(PATIENCE))?;
         let hello = Hello {
             magic: MAGIC,
             version: VERSION,
-            wish,
+            wish: wish as u32,
             address: self.hca.address().0,
         };
         socket.write_all(hello.as_bytes())?;
@@ -143,15 +150,16 @@ impl Peers {
         check_user(&socket)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        let mut bytes = [0; size_of::<Hello>()];
-        socket.read_exact(&mut bytes)?;
-        let (own, hello) = (self.hca.address(), zerocopy::transmute!(bytes));
+        let mut hello = [0; HELLO_BYTES];
+        socket.read_exact(&mut hello)?;
+        let own = self.hca.address();
         let (wish, peer) = understand(own, hello)?;
-        if wish == JOIN {
-            let link = offer(&socket, own, peer).map_err(io::Error::other)?;
-            self.hca.attach(link).map_err(io::Error::other)?;
-        } else {
-            self.join(peer)?;
+        match wish {
+            Wish::Join => {
+                let link = offer(&socket, own, peer).map_err(io::Error::other)?;
+                self.hca.attach(link).map_err(io::Error::other)?;
+            }
+            Wish::Come => self.join(peer)?,
         }
         socket.write_all(&READY)
     }
@@ -189,18 +197,23 @@ fn answer_all(calls: &UnixListener, peers: &Weak<Peers>) {
 }
 
 /// What a hello wishes, and who says it.
-fn understand(own: WireAddress, hello: Hello) -> io::Result<(u32, WireAddress)> {
-    let peer = WireAddress(hello.address);
+///
+/// # Errors
+/// `InvalidData` for one that nobody of this version would say to the HCA with the address `own`.
+pub fn understand(own: WireAddress, hello: [u8; HELLO_BYTES]) -> io::Result<(Wish, WireAddress)> {
+    let hello: Hello = zerocopy::transmute!(hello);
     let known = hello.magic == MAGIC && hello.version == VERSION;
-    let fits = match hello.wish {
-        JOIN => peer.0 > own.0,
-        COME => peer.0 < own.0,
-        _ => false,
+    let mut wishes = [Wish::Join, Wish::Come].into_iter();
+    let wish = wishes.find(|wish| *wish as u32 == hello.wish);
+    let peer = WireAddress(hello.address);
+    let fits = match wish {
+        Some(Wish::Join) => peer.0 > own.0,
+        Some(Wish::Come) => peer.0 < own.0,
+        None => false,
     };
-    if known && fits {
-        Ok((hello.wish, peer))
-    } else {
-        Err(io::ErrorKind::InvalidData.into())
+    match wish {
+        Some(wish) if known && fits => Ok((wish, peer)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -298,15 +311,15 @@ mod tests {
         let wrong = [
             Hello {
                 magic: 0,
-                ..good(JOIN, higher)
+                ..good(Wish::Join as u32, higher)
             },
             Hello {
                 version: 2,
-                ..good(JOIN, higher)
+                ..good(Wish::Join as u32, higher)
             },
             good(0, higher),
-            good(JOIN, own.0),
-            good(COME, own.0),
+            good(Wish::Join as u32, own.0),
+            good(Wish::Come as u32, own.0),
         ];
         for hello in wrong {
             let mut socket = UnixStream::connect_addr(&name(own).unwrap()).unwrap();
