@@ -8,7 +8,7 @@ use warpbell_soft_hca::shell::SoftHca;
 
 use crate::config::Checked;
 use crate::memory::Keys;
-use crate::mlx5::{CardPort, Mlx5, Mlx5Options};
+use crate::mlx5::{CardCounters, CardPort, Mlx5, Mlx5Options};
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::soft::{InProcess, Soft, SoftOptions, refused};
@@ -79,6 +79,15 @@ impl Device {
     /// [`Error::Soft`] if the device has no room for another.
     pub fn protection_domain(&self) -> Result<ProtectionDomain, Error> {
         ProtectionDomain::new(self.clone())
+    }
+
+    /// What the card has counted of the packets of this device's queue pairs; none of a software HCA, and of a card
+    /// that has no counters left.
+    ///
+    /// # Errors
+    /// [`Error::Mlx5`] if the card does not answer.
+    pub fn counters(&self) -> Result<Option<CardCounters>, Error> {
+        self.provider.counters()
     }
 
     /// The software HCA behind this device, if it is one: for tests that step it
@@ -169,6 +178,10 @@ pub(crate) trait Provider: Send + Sync {
     /// What the other end needs to know of the port, if this is a card.
     fn card_port(&self) -> Option<CardPort> {
         None
+    }
+    /// What it has counted, if this is a card.
+    fn counters(&self) -> Result<Option<CardCounters>, Error> {
+        Ok(None)
     }
     /// Whether the device reads and writes memory that lies there.
     fn reaches(&self, placement: Placement) -> bool;

@@ -83,7 +83,7 @@ pub use error::Error;
 pub use frame::{ExchangeError, LARGEST_MESSAGE};
 pub use launch::{Entry, Grid, Launch, last_name};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
-pub use mlx5::{CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options};
+pub use mlx5::{CardCounters, CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options};
 pub use outstanding::{AwaitedReceive, Outstanding};
 pub use peer::Peer;
 pub use placement::Placement;

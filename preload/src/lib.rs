@@ -9,7 +9,7 @@
 //! | `sysfs` | the tree of text files in which libibverbs looks for devices |
 //! | `attributes` | the form of an ioctl: object, method, attributes |
 //! | `abi` | the structures of uverbs, as far as they are needed |
-//! | `uverbs` | what a command does; `uverbs::devx`, `umem` and `prm` the commands to the card |
+//! | `uverbs` | what a command does; `uverbs::devx`, `umem`, `prm` and `counters` the commands to the card |
 //! | `machine` | the software HCA behind the device, and its links to those of other processes |
 //! | `port` | what the device's port is |
 //! | `events` | completion channels, and the engine's events in them |

@@ -121,6 +121,8 @@ mod fields {
             && places::<CreateUmem>()
             && places::<DestroyUmem>()
             && places::<AllocUar>()
+            && places::<AllocQCounter>()
+            && places::<QueryQCounter>()
             && places::<DeallocUar>();
         let answers = places::<QueryHcaCapAnswer>()
             && places::<CreateCqAnswer>()
@@ -129,11 +131,13 @@ mod fields {
             && places::<QueryQpAnswer>()
             && places::<CreateUmemAnswer>()
             && places::<AllocUarAnswer>()
+            && places::<AllocQCounterAnswer>()
+            && places::<QueryQCounterAnswer>()
             && places::<Done>();
         assert!(plain && commands && answers);
         assert_eq!(
             prm::sizes().len(),
-            29,
+            33,
             "the header was asked for a record that is not compared"
         );
     }
@@ -179,6 +183,8 @@ mod fields {
             command::<CreateUmem>(&random)?;
             command::<DestroyUmem>(&random)?;
             command::<AllocUar>(&random)?;
+            command::<AllocQCounter>(&random)?;
+            command::<QueryQCounter>(&random)?;
             command::<DeallocUar>(&random)?;
         }
 
@@ -191,6 +197,8 @@ mod fields {
             answer::<QueryQpAnswer>(&random)?;
             answer::<CreateUmemAnswer>(&random)?;
             answer::<AllocUarAnswer>(&random)?;
+            answer::<AllocQCounterAnswer>(&random)?;
+            answer::<QueryQCounterAnswer>(&random)?;
             answer::<Done>(&random)?;
         }
     }

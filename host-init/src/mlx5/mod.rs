@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `bindings` | the libraries' structures and functions |
 //! | `context` | the same with owners and errors |
+//! | `counters` | what the card counts |
 //! | `error` | what can go wrong, and what to do |
 //! | `gid` | which address a queue pair uses |
 //! | `port` | the port, and the way from it to another |
@@ -13,6 +14,7 @@
 
 mod bindings;
 mod context;
+mod counters;
 mod error;
 mod gid;
 mod port;
@@ -33,9 +35,11 @@ use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::{Access, Error, Gid, Limits, NicError, Placement, State};
 use context::{Context, Dmabuf, Domain, Memory, Region};
+use counters::CounterSet;
 use port::Port;
 use queues::Made;
 
+pub use counters::CardCounters;
 pub use error::{Link, Mlx5Error};
 pub use gid::{GidChoice, GidType};
 pub use port::CardPort;
@@ -76,6 +80,8 @@ pub(crate) struct Mlx5 {
     event_queue: u32,
     port: Port,
     objects: Mutex<Objects>,
+    /// To which all queue pairs are bound, where the card has one. Ended with the device.
+    counters: Option<CounterSet>,
     /// For address handles. Ended with the device.
     own_domain: Option<Domain>,
 }
@@ -110,6 +116,7 @@ impl Mlx5 {
         let port = Port::open(&context, options)?;
         let own_domain = Some(Domain::allocate(&context)?);
         Ok(Self {
+            counters: CounterSet::allocate(&context, &capabilities),
             context,
             capabilities,
             event_queue,
@@ -304,6 +311,11 @@ impl Provider for Mlx5 {
         Ok(None)
     }
 
+    fn counters(&self) -> Result<Option<CardCounters>, Error> {
+        let counters = self.counters.as_ref().map(CounterSet::read);
+        Ok(counters.transpose()?)
+    }
+
     fn hca(&self) -> Option<&SoftHca> {
         None
     }
@@ -311,6 +323,9 @@ impl Provider for Mlx5 {
 
 impl Drop for Mlx5 {
     fn drop(&mut self) {
+        if let Some(Err(error)) = self.counters.take().map(CounterSet::end) {
+            tracing::error!(%error, "a set of counters stays");
+        }
         if let Some(Err(error)) = self.own_domain.take().map(Domain::end) {
             tracing::error!(%error, "a protection domain stays");
         }

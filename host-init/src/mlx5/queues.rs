@@ -8,6 +8,7 @@ use mlx5_wqe::prm::{
 use mlx5_wqe::{CqNumber, QpNumber};
 
 use super::context::{Object, Uar, Umem};
+use super::counters::CounterSet;
 use super::port::Way;
 use super::{Mlx5, Mlx5Error, memory_of};
 use crate::config::{Checked, CheckedCompletions};
@@ -133,6 +134,7 @@ impl Made {
         let context = QpContext {
             pd: domain,
             uar_page: page,
+            counter_set_id: card.counters.as_ref().map_or(0, CounterSet::number),
             cqn_snd: send,
             cqn_rcv: receive,
             ..context_of(&card.capabilities, config, queues.place(at.record))

@@ -34,6 +34,10 @@ pub mod opcode {
     pub const TO_RESET_QP: u16 = 0x50a;
     /// Asks for a queue pair's context.
     pub const QUERY_QP: u16 = 0x50b;
+    /// Allocates a set of counters.
+    pub const ALLOC_Q_COUNTER: u16 = 0x771;
+    /// Asks for a set's counters.
+    pub const QUERY_Q_COUNTER: u16 = 0x773;
     /// Allocates a UAR page.
     pub const ALLOC_UAR: u16 = 0x802;
     /// Gives a UAR page back.

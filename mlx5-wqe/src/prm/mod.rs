@@ -62,6 +62,7 @@ mod bits;
 mod capabilities;
 mod codes;
 mod completion_queue;
+mod counters;
 mod memory;
 mod queue_pair;
 mod record;
@@ -74,6 +75,7 @@ pub use codes::{
     PathMigration, PortType, QpState, ReceiveType, Transport, opcode,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
+pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};
 pub use memory::{
     AllocUar, AllocUarAnswer, CreateUmem, CreateUmemAnswer, DeallocUar, DestroyUmem, Mtt,
     UmemContext,

@@ -6,6 +6,7 @@ use mlx5_wqe::prm::{CommandStatus, QpContext, opcode};
 use mlx5_wqe::{CqNumber, QpNumber};
 
 use super::context::VECTORS;
+use super::counters;
 use super::open::{self, Open};
 use super::prm::{self, Call, Failure, Syndrome};
 use crate::abi::ioctl::{self as abi, DevxCommand};
@@ -26,6 +27,8 @@ pub enum Object {
     },
     /// A queue pair.
     QueuePair(QueuePair),
+    /// A set of counters.
+    CounterSet(u8),
 }
 
 /// A queue pair.
@@ -48,8 +51,12 @@ impl Object {
 
     /// Whether a part of it lies in that umem.
     pub fn lives_in(&self, umem: u32) -> bool {
-        let (Self::CompletionQueue { umems, .. } | Self::QueuePair(QueuePair { umems, .. })) = self;
-        umems.contains(&umem)
+        match self {
+            Self::CompletionQueue { umems, .. } | Self::QueuePair(QueuePair { umems, .. }) => {
+                umems.contains(&umem)
+            }
+            Self::CounterSet(_) => false,
+        }
     }
 
     /// Destroys it.
@@ -61,6 +68,8 @@ impl Object {
             Self::QueuePair(pair) => {
                 machine.command(|engine| engine.destroy_queue_pair(pair.number))
             }
+            // No part of the engine's.
+            Self::CounterSet(_) => Ok(()),
         }
     }
 }
@@ -85,25 +94,28 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
         }
         (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_CREATE) => create(request, open, machine),
         (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_DESTROY) => {
-            let handle = handle(request)?;
-            let object = open.objects.get(&handle).ok_or(Errno(libc::ENOENT))?;
-            object.destroy(machine)?;
-            open.objects.remove(&handle);
-            Ok(())
+            destroy(handle(request)?, open, machine)
         }
         (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_MODIFY) => {
-            let object = object(request, open)?;
+            let object = open.objects.get_mut(&handle(request)?);
+            let object = object.ok_or(Errno(libc::ENOENT))?;
+            let counters = &mut open.counters;
             answer(request, abi::DEVX_OBJ_COMMAND, |call| match object {
-                Object::QueuePair(pair) => prm::modify_queue_pair(machine, pair, call),
-                Object::CompletionQueue { .. } => Err(misplaced(call.opcode())),
+                Object::QueuePair(pair) => prm::modify_queue_pair(machine, counters, pair, call),
+                _ => Err(misplaced(call.opcode())),
             })
         }
         (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_QUERY) => {
-            let object = object(request, open)?;
+            let object = open.objects.get(&handle(request)?);
+            let object = object.ok_or(Errno(libc::ENOENT))?;
             answer(request, abi::DEVX_OBJ_COMMAND, |call| {
                 match (object, call.opcode()) {
                     (Object::QueuePair(pair), Some(opcode::QUERY_QP)) => {
                         prm::query_queue_pair(machine, pair, call)
+                    }
+                    (Object::CounterSet(set), Some(opcode::QUERY_Q_COUNTER)) => {
+                        let counted = open.counters.get(set).copied().unwrap_or_default();
+                        counters::query(machine, &open.objects, &counted, *set, call)
                     }
                     (_, other) => Err(misplaced(other)),
                 }
@@ -118,9 +130,26 @@ fn handle(request: &Request<'_>) -> Result<u32, Errno> {
     handle.ok_or(Errno(libc::EINVAL))
 }
 
-fn object<'o>(request: &Request<'_>, open: &'o mut Open) -> Result<&'o mut Object, Errno> {
-    let handle = handle(request)?;
-    open.objects.get_mut(&handle).ok_or(Errno(libc::ENOENT))
+fn destroy(handle: u32, open: &mut Open, machine: &Machine) -> Result<(), Errno> {
+    let object = open.objects.get(&handle).ok_or(Errno(libc::ENOENT))?;
+    match object {
+        Object::QueuePair(pair) => {
+            let kept = counters::keep(machine, &mut open.counters, pair);
+            kept.map_err(|_| Errno(libc::EIO))?;
+        }
+        Object::CounterSet(set) => {
+            let bound = |object: &Object| matches!(object, Object::QueuePair(pair) if pair.set.counter_set_id == *set);
+            if open.objects.values().any(bound) {
+                return Err(Errno(libc::EBUSY));
+            }
+        }
+        Object::CompletionQueue { .. } => {}
+    }
+    object.destroy(machine)?;
+    if let Some(Object::CounterSet(set)) = open.objects.remove(&handle) {
+        open.counters.remove(&set);
+    }
+    Ok(())
 }
 
 fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Result<(), Errno> {
@@ -129,6 +158,7 @@ fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Resu
         let (object, answer) = match call.opcode() {
             Some(opcode::CREATE_CQ) => prm::create_completion_queue(machine, open, call)?,
             Some(opcode::CREATE_QP) => prm::create_queue_pair(machine, open, call)?,
+            Some(opcode::ALLOC_Q_COUNTER) => counters::allocate(open, call)?,
             other => return Err(misplaced(other)),
         };
         made = Some(object);
@@ -151,6 +181,8 @@ pub fn misplaced(found: Option<u16>) -> Failure {
             opcode::QUERY_HCA_CAP
             | opcode::CREATE_CQ
             | opcode::CREATE_QP
+            | opcode::ALLOC_Q_COUNTER
+            | opcode::QUERY_Q_COUNTER
             | opcode::RST2INIT_QP
             | opcode::INIT2RTR_QP
             | opcode::RTR2RTS_QP

@@ -3,6 +3,7 @@
 mod address_handle;
 mod channels;
 mod context;
+mod counters;
 mod devx;
 mod gids;
 mod memory;

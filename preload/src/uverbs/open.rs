@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 use warpbell_soft_hca::engine::{ProtectionDomain, SharedReceiveQueue, Transport};
 
+use super::counters::Counted;
 use super::devx::Object;
 use super::uar::Page;
 use super::umem::Umem;
@@ -31,6 +32,8 @@ pub struct Open {
     pub umems: BTreeMap<u32, Umem>,
     /// What DEVX has made.
     pub objects: BTreeMap<u32, Object>,
+    /// Sets of counters: what queue pairs that are gone, or were reset, have added.
+    pub counters: BTreeMap<u8, Counted>,
 }
 
 /// A queue pair, where its doorbell record is, and what its user has set.

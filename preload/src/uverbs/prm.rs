@@ -1,5 +1,7 @@
 //! Commands to the card, carried out by the software HCA.
 
+use std::collections::BTreeMap;
+
 use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
     CapabilityQuery, Command, CommandStatus, CreateCq, CreateCqAnswer, CreateQp, CreateQpAnswer,
@@ -17,6 +19,7 @@ use warpbell_soft_hca::engine::{
 };
 
 use super::context::BLUEFLAME_BYTES;
+use super::counters::{self, Counted, MAX_SETS};
 use super::devx::{EVENT_QUEUE, Object, QueuePair, misplaced};
 use super::modify::clear;
 use super::open::Open;
@@ -80,6 +83,8 @@ pub enum Syndrome {
     Full,
     /// A number is out of its range.
     Range,
+    /// There is no such set of counters.
+    CounterSet,
 }
 
 impl Syndrome {
@@ -101,7 +106,7 @@ impl Call<'_> {
     }
 
     /// The command, if its answer has room.
-    fn read<C: Command>(&self) -> Result<C, Failure> {
+    pub fn read<C: Command>(&self) -> Result<C, Failure> {
         if self.room < C::Answer::BYTES {
             return Err(Syndrome::Output
                 .with(CommandStatus::BAD_OUTPUT_LENGTH)
@@ -115,7 +120,8 @@ impl Call<'_> {
     }
 }
 
-fn bytes(answer: &impl Record) -> Result<Vec<u8>, Failure> {
+/// An answer's bytes.
+pub fn bytes(answer: &impl Record) -> Result<Vec<u8>, Failure> {
     fn of<R: Record>(answer: &R) -> Result<Vec<u8>, PrmError> {
         let mut bytes = vec![0; R::BYTES];
         answer.write(&mut bytes)?;
@@ -126,7 +132,7 @@ fn bytes(answer: &impl Record) -> Result<Vec<u8>, Failure> {
 }
 
 /// Gives the engine a command; its refusal is the card's.
-fn engine<R>(
+pub fn engine<R>(
     machine: &Machine,
     give: impl FnOnce(&mut warpbell_soft_hca::shell::HostEngine<'_>) -> Result<R, CommandError>,
 ) -> Result<R, Failure> {
@@ -168,6 +174,7 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
             log_max_umem: 16,
             log_max_ra_req_qp: MAX_READS.ilog2() as u8,
             log_max_ra_res_qp: MAX_READS.ilog2() as u8,
+            max_qp_cnt: MAX_SETS.into(),
             log_max_msg: MAX_MESSAGE_LENGTH.ilog2() as u8,
             port_type: match port() {
                 Port::InfiniBand => PortType::INFINIBAND,
@@ -263,7 +270,12 @@ pub fn create_queue_pair(
     let known = [ReceiveType::REGULAR, ReceiveType::NONE];
     refuse_if(context.st != Transport::RC || !known.contains(&context.rq_type))?;
     refuse_if(context.no_sq || context.wq_signature || context.page_offset != 0)?;
-    refuse_if(context.counter_set_id != 0 || command.input_qpn != QpNumber::default())?;
+    refuse_if(command.input_qpn != QpNumber::default())?;
+    if context.counter_set_id != 0 && !open.counters.contains_key(&context.counter_set_id) {
+        return Err(Syndrome::CounterSet
+            .with(CommandStatus::BAD_RESOURCE)
+            .into());
+    }
     if !command.wq_umem_valid || !context.dbr_umem_valid {
         return Err(Syndrome::Umem.bad_parameter().into());
     }
@@ -322,6 +334,7 @@ pub fn create_queue_pair(
 /// Brings a queue pair to another state.
 pub fn modify_queue_pair(
     machine: &Machine,
+    counted: &mut BTreeMap<u8, Counted>,
     pair: &mut QueuePair,
     call: &Call<'_>,
 ) -> Result<Vec<u8>, Failure> {
@@ -403,6 +416,7 @@ pub fn modify_queue_pair(
         return Err(Failure::System(Errno(libc::EINVAL)));
     }
     if matches!(transition, Transition::Reset) {
+        counters::keep(machine, counted, pair)?;
         clear(pair.record);
     }
     engine(machine, |engine| engine.modify_queue_pair(qpn, transition))?;

@@ -6,11 +6,13 @@ use std::process::Command;
 use mlx5_wqe::Wqe;
 use warpbell::{Deadline, Exclusive, Thread};
 use warpbell_host_init::{
-    Access, Buffer, CardPort, Completions, Device, Endpoint, Error, GidChoice, GidType,
-    MemoryRegion, Mlx5Error, Mlx5Options, Nic, QueuePair, QueuePairConfig, SoftOptions, State,
-    connect,
+    Access, Buffer, CardCounters, CardPort, Completions, Device, Endpoint, Error, GidChoice,
+    GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, QueuePair, QueuePairConfig, SoftOptions,
+    State, Timers, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
+
+const LIMIT: Deadline = Deadline::after_ms(10_000);
 
 /// Runs `body` where there is the device.
 pub fn with_engine(name: &str, body: impl FnOnce()) {
@@ -181,6 +183,43 @@ fn other_ends() {
     });
 }
 
+/// All queue pairs are bound to a set of counters, which keeps what they met when they are gone.
+#[test]
+fn counters() {
+    with_engine("provider::counters", || {
+        let device = open(options()).unwrap();
+        let counted = || device.counters().unwrap().unwrap().rnr_nak_retry_err;
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig {
+            timers: Timers {
+                rnr_retry: 3,
+                rnr_timer: 1,
+                ..Timers::default()
+            },
+            ..QueuePairConfig::default()
+        };
+        let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
+        connect(&mut one, &mut other).unwrap();
+        assert_eq!(counted(), 0);
+        // A send that finds no receive: the first try, and three more.
+        let region = domain.register(Buffer::new(64).unwrap(), Access::LOCAL_WRITE);
+        let handle = one.send_queue().unwrap();
+        let mut queue = handle.open::<Exclusive, Thread>().unwrap();
+        let local = region.as_ref().unwrap().local(0, 64).unwrap();
+        let ticket = queue.post(Wqe::send(local).signalled(), LIMIT).unwrap();
+        queue.wait_outbound(ticket, LIMIT).unwrap_err();
+        assert_eq!(counted(), 4);
+        // Another device's are its own.
+        let another = open(options()).unwrap();
+        assert_eq!(another.counters().unwrap(), Some(CardCounters::default()));
+        drop(queue);
+        drop((one, other));
+        assert_eq!(counted(), 4);
+        let soft = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        assert_eq!(soft.counters().unwrap(), None);
+    });
+}
+
 /// With the port as the environment has it.
 fn with_port(port: &str, name: &str, body: impl FnOnce()) {
     let prepare = |command: &mut Command| {
@@ -235,7 +274,6 @@ fn a_port_that_is_down() {
 
 /// Writes 64 bytes, and waits until they have arrived.
 pub fn write(from: &QueuePair, source: &MemoryRegion, target: &MemoryRegion) {
-    const LIMIT: Deadline = Deadline::after_ms(10_000);
     let handle = from.send_queue().unwrap();
     let mut queue = handle.open::<Exclusive, Thread>().unwrap();
     let local = source.local(0, 64).unwrap();

@@ -25,6 +25,14 @@ fn codes_are_the_headers() {
         ("MLX5_CMD_OP_2ERR_QP", opcode::TO_ERROR_QP.into()),
         ("MLX5_CMD_OP_2RST_QP", opcode::TO_RESET_QP.into()),
         ("MLX5_CMD_OP_QUERY_QP", opcode::QUERY_QP.into()),
+        (
+            "MLX5_CMD_OP_ALLOC_Q_COUNTER",
+            opcode::ALLOC_Q_COUNTER.into(),
+        ),
+        (
+            "MLX5_CMD_OP_QUERY_Q_COUNTER",
+            opcode::QUERY_Q_COUNTER.into(),
+        ),
         ("MLX5_CMD_OP_ALLOC_UAR", opcode::ALLOC_UAR.into()),
         ("MLX5_CMD_OP_DEALLOC_UAR", opcode::DEALLOC_UAR.into()),
         ("MLX5_CMD_OP_CREATE_UMEM", opcode::CREATE_UMEM.into()),
