@@ -562,3 +562,54 @@ impl Uar {
         unsafe { (self.context.functions.mlx5dv_devx_free_uar)(self.raw.as_ptr()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(dmabuf: Option<Result<(), &str>>) -> Memory {
+        let file = || std::fs::File::open("/dev/null").unwrap().into();
+        Memory {
+            address: 4096,
+            bytes: 4096,
+            dmabuf: dmabuf.map(|dmabuf| match dmabuf {
+                Ok(()) => Ok(Dmabuf {
+                    file: file(),
+                    offset: 0,
+                }),
+                Err(why) => Err(why.into()),
+            }),
+        }
+    }
+
+    fn refused(number: c_int) -> io::Result<&'static str> {
+        Err(io::Error::from_raw_os_error(number))
+    }
+
+    /// A dmabuf comes first, the address second, and where neither will do, both reasons are told.
+    #[test]
+    fn two_ways_to_the_gpus_memory() {
+        let by = |memory: &Memory, dmabuf, address| {
+            let registered = memory.register("try", |_| dmabuf, || address);
+            registered.map_err(|error| error.to_string())
+        };
+        let (file, address) = (|| Ok("dmabuf"), || Ok("address"));
+        assert_eq!(by(&memory(Some(Ok(()))), file(), address()), Ok("dmabuf"));
+        let unsupported = || refused(libc::EOPNOTSUPP);
+        let second = by(&memory(Some(Ok(()))), unsupported(), address());
+        assert_eq!(second, Ok("address"));
+        let none = memory(Some(Err("CUDA_ERROR_NOT_SUPPORTED")));
+        assert_eq!(by(&none, file(), address()), Ok("address"));
+        assert_eq!(by(&memory(None), file(), address()), Ok("address"));
+
+        let fault = || refused(libc::EFAULT);
+        assert_eq!(
+            by(&none, file(), fault()).unwrap_err(),
+            "could not try in GPU memory: by dmabuf: CUDA_ERROR_NOT_SUPPORTED; by nvidia_peermem: \
+             Bad address (os error 14); use the open kernel modules of the NVIDIA driver (dmabuf), \
+             or `modprobe nvidia_peermem`"
+        );
+        let host = by(&memory(None), file(), refused(libc::ENOMEM)).unwrap_err();
+        assert!(host.contains("`ulimit -l unlimited`"), "{host}");
+    }
+}

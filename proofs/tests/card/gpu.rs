@@ -91,7 +91,7 @@ fn writes(gpu: Gpu, device: &Device) {
             connect(one, other).unwrap();
             let sent = [number as u8 + 1; 64];
             source.write(0, &sent).unwrap();
-            write(one, &source, &target);
+            write(one, &source, &target.remote());
             let mut arrived = [0; 64];
             target.read(0, &mut arrived).unwrap();
             assert_eq!(arrived, sent);

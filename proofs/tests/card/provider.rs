@@ -1,14 +1,16 @@
 //! What `host-init` makes of the device, and what it says of what is not there.
 
+use std::env;
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use mlx5_wqe::Wqe;
 use warpbell::{Deadline, Exclusive, Thread};
 use warpbell_host_init::{
     Access, Buffer, CardCounters, CardPort, Completions, Device, Endpoint, Error, GidChoice,
-    GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, QueuePair, QueuePairConfig, SoftOptions,
-    State, Timers, connect,
+    GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair, QueuePairConfig,
+    RemoteMemory, SoftOptions, State, Timers, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
@@ -183,6 +185,48 @@ fn other_ends() {
     });
 }
 
+/// What the joining process finds in its environment: where the other one listens.
+const SOCKET: &str = "WARPBELL_PROOFS_SOCKET";
+
+/// Two processes, each with a device of its own, that find each other through a socket.
+#[test]
+fn two_processes() {
+    const NAME: &str = "provider::two_processes";
+    const PATIENCE: Duration = Duration::from_secs(20);
+    with_engine(NAME, || {
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
+        if let Some(path) = env::var_os(SOCKET) {
+            let mut peer = Peer::join(&device, path.as_ref(), PATIENCE).unwrap();
+            peer.connect(&mut pair).unwrap();
+            let _: RemoteMemory = peer.exchange(&region.remote()).unwrap();
+            peer.barrier("written").unwrap();
+            let mut arrived = [0; 64];
+            region.read(0, &mut arrived).unwrap();
+            assert_eq!(arrived, [7; 64]);
+            return peer.barrier("checked").unwrap();
+        }
+        let path = env::temp_dir().join(format!("warpbell-card-{}", std::process::id()));
+        let mut other = preloaded::again(Engine::On).unwrap();
+        let other = other
+            .args(["--exact", NAME, "--nocapture"])
+            .env(SOCKET, &path);
+        let mut other = other.spawn().unwrap();
+        let mut peer = Peer::listen(&device, &path, PATIENCE).unwrap();
+        assert_ne!(peer.gid(), device.gid());
+        peer.connect(&mut pair).unwrap();
+        let theirs: RemoteMemory = peer.exchange(&region.remote()).unwrap();
+        region.write(0, &[7; 64]).unwrap();
+        write(&pair, &region, &theirs);
+        peer.barrier("written").unwrap();
+        peer.barrier("checked").unwrap();
+        assert!(other.wait().unwrap().success());
+    });
+}
+
 /// All queue pairs are bound to a set of counters, which keeps what they met when they are gone.
 #[test]
 fn counters() {
@@ -253,7 +297,7 @@ fn infiniband() {
             region.write(0, &[byte; 64]).unwrap();
             region
         });
-        write(&one, &source, &target);
+        write(&one, &source, &target.remote());
         let mut arrived = [0; 64];
         target.read(0, &mut arrived).unwrap();
         assert_eq!(arrived, [7; 64]);
@@ -273,11 +317,11 @@ fn a_port_that_is_down() {
 }
 
 /// Writes 64 bytes, and waits until they have arrived.
-pub fn write(from: &QueuePair, source: &MemoryRegion, target: &MemoryRegion) {
+pub fn write(from: &QueuePair, source: &MemoryRegion, target: &RemoteMemory) {
     let handle = from.send_queue().unwrap();
     let mut queue = handle.open::<Exclusive, Thread>().unwrap();
     let local = source.local(0, 64).unwrap();
-    let remote = target.remote().at(0, 64).unwrap();
+    let remote = target.at(0, 64).unwrap();
     let ticket = queue.post(Wqe::write(local, remote).signalled(), LIMIT);
     queue.wait_outbound(ticket.unwrap(), LIMIT).unwrap();
 }
