@@ -17,6 +17,7 @@ pub mod command {
     pub const CREATE_AH: u32 = 5;
     pub const DESTROY_AH: u32 = 8;
     pub const REG_MR: u32 = 9;
+    pub const REREG_MR: u32 = 11;
     pub const DEREG_MR: u32 = 13;
     pub const CREATE_COMP_CHANNEL: u32 = 17;
     pub const CREATE_CQ: u32 = 18;
@@ -85,6 +86,9 @@ pub mod ioctl {
         pub command_in: u16,
         pub command_out: u16,
     }
+
+    pub const OBJECT_MR: u16 = 7;
+    pub const METHOD_ADVISE_MR: u16 = 2;
 
     pub const OBJECT_UAR: u16 = DRIVER + 8;
     pub const METHOD_UAR_ALLOC: u16 = DRIVER;
@@ -185,11 +189,16 @@ structures! {
         reserved: [u8; 4],
     }
 
-    /// The head of `ib_uverbs_ex_query_device_resp`.
-    ExtendedDevice, 184 {
+    /// The head of `ib_uverbs_ex_query_device_resp`, up to `ib_uverbs_odp_caps`.
+    ExtendedDevice, 208 {
         base: Device,
         comp_mask: u32,
         response_length: u32,
+        paging: u64,
+        paging_rc: u32,
+        paging_uc: u32,
+        paging_ud: u32,
+        reserved: u32,
     }
 
     /// `ib_uverbs_query_port_resp`.
@@ -221,6 +230,23 @@ structures! {
     /// `ib_uverbs_reg_mr_resp`.
     MemoryRegion, 12 {
         mr_handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+
+    /// `ib_uverbs_rereg_mr` after the pointer to the answer.
+    RegistrationChange, 40 {
+        mr_handle: u32,
+        flags: u32,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+
+    /// `ib_uverbs_rereg_mr_resp`.
+    ChangedKeys, 8 {
         lkey: u32,
         rkey: u32,
     }

@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
+use crate::attributes::RDMA_VERBS_IOCTL;
 use crate::{device_file, next, sysfs, uverbs};
 
 /// Netlink's protocol number of RDMA, which libibverbs asks before it looks into sysfs.
@@ -96,7 +97,14 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if !device_file::is_device(file) {
         // SAFETY: the caller keeps to the contract of `ioctl`.
-        return unsafe { next::ioctl(file, request, argument) };
+        let result = unsafe { next::ioctl(file, request, argument) };
+        // SAFETY: the C library gives a pointer to this thread's errno.
+        let not_there = result < 0 && unsafe { *libc::__errno_location() } == libc::ENOTTY;
+        if not_there && request == RDMA_VERBS_IOCTL {
+            // No RDMA device: a duplicate of one of ours (`ibv_import_device`).
+            return fail(libc::EOPNOTSUPP);
+        }
+        return result;
     }
     // SAFETY: the caller gives what a uverbs device takes.
     match unsafe { uverbs::ioctl(file, request, argument) } {

@@ -8,6 +8,12 @@ use crate::port::{Port as Kind, port};
 
 /// Bytes of a BlueFlame register, both its buffers.
 pub const BLUEFLAME_BYTES: u32 = 0x200;
+/// `IBV_ODP_SUPPORT`: the engine's accesses are a thread's of the process, so that nothing is ever pinned.
+const PAGES_ON_DEMAND: u64 = 1 << 0;
+/// `enum ibv_odp_transport_cap_bits`: send, receive, write, read, atomics, shared receives.
+const PAGED_VERBS: u32 = (1 << 6) - 1;
+/// Entries of the table of GIDs, of which the first is used.
+const GIDS: u32 = 16;
 /// Completion vectors.
 pub const VECTORS: u32 = 1;
 /// The port's MTU in bytes, which bounds a datagram.
@@ -89,6 +95,10 @@ pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Err
             base: device,
             comp_mask: 0,
             response_length: size_of::<ExtendedDevice>() as u32,
+            paging: PAGES_ON_DEMAND,
+            paging_rc: PAGED_VERBS,
+            paging_ud: PAGED_VERBS & 1,
+            ..ExtendedDevice::default()
         });
     } else {
         write.answer(&device);
@@ -117,7 +127,7 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     };
     write.answer(&Port {
         max_msg_sz: 1 << 30,
-        gid_tbl_len: 1,
+        gid_tbl_len: GIDS,
         pkey_tbl_len: 1,
         lid,
         state,

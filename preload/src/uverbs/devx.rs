@@ -16,6 +16,9 @@ use crate::machine::{Machine, machine};
 /// The event queue of completion vector 0.
 pub const EVENT_QUEUE: u32 = 1;
 
+/// The command that makes a memory key (`MLX5_CMD_OP_CREATE_MKEY`).
+const CREATE_MKEY: u16 = 0x200;
+
 /// What a command has made.
 #[derive(Debug)]
 pub enum Object {
@@ -159,6 +162,8 @@ fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Resu
             Some(opcode::CREATE_CQ) => prm::create_completion_queue(machine, open, call)?,
             Some(opcode::CREATE_QP) => prm::create_queue_pair(machine, open, call)?,
             Some(opcode::ALLOC_Q_COUNTER) => counters::allocate(open, call)?,
+            // Libmlx5's own use of it, which takes this number for what it is: there are no keys of keys.
+            Some(CREATE_MKEY) => return Err(Failure::System(Errno(libc::EOPNOTSUPP))),
             other => return Err(misplaced(other)),
         };
         made = Some(object);

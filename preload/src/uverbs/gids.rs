@@ -19,7 +19,7 @@ pub fn entry(request: &mut Request<'_>) -> Result<(), Errno> {
         return Err(Errno(libc::EINVAL));
     }
     if request.number(abi::GID_ENTRY_INDEX) != Some(0) {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(libc::ENODATA));
     }
     request.answer(abi::GID_ENTRY, found.as_bytes());
     Ok(())

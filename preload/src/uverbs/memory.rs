@@ -1,10 +1,18 @@
 //! Protection domains and registered memory.
 
+use mlx5_wqe::LocalKey;
+use warpbell_soft_hca::engine::{Access, ProtectionDomain};
+
+use super::open::{Open, Region};
 use super::{Write, open};
-use crate::abi::{MemoryRegion, MemoryRegionRequest};
+use crate::abi::{ChangedKeys, MemoryRegion, MemoryRegionRequest, RegistrationChange};
 use crate::attributes::Errno;
 use crate::machine::machine;
-use warpbell_soft_hca::engine::Access;
+
+/// `enum ibv_rereg_mr_flags`.
+const CHANGE_TRANSLATION: u32 = 1 << 0;
+const CHANGE_DOMAIN: u32 = 1 << 1;
+const CHANGE_ACCESS: u32 = 1 << 2;
 
 /// Allocates a protection domain.
 pub fn allocate_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
@@ -41,15 +49,21 @@ pub fn register(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         if wanted.hca_va != wanted.start {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        let domain = write.open.domains.get(&wanted.pd_handle);
-        let domain = *domain.ok_or(Errno(libc::EINVAL))?;
-        // Both have the bits of `ibv_access_flags`.
-        let access = Access::from_bits_truncate(wanted.access_flags);
+        let mut region = Region {
+            key: LocalKey(0),
+            domain: domain(write.open, wanted.pd_handle)?,
+            start: wanted.start,
+            length: wanted.length,
+            access: access(wanted.access_flags),
+        };
         let keys = machine.command(|engine| {
             // SAFETY: the user answers for memory that it registers until it deregisters it.
-            unsafe { engine.register_memory(domain, wanted.start, wanted.length, access) }
+            unsafe {
+                engine.register_memory(region.domain, region.start, region.length, region.access)
+            }
         })?;
-        write.open.regions.insert(handle, keys.local);
+        region.key = keys.local;
+        write.open.regions.insert(handle, region);
         (lkey, rkey) = (keys.local.0, keys.remote.0);
     }
     write.answer(&MemoryRegion {
@@ -60,14 +74,62 @@ pub fn register(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Changes what was registered, or for whom, or for what; the keys stay.
+pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
+    // After the pointer to the answer.
+    let wanted: RegistrationChange = write.input(8)?;
+    let unknown = Errno(libc::EINVAL);
+    let old = *write.open.regions.get(&wanted.mr_handle).ok_or(unknown)?;
+    let mut new = old;
+    if wanted.flags & !(CHANGE_TRANSLATION | CHANGE_DOMAIN | CHANGE_ACCESS) != 0 {
+        return Err(unknown);
+    }
+    if wanted.flags & CHANGE_TRANSLATION != 0 {
+        if wanted.hca_va != wanted.start {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        (new.start, new.length) = (wanted.start, wanted.length);
+    }
+    if wanted.flags & CHANGE_DOMAIN != 0 {
+        new.domain = domain(write.open, wanted.pd_handle)?;
+    }
+    if wanted.flags & CHANGE_ACCESS != 0 {
+        new.access = access(wanted.access_flags);
+    }
+    // What cannot be leaves the old registration as it is.
+    machine.command(|engine| {
+        // SAFETY: the user answers for memory that it registers until it deregisters it.
+        unsafe { engine.change_memory(new.key, new.domain, new.start, new.length, new.access) }
+    })?;
+    write.open.regions.insert(wanted.mr_handle, new);
+    // Local and remote key are one.
+    write.answer(&ChangedKeys {
+        lkey: new.key.0,
+        rkey: new.key.0,
+    });
+    Ok(())
+}
+
 /// Deregisters memory.
 pub fn deregister(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let handle: u32 = write.input(0)?;
     if let Some(machine) = machine()? {
-        let key = *write.open.regions.get(&handle).ok_or(Errno(libc::EINVAL))?;
+        let region = write.open.regions.get(&handle);
+        let key = region.ok_or(Errno(libc::EINVAL))?.key;
         machine.command(|engine| engine.deregister_memory(key))?;
         write.open.regions.remove(&handle);
     }
     write.done();
     Ok(())
+}
+
+fn domain(open: &Open, handle: u32) -> Result<ProtectionDomain, Errno> {
+    let domain = open.domains.get(&handle);
+    domain.copied().ok_or(Errno(libc::EINVAL))
+}
+
+/// Both have the bits of `ibv_access_flags`; of the others none takes a right away.
+fn access(flags: u32) -> Access {
+    Access::from_bits_truncate(flags)
 }

@@ -44,6 +44,8 @@ pub unsafe fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> Resu
         (abi::OBJECT_DEVICE, abi::METHOD_QUERY_GID_TABLE) => gids::table(&mut request),
         (abi::OBJECT_UAR, abi::METHOD_UAR_ALLOC) => uar::allocate(&mut request, open),
         (abi::OBJECT_UAR, abi::METHOD_UAR_DESTROY) => Ok(()),
+        // Pages come when they are touched, with or without advice.
+        (abi::OBJECT_MR, abi::METHOD_ADVISE_MR) => Ok(()),
         (abi::OBJECT_DEVX | abi::OBJECT_DEVX_OBJ, _) => devx::method(&mut request, open),
         (abi::OBJECT_DEVX_UMEM, abi::METHOD_UMEM_REG) => umem::register(&mut request, open),
         (abi::OBJECT_DEVX_UMEM, abi::METHOD_UMEM_DEREG) => umem::deregister(&request, open),
@@ -88,6 +90,7 @@ impl Write<'_, '_> {
             command::ALLOC_PD => memory::allocate_domain(&mut self),
             command::DEALLOC_PD => memory::free_domain(&mut self),
             command::REG_MR => memory::register(&mut self),
+            command::REREG_MR => memory::change(&mut self),
             command::DEREG_MR => memory::deregister(&mut self),
             command::CREATE_COMP_CHANNEL => channels::create(&mut self),
             command::CREATE_CQ => queues::create_completion_queue(&mut self, extended),

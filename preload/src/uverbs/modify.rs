@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::command::{ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
-    Access, QueuePairState, ReadyToReceive, ReadyToSend, Transition, Transport, WireAddress,
+    Access, CommandError, QueuePairState, ReadyToReceive, ReadyToSend, Transition, Transport,
+    WireAddress,
 };
+
+use warpbell_soft_hca::shell::HostEngine;
 
 use super::Write;
 use super::context::PORT_MTU;
@@ -43,10 +46,7 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         let pair = pair.ok_or(Errno(libc::EINVAL))?;
         if wanted.attr_mask & mask::STATE != 0 {
             let transition = transition(machine, pair, &wanted)?;
-            if matches!(transition, Transition::Reset) {
-                clear(pair.record);
-            }
-            machine.command(|engine| engine.modify_queue_pair(pair.number, transition))?;
+            machine.command(|engine| take(engine, pair.number, pair.record, transition))?;
         }
         if wanted.attr_mask & mask::QKEY != 0 {
             machine.command(|engine| engine.set_q_key(pair.number, wanted.qkey))?;
@@ -160,12 +160,26 @@ fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyTo
     })
 }
 
-/// Zeroes a queue pair's doorbell record, which the engine wants before a reset, and libmlx5 does after.
-pub fn clear(record: u64) {
+/// Takes a queue pair from one state to another. Before a reset its doorbell record is zeroed, as the engine wants it:
+/// not before the engine has stopped, which would see receives that nobody posted, and flush them.
+pub fn take(
+    engine: &mut HostEngine<'_>,
+    number: QpNumber,
+    record: u64,
+    transition: Transition,
+) -> Result<(), CommandError> {
+    if matches!(transition, Transition::Reset) {
+        clear(record);
+    }
+    engine.modify_queue_pair(number, transition)
+}
+
+/// Zeroes a queue pair's doorbell record.
+fn clear(record: u64) {
     let words = std::ptr::with_exposed_provenance::<[AtomicU32; 2]>(record as usize);
     // SAFETY: its owner keeps the record until the queue pair is destroyed, aligned to 8.
     let words = unsafe { &*words };
-    // Relaxed: the engine's lock is taken after, by the command that resets.
+    // Relaxed: the engine stands still.
     words
         .iter()
         .for_each(|word| word.store(0, Ordering::Relaxed));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
-use warpbell_soft_hca::engine::{ProtectionDomain, SharedReceiveQueue, Transport};
+use warpbell_soft_hca::engine::{Access, ProtectionDomain, SharedReceiveQueue, Transport};
 
 use super::counters::Counted;
 use super::devx::Object;
@@ -20,7 +20,7 @@ use crate::machine::{Machine, machine};
 #[derive(Default)]
 pub struct Open {
     pub domains: BTreeMap<u32, ProtectionDomain>,
-    pub regions: BTreeMap<u32, LocalKey>,
+    pub regions: BTreeMap<u32, Region>,
     /// By the file descriptor that the user reads.
     pub channels: BTreeMap<c_int, Channel>,
     pub completion_queues: BTreeMap<u32, CqNumber>,
@@ -34,6 +34,16 @@ pub struct Open {
     pub objects: BTreeMap<u32, Object>,
     /// Sets of counters: what queue pairs that are gone, or were reset, have added.
     pub counters: BTreeMap<u8, Counted>,
+}
+
+/// Registered memory, as its user wanted it.
+#[derive(Clone, Copy)]
+pub struct Region {
+    pub key: LocalKey,
+    pub domain: ProtectionDomain,
+    pub start: u64,
+    pub length: u64,
+    pub access: Access,
 }
 
 /// A queue pair, where its doorbell record is, and what its user has set.
@@ -84,8 +94,8 @@ impl Open {
         for queue in self.shared_receives.values() {
             let _ = machine.command(|engine| engine.destroy_shared_receive_queue(*queue));
         }
-        for key in self.regions.values() {
-            let _ = machine.command(|engine| engine.deregister_memory(*key));
+        for region in self.regions.values() {
+            let _ = machine.command(|engine| engine.deregister_memory(region.key));
         }
         for domain in self.domains.values() {
             let _ = machine.command(|engine| engine.destroy_protection_domain(*domain));

@@ -21,7 +21,7 @@ use warpbell_soft_hca::engine::{
 use super::context::BLUEFLAME_BYTES;
 use super::counters::{self, Counted, MAX_SETS};
 use super::devx::{EVENT_QUEUE, Object, QueuePair, misplaced};
-use super::modify::clear;
+use super::modify::take;
 use super::open::Open;
 use super::queues::SEND_REGISTERS;
 use crate::attributes::Errno;
@@ -153,6 +153,10 @@ pub fn engine<R>(
     })
 }
 
+/// Kinds of capabilities of which all are told, and all are 0: tables of flows, memory of the device
+/// (`mlx5_cap_type`).
+const NOTHING_OF: [u16; 2] = [0x07, 0x0f];
+
 /// Tells what the card can do.
 pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     let query: QueryHcaCap = call.read()?;
@@ -160,6 +164,9 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
         CapabilityQuery::GENERAL_MAXIMUM,
         CapabilityQuery::GENERAL_CURRENT,
     ];
+    if NOTHING_OF.contains(&(query.op_mod.0 >> 1)) {
+        return bytes(&QueryHcaCapAnswer::default());
+    }
     if !general.contains(&query.op_mod) {
         return Err(Syndrome::Capabilities.bad_parameter().into());
     }
@@ -417,9 +424,8 @@ pub fn modify_queue_pair(
     }
     if matches!(transition, Transition::Reset) {
         counters::keep(machine, counted, pair)?;
-        clear(pair.record);
     }
-    engine(machine, |engine| engine.modify_queue_pair(qpn, transition))?;
+    engine(machine, |engine| take(engine, qpn, pair.record, transition))?;
     *pair.set = set;
     match transition {
         Transition::Error | Transition::Reset => bytes(&Done {}),

@@ -17,6 +17,8 @@ use crate::attributes::Errno;
 use crate::events;
 use crate::machine::{Machine, machine};
 
+/// `IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN`.
+const CQ_IGNORES_OVERRUN: u32 = 1 << 1;
 /// `MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX`.
 const CQ_HAS_PAGE: u16 = 1 << 1;
 /// `MLX5_QP_FLAG_SIGNATURE`.
@@ -57,6 +59,11 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
     if wanted.comp_vector >= context::VECTORS {
         return Err(Errno(libc::EINVAL));
     }
+    let flags: u32 = if extended { write.input(24)? } else { 0 };
+    if flags & !CQ_IGNORES_OVERRUN != 0 {
+        // Timestamps.
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
     let handle = open::fresh();
     let mut number = handle;
     if let Some(machine) = machine()? {
@@ -82,7 +89,7 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
             record: driver.db_addr,
             uar,
             collapsed: false,
-            ignore_overrun: false,
+            ignore_overrun: flags & CQ_IGNORES_OVERRUN != 0,
         };
         // SAFETY: libmlx5 keeps ring and record until the queue is destroyed; the page is ours.
         let queue =
@@ -220,7 +227,8 @@ fn create_in_engine(
         record: driver.db_addr,
         set: QueuePairQuery {
             max_send_wr: wanted.max_send_wr,
-            max_recv_wr: wanted.max_recv_wr,
+            // What there is, which may be more than was asked for.
+            max_recv_wr: driver.rq_wqe_count,
             max_send_sge: wanted.max_send_sge,
             max_recv_sge: wanted.max_recv_sge,
             max_inline_data: wanted.max_inline_data,

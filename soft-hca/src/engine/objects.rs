@@ -46,6 +46,33 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         keys
     }
 
+    /// Changes what a key opens, as if it had been registered so: nobody touches what it opened before when this
+    /// returns.
+    ///
+    /// # Safety
+    ///
+    /// As of [`register_memory`](Self::register_memory).
+    pub unsafe fn change_memory(
+        &mut self,
+        key: LocalKey,
+        pd: ProtectionDomain,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<(), CommandError> {
+        self.protection_domains.hold(pd)?;
+        let changed = self
+            .regions
+            .change(key, pd, Range { address, length }, access);
+        let Ok(old) = changed else {
+            self.protection_domains.release(pd);
+            return changed.map(|_| ());
+        };
+        self.protection_domains.release(old.protection_domain);
+        self.wire.retract(Retract::Payload(old.range));
+        Ok(())
+    }
+
     /// Deregisters memory: its keys mean nothing any more, and nobody touches it when this
     /// returns.
     pub fn deregister_memory(&mut self, key: LocalKey) -> Result<(), CommandError> {

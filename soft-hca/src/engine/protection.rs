@@ -152,14 +152,8 @@ impl<'t> Regions<'t> {
         range: Range,
         access: Access,
     ) -> Result<Keys, CommandError> {
-        if range.length == 0 || range.address.checked_add(range.length).is_none() {
-            return Err(CommandError::BadRange);
-        }
-        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-            && !access.contains(Access::LOCAL_WRITE)
-        {
-            return Err(CommandError::BadAccess);
-        }
+        Self::check_registration(range, access)?;
+        Self::check_registration(range, access)?;
         let size = self.slots.len().min((1 << 24) - FIRST_KEY_INDEX as usize);
         let index = (0..size)
             .map(|step| (self.next + step) % size)
@@ -177,6 +171,38 @@ impl<'t> Regions<'t> {
             local: LocalKey(key),
             remote: RemoteKey(key),
         })
+    }
+
+    /// Whether a range may be registered for this.
+    fn check_registration(range: Range, access: Access) -> Result<(), CommandError> {
+        if range.length == 0 || range.address.checked_add(range.length).is_none() {
+            return Err(CommandError::BadRange);
+        }
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+            && !access.contains(Access::LOCAL_WRITE)
+        {
+            return Err(CommandError::BadAccess);
+        }
+        Ok(())
+    }
+
+    /// Lets a key open something else; gives what it opened before.
+    pub(super) fn change(
+        &mut self,
+        key: LocalKey,
+        protection_domain: ProtectionDomain,
+        range: Range,
+        access: Access,
+    ) -> Result<Region, CommandError> {
+        Self::check_registration(range, access)?;
+        let slot = self.slot(key.0).ok_or(CommandError::NoRegion)?;
+        let region = slot.region.as_mut().ok_or(CommandError::NoRegion)?;
+        let new = Region {
+            protection_domain,
+            range,
+            access,
+        };
+        Ok(core::mem::replace(region, new))
     }
 
     pub(super) fn deregister(&mut self, key: LocalKey) -> Result<Region, CommandError> {

@@ -1,6 +1,6 @@
 //! Commands: what they refuse, and by which name.
 
-use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
+use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, Wqe};
 use warpbell_soft_hca::engine::command::{MAX_LOG_CQ_DEPTH, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
     Access, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairState,
@@ -333,6 +333,86 @@ fn queues_check_alignment_and_depth() {
         let result = unsafe { engine.create_queue_pair(&attributes) };
         assert_eq!(result, Err(error));
     }
+}
+
+/// A key stays, and opens from then on what it was changed to open.
+#[test]
+fn registered_memory_changes_under_its_key() {
+    let mut world = World::new();
+    let source = world.a.region(&[7; 64]);
+    let target = world.b.region(&[0; 64]);
+    let write = |world: &mut World| {
+        let wqe = Wqe::<1>::write(source.all(), target.remote(0)).signalled();
+        world.a.qp.post(wqe);
+        world.settle();
+        let cqe = world.a.qp.send_cq.drain()[0];
+        if cqe.tail().is_error() {
+            world.reset();
+            world.connect(Connection::default());
+            world.a.qp.send_cq.drain();
+            return Some(cqe.error_word().syndrome());
+        }
+        None
+    };
+    assert_eq!(write(&mut world), None);
+    let (key, own, whole) = (target.keys.local, world.b.pd, (target.buffer.address(), 64));
+    let other = world.b.engine.create_protection_domain().unwrap();
+    let read = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    let changes = [
+        (own, whole, read, Some(Syndrome::REMOTE_ACCESS)),
+        (own, whole, Access::all(), None),
+        (
+            own,
+            (whole.0, 63),
+            Access::all(),
+            Some(Syndrome::REMOTE_ACCESS),
+        ),
+        (other, whole, Access::all(), Some(Syndrome::REMOTE_ACCESS)),
+        (own, whole, Access::all(), None),
+    ];
+    let change = |world: &mut World, key, domain, (address, length), access| {
+        let engine = &mut world.b.engine;
+        // SAFETY: the buffer lives as long as the test.
+        unsafe { engine.change_memory(key, domain, address, length, access) }
+    };
+    for (domain, range, access, expected) in changes {
+        change(&mut world, key, domain, range, access).unwrap();
+        assert_eq!(write(&mut world), expected);
+    }
+    // What cannot be changes nothing.
+    let refused = [
+        (
+            key,
+            own,
+            (whole.0, 0),
+            Access::all(),
+            CommandError::BadRange,
+        ),
+        (
+            key,
+            own,
+            whole,
+            Access::REMOTE_WRITE,
+            CommandError::BadAccess,
+        ),
+        (
+            LocalKey(key.0 ^ 1),
+            own,
+            whole,
+            read,
+            CommandError::NoRegion,
+        ),
+    ];
+    for (key, domain, range, access, error) in refused {
+        assert_eq!(change(&mut world, key, domain, range, access), Err(error));
+    }
+    assert_eq!(write(&mut world), None);
+    // The domain that it left has no user, the one that it is in has.
+    world.b.engine.destroy_protection_domain(other).unwrap();
+    assert_eq!(
+        change(&mut world, key, other, whole, read),
+        Err(CommandError::NoProtectionDomain)
+    );
 }
 
 #[test]
