@@ -23,6 +23,7 @@ pub mod kernel;
 pub mod mlx5dv;
 #[cfg(rdma_core_headers)]
 pub mod ours;
+pub mod pair;
 pub mod preloaded;
 #[cfg(kernel_headers)]
 pub mod prm;

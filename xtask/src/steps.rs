@@ -91,6 +91,7 @@ pub enum Step {
     Clippy,
     Test,
     Proofs,
+    Programs,
     HwTests,
     Loom,
     Miri,
@@ -120,6 +121,9 @@ impl Step {
             Self::Proofs => {
                 "layouts and commands are those of rdma-core's and the kernel's headers"
             }
+            Self::Programs => {
+                "unmodified programs run on the preloaded device, each a row of a table"
+            }
             Self::HwTests => "the hardware suite, on whatever hardware is there",
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe and warpbell",
@@ -144,6 +148,12 @@ impl Step {
                 Tool::KernelHeaders,
                 Tool::IbverbsUtils,
                 Tool::Perftest,
+            ],
+            Self::Programs => &[
+                Tool::RdmaCoreHeaders,
+                Tool::IbverbsUtils,
+                Tool::Perftest,
+                Tool::Pyverbs,
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
@@ -186,6 +196,7 @@ impl Steps<'_> {
             Step::Clippy => self.clippy(&mut report),
             Step::Test => self.test(&mut report),
             Step::Proofs => self.proofs(&mut report),
+            Step::Programs => self.programs(&mut report),
             Step::HwTests => self.hw_tests(&mut report),
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),
@@ -256,6 +267,17 @@ impl Steps<'_> {
         let mut command = self.workspace.cargo();
         command.args(["test", "--no-fail-fast", "-p", PROOFS]);
         report.tests("the proofs", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    fn programs(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["bench", "--quiet", "-p", PROOFS])
+            .args(["--bench", "bench-programs"]);
+        let finished = self.capture(command, BUILD_DEADLINE)?;
+        self.spinner.suspend(|| print!("{}", finished.stdout));
+        report.tests("programs", &finished);
         Ok(())
     }
 

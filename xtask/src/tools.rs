@@ -22,6 +22,7 @@ const PTXAS_VERSION: &str = "13.5.37";
 const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
 const IBV_RC_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 const IB_WRITE_BW: &str = "/usr/bin/ib_write_bw";
+const PYVERBS: &str = "/usr/lib/python3/dist-packages/pyverbs";
 const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
 const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
@@ -49,6 +50,8 @@ pub enum Tool {
     IbverbsUtils,
     /// The benchmarks that everybody runs on cards.
     Perftest,
+    /// Python's libibverbs, with its tests.
+    Pyverbs,
     /// The headers of a kernel, for those of its mlx5 driver.
     KernelHeaders,
 }
@@ -66,6 +69,7 @@ impl Tool {
             Self::RdmaCoreHeaders => "libibverbs-dev".into(),
             Self::IbverbsUtils => "ibverbs-utils".into(),
             Self::Perftest => "perftest".into(),
+            Self::Pyverbs => "python3-pyverbs".into(),
             Self::KernelHeaders => "linux-headers-*-common".into(),
         }
     }
@@ -125,6 +129,7 @@ impl<'a> Toolbox<'a> {
             Tool::RdmaCoreHeaders => Path::new(MLX5DV_HEADER).is_file(),
             Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
             Tool::Perftest => Path::new(IB_WRITE_BW).is_file(),
+            Tool::Pyverbs => Path::new(PYVERBS).is_dir(),
             Tool::KernelHeaders => has_kernel_headers(),
         }
     }
@@ -152,6 +157,7 @@ impl<'a> Toolbox<'a> {
             Tool::RdmaCoreHeaders => self.apt_get("libibverbs-dev"),
             Tool::IbverbsUtils => self.apt_get("ibverbs-utils"),
             Tool::Perftest => self.apt_get("perftest"),
+            Tool::Pyverbs => self.apt_get("python3-pyverbs"),
             Tool::KernelHeaders => self
                 .newest_kernel_headers()
                 .and_then(|package| self.apt_get(&package)),

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use warpbell_examples::strangers::perftest;
+use warpbell_proofs::pair::{DEADLINE, Process, alone, free_port, last, listening};
 use warpbell_proofs::preloaded;
 
-use crate::pair::{DEADLINE, Process, alone, free_port, last, listening};
 use proxy::Proxy;
 
 /// An example of ours as Cargo builds it, which runs once for all tests.

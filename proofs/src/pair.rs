@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use warpbell_proofs::preloaded;
+use crate::preloaded;
 
 /// How long a run may take on a machine that is busy with other things.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,6 +28,10 @@ impl Drop for Process {
 }
 
 impl Process {
+    /// Starts it; what it writes is kept for its end.
+    ///
+    /// # Panics
+    /// If there is no such program.
     pub fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null());
         let child = command
@@ -37,15 +41,21 @@ impl Process {
         Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
+    /// Its number.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
+    /// Kills it, if it has not ended.
     pub fn kill(&mut self) {
-        self.0.kill().unwrap();
+        // It may have ended by itself.
+        let _ = self.0.kill();
     }
 
     /// Waits for its end, or brings it about: what it wrote, and whether it ended by itself in time.
+    ///
+    /// # Panics
+    /// If the system loses it.
     pub fn end(mut self, deadline: Instant) -> (Output, bool) {
         while self.0.try_wait().unwrap().is_none() && Instant::now() < deadline {
             sleep(NAP);
@@ -129,6 +139,9 @@ impl Pair {
 }
 
 /// Waits until a server listens.
+///
+/// # Panics
+/// If it does not in time.
 #[track_caller]
 pub fn listening(server: Process, port: u16, deadline: Instant) -> Process {
     while !is_listening(port) {
@@ -146,35 +159,66 @@ pub fn last(said: &str) -> String {
     lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
 }
 
-/// Runs a program as a server, and again as its client: both end well, in time.
-#[track_caller]
-pub fn run(program: &str, arguments: &[&str]) {
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Who calls.
+    Client,
+    /// Who is called.
+    Server,
+}
+
+/// Runs a program as a server, and again as its client.
+///
+/// # Errors
+/// What both said, unless both end well, in time; else gives what the client said.
+pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let pair = Pair::start(program, arguments);
     let ends = [pair.client, pair.server].map(|process| process.finish(pair.deadline));
-    assert!(
-        ends.iter().all(|(well, _)| *well),
-        "{program} {arguments:?}\nclient: {}\nserver: {}",
-        last(&ends[0].1),
-        last(&ends[1].1)
-    );
-    println!("{program} {}\n{}", arguments.join(" "), last(&ends[0].1));
+    let [(client_well, client), (server_well, server)] = ends;
+    match client_well && server_well {
+        true => Ok(client),
+        false => Err(format!(
+            "client: {}\nserver: {}",
+            last(&client),
+            last(&server)
+        )),
+    }
 }
 
-/// The same, but that the server is killed, so long after the client's start: the client ends by itself, in error.
-#[track_caller]
-pub fn run_and_kill(program: &str, arguments: &[&str], moment: Duration) {
+/// The same, but that one end is killed, so long after the client's start.
+///
+/// # Errors
+/// What the other end said, unless it ends by itself, in error and in time.
+pub fn run_and_kill(
+    program: &str,
+    arguments: &[&str],
+    killed: End,
+    moment: Duration,
+) -> Result<(), String> {
     let mut pair = Pair::start(program, arguments);
     sleep(moment);
-    pair.server.kill();
-    let (well, said) = pair.client.finish(pair.deadline);
-    assert!(!well, "the client has ended before: {said}");
-    assert!(
-        said.contains("exit status"),
-        "after {moment:?}: {}",
-        last(&said)
-    );
+    let other = match killed {
+        End::Server => {
+            pair.server.kill();
+            pair.client
+        }
+        End::Client => {
+            pair.client.kill();
+            pair.server
+        }
+    };
+    let (well, said) = other.finish(pair.deadline);
+    match !well && said.contains("exit status") {
+        true => Ok(()),
+        false => Err(format!("after {moment:?}: {}", last(&said))),
+    }
 }
 
+/// A port that nobody listens at.
+///
+/// # Panics
+/// If there is none.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()

@@ -1,0 +1,203 @@
+//! Unmodified programs on the device that `warpbell-preload` shows: a row of a table for each run.
+//!
+//! Each runs as a server and a client, two processes with the library under them, each with an HCA of its own; Debian's
+//! tests of python3-pyverbs run in one. Ends with the line of Rust's test harness, which `cargo xtask test` counts.
+
+mod cases;
+mod figure;
+mod pyverbs;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use warpbell_proofs::pair::{self, End};
+
+use cases::{CASES, Case, KILLS, Kill};
+
+/// Runs of each row with `--long`.
+const LONG_RUNS: u32 = 20;
+/// Where Debian has the programs.
+const FOLDER: &str = "/usr/bin";
+
+/// Runs unmodified programs on the software HCA, and prints a table.
+#[derive(Parser)]
+struct Arguments {
+    /// Run each row 20 times
+    #[arg(long)]
+    long: bool,
+    /// Run the rows alone in which these words are found
+    #[arg(long, value_name = "WORDS")]
+    only: Option<String>,
+    /// Cargo says so.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What became of a row.
+enum Outcome {
+    /// It went well, with this figure.
+    Well(String),
+    /// It did not; what was said.
+    Badly(String),
+    /// It could not run, because of this.
+    Skipped(String),
+}
+
+/// Rows by their outcome.
+#[derive(Default)]
+struct Total {
+    well: u32,
+    badly: u32,
+    skipped: u32,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runs = if arguments.long { LONG_RUNS } else { 1 };
+    let started = Instant::now();
+    let mut total = Total::default();
+    println!(
+        "{:<16} {:<5} {:<34} {:<9} figure",
+        "program", "over", "options", "result"
+    );
+    let wanted = |row: &[&str]| {
+        let row = row.join(" ");
+        let words = arguments.only.as_deref();
+        words.is_none_or(|words| row.contains(words))
+    };
+    for case in CASES {
+        if wanted(&[case.program, case.transport, case.options]) {
+            let row = [case.program, case.transport, case.options];
+            total.row(row, runs, || run(case));
+        }
+    }
+    for kill in KILLS {
+        let options = format!("{}, {}", kill.options, kill.what);
+        if wanted(&[kill.program, "RC", &options]) {
+            total.row([kill.program, "RC", &options], runs, || run_kill(kill));
+        }
+    }
+    if wanted(&["ibv_devinfo"]) {
+        total.row(["ibv_devinfo", "", "-v"], runs, device);
+    }
+    if wanted(&["pyverbs"]) {
+        let row = ["pyverbs", "all", "Debian's tests of python3-pyverbs"];
+        total.row(row, runs, pyverbs::run);
+    }
+    println!("took {:.0} s", started.elapsed().as_secs_f64());
+    let result = if total.badly == 0 { "ok" } else { "FAILED" };
+    println!(
+        "test result: {result}. {} passed; {} failed; {} ignored; 0 measured",
+        total.well, total.badly, total.skipped
+    );
+    match total.badly {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+impl Total {
+    /// Runs a row so many times, or until it goes badly, and prints it with its best figure.
+    fn row(
+        &mut self,
+        [program, transport, options]: [&str; 3],
+        runs: u32,
+        run: impl Fn() -> Outcome,
+    ) {
+        let mut figures = Vec::new();
+        let mut bad = None;
+        for count in 1..=runs {
+            match run() {
+                Outcome::Well(figure) => figures.push(figure),
+                Outcome::Badly(said) => {
+                    bad = Some((count, said));
+                    break;
+                }
+                Outcome::Skipped(why) => {
+                    self.skipped += 1;
+                    println!("test {program} {options} ... ignored, {why}");
+                    return;
+                }
+            }
+        }
+        let result = match (&bad, runs) {
+            (None, 1) => "well".to_owned(),
+            (None, runs) => format!("{runs} well"),
+            (Some((count, _)), _) => format!("BAD at {count}"),
+        };
+        println!(
+            "{program:<16} {transport:<5} {options:<34} {result:<9} {}",
+            figure::of_all(&figures)
+        );
+        match bad {
+            None => self.well += 1,
+            Some((_, said)) => {
+                self.badly += 1;
+                println!("{}", said.trim_end());
+            }
+        }
+    }
+}
+
+/// Why a program cannot run, if it cannot.
+fn missing(program: &str) -> Option<Outcome> {
+    let there = Path::new(FOLDER).join(program).is_file();
+    (!there).then(|| Outcome::Skipped(format!("{program} is not installed")))
+}
+
+fn run(case: &Case) -> Outcome {
+    if let Some(missing) = missing(case.program) {
+        return missing;
+    }
+    let arguments: Vec<_> = case.options.split_whitespace().collect();
+    match pair::run(case.program, &arguments) {
+        Ok(said) => match figure::of(case.program, &said) {
+            Some(figure) => Outcome::Well(figure),
+            None => Outcome::Badly(format!("no figure in what it said:\n{}", pair::last(&said))),
+        },
+        Err(said) => Outcome::Badly(said),
+    }
+}
+
+/// Kills one end, at several moments: the other ends by itself, in error, and the next two find a device that works.
+fn run_kill(kill: &Kill) -> Outcome {
+    if let Some(missing) = missing(kill.program) {
+        return missing;
+    }
+    let arguments: Vec<_> = kill.options.split_whitespace().collect();
+    for milliseconds in kill.moments {
+        let moment = Duration::from_millis(*milliseconds);
+        let after = pair::run_and_kill(kill.program, &arguments, kill.killed, moment)
+            .and_then(|()| pair::run("ib_write_bw", &["-x", "0", "-F", "-n", "50"]));
+        if let Err(said) = after {
+            return Outcome::Badly(said);
+        }
+    }
+    let other = match kill.killed {
+        End::Client => "server",
+        End::Server => "client",
+    };
+    Outcome::Well(format!("the {other} ends in error, the next two run"))
+}
+
+/// What the device says of itself.
+fn device() -> Outcome {
+    if let Some(missing) = missing("ibv_devinfo") {
+        return missing;
+    }
+    let command = warpbell_proofs::preloaded::under("ibv_devinfo");
+    let output = command.and_then(|mut command| command.arg("-v").output());
+    match output {
+        Err(error) => Outcome::Badly(error.to_string()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let told = ["mlx5_0", "PORT_ACTIVE", "RoCE v2"];
+            match output.status.success() && told.iter().all(|word| said.contains(word)) {
+                true => Outcome::Well("port 1 active, RoCE v2".into()),
+                false => Outcome::Badly(format!("{said}{}", output.status)),
+            }
+        }
+    }
+}
