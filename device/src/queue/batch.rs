@@ -12,6 +12,9 @@ use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 /// Blocks that were reserved and not used go back to an exclusive queue; in a
 /// shared one, where others may have reserved behind them, they become NOPs.
 ///
+/// In an exclusive queue a batch may wait: what is filled early, as long as it is
+/// known, leaves less to do when it is dropped.
+///
 /// A batch that is leaked posts nothing, and its tickets mean nothing. In a
 /// shared queue the others then wait for it: see [`SendQueue::batch`].
 #[must_use = "a batch that is dropped at once posts nothing"]
@@ -19,7 +22,9 @@ use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 pub struct Batch<'q, 'a, S: Sharing, C: Scope, D: Doorbell> {
     start: u64,
     next: u64,
-    end: u64,
+    /// Blocks from `next` on. A number of its own, because the compiler sees through it where it
+    /// is known, and through a difference of ends only too late.
+    left: u32,
     /// No reference, and last: a `Result` of a batch would otherwise put its
     /// error where the queue's address lies, and a GPU would have to keep the
     /// queue in memory instead of registers.
@@ -33,7 +38,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
         Self {
             start,
             next: start,
-            end: start + blocks as u64,
+            left: blocks,
             queue,
             _queue: PhantomData,
         }
@@ -48,7 +53,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
 
     /// Blocks that are left.
     pub fn room(&self) -> u32 {
-        (self.end - self.next) as u32
+        self.left
     }
 
     /// Adds a WQE; the NIC hears of it when the batch is dropped.
@@ -83,6 +88,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
         let start = self.next;
         let ticket = self.queue().fill(start, wqe, &group);
         self.next += asked as u64;
+        self.left -= asked;
         group.answer(ticket)
     }
 }
@@ -91,9 +97,10 @@ impl<S: Sharing, C: Scope, D: Doorbell> Drop for Batch<'_, '_, S, C, D> {
     #[inline(always)]
     fn drop(&mut self) {
         let Self {
-            start, next, end, ..
+            start, next, left, ..
         } = *self;
         if S::SHARED {
+            let end = next + left as u64;
             self.queue().pad(next, end);
             self.queue().publish(start, end);
         } else {
