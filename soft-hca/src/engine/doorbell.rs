@@ -41,6 +41,8 @@ struct Page {
     first_completion_queue: Option<u32>,
     /// Steps left before it counts as idle.
     patience: u32,
+    /// The queue pair whose doorbell was the newest.
+    newest: Option<u32>,
     /// The next queue pair to be looked at because another one rang, whose doorbell may have
     /// overwritten this one's.
     sibling: Option<u32>,
@@ -102,6 +104,7 @@ impl<'t> Uars<'t> {
             first_queue_pair: None,
             first_completion_queue: None,
             patience: 0,
+            newest: None,
             sibling: None,
         });
         page.users += 1;
@@ -256,6 +259,9 @@ impl<'t> Uars<'t> {
         };
         if page.patience > 0 || page.sibling.is_some() {
             page.patience = page.patience.max(1);
+            if rings == 0 {
+                page.expect_post(memory, rung);
+            }
             self.hot.push(self.slots, index, |slot| &mut slot.hot);
         }
         rings
@@ -299,13 +305,24 @@ impl Page {
         // The queue pair named is looked at now, the others in turn: their doorbells may have
         // been overwritten by this one.
         let named = Doorbell(value).qpn();
-        rung.kick_number(memory, named);
+        self.newest = rung.kick_number(memory, named);
         let slot = &rung.queue_pairs[first as usize];
         let is_first = slot.pair.as_ref().is_some_and(|pair| pair.number == named);
         if !is_first || slot.next_of_uar.is_some() {
             self.sibling = Some(first);
         }
         true
+    }
+
+    /// Brings nearer what the next ring is likely to mean: of the queue pair that rang last, the record and the block
+    /// behind the newest one, which are written before the doorbell.
+    fn expect_post<M: Memory>(&self, memory: &M, rung: &Rung<'_, '_>) {
+        let slot = self
+            .newest
+            .and_then(|index| rung.queue_pairs.get(index as usize));
+        if let Some(pair) = slot.and_then(|slot| slot.pair.as_ref()) {
+            pair.expect_post(memory);
+        }
     }
 
     fn look_at_siblings<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) {
@@ -340,17 +357,15 @@ impl Page {
 }
 
 impl Rung<'_, '_> {
-    /// Looks at the record of the queue pair with this number, if there is one.
-    fn kick_number<M: Memory>(&mut self, memory: &M, number: QpNumber) {
+    /// Looks at the record of the queue pair with this number, if there is one; gives its index.
+    fn kick_number<M: Memory>(&mut self, memory: &M, number: QpNumber) -> Option<u32> {
         let index = number_index(number.get());
-        let known = self
-            .queue_pairs
-            .get(index)
-            .and_then(|slot| slot.pair.as_ref())
-            .is_some_and(|pair| pair.number == number);
-        if known {
+        let slot = self.queue_pairs.get(index)?;
+        let known = slot.pair.as_ref().is_some_and(|pair| pair.number == number);
+        known.then(|| {
             self.kick(memory, index as u32);
-        }
+            index as u32
+        })
     }
 
     /// Looks at a queue pair's record, and lists it as active if there is news.

@@ -66,6 +66,10 @@ pub unsafe trait Memory {
     /// `address` must be readable for 8 bytes and aligned to 8.
     unsafe fn peek_u64(&self, address: u64) -> u64;
 
+    /// Says that the line at an address, whatever lies there, will soon be read. A hint, without effect by default.
+    #[inline]
+    fn prefetch(&self, _address: u64) {}
+
     /// Loads a native-endian u32 with acquire order.
     ///
     /// # Safety
@@ -197,6 +201,15 @@ unsafe impl Memory for DirectMemory {
     #[inline]
     unsafe fn peek_u64(&self, address: u64) -> u64 {
         atomic_at!(AtomicU64, address).load(Ordering::Relaxed)
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    fn prefetch(&self, address: u64) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let line = ptr::without_provenance(address as usize);
+        // SAFETY: a prefetch of any address reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
     }
 
     #[inline]
