@@ -1,14 +1,15 @@
 //! Two kernels answer each other's writes; the time from one to the next is the round trip.
 
+use core::mem;
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Deadline, EarlyAndAfter, Exclusive, SendQueue, SendQueueHandle, Signal, Stop, Thread,
-    WaitError, Word64, kernel, thread,
+    Deadline, EarlyAndAfter, Exclusive, SendQueueHandle, Signal, Stop, Thread, WaitError, Word64,
+    kernel, thread,
 };
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Numbers, Outcome};
 
 /// Rounds between two looks at a stop, which would add its microsecond to the round.
 const LOOK_EVERY: u64 = 64;
@@ -40,7 +41,7 @@ pub struct PingPong<'a> {
     pub stop: Stop<'a>,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
-    /// Takes the nanoseconds of each round.
+    /// Takes the nanoseconds of each round, from one signal to the next.
     pub samples: Numbers<'a>,
     /// Takes the number of rounds that were played.
     pub played: Numbers<'a>,
@@ -48,31 +49,43 @@ pub struct PingPong<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// Plays one side, with one thread. It rings early and after, which spares the NIC's first look a fence.
+/// Plays one side, with one thread. While it waits it prepares what it writes next, so that only publishing is
+/// left to do when the signal comes, and no store is under way for which the first fence would wait. It rings early
+/// and after, which spares the NIC's first look the other fence.
 #[kernel]
 pub fn pingpong(p: PingPong<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = p.queue.open_with::<Exclusive, Thread, EarlyAndAfter>()?;
-        let mut played = 0;
-        let mut ends = false;
+        let mut begin = thread::clock_ns();
+        let (mut turn, mut played, mut ends) = (0, 0, false);
+        // The side that starts waits for nothing in its first turn, and writes nothing in its last.
         while played < p.rounds && !ends {
-            ends = p.starts == 1 && played % LOOK_EVERY == 0 && p.stop.requested();
-            let value = if ends { NO_MORE } else { p.first + played };
-            let begin = thread::clock_ns();
-            if p.starts == 1 {
-                write(&mut queue, &p, value)?;
-            }
-            if !ends {
-                ends = p.signal.wait(value, limit)? == NO_MORE;
-            }
-            if !ends {
-                if p.starts == 0 {
-                    write(&mut queue, &p, value)?;
+            let stops = p.starts == 1 && turn % LOOK_EVERY == 0 && p.stop.requested();
+            let mut prepared = queue.batch(MOST_BLOCKS, limit)?;
+            if turn < p.rounds {
+                if p.payload.length != 0 {
+                    let _ = prepared.post(Wqe::write(p.payload, p.target))?;
                 }
-                p.samples.store(played, thread::clock_ns() - begin);
+                let value = if stops { NO_MORE } else { p.first + turn };
+                let _ = prepared.post(Wqe::write_value(value, p.answer))?;
+            }
+            if p.starts == 0 || turn > 0 {
+                let seen = p.signal.wait(p.first + played, limit);
+                let now = thread::clock_ns();
+                if seen.is_err() || seen == Ok(NO_MORE) {
+                    // What is prepared is not to be posted.
+                    mem::forget(prepared);
+                    seen?;
+                    break;
+                }
+                drop(prepared);
+                p.samples.store(played, now - begin);
+                begin = now;
                 played += 1;
             }
+            ends = stops;
+            turn += 1;
         }
         p.played.store(0, played);
         queue.drain(limit)?;
@@ -80,23 +93,8 @@ pub fn pingpong(p: PingPong<'_>) {
     });
 }
 
-/// Writes the payload and behind it the signal, under one doorbell.
-fn write(
-    queue: &mut SendQueue<'_, Exclusive, Thread, EarlyAndAfter>,
-    p: &PingPong<'_>,
-    value: u64,
-) -> Result<(), Failure> {
-    let limit = Deadline::after_us(p.limit_us);
-    let signal = Wqe::write_value(value, p.answer);
-    if p.payload.length == 0 {
-        let _ = queue.post(signal, limit)?;
-        return Ok(());
-    }
-    let mut batch = queue.batch(2, limit)?;
-    let _ = batch.post(Wqe::write(p.payload, p.target))?;
-    let _ = batch.post(signal)?;
-    Ok(())
-}
+/// Blocks of a payload's write and of the signal's.
+const MOST_BLOCKS: u32 = 2;
 
 /// A word to a CPU thread and one back, without any queue: what no NIC made of software can do without.
 #[repr(C)]

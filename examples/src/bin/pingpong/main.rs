@@ -25,6 +25,7 @@ use warpbell_host_init::{Peer, RemoteMemory};
 ///
 /// Each message is written to the other end's memory, and behind it, under the same doorbell, an 8-byte
 /// signal for which the other kernel waits before it answers; a message of 8 bytes is the signal alone.
+/// While a kernel waits it prepares its answer, which it then only has to publish.
 /// The HCAs are software, and no network card takes part. Kernels and HCAs are threads that wait by
 /// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
 /// enough, but whatever else runs on them is in the numbers.
