@@ -3,6 +3,7 @@
 
 mod proxy;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -16,8 +17,9 @@ use warpbell_proofs::preloaded;
 
 use proxy::Proxy;
 
-/// An example of ours as Cargo builds it, which runs once for all tests.
-fn example(name: &str) -> Command {
+/// An example of ours as Cargo builds it, which runs once for all tests. With [`CARD`] among its arguments it has the
+/// library under it, too, and drives its device by libmlx5.
+fn example(name: &str, arguments: &[&str]) -> Command {
     static BUILT: OnceLock<Vec<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
@@ -34,11 +36,20 @@ fn example(name: &str) -> Command {
         messages.filter_map(executable).collect()
     });
     let is_it = |path: &&PathBuf| path.file_name() == Some(Path::new(name).as_os_str());
-    Command::new(built.iter().find(is_it).expect("Cargo says where it is"))
+    let path = built.iter().find(is_it).expect("Cargo says where it is");
+    let mut example = match arguments.contains(&CARD) {
+        true => program(path),
+        false => Command::new(path),
+    };
+    example.args(arguments);
+    example
 }
 
+/// The device that the library shows.
+const CARD: &str = "mlx5_0";
+
 /// A program of somebody else's with the library under it.
-fn program(name: &str) -> Command {
+fn program(name: impl AsRef<OsStr>) -> Command {
     preloaded::under(name).expect("Cargo builds the library beside the tests")
 }
 
@@ -128,11 +139,11 @@ enum Role {
 
 /// A ping-pong with these arguments of ours and theirs.
 fn ping_pong(role: Role, ours: &[&str], theirs: &[&str], kill: Kill) -> Met {
-    let mut example = example("pingpong");
+    let mut example = example("pingpong", ours);
     example.args(["--peer", "ibv_rc_pingpong", "--timeout", "5"]);
     let mut program = program("ibv_rc_pingpong");
     program.args(["-g", "0"]);
-    meet(example.args(ours), program.args(theirs), role, kill)
+    meet(&mut example, program.args(theirs), role, kill)
 }
 
 /// It goes well, and both ends have checked what they received. Theirs checks as a server (`-c`), and only says it.
@@ -169,6 +180,8 @@ ping_pongs! {
     // The first message, which is the other program's own, is still there at the end.
     as_server_few: Server ["--size", "9000", "--rounds", "3"] ["-s", "9000", "-n", "3"];
     as_client_one: Client ["--rounds", "1"] ["-n", "1"];
+    as_client_card: Client ["--nic", CARD] [];
+    as_server_card: Server ["--nic", CARD] [];
 }
 
 /// Whatever differs between both ends, ours ends by itself and says so.
@@ -189,8 +202,7 @@ fn other_sizes_and_rounds() {
     let many = ping_pong(Role::Server, &["--rounds", "50"], &["-n", "60"], None);
     many.refused("another message came after 50 rounds");
     let nowhere = {
-        let mut example = example("pingpong");
-        example.args(["--peer", "ibv_rc_pingpong"]);
+        let mut example = example("pingpong", &["--peer", "ibv_rc_pingpong"]);
         meet(
             &mut example,
             &mut program("ibv_rc_pingpong"),
@@ -216,11 +228,11 @@ fn killed_players() {
 
 /// Writes to a program of perftest's with these arguments.
 fn write(server: &str, ours: &[&str], theirs: &[&str], kill: Kill) -> Met {
-    let mut example = example("bandwidth");
+    let mut example = example("bandwidth", ours);
     example.args(["--peer", "perftest", "--timeout", "5"]);
     let mut program = program(server);
     program.args(["-x", "0", "-F"]);
-    meet(example.args(ours), program.args(theirs), Role::Client, kill)
+    meet(&mut example, program.args(theirs), Role::Client, kill)
 }
 
 /// The numbers in the row of the server's table.
@@ -234,7 +246,7 @@ fn row(said: &str) -> Vec<f64> {
 
 /// Both ends agree on what was written, and every byte lies in the server's memory.
 #[track_caller]
-fn agree(bytes: u64, messages: u64, theirs: &[&str]) {
+fn agree(bytes: u64, messages: u64, ours: &[&str], theirs: &[&str]) {
     let _alone = alone();
     let deadline = Instant::now() + DEADLINE;
     let port = free_port();
@@ -244,7 +256,7 @@ fn agree(bytes: u64, messages: u64, theirs: &[&str]) {
     let seed = 0x5eed + bytes;
     let data = perftest::data(seed, bytes);
     let proxy = Proxy::start(port, server.id(), data);
-    let mut client = example("bandwidth");
+    let mut client = example("bandwidth", ours);
     client
         .args(["--peer", "perftest", "localhost", "--json"])
         .args(["--port", &proxy.port().to_string()])
@@ -279,21 +291,22 @@ fn agree(bytes: u64, messages: u64, theirs: &[&str]) {
 }
 
 macro_rules! agreements {
-    ($($name:ident: $bytes:literal $messages:literal $theirs:tt;)*) => {$(
+    ($($name:ident: $bytes:literal $messages:literal $ours:tt $theirs:tt;)*) => {$(
         #[test]
         #[cfg_attr(not(perftest), ignore = "perftest is not installed")]
         fn $name() {
-            agree($bytes, $messages, &$theirs);
+            agree($bytes, $messages, &$ours, &$theirs);
         }
     )*};
 }
 
 agreements! {
-    written: 65_536 5_000 [];
-    written_small: 8 1_000 ["-s", "8"];
-    written_large: 8_388_608 20 ["-s", "8388608"];
-    written_odd: 9_001 500 ["-s", "9001"];
-    written_less_than_there_is_room_for: 4_096 100 [];
+    written: 65_536 5_000 [] [];
+    written_small: 8 1_000 [] ["-s", "8"];
+    written_large: 8_388_608 20 [] ["-s", "8388608"];
+    written_odd: 9_001 500 [] ["-s", "9001"];
+    written_less_than_there_is_room_for: 4_096 100 [] [];
+    written_by_a_card: 65_536 1_000 ["--nic", CARD] [];
 }
 
 #[test]
