@@ -11,8 +11,8 @@ use warpbell::{Stop, Word64};
 use warpbell_cpu_grid::{Dim, LaunchError, Options};
 use warpbell_host_init::cuda::{Module, Watch};
 use warpbell_host_init::{
-    self as host_init, Device, Drive, EngineOn, Gpu, GpuError, Launch, Mlx5Options, Placement,
-    QueuePair, Shared, SoftGpuOptions, SoftOptions, entry,
+    self as host_init, Device, Drive, EngineOn, GidChoice, Gpu, GpuError, Launch, Mlx5Options,
+    Placement, QueuePair, Shared, SoftGpuOptions, SoftOptions, entry,
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{KERNELS, SOFT_NIC};
@@ -28,10 +28,13 @@ pub struct Machine {
     /// Where kernels run
     #[arg(long, value_enum, default_value = "cpu")]
     on: On,
-    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card; by default the first that works with the
-    /// kernels there
+    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, perhaps with a port (mlx5_0:2); by default
+    /// the first that works with the kernels there
     #[arg(long, value_name = "NAME", value_parser = Nic::of_name)]
     nic: Option<Nic>,
+    /// Index of the card's GID; by default one is chosen
+    #[arg(long, value_name = "NUMBER")]
+    gid_index: Option<u8>,
     /// Number of the GPU, counted from 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     gpu: u32,
@@ -102,6 +105,8 @@ impl Serialize for Nic {
 pub struct World {
     kernels: Kernels,
     nic: Nic,
+    /// Which of a card's GIDs.
+    gid: GidChoice,
     /// The NIC's engine, if it is a kernel on a GPU.
     engine: Option<&'static Module>,
     /// Ctrl-C.
@@ -183,6 +188,10 @@ impl Machine {
         Ok(World {
             kernels,
             nic,
+            gid: GidChoice {
+                index: self.gid_index,
+                ..GidChoice::default()
+            },
             engine,
             stop: interrupt::stop(kernels.placement())?,
         })
@@ -198,6 +207,7 @@ impl World {
         Ok(Self {
             kernels: Kernels::Cpu,
             nic: Nic::Soft,
+            gid: GidChoice::default(),
             engine: None,
             stop: interrupt::stop(Placement::Host)?,
         })
@@ -284,7 +294,17 @@ impl World {
             Nic::Soft | Nic::SoftHost => Ok(Devices::Driven(Arc::new(Driver::spawn()?))),
             Nic::SoftGpu => self.engine_within(reach),
             Nic::Card(name) => {
-                let card = Device::open(host_init::Nic::Mlx5(Mlx5Options::new(name)));
+                let port = name.rsplit_once(':').and_then(|(device, port)| {
+                    let port = port.parse().ok()?;
+                    Some((device, port))
+                });
+                let (device, port) = port.unwrap_or((name, 1));
+                let options = Mlx5Options {
+                    port,
+                    gid: self.gid,
+                    ..Mlx5Options::new(device)
+                };
+                let card = Device::open(host_init::Nic::Mlx5(options));
                 let card = card.map_err(|source| Error::NoCard {
                     name,
                     soft: Nic::SOFT.map(Nic::name),

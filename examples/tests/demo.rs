@@ -90,6 +90,10 @@ fn bad_numbers_end_in_one_clear_line() {
     let words =
         "the NIC real is none of software (soft, soft-host, soft-gpu), nor a card that works";
     assert!(line.contains(words), "{line}");
+    // A port is none of the card's name.
+    let line = error_line(&run(DEMO, &["--nic", "real:2", "--gid-index", "0"]));
+    assert!(line.contains("the NIC real:2 is none"), "{line}");
+    assert!(!line.contains("device real:2"), "{line}");
 
     for wrong in [["--size", "63"], ["--depth", "many"]] {
         let output = run(DEMO, &wrong);
