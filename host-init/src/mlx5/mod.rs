@@ -3,11 +3,12 @@
 //! | file | its one job |
 //! |---|---|
 //! | `bindings` | the libraries' structures and functions |
-//! | `context` | the same with owners and errors |
+//! | `context` | the open card, and objects that commands make |
 //! | `counters` | what the card counts |
 //! | `error` | what can go wrong, and what to do |
 //! | `gid` | which address a queue pair uses |
 //! | `port` | the port, and the way from it to another |
+//! | `resources` | domains, registered memory, UARs |
 //! | `queues` | completion queues and queue pairs, by commands to the card (DEVX) |
 //!
 //! Nothing of it has run on a card yet; it is tested on the software HCA, behind unmodified libmlx5.
@@ -19,6 +20,7 @@ mod error;
 mod gid;
 mod port;
 mod queues;
+mod resources;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,10 +36,11 @@ use crate::memory::Keys;
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::{Access, Error, Gid, Limits, NicError, Placement, State};
-use context::{Context, Dmabuf, Domain, Memory, Region};
+use context::Context;
 use counters::CounterSet;
 use port::Port;
 use queues::Made;
+use resources::{Dmabuf, Domain, Memory, Region};
 
 pub use counters::CardCounters;
 pub use error::{Link, Mlx5Error};
@@ -92,8 +95,8 @@ struct Objects {
     domains: HashMap<u32, (Arc<Domain>, u32)>,
     /// By local key.
     regions: HashMap<u32, Region>,
-    /// By queue pair.
-    queues: HashMap<u32, Made>,
+    /// By queue pair. None where parts would not be destroyed, or made again: the card may still use the memory.
+    queues: HashMap<u32, Option<Made>>,
 }
 
 impl Mlx5 {
@@ -146,7 +149,7 @@ impl Mlx5 {
         work: impl FnOnce(&Made) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let objects = self.objects();
-        let made = objects.queues.get(&queues.qpn);
+        let made = objects.queues.get(&queues.qpn).and_then(Option::as_ref);
         work(made.ok_or(Mlx5Error::Gone { qpn: queues.qpn })?)
     }
 }
@@ -256,7 +259,7 @@ impl Provider for Mlx5 {
         // SAFETY: the caller's promise is passed on unchanged.
         let made = unsafe { Made::create(self, domain, config, addresses)? };
         let queues = made.queues();
-        self.objects().queues.insert(queues.qpn, made);
+        self.objects().queues.insert(queues.qpn, Some(made));
         Ok(queues)
     }
 
@@ -271,15 +274,25 @@ impl Provider for Mlx5 {
         self.destroy(queues)?;
         clear();
         // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { self.create(domain, config, addresses) }
+        let made = unsafe { self.create(domain, config, addresses) };
+        made.inspect_err(|error| {
+            if error.is_uncertain() {
+                self.objects().queues.insert(queues.qpn, None);
+            }
+        })
     }
 
     fn destroy(&self, queues: Queues) -> Result<(), Error> {
-        // None where a reset destroyed them and could not make them again.
-        match self.objects().queues.remove(&queues.qpn) {
-            Some(made) => Ok(made.destroy()?),
-            None => Ok(()),
-        }
+        let qpn = queues.qpn;
+        let mut objects = self.objects();
+        let Some(made) = objects.queues.get_mut(&qpn) else {
+            // A reset destroyed them and could not make them again.
+            return Ok(());
+        };
+        // Until all is destroyed, nobody may free the memory.
+        made.take().ok_or(Mlx5Error::Gone { qpn })?.destroy()?;
+        objects.queues.remove(&qpn);
+        Ok(())
     }
 
     fn modify(&self, queues: Queues, step: &Step) -> Result<(), Error> {

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Mlx5Options;
 use super::bindings::{AddressAttributes, GlobalRoute, PortAttributes, values};
-use super::context::{Context, Domain};
+use super::context::Context;
 use super::error::{Link, Mlx5Error};
 use super::gid::{GidChoice, GidType, PortGid};
+use super::resources::Domain;
 use crate::{Endpoint, Error, Gid};
 
 /// Packets live so long that any data centre is crossed.

@@ -7,9 +7,10 @@ use mlx5_wqe::prm::{
 };
 use mlx5_wqe::{CqNumber, QpNumber};
 
-use super::context::{Object, Uar, Umem};
+use super::context::Object;
 use super::counters::CounterSet;
 use super::port::Way;
+use super::resources::{Uar, Umem};
 use super::{Mlx5, Mlx5Error, memory_of};
 use crate::config::{Checked, CheckedCompletions};
 use crate::cuda::MappedRegister;
