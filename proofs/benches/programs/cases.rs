@@ -59,8 +59,9 @@ pub const KILLS: &[Kill] = &[
         moments: &[0, 30, 100, 600],
     },
     Kill {
-        program: "ib_send_lat",
-        options: "-x 0 -F -n 100000000",
+        // Both ways, so that the server writes, too: one that only waits is told of nothing, as on a card.
+        program: "ib_write_bw",
+        options: "-x 0 -F -D 1000 -b",
         killed: End::Client,
         what: "client killed",
         // Before it has called, its server waits for another one, and rightly.
