@@ -6,6 +6,7 @@ pub mod pingpong;
 use std::net::Ipv6Addr;
 
 use clap::Args;
+use warpbell::{PostError, WaitError};
 use warpbell_host_init::{CardPort, Endpoint, QueuePair};
 use warpbell_kernels::outcome::Failure;
 
@@ -33,6 +34,18 @@ fn parted(
     pair: &QueuePair,
     failure: Failure,
 ) -> Error {
+    use {Failure::Post, Failure::Wait};
+    let too_late = matches!(
+        failure,
+        Post(PostError::Deadline) | Wait(WaitError::Deadline)
+    );
+    if !too_late && failure.queue_error().is_none() {
+        // Ours alone: a request that no queue takes.
+        return Error::Kernel {
+            what: format!("the kernel that meets {program}"),
+            failure,
+        };
+    }
     // A queue pair in error flushes what the kernel waits for, which then has no more to tell.
     let why = match pair.nic_error() {
         Ok(Some(error)) => error.to_string(),

@@ -317,6 +317,8 @@ fn other_servers() {
     write("ib_write_bw", &[], &["-q", "2"], None).refused("queue pair 0x");
     let few = ["--messages", "100"];
     write("ib_write_bw", &few, &["-b", "-n", "100"], None).refused("(no -b)");
+    // Ours alone: a batch that its queue does not take.
+    write("ib_write_bw", &["--depth", "8"], &[], None).refused("16 blocks");
     write("ib_send_bw", &[], &[], None).refused("does not go on");
     write("ib_read_bw", &[], &[], None).refused("does not go on");
     write("ib_write_bw", &[], &["--dont_xchg_versions"], None).refused("the version");
