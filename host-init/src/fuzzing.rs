@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -37,10 +38,13 @@ fn one<T>(stream: &UnixStream, kind: Kind) -> Result<(), ExchangeError>
 where
     T: Serialize + DeserializeOwned + PartialEq + Debug,
 {
+    /// Empty between two messages.
+    static ECHO: LazyLock<(UnixStream, UnixStream)> =
+        LazyLock::new(|| UnixStream::pair().expect("two sockets"));
     let heard: T = frame::receive(stream, kind, PATIENCE)?;
-    let (ours, theirs) = UnixStream::pair().expect("two sockets");
-    frame::send(&theirs, kind, &heard, PATIENCE).expect("what was heard can be said");
-    let again: T = frame::receive(&ours, kind, PATIENCE).expect("what was said is heard");
+    let (ours, theirs) = &*ECHO;
+    frame::send(theirs, kind, &heard, PATIENCE).expect("what was heard can be said");
+    let again: T = frame::receive(ours, kind, PATIENCE).expect("what was said is heard");
     assert_eq!(heard, again);
     Ok(())
 }
