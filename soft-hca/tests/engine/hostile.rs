@@ -1,10 +1,11 @@
 //! Peers and users that do not keep the rules.
 
 use mlx5_wqe::Wqe;
+use proptest::prelude::*;
 use warpbell_soft_hca::engine::packet::{Header, Opcode};
-use warpbell_soft_hca::engine::{Access, QueuePairState};
+use warpbell_soft_hca::engine::{Access, QueuePairOptions, QueuePairState, Transport};
 
-use crate::world::{Buffer, Connection, TIMEOUT_NS, World, pattern};
+use crate::world::{Buffer, Connection, Shape, TIMEOUT_NS, World, clean, pattern};
 
 /// Where packets and WQEs of these tests start.
 const PSN: u32 = 0xff_fff0;
@@ -193,4 +194,55 @@ fn an_acknowledgement_of_what_was_not_sent() {
     world.settle();
     assert_eq!(world.a.qp.send_cq.drain().len(), 1);
     assert_eq!(target.buffer.bytes(), [1; 8]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    /// Whatever a peer sends, over whatever transport: nothing is written where no key and no receive allows it.
+    #[test]
+    fn any_packets_write_nothing_that_no_key_and_no_receive_allows(
+        transport in 0..3_usize,
+        packets in proptest::collection::vec(
+            (0..12_u8, any::<u8>(), -2..4_i32, 0..3_usize, 0..300_u64, 0..200_usize, any::<u32>()),
+            1..20,
+        ),
+    ) {
+        let transports = [
+            Transport::ReliableConnection,
+            Transport::UnreliableConnection,
+            Transport::Datagram,
+        ];
+        let shape = Shape {
+            options: QueuePairOptions {
+                transport: transports[transport],
+                ..QueuePairOptions::default()
+            },
+            ..Shape::default()
+        };
+        let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
+        let open = world.b.region(&[0; 128]);
+        let closed = world.b.register(Buffer::new(128), Access::REMOTE_READ);
+        let keys = [open.keys.remote.0, closed.keys.remote.0, 0];
+        (0..4).for_each(|_| world.b.qp.post_receive(&[open.local(64, 64)]));
+        for (opcode, flags, ahead, key, address, length, number) in packets {
+            let header = Header {
+                opcode,
+                flags,
+                psn: (PSN + ahead.rem_euclid(8) as u32) & 0xff_ffff,
+                // 0 is the queue pair's Q_Key, too.
+                rkey: keys[key],
+                address: open.buffer.address() - 100 + address,
+                length: number % 400,
+                width: number as u8,
+                operands: [u64::from(number); 4],
+                ..from_a(&world)
+            };
+            world.inject(header, Buffer::filled(&vec![0xff; length]));
+            world.step();
+            world.step();
+        }
+        world.settle();
+        prop_assert_eq!(closed.buffer.bytes(), [0; 128]);
+        world.check_canaries();
+    }
 }
