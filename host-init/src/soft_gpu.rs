@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use warpbell::FenceReach;
 use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
-    Arguments, Client, ClientError, Mailbox, RESIDENT_MTU, TableSizes, Team,
+    Arguments, Client, ClientError, MAX_ENGINES, Mailbox, RESIDENT_MTU, TableSizes, Team,
 };
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
@@ -27,9 +27,11 @@ pub struct SoftGpuOptions {
     pub kernel: Entry<fn(Arguments)>,
     /// Where it runs.
     pub on: EngineOn,
-    /// How many engines share the queue pairs, each a warp of one block; at most 8 with the prebuilt PTX, which
-    /// leaves no registers for more. Both ends of a connection go to the same one.
+    /// How many engines share the queue pairs, up to [`MAX_ENGINES`]. Both ends of a connection go to the same one.
     pub engines: u32,
+    /// How many threads work for each engine. On a GPU it is always the 32 of a warp; on a CPU's grid that is as
+    /// it runs there, and 1 is quicker.
+    pub lanes: EngineLanes,
     /// How many objects it has room for.
     pub tables: TableSizes,
     /// Who looks at the queues and the payloads. [`Reach::Gpu`], the quicker one, allows memory of
@@ -49,7 +51,11 @@ impl SoftGpuOptions {
             kernel,
             engines: match on {
                 EngineOn::Cpu(_) => 1,
-                EngineOn::Gpu(_) => 8,
+                EngineOn::Gpu(_) => MAX_ENGINES,
+            },
+            lanes: match on {
+                EngineOn::Cpu(_) => EngineLanes::One,
+                EngineOn::Gpu(_) => EngineLanes::Warp,
             },
             on,
             tables: TableSizes::default(),
@@ -59,8 +65,14 @@ impl SoftGpuOptions {
     }
 }
 
-/// Warps of a block at most.
-const MAX_ENGINES: u32 = 32;
+/// How many threads work for an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineLanes {
+    /// A thread alone.
+    One = 1,
+    /// The lanes of a warp.
+    Warp = 32,
+}
 
 /// Where an engine's kernel runs.
 #[derive(Clone)]
@@ -99,11 +111,9 @@ impl EngineOn {
         kernel: Entry<fn(Arguments)>,
         arguments: Arguments,
     ) -> Result<EngineKernel, Error> {
-        /// Each engine is the first thread of a warp.
-        const WARP: u32 = 32;
         let grid = Grid {
             blocks: 1,
-            threads_per_block: WARP * (arguments.engines - 1) + 1,
+            threads_per_block: arguments.lanes * arguments.engines,
         };
         let launch = move || Launch::new(kernel, grid, arguments);
         Ok(match self {
@@ -203,6 +213,10 @@ impl Soft<Resident> {
             tables: tables.as_ptr(),
             sizes: options.tables,
             engines,
+            lanes: match options.on {
+                EngineOn::Cpu(_) => options.lanes,
+                EngineOn::Gpu(_) => EngineLanes::Warp,
+            } as u32,
             address: address.0,
             system_wide: u32::from(options.reach == Reach::System),
         };

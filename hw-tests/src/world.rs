@@ -277,7 +277,8 @@ fn engine_on_cpu(launch: &Launch<'_>) -> Result<(), String> {
         deadline: None,
         ..Options::default()
     };
-    let ran = warpbell_cpu_grid::launch(ONE_THREAD, options, || launch.run_thread());
+    let dim = grid(launch.grid().blocks, launch.grid().threads_per_block);
+    let ran = warpbell_cpu_grid::launch(dim, options, || launch.run_thread());
     ran.map_err(|error| error.to_string())
 }
 

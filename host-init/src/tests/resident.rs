@@ -6,15 +6,15 @@ use std::time::Duration;
 use mlx5_wqe::{Completion, Syndrome, Wqe};
 use warpbell_cpu_grid::{Dim, Options, launch};
 use warpbell_kernels::soft_nic::soft_nic;
-use warpbell_soft_hca::engine::CommandError;
+use warpbell_soft_hca::engine::{CommandError, Desk, OneLane};
 use warpbell_soft_hca::resident::{Arguments, ClientError, Refused, Resident, Round, TableSizes};
 use warpbell_soft_hca::shell::HcaError;
 
 use super::hand::{Hand, wait};
-use super::{ALL, region, threaded};
+use super::{ALL, bytes_of, region, threaded};
 use crate::{
-    Access, Buffer, Completions, Device, EngineOn, Entry, Error, Launch, MemoryRegion, Nic,
-    ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
+    Access, Buffer, Completions, Device, EngineLanes, EngineOn, Entry, Error, Launch, MemoryRegion,
+    Nic, ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
 };
 
 /// Runs a kernel to its end on a grid.
@@ -62,7 +62,7 @@ fn a_kernel_that_breaks_off_says_why() {
     fn broken(_: Arguments) {
         panic!("deliberate");
     }
-    let error = refused(entry!(broken), Duration::from_millis(500));
+    let error = refused(entry!(broken), Duration::from_secs(2));
     assert!(
         matches!(&error, HcaError::Panicked(why) if why.contains("deliberate")),
         "{error}"
@@ -138,8 +138,10 @@ fn the_kernel_ends_with_the_last_object_of_its_device() {
 #[test]
 fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
     fn short(arguments: Arguments) {
+        let desk = Desk::new();
         // SAFETY: the arguments are whole.
-        let mut engine = unsafe { Resident::start(&arguments, 0) }.expect("good arguments");
+        let mut engine =
+            unsafe { Resident::start(&arguments, 0, OneLane, &desk) }.expect("good arguments");
         // A domain and a region: two commands.
         for round in 0..1_000_000 {
             if engine.round(round * 1_000_000) == Round::Ended {
@@ -240,8 +242,9 @@ fn there_is_no_wire_to_another_device() {
 fn memory_is_kept_for_an_engine_that_is_late() {
     static STALLED: AtomicU32 = AtomicU32::new(0);
     fn stalling(arguments: Arguments) {
+        let desk = Desk::new();
         // SAFETY: as in the kernel of the library.
-        let Ok(mut engine) = (unsafe { Resident::start(&arguments, 0) }) else {
+        let Ok(mut engine) = (unsafe { Resident::start(&arguments, 0, OneLane, &desk) }) else {
             return;
         };
         for now in 0.. {
@@ -288,8 +291,13 @@ struct Connections {
 
 impl Connections {
     fn new(count: usize, engines: u32) -> Self {
+        Self::with(count, engines, EngineLanes::One)
+    }
+
+    fn with(count: usize, engines: u32, lanes: EngineLanes) -> Self {
         let options = SoftGpuOptions {
             engines,
+            lanes,
             ..options()
         };
         let device = Device::open(Nic::SoftGpu(options)).unwrap();
@@ -344,7 +352,15 @@ fn good(completion: Completion) {
 
 #[test]
 fn engines_share_the_connections() {
-    let mut connections = Connections::new(5, 3);
+    check_sharing(Connections::new(5, 3));
+}
+
+#[test]
+fn engines_of_a_warp_each_share_the_connections() {
+    check_sharing(Connections::with(5, 2, EngineLanes::Warp));
+}
+
+fn check_sharing(mut connections: Connections) {
     connections.check_all();
     // New ends find each other, whichever engines the old ones had.
     for pair in [3, 0] {
@@ -383,4 +399,60 @@ fn a_key_that_one_engine_takes_away_opens_nothing_at_another() {
     let mut found = [0; 8];
     spare.read(0, &mut found).unwrap();
     assert_eq!(u64::from_ne_bytes(found), 1);
+}
+
+/// A warp executes up to 32 writes side by side, and nobody can tell: what overlaps ends up as the last one has it,
+/// whatever the sizes, and there is a completion for each that asked for it.
+#[test]
+fn a_warp_s_writes_are_in_order() {
+    const SPAN: u64 = 256;
+    let connections = Connections::with(1, 1, EngineLanes::Warp);
+    let [source, target] = &connections.regions;
+    let content: Vec<u8> = (0..SPAN).map(|byte| byte as u8 ^ 0x5a).collect();
+    source.write(0, &content).unwrap();
+    let mut expected = bytes_of(target);
+    let mut hand = Hand::new(&connections.pairs[0][0]);
+    let mut random = 1u64;
+    let mut next = |below: u64| {
+        // Knuth's MMIX generator: its high bits are good enough.
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for _ in 0..40 {
+        let mut signalled = Vec::new();
+        for write in 0..12 {
+            let length = [1, 2, 4, 8, 16, 48, 64, 100][next(8) as usize];
+            // Aligned, or not.
+            let place = |at: u64, step: u64| (at / step * step).min(SPAN - length) as usize;
+            let step = [1, 4, 16][next(3) as usize];
+            let (from, to) = (place(next(SPAN), step), place(next(SPAN), step));
+            let length = length as usize;
+            let wqe = match next(4) {
+                0 => {
+                    let value = next(u64::MAX);
+                    let to = to.min(SPAN as usize - 8);
+                    expected[to..to + 8].copy_from_slice(&value.to_ne_bytes());
+                    Wqe::write_value(value, target.remote().at(to, 8).unwrap())
+                }
+                _ => {
+                    expected[to..to + length].copy_from_slice(&content[from..from + length]);
+                    let (local, remote) = (source.local(from, length as u32), target.remote());
+                    Wqe::write(local.unwrap(), remote.at(to, length as u32).unwrap())
+                }
+            };
+            match write == 11 || next(3) == 0 {
+                true => signalled.push(hand.post(wqe.signalled())),
+                false => _ = hand.post(wqe),
+            }
+        }
+        for index in signalled {
+            match wait("a completion", || (), || hand.poll()) {
+                Completion::Requester(done) => assert_eq!(done.wqe_index, index),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(bytes_of(target), expected);
+    }
 }

@@ -48,6 +48,21 @@ pub(super) struct CompletionQueue {
     notified: u32,
     completion_event: bool,
     overrun_event: bool,
+    /// Somebody else writes its CQEs.
+    lent: bool,
+}
+
+/// A queue as somebody else needs it who writes CQEs of plain writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LentCompletions {
+    index: u32,
+    pub(super) ring: u64,
+    record: u64,
+    log_depth: u8,
+    collapsed: bool,
+    ignore_overrun: bool,
+    pub(super) producer: u32,
+    consumer: u32,
 }
 
 /// Whether a queue can take CQEs.
@@ -93,7 +108,8 @@ pub(super) struct Completion {
 
 impl Completion {
     /// The 64 bytes, as native words of the bytes in memory.
-    fn words(&self, owner: bool) -> [u64; 8] {
+    #[inline(always)]
+    pub(super) fn words(&self, owner: bool) -> [u64; 8] {
         let tail = CqeTail::new(
             self.opcode,
             owner,
@@ -174,6 +190,7 @@ impl<'t> CompletionQueues<'t> {
             notified: 0,
             completion_event: false,
             overrun_event: false,
+            lent: false,
         });
         Ok((number, index as u32))
     }
@@ -258,6 +275,40 @@ impl<'t> CompletionQueues<'t> {
     /// Whether a queue overran since this was last asked.
     pub(super) fn take_overrun(&mut self) -> bool {
         core::mem::take(&mut self.overrun)
+    }
+
+    /// Lends a queue, unless it is lent, armed, full or dead.
+    pub(super) fn lend(&mut self, index: u32) -> Option<LentCompletions> {
+        let queue = self.get_mut(index)?;
+        let plain = !queue.lent && queue.state == State::Live && queue.armed == Armed::No;
+        queue.lent |= plain;
+        let CompletionQueueAttributes {
+            ring,
+            log_depth,
+            record,
+            collapsed,
+            ignore_overrun,
+            ..
+        } = queue.attributes;
+        plain.then_some(LentCompletions {
+            index,
+            ring,
+            record,
+            log_depth,
+            collapsed,
+            ignore_overrun,
+            producer: queue.producer,
+            consumer: queue.consumer,
+        })
+    }
+
+    /// Takes a queue back that was lent.
+    pub(super) fn take_back(&mut self, loan: &LentCompletions) {
+        if let Some(queue) = self.get_mut(loan.index) {
+            queue.lent = false;
+            queue.producer = loan.producer;
+            queue.consumer = loan.consumer;
+        }
     }
 
     /// Writes a CQE.
@@ -373,6 +424,40 @@ impl<'t> CompletionQueues<'t> {
 /// Whether a producer index has passed a consumer index.
 const fn after(producer: u32, consumer: u32) -> bool {
     super::psn::distance(producer & INDEX_MASK, consumer) > 0
+}
+
+impl LentCompletions {
+    /// How many CQEs there is room for, up to `wanted`. Reads the consumer index only when the one last read
+    /// would not do.
+    #[inline(always)]
+    pub(super) fn room<M: Memory>(&mut self, memory: &M, wanted: u32) -> u32 {
+        if self.ignore_overrun || wanted == 0 {
+            return wanted;
+        }
+        let depth = 1u32 << self.log_depth;
+        let used = |queue: &Self| queue.producer.wrapping_sub(queue.consumer) & INDEX_MASK;
+        if used(self) + wanted > depth {
+            // SAFETY: the owner vouched for the record when the queue was created.
+            let word = unsafe { memory.peek_u32(self.record) };
+            // The consumer has read its CQEs before we write over them.
+            memory.acquire();
+            self.consumer = CqDoorbellRecord::consumer(word);
+        }
+        wanted.min(depth.saturating_sub(used(self)))
+    }
+
+    /// Where the CQE goes that comes after `before` others, `count` in all, and its owner bit. None if the one
+    /// behind it takes its place at once.
+    #[inline(always)]
+    pub(super) fn slot(&self, before: u32, count: u32) -> Option<(u64, bool)> {
+        let producer = self.producer.wrapping_add(before);
+        let depth = 1u32 << self.log_depth;
+        let owner = producer & depth != 0;
+        match self.collapsed {
+            true => (before + 1 == count).then_some((self.ring, owner)),
+            false => Some((self.ring + u64::from(producer & (depth - 1)) * CQE, owner)),
+        }
+    }
 }
 
 impl CompletionQueue {

@@ -46,6 +46,8 @@ struct Page {
     /// The next queue pair to be looked at because another one rang, whose doorbell may have
     /// overwritten this one's.
     sibling: Option<u32>,
+    /// Somebody else listens to it.
+    lent: bool,
 }
 
 /// The table of UAR pages.
@@ -106,6 +108,7 @@ impl<'t> Uars<'t> {
             patience: 0,
             newest: None,
             sibling: None,
+            lent: false,
         });
         page.users += 1;
         self.used = self.used.max(index + 1);
@@ -210,6 +213,28 @@ impl<'t> Uars<'t> {
         self.release(index);
     }
 
+    /// Lends the page of a queue pair behind which `next` is chained; gives the doorbell register. Only a page that
+    /// is one queue's alone, with one register, can be lent.
+    pub(super) fn lend(&mut self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
+        let page = self.page(index)?;
+        let alone = !page.lent
+            && page.registers == 1
+            && page.first_queue_pair == Some(pair)
+            && next.is_none()
+            && page.first_completion_queue.is_none();
+        page.lent |= alone;
+        alone.then_some(page.address + offset(0))
+    }
+
+    /// Takes a page back that was lent; it was rung lately.
+    pub(super) fn take_back(&mut self, index: u32) {
+        if let Some(page) = self.page(index) {
+            page.lent = false;
+            page.patience = PATIENCE;
+            self.hot.push(self.slots, index, |slot| &mut slot.hot);
+        }
+    }
+
     /// Looks at the pages whose turn it is, `work` being what the step before did; gives how many
     /// rang.
     pub(super) fn step<M: Memory>(
@@ -245,7 +270,7 @@ impl<'t> Uars<'t> {
 
     /// Looks at one page, and lists it as hot if that is what it is.
     fn look<M: Memory>(&mut self, memory: &M, index: u32, rung: &mut Rung<'_, '_>) -> usize {
-        let Some(page) = self.page(index) else {
+        let Some(page) = self.page(index).filter(|page| !page.lent) else {
             return 0;
         };
         let mut rings = usize::from(page.look_at_arm(memory, rung));

@@ -9,6 +9,7 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 
+use super::memory::Small;
 use super::{Memory, Reach};
 
 /// Memory in a GPU's global address space.
@@ -290,6 +291,117 @@ unsafe impl Memory for GpuMemory {
         self.unordered.set(true);
     }
 
+    #[inline(always)]
+    unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32) {
+        let (part, parts) = (u64::from(part), u64::from(parts));
+        // The parts are interleaved, so that what a warp loads together lies together.
+        // SAFETY: inside the caller's ranges, and aligned where the two are.
+        unsafe {
+            if (source | destination) % 16 == 0 {
+                let whole = length & !15;
+                let stride = 16 * parts;
+                let mut at = 16 * part;
+                // Four loads under way take the time of one.
+                while at + 3 * stride < whole {
+                    let data: [[u64; 2]; 4] =
+                        core::array::from_fn(|i| load128(source + at + i as u64 * stride));
+                    for (i, data) in data.into_iter().enumerate() {
+                        store128(destination + at + i as u64 * stride, data);
+                    }
+                    at += 4 * stride;
+                }
+                while at < whole {
+                    store128(destination + at, load128(source + at));
+                    at += stride;
+                }
+                let mut at = whole + part;
+                while at < length {
+                    store8(destination + at, load8(source + at));
+                    at += parts;
+                }
+            } else if (source | destination) % 4 == 0 {
+                let whole = length & !3;
+                let mut at = 4 * part;
+                while at < whole {
+                    self.store32(destination + at, self.load32(source + at));
+                    at += 4 * parts;
+                }
+                let mut at = whole + part;
+                while at < length {
+                    store8(destination + at, load8(source + at));
+                    at += parts;
+                }
+            } else {
+                let mut at = part;
+                while at < length {
+                    store8(destination + at, load8(source + at));
+                    at += parts;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_small(&self, source: u64, length: u64) -> Small {
+        let mut data = Small::default();
+        // SAFETY: the caller's promise; what is no word is aligned to 16.
+        unsafe {
+            match length {
+                1 => data[0] = load8(source).into(),
+                2 | 4 | 8 => data[0] = self.load_word(source, length as usize),
+                _ => {
+                    [data[0], data[1]] = load128(source);
+                    if length > 16 {
+                        [data[2], data[3]] = load128(source + 16);
+                    }
+                    if length > 32 {
+                        [data[4], data[5]] = load128(source + 32);
+                    }
+                    if length > 48 {
+                        [data[6], data[7]] = load128(source + 48);
+                    }
+                }
+            }
+        }
+        data
+    }
+
+    #[inline(always)]
+    unsafe fn store_small(&self, destination: u64, length: u64, data: &Small) {
+        // SAFETY: as above.
+        unsafe {
+            match length {
+                1 => store8(destination, data[0] as u8),
+                2 => self.store16(destination, data[0] as u16),
+                4 => self.store32(destination, data[0] as u32),
+                8 => self.store64(destination, data[0]),
+                _ => {
+                    store128(destination, [data[0], data[1]]);
+                    if length > 16 {
+                        store128(destination + 16, [data[2], data[3]]);
+                    }
+                    if length > 32 {
+                        store128(destination + 32, [data[4], data[5]]);
+                    }
+                    if length > 48 {
+                        store128(destination + 48, [data[6], data[7]]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn acquire(&self) {
+        self.fence_acquire();
+    }
+
+    #[inline(always)]
+    fn release(&self) {
+        self.unordered.set(true);
+        self.fence_release();
+    }
+
     #[inline]
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) {
         let aligned = address % 16 == 0;
@@ -360,6 +472,12 @@ unsafe impl Memory for GpuMemory {
     unsafe fn peek_u64(&self, address: u64) -> u64 {
         // SAFETY: the caller's promise.
         unsafe { self.load64(address) }
+    }
+
+    #[inline(always)]
+    unsafe fn peek_u32(&self, address: u64) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.load32(address) }
     }
 
     #[inline]
@@ -492,6 +610,24 @@ unsafe fn load128(address: u64) -> [u64; 2] {
         );
     }
     [low, high]
+}
+
+/// 16 bytes in one store.
+///
+/// # Safety
+/// `address` is writable for 16 bytes and aligned to 16.
+#[inline(always)]
+unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "st.global.v2.b64 [{address}], {{{low}, {high}}};",
+            low = in(reg64) low,
+            high = in(reg64) high,
+            address = in(reg64) global(address),
+            options(preserves_flags, nostack),
+        );
+    }
 }
 
 /// 64 bytes in four loads that take the time of one.

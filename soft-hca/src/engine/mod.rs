@@ -8,15 +8,16 @@
 //! | RC, UC, UD; shared receive queues | DC, XRC: there is no command that creates them |
 //!
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
-//! `responder` executes the peer's requests once each, `direct` writes within the HCA without
-//! packets, `transfer` cuts and scatters payloads, `shared_receive` gives receives of lists,
+//! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
+//! `transfer` cuts and scatters payloads,
+//! `loan` lends a queue to a [`crew`], which executes the `plain` writes within the HCA without packets,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
 //! has the commands, [`wire`] is the seam to other HCAs.
 
 pub mod command;
 mod completion;
+pub mod crew;
 pub mod decode;
-mod direct;
 mod doorbell;
 pub mod event;
 pub mod execute;
@@ -24,11 +25,14 @@ pub mod fault;
 pub mod gid;
 #[cfg(target_arch = "nvptx64")]
 mod gpu_memory;
+pub mod lanes;
 mod list;
+mod loan;
 pub mod loopback;
 pub mod memory;
 mod objects;
 pub mod packet;
+mod plain;
 mod protection;
 mod psn;
 mod queue_pair;
@@ -44,11 +48,13 @@ pub use command::{
     ReadyToReceive, ReadyToSend, ReceiveRing, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
+pub use crew::{Crew, Desk};
 pub use doorbell::UarSlot;
 pub use event::Event;
 pub use execute::{Command, Reply, WrongReply};
 #[cfg(target_arch = "nvptx64")]
 pub use gpu_memory::GpuMemory as KernelMemory;
+pub use lanes::{Lanes, OneLane};
 pub use loopback::Loopback;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use memory::DirectMemory as KernelMemory;
@@ -61,7 +67,9 @@ pub use wire::Wire;
 
 use completion::{CompletionQueues, number_index};
 use doorbell::{Rung, Uars};
+use heapless::Vec;
 use list::List;
+use loan::Loan;
 use packet::{Opcode, Packet};
 use protection::{ProtectionDomains, Regions};
 use queue_pair::{Context, QueuePair, SCRATCH};
@@ -176,6 +184,17 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// Gives the number of things done (doorbells, WQEs, packets, completions, timers); 0 means
     /// that nothing was to be done, and the caller may pause.
     pub fn step(&mut self, now_ns: u64) -> usize {
+        self.step_lending::<0>(now_ns, &mut Vec::new(), 0)
+    }
+
+    /// A [`step`](Self::step) that lends queues instead of executing their plain writes, as long as fewer than
+    /// `most` are lent, and takes all back before it does anything that may concern them.
+    fn step_lending<const N: usize>(
+        &mut self,
+        now_ns: u64,
+        loans: &mut Vec<Loan, N>,
+        most: usize,
+    ) -> usize {
         self.now = now_ns;
         let mut done = self.uars.step(
             &self.memory,
@@ -187,6 +206,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             self.work,
         );
         if self.wire.may_have_packets() {
+            self.recall(loans);
             done += self.receive_packets();
         }
         if self.failed.len() > 0 {
@@ -196,6 +216,14 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             let Some(index) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) else {
                 break;
             };
+            if loans.len() < most
+                && let Some(loan) = self.lend(index)
+                && loans.push(loan).is_ok()
+            {
+                done += 1;
+                continue;
+            }
+            self.recall(loans);
             done += self.advance(index);
         }
         self.rotate();
@@ -253,72 +281,22 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     }
 
     /// Lets a queue pair do what it can: retry, send, answer, flush.
-    fn advance(&mut self, index: u32) -> usize {
-        let done = self.write_directly(index);
-        if done == PACKETS_OUT {
-            // Others come first.
-            self.follow_up(index);
-            return done;
-        }
-        let pair = self.queue_pairs[index as usize].pair.as_ref();
-        if pair.is_some_and(|pair| pair.is_busy() || pair.state == QueuePairState::Error) {
-            return done + self.advance_with_packets(index);
-        }
-        self.follow_up(index);
-        done
-    }
-
-    /// The same, by the ordinary way.
     #[inline(never)]
-    fn advance_with_packets(&mut self, index: u32) -> usize {
+    fn advance(&mut self, index: u32) -> usize {
         let (Some(pair), mut cx) = self.split(index) else {
             return 0;
         };
-        let mut done = pair.check_timer(&mut cx);
-        done += pair.send_requests(&mut cx, PACKETS_OUT);
-        done += pair.send_answers(&mut cx, PACKETS_OUT);
+        let mut done = 0;
+        if pair.is_busy() || pair.state == QueuePairState::Error {
+            done += pair.check_timer(&mut cx);
+            done += pair.send_requests(&mut cx, PACKETS_OUT);
+            done += pair.send_answers(&mut cx, PACKETS_OUT);
+        }
         if pair.state == QueuePairState::Error {
             done += pair.flush(&mut cx, PACKETS_OUT);
         }
         self.follow_up(index);
         done
-    }
-
-    /// Lets a queue pair whose peer is one of this engine's do plain writes without packets.
-    #[inline]
-    fn write_directly(&mut self, index: u32) -> usize {
-        if !self.wire.loops_back() {
-            return 0;
-        }
-        let remote = self.queue_pairs[index as usize].pair.as_ref();
-        let Some(remote) = remote.map(|pair| number_index(pair.remote_qp.get())) else {
-            return 0;
-        };
-        let both = self
-            .queue_pairs
-            .get_disjoint_mut([index as usize, remote])
-            .map(|slots| slots.map(|slot| slot.pair.as_mut()));
-        let Ok([Some(pair), Some(peer)]) = both else {
-            return 0;
-        };
-        let reliable = [&*pair, &*peer].map(|pair| pair.options.transport)
-            == [Transport::ReliableConnection; 2];
-        if !reliable || pair.remote_address != self.address || !pair.may_write_directly(peer) {
-            return 0;
-        }
-        let mut cx = Context {
-            memory: &self.memory,
-            wire: &mut self.wire,
-            regions: &mut self.regions,
-            completion_queues: &mut self.completion_queues,
-            shared_receives: &mut self.shared_receives,
-            scratch: &mut self.scratch,
-            limits: self.limits,
-            address: self.address,
-            now: self.now,
-        };
-        pair.write_directly(peer, &mut cx, PACKETS_OUT as u16)
-            .into()
     }
 
     /// A queue pair, and what it works with.

@@ -35,6 +35,8 @@ pub struct QueuePairSlot {
     pub(super) listens: bool,
     /// The next queue pair of the same UAR page.
     pub(super) next_of_uar: Option<u32>,
+    /// The send WQE that is not to be lent again.
+    pub(super) detour: Option<u16>,
     pub(super) pair: Option<QueuePair>,
 }
 

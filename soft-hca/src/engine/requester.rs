@@ -163,10 +163,11 @@ impl Requester {
     }
 
     /// Counts so many WQEs of one block that were executed at rest, as if their packets had been acknowledged.
-    pub(super) fn count_direct(&mut self, writes: u16) {
-        self.fetch = self.fetch.wrapping_add(writes);
+    pub(super) fn count_direct(&mut self, writes: u32) {
+        // Indices have 16 bits, as PSNs have 24.
+        self.fetch = self.fetch.wrapping_add(writes as u16);
         self.tail = self.fetch;
-        self.next_psn = psn::add(self.next_psn, writes.into());
+        self.next_psn = psn::add(self.next_psn, writes);
         self.unacknowledged = self.next_psn;
         self.sent_psn = self.next_psn;
     }

@@ -129,8 +129,8 @@ impl Responder {
     }
 
     /// Counts so many messages of one packet that were executed.
-    pub(super) fn count_direct(&mut self, messages: u16) {
-        self.expected = psn::add(self.expected, messages.into());
+    pub(super) fn count_direct(&mut self, messages: u32) {
+        self.expected = psn::add(self.expected, messages);
     }
 
     /// Whether there is room for one answer more. If need be, one to a request that came twice

@@ -111,7 +111,7 @@ mod code {
 }
 
 impl EngineState {
-    const fn to_word(self) -> u64 {
+    pub(super) const fn to_word(self) -> u64 {
         let (code, reason, detail) = match self {
             Self::Starting => (0, 0, 0),
             Self::Running => (code::RUNNING, 0, 0),
@@ -129,7 +129,7 @@ impl EngineState {
         code as u64 | (reason as u64) << 8 | (detail as u64) << 32
     }
 
-    const fn from_word(word: u64) -> Self {
+    pub(super) const fn from_word(word: u64) -> Self {
         let detail = (word >> 32) as u32;
         let state = match (word as u8, (word >> 8) as u8) {
             (0, 0) => Self::Starting,

@@ -1,7 +1,7 @@
 //! The engine as a kernel that stays: its arguments, its tables, its talk with the host.
 //!
-//! A kernel makes one or more [`Resident`]s from the [`Arguments`] that the host gave it, each by a
-//! thread of its own, and calls [`round`](Resident::round) until that says that it is over. The host
+//! A kernel makes one or more [`Resident`]s from the [`Arguments`] that the host gave it, each by the lanes
+//! of a warp, or by a thread alone, and calls [`round`](Resident::round) until that says that it is over. The host
 //! gives commands through the [`Mailbox`]es, by a `Client` each and a `Team` of all (feature `std`). On the host's side nothing
 //! is called while kernels post and poll.
 //!
@@ -28,7 +28,7 @@ pub use words::WordError;
 
 #[cfg(target_arch = "nvptx64")]
 use crate::engine::Reach;
-use crate::engine::{Engine, KernelMemory, Loopback, Memory, Wire, WireAddress};
+use crate::engine::{Crew, Desk, Engine, KernelMemory, Lanes, Loopback, Memory, Wire, WireAddress};
 use words::{Answer, Failure, from_answer, to_command};
 
 /// The bytes in a packet of a resident engine at most.
@@ -39,7 +39,11 @@ const PACKETS: usize = 32;
 
 /// How long the engine may leave its mailbox alone, in nanoseconds. A look costs a GPU a round
 /// trip to the host's memory.
-const LOOK_EVERY_NS: u64 = 20_000;
+const LOOK_EVERY_NS: u64 = 50_000;
+
+/// Engines of a kernel at most: the desks of so many fit into a block's shared memory, and a GPU has no registers
+/// for more.
+pub const MAX_ENGINES: u32 = 8;
 
 /// An engine whose queues and payloads lie where the kernel can reach them, and whose queue pairs
 /// are connected with each other.
@@ -56,8 +60,10 @@ pub struct Arguments {
     pub tables: *mut u8,
     /// How many entries each table of each engine has.
     pub sizes: TableSizes,
-    /// How many engines there are.
+    /// How many engines there are, up to [`MAX_ENGINES`].
     pub engines: u32,
+    /// How many threads work for each: the 32 of a warp, or 1.
+    pub lanes: u32,
     /// The engine's address, which its queue pairs name as their peer's.
     pub address: u32,
     /// 0 if all that the engine touches is its GPU's memory, and only threads of that GPU look
@@ -96,9 +102,18 @@ pub enum Round {
     Ended,
 }
 
-/// An engine that a kernel drives.
+/// A lane of an engine that a kernel drives. All lanes of an engine call the same methods in the same order.
 #[derive(Debug)]
-pub struct Resident<'t, M, W> {
+pub struct Resident<'d, 't, M, W, L> {
+    crew: Crew<'d, 't, M, L>,
+    lanes: L,
+    /// Lane 0 has the engine.
+    lead: Option<Lead<'t, M, W>>,
+}
+
+/// The engine and its mailbox.
+#[derive(Debug)]
+struct Lead<'t, M, W> {
     engine: &'t mut Engine<'t, M, W>,
     mailbox: &'t Mailbox,
     /// The number of the newest request that was answered.
@@ -109,15 +124,50 @@ pub struct Resident<'t, M, W> {
     look_at: u64,
 }
 
-impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
+impl<'d, 't, L: Lanes> Resident<'d, 't, KernelMemory, Loopback<PACKETS>, L> {
     /// Makes the tables of engine number `engine` and itself, and tells the host that it runs, or why not.
     ///
     /// # Safety
     ///
-    /// `engine` must be below the number of engines, which all run in one block. The mailboxes must be valid for
-    /// as long as `'t`, and so must the tables, which nobody may touch but the engines that take the mailboxes.
-    /// Memory that commands name must be as the engine's methods want it.
-    pub unsafe fn start(arguments: &Arguments, engine: u32) -> Result<Self, Refused> {
+    /// `engine` must be below the number of engines, which all run in one block, and the same for all of `lanes`, who
+    /// alone use the desk. The mailboxes must be valid for as long as `'t`, and so must the tables, which nobody may
+    /// touch but the engines that take the mailboxes. Memory that commands name must be as the engine's methods
+    /// want it.
+    pub unsafe fn start(
+        arguments: &Arguments,
+        engine: u32,
+        lanes: L,
+        desk: &'d Desk<'t>,
+    ) -> Result<Self, Refused> {
+        let lead = match lanes.index() {
+            // SAFETY: the caller's promise is passed on unchanged.
+            0 => Some(unsafe { Lead::start(arguments, engine) }),
+            _ => None,
+        };
+        let state = match &lead {
+            Some(Err(refused)) => EngineState::Refused(*refused),
+            _ => EngineState::Running,
+        };
+        // The lead's, for all.
+        let state = lanes.broadcast(state.to_word(), 0);
+        if let EngineState::Refused(refused) = EngineState::from_word(state) {
+            return Err(refused);
+        }
+        // SAFETY: the desk is theirs, as the caller promises, and all memories are alike.
+        let crew = unsafe { Crew::new(desk, lanes, arguments.memory()) };
+        Ok(Self {
+            crew,
+            lanes,
+            lead: lead.and_then(Result::ok),
+        })
+    }
+}
+
+impl<'t> Lead<'t, KernelMemory, Loopback<PACKETS>> {
+    /// # Safety
+    ///
+    /// As for [`Resident::start`], and one lane alone calls it.
+    unsafe fn start(arguments: &Arguments, engine: u32) -> Result<Self, Refused> {
         // SAFETY: the caller vouches for the mailboxes, whose words are atomics.
         let mailbox = unsafe { &*arguments.mailboxes.add(engine as usize) };
         let checked = mailbox.check();
@@ -150,7 +200,43 @@ impl<'t> Resident<'t, KernelMemory, Loopback<PACKETS>> {
     }
 }
 
-impl<'t, M: Memory, W: Wire> Resident<'t, M, W> {
+/// What the lead tells the others of its turn.
+mod turn {
+    pub const IDLE: u64 = 0;
+    pub const WORKED: u64 = 1;
+    pub const ENDED: u64 = 2;
+}
+
+impl<M: Memory, W: Wire, L: Lanes> Resident<'_, '_, M, W, L> {
+    /// Does one bounded piece of work, and looks at the mailbox if it is time. `now_ns` is as
+    /// for [`Engine::step`]; that of lane 0 counts.
+    #[inline(always)]
+    pub fn round(&mut self, now_ns: u64) -> Round {
+        let mut worked = false;
+        let due = |lead: &Lead<'_, M, W>| now_ns >= lead.look_at || self.crew.is_due(now_ns);
+        if self.lanes.ballot(self.lead.as_ref().is_some_and(due)) != 0 {
+            // The others have looked at the desk before the lead changes it.
+            self.lanes.sync();
+            let turn = match &mut self.lead {
+                Some(lead) => lead.turn(&mut self.crew, now_ns),
+                None => turn::IDLE,
+            };
+            match self.lanes.broadcast(turn, 0) {
+                turn::ENDED => return Round::Ended,
+                turn => worked = turn == turn::WORKED,
+            }
+            self.crew.refresh();
+        }
+        let engine = self.lead.as_mut().map(|lead| &mut *lead.engine);
+        worked |= self.crew.serve(engine, now_ns);
+        match worked {
+            true => Round::Worked,
+            false => Round::Idle,
+        }
+    }
+}
+
+impl<'t, M: Memory, W: Wire> Lead<'t, M, W> {
     const fn new(engine: &'t mut Engine<'t, M, W>, mailbox: &'t Mailbox) -> Self {
         Self {
             engine,
@@ -161,34 +247,36 @@ impl<'t, M: Memory, W: Wire> Resident<'t, M, W> {
         }
     }
 
-    /// Does one bounded piece of work, and looks at the mailbox if it is time. `now_ns` is as
-    /// for [`Engine::step`].
-    pub fn round(&mut self, now_ns: u64) -> Round {
+    /// Looks at the mailbox if it is time, and lets the engine step if that is due; the others wait.
+    #[inline(never)]
+    fn turn<L: Lanes>(&mut self, crew: &mut Crew<'_, 't, M, L>, now_ns: u64) -> u64 {
         if now_ns >= self.look_at {
             self.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
             self.looks += 1;
             self.mailbox.beat(self.looks);
             if self.mailbox.is_stopped() {
                 self.mailbox.set_state(EngineState::Ended);
-                return Round::Ended;
+                return turn::ENDED;
             }
-            if self.serve() {
+            if self.serve(crew) {
                 // Commands come in groups.
                 self.look_at = now_ns;
             }
         }
-        match self.engine.step(now_ns) {
-            0 => Round::Idle,
-            _ => Round::Worked,
+        match crew.is_due(now_ns) && crew.step(self.engine, now_ns) > 0 {
+            true => turn::WORKED,
+            false => turn::IDLE,
         }
     }
 
     /// Answers the request in the mailbox; false if there is no new one.
-    fn serve(&mut self) -> bool {
+    fn serve<L: Lanes>(&mut self, crew: &mut Crew<'_, 't, M, L>) -> bool {
         let sequence = self.mailbox.request.sequence();
         if sequence == self.answered {
             return false;
         }
+        // A command may concern any queue.
+        crew.recall(self.engine);
         let answer = self.answer(sequence);
         self.answered = sequence;
         self.mailbox.reply.put(sequence, &from_answer(&answer));

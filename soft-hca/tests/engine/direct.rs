@@ -5,10 +5,12 @@ use std::rc::Rc;
 
 use mlx5_wqe::{RemoteKey, Wqe};
 use proptest::prelude::*;
+use warpbell_soft_hca::engine::memory::Small;
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, DirectMemory, Engine, Loopback, Memory, QueuePairStatus, Transition, Wire, WireAddress,
+    Access, Crew, DirectMemory, Engine, Loopback, Memory, OneLane, QueuePairStatus, Transition,
+    Wire, WireAddress,
 };
 
 use crate::world::{
@@ -77,8 +79,20 @@ unsafe impl Memory for Guarded {
         unsafe { self.inner.read_block(address) }
     }
 
+    fn acquire(&self) {
+        self.inner.acquire();
+    }
+
+    fn release(&self) {
+        self.inner.release();
+    }
+
     passed_on! {
         copy(source: u64, destination: u64, length: usize);
+        copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
+        load_small(source: u64, length: u64) -> Small;
+        store_small(destination: u64, length: u64, data: &Small);
+        peek_u32(address: u64) -> u32;
         read(address: u64, bytes: &mut [u8]);
         write_u64(address: u64, value: u64);
         write(address: u64, bytes: &[u8]);
@@ -95,6 +109,7 @@ unsafe impl Memory for Guarded {
 /// One HCA with two queue pairs, connected with each other.
 struct Rig<W> {
     engine: Engine<'static, Guarded, W>,
+    crew: Crew<'static, 'static, Guarded, OneLane>,
     guarded: Rc<Cell<Range>>,
     pairs: [Qp; 2],
     memory: Region,
@@ -112,10 +127,17 @@ impl<W: Wire> Rig<W> {
         let shape = Shape {
             mtu: MTU,
             queue_pairs: 2,
+            events: false,
             ..Shape::default()
         };
         let memory = Guarded::default();
         let guarded = memory.range.clone();
+        let crew = Guarded {
+            range: guarded.clone(),
+            ..Guarded::default()
+        };
+        // SAFETY: the desk is new, and there is one lane.
+        let crew = unsafe { Crew::new(Box::leak(Box::default()), OneLane, crew) };
         let mut engine = Engine::new(OWN, memory, wire, storage(shape));
         let pd = engine.create_protection_domain().unwrap();
         let pairs = [(); 2].map(|()| create_queue_pair(&mut engine, pd, shape));
@@ -137,6 +159,7 @@ impl<W: Wire> Rig<W> {
         };
         Self {
             engine,
+            crew,
             guarded,
             pairs,
             memory,
@@ -195,12 +218,17 @@ impl<W: Wire> Rig<W> {
 
     fn step(&mut self) {
         self.now += 1_000;
-        self.engine.step(self.now);
+        // Always, because how often a SEND is tried again depends on the time of the engine's steps.
+        self.crew.step(&mut self.engine, self.now);
+        self.crew.refresh();
+        // A lane executes one write at a time.
+        while self.crew.serve(Some(&mut self.engine), self.now) {}
     }
 
     /// Both ends through RESET, and connected again.
     fn reset(&mut self) {
         self.settle();
+        self.crew.recall(&mut self.engine);
         for pair in &mut self.pairs {
             pair.reset();
             let number = pair.number;
@@ -229,6 +257,7 @@ impl<W: Wire> Rig<W> {
     /// All that anybody can see.
     fn seen(&mut self) -> Seen {
         self.settle();
+        self.crew.recall(&mut self.engine);
         let [one, other] = &self.pairs;
         self.memory.buffer.check_canaries();
         Seen {

@@ -338,6 +338,8 @@ pub struct Shape {
     pub log_cq_depth: u8,
     pub collapsed: bool,
     pub ignore_overrun: bool,
+    /// Whether completion queues can be armed, at their queue pair's UAR page.
+    pub events: bool,
     /// Queue pairs that the engine has room for.
     pub queue_pairs: usize,
     pub options: QueuePairOptions,
@@ -351,6 +353,7 @@ impl Default for Shape {
             log_cq_depth: LOG_CQ_DEPTH,
             collapsed: false,
             ignore_overrun: false,
+            events: true,
             queue_pairs: 3,
             options: QueuePairOptions::default(),
         }
@@ -439,7 +442,7 @@ pub fn create_completion_queue<M: Memory, W: Wire>(
         ring: ring.address(),
         log_depth: shape.log_cq_depth,
         record: record.address(),
-        uar: Some(uar.address()),
+        uar: shape.events.then(|| uar.address()),
         collapsed: shape.collapsed,
         ignore_overrun: shape.ignore_overrun,
     };

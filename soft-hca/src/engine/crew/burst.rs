@@ -1,0 +1,305 @@
+//! Up to a WQE a lane of one queue, executed together.
+//!
+//! All that takes time is done side by side: WQEs are read, keys checked, payloads loaded. Then the payloads
+//! are stored in the order of their WQEs, a lane after the other, because whoever polls the last byte of one
+//! goes on to read the one before; and all completions at the end, behind one fence.
+
+use mlx5_wqe::{CqeOpcode, Doorbell, DoorbellRecord, Opcode};
+
+use super::super::command::Access;
+use super::super::completion::Completion;
+use super::super::lanes::Lanes;
+use super::super::loan::Loan;
+use super::super::memory::{Memory, Small, is_small, is_word};
+use super::super::packet::Range;
+use super::super::plain::{Block, PlainWrite, block, plain_write};
+use super::{Crew, Opens, Wanted};
+
+/// How a burst ended: the same at every lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// What there was is executed.
+    Executed,
+    /// The first WQE's key has to be looked up.
+    Unknown,
+    /// The first WQE is not plain, or not in order.
+    NotPlain,
+}
+
+/// What came of a burst.
+#[derive(Clone, Copy)]
+pub(super) struct Burst {
+    pub(super) verdict: Verdict,
+    /// More is posted.
+    pub(super) more: bool,
+    /// The record has what the ring said.
+    pub(super) confirmed: bool,
+    /// Lane 0, if a key is unknown: which.
+    pub(super) wanted: Option<Wanted>,
+}
+
+impl Burst {
+    const NOTHING: Self = Self {
+        verdict: Verdict::Executed,
+        more: false,
+        confirmed: true,
+        wanted: None,
+    };
+}
+
+/// The bits below `count`.
+#[inline(always)]
+const fn first(count: u32) -> u32 {
+    ((1u64 << count) - 1) as u32
+}
+
+impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
+    /// Executes plain writes from the front of loan `which`. `heard` is the ring that called for it; without one,
+    /// what was known to be posted goes on.
+    #[inline(always)]
+    pub(super) fn burst(&self, which: u32, heard: Option<u64>) -> Burst {
+        let lanes = self.lanes;
+        lanes.sync();
+        let Some(&(mut loan)) = self.content().loans.get(which as usize) else {
+            return Burst::NOTHING;
+        };
+        let (block, posted, confirmed) = self.fetch(&mut loan, heard);
+        let mut burst = Burst {
+            confirmed,
+            ..Burst::NOTHING
+        };
+        if let Some(heard) = heard
+            && confirmed
+        {
+            loan.heard = heard;
+        }
+        match posted {
+            Some(0) => {}
+            Some(posted) => self.execute(&mut loan, &block, posted, &mut burst),
+            None => burst.verdict = Verdict::NotPlain,
+        }
+        // All have looked at the desk before lane 0 changes it.
+        lanes.sync();
+        if lanes.index() == 0
+            && let Some(place) = self.change().loans.get_mut(which as usize)
+        {
+            *place = loan;
+        }
+        burst
+    }
+
+    /// This lane's block, as far as it is posted, how many are that can be looked at now, and whether the record
+    /// says what the ring said. No number if the record makes no sense.
+    #[inline(always)]
+    fn fetch(&self, loan: &mut Loan, heard: Option<u64>) -> (Block, Option<u32>, bool) {
+        let (lanes, memory) = (self.lanes, &self.memory);
+        let depth = 1 << loan.ring.log_depth;
+        let read = |count: u16| match lanes.index() < u32::from(count) {
+            true => block(
+                memory,
+                loan.ring,
+                loan.tail.wrapping_add(lanes.index() as u16),
+            ),
+            false => Block::default(),
+        };
+        // The ring, or the record as it was read last time, before record and WQEs, which were written before.
+        memory.acquire();
+        // A ring tells an index up to which all is posted, so that WQEs and record are on their way together.
+        let told = match heard.map(Doorbell) {
+            None => loan.producer,
+            Some(ring) if ring.qpn() == loan.number => ring.index().0,
+            Some(_) => loan.tail,
+        };
+        let told = match told.wrapping_sub(loan.tail) {
+            told if told > depth => 0,
+            told => told,
+        };
+        let mut blocks = read(told);
+        if heard.is_some() {
+            // SAFETY: the owner vouched for the record when the queue pair was created.
+            let word = unsafe { memory.peek_u32(loan.record + 4) };
+            // Each lane may have found another one.
+            let word = lanes.broadcast(word.into(), 0) as u32;
+            loan.producer = DoorbellRecord::producer(word);
+        }
+        let posted = loan.producer.wrapping_sub(loan.tail);
+        if posted > depth {
+            return (blocks, None, true);
+        }
+        let confirmed = told <= posted;
+        let mut known = told.min(posted);
+        if known == 0 && posted > 0 {
+            // The record before the WQEs that it alone has told of.
+            memory.acquire();
+            known = posted;
+            blocks = read(known);
+        }
+        (blocks, Some(known.into()), confirmed)
+    }
+
+    /// Executes what is plain and allowed of the first `posted` WQEs.
+    #[inline(always)]
+    fn execute(&self, loan: &mut Loan, block: &Block, posted: u32, burst: &mut Burst) {
+        let lanes = self.lanes;
+        let posted = posted.min(lanes.count());
+        let index = loan.tail.wrapping_add(lanes.index() as u16);
+        let write = match lanes.index() < posted {
+            true => plain_write(block, index, loan.ring, loan.number, loan.mtu),
+            false => None,
+        };
+        let (opens, wanted) = self.check(loan, write.as_ref());
+        let good = lanes.ballot(opens == Opens::Yes);
+        let unknown = lanes.ballot(opens == Opens::Unknown);
+        let signalled = lanes.ballot(write.is_some_and(|write| write.signalled));
+        let run = self.fit(loan, (!good).trailing_zeros().min(posted), signalled);
+        if run == 0 {
+            (burst.verdict, burst.wanted) = match unknown & 1 {
+                0 => (Verdict::NotPlain, None),
+                _ => (Verdict::Unknown, wanted),
+            };
+        }
+        let write = write.filter(|_| lanes.index() < run);
+        self.store(loan, run, write.as_ref());
+        self.complete(loan, index, write.as_ref(), signalled & first(run));
+        loan.tail = loan.tail.wrapping_add(run as u16);
+        loan.executed = loan.executed.wrapping_add(run);
+        burst.more = loan.producer != loan.tail;
+    }
+
+    /// Whether this lane's write may be executed; if a key is unknown, which.
+    #[inline(always)]
+    fn check(&self, loan: &Loan, write: Option<&PlainWrite>) -> (Opens, Option<Wanted>) {
+        let Some(write) = write else {
+            return (Opens::No, None);
+        };
+        let [own, peer] = loan.domains;
+        if let Some(key) = write.key {
+            let wanted = Wanted {
+                key,
+                domain: own,
+                access: Access::empty(),
+            };
+            let opens = self.opens(wanted, write.source);
+            if opens != Opens::Yes {
+                return (opens, Some(wanted));
+            }
+        }
+        let wanted = Wanted {
+            key: write.remote.key.0,
+            domain: peer,
+            access: Access::REMOTE_WRITE,
+        };
+        let target = Range {
+            address: write.remote.address,
+            length: write.source.length,
+        };
+        (self.opens(wanted, target), Some(wanted))
+    }
+
+    /// How many of the first `run` WQEs have room for their completions.
+    #[inline(always)]
+    fn fit(&self, loan: &mut Loan, run: u32, signalled: u32) -> u32 {
+        let mut signalled = signalled & first(run);
+        let wanted = signalled.count_ones();
+        if wanted == 0 {
+            return run;
+        }
+        // One lane reads the consumer index, because each may find another one.
+        let room = match self.lanes.index() {
+            0 => loan.completions.room(&self.memory, wanted),
+            _ => 0,
+        };
+        let room = self.lanes.broadcast(room.into(), 0) as u32;
+        if room >= wanted {
+            return run;
+        }
+        for _ in 0..room {
+            signalled &= signalled - 1;
+        }
+        signalled.trailing_zeros()
+    }
+
+    /// Stores the payloads of the first `run` lanes, one after the other.
+    #[inline(always)]
+    fn store(&self, loan: &mut Loan, run: u32, write: Option<&PlainWrite>) {
+        let (lanes, memory) = (self.lanes, &self.memory);
+        let (source, target, length) = write.map_or((0, 0, 0), |write| {
+            let Range { address, length } = write.source;
+            (address, write.remote.address, length)
+        });
+        let small = write.is_some() && is_small(source, target, length);
+        let data = match small {
+            // SAFETY: the range was just checked against registered memory, or lies in the ring.
+            true => unsafe { memory.load_small(source, length) },
+            false => Small::default(),
+        };
+        let words = lanes.ballot(write.is_some() && is_word(target, length));
+        let small = lanes.ballot(small);
+        for lane in 0..run {
+            if words >> lane & 1 != 0 && loan.unordered {
+                // All earlier payloads before this word, because who polls it goes on to read them.
+                lanes.sync();
+                memory.release();
+            }
+            if small >> lane & 1 == 0 {
+                let [source, target, length] =
+                    [source, target, length].map(|value| lanes.broadcast(value, lane));
+                // SAFETY: both ranges were just checked by that lane.
+                unsafe {
+                    memory.copy_part(source, target, length, lanes.index(), lanes.count());
+                };
+            } else if lanes.index() == lane {
+                // SAFETY: the range was just checked.
+                unsafe { memory.store_small(target, length, &data) };
+            }
+            // This payload before the next one, which may go to the same place.
+            lanes.sync();
+            loan.unordered = true;
+        }
+    }
+
+    /// Writes the completions of the signalled lanes.
+    #[inline(always)]
+    fn complete(&self, loan: &mut Loan, index: u16, write: Option<&PlainWrite>, signalled: u32) {
+        let (lanes, memory) = (self.lanes, &self.memory);
+        let count = signalled.count_ones();
+        if count == 0 {
+            return;
+        }
+        let before = (signalled & first(lanes.index())).count_ones();
+        let mine = write.filter(|write| write.signalled);
+        let cqe = mine.and_then(|write| {
+            let (address, owner) = loan.completions.slot(before, count)?;
+            let completion = Completion {
+                qpn: loan.number,
+                opcode: CqeOpcode::REQUESTER,
+                wqe_opcode: Opcode::RDMA_WRITE,
+                wqe_counter: index,
+                byte_count: write.source.length as u32,
+                immediate: 0,
+                solicited: false,
+                user_index: loan.user_index,
+                source: 0,
+                error: None,
+            };
+            Some((address, completion.words(owner)))
+        });
+        if let Some((address, words)) = &cqe {
+            // SAFETY: the owner vouched for the ring when the queue was created; the slot is in it.
+            unsafe {
+                memory.store_small(*address, 48, words);
+                memory.write_u64(address + 48, words[6]);
+            }
+        }
+        // All payloads, and the rest of each CQE, before its last word, because whoever sees the new owner bit
+        // goes on to read those.
+        lanes.sync();
+        memory.release();
+        if let Some((address, words)) = &cqe {
+            // SAFETY: as above.
+            unsafe { memory.write_u64(address + 56, words[7]) };
+        }
+        loan.unordered = false;
+        loan.completions.producer = loan.completions.producer.wrapping_add(count);
+    }
+}

@@ -1,0 +1,163 @@
+//! Send queues that the engine lends to whoever executes their plain writes.
+//!
+//! A write between two queue pairs of one HCA needs no packet, and nothing of the engine's tables but a few
+//! numbers: those are the [`Loan`]. While a queue is lent, the engine touches neither it nor its completion
+//! queue nor its UAR page. It takes the loan back before it does anything that could concern the queue: any
+//! command, any packet, any other WQE. Afterwards both queue pairs are as if the packets of the writes and
+//! their acknowledgements had travelled.
+
+use heapless::Vec;
+use mlx5_wqe::QpNumber;
+
+use super::Engine;
+use super::command::{Access, ProtectionDomain, QueuePairState, Transport};
+use super::completion::{LentCompletions, number_index};
+use super::memory::Memory;
+use super::plain::{block, plain_write};
+use super::protection::Window;
+use super::queue_pair::QueuePair;
+use super::transfer::Ring;
+use super::wire::Wire;
+
+/// What executing a queue's plain writes takes, and what has become of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loan {
+    /// Index of the queue pair.
+    queue_pair: u32,
+    pub(super) number: QpNumber,
+    /// Its doorbell register.
+    pub(super) register: u64,
+    /// The last ring that was heard there, 0 if none was.
+    pub(super) heard: u64,
+    /// Its doorbell record.
+    pub(super) record: u64,
+    pub(super) ring: Ring,
+    pub(super) mtu: u32,
+    /// How its user calls it.
+    pub(super) user_index: u32,
+    /// Its protection domain and its peer's.
+    pub(super) domains: [ProtectionDomain; 2],
+    /// The producer index that is known.
+    pub(super) producer: u16,
+    /// The oldest WQE that is not executed.
+    pub(super) tail: u16,
+    /// How many WQEs were executed.
+    pub(super) executed: u32,
+    /// Something was written since the last release fence.
+    pub(super) unordered: bool,
+    pub(super) completions: LentCompletions,
+}
+
+impl QueuePair {
+    /// Whether a write to `peer` now is one that could not but be executed at once.
+    fn may_write_at_once(&self, peer: &Self) -> bool {
+        self.state == QueuePairState::ReadyToSend
+            && self.requester.is_at_rest()
+            && matches!(
+                peer.state,
+                QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
+            )
+            && (self.remote_qp, self.number) == (peer.number, peer.remote_qp)
+            && self.remote_address == peer.remote_address
+            && peer.access.contains(Access::REMOTE_WRITE)
+            && peer.responder.expects(self.requester.next_psn())
+    }
+}
+
+impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
+    /// Lends a queue, if a plain write is the next thing that it does.
+    #[inline(never)]
+    pub(super) fn lend(&mut self, index: u32) -> Option<Loan> {
+        if !self.wire.loops_back() {
+            return None;
+        }
+        let slot = &self.queue_pairs[index as usize];
+        let pair = slot.pair.as_ref()?;
+        let peer = number_index(pair.remote_qp.get());
+        let peer = self.queue_pairs.get(peer)?.pair.as_ref()?;
+        let (ring, tail) = (pair.ring(), pair.requester.tail);
+        let posted = pair.requester.producer.wrapping_sub(tail);
+        // A block that is not posted is not looked at: its owner may be writing it.
+        let lendable = [pair, peer].map(|pair| pair.options.transport)
+            == [Transport::ReliableConnection; 2]
+            && peer.number != pair.number
+            && pair.remote_address == self.address
+            && pair.may_write_at_once(peer)
+            && slot.detour != Some(tail)
+            && (1..=1 << ring.log_depth).contains(&posted);
+        if !lendable {
+            return None;
+        }
+        let next = block(&self.memory, ring, tail);
+        plain_write(&next, tail, ring, pair.number, pair.path_mtu)?;
+        let completions = self.completion_queues.lend(pair.send_cq)?;
+        let Some(register) = self.uars.lend(pair.uar, index, slot.next_of_uar) else {
+            self.completion_queues.take_back(&completions);
+            return None;
+        };
+        Some(Loan {
+            queue_pair: index,
+            number: pair.number,
+            register,
+            heard: 0,
+            record: pair.attributes.record,
+            ring,
+            mtu: pair.path_mtu,
+            user_index: pair.options.user_index,
+            domains: [pair, peer].map(|pair| pair.attributes.protection_domain),
+            producer: pair.requester.producer,
+            tail,
+            executed: 0,
+            unordered: false,
+            completions,
+        })
+    }
+
+    /// Takes a loan back. `detour` says that the WQE at the tail is not plain: it goes the ordinary way.
+    #[inline(never)]
+    pub(super) fn take_back(&mut self, loan: &Loan, detour: bool) {
+        if loan.unordered {
+            // What was written before whatever the engine stores from now on, CQEs above all.
+            self.memory.release();
+        }
+        // The record as the borrower has read it before the WQEs that it told of.
+        self.memory.acquire();
+        let index = loan.queue_pair as usize;
+        self.queue_pairs[index].detour = detour.then_some(loan.tail);
+        let pair = self.queue_pairs[index].pair.as_ref();
+        let peer = pair.map_or(index, |pair| number_index(pair.remote_qp.get()));
+        let both = self
+            .queue_pairs
+            .get_disjoint_mut([index, peer])
+            .map(|slots| slots.map(|slot| slot.pair.as_mut()));
+        if let Ok([Some(pair), Some(peer)]) = both {
+            pair.requester.producer = loan.producer;
+            pair.requester.count_direct(loan.executed);
+            peer.responder.count_direct(loan.executed);
+            pair.counters.completed += u64::from(loan.executed);
+            if loan.executed > 0 {
+                pair.requester.progress(self.now);
+            }
+            self.uars.take_back(pair.uar);
+        }
+        self.completion_queues.take_back(&loan.completions);
+        self.enlist(loan.queue_pair);
+    }
+
+    /// Takes all loans back.
+    pub(super) fn recall<const N: usize>(&mut self, loans: &mut Vec<Loan, N>) {
+        while let Some(loan) = loans.pop() {
+            self.take_back(&loan, false);
+        }
+    }
+
+    /// What may be accessed with this key.
+    pub(super) fn window(
+        &self,
+        pd: ProtectionDomain,
+        key: u32,
+        access: Access,
+    ) -> Option<Window<'t>> {
+        self.regions.window(pd, key, access)
+    }
+}

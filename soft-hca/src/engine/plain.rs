@@ -1,0 +1,94 @@
+//! Plain writes: one packet, one data segment or inline data, one block of the ring.
+//!
+//! Whatever is not plain takes the ordinary way: other verbs, more than one packet or data segment, a key
+//! that does not fit. So every error and every retry has one place in the code.
+
+use mlx5_wqe::segment::{Control, InlineHeader};
+use mlx5_wqe::{ControlFlags, Opcode, QpNumber, Remote, RemoteKey};
+
+use super::decode::BLOCK;
+use super::memory::Memory;
+use super::packet::Range;
+use super::transfer::Ring;
+
+/// A block of the send ring: control, remote address and data segment are two words each.
+pub(super) type Block = [u64; 8];
+
+/// Where inline data begin in their block.
+const INLINE_AT: u64 = 2 * 16 + size_of::<InlineHeader>() as u64;
+
+/// A plain write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlainWrite {
+    pub(super) signalled: bool,
+    /// None for inline data.
+    pub(super) key: Option<u32>,
+    pub(super) source: Range,
+    pub(super) remote: Remote,
+}
+
+/// The block with this index.
+#[inline(always)]
+pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
+    // SAFETY: the owner vouched for the ring when the queue pair was created.
+    unsafe { memory.read_block(ring.address + at(ring, index)) }
+}
+
+/// Where the block with this index begins, from the ring's start.
+#[inline(always)]
+const fn at(ring: Ring, index: u16) -> u64 {
+    (index as u64 * BLOCK as u64) & (ring.bytes() - 1)
+}
+
+/// What a block asks for, if it is a plain write with this index of this queue pair.
+#[inline(always)]
+pub(super) fn plain_write(
+    block: &Block,
+    index: u16,
+    ring: Ring,
+    number: QpNumber,
+    mtu: u32,
+) -> Option<PlainWrite> {
+    let [
+        first,
+        second,
+        remote_address,
+        remote_key,
+        data,
+        data_address,
+        ..,
+    ] = block.map(u64::from_be);
+    let (word, local_key) = ((data >> 32) as u32, data as u32);
+    let inline = word & InlineHeader::MARK != 0;
+    let length = word & !InlineHeader::MARK;
+    let (key, address, octowords) = if inline {
+        let bytes = size_of::<InlineHeader>() as u32 + length.min(mtu);
+        let address = ring.address + at(ring, index) + INLINE_AT;
+        (None, address, 2 + bytes.div_ceil(16))
+    } else {
+        (Some(local_key), data_address, 3)
+    };
+    // Modifier 0, index, opcode; number and size, with nothing in the bits between.
+    let expected = [
+        u32::from(index) << 8 | u32::from(Opcode::RDMA_WRITE.0),
+        number.get() << 8 | octowords & Control::DS_MASK,
+    ];
+    let flags = ControlFlags::from_bits_retain((second >> 32) as u8);
+    // A WQE of 3 or 4 octowords lies in one block, all of which was read.
+    let plain = [(first >> 32) as u32, first as u32] == expected
+        && octowords <= 4
+        && length.wrapping_sub(1) < mtu
+        && flags.fence().is_some();
+    plain.then(|| PlainWrite {
+        signalled: flags.is_signalled(),
+        key,
+        source: Range {
+            address,
+            length: length.into(),
+        },
+        remote: Remote {
+            address: remote_address,
+            key: RemoteKey((remote_key >> 32) as u32),
+        },
+    })
+}
