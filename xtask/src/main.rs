@@ -28,7 +28,7 @@ use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError};
 
 /// How many inputs a fuzz target gets in `test`, which is to stay short, and in `fuzz`.
-const SHORT_FUZZ_RUNS: u64 = 500_000;
+const SHORT_FUZZ_RUNS: u64 = 200_000;
 const FULL_FUZZ_RUNS: u64 = 5_000_000;
 
 /// How long a benchmark may take, with its build.

@@ -1,7 +1,7 @@
 //! Lanes that serve the doorbells of lent queues, and the desk that they share.
 //!
 //! Each lane listens to one doorbell register. Where one rings, all of them execute the queue's plain writes
-//! together, a WQE each ([`burst`]). Lane 0 has the engine: it lends the queues, and takes them back when
+//! together, a WQE each (`burst`). Lane 0 has the engine: it lends the queues, and takes them back when
 //! something else is to be done.
 
 mod burst;
