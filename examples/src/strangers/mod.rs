@@ -58,6 +58,24 @@ fn parted(
     }
 }
 
+/// Why a queue is not to be had: the other end may have sent what does not fit before ours has begun, and then the
+/// device knows why the queue pair is in error.
+fn unready(
+    program: &'static str,
+    remedy: &'static str,
+    pair: &QueuePair,
+    error: warpbell_host_init::Error,
+) -> Error {
+    match pair.nic_error() {
+        Ok(Some(nic)) => Error::Parted {
+            program,
+            why: nic.to_string(),
+            remedy,
+        },
+        _ => error.into(),
+    }
+}
+
 /// The other program's port: of the same kind as ours, where that is a card's.
 fn port(ours: &Endpoint, lid: u16, mtu: u32) -> Option<CardPort> {
     ours.card.map(|card| CardPort { lid, mtu, ..card })

@@ -17,7 +17,7 @@ use warpbell_kernels::send_pingpong::{SendPingPong, send_pingpong};
 use warpbell_strangers::pingpong::{self as words, Destination, FILL, PAGE};
 use warpbell_strangers::{Connection, Conversation};
 
-use super::{connect, parted, port};
+use super::{connect, parted, port, unready};
 use crate::Error;
 use crate::latency::{Case, Latency};
 use crate::launch::{Job, LIMIT_US, run, try_run};
@@ -139,9 +139,14 @@ impl Player {
     /// The other end stops, has messages of another length, or plays on; Ctrl-C.
     pub fn play(&self) -> Result<Latency, Error> {
         let bytes = self.case.bytes as usize;
+        let pair = &self.end.pair;
         let parameters = SendPingPong {
-            send: self.end.pair.send_queue()?,
-            receive: self.end.pair.receive_queue()?,
+            send: pair
+                .send_queue()
+                .map_err(|error| unready(PROGRAM, REMEDY, pair, error))?,
+            receive: pair
+                .receive_queue()
+                .map_err(|error| unready(PROGRAM, REMEDY, pair, error))?,
             outgoing: self.memory.local(0, bytes),
             incoming: self.memory.local(self.sent.len(), bytes),
             slots: self.slots,
