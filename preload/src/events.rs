@@ -1,52 +1,17 @@
-//! Completion channels: pipes, in which users read of which queue an event has come.
+//! Completion channels, in which users read of which queue an event has come.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::{CqArm, CqNumber};
-use rustix::pipe::{PipeFlags, pipe_with};
-use warpbell_soft_hca::engine::Event;
 
 use crate::attributes::Errno;
+use crate::channel;
 use crate::uverbs::Page;
 
-/// The inner side of a channel, without waiting both to write and to read.
-#[derive(Clone, Debug)]
-pub struct Channel(Arc<File>);
-
-impl Channel {
-    /// A new channel, and the end that its user reads.
-    pub fn create() -> io::Result<(Self, OwnedFd)> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Opened once more: how the user's end waits is the user's business.
-        let inner = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(format!("/proc/self/fd/{}", write.as_raw_fd()))?;
-        Ok((Self(Arc::new(inner)), read))
-    }
-
-    /// What nobody has read.
-    fn drain(&self) -> Vec<u64> {
-        let mut waiting = Vec::new();
-        let mut event = [0; 8];
-        while (&*self.0).read_exact(&mut event).is_ok() {
-            waiting.push(u64::from_ne_bytes(event));
-        }
-        waiting
-    }
-
-    /// Whether the event has found room.
-    fn report(&self, user_handle: u64) -> bool {
-        (&*self.0).write_all(&user_handle.to_ne_bytes()).is_ok()
-    }
-}
+/// A channel of completions: an event names its queue, as `ib_uverbs_comp_event_desc` does.
+pub type Channel = channel::Channel<8>;
 
 /// A completion queue with a channel.
 #[derive(Debug)]
@@ -108,39 +73,31 @@ pub unsafe fn add(number: CqNumber, record: u64, channel: Channel, user_handle: 
 /// Ends that, takes back what nobody has read, and tells how many events the user has read.
 pub fn remove(number: CqNumber) -> u32 {
     let mut queues = queues();
-    let Some(mut queue) = queues.remove(&number.get()) else {
+    let Some(queue) = queues.remove(&number.get()) else {
         return 0;
     };
-    for user_handle in queue.channel.drain() {
-        if user_handle == queue.user_handle {
-            queue.reported -= 1;
-        } else {
-            // There was room for it before.
-            queue.channel.report(user_handle);
-        }
-    }
-    queue.reported
+    let own = queue.user_handle.to_ne_bytes();
+    queue.reported - queue.channel.take_back(|event| *event == own)
 }
 
-/// Hears the engine's events.
-pub fn hear(event: Event) {
-    // Errors are told in completions; the device's own events are not there yet.
-    let Event::Completion(number) = event else {
-        return;
-    };
+/// A completion has come to an armed queue.
+pub fn hear(number: CqNumber) {
     let mut queues = queues();
     let Some(queue) = queues.get_mut(&number.get()) else {
         return;
     };
     // SAFETY: the record stays until the queue is taken out.
     let word = unsafe { arm_word(queue.arm_word) }.load(Ordering::Relaxed);
-    if word != NEVER_ARMED && queue.channel.report(queue.user_handle) {
+    if word != NEVER_ARMED && queue.channel.report(queue.user_handle.to_ne_bytes()) {
         queue.reported += 1;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -157,7 +114,7 @@ mod tests {
             add(second, two, channel.clone(), 0x2222);
         }
         for number in [first, second, first] {
-            hear(Event::Completion(number));
+            hear(number);
         }
         let mut next = || {
             let mut event = [0; 8];
@@ -167,9 +124,8 @@ mod tests {
         assert_eq!(next(), 0x1111);
         assert_eq!(remove(first), 1, "one was read, one was not");
         assert_eq!(next(), 0x2222);
-        hear(Event::Completion(first));
-        hear(Event::Overrun(second));
-        assert!(channel.drain().is_empty());
+        hear(first);
+        assert_eq!(channel.take_back(|_| true), 0);
         assert_eq!(remove(second), 1);
         assert_eq!(remove(second), 0);
     }

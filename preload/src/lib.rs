@@ -13,6 +13,8 @@
 //! | `machine` | the software HCA behind the device, and its links to those of other processes |
 //! | `port` | what the device's port is |
 //! | `events` | completion channels, and the engine's events in them |
+//! | `async_events` | errors of queues that no completion tells |
+//! | `channel` | the pipes of both |
 //!
 //! Behind the device is a software HCA, one for each process. It has RC, UC and UD queue pairs, which reach those of the same
 //! process and of the same user's others, by their GIDs. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
@@ -23,7 +25,9 @@
 //! `LD_PRELOAD`.
 
 mod abi;
+mod async_events;
 mod attributes;
+mod channel;
 mod device_file;
 mod events;
 pub mod interpose;

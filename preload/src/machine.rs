@@ -1,12 +1,16 @@
 //! The software HCA behind the device: one for the process, which a thread drives.
 
 use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
-use warpbell_soft_hca::engine::{CommandError, WireAddress};
+use mlx5_wqe::QpNumber;
+use warpbell_soft_hca::engine::{CommandError, Event, WireAddress};
 use warpbell_soft_hca::shell::gid::{self, Gid};
 use warpbell_soft_hca::shell::{Driver, Events, HcaError, HcaOptions, HostEngine, Peers, SoftHca};
 
+use crate::async_events::{self, Kind};
 use crate::attributes::Errno;
 use crate::events;
 
@@ -34,19 +38,48 @@ pub fn machine() -> Result<Option<&'static Machine>, Errno> {
 
 fn start() -> Result<Machine, Errno> {
     let (address, listener) = Peers::listen().map_err(|error| system(&error))?;
+    let (failed, failures) = mpsc::channel();
     let hca = Arc::new(SoftHca::new(HcaOptions {
         address: Some(address),
-        events: Some(Events::new(events::hear)),
+        events: Some(Events::new(move |event| hear(event, &failed))),
         ..HcaOptions::default()
     }));
     let driver = Driver::spawn_beside_spinners().map_err(|error| errno(&error))?;
     driver.drive(&hca);
     let peers = Peers::serve(hca.clone(), listener).map_err(|error| system(&error))?;
+    let asked = hca.clone();
+    thread::Builder::new()
+        .name("warpbell-events".into())
+        .spawn(move || tell_errors(&asked, &failures))
+        .map_err(|error| system(&error))?;
     Ok(Machine {
         hca,
         _driver: driver,
         peers,
     })
+}
+
+/// Hears the engine's events. It may not ask the engine: queue pairs that have failed go to [`tell_errors`].
+fn hear(event: Event, failed: &Sender<QpNumber>) {
+    match event {
+        Event::Completion(number) => events::hear(number),
+        Event::Overrun(number) => async_events::report(number, Kind::CompletionQueueError),
+        // Without a thread that asks nobody is told.
+        Event::QueuePairFatal(number) => drop(failed.send(number)),
+        _ => {}
+    }
+}
+
+/// Asks of each queue pair that has failed what its first error was, and tells it. One that has been reset or
+/// destroyed since has none.
+fn tell_errors(hca: &SoftHca, failures: &Receiver<QpNumber>) {
+    for number in failures {
+        if let Ok(Ok(status)) = hca.command(|engine| engine.query_queue_pair(number))
+            && let Some(error) = status.first_error
+        {
+            async_events::report_error(number, &error);
+        }
+    }
 }
 
 impl Machine {

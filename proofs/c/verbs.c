@@ -2,6 +2,7 @@
  * it, and polls. The caller looks at the rings. */
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,10 @@ const struct fact verbs_values[] = {
 	VALUE(IBV_ACCESS_REMOTE_WRITE),
 	VALUE(IBV_ACCESS_REMOTE_READ),
 	VALUE(IBV_ACCESS_REMOTE_ATOMIC),
+	VALUE(IBV_EVENT_CQ_ERR),
+	VALUE(IBV_EVENT_QP_FATAL),
+	VALUE(IBV_EVENT_QP_REQ_ERR),
+	VALUE(IBV_EVENT_QP_ACCESS_ERR),
 	END
 };
 
@@ -458,4 +463,20 @@ int verbs_poll(struct verbs *v, struct verbs_completion *said)
 int verbs_arm(struct verbs *v, int solicited_only)
 {
 	return ibv_req_notify_cq(v->cq, solicited_only);
+}
+
+int verbs_event(struct verbs *v, int milliseconds, uint32_t *kind)
+{
+	struct pollfd waiting = { .fd = v->context->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+	int ours;
+
+	if (poll(&waiting, 1, milliseconds) != 1)
+		return ETIMEDOUT;
+	if (ibv_get_async_event(v->context, &event))
+		return errno;
+	*kind = event.event_type;
+	ours = event.event_type == IBV_EVENT_CQ_ERR ? event.element.cq == v->cq : event.element.qp == v->qp;
+	ibv_ack_async_event(&event);
+	return ours ? 0 : ENOENT;
 }

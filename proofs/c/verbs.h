@@ -107,5 +107,8 @@ int verbs_write_many(struct verbs *v, const struct verbs_segment *local, uint64_
 int verbs_receive(struct verbs *v, uint64_t id, uint32_t segments, const struct verbs_segment *segment);
 int verbs_poll(struct verbs *v, struct verbs_completion *said);
 int verbs_arm(struct verbs *v, int solicited_only);
+/* Waits for an asynchronous event and acknowledges it: its type. ETIMEDOUT if there is none, ENOENT if it names neither
+ * the queue pair nor the completion queue. */
+int verbs_event(struct verbs *v, int milliseconds, uint32_t *kind);
 
 #endif

@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::slice;
+use std::time::Duration;
 
 use mlx5_wqe::{Cqe64, Octoword, WqeBlock};
 
@@ -47,6 +48,7 @@ mod oracle {
         ) -> c_int;
         pub fn verbs_poll(verbs: *mut c_void, said: *mut Completion) -> c_int;
         pub fn verbs_arm(verbs: *mut c_void, solicited_only: c_int) -> c_int;
+        pub fn verbs_event(verbs: *mut c_void, milliseconds: c_int, kind: *mut u32) -> c_int;
     }
 }
 
@@ -474,6 +476,18 @@ impl Verbs {
     pub fn arm(&mut self, solicited_only: bool) -> Result<(), c_int> {
         // SAFETY: the device is open.
         result(unsafe { oracle::verbs_arm(self.verbs, solicited_only.into()) })
+    }
+
+    /// Waits for an asynchronous event of the queue pair or of its completion queue, and acknowledges it: its type.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` if there is none, `ENOENT` if it is of another queue.
+    pub fn event(&mut self, within: Duration) -> Result<u32, c_int> {
+        let milliseconds = c_int::try_from(within.as_millis()).unwrap_or(c_int::MAX);
+        let mut kind = 0;
+        // SAFETY: the device is open; the oracle writes the number.
+        result(unsafe { oracle::verbs_event(self.verbs, milliseconds, &raw mut kind) })?;
+        Ok(kind)
     }
 
     /// Closes the device as a careless program does: nothing is destroyed, and the memory of the queues is lost.

@@ -1,9 +1,12 @@
 //! Opening the device, and what it says of itself.
 
+use std::os::fd::IntoRawFd;
+
 use super::Write;
 use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
+use crate::async_events::Channel;
 use crate::attributes::Errno;
-use crate::machine::machine;
+use crate::machine::{machine, system};
 use crate::port::{Port as Kind, port};
 
 /// Bytes of a BlueFlame register, both its buffers.
@@ -25,10 +28,10 @@ const MAX_DEPTH: u32 = 1 << 15;
 pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // The engine starts with the device.
     machine()?;
-    // An event that never comes.
-    // SAFETY: the call has no requirements.
-    let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-    let async_fd = u32::try_from(events).map_err(|_| Errno(libc::EMFILE))?;
+    let (channel, read) = Channel::create().map_err(|error| system(&error))?;
+    write.open.events = Some(channel);
+    // Its user closes it with the device.
+    let async_fd = read.into_raw_fd() as u32;
     write.answer(&Context {
         async_fd,
         num_comp_vectors: VECTORS,

@@ -13,6 +13,7 @@ use super::devx::Object;
 use super::uar::Page;
 use super::umem::Umem;
 use crate::abi::QueuePairQuery;
+use crate::async_events;
 use crate::events::{self, Channel};
 use crate::machine::{Machine, machine};
 
@@ -21,6 +22,8 @@ use crate::machine::{Machine, machine};
 pub struct Open {
     pub domains: BTreeMap<u32, ProtectionDomain>,
     pub regions: BTreeMap<u32, Region>,
+    /// Its own channel, once it is open.
+    pub events: Option<async_events::Channel>,
     /// By the file descriptor that the user reads.
     pub channels: BTreeMap<c_int, Channel>,
     pub completion_queues: BTreeMap<u32, CqNumber>,
@@ -85,11 +88,13 @@ impl Open {
         of_devx(Object::is_queue_pair);
         for pair in self.queue_pairs.values() {
             let _ = machine.command(|engine| engine.destroy_queue_pair(pair.number));
+            async_events::remove(pair.number);
         }
         of_devx(|object| !object.is_queue_pair());
         for queue in self.completion_queues.values() {
             let _ = machine.command(|engine| engine.destroy_completion_queue(*queue));
             events::remove(*queue);
+            async_events::remove(*queue);
         }
         for queue in self.shared_receives.values() {
             let _ = machine.command(|engine| engine.destroy_shared_receive_queue(*queue));

@@ -13,6 +13,7 @@ use crate::abi::{
     CompletionQueue, CompletionQueueEnd, CompletionQueueRequest, DriverCompletionQueueRequest,
     DriverQueuePairRequest, QueuePair, QueuePairQuery, QueuePairRequest,
 };
+use crate::async_events;
 use crate::attributes::Errno;
 use crate::events;
 use crate::machine::{Machine, machine};
@@ -103,6 +104,9 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
                 events::add(queue, driver.db_addr, channel, wanted.user_handle);
             }
         }
+        if let Some(events) = &write.open.events {
+            async_events::add(queue, events.clone(), wanted.user_handle);
+        }
         number = queue.get();
     }
     write.answer(&CompletionQueue {
@@ -126,7 +130,7 @@ pub fn destroy_completion_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> 
         write.open.completion_queues.remove(&handle);
         write.answer(&CompletionQueueEnd {
             comp_events_reported: events::remove(queue),
-            async_events_reported: 0,
+            async_events_reported: async_events::remove(queue),
         });
         return Ok(());
     }
@@ -136,12 +140,18 @@ pub fn destroy_completion_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> 
 
 /// Creates a queue pair.
 pub fn create_queue_pair(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
-    let wanted: QueuePairRequest = write.input(if extended { 8 } else { 16 })?;
+    // After the pointer to the answer, which the extended form has not.
+    let start = if extended { 0 } else { 8 };
+    let user_handle = write.input(start)?;
+    let wanted: QueuePairRequest = write.input(start + 8)?;
     let handle = open::fresh();
     let number = match machine()? {
         Some(machine) => {
             let pair = create_in_engine(machine, write, &wanted)?;
             write.open.queue_pairs.insert(handle, pair);
+            if let Some(events) = &write.open.events {
+                async_events::add(pair.number, events.clone(), user_handle);
+            }
             pair.number.get()
         }
         None => fresh_number(),
@@ -258,6 +268,8 @@ pub fn destroy_queue_pair(write: &mut Write<'_, '_>) -> Result<(), Errno> {
             .ok_or(Errno(libc::EINVAL))?;
         machine.command(|engine| engine.destroy_queue_pair(pair.number))?;
         write.open.queue_pairs.remove(&handle);
+        write.answer(&async_events::remove(pair.number));
+        return Ok(());
     }
     write.done();
     Ok(())
