@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -158,6 +159,26 @@ pub fn forward(mut command: Command, deadline: Duration) -> Result<Ending, RunEr
     Group::start(command)?.wait(deadline, thread::sleep)
 }
 
+/// Does the same for all items at once, each on a thread of its own; the results in their order, or the first error.
+///
+/// For work that is a process of one thread.
+pub fn beside_each_other<'a, T: Sync, R: Send, E: Send>(
+    items: &'a [T],
+    work: impl Fn(&'a T) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = items
+            .iter()
+            .map(|item| scope.spawn(move || work(item)))
+            .collect();
+        let ended = threads.into_iter().map(ScopedJoinHandle::join);
+        ended
+            .map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
+}
+
 /// Kills the process groups that run now. For the handler of Ctrl-C.
 pub fn kill_running() {
     if let Ok(running) = RUNNING.lock() {
@@ -286,6 +307,8 @@ fn receive(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -313,6 +336,27 @@ mod tests {
         });
         assert!(finished.unwrap().success());
         assert_eq!(seen, ["a", "b"]);
+    }
+
+    #[test]
+    fn work_beside_each_other_is_done_at_once_and_its_results_keep_their_order() {
+        let here = AtomicUsize::new(0);
+        let done = beside_each_other(&[3, 1, 2], |item| {
+            here.fetch_add(1, Ordering::SeqCst);
+            let give_up = Instant::now() + Duration::from_secs(10);
+            while here.load(Ordering::SeqCst) < 3 && Instant::now() < give_up {
+                thread::sleep(TICK);
+            }
+            Ok::<_, ()>((item * 10, here.load(Ordering::SeqCst)))
+        });
+        assert_eq!(done, Ok(vec![(30, 3), (10, 3), (20, 3)]));
+        let failed = beside_each_other(
+            &[1, 2, 3],
+            |item| {
+                if *item > 1 { Err(*item) } else { Ok(()) }
+            },
+        );
+        assert_eq!(failed, Err(2));
     }
 
     #[test]

@@ -35,6 +35,10 @@ const SOFT_HCA: &str = "warpbell-soft-hca";
 pub const PROOFS: &str = "warpbell-proofs";
 /// The library to preload under rdma-core.
 const PRELOAD: &str = "warpbell-preload";
+const DEMO: &str = "demo";
+
+/// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
+const OPTIMISED: [&str; 4] = [HW_TESTS, EXAMPLES, PRELOAD, SOFT_HCA];
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 3] = [
@@ -73,8 +77,8 @@ const LOOM_MAX_PREEMPTIONS: &str = "3";
 const BUILD_DEADLINE: Duration = minutes(15);
 /// How long one hardware test may take.
 const HW_TEST_DEADLINE: Duration = minutes(5);
-/// The demo ends within a minute; the rest is for its build.
-const DEMO_DEADLINE: Duration = minutes(15);
+/// How long the demo may take.
+const DEMO_DEADLINE: Duration = minutes(5);
 /// How long a fuzz target may take besides its inputs.
 const FUZZ_START: Duration = minutes(2);
 /// A fuzz target that is slower than this for each input is stuck.
@@ -177,6 +181,8 @@ pub enum StepError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Ptx(#[from] PtxError),
+    #[error("Cargo did not say where it built the demo")]
+    NoDemo,
 }
 
 /// What every step works with.
@@ -292,26 +298,18 @@ impl Steps<'_> {
         worlds: &[&[&str]],
         prepare: impl Fn(&mut Command),
     ) -> Result<(), StepError> {
-        let is_test = |name: &&str| !name.starts_with("bench-") && *name != SUITE;
-        let names = self.workspace.targets(HW_TESTS, "bin");
-        let names: Vec<_> = names.into_iter().filter(is_test).collect();
+        let names = self.hardware_test_names();
         if names.is_empty() {
             report.skip("hw-tests has no tests");
             return Ok(());
         }
-        let mut build = self.workspace.cargo();
-        build
-            .args(["build", "--release", "-p", HW_TESTS, "--bins"])
-            .arg("--message-format=json-render-diagnostics");
-        let built = self.capture(build, BUILD_DEADLINE)?;
-        if !built.success() {
-            report.fail("building hw-tests", without_json(&built.account()));
+        let Some(built) = self.optimised(report)? else {
             return Ok(());
-        }
+        };
         let mut skipped = BTreeMap::<String, Vec<String>>::new();
         for &world in worlds {
             for &name in &names {
-                let Some(path) = executable(&built.stdout, name) else {
+                let Some(path) = executable(&built, name) else {
                     report.fail(name, "Cargo did not say where it built this test");
                     continue;
                 };
@@ -329,6 +327,35 @@ impl Steps<'_> {
             report.skip_all(titles, why);
         }
         Ok(())
+    }
+
+    /// The binaries of hw-tests that are its tests.
+    fn hardware_test_names(&self) -> Vec<&str> {
+        let is_test = |name: &&str| !name.starts_with("bench-") && *name != SUITE;
+        let names = self.workspace.targets(HW_TESTS, "bin");
+        names.into_iter().filter(is_test).collect()
+    }
+
+    /// Builds what the steps run optimised, and gives what Cargo printed; nothing where it does not build.
+    ///
+    /// One call for all of it: Cargo unites the features of the packages that it is given, and builds everything anew
+    /// where other packages have other features in common.
+    fn optimised(&self, report: &mut Report) -> Result<Option<String>, RunError> {
+        let mut build = self.workspace.cargo();
+        build.args(["build", "--release", "--lib", "--bin", DEMO]);
+        for name in self.hardware_test_names() {
+            build.args(["--bin", name]);
+        }
+        for package in OPTIMISED {
+            build.args(["-p", package]);
+        }
+        build.arg("--message-format=json-render-diagnostics");
+        let built = self.capture(build, BUILD_DEADLINE)?;
+        if !built.success() {
+            report.fail("the optimised build", without_json(&built.account()));
+            return Ok(None);
+        }
+        Ok(Some(built.stdout))
     }
 
     fn loom(&self, report: &mut Report) -> Result<(), StepError> {
@@ -353,7 +380,7 @@ impl Steps<'_> {
     }
 
     fn miri(&self, report: &mut Report) -> Result<(), StepError> {
-        for (package, args, provenance) in MIRI {
+        let interpret = |(package, args, provenance): (&str, &[&str], &str)| {
             // Property tests read the environment and their files, which isolation forbids.
             let mut command = tools::nightly_cargo(self.workspace);
             command
@@ -364,8 +391,11 @@ impl Steps<'_> {
                     format!("{provenance} -Zmiri-disable-isolation"),
                 )
                 .env("PROPTEST_CASES", MIRI_PROPTEST_CASES);
-            let title = format!("miri {package}");
-            report.tests(&title, &self.capture(command, BUILD_DEADLINE)?);
+            self.capture(command, BUILD_DEADLINE)
+        };
+        let finished = run::beside_each_other(&MIRI, |call| interpret(*call))?;
+        for ((package, ..), finished) in MIRI.iter().zip(&finished) {
+            report.tests(&format!("miri {package}"), finished);
         }
         Ok(())
     }
@@ -429,13 +459,25 @@ impl Steps<'_> {
             let mut command = self.workspace.cargo();
             command
                 .arg(args[0])
-                .args(["-p", HOST_INIT, "--features", "cust"])
+                // The workspace has the features in common that the other steps have built it with.
+                .args(["--workspace", "--features"])
+                .arg(format!("{HOST_INIT}/cust"))
                 .args(&args[1..])
                 .env("CUDA_LIBRARY_PATH", &driver)
                 .env("LD_LIBRARY_PATH", &library);
             self.capture(command, BUILD_DEADLINE)
         };
-        let clippy = call(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
+        let clippy = call(&[
+            "clippy",
+            "--lib",
+            "--example",
+            "cust",
+            "--test",
+            "cust",
+            "--",
+            "-D",
+            "warnings",
+        ])?;
         report.check("clippy with cust", &clippy);
         report.check("the example", &call(&["build", "--example", "cust"])?);
         report.tests("host-init with cust", &call(&["test", "--test", "cust"])?);
@@ -464,26 +506,30 @@ impl Steps<'_> {
         let inputs = u32::try_from(runs).unwrap_or(u32::MAX);
         let deadline = FUZZ_START + FUZZ_PER_INPUT.saturating_mul(inputs);
         let workspace = Workspace::load(&folder)?;
-        for package in workspace.packages() {
-            for target in workspace.targets(package, "bin") {
-                let mut command = call("run");
-                // Long inputs from the start: a short one tells a decoder nothing.
-                command.args([
-                    target,
-                    "--",
-                    "-timeout=10",
-                    "-max_len=1024",
-                    "-len_control=0",
-                ]);
-                command.arg(format!("-runs={runs}"));
-                let finished = self.capture(command, deadline)?;
-                let title = format!("fuzz {target}");
-                let ran = count::fuzz_runs(&finished.output);
-                if finished.success() && ran.is_none_or(|ran| ran < runs) {
-                    report.fail(&title, finished.account());
-                } else {
-                    report.check(&title, &finished);
-                }
+        let packages = workspace.packages();
+        let targets: Vec<_> = packages
+            .flat_map(|package| workspace.targets(package, "bin"))
+            .collect();
+        let finished = run::beside_each_other(&targets, |target| {
+            let mut command = call("run");
+            // Long inputs from the start: a short one tells a decoder nothing.
+            command.args([
+                target,
+                "--",
+                "-timeout=10",
+                "-max_len=1024",
+                "-len_control=0",
+            ]);
+            command.arg(format!("-runs={runs}"));
+            self.capture(command, deadline)
+        })?;
+        for (target, finished) in targets.iter().zip(&finished) {
+            let title = format!("fuzz {target}");
+            let ran = count::fuzz_runs(&finished.output);
+            if finished.success() && ran.is_none_or(|ran| ran < runs) {
+                report.fail(&title, finished.account());
+            } else {
+                report.check(&title, finished);
             }
         }
         Ok(())
@@ -499,34 +545,31 @@ impl Steps<'_> {
     }
 
     fn demo(&self, report: &mut Report) -> Result<(), StepError> {
-        if !self.workspace.targets(EXAMPLES, "bin").contains(&"demo") {
-            report.skip("there is no demo");
+        let Some(built) = self.optimised(report)? else {
             return Ok(());
-        }
-        let mut command = self.workspace.cargo();
-        command
-            .args(["run", "--quiet", "--release", "-p", EXAMPLES])
-            .args(["--bin", "demo", "--", "--json"]);
-        self.verified(report, "demo", command)
+        };
+        self.verified(report, "demo", self.demo_command(&built)?)
     }
 
     fn card(&self, report: &mut Report) -> Result<(), StepError> {
-        let mut build = self.workspace.cargo();
-        build
-            .args(["build", "--release", "-p", EXAMPLES, "-p", PRELOAD])
-            .args(["--bin", "demo", "--lib"]);
-        if !report.check("building it", &self.capture(build, BUILD_DEADLINE)?) {
+        let Some(built) = self.optimised(report)? else {
             return Ok(());
-        }
-        let built = self.workspace.target.join("release");
-        let mut demo = Command::new(built.join("demo"));
-        let library = built.join("libwarpbell_preload.so");
-        demo.args(["--json", "--nic", "mlx5_0"])
-            .env("LD_PRELOAD", &library);
+        };
+        let mut demo = self.demo_command(&built)?;
+        let library = self.workspace.target.join("release/libwarpbell_preload.so");
+        demo.args(["--nic", "mlx5_0"]).env("LD_PRELOAD", &library);
         self.verified(report, "demo --nic mlx5_0", demo)?;
         self.hardware_tests(report, &[&["--nic", "mlx5_0"]], |command| {
             command.env("LD_PRELOAD", &library);
         })
+    }
+
+    /// A call of the demo.
+    fn demo_command(&self, built: &str) -> Result<Command, StepError> {
+        let demo = executable(built, DEMO).ok_or(StepError::NoDemo)?;
+        let mut command = clean_command(demo, &self.workspace.root);
+        command.arg("--json");
+        Ok(command)
     }
 
     /// Runs a demo, which has to say that it verified everything.

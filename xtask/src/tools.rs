@@ -147,7 +147,8 @@ impl<'a> Toolbox<'a> {
             Tool::CargoFuzz => {
                 let mut command = self.workspace.cargo();
                 command
-                    .args(["install", "--locked", "--force", "cargo-fuzz"])
+                    // It only calls others, and need not be quick itself.
+                    .args(["install", "--locked", "--force", "--debug", "cargo-fuzz"])
                     .args(["--version", CARGO_FUZZ_VERSION])
                     .arg("--root")
                     .arg(tools_folder(self.workspace));

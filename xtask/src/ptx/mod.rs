@@ -14,7 +14,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::thread::{self, ScopedJoinHandle};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -22,7 +21,7 @@ use flate2::write::GzEncoder;
 use indicatif::ProgressBar;
 use thiserror::Error;
 
-use crate::run::RunError;
+use crate::run::{self, RunError};
 use crate::tools;
 use crate::workspace::Workspace;
 use assemble::assemble;
@@ -142,19 +141,14 @@ pub fn build(
         Assemble::Changed => committed_record(&root)?,
     };
     // All at once, because one target's compiler leaves a core free most of the time.
-    let parts = thread::scope(|scope| {
-        let one = |target| {
-            scope.spawn(move || {
-                let compiled = build::compile(workspace, target, |line| {
-                    spinner.set_message(format!("{}: {}", target.name, line.trim()));
-                })?;
-                cut(workspace, target, &compiled, ptxas, recorded)
-            })
-        };
-        joined(TARGETS.iter().map(one).collect())
+    let parts = run::beside_each_other(&TARGETS, |target| {
+        let compiled = build::compile(workspace, target, |line| {
+            spinner.set_message(format!("{}: {}", target.name, line.trim()));
+        })?;
+        cut(workspace, target, &compiled, ptxas, recorded)
     })?;
     let (mut files, mut kernels, mut costs) = (Vec::new(), Vec::new(), Vec::new());
-    for mut part in parts {
+    for mut part in parts.into_iter().flatten() {
         files.append(&mut part.files);
         kernels.append(&mut part.kernels);
         costs.append(&mut part.costs);
@@ -194,7 +188,8 @@ pub fn build(
     })
 }
 
-/// What comes of the kernels for one target.
+/// What comes of the kernels of a module for one target.
+#[derive(Default)]
 struct Part {
     files: Vec<File>,
     /// The lines of the list of kernels.
@@ -212,47 +207,33 @@ fn cut(
     compiled: &str,
     ptxas: &Path,
     recorded: &Record,
-) -> Result<Part, PtxError> {
+) -> Result<Vec<Part>, PtxError> {
     let folder = workspace.target.join("ptx");
     fs::create_dir_all(&folder)?;
     let compiled = Module::parse(compiled);
-    let (mut files, mut kernels) = (Vec::new(), Vec::new());
-    let costs = thread::scope(|scope| {
-        let mut under_way = Vec::new();
-        for module in MODULES {
-            let mut entries = compiled.entries();
-            entries.retain(|entry| module_of(entry) == module);
-            if entries.is_empty() {
-                continue;
-            }
-            let name = format!("{module}.{}", target.name);
-            let text = compiled.with_entries(&entries);
-            let path = folder.join(format!("{name}.ptx"));
-            fs::write(&path, &text)?;
-            kernels.extend(entries.iter().map(|entry| format!("{module} {entry}\n")));
-            files.push(File {
-                name: format!("{name}.ptx.gz"),
-                content: compress(text.as_bytes())?,
-            });
-            let committed = prebuilt(&workspace.root.join("ptx")).join(format!("{name}.ptx.gz"));
-            let recorded = is_there(&committed, text.as_bytes())?.then_some(recorded);
-            under_way.push(scope.spawn(move || costs(ptxas, target, name, &path, &text, recorded)));
+    run::beside_each_other(&MODULES, |module| {
+        let mut entries = compiled.entries();
+        entries.retain(|entry| module_of(entry) == *module);
+        if entries.is_empty() {
+            return Ok(Part::default());
         }
-        joined(under_way)
-    })?;
-    Ok(Part {
-        files,
-        kernels,
-        costs: costs.into_iter().flatten().collect(),
+        let name = format!("{module}.{}", target.name);
+        let text = compiled.with_entries(&entries);
+        let path = folder.join(format!("{name}.ptx"));
+        fs::write(&path, &text)?;
+        let file = File {
+            name: format!("{name}.ptx.gz"),
+            content: compress(text.as_bytes())?,
+        };
+        let committed = prebuilt(&workspace.root.join("ptx")).join(&file.name);
+        let recorded = is_there(&committed, text.as_bytes())?.then_some(recorded);
+        let kernels = entries.iter().map(|entry| format!("{module} {entry}\n"));
+        Ok(Part {
+            kernels: kernels.collect(),
+            files: vec![file],
+            costs: costs(ptxas, target, name, &path, &text, recorded)?,
+        })
     })
-}
-
-/// What threads give, in their order; the first error of any.
-fn joined<T>(threads: Vec<ScopedJoinHandle<'_, Result<T, PtxError>>>) -> Result<Vec<T>, PtxError> {
-    let ended = threads.into_iter().map(ScopedJoinHandle::join);
-    ended
-        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        .collect()
 }
 
 /// The costs of each kernel of a module. It is assembled unless they are all recorded.
