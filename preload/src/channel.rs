@@ -1,7 +1,7 @@
 //! Channels: pipes in which users read of events, each of the same number of bytes.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
@@ -27,7 +27,9 @@ impl<const BYTES: usize> Channel<BYTES> {
 
     /// Whether the event has found room.
     pub fn report(&self, event: [u8; BYTES]) -> bool {
-        (&*self.0).write_all(&event).is_ok()
+        // Whole or not at all, as pipes are. Not by the C library: its `write` is a place where a thread may be
+        // cancelled, and this may be one of the program's in the middle of a step.
+        rustix::io::write(&self.0, &event) == Ok(BYTES)
     }
 
     /// Takes back the events that nobody has read and that `whose` says yes to; how many.

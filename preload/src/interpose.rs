@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
 use crate::attributes::RDMA_VERBS_IOCTL;
-use crate::{device_file, next, sysfs, uverbs};
+use crate::{device_file, machine, next, sysfs, uverbs};
 
 /// Netlink's protocol number of RDMA, which libibverbs asks before it looks into sysfs.
 const NETLINK_RDMA: c_int = 20;
@@ -151,4 +151,20 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     }
     // SAFETY: the caller keeps to the contract of `socket`.
     unsafe { next::socket(domain, kind, protocol) }
+}
+
+/// The C library's `pthread_spin_unlock`, after which the calling thread does a step of the HCA.
+///
+/// libmlx5 leaves a spin lock after it has rung a doorbell and whenever a completion queue was polled: moments at which
+/// a card would be at work, and at which this thread wants something of it. On few cores the HCA's own thread would have
+/// to take the core from this one first, for which it has to wait for a timer.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_spin_unlock(lock: *mut libc::pthread_spinlock_t) -> c_int {
+    // SAFETY: the caller keeps to the contract of `pthread_spin_unlock`.
+    let result = unsafe { next::pthread_spin_unlock(lock) };
+    machine::help();
+    result
 }

@@ -1,6 +1,8 @@
 //! The software HCA behind the device: one for the process, which a thread drives.
 
+use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -17,6 +19,10 @@ use crate::events;
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";
 
+/// Steps without anything to do after which a polling thread lets others have its core: some 20 µs. Where both ends of a
+/// conversation share a core, the other end could not answer before the time slice is over, some milliseconds.
+const PATIENCE: u32 = 64;
+
 /// The HCA, its thread, and its peers.
 pub struct Machine {
     hca: Arc<SoftHca>,
@@ -24,9 +30,13 @@ pub struct Machine {
     peers: Arc<Peers>,
 }
 
+static MACHINE: OnceLock<Result<Option<Machine>, Errno>> = OnceLock::new();
+
+/// Set in a process that was forked off: the HCA's memory, which both share, is its parent's to work on.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
 /// The process's HCA, started by the first call; none where the environment wants none.
 pub fn machine() -> Result<Option<&'static Machine>, Errno> {
-    static MACHINE: OnceLock<Result<Option<Machine>, Errno>> = OnceLock::new();
     let started = MACHINE.get_or_init(|| {
         if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
             return Ok(None);
@@ -36,7 +46,38 @@ pub fn machine() -> Result<Option<&'static Machine>, Errno> {
     started.as_ref().map(Option::as_ref).map_err(|error| *error)
 }
 
+/// Lets the calling thread do a step of the HCA, if there is one and nobody is at work on it. It never waits for others;
+/// a thread that has polled for long without anything to do lets others have its core.
+pub fn help() {
+    thread_local! {
+        /// Steps of this thread since the last one that did something, or since it let others go first.
+        static IDLE: Cell<u32> = const { Cell::new(0) };
+    }
+    let Some(Ok(Some(machine))) = MACHINE.get() else {
+        return;
+    };
+    if FORKED.load(Ordering::Relaxed) {
+        return;
+    }
+    let idle = match machine.hca.help() {
+        0 => IDLE.get() + 1,
+        _ => 0,
+    };
+    IDLE.set(idle % PATIENCE);
+    if idle == PATIENCE {
+        thread::yield_now();
+    }
+}
+
 fn start() -> Result<Machine, Errno> {
+    extern "C" fn forked() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: what the child calls does nothing but store a word.
+    let refused = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    if refused != 0 {
+        return Err(Errno(refused));
+    }
     let (address, listener) = Peers::listen().map_err(|error| system(&error))?;
     let (failed, failures) = mpsc::channel();
     let hca = Arc::new(SoftHca::new(HcaOptions {

@@ -60,6 +60,8 @@ next! {
         file: c_int,
         offset: libc::off_t
     ) -> *mut c_void;
+    /// Leaves a spin lock.
+    pthread_spin_unlock: fn(lock: *mut libc::pthread_spinlock_t) -> c_int;
     /// Opens a socket.
     socket: fn(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
 }

@@ -157,6 +157,70 @@ fn traffic() {
     });
 }
 
+/// Whoever posts and polls does the engine's work meanwhile: its thread would not be there that soon.
+#[test]
+fn helped() {
+    with_engine("whole::helped", || {
+        const ROUNDS: usize = 1000;
+        let values = values();
+        let mut pair = pair();
+        let source = Buffer::of(&mut pair[0], &[7; 64]);
+        let target = Buffer::of(&mut pair[1], &[0; 64]);
+        let list = [source.segment()];
+        let mut at_once = 0;
+        for _ in 0..ROUNDS {
+            pair[0]
+                .post(&request(&values, "IBV_WR_RDMA_WRITE", &list, Some(&target)))
+                .unwrap();
+            let soon = (0..8).find_map(|_| pair[0].poll().unwrap());
+            at_once += usize::from(soon.is_some());
+            let polled = soon.unwrap_or_else(|| wait(&mut pair[0]));
+            assert_eq!(u64::from(polled.status), values["IBV_WC_SUCCESS"]);
+        }
+        // Now and then the thread was at it.
+        assert!(at_once > ROUNDS / 2, "{at_once} of {ROUNDS}");
+        for verbs in pair {
+            assert_eq!(verbs.close(), Ok(()));
+        }
+    });
+}
+
+/// A process that was forked off has a copy of the engine, which must not listen to the doorbells that both share.
+#[test]
+fn forked() {
+    with_engine("whole::forked", || {
+        let values = values();
+        let mut pair = pair();
+        let source = Buffer::of(&mut pair[0], &[7; 64]);
+        let target = Buffer::of(&mut pair[1], &[0; 64]);
+        let list = [source.segment()];
+        // SAFETY: the child only polls, which takes no lock that another thread may have held, and is killed.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: it ends the child if the parent does not.
+            unsafe { libc::alarm(30) };
+            loop {
+                let _ = pair[1].poll();
+            }
+        }
+        for _ in 0..2000 {
+            pair[0]
+                .post(&request(&values, "IBV_WR_RDMA_WRITE", &list, Some(&target)))
+                .unwrap();
+            expect(&values, &mut pair[0], "IBV_WC_SUCCESS");
+        }
+        // SAFETY: the child is ours, and nobody has waited for it.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        for verbs in pair {
+            assert_eq!(verbs.close(), Ok(()));
+        }
+    });
+}
+
 /// Receives of a shared queue, more than it holds; libmlx5 links those that have completed behind the others.
 #[test]
 fn shared_receives() {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::bell::{self, Bell};
 use super::hca::{HcaError, Seat, SoftHca};
 
 /// How long a dropped driver waits for its thread.
@@ -25,11 +26,15 @@ const SHORT_NAPS: u32 = YIELDS + 1000;
 /// How long a thread sleeps whose HCAs have been idle for a while.
 const LONG_NAP: Duration = Duration::from_micros(250);
 
+/// How long it leaves an HCA to somebody who wanted to help: several polls.
+const HOLD_BACK: Duration = Duration::from_micros(2);
+
 /// A thread that drives one or more HCAs, until it is dropped.
 ///
 /// Without work it spins for a moment, then yields its core between rounds, then
 /// sleeps 30 µs at a time, and 250 µs after some 40 ms, so that it does not starve
-/// kernels on few cores.
+/// kernels on few cores. A packet from another process wakes it. While others
+/// [help](SoftHca::help), it sleeps 250 µs at a time.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
@@ -124,6 +129,7 @@ fn run(shared: &Shared, yields: u32) {
     let mut seats = Vec::new();
     let mut seen = 0;
     let mut empty = 0u32;
+    let mut bells = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let changes = shared.changes.load(Ordering::Acquire);
         if changes != seen {
@@ -144,17 +150,50 @@ fn run(shared: &Shared, yields: u32) {
             seats.clone_from(&all);
         }
         empty = if done > 0 { 0 } else { empty.saturating_add(1) };
-        rest(empty, yields);
+        // Who found this thread at work may take over: else a thread that always finds something to do keeps a core
+        // for what the other, who polls anyway, does as well.
+        let wanted = seats.iter().any(|seat| seat.is_due());
+        if wanted {
+            hold_back();
+        }
+        match empty {
+            0 => {}
+            1..SPINS => std::hint::spin_loop(),
+            _ if empty < yields => std::thread::yield_now(),
+            // One more look for him, should he not come again.
+            _ if wanted => {}
+            _ => sleep(&seats, &mut bells, &mut empty),
+        }
     }
 }
 
-/// Rests after so many empty rounds, of which `yields` only yield.
-fn rest(empty: u32, yields: u32) {
-    match empty {
-        0 => {}
-        1..SPINS => std::hint::spin_loop(),
-        _ if empty < yields => std::thread::yield_now(),
-        _ if empty < SHORT_NAPS => std::thread::sleep(NAP),
-        _ => std::thread::sleep(LONG_NAP),
+/// Leaves the HCAs alone for a moment.
+fn hold_back() {
+    let start = Instant::now();
+    while start.elapsed() < HOLD_BACK {
+        std::hint::spin_loop();
     }
+}
+
+/// Sleeps until an HCA has something to do, as far as that can be known, and for a nap at most.
+fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
+    let helped = seats.iter().any(|seat| seat.was_helped());
+    if helped {
+        // When the help ends, short naps come first.
+        *empty = YIELDS;
+    }
+    let nap = if helped || *empty >= SHORT_NAPS {
+        LONG_NAP
+    } else {
+        NAP
+    };
+    for seat in seats {
+        seat.bells(bells);
+    }
+    bell::sleep(bells, nap, |packets| {
+        // Who is at work sees to the packets that wait.
+        let unseen = packets && !seats.iter().any(|seat| seat.is_busy());
+        unseen || seats.iter().any(|seat| seat.is_due())
+    });
+    bells.clear();
 }

@@ -6,10 +6,10 @@ use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::prelude::v1::*;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
 
+use super::bell::{self, Bell, Bells};
 use super::links::{Link, Links, LocalLink};
 use super::segment::SegmentError;
 use super::shared_link::SharedLink;
@@ -227,7 +227,12 @@ pub(super) struct Seat {
     state: Mutex<State>,
     /// Commands that wait for the lock: the driving thread lets them pass.
     waiting: AtomicU32,
-    start: Instant,
+    /// By which the driving thread sleeps.
+    bells: Bells,
+    /// Somebody has helped since the driving thread last asked.
+    helped: AtomicBool,
+    /// Somebody wanted to help and found another at work: that one looks once more.
+    missed: AtomicBool,
 }
 
 impl Seat {
@@ -243,6 +248,14 @@ impl Seat {
         !matches!(*self.lock(), State::Alive(_))
     }
 
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// A step from the driving thread. None once the HCA has stopped.
     pub fn drive(&self) -> Option<usize> {
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -251,13 +264,58 @@ impl Seat {
             std::thread::yield_now();
             return Some(0);
         }
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Some(0),
+        match self.try_lock() {
+            Some(mut state) => guarded(&mut state, |machine| step(machine, bell::clock_ns())).ok(),
+            None => Some(0),
+        }
+    }
+
+    /// A step from another thread, unless the HCA is busy; gives the number of things done.
+    fn help(&self) -> usize {
+        // As in `drive`; who gives a command is at work on the HCA himself.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            return 0;
+        }
+        let state = self.try_lock().or_else(|| {
+            self.missed.store(true, Ordering::Relaxed);
+            // The word before another look at the lock, because who holds it gives it back before he looks at the
+            // word: one of the two sees the other. See `is_due`.
+            fence(Ordering::SeqCst);
+            self.try_lock()
+        });
+        let Some(mut state) = state else {
+            return 0;
         };
-        let now = self.start.elapsed().as_nanos() as u64;
-        guarded(&mut state, |machine| step(machine, now)).ok()
+        let done = guarded(&mut state, |machine| {
+            machine.with_links(|links| links.attend());
+            step(machine, bell::clock_ns())
+        });
+        self.helped.store(true, Ordering::Relaxed);
+        // An HCA that has stopped does nothing.
+        done.unwrap_or(0)
+    }
+
+    /// Whether somebody would have helped while the driving thread was at work. That one asks after each step, and
+    /// before it sleeps.
+    pub fn is_due(&self) -> bool {
+        // See `help`.
+        fence(Ordering::SeqCst);
+        self.missed.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether somebody is at work on the HCA.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Whether somebody has helped since this was last asked.
+    pub fn was_helped(&self) -> bool {
+        self.helped.swap(false, Ordering::Relaxed)
+    }
+
+    /// Appends what the driving thread sleeps by.
+    pub fn bells(&self, bells: &mut Vec<Bell>) {
+        self.bells.extend(bells);
     }
 }
 
@@ -268,7 +326,7 @@ fn step(machine: &mut Machine, now: u64) -> usize {
             hear(event);
         }
     }
-    machine.with_links(Links::release);
+    machine.with_links(|links| links.end_step(now));
     done
 }
 
@@ -310,12 +368,16 @@ impl SoftHca {
     /// A new HCA, without any object or link.
     pub fn new(mut options: HcaOptions) -> Self {
         let address = options.address.unwrap_or_else(Self::fresh_address);
-        let wire = HostWire::new(Links::new(address), options.faults.take());
+        let links = Links::new(address);
+        let bells = links.bells();
+        let wire = HostWire::new(links, options.faults.take());
         let machine = Machine::new(address, wire, options);
         let seat = Seat {
             state: Mutex::new(State::Alive(Box::new(machine))),
             waiting: AtomicU32::new(0),
-            start: Instant::now(),
+            bells,
+            helped: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
         };
         Self {
             address,
@@ -364,7 +426,7 @@ impl SoftHca {
         guarded(&mut self.seat.lock(), |machine| {
             let result = command(&mut machine.engine);
             // It may have stepped the engine.
-            machine.with_links(Links::release);
+            machine.with_links(|links| links.end_step(bell::clock_ns()));
             result
         })
     }
@@ -375,7 +437,15 @@ impl SoftHca {
     /// # Errors
     /// As [`command`](Self::command).
     pub fn step(&self) -> Result<usize, HcaError> {
-        self.step_at(self.seat.start.elapsed().as_nanos() as u64)
+        self.step_at(bell::clock_ns())
+    }
+
+    /// Does a [`step`](Self::step) beside the thread that drives it, if nobody is at work on it: for a thread that has
+    /// just posted, or waits for a completion. It never waits; gives the number of things done.
+    ///
+    /// As long as somebody helps, the driving thread looks at the doorbells less often.
+    pub fn help(&self) -> usize {
+        self.seat.help()
     }
 
     /// As [`step`](Self::step), with a clock of the caller's, in nanoseconds. It
@@ -466,7 +536,7 @@ impl std::fmt::Debug for SoftHca {
 mod tests {
     use super::*;
     use crate::shell::Driver;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn addresses_differ() {
@@ -574,6 +644,21 @@ mod tests {
                 .recv_timeout(Duration::from_secs(20))
                 .expect("every command gets its turn");
         });
+    }
+
+    /// Who helps never waits, and what he came for is not forgotten.
+    #[test]
+    fn help_that_finds_another_at_work_is_remembered_by_that_one() {
+        let hca = SoftHca::new(HcaOptions::default());
+        hca.help();
+        assert!(hca.seat.was_helped() && !hca.seat.was_helped());
+        assert!(!hca.seat.is_due());
+        hca.command(|_| std::thread::scope(|scope| drop(scope.spawn(|| hca.help()))))
+            .unwrap();
+        assert!(!hca.seat.was_helped());
+        assert!(hca.seat.is_due() && !hca.seat.is_due());
+        hca.kill();
+        hca.help();
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec;
 
+use super::bell::Bells;
 use super::ring::{Consumer, Producer, ring};
 use super::shared_link::SharedLink;
 use crate::engine::packet::{Header, Packet, RECEIVE_RANGES, Range};
@@ -203,6 +204,8 @@ pub struct Links {
     copies: VecDeque<Copied>,
     copy: Option<Copied>,
     peers: Vec<(WireAddress, Link)>,
+    /// By which the HCA's thread sleeps: those of the links to other processes.
+    bells: Bells,
     /// Whose turn it is to be received from: 0 is the loopback, then the peers.
     turn: usize,
     /// The link that holds a packet which the engine has in hand.
@@ -217,6 +220,7 @@ impl Links {
             copies: VecDeque::new(),
             copy: None,
             peers: Vec::new(),
+            bells: Bells::default(),
             turn: 0,
             in_hand: None,
         }
@@ -228,7 +232,21 @@ impl Links {
             return false;
         }
         self.peers.push((peer, link));
+        self.hang_bells();
         true
+    }
+
+    /// The bells of its links, now and later.
+    pub(super) fn bells(&self) -> Bells {
+        self.bells.clone()
+    }
+
+    fn hang_bells(&self) {
+        let bells = self.peers.iter().filter_map(|(_, link)| match link {
+            Link::Local(_) => None,
+            Link::Shared(link) => Some(link.bell()),
+        });
+        self.bells.set(bells.collect());
     }
 
     /// Payload bytes of a packet to that HCA; none if no way leads there.
@@ -242,7 +260,26 @@ impl Links {
             .map(|(_, link)| link.mtu())
     }
 
-    /// Gives back the packet in hand; called at the end of each step too.
+    /// Ends a step at this time: gives back the packet in hand, and sees that other processes hear what was sent.
+    pub(super) fn end_step(&mut self, now: u64) {
+        self.release();
+        for (_, link) in &mut self.peers {
+            if let Link::Shared(link) = link {
+                link.end_step(now);
+            }
+        }
+    }
+
+    /// Tells other processes that somebody is about to look for their packets.
+    pub(super) fn attend(&self) {
+        for (_, link) in &self.peers {
+            if let Link::Shared(link) = link {
+                link.attend();
+            }
+        }
+    }
+
+    /// Gives back the packet in hand.
     pub(super) fn release(&mut self) {
         if let Some(index) = self.in_hand.take() {
             self.peers[index].1.release();
@@ -253,6 +290,7 @@ impl Links {
     /// acknowledgement timers of its queue pairs notice.
     fn forget(&mut self, index: usize) {
         let (address, _) = self.peers.swap_remove(index);
+        self.hang_bells();
         tracing::warn!(own = self.own.0, peer = address.0, "the peer is gone");
     }
 }
@@ -365,6 +403,12 @@ unsafe impl Wire for Links {
                 link.outgoing.retract(|packet| scope.covers(packet));
             }
         }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.bells.set(Vec::new());
     }
 }
 

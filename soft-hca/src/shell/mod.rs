@@ -32,6 +32,7 @@
 //! [`overrun_completion_queue`](crate::engine::Engine::overrun_completion_queue)
 //! are reached through [`SoftHca::command`].
 
+mod bell;
 mod driver;
 mod hca;
 mod links;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! 0x0000  header: magic u64, version u32, slots u32, slot_bytes u32
-//! 0x1000  ring of the maker:  pushed u64 @0, released u64 @128, producer gone u32 @256, consumer gone u32 @260
+//! 0x1000  ring of the maker:  pushed u64 @0, released u64 @128, asleep u32 @192, looked u64 @200,
+//!                             producer gone u32 @256, consumer gone u32 @260
 //! 0x2000  ring of the joiner: likewise
 //! 0x3000  slots of the maker's ring, then slots of the joiner's
 //! ```
@@ -15,10 +16,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::bell::{Bell, Words};
 use super::segment::{Segment, SegmentError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"WARPWIRE");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PAGE: usize = 4096;
 const SLOTS_AT: usize = 3 * PAGE;
 const LARGEST_SLOTS: u32 = 1 << 16;
@@ -135,6 +137,8 @@ pub(super) fn open(segment: Segment, side: Side) -> Result<(Producer, Consumer),
         ring: mine,
         pushed: 0,
         released: 0,
+        unheard: false,
+        woken: 0,
     };
     let consumer = Consumer {
         ring: theirs,
@@ -145,7 +149,9 @@ pub(super) fn open(segment: Segment, side: Side) -> Result<(Producer, Consumer),
     Ok((producer, consumer))
 }
 
-struct Ring {
+/// One ring of a segment.
+#[derive(Clone)]
+pub(super) struct Ring {
     segment: Arc<Segment>,
     shape: Shape,
     index: usize,
@@ -167,18 +173,32 @@ impl Ring {
         self.counter(128)
     }
 
-    fn gone(&self, offset: usize) -> &AtomicU32 {
+    /// What the consumer's thread sleeps by.
+    pub fn words(&self) -> Words<'_> {
+        Words {
+            asleep: self.word(192),
+            looked: self.counter(200),
+        }
+    }
+
+    /// Whether all packets that were published have been given back.
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: who finds packets looks at them through `Consumer::take`.
+        self.pushed().load(Ordering::Relaxed) == self.released().load(Ordering::Relaxed)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
         let at = (1 + self.index) * PAGE + offset;
         // SAFETY: as for `counter`, with a multiple of four.
         unsafe { AtomicU32::from_ptr(self.segment.start().add(at).cast()) }
     }
 
     fn producer_gone(&self) -> &AtomicU32 {
-        self.gone(256)
+        self.word(256)
     }
 
     fn consumer_gone(&self) -> &AtomicU32 {
-        self.gone(260)
+        self.word(260)
     }
 
     fn slot(&self, count: u64) -> *mut u8 {
@@ -207,6 +227,10 @@ pub(super) struct Producer {
     pushed: u64,
     /// The newest `released` seen, checked.
     released: u64,
+    /// Whether waking the consumer's thread was left for later.
+    unheard: bool,
+    /// When it was last woken.
+    woken: u64,
 }
 
 impl Producer {
@@ -232,6 +256,15 @@ impl Producer {
         // The slot before the counter, because the consumer reads the slot as
         // soon as the counter covers it.
         self.ring.pushed().store(self.pushed, Ordering::Release);
+        self.unheard = !self.ring.words().ring(&mut self.woken);
+    }
+
+    /// Wakes the consumer's thread if somebody who looked at the ring has not taken what was published, and looks no
+    /// longer.
+    pub fn remind(&mut self) {
+        if self.unheard {
+            self.unheard = !self.ring.is_empty() && !self.ring.words().ring(&mut self.woken);
+        }
     }
 
     /// Bytes of a slot.
@@ -290,6 +323,16 @@ impl Consumer {
             // the slot as soon as it sees it.
             self.ring.released().store(self.released, Ordering::Release);
         }
+    }
+
+    /// Tells the producer that this side looked at the ring at this time, if its thread sleeps.
+    pub fn attend(&self, now: u64) {
+        self.ring.words().attend(now);
+    }
+
+    /// What this side's thread sleeps by.
+    pub fn bell(&self) -> Bell {
+        Bell(self.ring.clone())
     }
 
     /// Whether the other side has said that it no longer writes.
@@ -384,10 +427,10 @@ mod tests {
         };
         assert!(matches!(opened(set(0, 1)), SegmentError::WrongMagic { .. }));
         assert!(matches!(
-            opened(set(2, 2)),
+            opened(set(2, 1)),
             SegmentError::WrongVersion {
-                found: 2,
-                expected: 1
+                found: 1,
+                expected: 2
             }
         ));
         for slots in [0, 3, 1 << 17, u32::MAX] {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::bell::Bell;
 use super::segment::{Segment, SegmentError};
 use super::shared::{self, Consumer, Corrupt, Producer, Shape, Side};
 use crate::engine::packet::{Header, Packet, Range};
@@ -191,6 +192,22 @@ impl SharedLink {
 
     pub(super) fn release(&mut self) {
         self.incoming.release();
+    }
+
+    /// Ends a step of the HCA at this time: the other side's thread is woken if it has to be.
+    pub(super) fn end_step(&mut self, now: u64) {
+        self.outgoing.remind();
+        self.incoming.attend(now);
+    }
+
+    /// Tells the other side that somebody is about to look for its packets.
+    pub(super) fn attend(&self) {
+        self.incoming.attend(u64::MAX);
+    }
+
+    /// What this side's thread sleeps by.
+    pub(super) fn bell(&self) -> Bell {
+        self.incoming.bell()
     }
 
     /// Whether the peer is gone, asked after nothing was received.

@@ -37,7 +37,7 @@ pub struct HostWire(Way);
 
 enum Way {
     /// Packets go straight to the links.
-    Plain(Links),
+    Plain(Box<Links>),
     /// Packets pass a pattern of faults first. The wire of faults keeps its
     /// inner wire to itself, so the links are shared with it.
     Faulty {
@@ -85,7 +85,7 @@ unsafe impl Wire for SharedLinks {
 impl HostWire {
     pub(super) fn new(links: Links, faults: Option<Faults>) -> Self {
         let Some(faults) = faults else {
-            return Self(Way::Plain(links));
+            return Self(Way::Plain(Box::new(links)));
         };
         let links = SharedLinks(Arc::new(Mutex::new(links)));
         Self(Way::Faulty {

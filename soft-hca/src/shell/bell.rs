@@ -1,0 +1,268 @@
+//! How an HCA's thread sleeps until a packet comes from another process.
+//!
+//! Each ring between processes has a word by which its consumer says that its thread sleeps, and the time at which
+//! somebody last looked at the ring all the same (see [`SoftHca::help`](super::SoftHca::help)). The producer wakes the
+//! thread if nobody looks. If somebody has just looked, it leaves that for its next step: a thread that is woken while
+//! a program polls only takes the program's core away.
+//!
+//! Nothing hangs on the words alone: they are the other process's to write too, and a thread never sleeps for longer
+//! than its nap.
+
+use std::prelude::v1::*;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::shared::Ring;
+
+/// How long after a look at its ring a packet still counts as seen to, in nanoseconds: a program that polls looks
+/// several times in it.
+const ATTENDED_NS: u64 = 3_000;
+/// Between two times that a thread is woken, in nanoseconds, as cards moderate their interrupts: where it takes the
+/// core from the program that sends, the program comes to send more at a time.
+const MODERATION_NS: u64 = 20_000;
+/// Rings that a thread can wait for at once: the system's limit.
+const MOST: usize = 128;
+
+/// The time, by a clock that all processes of the machine share.
+pub(super) fn clock_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The words of a ring.
+pub(super) struct Words<'a> {
+    /// 1 while the consumer's thread sleeps and wants to be woken; the futex, too.
+    pub asleep: &'a AtomicU32,
+    /// When the consumer last looked while its thread slept.
+    pub looked: &'a AtomicU64,
+}
+
+impl Words<'_> {
+    /// Wakes the consumer's thread, if it sleeps and nobody looks at the ring; false if that is left for later, because
+    /// somebody has just looked, or the thread was just woken: at the time in `woken`. Called after a packet was
+    /// published.
+    pub fn ring(&self, woken: &mut u64) -> bool {
+        // The packet before the look at the word, because the consumer writes the word before it looks for packets a
+        // last time: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        // Relaxed, here and below: the words carry nothing but themselves, and the ring's counter orders the packets.
+        if self.asleep.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let now = clock_ns();
+        if now.saturating_sub(self.looked.load(Ordering::Relaxed)) < ATTENDED_NS
+            || now.saturating_sub(*woken) < MODERATION_NS
+        {
+            return false;
+        }
+        *woken = now;
+        if self.asleep.swap(0, Ordering::Relaxed) != 0 {
+            // It fails only where there is no such memory, and this is mapped.
+            let _ = futex::wake(self.asleep, futex::Flags::empty(), 1);
+        }
+        true
+    }
+
+    /// Tells the producer that somebody looked for packets at this time, although the thread sleeps; the end of time
+    /// means that somebody is at it.
+    pub fn attend(&self, now: u64) {
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            self.looked.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The consumer's end of a ring, as far as its thread needs it to sleep. It keeps the memory mapped.
+#[derive(Clone)]
+pub(super) struct Bell(pub Ring);
+
+impl Bell {
+    /// Asks to be woken; false if packets are waiting already.
+    fn arm(&self) -> bool {
+        let words = self.0.words();
+        words.looked.store(0, Ordering::Relaxed);
+        words.asleep.store(1, Ordering::Relaxed);
+        // See `Words::ring`.
+        fence(Ordering::SeqCst);
+        self.0.is_empty()
+    }
+
+    fn disarm(&self) {
+        self.0.words().asleep.store(0, Ordering::Relaxed);
+    }
+
+    fn wait(&self) -> Wait {
+        let mut wait = Wait::new();
+        wait.val = 1;
+        wait.uaddr = WaitPtr::new(self.0.words().asleep.as_ptr().cast());
+        wait.flags = WaitFlags::SIZE_U32;
+        wait
+    }
+}
+
+/// The bells of an HCA, which its links add and take away.
+#[derive(Clone, Default)]
+pub(super) struct Bells(Arc<Mutex<Vec<Bell>>>);
+
+impl Bells {
+    fn lock(&self) -> MutexGuard<'_, Vec<Bell>> {
+        // Nothing panics with the lock held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These from now on.
+    pub fn set(&self, bells: Vec<Bell>) {
+        *self.lock() = bells;
+    }
+
+    /// Appends them.
+    pub fn extend(&self, bells: &mut Vec<Bell>) {
+        bells.extend_from_slice(&self.lock());
+    }
+}
+
+/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Not at all if `is_due` says that there is
+/// something to do: it is asked once the bells are armed, and told whether packets have come already.
+pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
+    // Beyond the limit the nap has to do.
+    let bells = &bells[..bells.len().min(MOST)];
+    let mut packets = false;
+    for bell in bells {
+        packets |= !bell.arm();
+    }
+    if !is_due(packets) {
+        let waits: Vec<Wait> = bells.iter().map(Bell::wait).collect();
+        let end = clock_ns() + nap.as_nanos() as u64;
+        let end = Timespec {
+            tv_sec: (end / 1_000_000_000) as _,
+            tv_nsec: (end % 1_000_000_000) as _,
+        };
+        let waited = futex::waitv(&waits, WaitvFlags::empty(), Some(&end), ClockId::Monotonic);
+        match waited {
+            // Woken, before it slept or after; or the nap is over.
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+            // No bell to wait for, or a system that has no such call (before Linux 5.16) or forbids it.
+            Err(_) => std::thread::sleep(nap),
+        }
+    }
+    for bell in bells {
+        bell.disarm();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::WireAddress;
+    use crate::engine::packet::Header;
+    use crate::shell::shared_link::{SharedLink, accept, offer};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+    use std::time::Instant;
+
+    /// Longer than anything here takes.
+    const NAP: Duration = Duration::from_secs(20);
+    /// What a thread needs at most to wake up on a machine that is busy with other things.
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// The two ends of a link.
+    fn link() -> (SharedLink, SharedLink) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let [a, b] = [1, 2].map(WireAddress);
+        let maker = offer(&ours, a, b).unwrap();
+        (maker, accept(&theirs, b, a, SOON).unwrap())
+    }
+
+    fn send(link: &mut SharedLink) {
+        let header = Header {
+            source: 1,
+            destination: 2,
+            ..Header::default()
+        };
+        // SAFETY: there is no payload.
+        assert!(unsafe { link.send(&header, &[]) });
+    }
+
+    fn is_asleep(bell: &Bell) -> bool {
+        bell.0.words().asleep.load(Ordering::Relaxed) != 0
+    }
+
+    /// Sleeps on a thread, calls `then` once it does, and tells how long it slept.
+    fn sleeping(bell: &Bell, then: impl FnOnce()) -> Duration {
+        thread::scope(|scope| {
+            let start = Instant::now();
+            let sleeper = scope.spawn(|| sleep(std::slice::from_ref(bell), NAP, |packets| packets));
+            while !is_asleep(bell) {
+                thread::yield_now();
+            }
+            // From the word to the sleep it is not far.
+            thread::sleep(Duration::from_millis(20));
+            then();
+            sleeper.join().unwrap();
+            start.elapsed()
+        })
+    }
+
+    #[test]
+    fn a_packet_wakes_a_thread_that_sleeps() {
+        let (mut from, mut to) = link();
+        let bell = to.bell();
+        for _ in 0..3 {
+            let slept = sleeping(&bell, || send(&mut from));
+            assert!(slept < SOON, "{slept:?}");
+            assert!(!is_asleep(&bell));
+            assert!(to.receive().is_some());
+            to.release();
+        }
+    }
+
+    #[test]
+    fn a_thread_does_not_sleep_over_packets_or_over_what_is_due() {
+        let (mut from, to) = link();
+        let bells = [to.bell()];
+        let start = Instant::now();
+        sleep(&bells, NAP, |packets| !packets);
+        send(&mut from);
+        sleep(&bells, NAP, |packets| packets);
+        assert!(start.elapsed() < SOON);
+        assert!(!is_asleep(&bells[0]));
+    }
+
+    #[test]
+    fn a_thread_that_was_just_woken_is_left_alone_for_a_while() {
+        let (_from, to) = link();
+        let bell = to.bell();
+        assert!(bell.arm());
+        // As if it had been woken at the very moment of the question, whenever that is.
+        let mut woken = u64::MAX;
+        assert!(!bell.0.words().ring(&mut woken) && is_asleep(&bell));
+        woken = clock_ns() - MODERATION_NS;
+        assert!(bell.0.words().ring(&mut woken) && !is_asleep(&bell));
+        assert!(bell.0.words().ring(&mut woken), "awake");
+    }
+
+    /// While somebody looks, the thread sleeps on; when he looks no longer, the next step of the other side wakes it.
+    #[test]
+    fn who_looks_lets_the_thread_sleep_until_he_stops() {
+        let (mut from, mut to) = link();
+        let bell = to.bell();
+        let slept = sleeping(&bell, || {
+            to.attend();
+            send(&mut from);
+            from.end_step(clock_ns());
+            assert!(is_asleep(&bell), "somebody is at it");
+            to.end_step(clock_ns());
+            thread::sleep(Duration::from_millis(1));
+            assert!(is_asleep(&bell), "nobody was asked");
+            from.end_step(clock_ns());
+            assert!(!is_asleep(&bell));
+        });
+        assert!(slept < SOON, "{slept:?}");
+        assert!(to.receive().is_some());
+    }
+}
