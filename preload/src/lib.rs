@@ -16,7 +16,7 @@
 //! | `async_events` | errors of queues that no completion tells |
 //! | `channel` | the pipes of both |
 //!
-//! Behind the device is a software HCA, one for each process. It has RC, UC and UD queue pairs, which reach those of the same
+//! Behind the device is a software HCA, one for each process, which a thread drives, and the program's own threads while they post and poll. It has RC, UC and UD queue pairs, which reach those of the same
 //! process and of the same user's others, by their GIDs. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
 //! and what libmlx5 posts stays in their rings as posted, to be compared with ours. Commands that the device does
 //! not have answer `EOPNOTSUPP`.
