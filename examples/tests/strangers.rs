@@ -9,6 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{command, error_line, run};
+use warpbell::wqe::{Remote, RemoteKey, Wqe};
+use warpbell::{Deadline, Exclusive, Thread};
+use warpbell_examples::memory::Memory;
+use warpbell_host_init::{Device, Endpoint, Gid, Nic, Placement, QueuePairConfig, SoftOptions};
+use warpbell_strangers::perftest::Destination;
 
 const PINGPONG: &str = env!("CARGO_BIN_EXE_pingpong");
 const BANDWIDTH: &str = env!("CARGO_BIN_EXE_bandwidth");
@@ -101,6 +106,80 @@ fn a_write_server_that_breaks_off_is_named() {
     refused(&said(&[&other]), "speaks version \"5.92\"");
     let odd = [&GREETING[..16], b"\0\0\0\x03"].concat();
     refused(&said(&[&odd]), "no power of two");
+}
+
+/// A server for both directions writes before our kernel begins: our queue pair, which nobody may write to, is in error
+/// then, and has no queue for a kernel.
+#[test]
+fn a_write_server_that_writes_itself_is_named() {
+    let (listener, port) = bind();
+    let server = thread::spawn(move || {
+        let mut socket = listener.accept().unwrap().0;
+        let hear = |socket: &mut TcpStream, bytes| {
+            let mut heard = vec![0; bytes];
+            socket.read_exact(&mut heard).unwrap();
+            heard
+        };
+        let device = Device::open(Nic::Soft(SoftOptions {
+            reachable: true,
+            ..SoftOptions::default()
+        }))
+        .unwrap();
+        let domain = device.protection_domain().unwrap();
+        let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let memory = Memory::new(&domain, Placement::Host, 64).unwrap();
+        let own = pair.endpoint();
+
+        socket.write_all(GREETING).unwrap();
+        hear(&mut socket, GREETING.len());
+        let theirs = hear(&mut socket, MESSAGE.len());
+        let theirs = Destination::of_message(&theirs.try_into().unwrap()).unwrap();
+        let ours = Destination {
+            qpn: own.qpn,
+            psn: own.psn,
+            gid: own.gid.0,
+            ..theirs
+        };
+        let ours = ours.to_message();
+        socket.write_all(&ours).unwrap();
+        let endpoint = Endpoint {
+            gid: Gid(theirs.gid),
+            qpn: theirs.qpn,
+            psn: theirs.psn,
+            ..own
+        };
+        pair.connect(&endpoint).unwrap();
+        // Both ends are connected.
+        hear(&mut socket, ours.len());
+        let mut queue = pair
+            .send_queue()
+            .unwrap()
+            .open::<Exclusive, Thread>()
+            .unwrap();
+        let remote = Remote {
+            address: 0,
+            key: RemoteKey(0),
+        };
+        let limit = Deadline::after_ms(10_000);
+        let ticket = queue.post(Wqe::write(memory.local(0, 64), remote).signalled(), limit);
+        queue.wait_outbound(ticket.unwrap(), limit).unwrap_err();
+        // Only now may the client begin.
+        socket.write_all(&ours).unwrap();
+        hear(&mut socket, ours.len());
+        socket.write_all(&ours).unwrap();
+        thread::sleep(NOT_LONG);
+    });
+    let arguments = [
+        "--peer",
+        "perftest",
+        "--timeout",
+        "10",
+        "127.0.0.1",
+        "--port",
+        &port,
+    ];
+    refused(&run(BANDWIDTH, &arguments), "(no -b)");
+    server.join().unwrap();
 }
 
 /// The example's server is called by a client that does this.

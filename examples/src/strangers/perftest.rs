@@ -12,7 +12,7 @@ use warpbell_kernels::outcome::Numbers;
 use warpbell_strangers::Conversation;
 use warpbell_strangers::perftest::{Client, Destination, Mtu, Report};
 
-use super::{connect, parted, port};
+use super::{connect, parted, port, unready};
 use crate::Error;
 use crate::launch::{Job, LIMIT_US, try_run};
 use crate::setup::{End, config};
@@ -118,7 +118,10 @@ pub fn write(world: &World, case: Case, server: impl Conversation) -> Result<Wri
     let times = world.numbers(2)?;
     let outcome = world.outcome()?;
     let stream = Stream {
-        queue: end.pair.send_queue()?,
+        queue: end
+            .pair
+            .send_queue()
+            .map_err(|error| unready(PROGRAM, REMEDY, &end.pair, error))?,
         local: memory.local(0, case.bytes as usize),
         remote: Remote {
             address: theirs.address,
