@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use warpbell_host_init::Gpu;
 use warpbell_host_init::cuda::{Module, Ptx};
+use warpbell_host_init::{ENGINE_THREADS, Gpu};
 use warpbell_ptx::{Capability, KERNELS, SOFT_NIC};
 
 use crate::Error;
@@ -49,7 +49,11 @@ impl OwnPtx {
                 &built_in
             }
         };
-        let module = Module::load(gpu, &[Ptx::from_text(text)?])?;
+        let ptx = [Ptx::from_text(text)?];
+        let module = match std::ptr::eq(module, &SOFT_NIC) {
+            true => Module::load_for_blocks(gpu, &ptx, ENGINE_THREADS)?,
+            false => Module::load(gpu, &ptx)?,
+        };
         Ok(Box::leak(Box::new(module)))
     }
 }

@@ -90,6 +90,6 @@ pub use placement::Placement;
 pub use queue_pair::{QueuePair, connect};
 pub use shared::Shared;
 pub use soft::{Drive, SoftOptions};
-pub use soft_gpu::{EngineLanes, EngineOn, SoftGpuOptions};
+pub use soft_gpu::{ENGINE_THREADS, EngineLanes, EngineOn, SoftGpuOptions};
 pub use state::{Endpoint, ErrorPlace, Gid, NicError, State};
 pub use stop::StopWord;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use warpbell::FenceReach;
 use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
-    Arguments, Client, ClientError, MAX_ENGINES, Mailbox, RESIDENT_MTU, TableSizes, Team,
+    Arguments, Client, ClientError, MAX_ENGINES, MAX_THREADS, Mailbox, RESIDENT_MTU, TableSizes,
+    Team,
 };
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
@@ -23,14 +24,15 @@ use crate::{Buffer, Entry, Error, Grid, Launch, Placement, Shared};
 /// Its queue pairs are connected with each other: there is no wire to another HCA.
 #[derive(Clone, Debug)]
 pub struct SoftGpuOptions {
-    /// The engine's kernel: `warpbell_kernels::soft_nic::soft_nic`.
+    /// The engine's kernel: `warpbell_kernels::soft_nic::soft_nic`. Of a GPU's module it must be loaded for blocks of
+    /// [`ENGINE_THREADS`].
     pub kernel: Entry<fn(Arguments)>,
     /// Where it runs.
     pub on: EngineOn,
     /// How many engines share the queue pairs, up to [`MAX_ENGINES`]. Both ends of a connection go to the same one.
     pub engines: u32,
-    /// How many threads work for each engine. On a GPU it is always the 32 of a warp; on a CPU's grid that is as
-    /// it runs there, and 1 is quicker.
+    /// Which threads work for each engine. On a GPU it always has a crew; on a CPU's grid that is as it runs there, and
+    /// an engine alone is quicker.
     pub lanes: EngineLanes,
     /// How many objects it has room for.
     pub tables: TableSizes,
@@ -65,14 +67,18 @@ impl SoftGpuOptions {
     }
 }
 
-/// How many threads work for an engine.
+/// Which threads work for an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineLanes {
     /// A thread alone.
-    One = 1,
-    /// The lanes of a warp.
-    Warp = 32,
+    One,
+    /// A thread, and beside it the lanes of a warp, which execute plain writes together.
+    Warp,
 }
+
+/// Threads in the block of the engines' kernel at most: for so many it is
+/// [loaded](Module::load_for_blocks).
+pub const ENGINE_THREADS: u32 = MAX_THREADS;
 
 /// Where an engine's kernel runs.
 #[derive(Clone)]
@@ -113,7 +119,7 @@ impl EngineOn {
     ) -> Result<EngineKernel, Error> {
         let grid = Grid {
             blocks: 1,
-            threads_per_block: arguments.lanes * arguments.engines,
+            threads_per_block: arguments.threads_per_engine() * arguments.engines,
         };
         let launch = move || Launch::new(kernel, grid, arguments);
         Ok(match self {
@@ -213,10 +219,10 @@ impl Soft<Resident> {
             tables: tables.as_ptr(),
             sizes: options.tables,
             engines,
-            lanes: match options.on {
-                EngineOn::Cpu(_) => options.lanes,
-                EngineOn::Gpu(_) => EngineLanes::Warp,
-            } as u32,
+            crew: match (&options.on, options.lanes) {
+                (EngineOn::Cpu(_), EngineLanes::One) => 0,
+                (EngineOn::Gpu(_), _) | (_, EngineLanes::Warp) => warpbell::thread::warp_size(),
+            },
             address: address.0,
             system_wide: u32::from(options.reach == Reach::System),
         };

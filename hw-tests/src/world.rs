@@ -12,8 +12,8 @@ use clap::{Args, ValueEnum};
 use warpbell_cpu_grid::{Dim, LaneOrder, Options};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
 use warpbell_host_init::{
-    self as host_init, Device, EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch, Mlx5Error,
-    Mlx5Options, Placement, QueuePair, Shared,
+    self as host_init, Device, ENGINE_THREADS, EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch,
+    Mlx5Error, Mlx5Options, Placement, QueuePair, Shared,
 };
 use warpbell_kernels::suite::{Kernel, Requests};
 use warpbell_ptx::{Capability, PtxError};
@@ -248,9 +248,13 @@ impl Machine {
             }
         };
         let ptx = [Ptx::from_text(&text)?];
-        let module = match std::ptr::eq(embedded, &warpbell_ptx::SUITE) {
-            true => Module::load_for_blocks(gpu, &ptx, LARGEST_BLOCK)?,
-            false => Module::load(gpu, &ptx)?,
+        let is = |module| std::ptr::eq(embedded, module);
+        let module = if is(&warpbell_ptx::SUITE) {
+            Module::load_for_blocks(gpu, &ptx, LARGEST_BLOCK)?
+        } else if is(&warpbell_ptx::SOFT_NIC) {
+            Module::load_for_blocks(gpu, &ptx, ENGINE_THREADS)?
+        } else {
+            Module::load(gpu, &ptx)?
         };
         // Kernels stay loaded until the process ends.
         Ok(Box::leak(Box::new(module)))

@@ -1,12 +1,12 @@
 //! A NIC in software that runs where the kernels do: its engines are a kernel that stays.
 
+use core::mem::MaybeUninit;
+
 use warpbell::{Deadline, Wait, kernel, shared_array, thread, warp};
-#[cfg(not(target_arch = "nvptx64"))]
-use warpbell_soft_hca::engine::OneLane;
-use warpbell_soft_hca::engine::{Desk, Lanes};
+use warpbell_soft_hca::engine::{Crew, Desk, Lanes, Lender, Served};
 use warpbell_soft_hca::resident::{Arguments, MAX_ENGINES, Resident, Round};
 
-/// Rounds with nothing to do after which the engine sleeps between two of them.
+/// Rounds with nothing to do after which a thread sleeps between two of them.
 const PATIENCE: u32 = 4096;
 /// How long it sleeps then, in nanoseconds.
 const NAP_NS: u32 = 500;
@@ -51,48 +51,82 @@ unsafe impl Lanes for WarpLanes {
     }
 }
 
-/// Drives the engines of a block until the host stops them: each with a warp, or on a CPU also with a thread.
+/// Drives the engines of a block, and their crews, until the host stops them.
 #[kernel]
 pub fn soft_nic(arguments: Arguments) {
-    let desks = shared_array![Desk<'static>; MAX_ENGINES as usize];
-    let engine = thread::index() / arguments.lanes;
-    if engine >= arguments.engines.min(MAX_ENGINES) {
+    let desks = shared_array![MaybeUninit<Desk<'static>>; MAX_ENGINES as usize];
+    let threads = arguments.threads_per_engine();
+    let (engine, place) = (thread::index() / threads, thread::index() % threads);
+    let known = engine < arguments.engines.min(MAX_ENGINES);
+    // The first lanes are the crew's, if there is one, and behind them comes the engine's thread.
+    let crew = arguments.crew;
+    let desk = desks.wrapping_add(engine as usize);
+    if known && place == crew {
+        // SAFETY: one desk for each engine, whose thread makes it; nobody else looks before the meeting.
+        Desk::set_up(unsafe { &mut *desk }, crew);
+    }
+    // Desks before the crews come there.
+    thread::sync_threads();
+    if !known || place > crew {
         return;
     }
-    // SAFETY: one desk for each engine, which makes it its own; it means nothing before.
-    let desk = unsafe {
-        let desk = desks.add(engine as usize);
-        &*desk
-    };
-    #[cfg(not(target_arch = "nvptx64"))]
-    if arguments.lanes == 1 {
-        return drive(&arguments, engine, OneLane, desk);
+    // SAFETY: it was set up, and from now on it is shared.
+    let desk = unsafe { (*desk).assume_init_ref() };
+    match place == crew {
+        true => drive(&arguments, engine, desk),
+        false => serve(&arguments, desk),
     }
-    drive(&arguments, engine, WarpLanes, desk);
 }
 
-/// Drives one engine; each of its lanes calls it.
-#[inline(always)]
-fn drive(arguments: &Arguments, engine: u32, lanes: impl Lanes, desk: &Desk<'static>) {
+/// Drives one engine. Never part of the kernel's own body, whose registers are the crews'.
+#[inline(never)]
+fn drive(arguments: &Arguments, engine: u32, desk: &Desk<'static>) {
     // SAFETY: the host made the arguments for this kernel: mailboxes and tables are these
     // engines' until they have ended. Who gives commands vouches for the memory that they name.
-    let Ok(mut engine) = (unsafe { Resident::start(arguments, engine, lanes, desk) }) else {
+    // Each engine has a desk of its own.
+    let started = unsafe { Resident::start(arguments, engine, Lender::new(desk)) };
+    let Ok(mut engine) = started else {
         // The mailbox says why.
         return;
     };
-    let mut idle: Option<(Wait, u32)> = None;
+    let mut idle = Idle::default();
     loop {
         match engine.round(thread::clock_ns()) {
             Round::Ended => return,
-            Round::Worked => idle = None,
-            Round::Idle => {
-                let (wait, rounds) = idle.get_or_insert_with(|| (NEVER.wait(), 0));
-                let _ = wait.expired();
-                match *rounds < PATIENCE {
-                    true => *rounds += 1,
-                    false => thread::nanosleep(NAP_NS),
-                }
-            }
+            Round::Worked => idle = Idle::default(),
+            Round::Idle => idle.pause(),
+        }
+    }
+}
+
+/// Serves at a desk; each lane of a crew calls it.
+#[inline(always)]
+fn serve(arguments: &Arguments, desk: &Desk<'static>) {
+    // SAFETY: each desk has the crew of its engine, a warp's lanes, and all memories are alike.
+    let mut crew = unsafe { Crew::new(desk, WarpLanes, arguments.memory()) };
+    let mut idle = Idle::default();
+    loop {
+        match crew.round() {
+            Served::Over => return,
+            Served::Something => idle = Idle::default(),
+            Served::Nothing => idle.pause(),
+        }
+    }
+}
+
+/// How long there has been nothing to do.
+#[derive(Default)]
+struct Idle(Option<(Wait, u32)>);
+
+impl Idle {
+    /// Lets others run, and sleeps once it has lasted.
+    #[inline(always)]
+    fn pause(&mut self) {
+        let (wait, rounds) = self.0.get_or_insert_with(|| (NEVER.wait(), 0));
+        let _ = wait.expired();
+        match *rounds < PATIENCE {
+            true => *rounds += 1,
+            false => thread::nanosleep(NAP_NS),
         }
     }
 }

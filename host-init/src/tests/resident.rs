@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5_wqe::{Completion, Syndrome, Wqe};
 use warpbell_cpu_grid::{Dim, Options, launch};
 use warpbell_kernels::soft_nic::soft_nic;
-use warpbell_soft_hca::engine::{CommandError, Desk, OneLane};
+use warpbell_soft_hca::engine::{CommandError, Lender};
 use warpbell_soft_hca::resident::{Arguments, ClientError, Refused, Resident, Round, TableSizes};
 use warpbell_soft_hca::shell::HcaError;
 
@@ -138,10 +138,9 @@ fn the_kernel_ends_with_the_last_object_of_its_device() {
 #[test]
 fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
     fn short(arguments: Arguments) {
-        let desk = Desk::new();
         // SAFETY: the arguments are whole.
         let mut engine =
-            unsafe { Resident::start(&arguments, 0, OneLane, &desk) }.expect("good arguments");
+            unsafe { Resident::start(&arguments, 0, Lender::alone()) }.expect("good arguments");
         // A domain and a region: two commands.
         for round in 0..1_000_000 {
             if engine.round(round * 1_000_000) == Round::Ended {
@@ -242,9 +241,8 @@ fn there_is_no_wire_to_another_device() {
 fn memory_is_kept_for_an_engine_that_is_late() {
     static STALLED: AtomicU32 = AtomicU32::new(0);
     fn stalling(arguments: Arguments) {
-        let desk = Desk::new();
         // SAFETY: as in the kernel of the library.
-        let Ok(mut engine) = (unsafe { Resident::start(&arguments, 0, OneLane, &desk) }) else {
+        let Ok(mut engine) = (unsafe { Resident::start(&arguments, 0, Lender::alone()) }) else {
             return;
         };
         for now in 0.. {

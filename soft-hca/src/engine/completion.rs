@@ -427,6 +427,13 @@ const fn after(producer: u32, consumer: u32) -> bool {
 }
 
 impl LentCompletions {
+    /// Takes over what writing CQEs changes.
+    #[inline(always)]
+    pub(super) const fn advance_to(&mut self, other: &Self) {
+        self.producer = other.producer;
+        self.consumer = other.consumer;
+    }
+
     /// How many CQEs there is room for, up to `wanted`. Reads the consumer index only when the one last read
     /// would not do.
     #[inline(always)]

@@ -148,7 +148,8 @@ impl GpuMemory {
     unsafe fn load_word(&self, address: u64, width: usize) -> u64 {
         // SAFETY: the caller's promise; each load is aligned.
         unsafe {
-            match (width, address % width as u64 == 0) {
+            // A width is a power of two; a remainder would be some hundred instructions.
+            match (width, address & (width as u64 - 1) == 0) {
                 (8, true) => self.load64(address),
                 (4, true) => self.load32(address).into(),
                 (2, true) => self.load16(address).into(),
@@ -269,7 +270,7 @@ unsafe impl Memory for GpuMemory {
         // SAFETY: the caller vouches for both ranges.
         unsafe {
             match length {
-                2 | 4 | 8 if destination % length as u64 == 0 => {
+                2 | 4 | 8 if destination & (length as u64 - 1) == 0 => {
                     let word = self.load_word(source, length);
                     // All earlier copies before this word, because who polls it goes on to read them.
                     self.fence_release();
@@ -303,11 +304,13 @@ unsafe impl Memory for GpuMemory {
                 let mut at = 16 * part;
                 // Four loads under way take the time of one.
                 while at + 3 * stride < whole {
-                    let data: [[u64; 2]; 4] =
-                        core::array::from_fn(|i| load128(source + at + i as u64 * stride));
-                    for (i, data) in data.into_iter().enumerate() {
-                        store128(destination + at + i as u64 * stride, data);
-                    }
+                    let at_each = [0, 1, 2, 3].map(|part| at + part * stride);
+                    let [a, b, c, d] = at_each.map(|at| load128(source + at));
+                    let [to_a, to_b, to_c, to_d] = at_each.map(|at| destination + at);
+                    store128(to_a, a);
+                    store128(to_b, b);
+                    store128(to_c, c);
+                    store128(to_d, d);
                     at += 4 * stride;
                 }
                 while at < whole {
@@ -589,6 +592,15 @@ pub(super) fn store_in_block(word: &AtomicU32, value: u32) {
         asm!("st.relaxed.cta.u32 [{address}], {value};",
             address = in(reg64) word.as_ptr(), value = in(reg32) value,
             options(preserves_flags, nostack));
+    }
+}
+
+/// Every earlier access before every later one, for the threads of the block.
+#[inline(always)]
+pub(super) fn fence_in_block() {
+    // SAFETY: a fence has no precondition.
+    unsafe {
+        asm!("fence.acq_rel.cta;", options(preserves_flags, nostack));
     }
 }
 

@@ -6,12 +6,12 @@
 //! command, any packet, any other WQE. Afterwards both queue pairs are as if the packets of the writes and
 //! their acknowledgements had travelled.
 
-use heapless::Vec;
 use mlx5_wqe::QpNumber;
 
 use super::Engine;
 use super::command::{Access, ProtectionDomain, QueuePairState, Transport};
 use super::completion::{LentCompletions, number_index};
+use super::desk::Wanted;
 use super::memory::Memory;
 use super::plain::{block, plain_write};
 use super::protection::Window;
@@ -27,8 +27,6 @@ pub(super) struct Loan {
     pub(super) number: QpNumber,
     /// Its doorbell register.
     pub(super) register: u64,
-    /// The last ring that was heard there, 0 if none was.
-    pub(super) heard: u64,
     /// Its doorbell record.
     pub(super) record: u64,
     pub(super) ring: Ring,
@@ -41,11 +39,25 @@ pub(super) struct Loan {
     pub(super) producer: u16,
     /// The oldest WQE that is not executed.
     pub(super) tail: u16,
+    /// Keys that were looked up for a loan of another era may mean something else by now.
+    pub(super) era: u32,
     /// How many WQEs were executed.
     pub(super) executed: u32,
     /// Something was written since the last release fence.
     pub(super) unordered: bool,
     pub(super) completions: LentCompletions,
+}
+
+impl Loan {
+    /// Takes over what executing WQEs changes.
+    #[inline(always)]
+    pub(super) const fn advance_to(&mut self, other: &Self) {
+        self.producer = other.producer;
+        self.tail = other.tail;
+        self.executed = other.executed;
+        self.unordered = other.unordered;
+        self.completions.advance_to(&other.completions);
+    }
 }
 
 impl QueuePair {
@@ -99,7 +111,6 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             queue_pair: index,
             number: pair.number,
             register,
-            heard: 0,
             record: pair.attributes.record,
             ring,
             mtu: pair.path_mtu,
@@ -107,6 +118,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             domains: [pair, peer].map(|pair| pair.attributes.protection_domain),
             producer: pair.requester.producer,
             tail,
+            era: 0,
             executed: 0,
             unordered: false,
             completions,
@@ -144,20 +156,13 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         self.enlist(loan.queue_pair);
     }
 
-    /// Takes all loans back.
-    pub(super) fn recall<const N: usize>(&mut self, loans: &mut Vec<Loan, N>) {
-        while let Some(loan) = loans.pop() {
-            self.take_back(&loan, false);
-        }
-    }
-
     /// What may be accessed with this key.
-    pub(super) fn window(
-        &self,
-        pd: ProtectionDomain,
-        key: u32,
-        access: Access,
-    ) -> Option<Window<'t>> {
-        self.regions.window(pd, key, access)
+    pub(super) fn window(&self, wanted: Wanted) -> Option<Window<'t>> {
+        let Wanted {
+            key,
+            domain,
+            access,
+        } = wanted;
+        self.regions.window(domain, key, access)
     }
 }

@@ -10,7 +10,7 @@
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
 //! `transfer` cuts and scatters payloads,
-//! `loan` lends a queue to a [`crew`], which executes the `plain` writes within the HCA without packets,
+//! `loan` lends a queue, at a `desk`, to a [`crew`], which executes the `plain` writes within the HCA without packets,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
 //! has the commands, [`wire`] is the seam to other HCAs.
 
@@ -18,6 +18,7 @@ pub mod command;
 mod completion;
 pub mod crew;
 pub mod decode;
+mod desk;
 mod doorbell;
 pub mod event;
 pub mod execute;
@@ -26,6 +27,7 @@ pub mod gid;
 #[cfg(target_arch = "nvptx64")]
 mod gpu_memory;
 pub mod lanes;
+mod lender;
 mod list;
 mod loan;
 pub mod loopback;
@@ -48,13 +50,15 @@ pub use command::{
     ReadyToReceive, ReadyToSend, ReceiveRing, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
-pub use crew::{Crew, Desk};
+pub use crew::{Crew, Served};
+pub use desk::Desk;
 pub use doorbell::UarSlot;
 pub use event::Event;
 pub use execute::{Command, Reply, WrongReply};
 #[cfg(target_arch = "nvptx64")]
 pub use gpu_memory::GpuMemory as KernelMemory;
 pub use lanes::{Lanes, OneLane};
+pub use lender::Lender;
 pub use loopback::Loopback;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use memory::DirectMemory as KernelMemory;
@@ -67,9 +71,7 @@ pub use wire::Wire;
 
 use completion::{CompletionQueues, number_index};
 use doorbell::{Rung, Uars};
-use heapless::Vec;
 use list::List;
-use loan::Loan;
 use packet::{Opcode, Packet};
 use protection::{ProtectionDomains, Regions};
 use queue_pair::{Context, QueuePair, SCRATCH};
@@ -184,19 +186,15 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// Gives the number of things done (doorbells, WQEs, packets, completions, timers); 0 means
     /// that nothing was to be done, and the caller may pause.
     pub fn step(&mut self, now_ns: u64) -> usize {
-        self.step_lending::<0>(now_ns, &mut Vec::new(), 0)
+        self.step_lending(now_ns, &mut Lender::alone())
     }
 
-    /// A [`step`](Self::step) that lends queues instead of executing their plain writes, as long as fewer than
-    /// `most` are lent, and takes all back before it does anything that may concern them.
-    fn step_lending<const N: usize>(
-        &mut self,
-        now_ns: u64,
-        loans: &mut Vec<Loan, N>,
-        most: usize,
-    ) -> usize {
+    /// A [`step`](Self::step) that lends queues instead of executing their plain writes. Before it does anything that
+    /// may concern those that are lent, it calls them back, and does not do it until all have come.
+    pub fn step_lending(&mut self, now_ns: u64, lender: &mut Lender<'_, 't>) -> usize {
         self.now = now_ns;
-        let mut done = self.uars.step(
+        let mut done = lender.collect(self);
+        done += self.uars.step(
             &self.memory,
             &mut Rung {
                 queue_pairs: self.queue_pairs,
@@ -205,27 +203,33 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             },
             self.work,
         );
-        if self.wire.may_have_packets() {
-            self.recall(loans);
+        if self.wire.may_have_packets() && lender.recall() {
             done += self.receive_packets();
         }
         if self.failed.len() > 0 {
             self.patrol();
         }
-        for _ in 0..self.active.len() {
+        let mut active = self.active.len();
+        while active > 0 && !lender.is_waiting() {
+            active -= 1;
             let Some(index) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) else {
                 break;
             };
-            if loans.len() < most
+            // With packets under way it would have to be called back at once.
+            if let Some(seat) = lender.free_seat()
+                && !self.wire.may_have_packets()
                 && let Some(loan) = self.lend(index)
-                && loans.push(loan).is_ok()
             {
+                lender.lend(seat, loan);
                 done += 1;
                 continue;
             }
-            self.recall(loans);
-            done += self.advance(index);
+            match lender.recall() {
+                true => done += self.advance(index),
+                false => self.enlist(index),
+            }
         }
+        lender.resume();
         self.rotate();
         self.work = done;
         done

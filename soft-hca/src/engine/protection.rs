@@ -153,7 +153,6 @@ impl<'t> Regions<'t> {
         access: Access,
     ) -> Result<Keys, CommandError> {
         Self::check_registration(range, access)?;
-        Self::check_registration(range, access)?;
         let size = self.slots.len().min((1 << 24) - FIRST_KEY_INDEX as usize);
         let index = (0..size)
             .map(|step| (self.next + step) % size)

@@ -1,8 +1,8 @@
 //! The engine as a kernel that stays: its arguments, its tables, its talk with the host.
 //!
-//! A kernel makes one or more [`Resident`]s from the [`Arguments`] that the host gave it, each by the lanes
-//! of a warp, or by a thread alone, and calls [`round`](Resident::round) until that says that it is over. The host
-//! gives commands through the [`Mailbox`]es, by a `Client` each and a `Team` of all (feature `std`). On the host's side nothing
+//! A kernel makes one or more [`Resident`]s from the [`Arguments`] that the host gave it, each on a thread of its
+//! own, and calls [`round`](Resident::round) until that says that it is over. Beside each a [`Crew`](crate::engine::Crew)
+//! may work, on a warp. The host gives commands through the [`Mailbox`]es, by a `Client` each and a `Team` of all (feature `std`). On the host's side nothing
 //! is called while kernels post and poll.
 //!
 //! The engine takes every address from the commands. They are addresses of the machine that the
@@ -28,7 +28,7 @@ pub use words::WordError;
 
 #[cfg(target_arch = "nvptx64")]
 use crate::engine::Reach;
-use crate::engine::{Crew, Desk, Engine, KernelMemory, Lanes, Loopback, Memory, Wire, WireAddress};
+use crate::engine::{Desk, Engine, KernelMemory, Lender, Loopback, Memory, Wire, WireAddress};
 use words::{Answer, Failure, from_answer, to_command};
 
 /// The bytes in a packet of a resident engine at most.
@@ -44,6 +44,11 @@ const LOOK_EVERY_NS: u64 = 50_000;
 /// Engines of a kernel at most: the desks of so many fit into a block's shared memory, and a GPU has no registers
 /// for more.
 pub const MAX_ENGINES: u32 = 8;
+
+const _: () = assert!(MAX_ENGINES as usize * size_of::<Desk<'_>>() <= 48 << 10);
+
+/// Threads of the kernel at most.
+pub const MAX_THREADS: u32 = MAX_ENGINES * 2 * 32;
 
 /// An engine whose queues and payloads lie where the kernel can reach them, and whose queue pairs
 /// are connected with each other.
@@ -62,8 +67,8 @@ pub struct Arguments {
     pub sizes: TableSizes,
     /// How many engines there are, up to [`MAX_ENGINES`].
     pub engines: u32,
-    /// How many threads work for each: the 32 of a warp, or 1.
-    pub lanes: u32,
+    /// How many lanes each engine's crew has: those of a warp, or none.
+    pub crew: u32,
     /// The engine's address, which its queue pairs name as their peer's.
     pub address: u32,
     /// 0 if all that the engine touches is its GPU's memory, and only threads of that GPU look
@@ -77,16 +82,27 @@ unsafe impl Send for Arguments {}
 unsafe impl Sync for Arguments {}
 
 impl Arguments {
+    /// How many threads of the kernel there are for each engine: those of its crew, then its own, which is the first
+    /// of as many.
+    pub const fn threads_per_engine(&self) -> u32 {
+        match self.crew {
+            0 => 1,
+            lanes => 2 * lanes,
+        }
+    }
+
+    /// What the engines' threads and their crews' reach.
     #[cfg(target_arch = "nvptx64")]
-    fn memory(&self) -> KernelMemory {
+    pub fn memory(&self) -> KernelMemory {
         KernelMemory::new(match self.system_wide {
             0 => Reach::Gpu,
             _ => Reach::System,
         })
     }
 
+    /// What the engines' threads and their crews' reach.
     #[cfg(not(target_arch = "nvptx64"))]
-    fn memory(&self) -> KernelMemory {
+    pub fn memory(&self) -> KernelMemory {
         KernelMemory
     }
 }
@@ -102,19 +118,11 @@ pub enum Round {
     Ended,
 }
 
-/// A lane of an engine that a kernel drives. All lanes of an engine call the same methods in the same order.
+/// An engine that a kernel drives, and its mailbox.
 #[derive(Debug)]
-pub struct Resident<'d, 't, M, W, L> {
-    crew: Crew<'d, 't, M, L>,
-    lanes: L,
-    /// Lane 0 has the engine.
-    lead: Option<Lead<'t, M, W>>,
-}
-
-/// The engine and its mailbox.
-#[derive(Debug)]
-struct Lead<'t, M, W> {
+pub struct Resident<'d, 't, M, W> {
     engine: &'t mut Engine<'t, M, W>,
+    lender: Lender<'d, 't>,
     mailbox: &'t Mailbox,
     /// The number of the newest request that was answered.
     answered: u64,
@@ -124,50 +132,37 @@ struct Lead<'t, M, W> {
     look_at: u64,
 }
 
-impl<'d, 't, L: Lanes> Resident<'d, 't, KernelMemory, Loopback<PACKETS>, L> {
-    /// Makes the tables of engine number `engine` and itself, and tells the host that it runs, or why not.
+impl<'d, 't> Resident<'d, 't, KernelMemory, Loopback<PACKETS>> {
+    /// Makes the tables of engine number `engine` and itself, and tells the host that it runs, or why not: then the
+    /// crew at its desk is let go.
     ///
     /// # Safety
     ///
-    /// `engine` must be below the number of engines, which all run in one block, and the same for all of `lanes`, who
-    /// alone use the desk. The mailboxes must be valid for as long as `'t`, and so must the tables, which nobody may
-    /// touch but the engines that take the mailboxes. Memory that commands name must be as the engine's methods
-    /// want it.
+    /// `engine` must be below the number of engines, which all run in one block. The mailboxes must be valid for as long
+    /// as `'t`, and so must the tables, which nobody may touch but the engines that take the mailboxes. Memory that
+    /// commands name must be as the engine's methods want it.
     pub unsafe fn start(
         arguments: &Arguments,
         engine: u32,
-        lanes: L,
-        desk: &'d Desk<'t>,
+        lender: Lender<'d, 't>,
     ) -> Result<Self, Refused> {
-        let lead = match lanes.index() {
-            // SAFETY: the caller's promise is passed on unchanged.
-            0 => Some(unsafe { Lead::start(arguments, engine) }),
-            _ => None,
-        };
-        let state = match &lead {
-            Some(Err(refused)) => EngineState::Refused(*refused),
-            _ => EngineState::Running,
-        };
-        // The lead's, for all.
-        let state = lanes.broadcast(state.to_word(), 0);
-        if let EngineState::Refused(refused) = EngineState::from_word(state) {
-            return Err(refused);
+        // SAFETY: the caller's promise is passed on unchanged.
+        match unsafe { Self::build(arguments, engine) } {
+            Ok((engine, mailbox)) => Ok(Self::new(engine, lender, mailbox)),
+            Err(refused) => {
+                lender.close();
+                Err(refused)
+            }
         }
-        // SAFETY: the desk is theirs, as the caller promises, and all memories are alike.
-        let crew = unsafe { Crew::new(desk, lanes, arguments.memory()) };
-        Ok(Self {
-            crew,
-            lanes,
-            lead: lead.and_then(Result::ok),
-        })
     }
-}
 
-impl<'t> Lead<'t, KernelMemory, Loopback<PACKETS>> {
     /// # Safety
     ///
-    /// As for [`Resident::start`], and one lane alone calls it.
-    unsafe fn start(arguments: &Arguments, engine: u32) -> Result<Self, Refused> {
+    /// As for [`start`](Self::start).
+    unsafe fn build(
+        arguments: &Arguments,
+        engine: u32,
+    ) -> Result<(&'t mut ResidentEngine<'t>, &'t Mailbox), Refused> {
         // SAFETY: the caller vouches for the mailboxes, whose words are atomics.
         let mailbox = unsafe { &*arguments.mailboxes.add(engine as usize) };
         let checked = mailbox.check();
@@ -190,7 +185,7 @@ impl<'t> Lead<'t, KernelMemory, Loopback<PACKETS>> {
                 let address = WireAddress(arguments.address);
                 let memory = arguments.memory();
                 let engine = Engine::new(address, memory, wire, tables.storage);
-                Ok(Self::new(tables.engine.write(engine), mailbox))
+                Ok((tables.engine.write(engine), mailbox))
             }
             Err(refused) => {
                 mailbox.set_state(EngineState::Refused(refused));
@@ -200,46 +195,27 @@ impl<'t> Lead<'t, KernelMemory, Loopback<PACKETS>> {
     }
 }
 
-/// What the lead tells the others of its turn.
-mod turn {
-    pub const IDLE: u64 = 0;
-    pub const WORKED: u64 = 1;
-    pub const ENDED: u64 = 2;
+/// What the host has asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// Something that waits for the crew.
+    Later,
+    /// A command, which was carried out.
+    Command,
+    /// The end.
+    End,
 }
 
-impl<M: Memory, W: Wire, L: Lanes> Resident<'_, '_, M, W, L> {
-    /// Does one bounded piece of work, and looks at the mailbox if it is time. `now_ns` is as
-    /// for [`Engine::step`]; that of lane 0 counts.
-    #[inline(always)]
-    pub fn round(&mut self, now_ns: u64) -> Round {
-        let mut worked = false;
-        let due = |lead: &Lead<'_, M, W>| now_ns >= lead.look_at || self.crew.is_due(now_ns);
-        if self.lanes.ballot(self.lead.as_ref().is_some_and(due)) != 0 {
-            // The others have looked at the desk before the lead changes it.
-            self.lanes.sync();
-            let turn = match &mut self.lead {
-                Some(lead) => lead.turn(&mut self.crew, now_ns),
-                None => turn::IDLE,
-            };
-            match self.lanes.broadcast(turn, 0) {
-                turn::ENDED => return Round::Ended,
-                turn => worked = turn == turn::WORKED,
-            }
-            self.crew.refresh();
-        }
-        let engine = self.lead.as_mut().map(|lead| &mut *lead.engine);
-        worked |= self.crew.serve(engine, now_ns);
-        match worked {
-            true => Round::Worked,
-            false => Round::Idle,
-        }
-    }
-}
-
-impl<'t, M: Memory, W: Wire> Lead<'t, M, W> {
-    const fn new(engine: &'t mut Engine<'t, M, W>, mailbox: &'t Mailbox) -> Self {
+impl<'d, 't, M: Memory, W: Wire> Resident<'d, 't, M, W> {
+    const fn new(
+        engine: &'t mut Engine<'t, M, W>,
+        lender: Lender<'d, 't>,
+        mailbox: &'t Mailbox,
+    ) -> Self {
         Self {
             engine,
+            lender,
             mailbox,
             answered: 0,
             looks: 0,
@@ -247,40 +223,50 @@ impl<'t, M: Memory, W: Wire> Lead<'t, M, W> {
         }
     }
 
-    /// Looks at the mailbox if it is time, and lets the engine step if that is due; the others wait.
-    #[inline(never)]
-    fn turn<L: Lanes>(&mut self, crew: &mut Crew<'_, 't, M, L>, now_ns: u64) -> u64 {
+    /// Does one bounded piece of work, and looks at the mailbox if it is time. `now_ns` is as
+    /// for [`Engine::step`].
+    #[inline]
+    pub fn round(&mut self, now_ns: u64) -> Round {
         if now_ns >= self.look_at {
             self.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
             self.looks += 1;
             self.mailbox.beat(self.looks);
-            if self.mailbox.is_stopped() {
-                self.mailbox.set_state(EngineState::Ended);
-                return turn::ENDED;
-            }
-            if self.serve(crew) {
-                // Commands come in groups.
+            let asked = self.look();
+            if asked != Asked::Nothing {
+                // Commands come in groups, and the crew does not let wait for long.
                 self.look_at = now_ns;
             }
+            match asked {
+                Asked::End => return Round::Ended,
+                Asked::Later => return Round::Worked,
+                Asked::Nothing | Asked::Command => {}
+            }
         }
-        match crew.is_due(now_ns) && crew.step(self.engine, now_ns) > 0 {
-            true => turn::WORKED,
-            false => turn::IDLE,
+        match self.engine.step_lending(now_ns, &mut self.lender) {
+            0 => Round::Idle,
+            _ => Round::Worked,
         }
     }
 
-    /// Answers the request in the mailbox; false if there is no new one.
-    fn serve<L: Lanes>(&mut self, crew: &mut Crew<'_, 't, M, L>) -> bool {
+    /// Looks at the mailbox, and does what it asks for, once the crew has given everything back.
+    fn look(&mut self) -> Asked {
+        let stopped = self.mailbox.is_stopped();
         let sequence = self.mailbox.request.sequence();
-        if sequence == self.answered {
-            return false;
+        if !stopped && sequence == self.answered {
+            return Asked::Nothing;
         }
-        // A command may concern any queue.
-        crew.recall(self.engine);
+        if !self.lender.clear(self.engine) {
+            return Asked::Later;
+        }
+        if stopped {
+            self.lender.close();
+            self.mailbox.set_state(EngineState::Ended);
+            return Asked::End;
+        }
         let answer = self.answer(sequence);
         self.answered = sequence;
         self.mailbox.reply.put(sequence, &from_answer(&answer));
-        true
+        Asked::Command
     }
 
     fn answer(&mut self, sequence: u64) -> Answer {

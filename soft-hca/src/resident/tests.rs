@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use super::mailbox::Slot;
 use super::words::host::{from_command, to_answer};
 use super::words::{Answer, Failure, Message, WORDS, WordError, from_answer, to_command};
-use super::{Client, ClientError, EngineState, Lead, Mailbox, Resident, Round};
+use super::{Client, ClientError, EngineState, Mailbox, Resident, Round};
 use crate::engine::packet::Range;
 use crate::engine::{
-    Access, Command, CommandError, CompletionQueueAttributes, Counters, Crew, Desk, DirectMemory,
-    Engine, ErrorPlace, Event, FirstError, Keys, Loopback, OneLane, ProtectionDomain,
-    ProtectionDomainSlot, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
-    ReadyToSend, ReceiveRing, Reply, Storage, Transition, WireAddress,
+    Access, Command, CommandError, CompletionQueueAttributes, Counters, DirectMemory, Engine,
+    ErrorPlace, Event, FirstError, Keys, Lender, Loopback, ProtectionDomain, ProtectionDomainSlot,
+    QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
+    Reply, Storage, Transition, WireAddress,
 };
 
 fn qp() -> impl Strategy<Value = QpNumber> {
@@ -371,7 +371,7 @@ fn asked(reply: impl FnOnce(&Slot) + Send, state: EngineState) -> Result<Reply, 
 
 /// An engine with one protection domain, and its mailbox.
 fn with_resident<R>(
-    test: impl FnOnce(&mut Resident<'_, '_, DirectMemory, Loopback<4>, OneLane>, &Mailbox) -> R,
+    test: impl FnOnce(&mut Resident<'_, '_, DirectMemory, Loopback<4>>, &Mailbox) -> R,
 ) -> R {
     let mailbox = Mailbox::default();
     mailbox.open();
@@ -385,13 +385,7 @@ fn with_resident<R>(
         uars: &mut [],
     };
     let mut engine = Engine::new(WireAddress(1), DirectMemory, Loopback::new(256), storage);
-    let desk = Desk::new();
-    let mut resident = Resident {
-        // SAFETY: the desk is new, and there is one lane.
-        crew: unsafe { Crew::new(&desk, OneLane, DirectMemory) },
-        lanes: OneLane,
-        lead: Some(Lead::new(&mut engine, &mailbox)),
-    };
+    let mut resident = Resident::new(&mut engine, Lender::alone(), &mailbox);
     test(&mut resident, &mailbox)
 }
 

@@ -1,6 +1,7 @@
 //! Writes within one HCA, with packets and without: nobody can tell the difference.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use mlx5_wqe::{RemoteKey, Wqe};
@@ -9,8 +10,8 @@ use warpbell_soft_hca::engine::memory::Small;
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, Crew, DirectMemory, Engine, Loopback, Memory, OneLane, QueuePairStatus, Transition,
-    Wire, WireAddress,
+    Access, Crew, Desk, DirectMemory, Engine, Lender, Loopback, Memory, OneLane, QueuePairStatus,
+    Served, Transition, Wire, WireAddress,
 };
 
 use crate::world::{
@@ -109,6 +110,7 @@ unsafe impl Memory for Guarded {
 /// One HCA with two queue pairs, connected with each other.
 struct Rig<W> {
     engine: Engine<'static, Guarded, W>,
+    lender: Lender<'static, 'static>,
     crew: Crew<'static, 'static, Guarded, OneLane>,
     guarded: Rc<Cell<Range>>,
     pairs: [Qp; 2],
@@ -136,8 +138,11 @@ impl<W: Wire> Rig<W> {
             range: guarded.clone(),
             ..Guarded::default()
         };
+        let desk = Desk::set_up(Box::leak(Box::new(MaybeUninit::uninit())), 1);
         // SAFETY: the desk is new, and there is one lane.
-        let crew = unsafe { Crew::new(Box::leak(Box::default()), OneLane, crew) };
+        let crew = unsafe { Crew::new(desk, OneLane, crew) };
+        // SAFETY: the same, and one engine.
+        let lender = unsafe { Lender::new(desk) };
         let mut engine = Engine::new(OWN, memory, wire, storage(shape));
         let pd = engine.create_protection_domain().unwrap();
         let pairs = [(); 2].map(|()| create_queue_pair(&mut engine, pd, shape));
@@ -159,6 +164,7 @@ impl<W: Wire> Rig<W> {
         };
         Self {
             engine,
+            lender,
             crew,
             guarded,
             pairs,
@@ -218,17 +224,22 @@ impl<W: Wire> Rig<W> {
 
     fn step(&mut self) {
         self.now += 1_000;
-        // Always, because how often a SEND is tried again depends on the time of the engine's steps.
-        self.crew.step(&mut self.engine, self.now);
-        self.crew.refresh();
+        self.engine.step_lending(self.now, &mut self.lender);
         // A lane executes one write at a time.
-        while self.crew.serve(Some(&mut self.engine), self.now) {}
+        while self.crew.round() == Served::Something {}
+    }
+
+    /// Gets everything back that is lent.
+    fn clear(&mut self) {
+        while !self.lender.clear(&mut self.engine) {
+            self.crew.round();
+        }
     }
 
     /// Both ends through RESET, and connected again.
     fn reset(&mut self) {
         self.settle();
-        self.crew.recall(&mut self.engine);
+        self.clear();
         for pair in &mut self.pairs {
             pair.reset();
             let number = pair.number;
@@ -257,7 +268,7 @@ impl<W: Wire> Rig<W> {
     /// All that anybody can see.
     fn seen(&mut self) -> Seen {
         self.settle();
-        self.crew.recall(&mut self.engine);
+        self.clear();
         let [one, other] = &self.pairs;
         self.memory.buffer.check_canaries();
         Seen {
@@ -372,6 +383,9 @@ fn plain_writes_need_no_packet_where_the_wire_says_so() {
             }
             fn loops_back(&self) -> bool {
                 self.1
+            }
+            fn may_have_packets(&self) -> bool {
+                self.0.inner.may_have_packets()
             }
             unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
                 // SAFETY: the caller's promise is passed on unchanged.

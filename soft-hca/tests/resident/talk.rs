@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
-    Access, Command, CommandError, CompletionQueueAttributes, Desk, Event, Keys, OneLane,
+    Access, Command, CommandError, CompletionQueueAttributes, Event, Keys, Lender,
     ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, Transition,
 };
 use warpbell_soft_hca::resident::{
@@ -162,9 +162,8 @@ fn the_heart_beats_while_the_engine_runs() {
     let client = Client::open(&mailbox, LIMIT);
     let mut memory = TableMemory::new(&SIZES);
     let arguments = memory.arguments(&mailbox, SIZES);
-    let desk = Desk::new();
     // SAFETY: mailbox and memory outlive it.
-    let mut resident = unsafe { Resident::start(&arguments, 0, OneLane, &desk).unwrap() };
+    let mut resident = unsafe { Resident::start(&arguments, 0, Lender::alone()).unwrap() };
     client.wait_for_start().unwrap();
     let mut before = client.heartbeat();
     for round in 0..10 {
@@ -189,7 +188,7 @@ fn start(mailbox: &Mailbox, change: impl FnOnce(&mut Arguments)) -> Result<(), R
     let mut arguments = memory.arguments(mailbox, SIZES);
     change(&mut arguments);
     // SAFETY: mailbox and memory outlive it; a bad address of the tables is what is refused.
-    unsafe { Resident::start(&arguments, 0, OneLane, &Desk::new()).map(|_| ()) }
+    unsafe { Resident::start(&arguments, 0, Lender::alone()).map(|_| ()) }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use warpbell_soft_hca::engine::{Desk, OneLane};
+use warpbell_soft_hca::engine::Lender;
 use warpbell_soft_hca::resident::{Arguments, Mailbox, Refused, Resident, Round, TableSizes};
 
 /// How long an answer may take, on a busy machine too.
@@ -50,7 +50,7 @@ impl TableMemory {
             tables: self.0.as_mut_ptr().cast(),
             sizes,
             engines: 1,
-            lanes: 1,
+            crew: 0,
             address: 7,
             system_wide: 0,
         }
@@ -68,10 +68,9 @@ pub fn spawn(mailbox: &'static Mailbox, sizes: TableSizes) -> JoinHandle<Result<
         let mut memory = TableMemory::new(&sizes);
         let arguments = memory.arguments(mailbox, sizes);
         let begin = Instant::now();
-        let desk = Desk::new();
         // SAFETY: the mailbox lives for ever, the memory until the engine is gone, and the tests
         // name memory in commands that they keep.
-        let mut resident = unsafe { Resident::start(&arguments, 0, OneLane, &desk)? };
+        let mut resident = unsafe { Resident::start(&arguments, 0, Lender::alone())? };
         loop {
             match resident.round(begin.elapsed().as_nanos() as u64) {
                 Round::Worked => {}

@@ -104,6 +104,10 @@ pub enum PtxError {
     Assemble { module: String, output: String },
     #[error("{lacks} lacks: {names}")]
     Externs { lacks: String, names: String },
+    #[error("{module} takes the address of a function, which ptxas compiles wrongly: {names}")]
+    Addressed { module: String, names: String },
+    #[error("{module} calls functions by their addresses, of which it has none: {names}")]
+    IndirectCalls { module: String, names: String },
 }
 
 /// A file of `ptx/prebuilt` as it should be.
@@ -210,6 +214,7 @@ fn cut(
 ) -> Result<Vec<Part>, PtxError> {
     let folder = workspace.target.join("ptx");
     fs::create_dir_all(&folder)?;
+    let compiled = &text::without_function_addresses(compiled);
     let compiled = Module::parse(compiled);
     run::beside_each_other(&MODULES, |module| {
         let mut entries = compiled.entries();
@@ -251,6 +256,20 @@ fn costs(
         return Err(PtxError::Externs {
             lacks: name,
             names: externs.join(", "),
+        });
+    }
+    let callers = module.indirect_callers();
+    if !callers.is_empty() {
+        return Err(PtxError::IndirectCalls {
+            module: name,
+            names: callers.join(", "),
+        });
+    }
+    let addressed = module.addressed();
+    if !addressed.is_empty() {
+        return Err(PtxError::Addressed {
+            module: name,
+            names: Vec::from_iter(addressed).join(", "),
         });
     }
     let known = recorded.and_then(|record| {

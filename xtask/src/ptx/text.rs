@@ -33,6 +33,30 @@ enum Kind {
     Entry,
 }
 
+/// A module's text with 0 in the place of each function's address.
+///
+/// Where one is taken, ptxas may drop instructions of other functions (docs/gpu.md, "A fault in the compiled
+/// engine"). Those here are in the messages of panics, which a kernel never formats; a module with a call by
+/// address is refused.
+pub fn without_function_addresses(text: &str) -> String {
+    let module = Module::parse(text);
+    let functions: BTreeSet<&str> = [Kind::Declaration, Kind::Function, Kind::Extern]
+        .into_iter()
+        .flat_map(|kind| module.names(kind))
+        .collect();
+    let lines = text.lines().map(|line| {
+        let taken = line.trim().strip_prefix("mov.").and_then(|rest| {
+            let (_register, operand) = rest.strip_suffix(';')?.split_once(',')?;
+            functions.contains(operand.trim()).then_some(operand)
+        });
+        match taken {
+            Some(operand) => line.replace(operand, " 0"),
+            None => line.into(),
+        }
+    });
+    lines.flat_map(|line| [line, "\n".into()]).collect()
+}
+
 /// What is counted in a kernel and all that it calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstructionCounts {
@@ -83,6 +107,37 @@ impl<'t> Module<'t> {
     /// The names of the kernels.
     pub fn entries(&self) -> Vec<&'t str> {
         self.names(Kind::Entry)
+    }
+
+    /// The names of the functions whose address some statement takes: all that stand there but not in a call.
+    pub fn addressed(&self) -> BTreeSet<&'t str> {
+        let functions: BTreeSet<&str> = [Kind::Declaration, Kind::Function, Kind::Extern]
+            .into_iter()
+            .flat_map(|kind| self.names(kind))
+            .collect();
+        let mut addressed = BTreeSet::new();
+        for statement in &self.statements {
+            let lines = statement.lines.iter();
+            for word in lines
+                .filter(|line| !is_call(line))
+                .flat_map(|line| identifiers(line))
+            {
+                if word != statement.name && functions.contains(word) {
+                    addressed.insert(word);
+                }
+            }
+        }
+        addressed
+    }
+
+    /// The names of functions that call others by their addresses, which name the prototype of what they call.
+    pub fn indirect_callers(&self) -> Vec<&'t str> {
+        let calls = |line: &&str| is_call(line) && line.contains("prototype_");
+        let callers = self
+            .statements
+            .iter()
+            .filter(|statement| statement.lines.iter().any(calls));
+        callers.map(|statement| statement.name).collect()
     }
 
     fn names(&self, kind: Kind) -> Vec<&'t str> {
@@ -194,6 +249,13 @@ fn variable_name<'t>(lines: &[&'t str]) -> &'t str {
         .flat_map(identifiers)
         .find(|word| !word.starts_with(|c: char| c == '.' || c.is_ascii_digit()))
         .unwrap_or("")
+}
+
+/// Whether a line is a call, with or without a predicate before it.
+fn is_call(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let instruction = words.find(|word| !word.starts_with('@')).unwrap_or("");
+    instruction == "call" || instruction.starts_with("call.")
 }
 
 /// The words of a line that may be names; directives keep their point.
@@ -332,6 +394,34 @@ $L__BB0_2:
             ..InstructionCounts::default()
         };
         assert_eq!(module.counts("second"), second);
+    }
+
+    #[test]
+    fn takes_no_address_of_a_function() {
+        let addressed = MODULE.replace("mov.b64 %rd1, text;", "mov.b64 \t%rd1, helper;");
+        assert_eq!(Module::parse(MODULE).addressed(), BTreeSet::new());
+        assert_eq!(
+            Module::parse(&addressed).addressed(),
+            BTreeSet::from(["helper"])
+        );
+        let text = without_function_addresses(&addressed);
+        assert_eq!(Module::parse(&text).addressed(), BTreeSet::new());
+        assert_eq!(text, addressed.replace("%rd1, helper;", "%rd1, 0;"));
+        let table = format!("{MODULE}.global .align 8 .u64 table[1] = {{generic(helper)}};\n");
+        assert_eq!(
+            Module::parse(&table).addressed(),
+            BTreeSet::from(["helper"])
+        );
+    }
+
+    #[test]
+    fn finds_who_calls_by_address() {
+        assert!(Module::parse(MODULE).indirect_callers().is_empty());
+        let by_address = MODULE.replace(
+            "call.uni cold, ();",
+            "call (retval0), %rd3, (param0), prototype_3;",
+        );
+        assert_eq!(Module::parse(&by_address).indirect_callers(), ["helper"]);
     }
 
     #[test]

@@ -8,12 +8,13 @@ use mlx5_wqe::{CqeOpcode, Doorbell, DoorbellRecord, Opcode};
 
 use super::super::command::Access;
 use super::super::completion::Completion;
+use super::super::desk::{Seat, Wanted};
 use super::super::lanes::Lanes;
 use super::super::loan::Loan;
 use super::super::memory::{Memory, Small, is_small, is_word};
 use super::super::packet::Range;
 use super::super::plain::{Block, PlainWrite, block, plain_write};
-use super::{Crew, Opens, Wanted};
+use super::{Crew, Opens};
 
 /// How a burst ended: the same at every lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,36 +55,29 @@ const fn first(count: u32) -> u32 {
 }
 
 impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
-    /// Executes plain writes from the front of loan `which`. `heard` is the ring that called for it; without one,
-    /// what was known to be posted goes on.
+    /// Executes plain writes from the front of the loan in a seat. `heard` is the ring that called for it; without
+    /// one, what was known to be posted goes on.
     #[inline(always)]
-    pub(super) fn burst(&self, which: u32, heard: Option<u64>) -> Burst {
+    pub(super) fn burst(&self, seat: &Seat<'_>, heard: Option<u64>) -> Burst {
         let lanes = self.lanes;
         lanes.sync();
-        let Some(&(mut loan)) = self.content().loans.get(which as usize) else {
-            return Burst::NOTHING;
-        };
+        // SAFETY: the loan is the crew's, and lane 0 changes it only below, when all have looked.
+        let mut loan = unsafe { *seat.loan() };
         let (block, posted, confirmed) = self.fetch(&mut loan, heard);
         let mut burst = Burst {
             confirmed,
             ..Burst::NOTHING
         };
-        if let Some(heard) = heard
-            && confirmed
-        {
-            loan.heard = heard;
-        }
         match posted {
             Some(0) => {}
             Some(posted) => self.execute(&mut loan, &block, posted, &mut burst),
             None => burst.verdict = Verdict::NotPlain,
         }
-        // All have looked at the desk before lane 0 changes it.
+        // All have looked before lane 0 changes it.
         lanes.sync();
-        if lanes.index() == 0
-            && let Some(place) = self.change().loans.get_mut(which as usize)
-        {
-            *place = loan;
+        if lanes.index() == 0 {
+            // SAFETY: as above; the others look again after the next meeting.
+            unsafe { seat.loan_mut() }.advance_to(&loan);
         }
         burst
     }
