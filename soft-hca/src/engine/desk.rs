@@ -108,8 +108,8 @@ pub(super) struct Seat<'t> {
     key: UnsafeCell<MaybeUninit<Key<'t>>>,
 }
 
-// SAFETY: what has an address is a reference to an atomic word; by itself a desk does nothing, and its two sides
-// made a promise each.
+// SAFETY: what lies in a seat belongs to one side at a time, as its state says, and the keys are the crew's; both
+// sides have promised to keep to that. What a key points to is an atomic word.
 unsafe impl Sync for Desk<'_> {}
 
 /// A key that was looked up, for this kind of access from this protection domain.

@@ -10,7 +10,8 @@
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
 //! `transfer` cuts and scatters payloads,
-//! `loan` lends a queue, at a `desk`, to a [`crew`], which executes the `plain` writes within the HCA without packets,
+//! `loan` lends a queue to a [`crew`], which executes the `plain` writes within the HCA without packets; the two meet at
+//! a `desk`, where the `lender` keeps the engine's side,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
 //! has the commands, [`wire`] is the seam to other HCAs.
 
