@@ -204,6 +204,11 @@ pub enum OpenError {
         /// Its number.
         found: u8,
     },
+    /// The handle gives a [kind of doorbell](crate::SendDoorbell) that this kernel does not know.
+    SendDoorbell {
+        /// Its number.
+        found: u8,
+    },
     /// Somebody has the queue open, and one of the two wants it exclusively.
     InUse,
     /// The queue has failed and was not reset since.
@@ -227,6 +232,12 @@ impl fmt::Display for OpenError {
                 write!(
                     f,
                     "the handle's reach of fences is {found}, which this kernel does not know"
+                )
+            }
+            Self::SendDoorbell { found } => {
+                write!(
+                    f,
+                    "the handle's kind of doorbell is {found}, which this kernel does not know"
                 )
             }
             Self::InUse => f.write_str("the queue is open elsewhere"),

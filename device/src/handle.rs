@@ -13,7 +13,7 @@ use crate::queue::{Doorbell, Now, ReceiveQueue, Scope, SendQueue, Sharing};
 use crate::state::QueueState;
 
 /// Version of the handle's layout and of [`QueueState`]'s; both change together.
-pub const ABI_VERSION: u16 = 2;
+pub const ABI_VERSION: u16 = 3;
 
 /// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
 /// can only tell old from new within half of that.
@@ -89,6 +89,30 @@ impl FenceReach {
         } else {
             Reach::System
         }
+    }
+}
+
+/// Where the NIC takes a send queue's producer index from.
+///
+/// It is a fact about the queue pair, chosen when it is made: kernels post to either kind alike.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendDoorbell {
+    /// The doorbell record, which it reads when the doorbell rings. Every NIC can.
+    #[default]
+    WithRecord = 0,
+    /// The doorbell itself: no record is written, which spares a post one of its two fences.
+    WithoutRecord = 1,
+}
+
+impl SendDoorbell {
+    /// Refuses a handle's number that is none of these.
+    #[inline(always)]
+    const fn check(number: u8) -> Result<(), OpenError> {
+        if number > Self::WithoutRecord as u8 {
+            return Err(OpenError::SendDoorbell { found: number });
+        }
+        Ok(())
     }
 }
 
@@ -177,9 +201,9 @@ impl Completions {
 pub struct SendParts {
     /// Ring of `1 << depth_log2` basic blocks of 64 bytes.
     pub ring: *mut Block,
-    /// Word 1 of the queue pair's doorbell record (the send queue's).
+    /// Word 1 of the queue pair's doorbell record (the send queue's). Never touched without a record.
     pub record: *const Word32,
-    /// The doorbell register of the UAR page (offset 0x800).
+    /// The doorbell register of the UAR page (offset 0x800, or 0x600 without a record).
     pub doorbell: *const Word64,
     /// The completion queue that belongs to this send queue alone.
     pub completions: CompletionParts,
@@ -193,6 +217,8 @@ pub struct SendParts {
     pub depth_log2: u8,
     /// How far the queue's fences reach.
     pub reach: FenceReach,
+    /// Where the NIC takes the producer index from.
+    pub send_doorbell: SendDoorbell,
 }
 
 /// Where a receive queue lies.
@@ -232,6 +258,7 @@ pub struct SendQueueHandle<'a> {
     pub(crate) completions: Completions,
     pub(crate) depth_log2: u8,
     reach: u8,
+    send_doorbell: u8,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -274,6 +301,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SendQueueHandle, completions) == 48);
     assert!(core::mem::offset_of!(SendQueueHandle, depth_log2) == 72);
     assert!(core::mem::offset_of!(SendQueueHandle, reach) == 73);
+    assert!(core::mem::offset_of!(SendQueueHandle, send_doorbell) == 74);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, qpn) == 8);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, max_message) == 12);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, ring) == 16);
@@ -307,7 +335,7 @@ impl<'a> SendQueueHandle<'a> {
     /// several grids at a time at most one opens the queue as
     /// [`BlockShared`](crate::BlockShared); `depth_log2` is at most 15; the completion queue serves this queue alone
     /// and, if it is ordinary, has at least as many entries as the ring has
-    /// blocks. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
+    /// blocks; the NIC takes the producer index from where `send_doorbell` says. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
     /// threads open the queue; all that `parts` points to, and all memory that
     /// requests name, lies in that GPU's memory; and what the NIC wrote there is
     /// read by threads of that GPU only, or by whom one of them told after its
@@ -324,15 +352,23 @@ impl<'a> SendQueueHandle<'a> {
             completions: Completions::new(parts.completions),
             depth_log2: parts.depth_log2,
             reach: parts.reach as u8,
+            send_doorbell: parts.send_doorbell as u8,
             _lifetime: PhantomData,
         }
     }
 
-    /// Checks magic, version, size and the reach of fences.
+    /// Checks magic, version, size, the reach of fences, and where the producer index goes.
     #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {
         self.header.check::<Self>(SEND_MAGIC)?;
-        FenceReach::check(self.reach)
+        FenceReach::check(self.reach)?;
+        SendDoorbell::check(self.send_doorbell)
+    }
+
+    /// Whether the NIC reads a doorbell record.
+    #[inline(always)]
+    pub(crate) const fn has_record(&self) -> bool {
+        self.send_doorbell == SendDoorbell::WithRecord as u8
     }
 
     /// How far what the NIC must see in order, or shows in order, is ordered.
@@ -347,7 +383,7 @@ impl<'a> SendQueueHandle<'a> {
     /// together, and every later call too.
     ///
     /// # Errors
-    /// A handle of another version, or with a reach that this one does not know;
+    /// A handle of another version, or with a reach or a kind of doorbell that this one does not know;
     /// a queue that somebody else has open, unless
     /// both share it alike (the GPU, or the same block); a queue that has failed
     /// and was not reset since.

@@ -51,7 +51,7 @@ pub use deadline::{Deadline, Wait};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
 pub use handle::{
     ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, FenceReach, MAX_DEPTH,
-    ReceiveParts, ReceiveQueueHandle, SendParts, SendQueueHandle,
+    ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
 pub use queue::{

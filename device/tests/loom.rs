@@ -11,7 +11,7 @@ use loom::thread;
 use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{
     CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
-    OpenError, Sharing, Signal, Thread, Ticket, leave_out,
+    OpenError, SendDoorbell, Sharing, Signal, Thread, Ticket, leave_out,
 };
 
 /// Runs a model, with some fences left out.
@@ -100,6 +100,78 @@ fn publish_now_wants_its_release_fences() {
 #[should_panic(expected = "fetched a WQE that is not there yet")]
 fn publish_early_and_after_wants_its_release_fences() {
     publish::<Exclusive, EarlyAndAfter>(Some(LeftOut::Release), true, true);
+}
+
+/// What the NIC does that reads no record: doorbell, WQEs. Returns the doorbell's index.
+fn fetch_by_doorbell(rig: &Rig) -> Option<u16> {
+    let rung = rig.doorbell_index()?;
+    for block in 0..rung {
+        assert_eq!(
+            rig.control(block as usize),
+            (block, Opcode::NOP),
+            "the NIC fetched a WQE that is not there yet"
+        );
+    }
+    Some(rung)
+}
+
+/// One thread posts two WQEs to a queue without a record while the NIC looks.
+fn publish_by_doorbell<S: Sharing, D: Doorbell>(without: Option<LeftOut>) {
+    model(without, move || {
+        let rig = Rig::new(3, CompletionKind::Collapsed);
+        let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || fetch_by_doorbell(&rig)
+        });
+        let mut queue = rig.handle().open_with::<S, Thread, D>().unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        let mut batch = queue.batch(1, Deadline::PASSED).unwrap();
+        let _ = batch.post(Wqe::nop()).unwrap();
+        drop(batch);
+        drop(queue);
+        nic.join().unwrap();
+        assert_eq!(fetch_by_doorbell(&rig), Some(2));
+    });
+}
+
+#[test]
+fn publish_without_a_record() {
+    publish_by_doorbell::<Exclusive, Now>(None);
+    publish_by_doorbell::<Exclusive, EarlyAndAfter>(None);
+    publish_by_doorbell::<GpuShared, Now>(None);
+}
+
+#[test]
+#[should_panic(expected = "fetched a WQE that is not there yet")]
+fn publish_without_a_record_wants_its_release_fence() {
+    publish_by_doorbell::<Exclusive, Now>(Some(LeftOut::Release));
+}
+
+/// Two threads of the GPU post to one queue without a record: the newest doorbell has the highest index, and whoever
+/// goes by it finds the WQEs of both.
+#[test]
+fn two_publishers_without_a_record() {
+    model(None, || {
+        let rig = Rig::new(2, CompletionKind::Collapsed);
+        let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
+        let post = |rig: &Rig| {
+            let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+            let _ = queue.try_post(Wqe::nop()).unwrap();
+        };
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || post(&rig)
+        });
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || fetch_by_doorbell(&rig)
+        });
+        post(&rig);
+        other.join().unwrap();
+        nic.join().unwrap();
+        assert_eq!(fetch_by_doorbell(&rig), Some(2));
+    });
 }
 
 /// Two threads of the GPU post to one queue: no WQE is lost or torn, and the

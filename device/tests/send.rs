@@ -11,8 +11,8 @@ use warpbell::wqe::{
     WqeIndex,
 };
 use warpbell::{
-    BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    QueueError, Sharing, Thread, WaitError,
+    BlockShared, Cause, CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared,
+    Now, OpenError, PostError, QueueError, SendDoorbell, Sharing, Thread, WaitError,
 };
 
 const SOON: Deadline = Deadline::after_us(5);
@@ -64,6 +64,25 @@ fn post<S: Sharing>(kind: CompletionKind) {
     rig.complete(0, 0);
     assert_eq!(queue.is_done(ticket), Ok(true));
     assert_eq!(queue.wait(ticket, Deadline::PASSED), Ok(()));
+}
+
+everywhere!(without_a_record_the_doorbell_tells, without_record);
+fn without_record<S: Sharing>(kind: CompletionKind) {
+    fn post<S: Sharing, D: Doorbell>(rig: &Rig, expected: u16) {
+        let mut queue = rig.handle().open_with::<S, Thread, D>().unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        assert_eq!(rig.doorbell_index(), Some(expected));
+        let mut batch = queue.batch(2, SOON).unwrap();
+        let _ = batch.post(Wqe::nop()).unwrap();
+        let _ = batch.post(Wqe::nop()).unwrap();
+        assert_eq!(rig.doorbell_index(), Some(expected), "not before the drop");
+        drop(batch);
+        assert_eq!(rig.doorbell_index(), Some(expected + 2));
+    }
+    let rig = Rig::new(4, kind).with_doorbell(SendDoorbell::WithoutRecord);
+    post::<S, Now>(&rig, 1);
+    post::<S, EarlyAndAfter>(&rig, 4);
+    assert_eq!(rig.producer_index(), 0, "nobody reads the record");
 }
 
 everywhere!(a_full_ring_says_so, full);
@@ -423,10 +442,12 @@ fn handles_of_others_are_refused() {
         patched(6, 1),
         Some(OpenError::Size { found: 1, .. })
     ));
-    // The reach of fences: two are known.
+    // The reach of fences and the kind of doorbell: two each are known.
     assert_eq!(patched(73, 2), Some(OpenError::Reach { found: 2 }));
+    assert_eq!(patched(74, 2), Some(OpenError::SendDoorbell { found: 2 }));
     for known in [0, 1] {
         assert_eq!(patched(73, known), None);
+        assert_eq!(patched(74, known), None);
     }
 }
 

@@ -1,5 +1,7 @@
 //! How a queue pair is made, and which numbers are refused.
 
+use warpbell::SendDoorbell;
+
 use crate::{Access, Error, Limits, Placement};
 
 /// How a queue pair is made. Change what matters, take the rest from `default()`.
@@ -10,6 +12,9 @@ pub struct QueuePairConfig {
     pub send_depth: u32,
     /// How send completions reach the kernel.
     pub send_completions: Completions,
+    /// Where the NIC takes the producer index of the send queue from. Without a doorbell record posts are quicker,
+    /// and not every NIC can: see [`Limits::without_record`].
+    pub send_doorbell: SendDoorbell,
     /// Depth of the receive queue in receive WQEs, a power of two, or 0 for a
     /// queue pair that takes neither sends nor writes with immediate data.
     pub receive_depth: u32,
@@ -35,11 +40,12 @@ pub struct QueuePairConfig {
 
 impl Default for QueuePairConfig {
     /// 128 blocks and 128 receives of one segment; collapsed send completions;
-    /// all access; in host memory.
+    /// all access; with a doorbell record; in host memory.
     fn default() -> Self {
         Self {
             send_depth: 128,
             send_completions: Completions::Collapsed,
+            send_doorbell: SendDoorbell::WithRecord,
             receive_depth: 128,
             receive_segments: 1,
             receive_completions: Completions::ORDINARY,
@@ -112,6 +118,7 @@ impl Default for Timers {
 pub(crate) struct Checked {
     pub send_depth_log2: u8,
     pub send_completions: CheckedCompletions,
+    pub send_doorbell: SendDoorbell,
     pub receive: Option<CheckedReceive>,
     pub access: Access,
     pub max_message: u32,
@@ -148,10 +155,14 @@ impl QueuePairConfig {
                 limit: limits.max_message,
             });
         }
+        if self.send_doorbell == SendDoorbell::WithoutRecord && !limits.without_record {
+            return Err(Error::NeedsDoorbellRecord);
+        }
         self.timers.check()?;
         Ok(Checked {
             send_depth_log2,
             send_completions,
+            send_doorbell: self.send_doorbell,
             receive,
             access: self.access,
             max_message: self.max_message,
@@ -255,6 +266,7 @@ mod tests {
         max_completion_depth: 1 << 22,
         max_receive_segments: 32,
         max_message: 1 << 30,
+        without_record: false,
     };
 
     fn refused(change: impl FnOnce(&mut QueuePairConfig)) -> Error {
@@ -291,6 +303,10 @@ mod tests {
         assert!(matches!(
             refused(|c| c.receive_completions = Completions::Collapsed),
             E::CollapsedReceive
+        ));
+        assert!(matches!(
+            refused(|c| c.send_doorbell = SendDoorbell::WithoutRecord),
+            E::NeedsDoorbellRecord
         ));
         assert!(matches!(
             refused(|c| c.max_message = 0),

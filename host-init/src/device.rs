@@ -38,6 +38,8 @@ pub struct Limits {
     pub max_receive_segments: u32,
     /// Bytes of a message.
     pub max_message: u32,
+    /// Queue pairs may be without a doorbell record ([`SendDoorbell::WithoutRecord`](warpbell::SendDoorbell)).
+    pub without_record: bool,
 }
 
 /// An open device. A clone is the same device; it closes with the last clone and

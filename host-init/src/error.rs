@@ -42,6 +42,11 @@ pub enum Error {
     /// Collapsed completions for receives, which would overwrite each other.
     #[error("receive completions cannot be collapsed; use `Completions::ORDINARY`")]
     CollapsedReceive,
+    /// A queue pair without a doorbell record, which the device cannot have.
+    #[error(
+        "the device takes producer indices from doorbell records alone; use `SendDoorbell::WithRecord`, or a ConnectX-8 or later"
+    )]
+    NeedsDoorbellRecord,
     /// A receive WQE with no or too many scatter entries.
     #[error("{segments} scatter entries in a receive WQE; choose a power of two from 1 to {limit}")]
     BadSegments {

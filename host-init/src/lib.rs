@@ -93,3 +93,4 @@ pub use soft::{Drive, SoftOptions};
 pub use soft_gpu::{ENGINE_THREADS, EngineLanes, EngineOn, SoftGpuOptions};
 pub use state::{Endpoint, ErrorPlace, Gid, NicError, State};
 pub use stop::StopWord;
+pub use warpbell::SendDoorbell;

@@ -74,7 +74,7 @@ pub(crate) struct SendQueueImage {
     pub ring: Vec<[u8; 64]>,
     /// Its completion queue's entries.
     pub completions: Vec<[u8; 64]>,
-    /// The producer index of its doorbell record.
+    /// The producer index, of its doorbell record or [from the ring](stored_in).
     pub producer: u16,
 }
 
@@ -92,6 +92,30 @@ fn newest(completions: &[[u8; 64]], producer: u16, depth: usize) -> Option<u16> 
         .map(|tail| tail.wqe_counter())
         .filter(|&index| behind(index) <= depth)
         .min_by_key(|&index| behind(index))
+}
+
+/// Blocks of the WQE that begins with this one: its first block says how many segments of 16 bytes it has.
+fn blocks_of(first: &[u8; 64]) -> u16 {
+    let segments = first[7] & 0x3f;
+    u16::from(segments.div_ceil(4).max(1))
+}
+
+/// The index behind the last WQE in a ring, whether or not the NIC was told of it: that of a queue without a doorbell
+/// record. 0 for a ring without any.
+pub(crate) fn stored_in(ring: &[[u8; 64]], qpn: u32) -> u16 {
+    let begins = |index: u16| {
+        let block = &ring[index as usize % ring.len()];
+        (block[1..3] == index.to_be_bytes() && block[4..7] == qpn.to_be_bytes()[1..])
+            .then(|| blocks_of(block))
+    };
+    let mut last = ring.iter().enumerate().filter_map(|(slot, block)| {
+        let index = u16::from_be_bytes([block[1], block[2]]);
+        let here = index as usize % ring.len() == slot;
+        let next = index.wrapping_add(begins(index).filter(|_| here)?);
+        // Where the next one begins, this is not the last.
+        begins(next).is_none().then_some(next)
+    });
+    last.next().unwrap_or(0)
 }
 
 /// The receive that the next message fills, if one is posted.
@@ -141,10 +165,9 @@ impl SendQueueImage {
         &self.ring[index as usize % self.ring.len()]
     }
 
-    /// Blocks of a WQE: its first block says how many segments of 16 bytes it has.
+    /// Blocks of a WQE.
     fn blocks(&self, index: u16) -> u16 {
-        let segments = self.block(index)[7] & 0x3f;
-        u16::from(segments.div_ceil(4).max(1))
+        blocks_of(self.block(index))
     }
 }
 
@@ -201,6 +224,30 @@ mod tests {
         assert_eq!(oldest(&image), Some(4));
         complete(&mut image, 0, 6);
         assert_eq!(oldest(&image), None);
+    }
+
+    /// The ring of a queue without a record, as WQEs of one, two or three blocks fill it more than once.
+    #[test]
+    fn the_end_of_what_lies_in_a_ring() {
+        const QPN: u32 = 0x12_3456;
+        for depth in [1usize, 2, 8, 64] {
+            let mut ring = vec![[0; 64]; depth];
+            assert_eq!(stored_in(&ring, QPN), 0);
+            let mut index = 0xff00_u16;
+            for number in 0..2_000_u32 {
+                let blocks = (1 + number % 3).min((depth as u32 / 4).max(1)) as u16;
+                for block in 0..blocks {
+                    // Data that look like no control segment.
+                    ring[index.wrapping_add(block) as usize % depth] = [0xa5; 64];
+                }
+                let first = &mut ring[index as usize % depth];
+                first[1..3].copy_from_slice(&index.to_be_bytes());
+                first[4..7].copy_from_slice(&QPN.to_be_bytes()[1..]);
+                first[7] = (4 * blocks) as u8;
+                index = index.wrapping_add(blocks);
+                assert_eq!(stored_in(&ring, QPN), index, "depth {depth}");
+            }
+        }
     }
 
     #[test]

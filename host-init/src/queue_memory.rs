@@ -4,17 +4,15 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use mlx5_wqe::{DoorbellRecord, Octoword};
-use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, Word32, Word64};
+use mlx5_wqe::{DoorbellRecord, Octoword, UarPage};
+use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, SendDoorbell, Word32, Word64};
 
 use crate::config::Checked;
-use crate::outstanding::{AwaitedReceive, SendQueueImage, awaited_receive};
+use crate::outstanding::{AwaitedReceive, SendQueueImage, awaited_receive, stored_in};
 use crate::placement::Area;
 use crate::{Buffer, Error, Placement};
 
 const PAGE: usize = 4096;
-/// The doorbell register of a UAR page (BlueFlame).
-const DOORBELL_AT: usize = 0x800;
 /// Bytes of a CQE and of a basic block.
 const SLOT: usize = 64;
 /// Doorbell records lie on cache lines of their own.
@@ -208,7 +206,11 @@ impl QueueMemory {
     }
 
     pub fn doorbell(&self) -> *const Word64 {
-        at(&self.uar, DOORBELL_AT)
+        let register = match self.config.send_doorbell {
+            SendDoorbell::WithRecord => UarPage::DOORBELLS[0],
+            SendDoorbell::WithoutRecord => UarPage::DOORBELL_WITHOUT_RECORD,
+        };
+        at(&self.uar, register)
     }
 
     /// Word 0 of the queue pair's doorbell record; word 1 is the send queue's.
@@ -251,16 +253,16 @@ impl QueueMemory {
         })
     }
 
-    /// The send queue as it lies in memory now; none on a GPU that is lost.
-    pub fn sends(&self) -> Option<SendQueueImage> {
-        let [_, producer] = self.producers()?;
+    /// The send queue of that number as it lies in memory now; none on a GPU that is lost.
+    pub fn sends(&self, qpn: u32) -> Option<SendQueueImage> {
         let config = &self.config;
+        let ring = self.send_blocks()?;
+        let producer = match config.send_doorbell {
+            SendDoorbell::WithRecord => self.producers()?[1],
+            SendDoorbell::WithoutRecord => stored_in(&ring, qpn),
+        };
         Some(SendQueueImage {
-            ring: slots(
-                &self.queues,
-                self.queue_layout.send_ring,
-                config.send_depth_log2,
-            )?,
+            ring,
             completions: slots(
                 &self.completions,
                 self.completion_layout.send_ring,
@@ -268,6 +270,12 @@ impl QueueMemory {
             )?,
             producer,
         })
+    }
+
+    /// The send ring as it is now.
+    fn send_blocks(&self) -> Option<Vec<[u8; SLOT]>> {
+        let start = self.queue_layout.send_ring;
+        slots(&self.queues, start, self.config.send_depth_log2)
     }
 
     /// What the receive queue waits for; none on a GPU that is lost.
@@ -303,6 +311,9 @@ impl QueueMemory {
         self.completions.read(0, &mut completions).ok()?;
         let mut hasher = DefaultHasher::new();
         hasher.write(&record);
+        if self.config.send_doorbell == SendDoorbell::WithoutRecord {
+            hasher.write(self.send_blocks()?.as_flattened());
+        }
         hasher.write(&completions);
         Some(hasher.finish())
     }
@@ -345,6 +356,7 @@ mod tests {
         max_completion_depth: 1 << 22,
         max_receive_segments: 32,
         max_message: 1 << 30,
+        without_record: true,
     };
 
     proptest! {

@@ -226,7 +226,8 @@ impl QueuePair {
         // depths of `config`; it lives, and is not cleared, as long as `self` is
         // borrowed. A register of the device's own stays mapped until `destroy`. Each queue
         // has a completion queue of its own, and an ordinary one is at least as deep
-        // (checked with the configuration). Where fences reach no further than the GPU,
+        // (checked with the configuration). The device made the queue pair with that kind of
+        // doorbell. Where fences reach no further than the GPU,
         // the device refuses all memory but that GPU's.
         Ok(unsafe {
             SendQueueHandle::new(SendParts {
@@ -242,6 +243,7 @@ impl QueuePair {
                 max_message: self.config.max_message,
                 depth_log2: self.config.send_depth_log2,
                 reach: self.domain.provider().fence_reach(),
+                send_doorbell: self.config.send_doorbell,
             })
         })
     }
@@ -337,16 +339,18 @@ impl QueuePair {
     }
 
     /// A number that changes with all that is posted and completed, for a watchdog. It
-    /// is read from the doorbell records and the CQEs, at any time.
+    /// is read from the doorbell records, of a queue without one from its ring, and from the
+    /// CQEs, at any time.
     pub(crate) fn mark(&self) -> Option<u64> {
         self.memory.mark()
     }
 
     /// The oldest request of the send queue whose completion the kernel has not
     /// been told, if there is one: what a kernel that hangs may be waiting for. It
-    /// is read from the doorbell record and the CQEs, at any time.
+    /// is read from the doorbell record and the CQEs, at any time; without a record
+    /// from the WQEs in the ring, so that one counts as posted that no doorbell told of.
     pub fn outstanding(&self) -> Option<Outstanding> {
-        let ring = self.memory.sends()?;
+        let ring = self.memory.sends(self.qpn())?;
         ring.outstanding(self.qpn())
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
-use warpbell::FenceReach;
+use warpbell::{FenceReach, SendDoorbell};
 use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
     self, Command, CompletionQueueAttributes, QueuePairAttributes, QueuePairState, QueuePairStatus,
@@ -306,6 +306,7 @@ impl<S: Seat> Provider for Soft<S> {
             max_completion_depth: 1 << command::MAX_LOG_CQ_DEPTH,
             max_receive_segments: 1 << command::MAX_LOG_RECEIVE_STRIDE,
             max_message: command::MAX_MESSAGE_LENGTH,
+            without_record: true,
         }
     }
 
@@ -515,6 +516,10 @@ unsafe fn create_all(
             log_stride: receive.stride_log2,
         }),
         record: at.record,
+        send_doorbell: match config.send_doorbell {
+            SendDoorbell::WithRecord => engine::SendDoorbell::WithRecord,
+            SendDoorbell::WithoutRecord => engine::SendDoorbell::WithoutRecord,
+        },
         uar: at.uar,
         send_cq,
         receive_cq,

@@ -17,10 +17,13 @@ pub const REACH: usize = 73;
 const RING: usize = 16;
 const COMPLETION_RECORD: usize = 56;
 
-/// The handle with one byte of its header or its reach changed.
+/// Offset of where the NIC takes the producer index from.
+pub const SEND_DOORBELL: usize = 74;
+
+/// The handle with one byte of its header, its reach or its kind of doorbell changed.
 pub fn with_byte(handle: SendQueueHandle<'_>, offset: usize, byte: u8) -> SendQueueHandle<'_> {
     assert!(
-        offset < 8 || offset == REACH,
+        offset < 8 || [REACH, SEND_DOORBELL].contains(&offset),
         "only the integers that `open` checks may take any value"
     );
     let mut copy = handle;

@@ -59,6 +59,7 @@ impl Failure {
             Self::Open(O::InUse) => [4, 0, 0],
             Self::Open(O::Failed(error)) => [5, error.to_bits(), 0],
             Self::Open(O::Reach { found }) => [21, found as u64, 0],
+            Self::Open(O::SendDoorbell { found }) => [22, found as u64, 0],
             Self::Build(B::TooManySegments { given, limit }) => [6, given as u64, limit as u64],
             Self::Build(B::EmptySegment) => [7, 0, 0],
             Self::Build(B::SegmentTooLong { length }) => [8, length as u64, 0],
@@ -124,6 +125,7 @@ impl Failure {
             19 => Self::Wait(W::NotSignalled),
             20 => Self::Wait(W::Failed(QueueError::from_bits(first)?)),
             21 => Self::Open(O::Reach { found: first as u8 }),
+            22 => Self::Open(O::SendDoorbell { found: first as u8 }),
             _ => return None,
         })
     }
@@ -232,7 +234,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 21] {
+    fn every_failure() -> [Failure; 22] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -254,6 +256,7 @@ mod tests {
             }
             .into(),
             OpenError::Reach { found: 9 }.into(),
+            OpenError::SendDoorbell { found: 9 }.into(),
             OpenError::InUse.into(),
             OpenError::Failed(error).into(),
             BuildError::TooManySegments { given: 9, limit: 6 }.into(),

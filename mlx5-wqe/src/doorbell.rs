@@ -158,7 +158,8 @@ impl CqArm {
 /// What is stored to a UAR's send doorbell, as a native integer of the bytes as they lie in memory.
 ///
 /// Drivers differ: libmlx5 stores the last WQE's first 8 bytes, GPU libraries the next index and
-/// the QPN. The card takes the producer index from the doorbell record.
+/// the QPN. The card takes the producer index from the doorbell record, unless the queue pair has
+/// none: see [`producer`](Self::producer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Doorbell(pub u64);
@@ -180,6 +181,25 @@ impl Doorbell {
     #[inline(always)]
     pub const fn index(self) -> WqeIndex {
         WqeIndex((u64::from_be(self.0) >> 40) as u16)
+    }
+
+    /// The producer index, where the card reads no doorbell record (`prm::SendDoorbellMode::WITHOUT_RECORD`).
+    ///
+    /// gpunetio rings with the next index and `ds` 0, the tests of rdma-core with the last WQE's first 8 bytes. No
+    /// manual says how a card reads both; the index behind the blocks that `ds` counts from `index` on is what both
+    /// mean.
+    ///
+    /// ```
+    /// use mlx5_wqe::{Doorbell, QpNumber, Wqe, WqeIndex};
+    /// let qpn = QpNumber::new(0x77).unwrap();
+    /// assert_eq!(Doorbell::of_producer(WqeIndex(8), qpn).producer(), WqeIndex(8));
+    /// let blocks = Wqe::<1>::nop().place(WqeIndex(7), qpn);
+    /// assert_eq!(Doorbell::of_wqe(&blocks).producer(), WqeIndex(8));
+    /// ```
+    #[inline(always)]
+    pub const fn producer(self) -> WqeIndex {
+        let segments = u64::from_be(self.0) as u16 & 0x3f;
+        WqeIndex(self.index().0.wrapping_add(segments.div_ceil(4)))
     }
 
     /// The queue pair.

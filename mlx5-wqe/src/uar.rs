@@ -1,7 +1,7 @@
 //! The page of registers through which a process rings the card's doorbells.
 //!
 //! Sources: linux/mlx5/doorbell.h (`MLX5_CQ_DOORBELL`, `MLX5_BF_OFFSET`), rdma-core
-//! `providers/mlx5` for the second buffer.
+//! `providers/mlx5` for the second buffer; gpunetio and the tests of rdma-core for the doorbell without a record.
 
 use volatile_register::WO;
 
@@ -17,7 +17,10 @@ pub struct UarPage {
     _reserved0: [u8; 0x20],
     /// Arms a completion queue (0x20).
     pub cq_arm: WO<u64>,
-    _reserved28: [u8; 0x7d8],
+    _reserved28: [u8; 0x5d8],
+    /// The doorbell of queue pairs without a doorbell record (0x600).
+    pub send_without_record: WO<u64>,
+    _reserved608: [u8; 0x1f8],
     /// The two send registers (0x800 and 0x900). A driver that uses BlueFlame alternates between
     /// them.
     pub send: [SendRegister; 2],
@@ -25,7 +28,8 @@ pub struct UarPage {
 }
 
 assert_layout!(UarPage, 4096, {
-    _reserved0: 0, cq_arm: 0x20, _reserved28: 0x28, send: 0x800, _reserveda00: 0xa00,
+    _reserved0: 0, cq_arm: 0x20, _reserved28: 0x28, send_without_record: 0x600, _reserved608: 0x608,
+    send: 0x800, _reserveda00: 0xa00,
 });
 
 /// A send register: an 8-byte doorbell, or a BlueFlame buffer that takes a WQE's blocks at once.
@@ -44,6 +48,8 @@ impl UarPage {
     pub const SIZE: usize = size_of::<Self>();
     /// Offset of the register that arms a completion queue, in bytes.
     pub const CQ_ARM: usize = core::mem::offset_of!(Self, cq_arm);
+    /// Offset of the doorbell of queue pairs without a doorbell record, in bytes.
+    pub const DOORBELL_WITHOUT_RECORD: usize = core::mem::offset_of!(Self, send_without_record);
     /// Offsets of the two send doorbells, in bytes.
     pub const DOORBELLS: [usize; 2] = {
         let first = core::mem::offset_of!(Self, send);

@@ -426,6 +426,7 @@ fn flags_are_the_headers() {
 fn registers_are_where_the_headers_say() {
     assert_eq!(UarPage::SIZE, 4096);
     assert_eq!(UarPage::CQ_ARM, 0x20);
+    assert_eq!(UarPage::DOORBELL_WITHOUT_RECORD, 0x600);
     assert_eq!(UarPage::DOORBELLS, [0x800, 0x900]);
 }
 

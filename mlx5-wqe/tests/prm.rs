@@ -3,7 +3,8 @@
 use mlx5_wqe::prm::{
     CapabilityQuery, Command, CommandStatus, CqContext, CreateCq, CreateCqAnswer, CreateQp,
     CreateQpAnswer, CreateUmem, Done, HcaCapabilities, Mtu, PrmError, QpContext, QueryHcaCap,
-    QueryHcaCapAnswer, QueryQpAnswer, Record, Refusal, RstToInit, ToError, command_opcode,
+    QueryHcaCap2, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQpAnswer, Record, Refusal, RstToInit,
+    SendDoorbellMode, ToError, command_opcode,
 };
 use mlx5_wqe::{CqNumber, QpNumber};
 use proptest::prelude::*;
@@ -57,6 +58,37 @@ fn umems_are_where_others_have_them() {
     assert_eq!(offset::<CreateCq>("cq_umem_id"), Some(704));
     assert_eq!(offset::<CqContext>("dbr_umem_id"), Some(32));
     assert_eq!(offset::<QpContext>("dbr_umem_id"), Some(1824));
+}
+
+/// A queue pair without a doorbell record, and the capability, where gpunetio and the tests of rdma-core have them.
+#[test]
+fn without_a_doorbell_record() {
+    let context = QpContext {
+        send_dbr_mode: SendDoorbellMode::WITHOUT_RECORD,
+        user_index: 0xab_cdef,
+        ..QpContext::default()
+    };
+    let bytes = context.to_bytes().unwrap();
+    assert_eq!(bytes[16..20], [0x40, 0xab, 0xcd, 0xef]);
+    assert_eq!(
+        QpContext::from_bytes(&bytes).unwrap().send_dbr_mode,
+        SendDoorbellMode::WITHOUT_RECORD
+    );
+
+    let query = QueryHcaCap2 {
+        op_mod: CapabilityQuery::GENERAL_2_CURRENT,
+    };
+    let mut expected = [0; 16];
+    (expected[0], expected[7]) = (1, 0x41);
+    assert_eq!(query.to_bytes(), Ok(expected));
+    let mut answer = [0; 4112];
+    let capable = |answer: &[u8]| {
+        let answer = QueryHcaCap2Answer::from_bytes(answer).unwrap();
+        answer.cmd_hca_cap_2.send_dbr_mode_no_dbr_ext
+    };
+    assert!(!capable(&answer));
+    answer[16 + 0x2e1 / 8] = 0x80 >> (0x2e1 % 8);
+    assert!(capable(&answer));
 }
 
 #[test]

@@ -67,6 +67,8 @@ const struct fact prm_reserved[] = {
 	RESERVED(create_cq_in, reserved_at_280),
 	RESERVED(cqc, reserved_at_20),
 	RESERVED(qpc, reserved_at_684),
+	RESERVED(qpc, reserved_at_80),
+	RESERVED(cmd_hca_cap_2, reserved_at_260),
 	END
 };
 
@@ -151,6 +153,7 @@ const struct fact prm_values[] = {
 	VALUE(MLX5_CAP_PORT_TYPE_ETH),
 	VALUE(MLX5_CAP_GENERAL << 1 | HCA_CAP_OPMOD_GET_MAX),
 	VALUE(MLX5_CAP_GENERAL << 1 | HCA_CAP_OPMOD_GET_CUR),
+	VALUE(MLX5_CAP_GENERAL_2 << 1 | HCA_CAP_OPMOD_GET_CUR),
 	VALUE(MLX5_QP_OPTPAR_ALT_ADDR_PATH),
 	VALUE(MLX5_QP_OPTPAR_RRE),
 	VALUE(MLX5_QP_OPTPAR_RAE),

@@ -2,6 +2,9 @@
 //!
 //! The fences reach as far as the handle says. The words themselves are stored
 //! with system scope, the widest, which asks nothing of a fence.
+//!
+//! Of a queue without a doorbell record the doorbell is all that the NIC sees: one
+//! fence and one store, whatever the policy.
 
 use crate::arch::{Reach, fence_release, ring_doorbell, store_relaxed32};
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
@@ -20,13 +23,16 @@ pub enum Now {}
 /// Doorbell, record, doorbell again: the NIC starts to fetch while the record
 /// is still on its way. Where the first ring is early, the NIC finds the old
 /// producer index in the record and nothing to do; the second ring is the one
-/// that counts.
+/// that counts. Without a record it is [`Now`].
 #[derive(Clone, Copy, Debug)]
 pub enum EarlyAndAfter {}
 
 impl Doorbell for Now {
     #[inline(always)]
     fn publish(handle: &SendQueueHandle<'_>, end: u64) {
+        if !handle.has_record() {
+            return publish_by_doorbell(handle, end);
+        }
         // The WQEs before the record, because the NIC fetches up to the
         // record's index.
         fence_release(handle.reach());
@@ -41,6 +47,9 @@ impl Doorbell for Now {
 impl Doorbell for EarlyAndAfter {
     #[inline(always)]
     fn publish(handle: &SendQueueHandle<'_>, end: u64) {
+        if !handle.has_record() {
+            return publish_by_doorbell(handle, end);
+        }
         // The WQEs before doorbell and record, because either may make the NIC
         // fetch them.
         fence_release(handle.reach());
@@ -51,6 +60,15 @@ impl Doorbell for EarlyAndAfter {
         fence_release(handle.reach());
         ring(handle, end);
     }
+}
+
+/// Publishes where the NIC reads no record.
+#[inline(always)]
+fn publish_by_doorbell(handle: &SendQueueHandle<'_>, end: u64) {
+    // The WQEs before the doorbell, because the NIC fetches up to the doorbell's
+    // index. There is no second fence, because no record has to be there first.
+    fence_release(handle.reach());
+    ring(handle, end);
 }
 
 /// Publishes receive WQEs before number `end`: a receive queue has no doorbell.
@@ -79,7 +97,8 @@ fn ring(handle: &SendQueueHandle<'_>, end: u64) {
 }
 
 /// The doorbell's eight bytes: `{producer index << 8, QPN << 8}`, big-endian.
-/// The NIC looks at QPN and index only (NVSHMEM and gpunetio ring like this).
+/// The NIC looks at QPN and index only (NVSHMEM and gpunetio ring like this); with
+/// `ds` 0 behind the QPN, the index is the producer index where there is no record.
 #[inline(always)]
 const fn doorbell_word(qpn: u32, end: u64) -> u64 {
     let index = (end as u16 as u64) << 8;

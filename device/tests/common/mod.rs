@@ -8,8 +8,8 @@ use warpbell::wqe::{
     Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber, Syndrome, VendorCode,
 };
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, RingBlock, SendParts,
-    SendQueueHandle, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, RingBlock,
+    SendDoorbell, SendParts, SendQueueHandle, Word32, Word64,
 };
 
 #[cfg(loom)]
@@ -29,6 +29,7 @@ pub struct Rig {
     kind: CompletionKind,
     completions: Vec<CompletionSlot>,
     completion_record: [Word32; 2],
+    send_doorbell: SendDoorbell,
     pub state: QueueState,
 }
 
@@ -55,7 +56,16 @@ impl Rig {
             kind,
             completions: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
             completion_record: [Word32::new(0), Word32::new(0)],
+            send_doorbell: SendDoorbell::WithRecord,
             state: QueueState::new(),
+        }
+    }
+
+    /// The same, and the NIC takes the producer index from there.
+    pub fn with_doorbell(self, send_doorbell: SendDoorbell) -> Self {
+        Self {
+            send_doorbell,
+            ..self
         }
     }
 
@@ -76,6 +86,7 @@ impl Rig {
             max_message: MAX_MESSAGE,
             depth_log2: self.depth_log2,
             reach: FenceReach::System,
+            send_doorbell: self.send_doorbell,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows; the
         // sizes are those of the vectors.

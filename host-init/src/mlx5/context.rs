@@ -6,7 +6,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use mlx5_wqe::prm::{
-    CapabilityQuery, Command, Done, HcaCapabilities, PrmError, QueryHcaCap, Record,
+    CapabilityQuery, Command, Done, HcaCapabilities, HcaCapabilities2, PrmError, QueryHcaCap,
+    QueryHcaCap2, Record,
 };
 
 use super::bindings::{self, Functions, IbvContext, IbvDevice, values};
@@ -123,7 +124,20 @@ impl Context {
             op_mod: CapabilityQuery::GENERAL_CURRENT,
             ..QueryHcaCap::default()
         };
-        let answer = command("ask what the card can do", &query, |input, output| {
+        Ok(self.ask(&query)?.cmd_hca_cap)
+    }
+
+    /// What else it can do; only of a card whose [`capabilities`](Self::capabilities) say that there is more.
+    pub fn more_capabilities(&self) -> Result<HcaCapabilities2, Mlx5Error> {
+        let query = QueryHcaCap2 {
+            op_mod: CapabilityQuery::GENERAL_2_CURRENT,
+        };
+        Ok(self.ask(&query)?.cmd_hca_cap_2)
+    }
+
+    /// Gives a command that asks about the card.
+    fn ask<C: Command>(&self, query: &C) -> Result<C::Answer, Mlx5Error> {
+        command("ask what the card can do", query, |input, output| {
             // SAFETY: `command` gives bytes to read and bytes to write.
             status(unsafe {
                 (self.functions.mlx5dv_devx_general_cmd)(
@@ -134,8 +148,7 @@ impl Context {
                     output.len(),
                 )
             })
-        })?;
-        Ok(answer.cmd_hca_cap)
+        })
     }
 
     /// A port, counted from 1.

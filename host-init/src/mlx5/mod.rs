@@ -25,7 +25,7 @@ mod resources;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mlx5_wqe::prm::{HcaCapabilities, QpState};
+use mlx5_wqe::prm::{HcaCapabilities, HcaCapabilities2, QpState};
 use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
 
@@ -80,6 +80,7 @@ impl Mlx5Options {
 pub(crate) struct Mlx5 {
     context: Arc<Context>,
     capabilities: HcaCapabilities,
+    more_capabilities: HcaCapabilities2,
     event_queue: u32,
     port: Port,
     objects: Mutex<Objects>,
@@ -115,6 +116,10 @@ impl Mlx5 {
         if capabilities.cqe_version != 1 {
             return Err(lacks("CQEs of version 1", "update its firmware").into());
         }
+        let more_capabilities = match capabilities.hca_cap_2 {
+            true => context.more_capabilities()?,
+            false => HcaCapabilities2::default(),
+        };
         let event_queue = context.event_queue()?;
         let port = Port::open(&context, options)?;
         let own_domain = Some(Domain::allocate(&context)?);
@@ -122,6 +127,7 @@ impl Mlx5 {
             counters: CounterSet::allocate(&context, &capabilities),
             context,
             capabilities,
+            more_capabilities,
             event_queue,
             port,
             objects: Mutex::default(),
@@ -182,6 +188,7 @@ impl Provider for Mlx5 {
             // The stride's logarithm has 3 bits.
             max_receive_segments: 1 << segments.checked_ilog2().unwrap_or(0).min(7),
             max_message: 1 << card.log_max_msg.min(30),
+            without_record: self.more_capabilities.send_dbr_mode_no_dbr_ext,
         }
     }
 

@@ -3,9 +3,10 @@
 use mlx5_wqe::prm::{
     AddressPath, AtomicMode, CqContext, CreateCq, CreateQp, HcaCapabilities, InitToRtr,
     OptionalParameters, PathMigration, QpContext, QpState, QueryQp, ReceiveType, RstToInit,
-    RtrToRts, ToError, Transport,
+    RtrToRts, SendDoorbellMode, ToError, Transport,
 };
 use mlx5_wqe::{CqNumber, QpNumber};
+use warpbell::SendDoorbell;
 
 use super::context::Object;
 use super::counters::CounterSet;
@@ -34,6 +35,8 @@ pub(super) struct Made {
     /// The UAR's register as a GPU reaches it.
     mapped: Option<MappedRegister>,
     umems: Vec<Umem>,
+    /// Which of the UAR's registers is rung.
+    send_doorbell: SendDoorbell,
 }
 
 /// A place in a umem.
@@ -103,8 +106,9 @@ impl Made {
         let uar = self.uar.insert(Uar::allocate(&card.context)?);
         let page = uar.page();
         if let Placement::Gpu(gpu) | Placement::Pinned(gpu) = config.placement {
-            self.mapped = Some(gpu.map_register(uar.register())?);
+            self.mapped = Some(gpu.map_register(uar.register(config.send_doorbell))?);
         }
+        self.send_doorbell = config.send_doorbell;
         let completion_queue = |ring, record, completions: CheckedCompletions| {
             let command = create_cq(card.event_queue, page, ring, record, completions);
             // SAFETY: the caller keeps the memory until the queue is destroyed.
@@ -180,7 +184,10 @@ impl Made {
         let send_cqn = number(&self.send).expect("made by `create`");
         let register = match &self.mapped {
             Some(mapped) => mapped.address(),
-            None => self.uar.as_ref().expect("made by `create`").register(),
+            None => {
+                let uar = self.uar.as_ref().expect("made by `create`");
+                uar.register(self.send_doorbell)
+            }
         };
         Queues {
             qpn: self.queue_pair().1.get(),
@@ -332,6 +339,10 @@ fn context_of(card: &HcaCapabilities, config: &Checked, record: Place) -> QpCont
         st: Transport::RC,
         pm_state: PathMigration::MIGRATED,
         log_sq_size: config.send_depth_log2,
+        send_dbr_mode: match config.send_doorbell {
+            SendDoorbell::WithRecord => SendDoorbellMode::WITH_RECORD,
+            SendDoorbell::WithoutRecord => SendDoorbellMode::WITHOUT_RECORD,
+        },
         // The free-running clock, where the card has it, else the one that it has.
         ts_format: u8::from(card.sq_ts_format != 0),
         dbr_umem_valid: true,

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use mlx5_wqe::AddressVector;
+use mlx5_wqe::{AddressVector, UarPage};
+use warpbell::SendDoorbell;
 
 use super::bindings::{self, IbvPd, Objects, values};
 use super::context::{Context, last, status, system};
@@ -266,9 +267,16 @@ impl Uar {
     }
 
     /// Address of the doorbell register.
-    pub fn register(&self) -> u64 {
+    pub fn register(&self, doorbell: SendDoorbell) -> u64 {
         // SAFETY: as above.
-        unsafe { self.raw.as_ref() }.reg_addr.expose_provenance() as u64
+        let raw = unsafe { self.raw.as_ref() };
+        match doorbell {
+            SendDoorbell::WithRecord => raw.reg_addr.expose_provenance() as u64,
+            SendDoorbell::WithoutRecord => {
+                let page = raw.base_addr.expose_provenance() as u64;
+                page + UarPage::DOORBELL_WITHOUT_RECORD as u64
+            }
+        }
     }
 
     /// Frees it.

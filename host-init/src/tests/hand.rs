@@ -9,7 +9,7 @@ use mlx5_wqe::{
     first_word,
 };
 
-use crate::QueuePair;
+use crate::{QueuePair, SendDoorbell};
 
 /// One end's queues, with ordinary completions of the same depth.
 pub struct Hand<'q> {
@@ -47,10 +47,12 @@ impl<'q> Hand<'q> {
                 .cast::<mlx5_wqe::WqeBlock>()
                 .add(slot)
                 .write_volatile(blocks[0]);
-            // The WQE before the record, because the NIC reads up to the record.
-            AtomicU32::from_ptr(memory.record().cast::<u32>().cast_mut().add(1))
-                .store(DoorbellRecord::word(self.posted), Ordering::Release);
-            // The record before the doorbell, because the doorbell makes the NIC look.
+            if memory.config().send_doorbell == SendDoorbell::WithRecord {
+                // The WQE before the record, because the NIC reads up to the record.
+                AtomicU32::from_ptr(memory.record().cast::<u32>().cast_mut().add(1))
+                    .store(DoorbellRecord::word(self.posted), Ordering::Release);
+            }
+            // Record and WQE before the doorbell, because the doorbell makes the NIC look.
             AtomicU64::from_ptr(memory.doorbell().cast::<u64>().cast_mut())
                 .store(first_word(&blocks), Ordering::Release);
         }

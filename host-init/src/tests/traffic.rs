@@ -14,7 +14,8 @@ use super::hand::{Hand, wait};
 use super::{ALL, by_hand, bytes_of, region, resident, threaded};
 use crate::{
     Completions, Device, Drive, Endpoint, Error, ErrorPlace, MemoryRegion, Nic, Placement,
-    ProtectionDomain, QueuePair, QueuePairConfig, SoftOptions, State, Timers, connect,
+    ProtectionDomain, QueuePair, QueuePairConfig, SendDoorbell, SoftOptions, State, Timers,
+    connect,
 };
 
 /// Two devices, each with a domain, a queue pair and a region; not connected.
@@ -491,18 +492,48 @@ fn a_fault_strikes_the_work_request_that_it_was_meant_for() {
 /// What a watchdog says of a queue: nothing, the oldest request without a completion, nothing again.
 #[test]
 fn the_oldest_request_under_way_is_named() {
-    let mut ends = Ends::by_hand(&config());
-    ends.connect();
-    let pair = &ends.pairs[0];
-    assert_eq!(pair.outstanding(), None);
-    let mut hand = Hand::new(pair);
-    hand.post(ends.write());
-    hand.post(ends.write());
-    let request = pair.outstanding().unwrap();
-    assert_eq!(request.qpn, pair.qpn());
-    assert_eq!(request.opcode, mlx5_wqe::Opcode::RDMA_WRITE);
-    assert_eq!((request.wqe.0, request.posted.0), (0, 2));
-    ends.completion(&mut hand);
-    ends.completion(&mut hand);
-    assert_eq!(pair.outstanding(), None);
+    for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
+        let mut ends = Ends::by_hand(&QueuePairConfig {
+            send_doorbell,
+            ..config()
+        });
+        ends.connect();
+        let pair = &ends.pairs[0];
+        assert_eq!(pair.outstanding(), None);
+        let mut hand = Hand::new(pair);
+        let before = pair.mark();
+        hand.post(ends.write());
+        hand.post(ends.write());
+        assert_ne!(pair.mark(), before);
+        let request = pair.outstanding().unwrap();
+        assert_eq!(request.qpn, pair.qpn());
+        assert_eq!(request.opcode, mlx5_wqe::Opcode::RDMA_WRITE);
+        assert_eq!((request.wqe.0, request.posted.0), (0, 2));
+        ends.completion(&mut hand);
+        ends.completion(&mut hand);
+        assert_eq!(pair.outstanding(), None);
+    }
+}
+
+/// Without a doorbell record, on each kind of software HCA: nothing but the doorbell says what is posted.
+#[test]
+fn without_a_doorbell_record() {
+    let config = QueuePairConfig {
+        send_doorbell: SendDoorbell::WithoutRecord,
+        ..config()
+    };
+    let threads = Ends::driven([threaded(), threaded()], &config);
+    for mut ends in [Ends::by_hand(&config), threads, Ends::resident(&config)] {
+        ends.connect();
+        for _ in 0..2 {
+            ends.check_write();
+            for (region, fill) in ends.regions.iter().zip([1, 2]) {
+                region.write(0, &vec![fill; BYTES]).unwrap();
+            }
+            for pair in &mut ends.pairs {
+                pair.reset().unwrap();
+            }
+            ends.connect();
+        }
+    }
 }

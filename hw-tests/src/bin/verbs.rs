@@ -1,5 +1,5 @@
 //! Proves that every verb does exactly what it says, byte for byte and nothing beside, in every mode: each
-//! sharing, scope, kind of completion queue and doorbell policy.
+//! sharing, scope, kind of completion queue and doorbell policy, with a doorbell record and without.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use warpbell_cpu_grid::Dim;
-use warpbell_host_init::{Completions, MemoryRegion, QueuePairConfig};
+use warpbell_host_init::{Completions, MemoryRegion, QueuePairConfig, SendDoorbell};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::model::{self, Delivery};
@@ -81,7 +81,7 @@ impl Bench {
 
     fn in_mode(&self, world: World, mode: Mode) {
         for completions in [Completions::Collapsed, Completions::ORDINARY] {
-            for doorbell in DoorbellKind::ALL {
+            for (doorbell, send_doorbell) in self.doorbells() {
                 let posting = Posting {
                     world,
                     grid: grid_of(mode),
@@ -89,18 +89,30 @@ impl Bench {
                     doorbell,
                     ..Posting::default()
                 };
-                self.every_verb(&posting, completions);
+                self.every_verb(&posting, completions, send_doorbell);
             }
         }
     }
 
+    /// When the doorbell is rung, and whether there is a record: without one all policies come to the same but for the
+    /// batch, and not every NIC can.
+    fn doorbells(&self) -> Vec<(DoorbellKind, SendDoorbell)> {
+        let with = DoorbellKind::ALL.map(|kind| (kind, SendDoorbell::WithRecord));
+        let without = [DoorbellKind::EarlyAndAfter, DoorbellKind::Batch];
+        let without = without.map(|kind| (kind, SendDoorbell::WithoutRecord));
+        let able = self.nodes.ours.device.limits().without_record;
+        let without = without.into_iter().filter(|_| able);
+        with.into_iter().chain(without).collect()
+    }
+
     /// Posts every verb from every thread of the mode's grid, and compares all memory with the model's.
-    fn every_verb(&self, posting: &Posting, completions: Completions) {
+    fn every_verb(&self, posting: &Posting, completions: Completions, send_doorbell: SendDoorbell) {
         let Posting { mode, grid, .. } = *posting;
-        let what = format!("{posting:?}, {completions:?}");
+        let what = format!("{posting:?}, {completions:?}, {send_doorbell:?}");
         let pair = self.nodes.pair(&QueuePairConfig {
             send_depth: 256,
             send_completions: completions,
+            send_doorbell,
             receive_depth: 1024,
             ..QueuePairConfig::default()
         });

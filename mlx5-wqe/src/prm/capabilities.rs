@@ -15,8 +15,16 @@ records! {
         function_id: u16 = 0x50, 16;
     }
 
+    /// The same question, for [`CapabilityQuery::GENERAL_2_CURRENT`].
+    command(QUERY_HCA_CAP => QueryHcaCap2Answer) QueryHcaCap2 = "query_hca_cap_in", 16 {
+        /// Which capabilities.
+        op_mod: CapabilityQuery = 0x30, 16;
+    }
+
     /// The general capabilities, as far as queues and their users need them.
     plain HcaCapabilities = "cmd_hca_cap", 256 {
+        /// There are more of them: [`HcaCapabilities2`].
+        hca_cap_2: bool = 0x20, 1;
         /// Number of the virtual card.
         vhca_id: u16 = 0x30, 16;
         /// Logarithm of the most WQEs of a shared receive queue.
@@ -137,6 +145,20 @@ records! {
         cqe_compression: bool = 0x5bf, 1;
         /// What a DEVX user context may be allowed, a bit each.
         uctx_cap: u32 = 0x6a0, 32;
+    }
+
+    /// More general capabilities.
+    plain HcaCapabilities2 = "cmd_hca_cap_2", 256 {
+        /// Queue pairs may be without a doorbell record, and rung by software
+        /// ([`SendDoorbellMode::WITHOUT_RECORD`](super::SendDoorbellMode::WITHOUT_RECORD)). Reserved in the kernel's
+        /// header; gpunetio, the tests of rdma-core.
+        send_dbr_mode_no_dbr_ext: bool = 0x2e1, 1;
+    }
+
+    /// The answer to [`QueryHcaCap2`].
+    answer QueryHcaCap2Answer = "query_hca_cap_out", 4112 {
+        /// The capabilities.
+        cmd_hca_cap_2: HcaCapabilities2 = 0x80, 2048;
     }
 
     /// The answer to [`QueryHcaCap`] for the general capabilities.

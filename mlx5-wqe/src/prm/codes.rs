@@ -212,6 +212,20 @@ codes! {
 }
 
 codes! {
+    /// Where the card takes the producer index of a send queue from.
+    ///
+    /// Not in the kernel's header: gpunetio and the tests of rdma-core.
+    SendDoorbellMode, "send doorbell mode" {
+        /// The doorbell record.
+        WITH_RECORD = 0x0, "DBR_VALID";
+        /// The doorbell, which software rings at 0x600 of the UAR page; the card reads no record.
+        WITHOUT_RECORD = 0x1, "NO_DBR_EXT";
+        /// The same, and the card itself rings.
+        WITHOUT_RECORD_INTERNAL = 0x2, "NO_DBR_INT";
+    }
+}
+
+codes! {
     /// How a completion queue fares.
     CqStatus, "CQ status" {
         /// Well.
@@ -246,7 +260,7 @@ codes! {
 }
 
 field_codes! {
-    QpState Transport PathMigration Mtu AtomicMode ReceiveType CqStatus CqNotification PortType
+    QpState Transport PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode CqStatus CqNotification PortType
 }
 
 /// Which capabilities a query is after: their kind in bits 15:1, and in bit 0 whether what is enabled now
@@ -259,6 +273,8 @@ impl CapabilityQuery {
     pub const GENERAL_MAXIMUM: Self = Self(0);
     /// The general capabilities as they are now.
     pub const GENERAL_CURRENT: Self = Self(1);
+    /// More general capabilities as they are now.
+    pub const GENERAL_2_CURRENT: Self = Self(0x20 << 1 | 1);
 }
 
 bitflags! {

@@ -53,9 +53,9 @@
 //!
 //! # Sources
 //!
-//! Positions: `linux/mlx5/mlx5_ifc.h` (6.1). What the kernel leaves reserved there, the numbers of umems and
-//! the offsets in them, has its position from NVIDIA's gpunetio or DPDK; each such field says so. None of it
-//! was tried on a card by us.
+//! Positions: `linux/mlx5/mlx5_ifc.h` (6.1). What the kernel leaves reserved there, the numbers of umems, the
+//! offsets in them, and queue pairs without a doorbell record, has its position from NVIDIA's gpunetio, DPDK or the
+//! tests of rdma-core; each such field says so. None of it was tried on a card by us.
 
 mod address_path;
 mod bits;
@@ -69,10 +69,13 @@ mod record;
 
 pub use address_path::AddressPath;
 pub use bits::Field;
-pub use capabilities::{HcaCapabilities, QueryHcaCap, QueryHcaCapAnswer};
+pub use capabilities::{
+    HcaCapabilities, HcaCapabilities2, QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer,
+    QueryHcaCapAnswer,
+};
 pub use codes::{
     AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, Mtu, OptionalParameters,
-    PathMigration, PortType, QpState, ReceiveType, Transport, opcode,
+    PathMigration, PortType, QpState, ReceiveType, SendDoorbellMode, Transport, opcode,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
 pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};

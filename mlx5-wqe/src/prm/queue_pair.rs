@@ -3,7 +3,8 @@
 use super::address_path::AddressPath;
 use super::bits::Field;
 use super::codes::{
-    AtomicMode, Mtu, OptionalParameters, PathMigration, QpState, ReceiveType, Transport, opcode,
+    AtomicMode, Mtu, OptionalParameters, PathMigration, QpState, ReceiveType, SendDoorbellMode,
+    Transport, opcode,
 };
 use super::record::{self, Command, PrmError, Record, records};
 use crate::units::{CqNumber, QpNumber};
@@ -49,6 +50,9 @@ records! {
         counter_set_id: u8 = 0x60, 8;
         /// UAR page that holds the doorbells, 24 bits.
         uar_page: u32 = 0x68, 24;
+        /// Where the card takes the producer index of the send queue from. Reserved in the kernel's header; gpunetio,
+        /// the tests of rdma-core.
+        send_dbr_mode: SendDoorbellMode = 0x80, 2;
         /// What CQEs carry as user index, 24 bits.
         user_index: u32 = 0x88, 24;
         /// Logarithm of the rings' page size, less 12.

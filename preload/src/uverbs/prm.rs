@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
     CapabilityQuery, Command, CommandStatus, CreateCq, CreateCqAnswer, CreateQp, CreateQpAnswer,
-    Done, HcaCapabilities, InitToRtr, ModifyQpAnswer, Mtu, PortType, PrmError, QpState,
-    QueryHcaCap, QueryHcaCapAnswer, QueryQp, QueryQpAnswer, ReceiveType, Record, Refusal,
-    RstToInit, RtrToRts, ToError, ToReset, Transport, command_opcode, opcode,
+    Done, HcaCapabilities, HcaCapabilities2, InitToRtr, ModifyQpAnswer, Mtu, PortType, PrmError,
+    QpState, QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQp, QueryQpAnswer,
+    ReceiveType, Record, Refusal, RstToInit, RtrToRts, SendDoorbellMode, ToError, ToReset,
+    Transport, command_opcode, opcode,
 };
 use warpbell_soft_hca::engine::command::{
     MAX_LOG_CQ_DEPTH, MAX_LOG_QUEUE_DEPTH, MAX_MESSAGE_LENGTH, MAX_READS, ack_timeout_ns,
@@ -15,7 +16,7 @@ use warpbell_soft_hca::engine::command::{
 };
 use warpbell_soft_hca::engine::{
     Access, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, ReadyToReceive, ReadyToSend, ReceiveRing, Transition,
+    QueuePairState, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
 };
 
 use super::context::BLUEFLAME_BYTES;
@@ -144,6 +145,7 @@ pub fn engine<R>(
             CommandError::NoProtectionDomain => bad_resource(Syndrome::Domain),
             CommandError::NoCompletionQueue => bad_resource(Syndrome::CompletionQueue),
             CommandError::NoQueuePair => bad_resource(Syndrome::QueuePair),
+            CommandError::DoorbellTaken => bad_resource(Syndrome::Uar),
             CommandError::IllegalTransition { .. } => {
                 Syndrome::State.with(CommandStatus::BAD_QP_STATE)
             }
@@ -167,11 +169,19 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     if NOTHING_OF.contains(&(query.op_mod.0 >> 1)) {
         return bytes(&QueryHcaCapAnswer::default());
     }
+    if query.op_mod == CapabilityQuery::GENERAL_2_CURRENT {
+        return bytes(&QueryHcaCap2Answer {
+            cmd_hca_cap_2: HcaCapabilities2 {
+                send_dbr_mode_no_dbr_ext: true,
+            },
+        });
+    }
     if !general.contains(&query.op_mod) {
         return Err(Syndrome::Capabilities.bad_parameter().into());
     }
     bytes(&QueryHcaCapAnswer {
         cmd_hca_cap: HcaCapabilities {
+            hca_cap_2: true,
             log_max_qp_sz: MAX_LOG_QUEUE_DEPTH,
             log_max_qp: 17,
             log_max_cq_sz: MAX_LOG_CQ_DEPTH,
@@ -278,6 +288,11 @@ pub fn create_queue_pair(
     refuse_if(context.st != Transport::RC || !known.contains(&context.rq_type))?;
     refuse_if(context.no_sq || context.wq_signature || context.page_offset != 0)?;
     refuse_if(command.input_qpn != QpNumber::default())?;
+    let doorbells = [
+        SendDoorbellMode::WITH_RECORD,
+        SendDoorbellMode::WITHOUT_RECORD,
+    ];
+    refuse_if(!doorbells.contains(&context.send_dbr_mode))?;
     if context.counter_set_id != 0 && !open.counters.contains_key(&context.counter_set_id) {
         return Err(Syndrome::CounterSet
             .with(CommandStatus::BAD_RESOURCE)
@@ -311,6 +326,10 @@ pub fn create_queue_pair(
             log_stride: context.log_rq_stride,
         }),
         record,
+        send_doorbell: match context.send_dbr_mode {
+            SendDoorbellMode::WITHOUT_RECORD => SendDoorbell::WithoutRecord,
+            _ => SendDoorbell::WithRecord,
+        },
         uar: page(open, context.uar_page)?,
         send_cq: context.cqn_snd,
         receive_cq: context.cqn_rcv,

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbell_soft_hca::engine::{
-    CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions, ReceiveRing, Transport,
+    CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions, ReceiveRing, SendDoorbell,
+    Transport,
 };
 
 use super::context;
@@ -212,6 +213,7 @@ fn create_in_engine(
         log_send_depth: log_of(driver.sq_wqe_count)?,
         receive,
         record: driver.db_addr,
+        send_doorbell: SendDoorbell::WithRecord,
         uar: page(open, driver.bfreg_index)?,
         send_cq: queue(wanted.send_cq_handle)?,
         receive_cq: queue(wanted.recv_cq_handle)?,

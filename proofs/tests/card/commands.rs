@@ -6,7 +6,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 
 use mlx5_wqe::prm::{
     CapabilityQuery, CommandStatus, CqContext, CreateCq, CreateQp, Done, PrmError, QpContext,
-    QueryHcaCap, QueryHcaCapAnswer, Record, Transport,
+    QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer, Record, SendDoorbellMode, Transport,
 };
 
 use crate::bindings::{ContextAttributes, DevxObject, Functions, IbvContext, Umem, values};
@@ -140,6 +140,18 @@ fn capabilities_are_told() {
         assert!(told.rc && told.atomic && told.cq_oi && !told.ud && !told.xrc);
         assert_eq!((told.cqe_version, told.log_max_qp_sz), (1, 15));
 
+        // There is more, among it queue pairs without a doorbell record.
+        assert!(told.hca_cap_2);
+        let bytes = query(CapabilityQuery::GENERAL_2_CURRENT)
+            .to_bytes()
+            .unwrap();
+        let (number, answer) = card.general(&bytes, QueryHcaCap2Answer::BYTES);
+        let more = QueryHcaCap2Answer::from_bytes(&answer)
+            .unwrap()
+            .cmd_hca_cap_2;
+        assert_eq!(number, 0);
+        assert!(more.send_dbr_mode_no_dbr_ext);
+
         // Other capabilities are not known, and an answer has to have room.
         let bytes = query(CapabilityQuery(0x0d << 1)).to_bytes().unwrap();
         let (number, answer) = card.general(&bytes, QueryHcaCapAnswer::BYTES);
@@ -200,15 +212,25 @@ fn queues_that_cannot_be_are_refused() {
         let short = CommandStatus::BAD_INPUT_LENGTH;
         assert!(object.is_null() && refused(short)(&given), "{given:?}");
 
-        let datagrams = CreateQp {
-            qpc: QpContext {
+        // Datagrams, and doorbells that the card itself would ring.
+        let contexts = [
+            QpContext {
                 st: Transport::UD,
                 ..QpContext::default()
             },
-            ..CreateQp::default()
-        };
-        let (object, given) = card.create(&datagrams.to_bytes().unwrap());
-        assert!(object.is_null() && refused(parameter)(&given), "{given:?}");
+            QpContext {
+                send_dbr_mode: SendDoorbellMode::WITHOUT_RECORD_INTERNAL,
+                ..QpContext::default()
+            },
+        ];
+        for qpc in contexts {
+            let command = CreateQp {
+                qpc,
+                ..CreateQp::default()
+            };
+            let (object, given) = card.create(&command.to_bytes().unwrap());
+            assert!(object.is_null() && refused(parameter)(&given), "{given:?}");
+        }
     });
 }
 

@@ -183,6 +183,10 @@ fn codes_are_the_headers() {
             CapabilityQuery::GENERAL_CURRENT.0.into(),
         ),
         (
+            "MLX5_CAP_GENERAL_2 << 1 | HCA_CAP_OPMOD_GET_CUR",
+            CapabilityQuery::GENERAL_2_CURRENT.0.into(),
+        ),
+        (
             "MLX5_QP_OPTPAR_ALT_ADDR_PATH",
             optional(OptionalParameters::ALTERNATIVE_PATH),
         ),

@@ -7,7 +7,7 @@ use warpbell_proofs::facts::Facts;
 use warpbell_proofs::verbs::{Completion, Options, Post, Segment, Verbs, values};
 use warpbell_soft_hca::engine::{
     Access, CommandError, CompletionQueueAttributes, Keys, ProtectionDomain, QueuePairAttributes,
-    ReadyToReceive, ReadyToSend, ReceiveRing, Transition,
+    ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
 };
 use warpbell_soft_hca::shell::{HcaOptions, SoftHca};
 
@@ -231,6 +231,7 @@ impl End {
                     log_stride,
                 }),
                 record: at.record,
+                send_doorbell: SendDoorbell::WithRecord,
                 uar: at.uar,
                 send_cq: cq,
                 receive_cq: cq,

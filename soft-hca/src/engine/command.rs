@@ -66,12 +66,28 @@ pub struct QueuePairAttributes {
     pub receive: Option<ReceiveRing>,
     /// Address of the doorbell record: 8 bytes, aligned to 8, zero.
     pub record: u64,
-    /// The UAR page whose register at 0x800 is the doorbell: 4 KiB, aligned to 4 KiB.
+    /// Where the producer index of the send queue comes from.
+    pub send_doorbell: SendDoorbell,
+    /// The UAR page whose register at 0x800, or 0x600 without a record, is the doorbell: 4 KiB, aligned to 4 KiB.
     pub uar: u64,
     /// Where send completions go.
     pub send_cq: CqNumber,
     /// Where receive completions go.
     pub receive_cq: CqNumber,
+}
+
+/// Where the producer index of a send queue comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SendDoorbell {
+    /// The doorbell record. What the doorbell carries is a hint.
+    #[default]
+    WithRecord,
+    /// The doorbell, as [`producer`](mlx5_wqe::Doorbell::producer) has it; the record is not read. An index that is
+    /// not ahead of the newest one, by a ring at most, tells nothing.
+    ///
+    /// The register keeps the newest doorbell alone, so that it is one queue pair's: the page has no other without a
+    /// record.
+    WithoutRecord,
 }
 
 /// What a queue pair promises of its messages.
@@ -323,4 +339,7 @@ pub enum CommandError {
     /// There is no such shared receive queue.
     #[error("there is no such shared receive queue")]
     NoSharedReceiveQueue,
+    /// The page's doorbell without a record is another queue pair's.
+    #[error("another queue pair without a doorbell record has the UAR page")]
+    DoorbellTaken,
 }

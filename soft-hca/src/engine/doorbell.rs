@@ -11,7 +11,7 @@
 
 use mlx5_wqe::{CqArm, Doorbell, QpNumber, UarPage};
 
-use super::command::{CommandError, MAX_SEND_REGISTERS};
+use super::command::{CommandError, MAX_SEND_REGISTERS, SendDoorbell};
 use super::completion::{CompletionQueues, number_index};
 use super::list::{Link, List};
 use super::memory::Memory;
@@ -39,6 +39,10 @@ struct Page {
     registers: u8,
     first_queue_pair: Option<u32>,
     first_completion_queue: Option<u32>,
+    /// A queue pair without a doorbell record uses it.
+    claimed: bool,
+    /// That queue pair, where its doorbell is heard.
+    without_record: Option<u32>,
     /// Steps left before it counts as idle.
     patience: u32,
     /// The queue pair whose doorbell was the newest.
@@ -105,6 +109,8 @@ impl<'t> Uars<'t> {
             registers: 1,
             first_queue_pair: None,
             first_completion_queue: None,
+            claimed: false,
+            without_record: None,
             patience: 0,
             newest: None,
             sibling: None,
@@ -131,6 +137,25 @@ impl<'t> Uars<'t> {
         }
     }
 
+    /// Makes the doorbell without a record one queue pair's: a later doorbell overwrites an earlier one, and nothing
+    /// but the doorbell tells what was posted.
+    pub(super) fn claim(&mut self, index: u32) -> Result<(), CommandError> {
+        let taken = self
+            .page(index)
+            .is_none_or(|page| core::mem::replace(&mut page.claimed, true));
+        match taken {
+            true => Err(CommandError::DoorbellTaken),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends that.
+    pub(super) fn disclaim(&mut self, index: u32) {
+        if let Some(page) = self.page(index) {
+            page.claimed = false;
+        }
+    }
+
     /// Chains a queue pair to its page, from where on its doorbell is heard. A ring from before means nothing.
     pub(super) fn add_queue_pair<M: Memory>(
         &mut self,
@@ -140,13 +165,18 @@ impl<'t> Uars<'t> {
         pair: u32,
     ) {
         let slot = &mut slots[pair as usize];
-        let wanted = slot
-            .pair
-            .as_ref()
-            .map_or(0, |pair| pair.options.send_registers);
+        let Some(own) = &slot.pair else {
+            return;
+        };
+        let (wanted, doorbell) = (own.options.send_registers, own.attributes.send_doorbell);
         if let Some(page) = self.page(index)
             && !core::mem::replace(&mut slot.listens, true)
         {
+            if doorbell == SendDoorbell::WithoutRecord {
+                let _ = take(memory, page.address + WITHOUT_RECORD);
+                page.without_record = Some(pair);
+                return;
+            }
             page.registers = page.registers.max(wanted.min(MAX_SEND_REGISTERS));
             if page.first_queue_pair.is_none() {
                 for register in 0..page.registers {
@@ -163,6 +193,10 @@ impl<'t> Uars<'t> {
         if let Some(page) = self.page(index)
             && listened
         {
+            if page.without_record == Some(pair) {
+                page.without_record = None;
+                return;
+            }
             let next = slots[pair as usize].next_of_uar.take();
             // Siblings not looked at yet are looked at from the start again.
             page.sibling = page.sibling.and(page.first_queue_pair);
@@ -217,13 +251,16 @@ impl<'t> Uars<'t> {
     /// is one queue's alone, with one register, can be lent.
     pub(super) fn lend(&mut self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
         let page = self.page(index)?;
-        let alone = !page.lent
-            && page.registers == 1
-            && page.first_queue_pair == Some(pair)
-            && next.is_none()
-            && page.first_completion_queue.is_none();
+        let register = match (page.first_queue_pair, page.without_record) {
+            (Some(first), None) if first == pair && page.registers == 1 && next.is_none() => {
+                offset(0)
+            }
+            (None, Some(only)) if only == pair => WITHOUT_RECORD,
+            _ => return None,
+        };
+        let alone = !page.lent && page.first_completion_queue.is_none();
         page.lent |= alone;
-        alone.then_some(page.address + offset(0))
+        alone.then_some(page.address + register)
     }
 
     /// Takes a page back that was lent; it was rung lately.
@@ -274,6 +311,7 @@ impl<'t> Uars<'t> {
             return 0;
         };
         let mut rings = usize::from(page.look_at_arm(memory, rung));
+        rings += usize::from(page.look_at_doorbell_without_record(memory, rung));
         for register in 0..page.registers {
             rings += usize::from(page.look_at_doorbell(memory, rung, offset(register)));
         }
@@ -292,6 +330,9 @@ impl<'t> Uars<'t> {
         rings
     }
 }
+
+/// The offset of the doorbell without a record in its page.
+const WITHOUT_RECORD: u64 = UarPage::DOORBELL_WITHOUT_RECORD as u64;
 
 /// The offset of a send register in its page.
 const fn offset(register: u8) -> u64 {
@@ -336,6 +377,23 @@ impl Page {
         if !is_first || slot.next_of_uar.is_some() {
             self.sibling = Some(first);
         }
+        true
+    }
+
+    /// Looks at the doorbell of the queue pair without a record: all that was posted, it tells.
+    fn look_at_doorbell_without_record<M: Memory>(
+        &mut self,
+        memory: &M,
+        rung: &mut Rung<'_, '_>,
+    ) -> bool {
+        let Some(index) = self.without_record else {
+            return false;
+        };
+        let Some(value) = take(memory, self.address + WITHOUT_RECORD) else {
+            return false;
+        };
+        self.newest = Some(index);
+        rung.hear(index, Doorbell(value));
         true
     }
 
@@ -391,6 +449,15 @@ impl Rung<'_, '_> {
             self.kick(memory, index as u32);
             index as u32
         })
+    }
+
+    /// Takes what a queue pair's doorbell tells, and lists it as active if that is news.
+    fn hear(&mut self, index: u32, doorbell: Doorbell) {
+        let pair = self.queue_pairs[index as usize].pair.as_mut();
+        if pair.is_some_and(|pair| pair.hear(doorbell)) {
+            self.active
+                .push(self.queue_pairs, index, |slot| &mut slot.active);
+        }
     }
 
     /// Looks at a queue pair's record, and lists it as active if there is news.

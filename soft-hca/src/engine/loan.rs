@@ -27,8 +27,8 @@ pub(super) struct Loan {
     pub(super) number: QpNumber,
     /// Its doorbell register.
     pub(super) register: u64,
-    /// Its doorbell record.
-    pub(super) record: u64,
+    /// Address of its half of the doorbell record; none if the doorbell tells the producer index.
+    pub(super) record: Option<u64>,
     pub(super) ring: Ring,
     pub(super) mtu: u32,
     /// How its user calls it.
@@ -111,7 +111,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             queue_pair: index,
             number: pair.number,
             register,
-            record: pair.attributes.record,
+            record: pair.send_record(),
             ring,
             mtu: pair.path_mtu,
             user_index: pair.options.user_index,

@@ -48,7 +48,7 @@ pub mod wire;
 pub use command::{
     Access, CommandError, CompletionQueueAttributes, Counters, ErrorPlace, FirstError, Keys,
     ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState, QueuePairStatus,
-    ReadyToReceive, ReadyToSend, ReceiveRing, Transition, Transport,
+    ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
 pub use crew::{Crew, Served};

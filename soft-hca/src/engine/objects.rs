@@ -6,7 +6,7 @@ use super::Engine;
 use super::command::{
     Access, CommandError, CompletionQueueAttributes, Keys, MAX_LOG_QUEUE_DEPTH,
     MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, QueuePairStatus, Transition,
+    QueuePairState, QueuePairStatus, SendDoorbell, Transition,
 };
 use super::completion::{NUMBER_INDEX_BITS, next_generation, number_index};
 use super::memory::Memory;
@@ -197,13 +197,25 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             self.protection_domains
                 .release(attributes.protection_domain)
         })?;
-        if let Some(queue) = options.shared_receive_queue
-            && !self.shared_receives.hold(queue)
-        {
+        let without_record = attributes.send_doorbell == SendDoorbell::WithoutRecord;
+        let claimed = match without_record {
+            true => self.uars.claim(uar),
+            false => Ok(()),
+        };
+        let held = claimed.and_then(|()| match options.shared_receive_queue {
+            Some(queue) if !self.shared_receives.hold(queue) => {
+                if without_record {
+                    self.uars.disclaim(uar);
+                }
+                Err(CommandError::NoSharedReceiveQueue)
+            }
+            _ => Ok(()),
+        });
+        if let Err(error) = held {
             self.uars.release(uar);
             self.protection_domains
                 .release(attributes.protection_domain);
-            return Err(CommandError::NoSharedReceiveQueue);
+            return Err(error);
         }
         self.completion_queues.hold(send_cq);
         self.completion_queues.hold(receive_cq);
@@ -231,6 +243,7 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         pair.forget_packets(&mut cx);
         let (uar, pd) = (pair.uar, pair.attributes.protection_domain);
         let shared = pair.options.shared_receive_queue;
+        let doorbell = pair.attributes.send_doorbell;
         let queues = [pair.send_cq, pair.receive_cq];
         for queue in queues {
             self.completion_queues.release(queue);
@@ -240,6 +253,9 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         }
         self.protection_domains.release(pd);
         self.uars.remove_queue_pair(uar, self.queue_pairs, index);
+        if doorbell == SendDoorbell::WithoutRecord {
+            self.uars.disclaim(uar);
+        }
         self.uars.release(uar);
         self.queue_pairs[index as usize].pair = None;
         Ok(())

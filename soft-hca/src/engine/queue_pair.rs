@@ -2,13 +2,14 @@
 
 use mlx5_wqe::segment::Control;
 use mlx5_wqe::{
-    ControlFlags, CqeOpcode, DoorbellRecord, Opcode, QpNumber, Syndrome, VendorCode, WqeIndex,
+    ControlFlags, CqeOpcode, Doorbell, DoorbellRecord, Opcode, QpNumber, Syndrome, VendorCode,
+    WqeIndex,
 };
 use zerocopy::FromBytes;
 
 use super::command::{
     Access, CommandError, Counters, ErrorPlace, FirstError, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, QueuePairStatus, ReadyToSend, Transition, Transport,
+    QueuePairState, QueuePairStatus, ReadyToSend, SendDoorbell, Transition, Transport,
 };
 use super::completion::{Completion, CompletionQueues};
 use super::list::Link;
@@ -404,20 +405,50 @@ impl QueuePair {
     pub(super) fn expect_post<M: Memory>(&self, memory: &M) {
         let [next, _] = self.ring().ranges(self.requester.producer, 0, 64);
         memory.prefetch(next.address);
-        memory.prefetch(self.attributes.record + 4);
+        if let Some(record) = self.send_record() {
+            memory.prefetch(record);
+        }
     }
 
-    /// Reads the producer index of the send queue; true if it moved.
-    pub(super) fn look_at_record<M: Memory>(&mut self, memory: &M) -> bool {
-        if !matches!(
+    /// Address of the send queue's half of the doorbell record, if it has one.
+    pub(super) fn send_record(&self) -> Option<u64> {
+        let has_one = self.attributes.send_doorbell == SendDoorbell::WithRecord;
+        has_one.then_some(self.attributes.record + 4)
+    }
+
+    /// Whether doorbells count.
+    const fn listens(&self) -> bool {
+        matches!(
             self.state,
             QueuePairState::ReadyToSend | QueuePairState::Error
-        ) {
+        )
+    }
+
+    /// Takes the producer index from the doorbell of a queue without a record; true if it moved.
+    pub(super) fn hear(&mut self, doorbell: Doorbell) -> bool {
+        if !self.listens() || doorbell.qpn() != self.number {
             return false;
         }
+        let requester = &mut self.requester;
+        let producer = doorbell.producer().0;
+        let [told, known] =
+            [producer, requester.producer].map(|end| end.wrapping_sub(requester.tail));
+        // One that is not ahead is an old one that came late; one that is too far ahead is none of this queue.
+        let moved = told > known && told <= 1 << self.attributes.log_send_depth;
+        if moved {
+            requester.producer = producer;
+        }
+        moved
+    }
+
+    /// Reads the producer index of the send queue from the record, if there is one; true if it moved.
+    pub(super) fn look_at_record<M: Memory>(&mut self, memory: &M) -> bool {
+        let Some(record) = self.send_record().filter(|_| self.listens()) else {
+            return false;
+        };
         // SAFETY: the owner vouched for the record when the queue pair was created. Acquire: the
         // WQEs were written before the record, and are read after it.
-        let word = unsafe { memory.load_u32(self.attributes.record + 4) };
+        let word = unsafe { memory.load_u32(record) };
         let producer = DoorbellRecord::producer(word);
         let moved = producer != self.requester.producer;
         self.requester.producer = producer;

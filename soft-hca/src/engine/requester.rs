@@ -27,7 +27,7 @@ const PSN_WINDOW: i32 = 1 << 22;
 /// One direction of a queue pair.
 #[derive(Debug)]
 pub(super) struct Requester {
-    /// The producer index, as the doorbell record had it.
+    /// The producer index, as the doorbell record, or the doorbell, had it.
     pub(super) producer: u16,
     /// The oldest WQE that has not completed.
     pub(super) tail: u16,

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::words::{Message, WORDS, WordError};
 
 /// The version of the layout, of the requests and of the replies, and of the kernel's arguments.
-pub const MAILBOX_VERSION: u16 = 2;
+pub const MAILBOX_VERSION: u16 = 3;
 
 /// "WBMB" in the first bytes.
 const MAGIC: u32 = u32::from_le_bytes(*b"WBMB");

@@ -17,7 +17,7 @@ use crate::engine::{
     Access, Command, CommandError, CompletionQueueAttributes, Counters, DirectMemory, Engine,
     ErrorPlace, Event, FirstError, Keys, Lender, Loopback, ProtectionDomain, ProtectionDomainSlot,
     QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
-    Reply, Storage, Transition, WireAddress,
+    Reply, SendDoorbell, Storage, Transition, WireAddress,
 };
 
 fn qp() -> impl Strategy<Value = QpNumber> {
@@ -77,13 +77,16 @@ fn completion_queue() -> impl Strategy<Value = CompletionQueueAttributes> {
 fn queue_pair() -> impl Strategy<Value = QueuePairAttributes> {
     let receive = option::of(any::<(u64, u8, u8)>());
     let places = any::<(u64, u8, u64, u64)>();
-    (domain(), places, receive, cq(), cq()).prop_map(
+    let doorbells =
+        proptest::sample::select(vec![SendDoorbell::WithRecord, SendDoorbell::WithoutRecord]);
+    (domain(), places, receive, cq(), cq(), doorbells).prop_map(
         |(
             protection_domain,
             (send_ring, log_send_depth, record, uar),
             receive,
             send_cq,
             receive_cq,
+            send_doorbell,
         )| {
             QueuePairAttributes {
                 protection_domain,
@@ -95,6 +98,7 @@ fn queue_pair() -> impl Strategy<Value = QueuePairAttributes> {
                     log_stride,
                 }),
                 record,
+                send_doorbell,
                 uar,
                 send_cq,
                 receive_cq,
@@ -192,6 +196,7 @@ fn command_error() -> impl Strategy<Value = CommandError> {
         CommandError::BadMtu,
         CommandError::BadRetryCount,
         CommandError::NoSharedReceiveQueue,
+        CommandError::DoorbellTaken,
     ];
     prop_oneof![
         proptest::sample::select(plain.to_vec()),

@@ -6,7 +6,7 @@ use crate::engine::packet::Range;
 use crate::engine::{
     Access, Command, CommandError, CompletionQueueAttributes, ErrorPlace, Event, ProtectionDomain,
     QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
-    Reply, Transition, WireAddress,
+    Reply, SendDoorbell, Transition, WireAddress,
 };
 
 #[cfg(feature = "std")]
@@ -240,6 +240,10 @@ pub(super) fn to_command(message: &Message) -> Result<Command, WordError> {
             uar: words.word()?,
             send_cq: words.cq()?,
             receive_cq: words.cq()?,
+            send_doorbell: match words.flag()? {
+                false => SendDoorbell::WithRecord,
+                true => SendDoorbell::WithoutRecord,
+            },
             receive: match words.option()? {
                 None => None,
                 Some(ring) => Some(ReceiveRing {
@@ -387,6 +391,7 @@ fn command_error_number(error: CommandError) -> (u64, u64) {
         CommandError::BadMtu => 12,
         CommandError::BadRetryCount => 13,
         CommandError::NoSharedReceiveQueue => 14,
+        CommandError::DoorbellTaken => 15,
     };
     (number, 0)
 }

@@ -4,7 +4,7 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, Wqe};
 use warpbell_soft_hca::engine::command::{MAX_LOG_CQ_DEPTH, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
     Access, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairState,
-    ReadyToReceive, ReadyToSend, ReceiveRing, Transition, WireAddress,
+    ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, WireAddress,
 };
 
 use crate::world::{Buffer, Connection, World};
@@ -298,6 +298,7 @@ fn queues_check_alignment_and_depth() {
         log_send_depth: 0,
         receive: None,
         record: page,
+        send_doorbell: SendDoorbell::WithRecord,
         uar: page,
         send_cq: cq,
         receive_cq: cq,

@@ -11,7 +11,7 @@ use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
     Access, Crew, Desk, DirectMemory, Engine, Lender, Loopback, Memory, OneLane, QueuePairStatus,
-    Served, Transition, Wire, WireAddress,
+    SendDoorbell, Served, Transition, Wire, WireAddress,
 };
 
 use crate::world::{
@@ -126,10 +126,15 @@ const BYTES: usize = 8 * AREA as usize;
 
 impl<W: Wire> Rig<W> {
     fn new(wire: W, access: Access) -> Self {
+        Self::with(wire, access, SendDoorbell::WithRecord)
+    }
+
+    fn with(wire: W, access: Access, send_doorbell: SendDoorbell) -> Self {
         let shape = Shape {
             mtu: MTU,
             queue_pairs: 2,
             events: false,
+            send_doorbell,
             ..Shape::default()
         };
         let memory = Guarded::default();
@@ -367,13 +372,18 @@ proptest! {
     fn nobody_can_tell_whether_packets_travelled(
         actions in proptest::collection::vec(action(), 0..14),
         may_write: bool,
+        without_record: bool,
     ) {
         let mut access = Access::all();
         access.set(Access::REMOTE_WRITE, may_write);
         let loopback = || Loopback::new(MTU);
-        let mut direct = Rig::new(loopback(), access);
+        let doorbell = match without_record {
+            false => SendDoorbell::WithRecord,
+            true => SendDoorbell::WithoutRecord,
+        };
+        let mut direct = Rig::with(loopback(), access, doorbell);
         let visible = Visible { inner: loopback(), sent: 0 };
-        let mut packets = Rig::new(visible, access);
+        let mut packets = Rig::with(visible, access, doorbell);
         for action in &actions {
             direct.act(action);
             packets.act(action);
@@ -425,6 +435,28 @@ fn plain_writes_need_no_packet_where_the_wire_says_so() {
     };
     assert_eq!(counted(true), 0);
     assert!(counted(false) >= 6);
+}
+
+/// A loan that is called back while a doorbell waits takes nothing of it along: the register still has it.
+#[test]
+fn a_ring_that_nobody_has_heard_outlives_the_loan() {
+    for doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
+        let mut rig = Rig::with(Loopback::<32>::new(MTU), Access::all(), doorbell);
+        let memory = rig.memory;
+        let write = Wqe::<1>::write(memory.local(0, 64), memory.remote(512)).signalled();
+        for posted in 1..20 {
+            rig.pairs[0].post(write);
+            if posted % 3 != 0 {
+                rig.step();
+            }
+            // Lent from the first step on; what was rung after the crew's last look is in the register alone.
+            rig.clear();
+        }
+        for _ in 0..100 {
+            rig.step();
+        }
+        assert_eq!(rig.pairs[0].send_cq.drain().len(), 19, "{doorbell:?}");
+    }
 }
 
 /// Its owner may be writing it.

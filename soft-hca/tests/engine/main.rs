@@ -16,4 +16,5 @@ mod shared;
 mod timers;
 mod unreliable;
 mod verbs;
+mod without_record;
 mod world;

@@ -16,8 +16,8 @@ use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
     Access, CompletionQueueAttributes, DirectMemory, Engine, Keys, Memory, ProtectionDomain,
-    QueuePairAttributes, QueuePairOptions, ReadyToReceive, ReadyToSend, ReceiveRing, Storage,
-    Transition, Wire, WireAddress,
+    QueuePairAttributes, QueuePairOptions, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell,
+    Storage, Transition, Wire, WireAddress,
 };
 
 /// Every byte before and after a buffer.
@@ -212,6 +212,7 @@ pub struct Qp {
     pub record: Buffer,
     pub uar: Buffer,
     pub log_depth: u8,
+    pub send_doorbell: SendDoorbell,
     pub producer: u16,
     pub receive_producer: u16,
     pub send_cq: Cq,
@@ -239,10 +240,15 @@ impl Qp {
     }
 
     pub fn ring_doorbell(&self) {
-        let word = DoorbellRecord::word(self.producer);
-        self.record.atomic_u32(4).store(word, Ordering::Release);
         let doorbell = Doorbell::of_producer(WqeIndex(self.producer), self.number);
-        let [register, _] = UarPage::DOORBELLS;
+        let register = match self.send_doorbell {
+            SendDoorbell::WithRecord => {
+                let word = DoorbellRecord::word(self.producer);
+                self.record.atomic_u32(4).store(word, Ordering::Release);
+                UarPage::DOORBELLS[0]
+            }
+            SendDoorbell::WithoutRecord => UarPage::DOORBELL_WITHOUT_RECORD,
+        };
         self.uar
             .atomic_u64(register)
             .store(doorbell.0, Ordering::Release);
@@ -343,6 +349,7 @@ pub struct Shape {
     /// Queue pairs that the engine has room for.
     pub queue_pairs: usize,
     pub options: QueuePairOptions,
+    pub send_doorbell: SendDoorbell,
 }
 
 impl Default for Shape {
@@ -356,6 +363,7 @@ impl Default for Shape {
             events: true,
             queue_pairs: 3,
             options: QueuePairOptions::default(),
+            send_doorbell: SendDoorbell::WithRecord,
         }
     }
 }
@@ -486,6 +494,7 @@ pub fn create_queue_pair_on<M: Memory, W: Wire>(
             log_stride: LOG_STRIDE,
         }),
         record: record.address(),
+        send_doorbell: shape.send_doorbell,
         uar: uar.address(),
         send_cq: send_cq.number,
         receive_cq: receive_cq.number,
@@ -498,6 +507,7 @@ pub fn create_queue_pair_on<M: Memory, W: Wire>(
         record,
         uar,
         log_depth: shape.log_depth,
+        send_doorbell: shape.send_doorbell,
         producer: 0,
         receive_producer: 0,
         send_cq,

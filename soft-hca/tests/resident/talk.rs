@@ -7,7 +7,8 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
     Access, Command, CommandError, CompletionQueueAttributes, Event, Keys, Lender,
-    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, Transition,
+    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, SendDoorbell,
+    Transition,
 };
 use warpbell_soft_hca::resident::{
     Arguments, Client, ClientError, EngineState, MAILBOX_VERSION, Mailbox, Refused, Resident,
@@ -68,6 +69,7 @@ fn every_command_has_its_reply() {
         log_send_depth: 0,
         receive: None,
         record: at + 192,
+        send_doorbell: SendDoorbell::WithRecord,
         uar: at + 4096,
         send_cq: cq,
         receive_cq: cq,

@@ -10,8 +10,8 @@ use warpbell::wqe::{
 };
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, EarlyAndAfter, Exclusive,
-    FenceReach, GpuShared, Now, QueueState, RingBlock, SendParts, SendQueue, SendQueueHandle,
-    Sharing, Thread, Word32, Word64,
+    FenceReach, GpuShared, Now, QueueState, RingBlock, SendDoorbell, SendParts, SendQueue,
+    SendQueueHandle, Sharing, Thread, Word32, Word64,
 };
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 
@@ -63,6 +63,7 @@ impl Rig {
             max_message: 1 << 30,
             depth_log2: DEPTH_LOG2,
             reach: FenceReach::System,
+            send_doorbell: SendDoorbell::WithRecord,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
         unsafe { SendQueueHandle::new(parts) }

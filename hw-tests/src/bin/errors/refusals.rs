@@ -155,6 +155,8 @@ pub fn bad_handles() {
     let found = wanted - 8;
     refused(abi::SIZE, found as u8, OpenError::Size { found, wanted });
     refused(abi::REACH, 2, OpenError::Reach { found: 2 });
+    let unknown = OpenError::SendDoorbell { found: 2 };
+    refused(abi::SEND_DOORBELL, 2, unknown);
     expect_done(&Posting::default().post(queue, &nop), "the true handle");
     // Only a NIC that runs beside the kernels on their GPU is as near as that.
     let near = matches!(World::here(), World::Gpu(_)) && world::nic() == Nic::SoftGpu;

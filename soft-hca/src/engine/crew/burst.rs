@@ -101,7 +101,7 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         // A ring tells an index up to which all is posted, so that WQEs and record are on their way together.
         let told = match heard.map(Doorbell) {
             None => loan.producer,
-            Some(ring) if ring.qpn() == loan.number => ring.index().0,
+            Some(ring) if ring.qpn() == loan.number => ring.producer().0,
             Some(_) => loan.tail,
         };
         let told = match told.wrapping_sub(loan.tail) {
@@ -109,12 +109,19 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
             told => told,
         };
         let mut blocks = read(told);
-        if heard.is_some() {
-            // SAFETY: the owner vouched for the record when the queue pair was created.
-            let word = unsafe { memory.peek_u32(loan.record + 4) };
-            // Each lane may have found another one.
-            let word = lanes.broadcast(word.into(), 0) as u32;
-            loan.producer = DoorbellRecord::producer(word);
+        match loan.record.filter(|_| heard.is_some()) {
+            Some(record) => {
+                // SAFETY: the owner vouched for the record when the queue pair was created.
+                let word = unsafe { memory.peek_u32(record) };
+                // Each lane may have found another one.
+                let word = lanes.broadcast(word.into(), 0) as u32;
+                loan.producer = DoorbellRecord::producer(word);
+            }
+            // Without a record, what the ring tells counts, unless it is an old one.
+            None if told > loan.producer.wrapping_sub(loan.tail) => {
+                loan.producer = loan.tail.wrapping_add(told);
+            }
+            None => {}
         }
         let posted = loan.producer.wrapping_sub(loan.tail);
         if posted > depth {

@@ -56,6 +56,7 @@ pub(in crate::resident) fn from_command(command: &Command) -> Message {
                 .put(attributes.uar)
                 .put(attributes.send_cq.get())
                 .put(attributes.receive_cq.get())
+                .put(attributes.send_doorbell == SendDoorbell::WithoutRecord)
                 .option(receive.map(|receive| receive.ring))
                 .put(receive.map_or(0, |receive| receive.log_depth))
                 .put(receive.map_or(0, |receive| receive.log_stride))
@@ -190,7 +191,7 @@ fn to_word_error(words: &mut Reader<'_>) -> Result<WordError, WordError> {
 }
 
 /// The commands' errors by their numbers, which start from 1; 0 is an illegal transition.
-const COMMAND_ERRORS: [CommandError; 14] = [
+const COMMAND_ERRORS: [CommandError; 15] = [
     CommandError::TableFull,
     CommandError::NoProtectionDomain,
     CommandError::NoCompletionQueue,
@@ -205,6 +206,7 @@ const COMMAND_ERRORS: [CommandError; 14] = [
     CommandError::BadMtu,
     CommandError::BadRetryCount,
     CommandError::NoSharedReceiveQueue,
+    CommandError::DoorbellTaken,
 ];
 
 fn to_command_error(words: &mut Reader<'_>) -> Result<CommandError, WordError> {
