@@ -3,14 +3,16 @@
 //! Each takes one structure of plain values and writes what became of it where the host reads it, so that
 //! the same source runs on a CPU grid and, compiled to PTX, on a GPU.
 #![no_std]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 
 pub mod bandwidth;
+pub mod bare;
 pub mod checksum;
 pub mod demo;
 pub mod ladder;
 pub mod outcome;
 pub mod pingpong;
+pub mod posting;
 pub mod rate;
 pub mod send_pingpong;
 pub mod sharing;

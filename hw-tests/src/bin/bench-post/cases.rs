@@ -1,0 +1,253 @@
+//! What is measured: issue by issue a way to post, the floor that it is compared with, and what is wanted of it.
+
+use warpbell_host_init::Grid;
+
+/// A kernel that posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    ExclusiveThread,
+    ExclusiveWarp,
+    ExclusiveBlock,
+    BlockThread,
+    BlockWarp,
+    GpuThread,
+    GpuWarp,
+    ExclusiveBatch,
+    ExclusiveInline,
+}
+
+/// A kernel that posts by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    Thread,
+    Warp,
+    Block,
+}
+
+/// What a figure is to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    /// At most so many times the floor of the same run.
+    Ratio(f64),
+    /// At most so many cycles a WQE.
+    Cycles(f64),
+    /// At least so many million WQEs a second.
+    Rate(f64),
+}
+
+/// Threads, and how they share queues.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub grid: Grid,
+    /// How many threads in a row use one queue.
+    pub threads_per_queue: u32,
+    /// WQEs that a thread posts under one doorbell.
+    pub batch: u32,
+}
+
+impl Shape {
+    const fn new(blocks: u32, threads: u32, threads_per_queue: u32) -> Self {
+        let grid = Grid {
+            blocks,
+            threads_per_block: threads,
+        };
+        Self {
+            grid,
+            threads_per_queue,
+            batch: 1,
+        }
+    }
+
+    const fn batch(self, batch: u32) -> Self {
+        Self { batch, ..self }
+    }
+
+    pub const fn threads(&self) -> u32 {
+        self.grid.blocks * self.grid.threads_per_block
+    }
+
+    pub const fn queues(&self) -> u32 {
+        self.threads().div_ceil(self.threads_per_queue)
+    }
+
+    /// WQEs of each queue for a post of each thread.
+    pub const fn wqes_per_post(&self) -> u32 {
+        self.threads_per_queue * self.batch
+    }
+}
+
+/// A way to post.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub name: &'static str,
+    pub way: Way,
+    pub shape: Shape,
+    pub hand: Hand,
+    /// The floor's threads, where they are others.
+    pub floor: Shape,
+    /// What is wanted with a doorbell record.
+    pub with_record: Option<Wanted>,
+    /// The same without one.
+    pub without_record: Option<Wanted>,
+}
+
+const ONE: Shape = Shape::new(1, 1, 1);
+
+const fn case(name: &'static str, way: Way, shape: Shape, hand: Hand) -> Case {
+    Case {
+        name,
+        way,
+        shape,
+        hand,
+        floor: shape,
+        with_record: None,
+        without_record: None,
+    }
+}
+
+impl Case {
+    const fn want(self, wanted: Wanted) -> Self {
+        Self {
+            with_record: Some(wanted),
+            ..self
+        }
+    }
+
+    const fn want_without(self, wanted: Wanted) -> Self {
+        Self {
+            without_record: Some(wanted),
+            ..self
+        }
+    }
+
+    const fn over(self, floor: Shape) -> Self {
+        Self { floor, ..self }
+    }
+}
+
+/// All ways, on a GPU with so many SMs.
+pub fn all(multiprocessors: u32) -> Vec<Case> {
+    use Wanted::{Cycles, Rate, Ratio};
+    use Way as W;
+    let warp = Shape::new(1, 32, 32);
+    let block = |threads| Shape::new(1, threads, threads);
+    let own_queues = |warps: u32| Shape::new(1, 32 * warps, 32);
+    vec![
+        case("thread, exclusive", W::ExclusiveThread, ONE, Hand::Thread)
+            .want(Ratio(1.08))
+            .want_without(Ratio(1.08)),
+        case("thread, block-shared", W::BlockThread, ONE, Hand::Thread),
+        case("thread, GPU-shared", W::GpuThread, ONE, Hand::Thread)
+            .want(Cycles(2050.0))
+            .want_without(Cycles(1500.0)),
+        case(
+            "warp, one doorbell, exclusive",
+            W::ExclusiveWarp,
+            warp,
+            Hand::Warp,
+        )
+        .want(Cycles(46.0)),
+        case(
+            "warp, one doorbell, block-shared",
+            W::BlockWarp,
+            warp,
+            Hand::Warp,
+        )
+        .want(Cycles(60.0)),
+        case(
+            "warp, one doorbell, GPU-shared",
+            W::GpuWarp,
+            warp,
+            Hand::Warp,
+        )
+        .want(Cycles(70.0)),
+        case(
+            "block of 128, one doorbell",
+            W::ExclusiveBlock,
+            block(128),
+            Hand::Block,
+        )
+        .want(Cycles(12.0)),
+        case(
+            "block of 256, one doorbell",
+            W::ExclusiveBlock,
+            block(256),
+            Hand::Block,
+        ),
+        case(
+            "32 threads of a warp, each its own, GPU-shared",
+            W::GpuThread,
+            warp,
+            Hand::Thread,
+        )
+        .over(ONE)
+        .want(Cycles(100.0)),
+        case(
+            "256 threads of a block, each its own, GPU-shared",
+            W::GpuThread,
+            block(256),
+            Hand::Thread,
+        )
+        .over(ONE),
+        case(
+            "8 blocks, one queue, a thread each",
+            W::GpuThread,
+            Shape::new(8, 1, 8),
+            Hand::Thread,
+        )
+        .over(ONE),
+        case(
+            "16 blocks, one queue, a thread each",
+            W::GpuThread,
+            Shape::new(16, 1, 16),
+            Hand::Thread,
+        )
+        .over(ONE),
+        case(
+            "thread, batch of 8",
+            W::ExclusiveBatch,
+            ONE.batch(8),
+            Hand::Thread,
+        ),
+        case(
+            "thread, batch of 32",
+            W::ExclusiveBatch,
+            ONE.batch(32),
+            Hand::Thread,
+        ),
+        case(
+            "thread, 8 bytes inline",
+            W::ExclusiveInline,
+            ONE,
+            Hand::Thread,
+        ),
+        case(
+            "8 warps of one SM, own queues",
+            W::ExclusiveWarp,
+            own_queues(8),
+            Hand::Warp,
+        )
+        .want(Rate(250.0)),
+        case(
+            "28 warps of one SM, own queues",
+            W::ExclusiveWarp,
+            // 32 do not fit: the kernel takes more registers than 1,024 threads have.
+            own_queues(28),
+            Hand::Warp,
+        )
+        .want(Rate(450.0)),
+        case(
+            "all SMs, a warp and a queue each",
+            W::ExclusiveWarp,
+            Shape::new(multiprocessors, 32, 32),
+            Hand::Warp,
+        ),
+        case(
+            "all SMs × 8 warps, own queues",
+            W::ExclusiveWarp,
+            Shape::new(multiprocessors, 256, 32),
+            Hand::Warp,
+        )
+        .want(Rate(15_000.0)),
+    ]
+}

@@ -1,0 +1,141 @@
+//! Polling: a CQE that is there, and one that is not, in the memory of whoever polls.
+
+use warpbell::{FenceReach, SendDoorbell};
+use warpbell_host_init::{Grid, Launch, entry};
+use warpbell_hw_tests::bench::Samples;
+use warpbell_hw_tests::world::World;
+use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::posting::{
+    Polling, polling_bare, polling_empty_exclusive, polling_empty_gpu, polling_ready_exclusive,
+    polling_ready_gpu,
+};
+
+use crate::cases::Wanted;
+use crate::measure::{Effort, LIMIT_US, REACHES, outcome, scope, words};
+use crate::rig::{DEPTH, Lap, QPN, Rig, numbers, values, write};
+use crate::table::{Figures, Line};
+
+/// A kernel that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Bare,
+    ReadyExclusive { inbound: bool },
+    ReadyGpu { inbound: bool },
+    EmptyExclusive,
+    EmptyGpu,
+}
+
+/// All ways, and what is wanted of them.
+const WAYS: [(&str, Way, Option<Wanted>); 6] = [
+    (
+        "poll ready, exclusive",
+        Way::ReadyExclusive { inbound: false },
+        Some(Wanted::Ratio(1.05)),
+    ),
+    (
+        "poll ready, GPU-shared",
+        Way::ReadyGpu { inbound: false },
+        Some(Wanted::Ratio(1.15)),
+    ),
+    (
+        "poll ready, exclusive, data to be read",
+        Way::ReadyExclusive { inbound: true },
+        None,
+    ),
+    (
+        "poll ready, GPU-shared, data to be read",
+        Way::ReadyGpu { inbound: true },
+        None,
+    ),
+    ("poll empty, exclusive", Way::EmptyExclusive, None),
+    ("poll empty, GPU-shared", Way::EmptyGpu, None),
+];
+
+/// A row for each way and scope.
+pub fn measure(effort: &Effort) -> Result<Vec<Line>, String> {
+    let rig = Rig::new(1, true).map_err(words)?;
+    let mut lines = Vec::new();
+    for (name, way, wanted) in WAYS {
+        for reach in REACHES {
+            let [mut ours, mut floor] = [(); 2].map(|()| Samples::default());
+            for repetition in 0..=effort.repetitions {
+                let bare = once(effort, &rig, Way::Bare, reach)?;
+                let polled = once(effort, &rig, way, reach)?;
+                // The first round warms up.
+                if repetition > 0 {
+                    floor.push(bare);
+                    ours.push(polled);
+                }
+            }
+            let line = Line {
+                case: name.into(),
+                record: None,
+                lap: Lap::First.name(),
+                doorbell: "pinned",
+                scope: scope(reach),
+                wqes: u64::from(polls(effort)),
+                cycles: Figures::of(&ours),
+                floor: Some(Figures::of(&floor)),
+                ratio: Some(ours.over(&floor).median()),
+                million_a_second: 1e3 * effort.cycles_per_ns / ours.median(),
+                wanted: None,
+                reached: None,
+            };
+            lines.push(line.want(wanted.filter(|_| reach == FenceReach::Gpu)));
+        }
+    }
+    Ok(lines)
+}
+
+fn polls(effort: &Effort) -> u32 {
+    effort.posts.min(DEPTH)
+}
+
+/// Cycles of a poll.
+fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, String> {
+    rig.renew(Lap::First).map_err(words)?;
+    let handles = rig
+        .handles(reach, SendDoorbell::WithRecord)
+        .map_err(words)?;
+    let cycles = numbers(2).map_err(words)?;
+    let outcome = outcome()?;
+    let inbound = matches!(
+        way,
+        Way::ReadyExclusive { inbound: true } | Way::ReadyGpu { inbound: true }
+    );
+    let parameters = Polling {
+        queue: handles[0],
+        completion: rig.completion(0),
+        qpn: QPN.get(),
+        polls: polls(effort),
+        inbound,
+        write: write(),
+        limit_us: LIMIT_US,
+        cycles: Numbers::new(&cycles),
+        outcome: &outcome,
+    };
+    let launch = match way {
+        Way::Bare => Launch::new(entry!(polling_bare), Grid::ONE_THREAD, parameters),
+        Way::ReadyExclusive { .. } => Launch::new(
+            entry!(polling_ready_exclusive),
+            Grid::ONE_THREAD,
+            parameters,
+        ),
+        Way::ReadyGpu { .. } => {
+            Launch::new(entry!(polling_ready_gpu), Grid::ONE_THREAD, parameters)
+        }
+        Way::EmptyExclusive => Launch::new(
+            entry!(polling_empty_exclusive),
+            Grid::ONE_THREAD,
+            parameters,
+        ),
+        Way::EmptyGpu => Launch::new(entry!(polling_empty_gpu), Grid::ONE_THREAD, parameters),
+    };
+    World::here().run(&launch)?;
+    outcome.result().map_err(words)?;
+    let found = values(&cycles);
+    if found[1] != 0 {
+        return Err(format!("{way:?}: {} empty polls found something", found[1]));
+    }
+    Ok(found[0] as f64 / f64::from(polls(effort)))
+}

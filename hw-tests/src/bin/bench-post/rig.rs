@@ -1,0 +1,223 @@
+//! Send queues made by hand, whose completions are written ahead: no NIC takes part.
+
+use std::sync::atomic::Ordering;
+
+use warpbell::wqe::{CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey};
+use warpbell::{
+    CompletionKind, CompletionParts, FenceReach, SendDoorbell, SendParts, SendQueueHandle, Word64,
+};
+use warpbell_host_init::{Buffer, Error, Placement, Shared};
+use warpbell_hw_tests::world::World;
+use warpbell_kernels::bare::BareQueue;
+use warpbell_kernels::posting::Write;
+
+/// Blocks of each ring.
+pub const DEPTH: u32 = 32_768;
+const DEPTH_LOG2: u8 = DEPTH.ilog2() as u8;
+/// Number of all queue pairs.
+pub const QPN: QpNumber = QpNumber::from_low_bits(0x123);
+/// Bytes of a ring.
+const RING: usize = 64 * DEPTH as usize;
+/// Each queue's words: doorbell record, the completion queue's record, state (`docs/abi.md`), CQE.
+const WORDS: usize = 1024;
+const SEND_RECORD: usize = 4;
+const COMPLETION_RECORD: usize = 64;
+const STATE: usize = 256;
+const CQE: usize = 512;
+/// Where the CQE says that it is not there yet.
+const OP_OWN: usize = CQE + 63;
+/// The state's words: blocks handed out, published, and known complete.
+const RESERVED: usize = STATE;
+const READY: usize = STATE + 8;
+const CONSUMED: usize = STATE + 128;
+/// Bytes between two doorbell registers.
+const APART: usize = 4096;
+
+/// How far the queues have come before a kernel begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lap {
+    /// Nothing was posted yet.
+    First,
+    /// The ring is full; all of it is complete, which the CQE tells who finds no room and looks.
+    Steady,
+}
+
+impl Lap {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::First, Self::Steady];
+
+    /// Blocks that were posted before.
+    pub const fn posted(self) -> u64 {
+        match self {
+            Self::First => 0,
+            Self::Steady => 4 * DEPTH as u64,
+        }
+    }
+
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Steady => "steady",
+        }
+    }
+}
+
+/// So many queues.
+pub struct Rig {
+    queues: usize,
+    rings: Buffer,
+    words: Buffer,
+    doorbells: Buffer,
+}
+
+impl Rig {
+    /// Rings, records and completions where kernels have their own memory, doorbells there or in pinned memory.
+    pub fn new(queues: u32, pinned_doorbells: bool) -> Result<Self, Error> {
+        let (own, pinned) = match World::here() {
+            World::Cpu(_) => (Placement::Host, Placement::Host),
+            World::Gpu(module) => (
+                Placement::Gpu(module.gpu()),
+                Placement::Pinned(module.gpu()),
+            ),
+        };
+        let queues = queues as usize;
+        let doorbells = if pinned_doorbells { pinned } else { own };
+        Ok(Self {
+            queues,
+            rings: Buffer::placed(own, queues * RING)?,
+            words: Buffer::placed(own, queues * WORDS)?,
+            doorbells: Buffer::placed(doorbells, queues * APART)?,
+        })
+    }
+
+    /// Makes all queues as they are at the beginning of a lap.
+    pub fn renew(&self, lap: Lap) -> Result<(), Error> {
+        let mut words = vec![0; WORDS];
+        match lap {
+            Lap::First => words[OP_OWN] = 0xf0,
+            Lap::Steady => {
+                let posted = lap.posted();
+                let mut store = |at: usize, word: u64| {
+                    words[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+                };
+                store(RESERVED, posted);
+                store(READY, posted);
+                store(CONSUMED, posted - u64::from(DEPTH));
+                let newest = (posted - 1) as u16;
+                let opcode = CqeOpcode::REQUESTER;
+                let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, QPN, newest);
+                store(CQE + 56, tail.0);
+            }
+        }
+        self.words.write(0, &words.repeat(self.queues))?;
+        self.doorbells.write(0, &vec![0; self.doorbells.len()])
+    }
+
+    /// The index that each queue's doorbell tells.
+    pub fn rung(&self) -> Result<Vec<u16>, Error> {
+        (0..self.queues)
+            .map(|queue| {
+                let mut word = [0; 8];
+                self.doorbells.read(queue * APART, &mut word)?;
+                Ok((u64::from_be_bytes(word) >> 40) as u16)
+            })
+            .collect()
+    }
+
+    /// The index in each queue's doorbell record.
+    pub fn recorded(&self) -> Result<Vec<u16>, Error> {
+        (0..self.queues)
+            .map(|queue| {
+                let mut word = [0; 4];
+                self.words.read(queue * WORDS + SEND_RECORD, &mut word)?;
+                Ok(u32::from_be_bytes(word) as u16)
+            })
+            .collect()
+    }
+
+    fn word<T>(&self, queue: usize, at: usize) -> *mut T {
+        // SAFETY: each queue's words lie inside.
+        unsafe { self.words.as_ptr().add(queue * WORDS + at) }.cast()
+    }
+
+    fn ring<T>(&self, queue: usize) -> *mut T {
+        // SAFETY: each queue's ring lies inside.
+        unsafe { self.rings.as_ptr().add(queue * RING) }.cast()
+    }
+
+    fn doorbell(&self, queue: usize) -> *const Word64 {
+        // SAFETY: each queue's register lies inside.
+        unsafe { self.doorbells.as_ptr().add(queue * APART) }.cast()
+    }
+
+    /// The last word of a queue's CQE.
+    pub fn completion(&self, queue: usize) -> *const Word64 {
+        self.word(queue, CQE + 56)
+    }
+
+    /// The queues, for kernels that post.
+    pub fn handles(
+        &self,
+        reach: FenceReach,
+        send_doorbell: SendDoorbell,
+    ) -> Result<Shared<[SendQueueHandle<'_>]>, Error> {
+        Shared::slice(World::here().placement(), self.queues, |queue| {
+            let parts = SendParts {
+                ring: self.ring(queue),
+                record: self.word(queue, SEND_RECORD),
+                doorbell: self.doorbell(queue),
+                completions: CompletionParts {
+                    ring: self.word(queue, CQE),
+                    record: self.word(queue, COMPLETION_RECORD),
+                    depth_log2: 0,
+                    kind: CompletionKind::Collapsed,
+                },
+                state: self.word(queue, STATE),
+                qpn: QPN.get(),
+                max_message: 1 << 30,
+                depth_log2: DEPTH_LOG2,
+                reach,
+                send_doorbell,
+            };
+            // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here; there is no
+            // NIC, so that every reach is far enough.
+            unsafe { SendQueueHandle::new(parts) }
+        })
+    }
+
+    /// The same for those that do it by hand.
+    pub fn bare(&self) -> Result<Shared<[BareQueue]>, Error> {
+        Shared::slice(World::here().placement(), self.queues, |queue| BareQueue {
+            ring: self.ring(queue),
+            record: self.word(queue, SEND_RECORD),
+            doorbell: self.doorbell(queue),
+        })
+    }
+}
+
+/// Writes of 64 bytes; nobody carries them out.
+pub const fn write() -> Write {
+    Write {
+        local: Local {
+            address: 0x10_0000,
+            length: 64,
+            key: LocalKey(0x1000),
+        },
+        remote: Remote {
+            address: 0x20_0000,
+            key: RemoteKey(0x2000),
+        },
+    }
+}
+
+/// Words for kernels to write.
+pub fn numbers(count: usize) -> Result<Shared<[Word64]>, Error> {
+    Shared::slice(World::here().placement(), count, |_| Word64::new(0))
+}
+
+/// What they wrote.
+pub fn values(numbers: &[Word64]) -> Vec<u64> {
+    let load = |word: &Word64| word.load(Ordering::Relaxed);
+    numbers.iter().map(load).collect()
+}

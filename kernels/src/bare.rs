@@ -1,0 +1,207 @@
+//! The floor of posting: the stores and fences of a post by hand, with no check, no credit and no index but a
+//! counter. What [`posting`](crate::posting) measures is compared with it.
+
+use warpbell::wqe::{Doorbell, DoorbellRecord, QpNumber, WqeBlock, WqeIndex};
+use warpbell::{Block, Scope, Thread, Warp, Word32, Word64, kernel, thread};
+
+use crate::posting::{Span, Table, Write};
+
+/// A queue's places.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BareQueue {
+    /// Ring of `depth` blocks.
+    pub ring: *mut WqeBlock,
+    /// The send queue's word of the doorbell record.
+    pub record: *const Word32,
+    /// The doorbell register.
+    pub doorbell: *const Word64,
+}
+
+// SAFETY: it only names places.
+unsafe impl Send for BareQueue {}
+// SAFETY: as above.
+unsafe impl Sync for BareQueue {}
+
+/// Writes by hand.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bare<'a> {
+    /// The queues.
+    pub queues: Table<'a, BareQueue>,
+    /// How many threads in a row post together to one queue.
+    pub threads_per_queue: u32,
+    /// Doorbells of each queue.
+    pub posts: u32,
+    /// WQEs that a thread stores under one doorbell.
+    pub batch: u32,
+    /// The ring's blocks less one.
+    pub mask: u32,
+    /// Number of the queue pairs.
+    pub qpn: u32,
+    /// Whether fences reach the whole system, or the GPU alone.
+    pub system: bool,
+    /// Whether there is a doorbell record.
+    pub record: bool,
+    /// What is written.
+    pub write: Write,
+    /// How long it takes.
+    pub span: Span<'a>,
+}
+
+/// Stores a block as a post does.
+///
+/// # Safety
+/// It is the ring's, and nobody else touches it.
+#[inline(always)]
+unsafe fn store_block(slot: *mut WqeBlock, block: WqeBlock) {
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        slot.write(block);
+    }
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the caller's promise; the ring is aligned to 64 bytes.
+    unsafe {
+        core::arch::asm!(
+            "{{",
+            ".reg .u64 %slot;",
+            "cvta.to.global.u64 %slot, {slot};",
+            "st.global.v2.b64 [%slot], {{{a}, {b}}};",
+            "st.global.v2.b64 [%slot+16], {{{c}, {d}}};",
+            "st.global.v2.b64 [%slot+32], {{{e}, {f}}};",
+            "st.global.v2.b64 [%slot+48], {{{g}, {h}}};",
+            "}}",
+            slot = in(reg64) slot,
+            a = in(reg64) block[0].0[0],
+            b = in(reg64) block[0].0[1],
+            c = in(reg64) block[1].0[0],
+            d = in(reg64) block[1].0[1],
+            e = in(reg64) block[2].0[0],
+            f = in(reg64) block[2].0[1],
+            g = in(reg64) block[3].0[0],
+            h = in(reg64) block[3].0[1],
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// What was stored before what is stored next.
+#[inline(always)]
+fn fence<const SYSTEM: bool>() {
+    #[cfg(not(target_arch = "nvptx64"))]
+    core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
+    // The instruction that a queue's fence is on this GPU.
+    #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
+    // SAFETY: a fence has no precondition.
+    unsafe {
+        match SYSTEM {
+            true => core::arch::asm!("fence.release.sys;", options(preserves_flags, nostack)),
+            false => core::arch::asm!("fence.release.gpu;", options(preserves_flags, nostack)),
+        }
+    }
+    #[cfg(all(target_arch = "nvptx64", not(target_feature = "sm_90")))]
+    // SAFETY: as above.
+    unsafe {
+        match SYSTEM {
+            true => core::arch::asm!("fence.acq_rel.sys;", options(preserves_flags, nostack)),
+            false => core::arch::asm!("fence.acq_rel.gpu;", options(preserves_flags, nostack)),
+        }
+    }
+}
+
+/// Stores to a doorbell register.
+///
+/// # Safety
+/// It is one.
+#[inline(always)]
+unsafe fn ring(register: *const Word64, value: u64) {
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe { &*register }.store(value, core::sync::atomic::Ordering::Relaxed);
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "{{",
+            ".reg .u64 %word;",
+            "cvta.to.global.u64 %word, {register};",
+            "st.mmio.relaxed.sys.global.u64 [%word], {value};",
+            "}}",
+            register = in(reg64) register,
+            value = in(reg64) value,
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+impl Bare<'_> {
+    #[inline(always)]
+    fn post<C: Scope, const SYSTEM: bool>(&self) {
+        let threads = self.threads_per_queue.max(1);
+        let Some(queue) = self.queues.get(thread::index() / threads) else {
+            return;
+        };
+        let qpn = QpNumber::from_low_bits(self.qpn);
+        let rank = thread::index() % threads;
+        let leads = C::leads();
+        let mut start = 0;
+        let began = self.span.start();
+        for post in 0..self.posts {
+            for number in 0..self.batch {
+                let own = start + rank * self.batch + number;
+                let [block] = self
+                    .write
+                    .wqe(post + number)
+                    .place(WqeIndex(own as u16), qpn);
+                // SAFETY: the host made a ring of so many blocks, which these threads alone write.
+                unsafe { store_block(queue.ring.add((own & self.mask) as usize), block) };
+            }
+            start += threads * self.batch;
+            // The others' stores before the leader's fence.
+            C::sync();
+            if leads {
+                let end = start as u16;
+                fence::<SYSTEM>();
+                if self.record {
+                    // SAFETY: the host made the record.
+                    let record = unsafe { &*queue.record };
+                    record.store(
+                        DoorbellRecord::word(end),
+                        core::sync::atomic::Ordering::Relaxed,
+                    );
+                    fence::<SYSTEM>();
+                }
+                // SAFETY: the host made the register.
+                unsafe { ring(queue.doorbell, Doorbell::of_producer(WqeIndex(end), qpn).0) };
+            }
+        }
+        self.span.stop(began);
+    }
+
+    #[inline(always)]
+    fn run<C: Scope>(&self) {
+        match self.system {
+            true => self.post::<C, true>(),
+            false => self.post::<C, false>(),
+        }
+    }
+}
+
+/// Each thread posts by hand.
+#[kernel]
+pub fn bare_thread(p: Bare<'_>) {
+    p.run::<Thread>();
+}
+
+/// Each warp posts by hand, with one doorbell.
+#[kernel]
+pub fn bare_warp(p: Bare<'_>) {
+    p.run::<Warp>();
+}
+
+/// Each block posts by hand, with one doorbell.
+#[kernel]
+pub fn bare_block(p: Bare<'_>) {
+    p.run::<Block>();
+}

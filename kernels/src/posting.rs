@@ -1,0 +1,397 @@
+//! What posting and polling cost by themselves: on queues whose completions are written ahead, without a NIC.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+
+use warpbell::wqe::{CqeOpcode, CqeTail, Local, Opcode, QpNumber, Remote, Wqe};
+use warpbell::{
+    Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueueHandle, Sharing, Thread,
+    Warp, Word64, kernel, thread,
+};
+
+use crate::outcome::{Failure, Numbers, Outcome};
+
+/// Values that a grid's threads share.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table<'a, T> {
+    start: *const T,
+    count: u64,
+    _values: PhantomData<&'a [T]>,
+}
+
+impl<T> Clone for Table<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Table<'_, T> {}
+
+// SAFETY: it only lends what a shared slice lends.
+unsafe impl<T: Sync> Send for Table<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Table<'_, T> {}
+
+impl<'a, T> Table<'a, T> {
+    /// These values.
+    pub const fn new(values: &'a [T]) -> Self {
+        Self {
+            start: values.as_ptr(),
+            count: values.len() as u64,
+            _values: PhantomData,
+        }
+    }
+
+    /// Value number `index`.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&'a T> {
+        let there = u64::from(index) < self.count;
+        // SAFETY: `new` took the address and the count from a slice that lives for 'a.
+        there.then(|| unsafe { &*self.start.add(index as usize) })
+    }
+}
+
+/// When each thread of a grid began and ended. They begin together, as far as a block's barrier goes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// By the clock of the whole GPU, in nanoseconds, and not by the SM's cycles.
+    pub global: bool,
+    /// Takes when each thread began.
+    pub begin: Numbers<'a>,
+    /// Takes when it ended.
+    pub end: Numbers<'a>,
+}
+
+impl Span<'_> {
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        match self.global {
+            true => thread::clock_ns(),
+            false => thread::cycles(),
+        }
+    }
+
+    /// The block's threads begin.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> u64 {
+        thread::sync_threads();
+        self.now()
+    }
+
+    /// The thread ends, which began then.
+    #[inline(always)]
+    pub(crate) fn stop(&self, began: u64) {
+        let ended = self.now();
+        let index = u64::from(thread::index());
+        self.begin.store(index, began);
+        self.end.store(index, ended);
+    }
+}
+
+/// What is written, again and again, to addresses that follow each other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    /// What is written.
+    pub local: Local,
+    /// Where the first write goes.
+    pub remote: Remote,
+}
+
+impl Write {
+    /// The request number `number`.
+    #[inline(always)]
+    pub(crate) fn wqe(&self, number: u32) -> Wqe<1> {
+        let address = self.remote.address + 64 * u64::from(number);
+        let remote = Remote {
+            address,
+            ..self.remote
+        };
+        Wqe::write(self.local, remote)
+    }
+}
+
+/// Writes that are posted and not waited for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Posting<'a> {
+    /// The queues.
+    pub queues: Table<'a, SendQueueHandle<'a>>,
+    /// How many threads in a row use one queue.
+    pub threads_per_queue: u32,
+    /// Doorbells of each thread, or of each group of threads that posts together.
+    pub posts: u32,
+    /// WQEs that a thread posts under one doorbell.
+    pub batch: u32,
+    /// What is written.
+    pub write: Write,
+    /// Microseconds that a post may wait for room.
+    pub limit_us: u64,
+    /// How long it takes.
+    pub span: Span<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+impl<'a> Posting<'a> {
+    #[inline(always)]
+    fn queue(&self) -> Option<SendQueueHandle<'a>> {
+        let index = thread::index() / self.threads_per_queue.max(1);
+        self.queues.get(index).copied()
+    }
+
+    /// One WQE of each thread under a doorbell.
+    #[inline(always)]
+    fn post<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
+        let Some(queue) = self.queue() else {
+            return Ok(());
+        };
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = queue.open::<S, C>()?;
+        let began = self.span.start();
+        for number in 0..self.posts {
+            let _ = queue.post(self.write.wqe(number), limit)?;
+        }
+        self.span.stop(began);
+        Ok(())
+    }
+
+    /// Several WQEs of one thread under a doorbell.
+    #[inline(always)]
+    fn post_batches<S: Sharing>(&self) -> Result<(), Failure> {
+        let Some(queue) = self.queue() else {
+            return Ok(());
+        };
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = queue.open::<S, Thread>()?;
+        let began = self.span.start();
+        for post in 0..self.posts {
+            let mut batch = queue.batch(self.batch, limit)?;
+            for number in 0..self.batch {
+                let _ = batch.post(self.write.wqe(post + number))?;
+            }
+        }
+        self.span.stop(began);
+        Ok(())
+    }
+
+    /// A value of 8 bytes in each WQE.
+    #[inline(always)]
+    fn post_inline<S: Sharing>(&self) -> Result<(), Failure> {
+        let Some(queue) = self.queue() else {
+            return Ok(());
+        };
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = queue.open::<S, Thread>()?;
+        let began = self.span.start();
+        for number in 0..self.posts {
+            let wqe = Wqe::write_value(u64::from(number), self.write.remote);
+            let _ = queue.post(wqe, limit)?;
+        }
+        self.span.stop(began);
+        Ok(())
+    }
+}
+
+/// Each thread posts to a queue of its own.
+#[kernel]
+pub fn posting_exclusive_thread(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<Exclusive, Thread>());
+}
+
+/// Each warp posts to a queue of its own, 32 WQEs under a doorbell.
+#[kernel]
+pub fn posting_exclusive_warp(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<Exclusive, Warp>());
+}
+
+/// Each block posts to a queue of its own, a WQE of each thread under a doorbell.
+#[kernel]
+pub fn posting_exclusive_block(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<Exclusive, Block>());
+}
+
+/// The threads of a block share a queue, and post each for itself.
+#[kernel]
+pub fn posting_block_thread(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<BlockShared, Thread>());
+}
+
+/// The warps of a block share a queue, and post 32 WQEs under a doorbell.
+#[kernel]
+pub fn posting_block_warp(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<BlockShared, Warp>());
+}
+
+/// All threads share a queue, and post each for itself.
+#[kernel]
+pub fn posting_gpu_thread(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<GpuShared, Thread>());
+}
+
+/// All warps share a queue, and post 32 WQEs under a doorbell.
+#[kernel]
+pub fn posting_gpu_warp(p: Posting<'_>) {
+    p.outcome.record(|| p.post::<GpuShared, Warp>());
+}
+
+/// Each thread posts batches to a queue of its own.
+#[kernel]
+pub fn posting_exclusive_batch(p: Posting<'_>) {
+    p.outcome.record(|| p.post_batches::<Exclusive>());
+}
+
+/// Each thread posts values to a queue of its own.
+#[kernel]
+pub fn posting_exclusive_inline(p: Posting<'_>) {
+    p.outcome.record(|| p.post_inline::<Exclusive>());
+}
+
+/// Polls of one thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Polling<'a> {
+    /// The queue, with collapsed completions.
+    pub queue: SendQueueHandle<'a>,
+    /// The last word of its CQE, which the kernel writes as a NIC does: valid for as long as the kernel runs.
+    pub completion: *const Word64,
+    /// Its number.
+    pub qpn: u32,
+    /// How many polls.
+    pub polls: u32,
+    /// Whether data is to be read that a completion told of.
+    pub inbound: bool,
+    /// What is written.
+    pub write: Write,
+    /// Microseconds that a wait may take.
+    pub limit_us: u64,
+    /// Takes the cycles of all.
+    pub cycles: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+// SAFETY: it only names a place beside what is shared anyway.
+unsafe impl Send for Polling<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Polling<'_> {}
+
+impl Polling<'_> {
+    #[inline(always)]
+    fn completion(&self) -> &Word64 {
+        // SAFETY: the host promises a word.
+        unsafe { &*self.completion }
+    }
+
+    /// Writes the CQE of the WQE number `number`, and lets all see it.
+    #[inline(always)]
+    fn complete(&self, number: u32) -> u64 {
+        let qpn = QpNumber::from_low_bits(self.qpn);
+        let (opcode, index) = (CqeOpcode::REQUESTER, number as u16);
+        let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, qpn, index);
+        self.completion().store(tail.0, Ordering::Relaxed);
+        // The CQE, and all before it, before the poll that is timed: nothing is left to wait for.
+        thread::system_fence();
+        tail.0
+    }
+
+    /// Each poll finds a CQE that was not there before.
+    #[inline(always)]
+    fn ready<S: Sharing>(&self) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = self.queue.open::<S, Thread>()?;
+        let mut cycles = 0;
+        for number in 0..self.polls {
+            let wqe = self.write.wqe(number).signalled();
+            let ticket = queue.post(wqe, limit)?;
+            self.complete(number);
+            let began = thread::cycles();
+            match self.inbound {
+                true => queue.wait(ticket, limit)?,
+                false => queue.wait_outbound(ticket, limit)?,
+            }
+            cycles += thread::cycles() - began;
+        }
+        self.cycles.store(0, cycles);
+        Ok(())
+    }
+
+    /// No poll finds anything.
+    #[inline(always)]
+    fn empty<S: Sharing>(&self) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = self.queue.open::<S, Thread>()?;
+        let ticket = queue.post(self.write.wqe(0).signalled(), limit)?;
+        let mut done = 0;
+        let began = thread::cycles();
+        for _ in 0..self.polls {
+            done += u64::from(queue.is_done(ticket).unwrap_or(true));
+        }
+        self.cycles.store(0, thread::cycles() - began);
+        self.cycles.store(1, done);
+        Ok(())
+    }
+}
+
+/// An exclusive queue's polls that find a CQE.
+#[kernel]
+pub fn polling_ready_exclusive(p: Polling<'_>) {
+    p.outcome.record(|| p.ready::<Exclusive>());
+}
+
+/// Those of a queue that the GPU shares.
+#[kernel]
+pub fn polling_ready_gpu(p: Polling<'_>) {
+    p.outcome.record(|| p.ready::<GpuShared>());
+}
+
+/// An exclusive queue's polls that find nothing.
+#[kernel]
+pub fn polling_empty_exclusive(p: Polling<'_>) {
+    p.outcome.record(|| p.empty::<Exclusive>());
+}
+
+/// Those of a queue that the GPU shares.
+#[kernel]
+pub fn polling_empty_gpu(p: Polling<'_>) {
+    p.outcome.record(|| p.empty::<GpuShared>());
+}
+
+/// The floor of a poll: loads of a word that has just been stored, each of which is waited for.
+#[kernel]
+pub fn polling_bare(p: Polling<'_>) {
+    let word = p.completion();
+    let mut cycles = 0;
+    for number in 0..p.polls {
+        let expected = p.complete(number);
+        let began = thread::cycles();
+        // The branch makes the clock wait for the load.
+        while word.load(Ordering::Relaxed) != expected {}
+        cycles += thread::cycles() - began;
+    }
+    p.cycles.store(0, cycles);
+}
+
+/// How many cycles an SM has in a stretch of the GPU's clock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ClockRate<'a> {
+    /// How long, in nanoseconds.
+    pub nanoseconds: u64,
+    /// Takes the cycles, then the nanoseconds that it was.
+    pub found: Numbers<'a>,
+}
+
+/// Measures the rate of the SM's clock.
+#[kernel]
+pub fn posting_clock_rate(p: ClockRate<'_>) {
+    let (began, cycles) = (thread::clock_ns(), thread::cycles());
+    let mut now = began;
+    while now - began < p.nanoseconds {
+        now = thread::clock_ns();
+    }
+    p.found.store(0, thread::cycles() - cycles);
+    p.found.store(1, now - began);
+}
