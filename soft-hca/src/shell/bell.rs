@@ -68,11 +68,18 @@ impl Words<'_> {
         true
     }
 
-    /// Tells the producer that somebody looked for packets at this time, although the thread sleeps; the end of time
-    /// means that somebody is at it.
-    pub fn attend(&self, now: u64) {
+    /// Tells the producer that somebody is about to look for packets, although the thread sleeps.
+    pub fn attend(&self) {
         if self.asleep.load(Ordering::Relaxed) != 0 {
-            self.looked.store(now, Ordering::Relaxed);
+            self.looked.store(u64::MAX, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells it that he has looked now. The time is that of the end of his step, because a step with many packets takes
+    /// longer than a look counts.
+    pub fn attended(&self) {
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            self.looked.store(clock_ns(), Ordering::Relaxed);
         }
     }
 }
@@ -82,10 +89,11 @@ impl Words<'_> {
 pub(super) struct Bell(pub Ring);
 
 impl Bell {
-    /// Asks to be woken; false if packets are waiting already.
-    fn arm(&self) -> bool {
+    /// Asks to be woken, if somebody else helps only once he looks no longer; false if packets are waiting already.
+    fn arm(&self, helped: bool) -> bool {
         let words = self.0.words();
-        words.looked.store(0, Ordering::Relaxed);
+        let looked = if helped { clock_ns() } else { 0 };
+        words.looked.store(looked, Ordering::Relaxed);
         words.asleep.store(1, Ordering::Relaxed);
         // See `Words::ring`.
         fence(Ordering::SeqCst);
@@ -126,14 +134,20 @@ impl Bells {
     }
 }
 
-/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Not at all if `is_due` says that there is
-/// something to do: it is asked once the bells are armed, and told whether packets have come already.
-pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
+/// Sleeps until a packet comes that nobody else sees to, at most for `nap`; `helped` says that somebody has just seen to
+/// them. Not at all if `is_due` says that there is something to do: it is asked once the bells are armed, and told
+/// whether packets have come already.
+pub(super) fn sleep(
+    bells: &[Bell],
+    nap: Duration,
+    helped: bool,
+    is_due: impl FnOnce(bool) -> bool,
+) {
     // Beyond the limit the nap has to do.
     let bells = &bells[..bells.len().min(MOST)];
     let mut packets = false;
     for bell in bells {
-        packets |= !bell.arm();
+        packets |= !bell.arm(helped);
     }
     if !is_due(packets) {
         let waits: Vec<Wait> = bells.iter().map(Bell::wait).collect();
@@ -196,8 +210,10 @@ mod tests {
     fn sleeping(bell: &Bell, then: impl FnOnce()) -> Duration {
         thread::scope(|scope| {
             let start = Instant::now();
-            let sleeper = scope.spawn(|| sleep(std::slice::from_ref(bell), NAP, |packets| packets));
+            let sleeper =
+                scope.spawn(|| sleep(std::slice::from_ref(bell), NAP, false, |packets| packets));
             while !is_asleep(bell) {
+                assert!(start.elapsed() < SOON, "it does not sleep");
                 thread::yield_now();
             }
             // From the word to the sleep it is not far.
@@ -217,7 +233,7 @@ mod tests {
             assert!(slept < SOON, "{slept:?}");
             assert!(!is_asleep(&bell));
             assert!(to.receive().is_some());
-            to.release();
+            to.end_step();
         }
     }
 
@@ -226,9 +242,9 @@ mod tests {
         let (mut from, to) = link();
         let bells = [to.bell()];
         let start = Instant::now();
-        sleep(&bells, NAP, |packets| !packets);
+        sleep(&bells, NAP, false, |packets| !packets);
         send(&mut from);
-        sleep(&bells, NAP, |packets| packets);
+        sleep(&bells, NAP, false, |packets| packets);
         assert!(start.elapsed() < SOON);
         assert!(!is_asleep(&bells[0]));
     }
@@ -237,7 +253,7 @@ mod tests {
     fn a_thread_that_was_just_woken_is_left_alone_for_a_while() {
         let (_from, to) = link();
         let bell = to.bell();
-        assert!(bell.arm());
+        assert!(bell.arm(false));
         // As if it had been woken at the very moment of the question, whenever that is.
         let mut woken = u64::MAX;
         assert!(!bell.0.words().ring(&mut woken) && is_asleep(&bell));
@@ -254,12 +270,12 @@ mod tests {
         let slept = sleeping(&bell, || {
             to.attend();
             send(&mut from);
-            from.end_step(clock_ns());
+            from.end_step();
             assert!(is_asleep(&bell), "somebody is at it");
-            to.end_step(clock_ns());
+            to.end_step();
             thread::sleep(Duration::from_millis(1));
             assert!(is_asleep(&bell), "nobody was asked");
-            from.end_step(clock_ns());
+            from.end_step();
             assert!(!is_asleep(&bell));
         });
         assert!(slept < SOON, "{slept:?}");

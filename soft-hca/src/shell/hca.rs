@@ -326,7 +326,7 @@ fn step(machine: &mut Machine, now: u64) -> usize {
             hear(event);
         }
     }
-    machine.with_links(|links| links.end_step(now));
+    machine.with_links(|links| links.end_step());
     done
 }
 
@@ -426,7 +426,7 @@ impl SoftHca {
         guarded(&mut self.seat.lock(), |machine| {
             let result = command(&mut machine.engine);
             // It may have stepped the engine.
-            machine.with_links(|links| links.end_step(bell::clock_ns()));
+            machine.with_links(|links| links.end_step());
             result
         })
     }

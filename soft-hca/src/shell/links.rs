@@ -260,12 +260,12 @@ impl Links {
             .map(|(_, link)| link.mtu())
     }
 
-    /// Ends a step at this time: gives back the packet in hand, and sees that other processes hear what was sent.
-    pub(super) fn end_step(&mut self, now: u64) {
+    /// Ends a step: gives back the packet in hand, and sees that other processes hear what was sent.
+    pub(super) fn end_step(&mut self) {
         self.release();
         for (_, link) in &mut self.peers {
             if let Link::Shared(link) = link {
-                link.end_step(now);
+                link.end_step();
             }
         }
     }
@@ -493,6 +493,7 @@ mod tests {
             for psn in 0..1000 {
                 send(&mut a, header(A, B, 7, psn), &there).unwrap();
                 send(&mut b, header(B, A, 8, psn), &back).unwrap();
+                b.end_step();
                 let packet = b.receive().unwrap();
                 assert_eq!(packet.header, header(A, B, 7, psn));
                 assert_eq!(bytes_of(&packet), there);
@@ -572,8 +573,9 @@ mod tests {
                 sent += 1;
                 assert!(sent < 10_000, "no wire is endless");
             }
-            // The slot in hand comes back with the look at the next packet.
+            // The slot in hand comes back with the look at the next packet, or at the end of the step.
             assert!(b.receive().is_some() && b.receive().is_some());
+            b.end_step();
             assert!(send(&mut a, header(A, B, 7, sent), &bytes).is_ok());
             assert!(send(&mut a, header(A, WireAddress(99), 7, 0), &bytes).is_ok());
         }

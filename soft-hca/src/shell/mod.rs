@@ -41,6 +41,7 @@ mod ring;
 mod segment;
 mod shared;
 mod shared_link;
+mod stream;
 mod wire;
 
 pub use crate::engine::gid;

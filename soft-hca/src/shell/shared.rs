@@ -136,6 +136,7 @@ pub(super) fn open(segment: Segment, side: Side) -> Result<(Producer, Consumer),
     let producer = Producer {
         ring: mine,
         pushed: 0,
+        published: 0,
         released: 0,
         unheard: false,
         woken: 0,
@@ -224,7 +225,9 @@ impl Ring {
 /// The side that fills a ring.
 pub(super) struct Producer {
     ring: Ring,
+    /// Slots filled, and how many of them the consumer knows of.
     pushed: u64,
+    published: u64,
     /// The newest `released` seen, checked.
     released: u64,
     /// Whether waking the consumer's thread was left for later.
@@ -250,19 +253,27 @@ impl Producer {
         Ok(Some(self.ring.slot(self.pushed)))
     }
 
-    /// Hands the slot just filled to the consumer.
-    pub fn publish(&mut self) {
+    /// Takes the slot just filled as the next of those that [`publish`](Self::publish) hands over; gives their number.
+    pub fn fill(&mut self) -> u64 {
         self.pushed += 1;
-        // The slot before the counter, because the consumer reads the slot as
+        self.pushed - self.published
+    }
+
+    /// Hands the filled slots to the consumer.
+    pub fn publish(&mut self) {
+        self.published = self.pushed;
+        // The slots before the counter, because the consumer reads a slot as
         // soon as the counter covers it.
         self.ring.pushed().store(self.pushed, Ordering::Release);
         self.unheard = !self.ring.words().ring(&mut self.woken);
     }
 
-    /// Wakes the consumer's thread if somebody who looked at the ring has not taken what was published, and looks no
-    /// longer.
-    pub fn remind(&mut self) {
-        if self.unheard {
+    /// Hands over what has not been yet, and wakes the consumer's thread if somebody who looked at the ring has not
+    /// taken what was published, and looks no longer.
+    pub fn end_step(&mut self) {
+        if self.published != self.pushed {
+            self.publish();
+        } else if self.unheard {
             self.unheard = !self.ring.is_empty() && !self.ring.words().ring(&mut self.woken);
         }
     }
@@ -325,9 +336,14 @@ impl Consumer {
         }
     }
 
-    /// Tells the producer that this side looked at the ring at this time, if its thread sleeps.
-    pub fn attend(&self, now: u64) {
-        self.ring.words().attend(now);
+    /// Slots taken and not given back.
+    pub fn in_hand(&self) -> u64 {
+        self.taken - self.released
+    }
+
+    /// By which the producer learns of looks at the ring while this side's thread sleeps.
+    pub fn words(&self) -> Words<'_> {
+        self.ring.words()
     }
 
     /// What this side's thread sleeps by.
@@ -378,6 +394,7 @@ mod tests {
         };
         // SAFETY: a slot has 128 bytes and is aligned to 64.
         unsafe { slot.cast::<u64>().write(value) };
+        producer.fill();
         producer.publish();
         true
     }

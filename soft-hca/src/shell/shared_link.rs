@@ -18,8 +18,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::bell::Bell;
 use super::segment::{Segment, SegmentError};
 use super::shared::{self, Consumer, Corrupt, Producer, Shape, Side};
+use super::stream::{self, Copier};
+use crate::engine::WireAddress;
 use crate::engine::packet::{Header, Packet, Range};
-use crate::engine::{DirectMemory, Memory, WireAddress};
 
 const HEADER: usize = size_of::<Header>();
 const PAYLOAD_AT: usize = 128;
@@ -29,6 +30,9 @@ const SHAPE: Shape = Shape {
     slots: 256,
     slot_bytes: PAYLOAD_AT as u32 + SHARED_MTU,
 };
+/// Slots that are handed over, and given back, together where they follow each other closely: each look of the other
+/// side's at a counter takes its line from this core's cache.
+const BATCH: u64 = 8;
 /// Empty looks at the ring between two looks at the peer's socket, which cost a
 /// system call each.
 const LOOKS: u32 = 1024;
@@ -72,6 +76,7 @@ pub struct SharedLink {
     peer: WireAddress,
     outgoing: Producer,
     incoming: Consumer,
+    copier: Copier,
     socket: UnixStream,
     /// Empty looks at the ring since the last look at the socket.
     looks: u32,
@@ -102,6 +107,7 @@ impl SharedLink {
             peer,
             outgoing,
             incoming,
+            copier: Copier::new(),
             socket,
             looks: 0,
             broken: false,
@@ -118,7 +124,8 @@ impl SharedLink {
     }
 
     /// Copies a packet into the next slot; false if all slots are full. A packet
-    /// too long for a slot is lost, as is every packet once the peer is gone.
+    /// too long for a slot is lost, as is every packet once the peer is gone. The
+    /// other side may hear of it with [`end_step`](Self::end_step) only.
     ///
     /// # Safety
     /// The ranges must be readable.
@@ -141,15 +148,14 @@ impl SharedLink {
         unsafe {
             slot.copy_from_nonoverlapping(header.as_bytes().as_ptr(), HEADER);
             slot.add(HEADER).cast::<u32>().write_volatile(length as u32);
-            let mut at = slot.add(PAYLOAD_AT);
-            for range in payload {
-                // The memory's owner may be looking at it, or writing there.
-                let to = at.expose_provenance() as u64;
-                DirectMemory.copy(range.address, to, range.length as usize);
-                at = at.add(range.length as usize);
-            }
+            // The memory's owner may be looking at it, or writing there.
+            let to = slot.add(PAYLOAD_AT).expose_provenance() as u64;
+            self.copier.copy(payload, to, length);
         }
-        self.outgoing.publish();
+        // Only long ones come in numbers; what a short one brings somebody waits for.
+        if self.outgoing.fill() >= BATCH || length < stream::LEAST {
+            self.outgoing.publish();
+        }
         true
     }
 
@@ -190,19 +196,25 @@ impl SharedLink {
         Packet::new(&header, &[range])
     }
 
+    /// The packet received last is no longer needed: its slot goes back to the other side, perhaps with
+    /// [`end_step`](Self::end_step) only.
     pub(super) fn release(&mut self) {
-        self.incoming.release();
+        if self.incoming.in_hand() >= BATCH {
+            self.incoming.release();
+        }
     }
 
-    /// Ends a step of the HCA at this time: the other side's thread is woken if it has to be.
-    pub(super) fn end_step(&mut self, now: u64) {
-        self.outgoing.remind();
-        self.incoming.attend(now);
+    /// Ends a step of the HCA: the other side gets its slots back, hears what was sent, and its thread is woken if it
+    /// has to be.
+    pub(super) fn end_step(&mut self) {
+        self.incoming.release();
+        self.outgoing.end_step();
+        self.incoming.words().attended();
     }
 
     /// Tells the other side that somebody is about to look for its packets.
     pub(super) fn attend(&self) {
-        self.incoming.attend(u64::MAX);
+        self.incoming.words().attend();
     }
 
     /// What this side's thread sleeps by.
@@ -267,6 +279,7 @@ mod tests {
         assert!(bytes.len() <= producer.slot_bytes());
         // SAFETY: the slot is as long as asserted, and ours until published.
         unsafe { slot.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        producer.fill();
         producer.publish();
     }
 
@@ -313,6 +326,54 @@ mod tests {
             put(&mut producer, &slot(&header, 0));
             assert!(link.receive().is_none() && link.is_over());
         }
+    }
+
+    /// Long packets are handed over, and their slots given back, in batches: what is left of one, with the step's end.
+    #[test]
+    fn hands_long_packets_over_in_batches_and_the_rest_at_the_end_of_a_step() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut from = offer(&ours, A, B).unwrap();
+        let mut to = accept(&theirs, B, A, Duration::from_secs(1)).unwrap();
+        let payload: Vec<u8> = (0..SHARED_MTU).map(|at| (at % 251) as u8).collect();
+        let send = |from: &mut SharedLink, length: usize| {
+            let range = Range {
+                address: payload.as_ptr().expose_provenance() as u64,
+                length: length as u64,
+            };
+            // SAFETY: the payload is as long as the longest packet.
+            unsafe { from.send(&good(), &[range]) }
+        };
+        let receive = |to: &mut SharedLink, length: usize| {
+            let packet = to.receive()?;
+            assert_eq!(packet.payload_length(), length as u64);
+            let start = std::ptr::with_exposed_provenance::<u8>(packet.payload[0].address as usize);
+            // SAFETY: the packet lies in its slot until it is given back.
+            assert!(unsafe { std::slice::from_raw_parts(start, length) } == &payload[..length]);
+            to.release();
+            Some(())
+        };
+        let long = SHARED_MTU as usize;
+        for _ in 1..BATCH {
+            assert!(send(&mut from, long));
+        }
+        assert_eq!(receive(&mut to, long), None);
+        from.end_step();
+        for _ in 1..BATCH {
+            assert_eq!(receive(&mut to, long), Some(()));
+        }
+        assert_eq!(receive(&mut to, long), None);
+        // A short one waits for nothing.
+        assert!(send(&mut from, 64));
+        assert_eq!(receive(&mut to, 64), Some(()));
+        // All slots, and one more when a batch of them has come back; through trials of both ways, too.
+        for _ in 0..SHAPE.slots {
+            assert!(send(&mut from, long));
+        }
+        assert!(!send(&mut from, long));
+        assert_eq!(receive(&mut to, long), Some(()));
+        assert!(!send(&mut from, long), "one slot given back is none");
+        to.end_step();
+        assert!(send(&mut from, long));
     }
 
     proptest! {
