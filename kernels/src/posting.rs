@@ -177,6 +177,25 @@ impl<'a> Posting<'a> {
         Ok(())
     }
 
+    /// A write, and a value behind it that tells of it, under a doorbell.
+    #[inline(always)]
+    fn post_signals<S: Sharing>(&self) -> Result<(), Failure> {
+        let Some(queue) = self.queue() else {
+            return Ok(());
+        };
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = queue.open::<S, Thread>()?;
+        let began = self.span.start();
+        for number in 0..self.posts {
+            let mut batch = queue.batch(2, limit)?;
+            let _ = batch.post(self.write.wqe(number))?;
+            let signal = Wqe::write_value(u64::from(number), self.write.remote);
+            let _ = batch.post(signal)?;
+        }
+        self.span.stop(began);
+        Ok(())
+    }
+
     /// A value of 8 bytes in each WQE.
     #[inline(always)]
     fn post_inline<S: Sharing>(&self) -> Result<(), Failure> {
@@ -247,6 +266,12 @@ pub fn posting_exclusive_batch(p: Posting<'_>) {
 #[kernel]
 pub fn posting_exclusive_inline(p: Posting<'_>) {
     p.outcome.record(|| p.post_inline::<Exclusive>());
+}
+
+/// Each thread posts writes with a signal behind each to a queue of its own.
+#[kernel]
+pub fn posting_exclusive_signal(p: Posting<'_>) {
+    p.outcome.record(|| p.post_signals::<Exclusive>());
 }
 
 /// Polls of one thread.

@@ -14,6 +14,7 @@ pub enum Way {
     GpuWarp,
     ExclusiveBatch,
     ExclusiveInline,
+    ExclusiveSignal,
 }
 
 /// A kernel that posts by hand.
@@ -219,6 +220,12 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
             "thread, 8 bytes inline",
             W::ExclusiveInline,
             ONE,
+            Hand::Thread,
+        ),
+        case(
+            "thread, write and signal",
+            W::ExclusiveSignal,
+            ONE.batch(2),
             Hand::Thread,
         ),
         case(

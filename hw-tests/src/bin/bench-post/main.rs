@@ -12,6 +12,7 @@
 
 mod cases;
 mod measure;
+mod plot;
 mod polling;
 mod rig;
 mod table;
@@ -43,6 +44,9 @@ struct Arguments {
     /// Write a CSV file, a row for each case
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Draw the steady lap
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -69,6 +73,10 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if let Some(path) = &arguments.csv {
         fs::write(path, table::csv(&rows))
             .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if let Some(path) = &arguments.svg {
+        let title = format!("Posting and polling without a NIC: {:?}", World::here());
+        plot::draw(path, &title, &rows).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if arguments.json {
         let document = serde_json::json!({ "cycles_per_ns": effort.cycles_per_ns, "rows": rows });

@@ -10,7 +10,8 @@ use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::{
     ClockRate, Posting, Span, Table, posting_block_thread, posting_block_warp, posting_clock_rate,
     posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
-    posting_exclusive_thread, posting_exclusive_warp, posting_gpu_thread, posting_gpu_warp,
+    posting_exclusive_signal, posting_exclusive_thread, posting_exclusive_warp, posting_gpu_thread,
+    posting_gpu_warp,
 };
 
 use crate::cases::{Case, Hand, Shape, Way};
@@ -166,6 +167,9 @@ impl Effort {
             }
             Way::ExclusiveInline => {
                 Launch::new(entry!(posting_exclusive_inline), shape.grid, parameters)
+            }
+            Way::ExclusiveSignal => {
+                Launch::new(entry!(posting_exclusive_signal), shape.grid, parameters)
             }
         };
         World::here().run(&launch)?;

@@ -4,6 +4,7 @@ use serde::Serialize;
 use warpbell_hw_tests::bench::{Row, Samples};
 
 use crate::cases::Wanted;
+use crate::rig::Lap;
 
 /// The repetitions of one thing.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -64,6 +65,12 @@ impl Line {
         };
         (self.wanted, self.reached) = (Some(words), Some(reached));
         self
+    }
+
+    /// Whether it is one of those of which something may be wanted, and which are drawn.
+    pub fn is_wanted_here(&self) -> bool {
+        let steady = self.lap == Lap::Steady.name() || self.record.is_none();
+        steady && self.doorbell == "pinned" && self.scope == "gpu"
     }
 
     fn record(&self) -> &'static str {
