@@ -3,7 +3,9 @@
 use core::marker::PhantomData;
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread, Ticket, kernel, thread};
+use warpbell::{
+    Deadline, Exclusive, SendQueueHandle, Thread, Ticket, kernel, shared_array, thread,
+};
 
 use crate::outcome::{Numbers, Outcome};
 
@@ -43,15 +45,19 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// The lane of the calling thread, if it is the first of its block.
+    /// The lane of the calling thread, if it is the first of its block. A copy, because an acquire fence empties the
+    /// SM's cache, and lanes may lie in the host's memory.
     #[inline(always)]
-    fn mine(&self) -> Option<&'a Lane<'a>> {
+    fn mine(&self) -> Option<Lane<'a>> {
         let block = u64::from(thread::block_idx_x());
         let mine = thread::thread_idx_x() == 0 && block < self.count;
         // SAFETY: `new` took the address and the count from a slice that lives for 'a.
-        mine.then(|| unsafe { &*self.start.add(block as usize) })
+        mine.then(|| unsafe { *self.start.add(block as usize) })
     }
 }
+
+/// Writes one at a time that one launch can measure.
+pub const MOST_SINGLES: usize = 2048;
 
 /// Writes, each of which is waited for before the next is posted.
 #[repr(C)]
@@ -59,7 +65,7 @@ impl<'a> Lanes<'a> {
 pub struct OneAtATime<'a> {
     /// Its queue.
     pub lanes: Lanes<'a>,
-    /// How many writes.
+    /// How many writes, up to [`MOST_SINGLES`].
     pub writes: u64,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
@@ -80,15 +86,24 @@ pub fn rate_one_at_a_time(p: OneAtATime<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = lane.queue.open::<Exclusive, Thread>()?;
+        // Kept on the SM until the end: the next post's fence would wait for a store to the host's memory.
+        let cycles = shared_array![u64; MOST_SINGLES];
+        let writes = p.writes.min(MOST_SINGLES as u64);
         let begin = thread::clock_ns();
-        for write in 0..p.writes {
+        for write in 0..writes {
             let posted = thread::cycles();
             let wqe = Wqe::write(lane.local, lane.remote).signalled();
             let ticket = queue.post(wqe, limit)?;
-            queue.wait(ticket, limit)?;
-            p.cycles.store(write, thread::cycles() - posted);
+            queue.wait_outbound(ticket, limit)?;
+            // SAFETY: below the array's length, which only this thread of the block uses.
+            unsafe { *cycles.add(write as usize) = thread::cycles() - posted };
         }
         p.elapsed.store(0, thread::clock_ns() - begin);
+        for write in 0..writes {
+            // SAFETY: as above; it was written.
+            p.cycles
+                .store(write, unsafe { *cycles.add(write as usize) });
+        }
         Ok(())
     });
 }
@@ -128,7 +143,7 @@ pub fn rate_in_flight(p: InFlight<'_>) {
         p.begin.store(block, thread::clock_ns());
         while left > 0 {
             if let Some(older) = older {
-                queue.wait(older, limit)?;
+                queue.wait_outbound(older, limit)?;
             }
             let group = left.min(u64::from(p.group)) as u32;
             let mut batch = queue.batch(group, limit)?;
@@ -143,7 +158,7 @@ pub fn rate_in_flight(p: InFlight<'_>) {
             left -= u64::from(group);
         }
         if let Some(newest) = newer {
-            queue.wait(newest, limit)?;
+            queue.wait_outbound(newest, limit)?;
         }
         p.end.store(block, thread::clock_ns());
         Ok(())

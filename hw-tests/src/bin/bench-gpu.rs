@@ -12,7 +12,7 @@ use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::world::{Machine, Unable, World};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::rate::{
-    InFlight, Lane, Lanes, OneAtATime, rate_in_flight, rate_one_at_a_time,
+    InFlight, Lane, Lanes, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
 };
 
 /// Measures a NIC of software beside the kernels.
@@ -59,6 +59,7 @@ struct Arguments {
 const LIMIT_US: u64 = 10_000_000;
 /// Writes one at a time in a repetition.
 const SINGLES: usize = 2000;
+const _: () = assert!(SINGLES <= MOST_SINGLES);
 
 /// Queue pairs with memory at both ends.
 struct Rig {
