@@ -3,19 +3,22 @@
 use core::mem::MaybeUninit;
 
 use warpbell::{Deadline, Wait, kernel, shared_array, thread, warp};
-use warpbell_soft_hca::engine::{Crew, Desk, Lanes, Lender, Served};
-use warpbell_soft_hca::resident::{Arguments, MAX_ENGINES, Resident, Round};
+use warpbell_soft_hca::engine::{Crew, Desk, Lanes, Lender, Reach, Served};
+use warpbell_soft_hca::resident::{Arguments, MAX_ENGINES, Resident, Round, memory};
 
 /// Rounds with nothing to do after which a thread sleeps between two of them.
 const PATIENCE: u32 = 4096;
-/// How long it sleeps then, in nanoseconds.
-const NAP_NS: u32 = 500;
+/// How long it sleeps then, in nanoseconds: each look of an idle engine takes time from those that work on the SM.
+const NAP_NS: u32 = 2_000;
 /// The host ends the engine, not the time.
 const NEVER: Deadline = Deadline::after_ns(u64::MAX);
 
 /// The lanes of a warp, all 32 of them.
 #[derive(Clone, Copy)]
-struct WarpLanes;
+struct WarpLanes {
+    /// The calling thread's number, read once.
+    index: u32,
+}
 
 /// All lanes.
 const ALL: u32 = u32::MAX;
@@ -24,7 +27,7 @@ const ALL: u32 = u32::MAX;
 unsafe impl Lanes for WarpLanes {
     #[inline(always)]
     fn index(self) -> u32 {
-        warp::lane_id()
+        self.index
     }
 
     #[inline(always)]
@@ -74,7 +77,11 @@ pub fn soft_nic(arguments: Arguments) {
     let desk = unsafe { (*desk).assume_init_ref() };
     match place == crew {
         true => drive(&arguments, engine, desk),
-        false => serve(&arguments, desk),
+        // Two loops, because a reach that the compiler knows need not be asked at each access.
+        false => match arguments.reach() {
+            Reach::Gpu => serve(Reach::Gpu, desk),
+            Reach::System => serve(Reach::System, desk),
+        },
     }
 }
 
@@ -89,11 +96,11 @@ fn drive(arguments: &Arguments, engine: u32, desk: &Desk<'static>) {
         // The mailbox says why.
         return;
     };
-    let mut idle = Idle::default();
+    let mut idle = Idle::new();
     loop {
         match engine.round(thread::clock_ns()) {
             Round::Ended => return,
-            Round::Worked => idle = Idle::default(),
+            Round::Worked => idle.rounds = 0,
             Round::Idle => idle.pause(),
         }
     }
@@ -101,31 +108,44 @@ fn drive(arguments: &Arguments, engine: u32, desk: &Desk<'static>) {
 
 /// Serves at a desk; each lane of a crew calls it.
 #[inline(always)]
-fn serve(arguments: &Arguments, desk: &Desk<'static>) {
+fn serve(reach: Reach, desk: &Desk<'static>) {
+    let lanes = WarpLanes {
+        index: warp::lane_id(),
+    };
     // SAFETY: each desk has the crew of its engine, a warp's lanes, and all memories are alike.
-    let mut crew = unsafe { Crew::new(desk, WarpLanes, arguments.memory()) };
-    let mut idle = Idle::default();
+    let mut crew = unsafe { Crew::new(desk, lanes, memory(reach)) };
+    let mut idle = Idle::new();
     loop {
         match crew.round() {
             Served::Over => return,
-            Served::Something => idle = Idle::default(),
+            Served::Something => idle.rounds = 0,
             Served::Nothing => idle.pause(),
         }
     }
 }
 
 /// How long there has been nothing to do.
-#[derive(Default)]
-struct Idle(Option<(Wait, u32)>);
+struct Idle {
+    wait: Wait,
+    /// Rounds since there was something.
+    rounds: u32,
+}
 
 impl Idle {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            wait: NEVER.wait(),
+            rounds: 0,
+        }
+    }
+
     /// Lets others run, and sleeps once it has lasted.
     #[inline(always)]
     fn pause(&mut self) {
-        let (wait, rounds) = self.0.get_or_insert_with(|| (NEVER.wait(), 0));
-        let _ = wait.expired();
-        match *rounds < PATIENCE {
-            true => *rounds += 1,
+        let _ = self.wait.expired();
+        match self.rounds < PATIENCE {
+            true => self.rounds += 1,
             false => thread::nanosleep(NAP_NS),
         }
     }

@@ -60,7 +60,7 @@ pub(super) struct LentCompletions {
     record: u64,
     log_depth: u8,
     collapsed: bool,
-    ignore_overrun: bool,
+    pub(super) ignore_overrun: bool,
     pub(super) producer: u32,
     consumer: u32,
 }
@@ -434,13 +434,10 @@ impl LentCompletions {
         self.consumer = other.consumer;
     }
 
-    /// How many CQEs there is room for, up to `wanted`. Reads the consumer index only when the one last read
-    /// would not do.
+    /// How many CQEs there is room for, up to `wanted`, in a queue that must not overrun. Reads the consumer index
+    /// only when the one last read would not do.
     #[inline(always)]
     pub(super) fn room<M: Memory>(&mut self, memory: &M, wanted: u32) -> u32 {
-        if self.ignore_overrun || wanted == 0 {
-            return wanted;
-        }
         let depth = 1u32 << self.log_depth;
         let used = |queue: &Self| queue.producer.wrapping_sub(queue.consumer) & INDEX_MASK;
         if used(self) + wanted > depth {

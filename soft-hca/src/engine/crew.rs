@@ -1,25 +1,21 @@
 //! Lanes that serve the doorbells of lent queues.
 //!
-//! Each lane listens to one doorbell register. Where one rings, all of them execute the queue's plain writes
-//! together, a WQE each (`burst`). They work beside the engine, which lends the queues, and calls them back when
-//! something else is to be done: the two meet at a [`Desk`].
+//! Each lane listens to one doorbell register. Where one rings, the lane executes the queue's plain write by itself
+//! if there is but one (`alone`), and otherwise all of them do together, a WQE each (`burst`). They work beside the
+//! engine, which lends the queues, and calls them back when something else is to be done: the two meet at a
+//! [`Desk`].
 
+mod alone;
 mod burst;
+mod open;
 
-use super::desk::{Desk, Signal, Wanted, call, in_turn, seat};
+use core::mem;
+
+use super::desk::{Desk, Signal, call, in_turn, seat};
 use super::lanes::Lanes;
 use super::memory::Memory;
-use super::packet::Range;
+use alone::{Done, alone};
 use burst::Verdict;
-
-/// Whether a key opens a range.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Opens {
-    Yes,
-    No,
-    /// It has to be looked up.
-    Unknown,
-}
 
 /// What came of a crew's [`round`](Crew::round).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +34,10 @@ pub struct Crew<'d, 't, M, L> {
     desk: &'d Desk<'t>,
     lanes: L,
     memory: M,
-    /// The register that this lane listens to while the loan in the seat of its number is the crew's.
-    register: Option<u64>,
+    /// How many seats there are to look at.
+    open: u32,
+    /// The register that this lane listens to while the loan in the seat of its number is the crew's; 0 otherwise.
+    register: u64,
     /// The last ring that it heard there, 0 if none was.
     heard: u64,
     /// Queues of which more is known to be posted: bit n is seat n.
@@ -61,29 +59,55 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
             desk,
             lanes,
             memory,
-            register: None,
+            open: desk.open(),
+            register: 0,
             heard: 0,
             pending: 0,
             era: 0,
         }
     }
+}
 
+impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
     /// Does what the engine calls for, and executes what is posted to the lent queues, up to a WQE a lane of each.
     #[inline(always)]
     pub fn round(&mut self) -> Served {
-        // Each lane may find another call: what one of them has heard is for all.
+        let lanes = self.lanes;
+        // All looks before the first question: a round with nothing to do takes the time of the longest.
+        let ring = self.listen();
         let call = self.desk.call.peek();
-        if self.lanes.ballot(call == call::CLOSE) != 0 {
-            return Served::Over;
+        let offer = self.offer();
+        // 0 is what the engine leaves behind. No two rings that count are alike: 65,536 blocks lie between them, more
+        // than a ring has.
+        let ring = match ring == self.heard {
+            true => 0,
+            false => ring,
+        };
+        let called = match call {
+            call::CLOSE => true,
+            call::RECALL => self.register != 0,
+            _ => false,
+        };
+        let other = called || offer != seat::FREE;
+        let news = lanes.ballot(other || ring != 0);
+        if news | self.pending == 0 {
+            return Served::Nothing;
         }
-        if self.lanes.ballot(call == call::RECALL) != 0 {
-            self.give_back();
+        let others = lanes.ballot(other);
+        if others != 0 {
+            // Each lane may find another call: what one of them has heard is for all.
+            if lanes.ballot(called) != 0 {
+                if lanes.ballot(call == call::CLOSE) != 0 {
+                    return Served::Over;
+                }
+                self.give_back();
+                return Served::Something;
+            }
+            self.receive(offer);
         }
-        let received = self.receive();
-        match self.serve() || received {
-            true => Served::Something,
-            false => Served::Nothing,
-        }
+        // A lane that was offered a loan has none yet, and so no ring.
+        self.serve(ring, news & !others);
+        Served::Something
     }
 
     /// Gives all loans back.
@@ -91,7 +115,8 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
     fn give_back(&mut self) {
         // What all have stored, and lane 0 in the seats, before each tells of it.
         self.lanes.sync();
-        if self.register.take().is_some()
+        let register = mem::take(&mut self.register);
+        if register != 0
             && let Some(seat) = self.desk.seat(self.lanes.index() as usize)
         {
             seat.state.tell(seat::BACK);
@@ -99,28 +124,38 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
         self.pending = 0;
     }
 
-    /// Receives loans that have come; whether there was one.
+    /// The state of the seat of this lane's number, if a loan waits there to be received; else that of a free one.
     #[inline(always)]
-    fn receive(&mut self) -> bool {
+    fn offer(&self) -> u32 {
+        let index = self.lanes.index();
+        if self.register != 0 || index >= self.open {
+            return seat::FREE;
+        }
+        let seat = self.desk.seat(index as usize);
+        match seat.map_or(seat::FREE, |seat| seat.state.peek()) {
+            state @ (seat::LENT | seat::KEYED) => state,
+            _ => seat::FREE,
+        }
+    }
+
+    /// Receives the loans that lanes were offered.
+    #[inline(always)]
+    fn receive(&mut self, offer: u32) {
         let lanes = self.lanes;
-        let index = lanes.index() as usize;
-        let place = match self.register {
-            None if index < self.desk.open() => self.desk.seat(index),
-            _ => None,
-        };
-        let state = place.map_or(seat::FREE, |seat| seat.state.peek());
-        let place = place.filter(|_| matches!(state, seat::LENT | seat::KEYED));
-        let came = lanes.ballot(place.is_some());
+        let came = lanes.ballot(offer != seat::FREE);
         if came == 0 {
-            return false;
+            return;
         }
         Signal::acquire();
+        let place = match offer {
+            seat::FREE => None,
+            _ => self.desk.seat(lanes.index() as usize),
+        };
         // SAFETY: the engine has just lent it, and nobody of the crew changes it meanwhile.
         let loan = place.map(|seat| unsafe { seat.loan() });
         let waiting = loan.is_some_and(|loan| loan.producer != loan.tail);
-        self.register = self.register.or(loan.map(|loan| loan.register));
-        if loan.is_some() {
-            self.heard = 0;
+        if let Some(loan) = loan {
+            (self.register, self.heard) = (loan.register, 0);
         }
         self.pending |= lanes.ballot(waiting);
         // All loans that are out at the same time are of one era.
@@ -130,37 +165,43 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
             self.era = era;
             in_turn(lanes, 1, || self.desk.forget_keys());
         }
-        let keyed = lanes.ballot(place.is_some() && state == seat::KEYED);
+        let keyed = lanes.ballot(offer == seat::KEYED);
         in_turn(lanes, keyed, || {
             if let Some(seat) = place {
                 // SAFETY: as its state says.
                 self.desk.keep(unsafe { seat.given_key() });
             }
         });
-        true
     }
 
-    /// The ring at this lane's register that it has not heard yet.
+    /// What stands in this lane's register; 0 if it has none.
     #[inline(always)]
-    fn ring(&self) -> Option<u64> {
-        // SAFETY: the owner vouched for the page when the queue pair was created.
-        let value = unsafe { self.memory.peek_u64(self.register?) };
-        // 0 is what the engine leaves behind. No two rings that count are alike: 65,536 blocks lie between
-        // them, more than a ring has.
-        (value != 0 && value != self.heard).then_some(value)
-    }
-
-    /// Executes what is posted; false if nothing was to be done.
-    #[inline(always)]
-    fn serve(&mut self) -> bool {
-        let lanes = self.lanes;
-        let ring = self.ring();
-        let rung = lanes.ballot(ring.is_some());
-        let mut waiting = rung | self.pending;
-        if waiting == 0 {
-            return false;
+    fn listen(&self) -> u64 {
+        match self.register {
+            0 => 0,
+            // SAFETY: the owner vouched for the page when the queue pair was created.
+            register => unsafe { self.memory.peek_u64(register) },
         }
-        let ring = ring.unwrap_or_default();
+    }
+
+    /// Executes what is posted, as the rings tell that the lanes have found.
+    #[inline(always)]
+    fn serve(&mut self, ring: u64, rung: u32) {
+        let lanes = self.lanes;
+        // What lane 0 has stored in the seats, before the others look there.
+        lanes.sync();
+        let mine = rung & !self.pending;
+        let done = match mine >> lanes.index() & 1 {
+            0 => Done::Nothing,
+            _ => alone(self.desk, lanes, self.memory.clone(), ring),
+        };
+        let served = lanes.ballot(done != Done::Nothing);
+        self.pending |= lanes.ballot(done == Done::AndMore);
+        if done != Done::Nothing {
+            self.heard = ring;
+        }
+        let rung = rung & !served;
+        let mut waiting = rung | self.pending;
         while waiting != 0 {
             let which = waiting.trailing_zeros();
             waiting &= waiting - 1;
@@ -186,7 +227,7 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
             }
             self.pending &= !bit;
             if mine {
-                self.register = None;
+                self.register = 0;
             }
             // What all have stored before lane 0 tells of it.
             lanes.sync();
@@ -197,17 +238,6 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
                     _ => seat.state.tell(seat::NOT_PLAIN),
                 }
             }
-        }
-        true
-    }
-
-    /// Whether a key opens a range.
-    #[inline(always)]
-    fn opens(&self, wanted: Wanted, range: Range) -> Opens {
-        match self.desk.key(wanted) {
-            Some(window) if window.holds(range) => Opens::Yes,
-            Some(_) => Opens::No,
-            None => Opens::Unknown,
         }
     }
 }

@@ -96,7 +96,7 @@ pub struct Desk<'t> {
     pub(super) call: Signal,
     seats: [Seat<'t>; SEATS],
     /// The crew's alone.
-    keys: UnsafeCell<[Option<Key<'t>>; KEYS]>,
+    keys: UnsafeCell<[Key<'t>; KEYS]>,
 }
 
 /// Room for a loan.
@@ -117,6 +117,18 @@ unsafe impl Sync for Desk<'_> {}
 pub(super) struct Key<'t> {
     pub(super) wanted: Wanted,
     pub(super) window: Window<'t>,
+}
+
+impl Key<'_> {
+    /// Stands where no key is known. The key 0 is none: who wants it is told that it opens nothing.
+    const NONE: Self = Self {
+        wanted: Wanted {
+            key: 0,
+            domain: ProtectionDomain(0),
+            access: Access::empty(),
+        },
+        window: Window::NOTHING,
+    };
 }
 
 /// What a key is to open.
@@ -151,8 +163,8 @@ impl<'t> Desk<'t> {
                 state.write(Signal(AtomicU32::new(seat::FREE)));
             }
             for index in 0..KEYS {
-                let key = addr_of_mut!((*desk).keys).cast::<Option<Key<'t>>>();
-                key.add(index).write(None);
+                let key = addr_of_mut!((*desk).keys).cast::<Key<'t>>();
+                key.add(index).write(Key::NONE);
             }
             &*desk
         }
@@ -160,8 +172,8 @@ impl<'t> Desk<'t> {
 
     /// How many seats the crew looks at.
     #[inline(always)]
-    pub(super) const fn open(&self) -> usize {
-        self.open as usize
+    pub(super) const fn open(&self) -> u32 {
+        self.open
     }
 
     #[inline(always)]
@@ -169,13 +181,13 @@ impl<'t> Desk<'t> {
         self.seats.get(index)
     }
 
-    /// Crew: what is known of a key.
+    /// Crew: the key in the place where this one would be. All of it, whichever it is: its words come in the time
+    /// of one.
     #[inline(always)]
-    pub(super) fn key(&self, wanted: Wanted) -> Option<&Window<'t>> {
+    pub(super) fn key(&self, wanted: Wanted) -> Key<'t> {
         // SAFETY: only the crew looks here, and a lane changes it only between two meetings, when no other looks.
         let keys = unsafe { &*self.keys.get() };
-        let key = keys[wanted.place()].as_ref()?;
-        (key.wanted == wanted).then_some(&key.window)
+        keys[wanted.place()]
     }
 
     /// One lane of the crew, between two meetings: keeps a key in the place of another.
@@ -183,7 +195,7 @@ impl<'t> Desk<'t> {
     pub(super) fn keep(&self, key: &Key<'t>) {
         // SAFETY: as above.
         let keys = unsafe { &mut *self.keys.get() };
-        keys[key.wanted.place()] = Some(*key);
+        keys[key.wanted.place()] = *key;
     }
 
     /// The same: forgets all keys.
@@ -192,7 +204,7 @@ impl<'t> Desk<'t> {
         // SAFETY: as above.
         let keys = unsafe { &mut *self.keys.get() };
         for key in keys {
-            *key = None;
+            key.wanted = Key::NONE.wanted;
         }
     }
 }

@@ -13,7 +13,7 @@ use super::memory::Small;
 use super::{Memory, Reach};
 
 /// Memory in a GPU's global address space.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GpuMemory {
     reach: Reach,
     /// Something was stored since the last release fence.
@@ -157,9 +157,7 @@ impl GpuMemory {
                     let [low, high] = [0, 4].map(|at| u64::from(self.load32(address + at)));
                     low | high << 32
                 }
-                _ => (0..width as u64).fold(0, |word, byte| {
-                    word | u64::from(load8(address + byte)) << (8 * byte)
-                }),
+                _ => load_bytes(address, width),
             }
         }
     }
@@ -202,12 +200,89 @@ impl GpuMemory {
     }
 }
 
+/// Copies one of `parts` parts, as [`Memory::copy_part`]. Out of the way: its loops want registers that whoever copies
+/// but a word has better use for.
+///
+/// # Safety
+/// As for that.
+#[inline(never)]
+unsafe fn copy_part(
+    reach: Reach,
+    source: u64,
+    destination: u64,
+    length: u64,
+    part: u32,
+    parts: u32,
+) {
+    let memory = GpuMemory::new(reach);
+    let (part, parts) = (u64::from(part), u64::from(parts));
+    // The parts are interleaved, so that what a warp loads together lies together.
+    // SAFETY: inside the caller's ranges, and aligned where the two are.
+    unsafe {
+        if (source | destination) % 16 == 0 {
+            let whole = length & !15;
+            let stride = 16 * parts;
+            let mut at = 16 * part;
+            // Four loads under way take the time of one.
+            while at + 3 * stride < whole {
+                let at_each = [0, 1, 2, 3].map(|part| at + part * stride);
+                let [a, b, c, d] = at_each.map(|at| load128(source + at));
+                let [to_a, to_b, to_c, to_d] = at_each.map(|at| destination + at);
+                store128(to_a, a);
+                store128(to_b, b);
+                store128(to_c, c);
+                store128(to_d, d);
+                at += 4 * stride;
+            }
+            while at < whole {
+                store128(destination + at, load128(source + at));
+                at += stride;
+            }
+            let mut at = whole + part;
+            while at < length {
+                store8(destination + at, load8(source + at));
+                at += parts;
+            }
+        } else if (source | destination) % 4 == 0 {
+            let whole = length & !3;
+            let mut at = 4 * part;
+            while at < whole {
+                memory.store32(destination + at, memory.load32(source + at));
+                at += 4 * parts;
+            }
+            let mut at = whole + part;
+            while at < length {
+                store8(destination + at, load8(source + at));
+                at += parts;
+            }
+        } else {
+            let mut at = part;
+            while at < length {
+                store8(destination + at, load8(source + at));
+                at += parts;
+            }
+        }
+    }
+}
+
 /// # Safety
 /// `address` is readable.
 #[inline(always)]
 unsafe fn load8(address: u64) -> u8 {
     // SAFETY: the caller's promise. Volatile, because others may write the byte meanwhile.
     unsafe { ptr::with_exposed_provenance::<u8>(address as usize).read_volatile() }
+}
+
+/// Loads a word byte by byte. Out of the way, because it is rare.
+///
+/// # Safety
+/// `address` is readable for `width` bytes, up to 8.
+#[inline(never)]
+unsafe fn load_bytes(address: u64, width: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    (0..width as u64).fold(0, |word, byte| {
+        word | u64::from(unsafe { load8(address + byte) }) << (8 * byte)
+    })
 }
 
 /// # Safety
@@ -294,54 +369,8 @@ unsafe impl Memory for GpuMemory {
 
     #[inline(always)]
     unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32) {
-        let (part, parts) = (u64::from(part), u64::from(parts));
-        // The parts are interleaved, so that what a warp loads together lies together.
-        // SAFETY: inside the caller's ranges, and aligned where the two are.
-        unsafe {
-            if (source | destination) % 16 == 0 {
-                let whole = length & !15;
-                let stride = 16 * parts;
-                let mut at = 16 * part;
-                // Four loads under way take the time of one.
-                while at + 3 * stride < whole {
-                    let at_each = [0, 1, 2, 3].map(|part| at + part * stride);
-                    let [a, b, c, d] = at_each.map(|at| load128(source + at));
-                    let [to_a, to_b, to_c, to_d] = at_each.map(|at| destination + at);
-                    store128(to_a, a);
-                    store128(to_b, b);
-                    store128(to_c, c);
-                    store128(to_d, d);
-                    at += 4 * stride;
-                }
-                while at < whole {
-                    store128(destination + at, load128(source + at));
-                    at += stride;
-                }
-                let mut at = whole + part;
-                while at < length {
-                    store8(destination + at, load8(source + at));
-                    at += parts;
-                }
-            } else if (source | destination) % 4 == 0 {
-                let whole = length & !3;
-                let mut at = 4 * part;
-                while at < whole {
-                    self.store32(destination + at, self.load32(source + at));
-                    at += 4 * parts;
-                }
-                let mut at = whole + part;
-                while at < length {
-                    store8(destination + at, load8(source + at));
-                    at += parts;
-                }
-            } else {
-                let mut at = part;
-                while at < length {
-                    store8(destination + at, load8(source + at));
-                    at += parts;
-                }
-            }
-        }
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { copy_part(self.reach, source, destination, length, part, parts) }
     }
 
     #[inline(always)]
@@ -349,10 +378,11 @@ unsafe impl Memory for GpuMemory {
         let mut data = Small::default();
         // SAFETY: the caller's promise; what is no word is aligned to 16.
         unsafe {
-            match length {
+            match length as u32 {
+                8 if source % 8 == 0 => data[0] = self.load64(source),
                 1 => data[0] = load8(source).into(),
-                2 | 4 | 8 => data[0] = self.load_word(source, length as usize),
-                _ => {
+                width @ 0..=8 => data[0] = self.load_word(source, width as usize),
+                length => {
                     [data[0], data[1]] = load128(source);
                     if length > 16 {
                         [data[2], data[3]] = load128(source + 16);
@@ -373,12 +403,12 @@ unsafe impl Memory for GpuMemory {
     unsafe fn store_small(&self, destination: u64, length: u64, data: &Small) {
         // SAFETY: as above.
         unsafe {
-            match length {
-                1 => store8(destination, data[0] as u8),
-                2 => self.store16(destination, data[0] as u16),
-                4 => self.store32(destination, data[0] as u32),
+            match length as u32 {
                 8 => self.store64(destination, data[0]),
-                _ => {
+                4 => self.store32(destination, data[0] as u32),
+                2 => self.store16(destination, data[0] as u16),
+                1 => store8(destination, data[0] as u8),
+                length => {
                     store128(destination, [data[0], data[1]]);
                     if length > 16 {
                         store128(destination + 16, [data[2], data[3]]);

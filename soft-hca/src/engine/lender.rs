@@ -116,7 +116,7 @@ impl<'d, 't> Lender<'d, 't> {
 
     /// A free seat, if there is one and no loan is called back.
     pub(super) fn free_seat(&self) -> Option<u32> {
-        let open = self.desk.map_or(0, Desk::open) as u32;
+        let open = self.desk.map_or(0, Desk::open);
         let index = (!self.out).trailing_zeros();
         (index < open && !self.recalling).then_some(index)
     }

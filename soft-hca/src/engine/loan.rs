@@ -6,14 +6,14 @@
 //! command, any packet, any other WQE. Afterwards both queue pairs are as if the packets of the writes and
 //! their acknowledgements had travelled.
 
-use mlx5_wqe::QpNumber;
+use mlx5_wqe::{CqeOpcode, Opcode, QpNumber};
 
 use super::Engine;
 use super::command::{Access, ProtectionDomain, QueuePairState, Transport};
-use super::completion::{LentCompletions, number_index};
+use super::completion::{Completion, LentCompletions, number_index};
 use super::desk::Wanted;
 use super::memory::Memory;
-use super::plain::{block, plain_write};
+use super::plain::{PlainWrite, block, plain_write};
 use super::protection::Window;
 use super::queue_pair::QueuePair;
 use super::transfer::Ring;
@@ -57,6 +57,34 @@ impl Loan {
         self.executed = other.executed;
         self.unordered = other.unordered;
         self.completions.advance_to(&other.completions);
+    }
+}
+
+impl Loan {
+    /// Where the CQE of a write goes that comes after `before` others, `count` in all, and its words. None if the one
+    /// behind it takes its place at once.
+    #[inline(always)]
+    pub(super) fn cqe(
+        &self,
+        write: &PlainWrite,
+        index: u16,
+        before: u32,
+        count: u32,
+    ) -> Option<(u64, [u64; 8])> {
+        let (address, owner) = self.completions.slot(before, count)?;
+        let completion = Completion {
+            qpn: self.number,
+            opcode: CqeOpcode::REQUESTER,
+            wqe_opcode: Opcode::RDMA_WRITE,
+            wqe_counter: index,
+            byte_count: write.source.length as u32,
+            immediate: 0,
+            solicited: false,
+            user_index: self.user_index,
+            source: 0,
+            error: None,
+        };
+        Some((address, completion.words(owner)))
     }
 }
 

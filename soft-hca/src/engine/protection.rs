@@ -34,9 +34,15 @@ pub struct RevokedKey(
 );
 
 impl RevokedKey {
+    /// What stands here once the key of this generation has been taken away.
+    #[inline(always)]
+    const fn mark(generation: u32) -> u32 {
+        generation.wrapping_add(1)
+    }
+
     #[inline]
     fn revoke(&self, generation: u32) {
-        let value = generation.wrapping_add(1);
+        let value = Self::mark(generation);
         // Relaxed: who is to know of it sees a completion, which comes after it.
         #[cfg(not(target_arch = "nvptx64"))]
         self.0.store(value, Ordering::Relaxed);
@@ -44,13 +50,13 @@ impl RevokedKey {
         super::gpu_memory::store_in_block(&self.0, value);
     }
 
-    #[inline]
-    fn is_revoked(&self, generation: u32) -> bool {
+    #[inline(always)]
+    fn load(&self) -> u32 {
         #[cfg(not(target_arch = "nvptx64"))]
         let value = self.0.load(Ordering::Relaxed);
         #[cfg(target_arch = "nvptx64")]
         let value = super::gpu_memory::load_in_block(&self.0);
-        value == generation.wrapping_add(1)
+        value
     }
 }
 
@@ -221,7 +227,7 @@ impl<'t> Regions<'t> {
         let region = slot.region.as_ref().ok_or(Denied)?;
         let (ours, generation) = (region.protection_domain == pd, slot.generation);
         let word = &self.revoked[index];
-        if !ours || word.is_revoked(generation) {
+        if !ours || word.load() == RevokedKey::mark(generation) {
             return Err(Denied);
         }
         word.revoke(generation);
@@ -238,7 +244,7 @@ impl<'t> Regions<'t> {
         access: Access,
     ) -> Result<(), Denied> {
         let window = self.window(pd, key, access).ok_or(Denied)?;
-        match window.holds(range) {
+        match window.spans(range) && !window.is_revoked_by(window.revocation()) {
             true => Ok(()),
             false => Err(Denied),
         }
@@ -260,7 +266,7 @@ impl<'t> Regions<'t> {
             && region.access.contains(access);
         allowed.then_some(Window {
             range: region.range,
-            revoked: self.revoked.get(index)?,
+            revoked: Some(self.revoked.get(index)?),
             generation: slot.generation,
         })
     }
@@ -282,19 +288,41 @@ impl<'t> Regions<'t> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'t> {
     range: Range,
-    revoked: &'t RevokedKey,
+    revoked: Option<&'t RevokedKey>,
     generation: u32,
 }
 
 impl Window<'_> {
-    /// Whether all of `range` lies in it, and the key has not been taken away meanwhile.
+    /// Opens nothing.
+    pub(super) const NOTHING: Self = Self {
+        range: Range {
+            address: 0,
+            length: 0,
+        },
+        revoked: None,
+        generation: 0,
+    };
+
+    /// Whether all of `range` lies in it.
     #[inline(always)]
-    pub(super) fn holds(&self, range: Range) -> bool {
+    pub(super) const fn spans(&self, range: Range) -> bool {
         // Both lengths may be anything: compared by differences, nothing overflows.
         let offset = range.address.wrapping_sub(self.range.address);
         range.address >= self.range.address
             && offset <= self.range.length
             && range.length <= self.range.length - offset
-            && !self.revoked.is_revoked(self.generation)
+    }
+
+    /// Loads the word that says whether the key has been taken away, for [`is_revoked_by`](Self::is_revoked_by): on
+    /// a GPU who does not need the answer at once waits once for several loads.
+    #[inline(always)]
+    pub(super) fn revocation(&self) -> u32 {
+        self.revoked.map_or(0, RevokedKey::load)
+    }
+
+    /// Whether this word says that the key has been taken away.
+    #[inline(always)]
+    pub(super) const fn is_revoked_by(&self, word: u32) -> bool {
+        word == RevokedKey::mark(self.generation)
     }
 }

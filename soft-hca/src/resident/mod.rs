@@ -26,9 +26,9 @@ pub use tables::TableSizes;
 pub use team::Team;
 pub use words::WordError;
 
-#[cfg(target_arch = "nvptx64")]
-use crate::engine::Reach;
-use crate::engine::{Desk, Engine, KernelMemory, Lender, Loopback, Memory, Wire, WireAddress};
+use crate::engine::{
+    Desk, Engine, KernelMemory, Lender, Loopback, Memory, Reach, Wire, WireAddress,
+};
 use words::{Answer, Failure, from_answer, to_command};
 
 /// The bytes in a packet of a resident engine at most.
@@ -91,20 +91,27 @@ impl Arguments {
         }
     }
 
-    /// What the engines' threads and their crews' reach.
-    #[cfg(target_arch = "nvptx64")]
-    pub fn memory(&self) -> KernelMemory {
-        KernelMemory::new(match self.system_wide {
+    /// How far the order of the engines' and their crews' accesses reaches.
+    #[inline(always)]
+    pub const fn reach(&self) -> Reach {
+        match self.system_wide {
             0 => Reach::Gpu,
             _ => Reach::System,
-        })
+        }
     }
+}
 
-    /// What the engines' threads and their crews' reach.
+/// What the engines' threads and their crews reach.
+#[inline(always)]
+#[cfg_attr(
+    not(target_arch = "nvptx64"),
+    allow(unused_variables, reason = "on a CPU it is the same for all")
+)]
+pub const fn memory(reach: Reach) -> KernelMemory {
+    #[cfg(target_arch = "nvptx64")]
+    return KernelMemory::new(reach);
     #[cfg(not(target_arch = "nvptx64"))]
-    pub fn memory(&self) -> KernelMemory {
-        KernelMemory
-    }
+    KernelMemory
 }
 
 /// What came of a [`round`](Resident::round).
@@ -183,7 +190,7 @@ impl<'d, 't> Resident<'d, 't, KernelMemory, Loopback<PACKETS>> {
             Ok(tables) => {
                 let wire = Loopback::new(RESIDENT_MTU);
                 let address = WireAddress(arguments.address);
-                let memory = arguments.memory();
+                let memory = memory(arguments.reach());
                 let engine = Engine::new(address, memory, wire, tables.storage);
                 Ok((tables.engine.write(engine), mailbox))
             }

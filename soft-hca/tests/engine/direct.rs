@@ -1,5 +1,7 @@
 //! Writes within one HCA, with packets and without: nobody can tell the difference.
 
+mod alone;
+
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
@@ -49,7 +51,7 @@ unsafe impl Wire for Visible {
 }
 
 /// Memory with a range that nobody may read.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Guarded {
     inner: DirectMemory,
     range: Rc<Cell<Range>>,
@@ -131,11 +133,18 @@ impl<W: Wire> Rig<W> {
 
     fn with(wire: W, access: Access, send_doorbell: SendDoorbell) -> Self {
         let shape = Shape {
+            send_doorbell,
+            ..Shape::default()
+        };
+        Self::shaped(wire, access, shape)
+    }
+
+    fn shaped(wire: W, access: Access, shape: Shape) -> Self {
+        let shape = Shape {
             mtu: MTU,
             queue_pairs: 2,
             events: false,
-            send_doorbell,
-            ..Shape::default()
+            ..shape
         };
         let memory = Guarded::default();
         let guarded = memory.range.clone();

@@ -4,17 +4,16 @@
 //! are stored in the order of their WQEs, a lane after the other, because whoever polls the last byte of one
 //! goes on to read the one before; and all completions at the end, behind one fence.
 
-use mlx5_wqe::{CqeOpcode, Doorbell, DoorbellRecord, Opcode};
+use mlx5_wqe::{Doorbell, DoorbellRecord};
 
-use super::super::command::Access;
-use super::super::completion::Completion;
 use super::super::desk::{Seat, Wanted};
 use super::super::lanes::Lanes;
 use super::super::loan::Loan;
-use super::super::memory::{Memory, Small, is_small, is_word};
+use super::super::memory::{Memory, Small, is_word};
 use super::super::packet::Range;
 use super::super::plain::{Block, PlainWrite, block, plain_write};
-use super::{Crew, Opens};
+use super::Crew;
+use super::open::Opens;
 
 /// How a burst ended: the same at every lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +45,19 @@ impl Burst {
         confirmed: true,
         wanted: None,
     };
+}
+
+/// Stores a CQE but for its last word.
+///
+/// # Safety
+/// `address` is that of a CQE in a completion queue's ring.
+#[inline(always)]
+pub(super) unsafe fn store_cqe<M: Memory>(memory: &M, address: u64, words: &[u64; 8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        memory.store_small(address, 48, words);
+        memory.write_u64(address + 48, words[6]);
+    }
 }
 
 /// The bits below `count`.
@@ -148,53 +160,26 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
             true => plain_write(block, index, loan.ring, loan.number, loan.mtu),
             false => None,
         };
-        let (opens, wanted) = self.check(loan, write.as_ref());
+        let (mut opens, mut wanted) = (Opens::No, None);
+        let mut data = None;
+        if let Some(write) = &write {
+            (opens, wanted, data) = self.open(loan, write);
+        }
         let good = lanes.ballot(opens == Opens::Yes);
-        let unknown = lanes.ballot(opens == Opens::Unknown);
         let signalled = lanes.ballot(write.is_some_and(|write| write.signalled));
         let run = self.fit(loan, (!good).trailing_zeros().min(posted), signalled);
         if run == 0 {
-            (burst.verdict, burst.wanted) = match unknown & 1 {
+            (burst.verdict, burst.wanted) = match lanes.ballot(opens == Opens::Unknown) & 1 {
                 0 => (Verdict::NotPlain, None),
                 _ => (Verdict::Unknown, wanted),
             };
         }
         let write = write.filter(|_| lanes.index() < run);
-        self.store(loan, run, write.as_ref());
+        self.store(loan, run, write.as_ref(), data.as_ref());
         self.complete(loan, index, write.as_ref(), signalled & first(run));
         loan.tail = loan.tail.wrapping_add(run as u16);
         loan.executed = loan.executed.wrapping_add(run);
         burst.more = loan.producer != loan.tail;
-    }
-
-    /// Whether this lane's write may be executed; if a key is unknown, which.
-    #[inline(always)]
-    fn check(&self, loan: &Loan, write: Option<&PlainWrite>) -> (Opens, Option<Wanted>) {
-        let Some(write) = write else {
-            return (Opens::No, None);
-        };
-        let [own, peer] = loan.domains;
-        if let Some(key) = write.key {
-            let wanted = Wanted {
-                key,
-                domain: own,
-                access: Access::empty(),
-            };
-            let opens = self.opens(wanted, write.source);
-            if opens != Opens::Yes {
-                return (opens, Some(wanted));
-            }
-        }
-        let wanted = Wanted {
-            key: write.remote.key.0,
-            domain: peer,
-            access: Access::REMOTE_WRITE,
-        };
-        let target = Range {
-            address: write.remote.address,
-            length: write.source.length,
-        };
-        (self.opens(wanted, target), Some(wanted))
     }
 
     /// How many of the first `run` WQEs have room for their completions.
@@ -202,7 +187,7 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
     fn fit(&self, loan: &mut Loan, run: u32, signalled: u32) -> u32 {
         let mut signalled = signalled & first(run);
         let wanted = signalled.count_ones();
-        if wanted == 0 {
+        if wanted == 0 || loan.completions.ignore_overrun {
             return run;
         }
         // One lane reads the consumer index, because each may find another one.
@@ -220,22 +205,16 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         signalled.trailing_zeros()
     }
 
-    /// Stores the payloads of the first `run` lanes, one after the other.
+    /// Stores the payloads of the first `run` lanes, one after the other; `data` is this lane's, if it is small.
     #[inline(always)]
-    fn store(&self, loan: &mut Loan, run: u32, write: Option<&PlainWrite>) {
+    fn store(&self, loan: &mut Loan, run: u32, write: Option<&PlainWrite>, data: Option<&Small>) {
         let (lanes, memory) = (self.lanes, &self.memory);
         let (source, target, length) = write.map_or((0, 0, 0), |write| {
             let Range { address, length } = write.source;
             (address, write.remote.address, length)
         });
-        let small = write.is_some() && is_small(source, target, length);
-        let data = match small {
-            // SAFETY: the range was just checked against registered memory, or lies in the ring.
-            true => unsafe { memory.load_small(source, length) },
-            false => Small::default(),
-        };
         let words = lanes.ballot(write.is_some() && is_word(target, length));
-        let small = lanes.ballot(small);
+        let small = lanes.ballot(data.is_some());
         for lane in 0..run {
             if words >> lane & 1 != 0 && loan.unordered {
                 // All earlier payloads before this word, because who polls it goes on to read them.
@@ -249,9 +228,11 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
                 unsafe {
                     memory.copy_part(source, target, length, lanes.index(), lanes.count());
                 };
-            } else if lanes.index() == lane {
+            } else if lanes.index() == lane
+                && let Some(data) = data
+            {
                 // SAFETY: the range was just checked.
-                unsafe { memory.store_small(target, length, &data) };
+                unsafe { memory.store_small(target, length, data) };
             }
             // This payload before the next one, which may go to the same place.
             lanes.sync();
@@ -269,28 +250,10 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         }
         let before = (signalled & first(lanes.index())).count_ones();
         let mine = write.filter(|write| write.signalled);
-        let cqe = mine.and_then(|write| {
-            let (address, owner) = loan.completions.slot(before, count)?;
-            let completion = Completion {
-                qpn: loan.number,
-                opcode: CqeOpcode::REQUESTER,
-                wqe_opcode: Opcode::RDMA_WRITE,
-                wqe_counter: index,
-                byte_count: write.source.length as u32,
-                immediate: 0,
-                solicited: false,
-                user_index: loan.user_index,
-                source: 0,
-                error: None,
-            };
-            Some((address, completion.words(owner)))
-        });
+        let cqe = mine.and_then(|write| loan.cqe(write, index, before, count));
         if let Some((address, words)) = &cqe {
-            // SAFETY: the owner vouched for the ring when the queue was created; the slot is in it.
-            unsafe {
-                memory.store_small(*address, 48, words);
-                memory.write_u64(address + 48, words[6]);
-            }
+            // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
+            unsafe { store_cqe(memory, *address, words) };
         }
         // All payloads, and the rest of each CQE, before its last word, because whoever sees the new owner bit
         // goes on to read those.

@@ -1,0 +1,105 @@
+//! One WQE of a lane's own queue, executed by that lane without the others: the shortest way from a ring to a CQE.
+
+use mlx5_wqe::{Doorbell, DoorbellRecord};
+
+use super::super::desk::Desk;
+use super::super::lanes::Lanes;
+use super::super::memory::{Memory, is_word};
+use super::super::plain::{block, plain_write};
+use super::Crew;
+use super::burst::store_cqe;
+use super::open::Opens;
+
+/// What a lane has done alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Done {
+    /// Nothing: all is as it was, for a burst.
+    Nothing,
+    /// The WQE.
+    All,
+    /// The WQE, and there are more.
+    AndMore,
+}
+
+/// Executes the WQE that a ring at this lane's register tells of, if nothing else was known to be posted, and it is one
+/// plain write of a few bytes that may be executed at once. All lanes have met since another one changed the loan.
+///
+/// A function of its own, and no method: on a GPU the crew's loop has no registers to spare, and a crew that had an
+/// address would lie in memory.
+#[inline(never)]
+pub(super) fn alone<M: Memory, L: Lanes>(desk: &Desk<'_>, lanes: L, memory: M, ring: u64) -> Done {
+    // SAFETY: it has the crew's desk, lanes and memory, and does its work meanwhile.
+    let crew = unsafe { Crew::new(desk, lanes, memory) };
+    match crew.execute_alone(ring) {
+        None => Done::Nothing,
+        Some(false) => Done::All,
+        Some(true) => Done::AndMore,
+    }
+}
+
+impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
+    /// As [`alone`]; gives whether more is posted.
+    #[inline(always)]
+    fn execute_alone(&self, ring: u64) -> Option<bool> {
+        let memory = &self.memory;
+        let seat = self.desk.seat(self.lanes.index() as usize)?;
+        // SAFETY: the loan is the crew's, and until all meet again no lane but this one looks at it.
+        let mut loan = unsafe { *seat.loan() };
+        let ring = Doorbell(ring);
+        let next = loan.tail.wrapping_add(1);
+        if (ring.qpn(), ring.producer().0) != (loan.number, next) {
+            return None;
+        }
+        // The ring before record and WQE, which were written before.
+        memory.acquire();
+        let block = block(memory, loan.ring, loan.tail);
+        if let Some(record) = loan.record {
+            // SAFETY: the owner vouched for the record when the queue pair was created.
+            let word = unsafe { memory.peek_u32(record) };
+            loan.producer = DoorbellRecord::producer(word);
+        } else {
+            loan.producer = next;
+        }
+        // Not yet told of by the record, or by one that makes no sense.
+        let posted = loan.producer.wrapping_sub(loan.tail);
+        if posted == 0 || posted > 1 << loan.ring.log_depth {
+            return None;
+        }
+        let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu)?;
+        let (Opens::Yes, _, Some(data)) = self.open(&loan, &write) else {
+            return None;
+        };
+        let completions = &mut loan.completions;
+        if write.signalled && !completions.ignore_overrun && completions.room(memory, 1) == 0 {
+            return None;
+        }
+        let (target, length) = (write.remote.address, write.source.length);
+        if is_word(target, length) && loan.unordered {
+            // All earlier payloads before this word, because who polls it goes on to read them.
+            memory.release();
+        }
+        // SAFETY: the range was just checked.
+        unsafe { memory.store_small(target, length, &data) };
+        loan.unordered = true;
+        let cqe = match write.signalled {
+            true => loan.cqe(&write, loan.tail, 0, 1),
+            false => None,
+        };
+        if let Some((address, words)) = &cqe {
+            // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
+            unsafe { store_cqe(memory, *address, words) };
+            // All payloads, and the rest of the CQE, before its last word, because whoever sees the new owner bit
+            // goes on to read those.
+            memory.release();
+            // SAFETY: as above.
+            unsafe { memory.write_u64(address + 56, words[7]) };
+            loan.unordered = false;
+            loan.completions.producer = loan.completions.producer.wrapping_add(1);
+        }
+        loan.tail = next;
+        loan.executed = loan.executed.wrapping_add(1);
+        // SAFETY: as above.
+        unsafe { seat.loan_mut() }.advance_to(&loan);
+        Some(loan.producer != next)
+    }
+}
