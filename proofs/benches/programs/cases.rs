@@ -25,7 +25,9 @@ macro_rules! cases {
     };
 }
 
-/// The figures that issue 4 asks for stand first: bandwidth, latency, atomics.
+/// The figures that are wanted stand first: bandwidth, latency, atomics. Then each transport of
+/// each program with inline data, a shared receive queue, events, several queue pairs and both directions, as far as the
+/// program takes them: one by one, and some together.
 pub const CASES: &[Case] = cases! {
     "ib_write_bw" "RC": "-x 0 -F -s 65536 -n 5000";
     "ib_write_lat" "RC": "-x 0 -F -s 8 -n 2000";
@@ -34,20 +36,20 @@ pub const CASES: &[Case] = cases! {
     "ibv_uc_pingpong" "UC": "-g 0 -n 200" "-g 0 -n 200 -e";
     "ibv_ud_pingpong" "UD": "-g 0 -n 200" "-g 0 -n 200 -e";
     "ibv_srq_pingpong" "RC": "-g 0 -n 200 -c" "-g 0 -n 200 -q 4 -e";
-    "ib_write_bw" "RC": "-x 0 -F -n 50 -a" "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -q 4" "-x 0 -F -n 200 -q 16" "-x 0 -F -n 200 -s 64 -I 64";
+    "ib_write_bw" "RC": "-x 0 -F -n 50 -a" "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -q 4" "-x 0 -F -n 200 -q 16" "-x 0 -F -n 200 -b -q 4" "-x 0 -F -n 200 -s 64 -I 64";
     "ib_write_lat" "RC": "-x 0 -F -n 200 -s 32 -I 64";
-    "ib_read_bw" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -e";
+    "ib_read_bw" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -e" "-x 0 -F -n 200 -b -e" "-x 0 -F -n 200 -q 4" "-x 0 -F -n 200 -b -q 4";
     "ib_read_lat" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -e";
-    "ib_send_bw" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -e" "-x 0 -F -n 200 -s 64 -I 64" "-x 0 -F -n 200 -q 5 --use-srq" "-x 0 -F -n 200 -b -e --use-srq";
+    "ib_send_bw" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -e" "-x 0 -F -n 200 -b -e" "-x 0 -F -n 200 -q 4" "-x 0 -F -n 200 -b -q 4" "-x 0 -F -n 200 -s 64 -I 64" "-x 0 -F -n 200 --use-srq" "-x 0 -F -n 200 -b --use-srq" "-x 0 -F -n 200 -q 5 --use-srq" "-x 0 -F -n 200 -b -e --use-srq";
     "ib_send_lat" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -e" "-x 0 -F -n 200 -s 32 -I 64" "-x 0 -F -n 200 --use-srq";
-    "ib_atomic_bw" "RC": "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -A CMP_AND_SWAP" "-x 0 -F -n 200 -q 4";
+    "ib_atomic_bw" "RC": "-x 0 -F -n 200 -b" "-x 0 -F -n 200 -e" "-x 0 -F -n 200 -b -e" "-x 0 -F -n 200 -q 4" "-x 0 -F -n 200 -b -q 4" "-x 0 -F -n 200 -A CMP_AND_SWAP";
     "ib_atomic_lat" "RC": "-x 0 -F -n 200" "-x 0 -F -n 200 -e" "-x 0 -F -n 200 -A CMP_AND_SWAP";
-    "ib_write_bw" "UC": "-x 0 -F -n 200 -c UC" "-x 0 -F -n 200 -c UC -b" "-x 0 -F -n 200 -c UC -q 4";
-    "ib_write_lat" "UC": "-x 0 -F -n 200 -c UC";
-    "ib_send_bw" "UC": "-x 0 -F -n 200 -c UC";
-    "ib_send_lat" "UC": "-x 0 -F -n 200 -c UC" "-x 0 -F -n 200 -c UC -e";
-    "ib_send_bw" "UD": "-x 0 -F -n 200 -c UD" "-x 0 -F -n 200 -c UD -e";
-    "ib_send_lat" "UD": "-x 0 -F -n 200 -c UD" "-x 0 -F -n 200 -c UD -s 32 -I 64";
+    "ib_write_bw" "UC": "-x 0 -F -n 200 -c UC" "-x 0 -F -n 200 -c UC -b" "-x 0 -F -n 200 -c UC -q 4" "-x 0 -F -n 200 -c UC -b -q 4" "-x 0 -F -n 200 -c UC -s 64 -I 64";
+    "ib_write_lat" "UC": "-x 0 -F -n 200 -c UC" "-x 0 -F -n 200 -c UC -s 32 -I 64";
+    "ib_send_bw" "UC": "-x 0 -F -n 200 -c UC" "-x 0 -F -n 200 -c UC -b" "-x 0 -F -n 200 -c UC -e" "-x 0 -F -n 200 -c UC -b -e" "-x 0 -F -n 200 -c UC -q 4" "-x 0 -F -n 200 -c UC -b -q 4" "-x 0 -F -n 200 -c UC -s 64 -I 64" "-x 0 -F -n 200 -c UC --use-srq" "-x 0 -F -n 200 -c UC -b --use-srq";
+    "ib_send_lat" "UC": "-x 0 -F -n 200 -c UC" "-x 0 -F -n 200 -c UC -e" "-x 0 -F -n 200 -c UC -s 32 -I 64" "-x 0 -F -n 200 -c UC --use-srq";
+    "ib_send_bw" "UD": "-x 0 -F -n 200 -c UD" "-x 0 -F -n 200 -c UD -b" "-x 0 -F -n 200 -c UD -e" "-x 0 -F -n 200 -c UD -b -e" "-x 0 -F -n 200 -c UD -q 4" "-x 0 -F -n 200 -c UD -b -q 4" "-x 0 -F -n 200 -c UD -s 64 -I 64" "-x 0 -F -n 200 -c UD --use-srq" "-x 0 -F -n 200 -c UD -b --use-srq";
+    "ib_send_lat" "UD": "-x 0 -F -n 200 -c UD" "-x 0 -F -n 200 -c UD -e" "-x 0 -F -n 200 -c UD -s 32 -I 64" "-x 0 -F -n 200 -c UD --use-srq";
 };
 
 pub const KILLS: &[Kill] = &[
