@@ -89,11 +89,10 @@ impl Words<'_> {
 pub(super) struct Bell(pub Ring);
 
 impl Bell {
-    /// Asks to be woken, if somebody else helps only once he looks no longer; false if packets are waiting already.
-    fn arm(&self, helped: bool) -> bool {
+    /// Asks to be woken; false if packets are waiting already.
+    fn arm(&self) -> bool {
         let words = self.0.words();
-        let looked = if helped { clock_ns() } else { 0 };
-        words.looked.store(looked, Ordering::Relaxed);
+        words.looked.store(0, Ordering::Relaxed);
         words.asleep.store(1, Ordering::Relaxed);
         // See `Words::ring`.
         fence(Ordering::SeqCst);
@@ -134,20 +133,14 @@ impl Bells {
     }
 }
 
-/// Sleeps until a packet comes that nobody else sees to, at most for `nap`; `helped` says that somebody has just seen to
-/// them. Not at all if `is_due` says that there is something to do: it is asked once the bells are armed, and told
-/// whether packets have come already.
-pub(super) fn sleep(
-    bells: &[Bell],
-    nap: Duration,
-    helped: bool,
-    is_due: impl FnOnce(bool) -> bool,
-) {
+/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Not at all if `is_due` says that there is
+/// something to do: it is asked once the bells are armed, and told whether packets have come already.
+pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
     // Beyond the limit the nap has to do.
     let bells = &bells[..bells.len().min(MOST)];
     let mut packets = false;
     for bell in bells {
-        packets |= !bell.arm(helped);
+        packets |= !bell.arm();
     }
     if !is_due(packets) {
         let waits: Vec<Wait> = bells.iter().map(Bell::wait).collect();
@@ -210,8 +203,7 @@ mod tests {
     fn sleeping(bell: &Bell, then: impl FnOnce()) -> Duration {
         thread::scope(|scope| {
             let start = Instant::now();
-            let sleeper =
-                scope.spawn(|| sleep(std::slice::from_ref(bell), NAP, false, |packets| packets));
+            let sleeper = scope.spawn(|| sleep(std::slice::from_ref(bell), NAP, |packets| packets));
             while !is_asleep(bell) {
                 assert!(start.elapsed() < SOON, "it does not sleep");
                 thread::yield_now();
@@ -242,9 +234,9 @@ mod tests {
         let (mut from, to) = link();
         let bells = [to.bell()];
         let start = Instant::now();
-        sleep(&bells, NAP, false, |packets| !packets);
+        sleep(&bells, NAP, |packets| !packets);
         send(&mut from);
-        sleep(&bells, NAP, false, |packets| packets);
+        sleep(&bells, NAP, |packets| packets);
         assert!(start.elapsed() < SOON);
         assert!(!is_asleep(&bells[0]));
     }
@@ -253,7 +245,7 @@ mod tests {
     fn a_thread_that_was_just_woken_is_left_alone_for_a_while() {
         let (_from, to) = link();
         let bell = to.bell();
-        assert!(bell.arm(false));
+        assert!(bell.arm());
         // As if it had been woken at the very moment of the question, whenever that is.
         let mut woken = u64::MAX;
         assert!(!bell.0.words().ring(&mut woken) && is_asleep(&bell));

@@ -34,7 +34,7 @@ const HOLD_BACK: Duration = Duration::from_micros(2);
 /// Without work it spins for a moment, then yields its core between rounds, then
 /// sleeps 30 µs at a time, and 250 µs after some 40 ms, so that it does not starve
 /// kernels on few cores. A packet from another process wakes it. While others
-/// [help](SoftHca::help), it leaves the work to them and sleeps 250 µs at a time.
+/// [help](SoftHca::help), it sleeps 250 µs at a time.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
@@ -137,12 +137,9 @@ fn run(shared: &Shared, yields: u32) {
             seats.clone_from(&shared.seats.lock().unwrap_or_else(PoisonError::into_inner));
         }
         let mut done = 0;
-        let mut helped = false;
         let mut stopped = false;
         for seat in &seats {
             match seat.drive() {
-                // Who helped does what is left.
-                Some(_) if seat.was_helped() => helped = true,
                 Some(things) => done += things,
                 None => stopped = true,
             }
@@ -161,11 +158,11 @@ fn run(shared: &Shared, yields: u32) {
         }
         match empty {
             0 => {}
-            1..SPINS if !helped => std::hint::spin_loop(),
-            _ if empty < yields && !helped => std::thread::yield_now(),
+            1..SPINS => std::hint::spin_loop(),
+            _ if empty < yields => std::thread::yield_now(),
             // One more look for him, should he not come again.
             _ if wanted => {}
-            _ => sleep(&seats, &mut bells, &mut empty, helped),
+            _ => sleep(&seats, &mut bells, &mut empty),
         }
     }
 }
@@ -178,8 +175,9 @@ fn hold_back() {
     }
 }
 
-/// Sleeps until an HCA has something to do that nobody else does, as far as that can be known, and for a nap at most.
-fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32, helped: bool) {
+/// Sleeps until an HCA has something to do, as far as that can be known, and for a nap at most.
+fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
+    let helped = seats.iter().any(|seat| seat.was_helped());
     if helped {
         // When the help ends, short naps come first.
         *empty = YIELDS;
@@ -192,9 +190,9 @@ fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32, helped: bo
     for seat in seats {
         seat.bells(bells);
     }
-    bell::sleep(bells, nap, helped, |packets| {
-        // Who helps, or is at work, sees to the packets that wait.
-        let unseen = packets && !helped && !seats.iter().any(|seat| seat.is_busy());
+    bell::sleep(bells, nap, |packets| {
+        // Who is at work sees to the packets that wait.
+        let unseen = packets && !seats.iter().any(|seat| seat.is_busy());
         unseen || seats.iter().any(|seat| seat.is_due())
     });
     bells.clear();
