@@ -139,6 +139,13 @@ impl Mlx5 {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a queue pair without a record rings on this page.
+    fn rings_without_record(&self, page: u32) -> bool {
+        let objects = self.objects();
+        let mut made = objects.queues.values().flatten();
+        made.any(|made| made.rings_without_record(page))
+    }
+
     /// A domain, and its number at the card.
     fn domain(&self, number: u32) -> (Arc<Domain>, u32) {
         let objects = self.objects();

@@ -31,7 +31,8 @@ pub(super) struct Made {
     queue_pair: Option<(Object, QpNumber)>,
     send: Option<(Object, CqNumber)>,
     receive: Option<(Object, CqNumber)>,
-    uar: Option<Uar>,
+    /// The last one is used; the others keep their page for it, see [`claim`](Self::claim).
+    uars: Vec<Uar>,
     /// The UAR's register as a GPU reaches it.
     mapped: Option<MappedRegister>,
     umems: Vec<Umem>,
@@ -103,12 +104,12 @@ impl Made {
                 self.register(card, at.completions)?,
             )
         };
-        let uar = self.uar.insert(Uar::allocate(&card.context)?);
+        self.send_doorbell = config.send_doorbell;
+        let uar = self.claim(card)?;
         let page = uar.page();
         if let Placement::Gpu(gpu) | Placement::Pinned(gpu) = config.placement {
             self.mapped = Some(gpu.map_register(uar.register(config.send_doorbell))?);
         }
-        self.send_doorbell = config.send_doorbell;
         let completion_queue = |ring, record, completions: CheckedCompletions| {
             let command = create_cq(card.event_queue, page, ring, record, completions);
             // SAFETY: the caller keeps the memory until the queue is destroyed.
@@ -185,7 +186,7 @@ impl Made {
         let register = match &self.mapped {
             Some(mapped) => mapped.address(),
             None => {
-                let uar = self.uar.as_ref().expect("made by `create`");
+                let uar = self.uars.last().expect("made by `create`");
                 uar.register(self.send_doorbell)
             }
         };
@@ -258,6 +259,29 @@ impl Made {
         }
     }
 
+    /// Allocates the UAR whose register is rung. Without a record nobody else rings on its page: where rdma-core has
+    /// no dedicated pages it puts two UARs on one, and a card in software has a word where a card has a register, in
+    /// which the second ring would take the place of the first.
+    fn claim(&mut self, card: &Mlx5) -> Result<&Uar, Mlx5Error> {
+        loop {
+            let uar = Uar::allocate(&card.context)?;
+            let alone = self.send_doorbell == SendDoorbell::WithRecord
+                || !card.rings_without_record(uar.page());
+            // Kept either way, so that the next one is another.
+            self.uars.push(uar);
+            if alone {
+                return Ok(&self.uars[self.uars.len() - 1]);
+            }
+        }
+    }
+
+    /// Whether its doorbell without a record is on this page.
+    pub fn rings_without_record(&self, page: u32) -> bool {
+        let uar = self.uars.last();
+        self.send_doorbell == SendDoorbell::WithoutRecord
+            && uar.is_some_and(|uar| uar.page() == page)
+    }
+
     /// The queue pair's state.
     pub fn state(&self) -> Result<QpState, Mlx5Error> {
         let (object, qpn) = self.queue_pair();
@@ -281,7 +305,7 @@ impl Made {
         }
         // Before the register that it maps.
         drop(self.mapped);
-        if let Some(uar) = self.uar {
+        for uar in self.uars {
             uar.end();
         }
         for umem in self.umems {
