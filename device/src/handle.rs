@@ -334,8 +334,8 @@ impl<'a> SendQueueHandle<'a> {
     /// that gets the handle; nothing but `warpbell` and the NIC writes there; of
     /// several grids at a time at most one opens the queue as
     /// [`BlockShared`](crate::BlockShared); `depth_log2` is at most 15; the completion queue serves this queue alone
-    /// and, if it is ordinary, has at least as many entries as the ring has
-    /// blocks; the NIC takes the producer index from where `send_doorbell` says. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
+    /// and, if it is ordinary, has at least as many entries as the ring has blocks; the NIC takes the producer index
+    /// from where `send_doorbell` says. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
     /// threads open the queue; all that `parts` points to, and all memory that
     /// requests name, lies in that GPU's memory; and what the NIC wrote there is
     /// read by threads of that GPU only, or by whom one of them told after its

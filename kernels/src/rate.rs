@@ -86,7 +86,7 @@ pub fn rate_one_at_a_time(p: OneAtATime<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = lane.queue.open::<Exclusive, Thread>()?;
-        // Kept on the SM until the end: the next post's fence would wait for a store to the host's memory.
+        // Kept on the SM until the end, so that no store to the host's memory is part of what is measured.
         let cycles = shared_array![u64; MOST_SINGLES];
         let writes = p.writes.min(MOST_SINGLES as u64);
         let begin = thread::clock_ns();

@@ -35,7 +35,7 @@ pub fn compile(
     let flags = [
         format!("-Ctarget-cpu={}", target.name),
         format!("-Ctarget-feature=+{}", target.isa),
-        // A jump by a table is a load from memory that is hardly ever in the cache, and a jump that nothing foresees.
+        // A jump by a table is a load from constant memory and an indirect branch, where comparisons do.
         "-Cjump-tables=no".into(),
     ];
     command
