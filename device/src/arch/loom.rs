@@ -16,6 +16,10 @@ use crate::cpu;
 pub enum LeftOut {
     /// Every release fence.
     Release,
+    /// The first release fence, the third, and so on: of two that publish a WQE, the one before the record.
+    OddRelease,
+    /// The others: of two, the one before the doorbell.
+    EvenRelease,
     /// Every acquire fence.
     Acquire,
 }
@@ -23,11 +27,14 @@ pub enum LeftOut {
 std::thread_local! {
     /// All threads of a model are coroutines of one thread.
     static LEFT_OUT: Cell<Option<LeftOut>> = const { Cell::new(None) };
+    /// Release fences so far, modulo 2.
+    static RELEASES: Cell<u8> = const { Cell::new(0) };
 }
 
 /// Leaves fences out of all models that this thread checks from now on.
 pub fn leave_out(which: Option<LeftOut>) {
     LEFT_OUT.set(which);
+    RELEASES.set(0);
 }
 
 /// A 32-bit word that others read or write at the same time.
@@ -132,7 +139,15 @@ pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
 /// Every earlier access before every later store, for those within `reach`.
 #[inline(always)]
 pub fn fence_release(_reach: Reach) {
-    if LEFT_OUT.get() != Some(LeftOut::Release) {
+    let odd = RELEASES.get() == 0;
+    RELEASES.set(u8::from(odd));
+    let left_out = match LEFT_OUT.get() {
+        Some(LeftOut::Release) => true,
+        Some(LeftOut::OddRelease) => odd,
+        Some(LeftOut::EvenRelease) => !odd,
+        _ => false,
+    };
+    if !left_out {
         fence(Ordering::Release);
     }
 }

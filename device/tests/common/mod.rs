@@ -101,6 +101,12 @@ impl Rig {
         (word != 0).then(|| (u64::from_be(word) >> 40) as u16)
     }
 
+    /// The same, taken out of the register: the next one that is found was rung later.
+    pub fn take_doorbell(&self) -> Option<u16> {
+        let word = self.doorbell.swap(0, Ordering::Acquire);
+        (word != 0).then(|| (u64::from_be(word) >> 40) as u16)
+    }
+
     /// The record's producer index.
     pub fn producer_index(&self) -> u16 {
         let index = u32::from_be(self.record[1].load(Ordering::Relaxed)) as u16;
