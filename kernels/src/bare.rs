@@ -54,7 +54,7 @@ pub struct Bare<'a> {
 /// # Safety
 /// It is the ring's, and nobody else touches it.
 #[inline(always)]
-unsafe fn store_block(slot: *mut WqeBlock, block: WqeBlock) {
+pub(crate) unsafe fn store_block(slot: *mut WqeBlock, block: WqeBlock) {
     #[cfg(not(target_arch = "nvptx64"))]
     // SAFETY: the caller's promise.
     unsafe {
@@ -88,7 +88,7 @@ unsafe fn store_block(slot: *mut WqeBlock, block: WqeBlock) {
 
 /// What was stored before what is stored next.
 #[inline(always)]
-fn fence<const SYSTEM: bool>() {
+pub(crate) fn fence<const SYSTEM: bool>() {
     #[cfg(not(target_arch = "nvptx64"))]
     core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
     // The instruction that a queue's fence is on this GPU.
@@ -115,7 +115,7 @@ fn fence<const SYSTEM: bool>() {
 /// # Safety
 /// It is one.
 #[inline(always)]
-unsafe fn ring(register: *const Word64, value: u64) {
+pub(crate) unsafe fn ring(register: *const Word64, value: u64) {
     #[cfg(not(target_arch = "nvptx64"))]
     // SAFETY: the caller's promise.
     unsafe { &*register }.store(value, core::sync::atomic::Ordering::Relaxed);

@@ -10,6 +10,8 @@ pub mod bare;
 pub mod checksum;
 pub mod demo;
 pub mod ladder;
+#[cfg(feature = "suite")]
+pub mod litmus;
 pub mod outcome;
 pub mod pingpong;
 pub mod posting;

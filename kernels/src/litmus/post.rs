@@ -1,0 +1,160 @@
+//! Posting through the library: each sharing, scope and doorbell policy a kernel.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::{
+    Block, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Scope, Sharing, Thread,
+    Warp, Word64, block, kernel, thread,
+};
+
+use super::{Fault, Litmus, OLD_DATA, Poster, STRETCH, marked};
+use crate::outcome::Failure;
+
+/// Words of a CQE before its last one.
+const CQE_BODY: usize = 7;
+
+impl Poster<'_, '_> {
+    /// What the WQE number `number` of this block carries.
+    #[inline(always)]
+    fn tag(self, number: u64) -> u64 {
+        u64::from(self.number) << 48 | number
+    }
+
+    /// Posts until the time is over.
+    #[inline(always)]
+    fn stream<S: Sharing, C: Scope, D: Doorbell>(self, posted: &mut u64) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.test.limit_us);
+        let mut queue = self.pair.queue.open_with::<S, C, D>()?;
+        let (rank, count) = C::rank_and_count(true);
+        let until = thread::clock_ns() + self.test.run_ns;
+        loop {
+            for _ in 0..STRETCH {
+                let own = self.tag(*posted + u64::from(rank));
+                let _ = queue.post(marked(own), limit)?;
+                *posted += u64::from(count);
+            }
+            if !C::any(C::leads() && thread::clock_ns() < until) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Posts, waits, and reads what came, until the time is over.
+    #[inline(always)]
+    fn round_trips<S: Sharing, C: Scope>(self, posted: &mut u64) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.test.limit_us);
+        let mut queue = self.pair.queue.open::<S, C>()?;
+        let (rank, count) = C::rank_and_count(true);
+        let until = thread::clock_ns() + self.test.run_ns;
+        let mut old = 0;
+        loop {
+            for _ in 0..STRETCH {
+                let own = self.tag(*posted + u64::from(rank));
+                let ticket = queue.post(marked(own).signalled(), limit)?;
+                *posted += u64::from(count);
+                match self.test.fault {
+                    Fault::NotAcquired => queue.wait_outbound(ticket, limit)?,
+                    _ => queue.wait(ticket, limit)?,
+                }
+                old += u64::from(C::any(!self.is_there(*posted - 1)));
+            }
+            if !C::any(C::leads() && thread::clock_ns() < until) {
+                break;
+            }
+        }
+        if C::leads() {
+            self.test.note(self.index, OLD_DATA, old);
+        }
+        Ok(())
+    }
+
+    /// Whether data and CQE are those of WQE number `number`.
+    #[inline(always)]
+    fn is_there(self, number: u64) -> bool {
+        // SAFETY: the host promises the places.
+        let (data, completion) = unsafe { (&*self.pair.data, &*self.pair.completion) };
+        let mut there = true;
+        for word in data {
+            there &= load_as_data(word) == number;
+        }
+        for word in &completion[..CQE_BODY] {
+            there &= word.load(Ordering::Relaxed) == number;
+        }
+        there
+    }
+}
+
+/// Loads a word as a kernel loads its data: on a GPU through the L1 cache, which holds what was there before until an
+/// acquire fence empties it.
+#[inline(always)]
+fn load_as_data(word: &Word64) -> u64 {
+    #[cfg(not(target_arch = "nvptx64"))]
+    return word.load(Ordering::Relaxed);
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let value: u64;
+        // SAFETY: the reference is valid; it lies in global memory or in host memory that is mapped there. Who
+        // stores to it has done so before the CQE, and does it again only after the next WQE.
+        unsafe {
+            core::arch::asm!(
+                "{{",
+                ".reg .u64 %word;",
+                "cvta.to.global.u64 %word, {word};",
+                "ld.global.u64 {value}, [%word];",
+                "}}",
+                word = in(reg64) word.as_ptr(),
+                value = out(reg64) value,
+                options(preserves_flags, nostack),
+            );
+        }
+        value
+    }
+}
+
+/// A kernel for each way to publish.
+macro_rules! streams {
+    ($($name:ident: $sharing:ident, $scope:ident, $policy:ident, $members:expr;)*) => {
+        $(
+            #[doc = concat!("Posts to a queue opened as [`", stringify!($sharing), "`], [`", stringify!($scope))]
+            #[doc = concat!("`], [`", stringify!($policy), "`].")]
+            #[kernel]
+            pub fn $name(p: Litmus<'_>) {
+                p.run($members, false, |poster, posted| {
+                    poster.stream::<$sharing, $scope, $policy>(posted)
+                });
+            }
+        )*
+    };
+}
+
+streams! {
+    suite_litmus_thread: Exclusive, Thread, Now, 1;
+    suite_litmus_thread_early: Exclusive, Thread, EarlyAndAfter, 1;
+    suite_litmus_warp: Exclusive, Warp, Now, thread::warp_size();
+    suite_litmus_warp_early: Exclusive, Warp, EarlyAndAfter, thread::warp_size();
+    suite_litmus_block: Exclusive, Block, Now, block::size();
+    suite_litmus_block_early: Exclusive, Block, EarlyAndAfter, block::size();
+    suite_litmus_shared: GpuShared, Thread, Now, 1;
+    suite_litmus_shared_early: GpuShared, Thread, EarlyAndAfter, 1;
+}
+
+/// A kernel for each way to wait.
+macro_rules! completions {
+    ($($name:ident: $sharing:ident, $scope:ident, $members:expr;)*) => {
+        $(
+            #[doc = concat!("Waits for data on a queue opened as [`", stringify!($sharing), "`], [`")]
+            #[doc = concat!(stringify!($scope), "`].")]
+            #[kernel]
+            pub fn $name(p: Litmus<'_>) {
+                p.run($members, true, |poster, posted| poster.round_trips::<$sharing, $scope>(posted));
+            }
+        )*
+    };
+}
+
+completions! {
+    suite_litmus_completions_thread: Exclusive, Thread, 1;
+    suite_litmus_completions_warp: Exclusive, Warp, thread::warp_size();
+    suite_litmus_completions_block: Exclusive, Block, block::size();
+    suite_litmus_completions_shared: GpuShared, Thread, 1;
+}
