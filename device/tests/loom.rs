@@ -235,6 +235,34 @@ fn two_publishers_without_a_record() {
     });
 }
 
+/// A view posts twice, the second time without a look at whose turn it is if
+/// nobody came between, while another posts, too.
+#[test]
+fn who_posts_again_keeps_the_order() {
+    model(None, || {
+        let rig = Rig::new(3, CompletionKind::Collapsed);
+        let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || {
+                let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+                let _ = queue.try_post(Wqe::nop()).unwrap();
+            }
+        });
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || fetch_by_doorbell(&rig)
+        });
+        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        drop(queue);
+        other.join().unwrap();
+        nic.join().unwrap();
+        assert_eq!(fetch_by_doorbell(&rig), Some(3));
+    });
+}
+
 /// Two threads of the GPU post to one queue: no WQE is lost or torn, and the
 /// record never goes back.
 fn two_publishers_with<D: Doorbell>() {

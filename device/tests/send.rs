@@ -372,6 +372,52 @@ fn the_last_wqe_hides_its_tail_and_the_ring_still_empties() {
     }
 }
 
+/// One view posts and waits while the other sleeps for more blocks than an index
+/// tells apart: the other one catches up.
+// Too many rounds for miri.
+#[cfg(not(miri))]
+#[test]
+fn a_view_that_slept_catches_up() {
+    let rounds = 2 * 65_536 + 3;
+    for kind in [CompletionKind::Collapsed, CompletionKind::Ordinary] {
+        let rig = Rig::new(3, kind);
+        let mut awake = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut asleep = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let first = awake.try_post(Wqe::nop().signalled()).unwrap();
+        rig.complete(0, 0);
+        for number in 1..rounds {
+            let ticket = awake.try_post(Wqe::nop().signalled()).unwrap();
+            rig.complete(number, number as u16);
+            assert_eq!(awake.wait(ticket, SOON), Ok(()));
+        }
+        assert_eq!(asleep.is_done(first), Ok(true));
+        let ticket = asleep.try_post(Wqe::nop().signalled()).unwrap();
+        assert_eq!(asleep.is_done(ticket), Ok(false));
+        rig.complete(rounds, rounds as u16);
+        assert_eq!(asleep.wait(ticket, SOON), Ok(()));
+    }
+}
+
+/// The newest completion's index is that of long ago: a view that knows nothing
+/// takes it for what it is.
+// Too many rounds for miri.
+#[cfg(not(miri))]
+#[test]
+fn an_index_that_repeats_itself_is_news() {
+    let rig = Rig::new(3, CompletionKind::Collapsed);
+    let mut awake = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut asleep = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let first = awake.try_post(Wqe::nop().signalled()).unwrap();
+    rig.complete(0, 0);
+    for number in 1..65_536 {
+        let ticket = awake.try_post(Wqe::nop().signalled()).unwrap();
+        rig.complete(number, number as u16);
+        assert_eq!(awake.wait(ticket, SOON), Ok(()));
+    }
+    // Index 65,535 would be the one before the first.
+    assert_eq!(asleep.is_done(first), Ok(true));
+}
+
 #[test]
 fn exclusive_is_exclusive() {
     let rig = Rig::new(3, CompletionKind::Collapsed);

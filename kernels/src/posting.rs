@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{CqeOpcode, CqeTail, Local, Opcode, QpNumber, Remote, Wqe};
 use warpbell::{
-    Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueueHandle, Sharing, Thread,
-    Warp, Word64, kernel, thread,
+    Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
+    Thread, Ticket, WaitError, Warp, Word64, kernel, thread,
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
@@ -325,6 +325,18 @@ impl Polling<'_> {
     /// Each poll finds a CQE that was not there before.
     #[inline(always)]
     fn ready<S: Sharing>(&self) -> Result<(), Failure> {
+        // A loop of its own for each kind of wait: no branch between is timed.
+        match self.inbound {
+            true => self.wait_each::<S>(|queue, ticket, limit| queue.wait(ticket, limit)),
+            false => self.wait_each::<S>(|queue, ticket, limit| queue.wait_outbound(ticket, limit)),
+        }
+    }
+
+    #[inline(always)]
+    fn wait_each<S: Sharing>(
+        &self,
+        wait: impl Fn(&mut SendQueue<'_, S, Thread>, Ticket, Deadline) -> Result<(), WaitError>,
+    ) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
         let mut queue = self.queue.open::<S, Thread>()?;
         let mut cycles = 0;
@@ -333,10 +345,7 @@ impl Polling<'_> {
             let ticket = queue.post(wqe, limit)?;
             self.complete(number);
             let began = thread::cycles();
-            match self.inbound {
-                true => queue.wait(ticket, limit)?,
-                false => queue.wait_outbound(ticket, limit)?,
-            }
+            wait(&mut queue, ticket, limit)?;
             cycles += thread::cycles() - began;
         }
         self.cycles.store(0, cycles);

@@ -260,6 +260,24 @@ impl CqeTail {
         CqeOpcode(self.op_own() >> 4)
     }
 
+    /// True when the CQE reports the success of a send queue's request, that of the WQE at
+    /// `index`; in one comparison, for the poll path.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{CqeOpcode, CqeTail, Opcode, QpNumber, WqeIndex};
+    /// let tail = |opcode| CqeTail::new(opcode, true, Opcode::SEND, QpNumber::MAX, 0x1234);
+    /// assert!(tail(CqeOpcode::REQUESTER).is_success_of(WqeIndex(0x1234)));
+    /// assert!(!tail(CqeOpcode::REQUESTER).is_success_of(WqeIndex(0x1235)));
+    /// assert!(!tail(CqeOpcode::REQUESTER_ERROR).is_success_of(WqeIndex(0x1234)));
+    /// ```
+    #[inline(always)]
+    pub const fn is_success_of(self, index: WqeIndex) -> bool {
+        /// The WQE counter and the opcode, without owner, format and signature.
+        const COMPARED: u64 = 0xffff_00f0;
+        let wanted = (index.0 as u64) << 16 | (CqeOpcode::REQUESTER.0 as u64) << 4;
+        self.0 & COMPARED.to_be() == wanted.to_be()
+    }
+
     /// True when the CQE reports an error, of either side.
     #[inline(always)]
     pub const fn is_error(self) -> bool {

@@ -130,6 +130,17 @@ pub fn compare_exchange64(word: &Word64, old: u64, new: u64, _reach: Reach) -> R
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
 }
 
+/// Replaces `old` by `new`, in no order with other accesses; `Err` holds the value that was there instead.
+#[inline(always)]
+pub fn compare_exchange_relaxed64(
+    word: &Word64,
+    old: u64,
+    new: u64,
+    _reach: Reach,
+) -> Result<u64, u64> {
+    word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+}
+
 /// Adds, as acquire and release, and returns the value from before.
 #[inline(always)]
 pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {

@@ -155,19 +155,33 @@ store!(
     store_release64, Word64, u64, reg64, "st.release", "b64"
 );
 
-/// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
-#[inline(always)]
-pub fn compare_exchange64(word: &Word64, old: u64, new: u64, reach: Reach) -> Result<u64, u64> {
-    let found: u64;
-    // SAFETY: the reference is valid, and an atomic word may be written while others use it.
-    unsafe {
-        by_reach!(reach, "atom.acq_rel", ".global.cas.b64 {found}, [{word}], {old}, {new};",
-            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
-            old = in(reg64) old, new = in(reg64) new,
-            options(preserves_flags, nostack));
-    }
-    if found == old { Ok(found) } else { Err(found) }
+/// A compare-and-swap of a word.
+macro_rules! compare_exchange {
+    ($(#[$doc:meta])* $name:ident, $before:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(word: &Word64, old: u64, new: u64, reach: Reach) -> Result<u64, u64> {
+            let found: u64;
+            // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+            unsafe {
+                by_reach!(reach, $before, ".global.cas.b64 {found}, [{word}], {old}, {new};",
+                    found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+                    old = in(reg64) old, new = in(reg64) new,
+                    options(preserves_flags, nostack));
+            }
+            if found == old { Ok(found) } else { Err(found) }
+        }
+    };
 }
+
+compare_exchange!(
+    /// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
+    compare_exchange64, "atom.acq_rel"
+);
+compare_exchange!(
+    /// Replaces `old` by `new`, in no order with other accesses; `Err` holds the value that was there instead.
+    compare_exchange_relaxed64, "atom.relaxed"
+);
 
 /// Adds, as acquire and release, and returns the value from before.
 #[inline(always)]

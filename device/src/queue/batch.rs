@@ -74,7 +74,8 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     /// error alone.
     #[inline(always)]
     pub fn post_if<const B: usize>(&mut self, wqe: Option<Wqe<B>>) -> Result<Ticket, PostError> {
-        let group = self.queue().gather(&wqe)?;
+        self.queue().check_alone(&wqe)?;
+        let group = self.queue().gather(&wqe);
         if group.count == 0 {
             return group.answer(Ticket::NOTHING);
         }

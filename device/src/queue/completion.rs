@@ -2,7 +2,7 @@
 //!
 //! Words are loaded and stored with system scope, whatever the fences' `reach`.
 
-use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail};
+use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber};
 
 use crate::arch::{Reach, Word32, fence_acquire, fence_release, load_relaxed64, store_relaxed32};
 use crate::error::QueueError;
@@ -23,11 +23,26 @@ pub(super) fn slot<'a>(parts: &Completions, taken: u64) -> &'a CompletionSlot {
     unsafe { &*parts.ring.add((taken as u32 & mask) as usize) }
 }
 
+/// What stands for a tail that was not looked at: whoever sees it has to look.
+pub(super) const NEWS: CqeTail = CqeTail::new(
+    CqeOpcode::REQUESTER_ERROR,
+    false,
+    Opcode::NOP,
+    QpNumber::MAX,
+    0,
+);
+
+/// The tail in the entry that CQE number `taken` lies in, written or not.
+#[inline(always)]
+pub(super) fn tail(parts: &Completions, taken: u64) -> CqeTail {
+    CqeTail(word(slot(parts, taken), 7))
+}
+
 /// The tail of CQE number `taken`, if the NIC has written it. A collapsed queue
 /// has one entry, in which every CQE is number 0.
 #[inline(always)]
 pub(super) fn read(parts: &Completions, taken: u64) -> Option<CqeTail> {
-    let tail = CqeTail(word(slot(parts, taken), 7));
+    let tail = tail(parts, taken);
     let odd_lap = taken as u32 >> parts.depth_log2 & 1 == 1;
     let written = if parts.is_collapsed() {
         tail.cqe_opcode() != CqeOpcode::INVALID
@@ -66,8 +81,6 @@ mod tests {
     extern crate std;
     use core::sync::atomic::Ordering;
     use std::vec::Vec;
-
-    use mlx5_wqe::{Opcode, QpNumber};
 
     use super::*;
     use crate::handle::{CompletionKind, CompletionParts};

@@ -2,9 +2,13 @@
 
 use core::marker::PhantomData;
 
+use mlx5_wqe::{CqeOpcode, CqeTail};
+
 use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64};
 use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
+use crate::handle::Completions;
+use crate::queue::completion;
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
 
@@ -84,6 +88,12 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 limit,
             });
         }
+        // A thread on its own needs no word for others.
+        if !C::COLLECTIVE
+            && let Some(start) = self.attempt(blocks)
+        {
+            return Ok(start);
+        }
         let word = if C::leads() {
             self.reserve_as_leader(blocks, deadline.unwrap_or(Deadline::PASSED), poll)
         } else {
@@ -120,26 +130,34 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         poll: impl Fn(&mut Self),
     ) -> u64 {
-        let attempt = |producer: &mut Self| {
-            let Producer { state, ring, .. } = *producer;
-            if producer.failed {
-                return None;
-            }
-            producer.ledger.try_reserve(state, ring, blocks)
-        };
-        match attempt(self) {
-            Some(start) => start,
-            None => self.poll_until(deadline, poll, attempt),
+        // A thread on its own has tried already.
+        if C::COLLECTIVE
+            && let Some(start) = self.attempt(blocks)
+        {
+            return start;
         }
+        self.poll_until(deadline, false, poll, |producer| producer.attempt(blocks))
     }
 
-    /// Polls until an attempt succeeds, the queue has failed, or the deadline is over.
+    /// Reserves `blocks` if there is room for them, as far as is known.
+    #[inline(always)]
+    fn attempt(&mut self, blocks: u32) -> Option<u64> {
+        let Self { state, ring, .. } = *self;
+        if self.failed {
+            return None;
+        }
+        self.ledger.try_reserve(state, ring, blocks)
+    }
+
+    /// Polls until an attempt succeeds, the queue has failed, or the deadline is
+    /// over; `polled` says that a poll has just found nothing.
     // Out of the way on a CPU; on a GPU a call would put the queue into memory.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), cold, inline(never))]
     fn poll_until(
         &mut self,
         deadline: Deadline,
+        mut polled: bool,
         poll: impl Fn(&mut Self),
         attempt: impl Fn(&mut Self) -> Option<u64>,
     ) -> u64 {
@@ -147,8 +165,10 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         loop {
             // Others' error before the poll, which then finds all that they
             // knew to be complete before it.
-            self.has_failed();
-            poll(self);
+            if self.has_failed() || !polled {
+                poll(self);
+            }
+            polled = false;
             if let Some(word) = attempt(self) {
                 return word;
             }
@@ -175,18 +195,58 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
     }
 
+    /// Whether a single load shows that all blocks below `after` are complete,
+    /// and what it loaded: the newest completion, where there is one place for it.
+    #[inline(always)]
+    fn glance(&mut self, after: u64, completions: &Completions) -> (bool, CqeTail) {
+        let last = after.wrapping_sub(1);
+        // What is not known to be complete, and less than a ring ahead of what
+        // is: a completion of this index is then that of this block, because it
+        // is no older than what is known and no newer than a ring ahead of it.
+        let near = last.wrapping_sub(self.ledger.consumed()) < self.ring.depth() as u64;
+        if near && completions.is_collapsed() {
+            let tail = completion::tail(completions, 0);
+            let done = tail.is_success_of(self.ring.index(last));
+            if done {
+                self.ledger.note(after);
+            }
+            return (done, tail);
+        }
+        (false, completion::NEWS)
+    }
+
+    /// Whether the newest completion tells nothing that this view does not know.
+    #[inline(always)]
+    fn is_old(&mut self, newest: CqeTail) -> bool {
+        let known = self.ledger.consumed();
+        let last = self.ring.index(known.wrapping_sub(1));
+        let looks_old = newest.cqe_opcode() == CqeOpcode::INVALID || newest.is_success_of(last);
+        // An index repeats itself after 2^16 blocks, which others may have seen
+        // complete. If they know no more either, less than that can be.
+        looks_old && self.ledger.refresh(self.state) == known
+    }
+
     /// Waits until all blocks below `after` are complete.
     #[inline(always)]
     pub(super) fn wait(
         &mut self,
         after: u64,
-        deadline: Deadline,
+        deadline: impl FnOnce() -> Deadline,
+        completions: &Completions,
         poll: impl Fn(&mut Self),
     ) -> Result<(), WaitError> {
         let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
         let mut word = DONE;
-        if C::leads() && done(self).is_none() {
-            word = self.poll_until(deadline, poll, done);
+        if C::leads() {
+            let (seen, newest) = self.glance(after, completions);
+            // Straight out: a GPU's compiler does not see through a detour.
+            if seen && !C::COLLECTIVE {
+                return Ok(());
+            }
+            if !seen && done(self).is_none() {
+                let polled = self.is_old(newest);
+                word = self.poll_until(deadline(), polled, poll, done);
+            }
         }
         let word = C::broadcast(word);
         if word == LATE {

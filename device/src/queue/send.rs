@@ -179,16 +179,22 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// As for [`wait`](Self::wait).
     #[inline(always)]
     pub fn wait_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
-        let covered = ticket.after <= self.signalled;
+        let Self {
+            handle, signalled, ..
+        } = self;
+        let covered = || ticket.after <= *signalled;
         // What nothing will report gets one look, in case others' completions
         // cover it.
-        let deadline = if covered { deadline } else { Deadline::PASSED };
-        let handle = &self.handle;
+        let deadline = || match covered() {
+            true => deadline,
+            false => Deadline::PASSED,
+        };
         match self
             .producer
-            .wait(ticket.after, deadline, |producer| poll(handle, producer))
-        {
-            Err(WaitError::Deadline) if !covered => Err(WaitError::NotSignalled),
+            .wait(ticket.after, deadline, &handle.completions, |producer| {
+                poll(handle, producer)
+            }) {
+            Err(WaitError::Deadline) if !covered() => Err(WaitError::NotSignalled),
             result => result,
         }
     }
@@ -219,7 +225,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Option<Wqe<B>>,
         reserve: impl FnOnce(&mut Self, u32) -> Result<u64, PostError>,
     ) -> Result<Ticket, PostError> {
-        let group = self.gather(&wqe)?;
+        self.check_alone(&wqe)?;
+        let group = self.gather(&wqe);
         if group.count == 0 {
             return group.answer(Ticket::NOTHING);
         }
@@ -229,26 +236,32 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         group.answer(ticket)
     }
 
+    /// Refuses the WQE of a thread on its own, which goes no further then.
+    #[inline(always)]
+    pub(super) fn check_alone<const B: usize>(
+        &self,
+        wqe: &Option<Wqe<B>>,
+    ) -> Result<(), PostError> {
+        match wqe {
+            Some(wqe) if !C::COLLECTIVE => self.check(wqe),
+            _ => Ok(()),
+        }
+    }
+
     /// Finds out who of the scope posts a WQE.
     #[inline(always)]
-    pub(super) fn gather<const B: usize>(&self, wqe: &Option<Wqe<B>>) -> Result<Group, PostError> {
-        let mut refusal = None;
-        if let Some(wqe) = wqe
-            && let Err(error) = self.check(wqe)
-        {
-            // A thread on its own goes no further.
-            if !C::COLLECTIVE {
-                return Err(error);
-            }
-            refusal = Some(error);
-        }
+    pub(super) fn gather<const B: usize>(&self, wqe: &Option<Wqe<B>>) -> Group {
+        let refusal = match wqe {
+            Some(wqe) if C::COLLECTIVE => self.check(wqe).err(),
+            _ => None,
+        };
         let (rank, count) = C::rank_and_count(wqe.is_some() && refusal.is_none());
-        Ok(Group {
+        Group {
             span: span::<C, B>(wqe.as_ref()),
             rank,
             count,
             refusal,
-        })
+        }
     }
 
     /// Refuses what the NIC would turn into an error of the whole queue.

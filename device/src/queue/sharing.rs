@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 
 use crate::arch::{
-    Reach, compare_exchange64, fence_acquire, fetch_add64, load_acquire64, load_relaxed64,
-    store_relaxed64, store_release64,
+    Reach, compare_exchange_relaxed64, compare_exchange64, fence_acquire, fetch_add64,
+    load_acquire64, load_relaxed64, store_relaxed64, store_release64,
 };
 use crate::error::{Cause, OpenError, QueueError};
 use crate::queue::Ring;
@@ -51,6 +51,10 @@ pub trait Sharing: sealed::Sealed + Sized {
 
     /// Makes known that all blocks below `consumed` are complete.
     fn learn(&mut self, state: &QueueState, consumed: u64);
+
+    /// Takes note that all blocks below `consumed` are complete, as far as this
+    /// view may keep it to itself.
+    fn note(&mut self, consumed: u64);
 
     /// Reserves `blocks` if they fit while all below `consumed()` are free.
     ///
@@ -102,6 +106,8 @@ pub type GpuShared = Shared<InGpu>;
 #[derive(Debug)]
 pub struct Shared<A: Among> {
     consumed: u64,
+    /// All blocks below are published, because this view published the last of them.
+    published: u64,
     _among: PhantomData<A>,
 }
 
@@ -197,6 +203,11 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
+    fn note(&mut self, consumed: u64) {
+        self.consumed = consumed;
+    }
+
+    #[inline(always)]
     fn try_reserve(&mut self, _: &QueueState, ring: Ring, blocks: u32) -> Option<u64> {
         let fits = ring.has_room(self.next, self.consumed, blocks);
         fits.then_some(self.next)
@@ -258,6 +269,7 @@ impl<A: Among> Sharing for Shared<A> {
         Self {
             // Nothing is known yet: the first post or wait asks.
             consumed: 0,
+            published: 0,
             _among: PhantomData,
         }
     }
@@ -322,14 +334,24 @@ impl<A: Among> Sharing for Shared<A> {
     }
 
     #[inline(always)]
+    fn note(&mut self, _: u64) {
+        // Not kept: who reserves by it would leave the others' `consumed` behind,
+        // and by more than 2^16 blocks they could not catch up.
+    }
+
+    #[inline(always)]
     fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64> {
-        let mut start = load_relaxed64(&state.reserved, A::REACH);
+        // Where nobody else has posted since, this is where the next one begins;
+        // where somebody has, the exchange says so, in the time of a load.
+        let mut start = self.published;
         for _ in 0..RESERVE_TRIES {
             if !ring.has_room(start, self.consumed, blocks) {
                 return None;
             }
             let end = start + blocks as u64;
-            match compare_exchange64(&state.reserved, start, end, A::REACH) {
+            // Relaxed, because it hands out numbers: that the slots are free is
+            // ordered by `consumed`, and one publisher after another by `ready`.
+            match compare_exchange_relaxed64(&state.reserved, start, end, A::REACH) {
                 Ok(_) => return Some(start),
                 Err(found) => start = found,
             }
@@ -344,6 +366,10 @@ impl<A: Among> Sharing for Shared<A> {
 
     #[inline(always)]
     fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError> {
+        // Those before us are we.
+        if start == self.published {
+            return Ok(());
+        }
         // Acquire, so that the record and doorbell of those before us come
         // before ours: the record must never go back.
         let mut ready = load_acquire64(&state.ready, A::REACH);
@@ -371,6 +397,7 @@ impl<A: Among> Sharing for Shared<A> {
     #[inline(always)]
     fn pass_turn(&mut self, state: &QueueState, end: u64) {
         store_release64(&state.ready, end, A::REACH);
+        self.published = end;
     }
 
     #[inline(always)]
