@@ -450,17 +450,23 @@ impl LentCompletions {
         wanted.min(depth.saturating_sub(used(self)))
     }
 
-    /// Where the CQE goes that comes after `before` others, `count` in all, and its owner bit. None if the one
-    /// behind it takes its place at once.
+    /// Whether the CQE that comes after `before` others, `count` in all, is written: not if the one behind it takes
+    /// its place at once.
     #[inline(always)]
-    pub(super) fn slot(&self, before: u32, count: u32) -> Option<(u64, bool)> {
+    pub(super) const fn keeps(&self, before: u32, count: u32) -> bool {
+        !self.collapsed || before + 1 == count
+    }
+
+    /// Where the CQE goes that comes after `before` others, and its owner bit.
+    #[inline(always)]
+    pub(super) fn slot(&self, before: u32) -> (u64, bool) {
         let producer = self.producer.wrapping_add(before);
         let depth = 1u32 << self.log_depth;
-        let owner = producer & depth != 0;
-        match self.collapsed {
-            true => (before + 1 == count).then_some((self.ring, owner)),
-            false => Some((self.ring + u64::from(producer & (depth - 1)) * CQE, owner)),
-        }
+        let place = match self.collapsed {
+            true => 0,
+            false => producer & (depth - 1),
+        };
+        (self.ring + u64::from(place) * CQE, producer & depth != 0)
     }
 }
 

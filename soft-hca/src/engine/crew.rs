@@ -11,10 +11,10 @@ mod open;
 
 use core::mem;
 
-use super::desk::{Desk, Signal, call, in_turn, seat};
+use super::desk::{Desk, Seat, Signal, call, in_turn, seat};
 use super::lanes::Lanes;
 use super::memory::Memory;
-use alone::{Done, alone};
+use alone::Done;
 use burst::Verdict;
 
 /// What came of a crew's [`round`](Crew::round).
@@ -34,8 +34,8 @@ pub struct Crew<'d, 't, M, L> {
     desk: &'d Desk<'t>,
     lanes: L,
     memory: M,
-    /// How many seats there are to look at.
-    open: u32,
+    /// The seat of this lane's number, if the crew looks at it.
+    seat: Option<&'d Seat<'t>>,
     /// The register that this lane listens to while the loan in the seat of its number is the crew's; 0 otherwise.
     register: u64,
     /// The last ring that it heard there, 0 if none was.
@@ -54,12 +54,14 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
     /// The desk has one crew, whose lanes are as many as it was set up for. Each has a memory that reaches what the
     /// engine's does.
     #[inline(always)]
-    pub const unsafe fn new(desk: &'d Desk<'t>, lanes: L, memory: M) -> Self {
+    pub unsafe fn new(desk: &'d Desk<'t>, lanes: L, memory: M) -> Self {
+        let place = lanes.index();
+        let open = place < desk.open();
         Self {
             desk,
             lanes,
             memory,
-            open: desk.open(),
+            seat: open.then(|| desk.seat(place as usize)).flatten(),
             register: 0,
             heard: 0,
             pending: 0,
@@ -68,7 +70,7 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
     }
 }
 
-impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
+impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     /// Does what the engine calls for, and executes what is posted to the lent queues, up to a WQE a lane of each.
     #[inline(always)]
     pub fn round(&mut self) -> Served {
@@ -117,7 +119,7 @@ impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
         self.lanes.sync();
         let register = mem::take(&mut self.register);
         if register != 0
-            && let Some(seat) = self.desk.seat(self.lanes.index() as usize)
+            && let Some(seat) = self.seat
         {
             seat.state.tell(seat::BACK);
         }
@@ -127,12 +129,10 @@ impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
     /// The state of the seat of this lane's number, if a loan waits there to be received; else that of a free one.
     #[inline(always)]
     fn offer(&self) -> u32 {
-        let index = self.lanes.index();
-        if self.register != 0 || index >= self.open {
+        if self.register != 0 {
             return seat::FREE;
         }
-        let seat = self.desk.seat(index as usize);
-        match seat.map_or(seat::FREE, |seat| seat.state.peek()) {
+        match self.seat.map_or(seat::FREE, |seat| seat.state.peek()) {
             state @ (seat::LENT | seat::KEYED) => state,
             _ => seat::FREE,
         }
@@ -149,7 +149,7 @@ impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
         Signal::acquire();
         let place = match offer {
             seat::FREE => None,
-            _ => self.desk.seat(lanes.index() as usize),
+            _ => self.seat,
         };
         // SAFETY: the engine has just lent it, and nobody of the crew changes it meanwhile.
         let loan = place.map(|seat| unsafe { seat.loan() });
@@ -193,7 +193,7 @@ impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
         let mine = rung & !self.pending;
         let done = match mine >> lanes.index() & 1 {
             0 => Done::Nothing,
-            _ => alone(self.desk, lanes, self.memory.clone(), ring),
+            _ => self.alone(ring),
         };
         let served = lanes.ballot(done != Done::Nothing);
         self.pending |= lanes.ballot(done == Done::AndMore);
@@ -232,9 +232,9 @@ impl<M: Memory + Clone, L: Lanes> Crew<'_, '_, M, L> {
             // What all have stored before lane 0 tells of it.
             lanes.sync();
             if lanes.index() == 0 {
-                match done.wanted {
+                match done.verdict {
                     // SAFETY: the loan is the crew's.
-                    Some(wanted) if done.verdict == Verdict::Unknown => unsafe { seat.ask(wanted) },
+                    Verdict::Unknown => unsafe { seat.ask(done.wanted) },
                     _ => seat.state.tell(seat::NOT_PLAIN),
                 }
             }

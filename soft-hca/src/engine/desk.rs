@@ -122,11 +122,7 @@ pub(super) struct Key<'t> {
 impl Key<'_> {
     /// Stands where no key is known. The key 0 is none: who wants it is told that it opens nothing.
     const NONE: Self = Self {
-        wanted: Wanted {
-            key: 0,
-            domain: ProtectionDomain(0),
-            access: Access::empty(),
-        },
+        wanted: Wanted::NOTHING,
         window: Window::NOTHING,
     };
 }
@@ -140,6 +136,13 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// Nothing that anybody wants.
+    pub(super) const NOTHING: Self = Self {
+        key: 0,
+        domain: ProtectionDomain(0),
+        access: Access::empty(),
+    };
+
     /// The only place of the desk's where this key may be.
     #[inline(always)]
     const fn place(self) -> usize {

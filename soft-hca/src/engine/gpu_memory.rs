@@ -4,13 +4,18 @@
 //! before it can be seen, so there is one only where there are stores to wait for; an acquire
 //! fence empties the L1 cache, so there is one only where something new was found.
 
+mod in_block;
+mod out_of_line;
+mod wide;
+
 use core::arch::asm;
 use core::cell::Cell;
-use core::ptr;
-use core::sync::atomic::AtomicU32;
 
 use super::memory::Small;
 use super::{Memory, Reach};
+pub(super) use in_block::{fence_in_block, load_in_block, store_in_block};
+use out_of_line::{copy_part, load_word, store_word};
+use wide::{copy16, copy64, global, load8, load128, load512, store8, store128};
 
 /// Memory in a GPU's global address space.
 #[derive(Clone, Debug)]
@@ -28,22 +33,6 @@ impl GpuMemory {
             unordered: Cell::new(false),
         }
     }
-}
-
-/// An address of the global address space.
-#[inline(always)]
-fn global(address: u64) -> u64 {
-    let global: u64;
-    // SAFETY: converts an address and touches no memory.
-    unsafe {
-        asm!(
-            "cvta.to.global.u64 {global}, {address};",
-            global = out(reg64) global,
-            address = in(reg64) address,
-            options(pure, nomem, preserves_flags, nostack),
-        );
-    }
-    global
 }
 
 /// The same instruction for both reaches: `$before` and `$after` stand on both sides of the scope.
@@ -140,28 +129,6 @@ impl GpuMemory {
         }
     }
 
-    /// The word of 2, 4 or 8 bytes at an address of any alignment, as its width's low bytes.
-    ///
-    /// # Safety
-    /// `address` is readable for `width` bytes.
-    #[inline]
-    unsafe fn load_word(&self, address: u64, width: usize) -> u64 {
-        // SAFETY: the caller's promise; each load is aligned.
-        unsafe {
-            // A width is a power of two; a remainder would be some hundred instructions.
-            match (width, address & (width as u64 - 1) == 0) {
-                (8, true) => self.load64(address),
-                (4, true) => self.load32(address).into(),
-                (2, true) => self.load16(address).into(),
-                (8, false) if address % 4 == 0 => {
-                    let [low, high] = [0, 4].map(|at| u64::from(self.load32(address + at)));
-                    low | high << 32
-                }
-                _ => load_bytes(address, width),
-            }
-        }
-    }
-
     /// Copies what is not to be one store.
     ///
     /// # Safety
@@ -200,143 +167,6 @@ impl GpuMemory {
     }
 }
 
-/// Copies one of `parts` parts, as [`Memory::copy_part`]. Out of the way: its loops want registers that whoever copies
-/// but a word has better use for.
-///
-/// # Safety
-/// As for that.
-#[inline(never)]
-unsafe fn copy_part(
-    reach: Reach,
-    source: u64,
-    destination: u64,
-    length: u64,
-    part: u32,
-    parts: u32,
-) {
-    let memory = GpuMemory::new(reach);
-    let (part, parts) = (u64::from(part), u64::from(parts));
-    // The parts are interleaved, so that what a warp loads together lies together.
-    // SAFETY: inside the caller's ranges, and aligned where the two are.
-    unsafe {
-        if (source | destination) % 16 == 0 {
-            let whole = length & !15;
-            let stride = 16 * parts;
-            let mut at = 16 * part;
-            // Four loads under way take the time of one.
-            while at + 3 * stride < whole {
-                let at_each = [0, 1, 2, 3].map(|part| at + part * stride);
-                let [a, b, c, d] = at_each.map(|at| load128(source + at));
-                let [to_a, to_b, to_c, to_d] = at_each.map(|at| destination + at);
-                store128(to_a, a);
-                store128(to_b, b);
-                store128(to_c, c);
-                store128(to_d, d);
-                at += 4 * stride;
-            }
-            while at < whole {
-                store128(destination + at, load128(source + at));
-                at += stride;
-            }
-            let mut at = whole + part;
-            while at < length {
-                store8(destination + at, load8(source + at));
-                at += parts;
-            }
-        } else if (source | destination) % 4 == 0 {
-            let whole = length & !3;
-            let mut at = 4 * part;
-            while at < whole {
-                memory.store32(destination + at, memory.load32(source + at));
-                at += 4 * parts;
-            }
-            let mut at = whole + part;
-            while at < length {
-                store8(destination + at, load8(source + at));
-                at += parts;
-            }
-        } else {
-            let mut at = part;
-            while at < length {
-                store8(destination + at, load8(source + at));
-                at += parts;
-            }
-        }
-    }
-}
-
-/// # Safety
-/// `address` is readable.
-#[inline(always)]
-unsafe fn load8(address: u64) -> u8 {
-    // SAFETY: the caller's promise. Volatile, because others may write the byte meanwhile.
-    unsafe { ptr::with_exposed_provenance::<u8>(address as usize).read_volatile() }
-}
-
-/// Loads a word byte by byte. Out of the way, because it is rare.
-///
-/// # Safety
-/// `address` is readable for `width` bytes, up to 8.
-#[inline(never)]
-unsafe fn load_bytes(address: u64, width: usize) -> u64 {
-    // SAFETY: the caller's promise.
-    (0..width as u64).fold(0, |word, byte| {
-        word | u64::from(unsafe { load8(address + byte) }) << (8 * byte)
-    })
-}
-
-/// # Safety
-/// `address` is writable.
-#[inline(always)]
-unsafe fn store8(address: u64, value: u8) {
-    // SAFETY: the caller's promise. Volatile, because others may read the byte meanwhile.
-    unsafe { ptr::with_exposed_provenance_mut::<u8>(address as usize).write_volatile(value) }
-}
-
-/// Copies 16 bytes in one load and one store.
-///
-/// # Safety
-/// Both are aligned to 16; `source` is readable and `destination` writable for 16 bytes.
-#[inline(always)]
-unsafe fn copy16(source: u64, destination: u64) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "{{ .reg .b64 a, b;",
-            "ld.global.v2.b64 {{a, b}}, [{source}];",
-            "st.global.v2.b64 [{destination}], {{a, b}}; }}",
-            source = in(reg64) global(source),
-            destination = in(reg64) global(destination),
-            options(preserves_flags, nostack),
-        );
-    }
-}
-
-/// Copies 64 bytes, all loads before the stores, so that they take the time of one.
-///
-/// # Safety
-/// Both are aligned to 16; `source` is readable and `destination` writable for 64 bytes.
-#[inline(always)]
-unsafe fn copy64(source: u64, destination: u64) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "{{ .reg .b64 a, b, c, d, e, f, g, h;",
-            "ld.global.v2.b64 {{a, b}}, [{source}];",
-            "ld.global.v2.b64 {{c, d}}, [{source}+16];",
-            "ld.global.v2.b64 {{e, f}}, [{source}+32];",
-            "ld.global.v2.b64 {{g, h}}, [{source}+48];",
-            "st.global.v2.b64 [{destination}], {{a, b}};",
-            "st.global.v2.b64 [{destination}+16], {{c, d}};",
-            "st.global.v2.b64 [{destination}+32], {{e, f}};",
-            "st.global.v2.b64 [{destination}+48], {{g, h}}; }}",
-            source = in(reg64) global(source),
-            destination = in(reg64) global(destination),
-            options(preserves_flags, nostack),
-        );
-    }
-}
-
 // SAFETY: every method accesses exactly the bytes named. Aligned accesses of up to 8 bytes are single-copy
 // atomic on a GPU, and the fences give the stated order.
 unsafe impl Memory for GpuMemory {
@@ -346,7 +176,7 @@ unsafe impl Memory for GpuMemory {
         unsafe {
             match length {
                 2 | 4 | 8 if destination & (length as u64 - 1) == 0 => {
-                    let word = self.load_word(source, length);
+                    let word = load_word(self.reach, source, length as u32);
                     // All earlier copies before this word, because who polls it goes on to read them.
                     self.fence_release();
                     match length {
@@ -379,10 +209,7 @@ unsafe impl Memory for GpuMemory {
         // SAFETY: the caller's promise; what is no word is aligned to 16.
         unsafe {
             match length as u32 {
-                8 if source % 8 == 0 => data[0] = self.load64(source),
-                1 => data[0] = load8(source).into(),
-                width @ 0..=8 => data[0] = self.load_word(source, width as usize),
-                length => {
+                length @ 9.. => {
                     [data[0], data[1]] = load128(source);
                     if length > 16 {
                         [data[2], data[3]] = load128(source + 16);
@@ -394,6 +221,9 @@ unsafe impl Memory for GpuMemory {
                         [data[6], data[7]] = load128(source + 48);
                     }
                 }
+                8 if source % 8 == 0 => data[0] = self.load64(source),
+                4 if source % 4 == 0 => data[0] = self.load32(source).into(),
+                width => data[0] = load_word(self.reach, source, width),
             }
         }
         data
@@ -404,11 +234,7 @@ unsafe impl Memory for GpuMemory {
         // SAFETY: as above.
         unsafe {
             match length as u32 {
-                8 => self.store64(destination, data[0]),
-                4 => self.store32(destination, data[0] as u32),
-                2 => self.store16(destination, data[0] as u16),
-                1 => store8(destination, data[0] as u8),
-                length => {
+                length @ 9.. => {
                     store128(destination, [data[0], data[1]]);
                     if length > 16 {
                         store128(destination + 16, [data[2], data[3]]);
@@ -420,6 +246,9 @@ unsafe impl Memory for GpuMemory {
                         store128(destination + 48, [data[6], data[7]]);
                     }
                 }
+                8 => self.store64(destination, data[0]),
+                4 => self.store32(destination, data[0] as u32),
+                width => store_word(self.reach, destination, width, data[0]),
             }
         }
     }
@@ -599,104 +428,4 @@ unsafe impl Memory for GpuMemory {
             Err(found)
         }
     }
-}
-
-/// Loads a word that the threads of one block share; the SM's cache will do.
-#[inline(always)]
-pub(super) fn load_in_block(word: &AtomicU32) -> u32 {
-    let value: u32;
-    // SAFETY: a reference is readable and aligned.
-    unsafe {
-        asm!("ld.relaxed.cta.u32 {value}, [{address}];",
-            value = out(reg32) value, address = in(reg64) word.as_ptr(),
-            options(preserves_flags, nostack));
-    }
-    value
-}
-
-/// Stores to such a word.
-#[inline(always)]
-pub(super) fn store_in_block(word: &AtomicU32, value: u32) {
-    // SAFETY: an atomic may be written through a shared reference; it is aligned.
-    unsafe {
-        asm!("st.relaxed.cta.u32 [{address}], {value};",
-            address = in(reg64) word.as_ptr(), value = in(reg32) value,
-            options(preserves_flags, nostack));
-    }
-}
-
-/// Every earlier access before every later one, for the threads of the block.
-#[inline(always)]
-pub(super) fn fence_in_block() {
-    // SAFETY: a fence has no precondition.
-    unsafe {
-        asm!("fence.acq_rel.cta;", options(preserves_flags, nostack));
-    }
-}
-
-/// 16 bytes in one load.
-///
-/// # Safety
-/// `address` is readable for 16 bytes and aligned to 16.
-#[inline(always)]
-unsafe fn load128(address: u64) -> [u64; 2] {
-    let (low, high): (u64, u64);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "ld.global.v2.b64 {{{low}, {high}}}, [{address}];",
-            low = out(reg64) low,
-            high = out(reg64) high,
-            address = in(reg64) global(address),
-            options(preserves_flags, nostack),
-        );
-    }
-    [low, high]
-}
-
-/// 16 bytes in one store.
-///
-/// # Safety
-/// `address` is writable for 16 bytes and aligned to 16.
-#[inline(always)]
-unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "st.global.v2.b64 [{address}], {{{low}, {high}}};",
-            low = in(reg64) low,
-            high = in(reg64) high,
-            address = in(reg64) global(address),
-            options(preserves_flags, nostack),
-        );
-    }
-}
-
-/// 64 bytes in four loads that take the time of one.
-///
-/// # Safety
-/// `address` is readable for 64 bytes and aligned to 16.
-#[inline(always)]
-unsafe fn load512(address: u64) -> [u64; 8] {
-    let (a, b, c, d, e, f, g, h): (u64, u64, u64, u64, u64, u64, u64, u64);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "ld.global.v2.b64 {{{a}, {b}}}, [{address}];",
-            "ld.global.v2.b64 {{{c}, {d}}}, [{address}+16];",
-            "ld.global.v2.b64 {{{e}, {f}}}, [{address}+32];",
-            "ld.global.v2.b64 {{{g}, {h}}}, [{address}+48];",
-            a = out(reg64) a,
-            b = out(reg64) b,
-            c = out(reg64) c,
-            d = out(reg64) d,
-            e = out(reg64) e,
-            f = out(reg64) f,
-            g = out(reg64) g,
-            h = out(reg64) h,
-            address = in(reg64) global(address),
-            options(preserves_flags, nostack),
-        );
-    }
-    [a, b, c, d, e, f, g, h]
 }

@@ -61,17 +61,10 @@ impl Loan {
 }
 
 impl Loan {
-    /// Where the CQE of a write goes that comes after `before` others, `count` in all, and its words. None if the one
-    /// behind it takes its place at once.
+    /// Where the CQE of a write goes that comes after `before` others, and its words.
     #[inline(always)]
-    pub(super) fn cqe(
-        &self,
-        write: &PlainWrite,
-        index: u16,
-        before: u32,
-        count: u32,
-    ) -> Option<(u64, [u64; 8])> {
-        let (address, owner) = self.completions.slot(before, count)?;
+    pub(super) fn cqe(&self, write: &PlainWrite, index: u16, before: u32) -> (u64, [u64; 8]) {
+        let (address, owner) = self.completions.slot(before);
         let completion = Completion {
             qpn: self.number,
             opcode: CqeOpcode::REQUESTER,
@@ -84,7 +77,7 @@ impl Loan {
             source: 0,
             error: None,
         };
-        Some((address, completion.words(owner)))
+        (address, completion.words(owner))
     }
 }
 
@@ -129,7 +122,9 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             return None;
         }
         let next = block(&self.memory, ring, tail);
-        plain_write(&next, tail, ring, pair.number, pair.path_mtu)?;
+        if !plain_write(&next, tail, ring, pair.number, pair.path_mtu).plain {
+            return None;
+        }
         let completions = self.completion_queues.lend(pair.send_cq)?;
         let Some(register) = self.uars.lend(pair.uar, index, slot.next_of_uar) else {
             self.completion_queues.take_back(&completions);

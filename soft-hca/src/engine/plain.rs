@@ -17,12 +17,17 @@ pub(super) type Block = [u64; 8];
 /// Where inline data begin in their block.
 const INLINE_AT: u64 = 2 * 16 + size_of::<InlineHeader>() as u64;
 
-/// A plain write.
+/// What a block asks for. Numbers that are always there, and no `Option`: on a GPU, what is set in one of two branches
+/// only keeps its registers from one write to the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlainWrite {
+    /// Whether it is a plain write: of anything else the other fields say nothing.
+    pub(super) plain: bool,
     pub(super) signalled: bool,
-    /// None for inline data.
-    pub(super) key: Option<u32>,
+    /// The data lie in the ring, and want no key.
+    pub(super) inline: bool,
+    /// What the data want elsewhere.
+    pub(super) key: u32,
     pub(super) source: Range,
     pub(super) remote: Remote,
 }
@@ -40,7 +45,7 @@ const fn at(ring: Ring, index: u16) -> u64 {
     (index as u64 * BLOCK as u64) & (ring.bytes() - 1)
 }
 
-/// What a block asks for, if it is a plain write with this index of this queue pair.
+/// What a block asks for, as the one with this index of this queue pair.
 #[inline(always)]
 pub(super) fn plain_write(
     block: &Block,
@@ -48,7 +53,7 @@ pub(super) fn plain_write(
     ring: Ring,
     number: QpNumber,
     mtu: u32,
-) -> Option<PlainWrite> {
+) -> PlainWrite {
     let [
         first,
         second,
@@ -61,12 +66,12 @@ pub(super) fn plain_write(
     let (word, local_key) = ((data >> 32) as u32, data as u32);
     let inline = word & InlineHeader::MARK != 0;
     let length = word & !InlineHeader::MARK;
-    let (key, address, octowords) = if inline {
+    let (address, octowords) = if inline {
         let bytes = size_of::<InlineHeader>() as u32 + length.min(mtu);
         let address = ring.address + at(ring, index) + INLINE_AT;
-        (None, address, 2 + bytes.div_ceil(16))
+        (address, 2 + bytes.div_ceil(16))
     } else {
-        (Some(local_key), data_address, 3)
+        (data_address, 3)
     };
     // Modifier 0, index, opcode; number and size, with nothing in the bits between.
     let expected = [
@@ -79,9 +84,11 @@ pub(super) fn plain_write(
         && octowords <= 4
         && length.wrapping_sub(1) < mtu
         && flags.fence().is_some();
-    plain.then(|| PlainWrite {
-        signalled: flags.is_signalled(),
-        key,
+    PlainWrite {
+        plain,
+        signalled: plain && flags.is_signalled(),
+        inline,
+        key: local_key,
         source: Range {
             address,
             length: length.into(),
@@ -90,5 +97,5 @@ pub(super) fn plain_write(
             address: remote_address,
             key: RemoteKey((remote_key >> 32) as u32),
         },
-    })
+    }
 }

@@ -244,7 +244,7 @@ impl<'t> Regions<'t> {
         access: Access,
     ) -> Result<(), Denied> {
         let window = self.window(pd, key, access).ok_or(Denied)?;
-        match window.spans(range) && !window.is_revoked_by(window.revocation()) {
+        match window.spans(range) && window.revocation() != window.mark() {
             true => Ok(()),
             false => Err(Denied),
         }
@@ -266,7 +266,7 @@ impl<'t> Regions<'t> {
             && region.access.contains(access);
         allowed.then_some(Window {
             range: region.range,
-            revoked: Some(self.revoked.get(index)?),
+            revoked: self.revoked.get(index)?,
             generation: slot.generation,
         })
     }
@@ -288,9 +288,12 @@ impl<'t> Regions<'t> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'t> {
     range: Range,
-    revoked: Option<&'t RevokedKey>,
+    revoked: &'t RevokedKey,
     generation: u32,
 }
+
+/// The word of what is no key.
+static NO_KEY: RevokedKey = RevokedKey(AtomicU32::new(0));
 
 impl Window<'_> {
     /// Opens nothing.
@@ -299,30 +302,30 @@ impl Window<'_> {
             address: 0,
             length: 0,
         },
-        revoked: None,
+        revoked: &NO_KEY,
         generation: 0,
     };
 
     /// Whether all of `range` lies in it.
     #[inline(always)]
     pub(super) const fn spans(&self, range: Range) -> bool {
-        // Both lengths may be anything: compared by differences, nothing overflows.
+        // Both lengths may be anything: compared by differences, nothing overflows. All compared, without branches.
         let offset = range.address.wrapping_sub(self.range.address);
-        range.address >= self.range.address
-            && offset <= self.range.length
-            && range.length <= self.range.length - offset
+        (range.address >= self.range.address)
+            & (offset <= self.range.length)
+            & (range.length <= self.range.length.wrapping_sub(offset))
     }
 
-    /// Loads the word that says whether the key has been taken away, for [`is_revoked_by`](Self::is_revoked_by): on
-    /// a GPU who does not need the answer at once waits once for several loads.
+    /// Loads the word that says whether the key has been taken away: then [`mark`](Self::mark) stands there. On a GPU
+    /// who does not need the answer at once waits once for several loads.
     #[inline(always)]
     pub(super) fn revocation(&self) -> u32 {
-        self.revoked.map_or(0, RevokedKey::load)
+        self.revoked.load()
     }
 
-    /// Whether this word says that the key has been taken away.
+    /// What stands in that word once the key has been taken away.
     #[inline(always)]
-    pub(super) const fn is_revoked_by(&self, word: u32) -> bool {
-        word == RevokedKey::mark(self.generation)
+    pub(super) const fn mark(&self) -> u32 {
+        RevokedKey::mark(self.generation)
     }
 }

@@ -12,8 +12,8 @@ use warpbell_soft_hca::engine::memory::Small;
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, Crew, Desk, DirectMemory, Engine, Lender, Loopback, Memory, OneLane, QueuePairStatus,
-    SendDoorbell, Served, Transition, Wire, WireAddress,
+    Access, Crew, Desk, DirectMemory, Engine, Lender, Loopback, Memory, OneLane, ProtectionDomain,
+    QueuePairStatus, SendDoorbell, Served, Transition, Wire, WireAddress,
 };
 
 use crate::world::{
@@ -140,6 +140,19 @@ impl<W: Wire> Rig<W> {
     }
 
     fn shaped(wire: W, access: Access, shape: Shape) -> Self {
+        Self::in_domains(wire, access, shape, |engine| {
+            let domain = engine.create_protection_domain().unwrap();
+            [domain; 2]
+        })
+    }
+
+    /// The memory is the first pair's domain's.
+    fn in_domains(
+        wire: W,
+        access: Access,
+        shape: Shape,
+        domains: impl FnOnce(&mut Engine<'static, Guarded, W>) -> [ProtectionDomain; 2],
+    ) -> Self {
         let shape = Shape {
             mtu: MTU,
             queue_pairs: 2,
@@ -158,8 +171,8 @@ impl<W: Wire> Rig<W> {
         // SAFETY: the same, and one engine.
         let lender = unsafe { Lender::new(desk) };
         let mut engine = Engine::new(OWN, memory, wire, storage(shape));
-        let pd = engine.create_protection_domain().unwrap();
-        let pairs = [(); 2].map(|()| create_queue_pair(&mut engine, pd, shape));
+        let domains = domains(&mut engine);
+        let pairs = domains.map(|domain| create_queue_pair(&mut engine, domain, shape));
         let connection = Connection {
             access,
             ..Connection::default()
@@ -170,8 +183,9 @@ impl<W: Wire> Rig<W> {
         }
         let buffer = Buffer::filled(&pattern(BYTES, 9));
         // SAFETY: the buffer lives as long as the test.
-        let keys =
-            unsafe { engine.register_memory(pd, buffer.address(), BYTES as u64, Access::all()) };
+        let keys = unsafe {
+            engine.register_memory(domains[0], buffer.address(), BYTES as u64, Access::all())
+        };
         let memory = Region {
             buffer,
             keys: keys.unwrap(),

@@ -2,13 +2,11 @@
 
 use mlx5_wqe::{Doorbell, DoorbellRecord};
 
-use super::super::desk::Desk;
 use super::super::lanes::Lanes;
 use super::super::memory::{Memory, is_word};
 use super::super::plain::{block, plain_write};
 use super::Crew;
 use super::burst::store_cqe;
-use super::open::Opens;
 
 /// What a lane has done alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,56 +19,55 @@ pub(super) enum Done {
     AndMore,
 }
 
-/// Executes the WQE that a ring at this lane's register tells of, if nothing else was known to be posted, and it is one
-/// plain write of a few bytes that may be executed at once. All lanes have met since another one changed the loan.
-///
-/// A function of its own, and no method: on a GPU the crew's loop has no registers to spare, and a crew that had an
-/// address would lie in memory.
-#[inline(never)]
-pub(super) fn alone<M: Memory, L: Lanes>(desk: &Desk<'_>, lanes: L, memory: M, ring: u64) -> Done {
-    // SAFETY: it has the crew's desk, lanes and memory, and does its work meanwhile.
-    let crew = unsafe { Crew::new(desk, lanes, memory) };
-    match crew.execute_alone(ring) {
-        None => Done::Nothing,
-        Some(false) => Done::All,
-        Some(true) => Done::AndMore,
-    }
-}
-
 impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
-    /// As [`alone`]; gives whether more is posted.
+    /// Executes the WQE that a ring at this lane's register tells of, if nothing else was known to be posted, and it is
+    /// one plain write of a few bytes that may be executed at once. All lanes have met since another one changed the
+    /// loan.
+    #[inline(always)]
+    pub(super) fn alone(&self, ring: u64) -> Done {
+        match self.execute_alone(ring) {
+            None => Done::Nothing,
+            Some(false) => Done::All,
+            Some(true) => Done::AndMore,
+        }
+    }
+
+    /// As [`alone`](Self::alone); gives whether more is posted.
     #[inline(always)]
     fn execute_alone(&self, ring: u64) -> Option<bool> {
         let memory = &self.memory;
-        let seat = self.desk.seat(self.lanes.index() as usize)?;
+        let seat = self.seat?;
         // SAFETY: the loan is the crew's, and until all meet again no lane but this one looks at it.
         let mut loan = unsafe { *seat.loan() };
-        let ring = Doorbell(ring);
         let next = loan.tail.wrapping_add(1);
+        // The ring before record and WQE, which were written before.
+        memory.acquire();
+        // On their way before the ring is looked at: there is hardly one for anything else.
+        let block = block(memory, loan.ring, loan.tail);
+        loan.producer = match loan.record {
+            // SAFETY: the owner vouched for the record when the queue pair was created.
+            Some(record) => DoorbellRecord::producer(unsafe { memory.peek_u32(record) }),
+            None => next,
+        };
+        let ring = Doorbell(ring);
         if (ring.qpn(), ring.producer().0) != (loan.number, next) {
             return None;
         }
-        // The ring before record and WQE, which were written before.
-        memory.acquire();
-        let block = block(memory, loan.ring, loan.tail);
-        if let Some(record) = loan.record {
-            // SAFETY: the owner vouched for the record when the queue pair was created.
-            let word = unsafe { memory.peek_u32(record) };
-            loan.producer = DoorbellRecord::producer(word);
-        } else {
-            loan.producer = next;
+        let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu);
+        let opened = self.open(&loan, &write);
+        if !(opened.opens & opened.small) {
+            return None;
         }
         // Not yet told of by the record, or by one that makes no sense.
         let posted = loan.producer.wrapping_sub(loan.tail);
         if posted == 0 || posted > 1 << loan.ring.log_depth {
             return None;
         }
-        let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu)?;
-        let (Opens::Yes, _, Some(data)) = self.open(&loan, &write) else {
-            return None;
-        };
         let completions = &mut loan.completions;
         if write.signalled && !completions.ignore_overrun && completions.room(memory, 1) == 0 {
+            return None;
+        }
+        if opened.is_revoked() {
             return None;
         }
         let (target, length) = (write.remote.address, write.source.length);
@@ -79,15 +76,12 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             memory.release();
         }
         // SAFETY: the range was just checked.
-        unsafe { memory.store_small(target, length, &data) };
+        unsafe { memory.store_small(target, length, &opened.data) };
         loan.unordered = true;
-        let cqe = match write.signalled {
-            true => loan.cqe(&write, loan.tail, 0, 1),
-            false => None,
-        };
-        if let Some((address, words)) = &cqe {
+        if write.signalled {
+            let (address, words) = loan.cqe(&write, loan.tail, 0);
             // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
-            unsafe { store_cqe(memory, *address, words) };
+            unsafe { store_cqe(memory, address, &words) };
             // All payloads, and the rest of the CQE, before its last word, because whoever sees the new owner bit
             // goes on to read those.
             memory.release();

@@ -9,11 +9,10 @@ use mlx5_wqe::{Doorbell, DoorbellRecord};
 use super::super::desk::{Seat, Wanted};
 use super::super::lanes::Lanes;
 use super::super::loan::Loan;
-use super::super::memory::{Memory, Small, is_word};
-use super::super::packet::Range;
+use super::super::memory::{Memory, is_word};
 use super::super::plain::{Block, PlainWrite, block, plain_write};
 use super::Crew;
-use super::open::Opens;
+use super::open::Opened;
 
 /// How a burst ended: the same at every lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,8 +33,8 @@ pub(super) struct Burst {
     pub(super) more: bool,
     /// The record has what the ring said.
     pub(super) confirmed: bool,
-    /// Lane 0, if a key is unknown: which.
-    pub(super) wanted: Option<Wanted>,
+    /// At lane 0, if a key is unknown: which.
+    pub(super) wanted: Wanted,
 }
 
 impl Burst {
@@ -43,7 +42,7 @@ impl Burst {
         verdict: Verdict::Executed,
         more: false,
         confirmed: true,
-        wanted: None,
+        wanted: Wanted::NOTHING,
     };
 }
 
@@ -156,27 +155,21 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         let lanes = self.lanes;
         let posted = posted.min(lanes.count());
         let index = loan.tail.wrapping_add(lanes.index() as u16);
-        let write = match lanes.index() < posted {
-            true => plain_write(block, index, loan.ring, loan.number, loan.mtu),
-            false => None,
-        };
-        let (mut opens, mut wanted) = (Opens::No, None);
-        let mut data = None;
-        if let Some(write) = &write {
-            (opens, wanted, data) = self.open(loan, write);
-        }
-        let good = lanes.ballot(opens == Opens::Yes);
-        let signalled = lanes.ballot(write.is_some_and(|write| write.signalled));
+        let mut write = plain_write(block, index, loan.ring, loan.number, loan.mtu);
+        write.plain &= lanes.index() < posted;
+        let opened = self.open(loan, &write);
+        let good = lanes.ballot(opened.opens & !opened.is_revoked());
+        let signalled = lanes.ballot(write.plain && write.signalled);
         let run = self.fit(loan, (!good).trailing_zeros().min(posted), signalled);
         if run == 0 {
-            (burst.verdict, burst.wanted) = match lanes.ballot(opens == Opens::Unknown) & 1 {
-                0 => (Verdict::NotPlain, None),
-                _ => (Verdict::Unknown, wanted),
+            burst.wanted = opened.wanted;
+            burst.verdict = match lanes.ballot(opened.unknown) & 1 {
+                0 => Verdict::NotPlain,
+                _ => Verdict::Unknown,
             };
         }
-        let write = write.filter(|_| lanes.index() < run);
-        self.store(loan, run, write.as_ref(), data.as_ref());
-        self.complete(loan, index, write.as_ref(), signalled & first(run));
+        self.store(loan, run, &write, &opened);
+        self.complete(loan, index, &write, signalled & first(run));
         loan.tail = loan.tail.wrapping_add(run as u16);
         loan.executed = loan.executed.wrapping_add(run);
         burst.more = loan.producer != loan.tail;
@@ -205,16 +198,17 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         signalled.trailing_zeros()
     }
 
-    /// Stores the payloads of the first `run` lanes, one after the other; `data` is this lane's, if it is small.
+    /// Stores the payloads of the first `run` lanes, one after the other.
     #[inline(always)]
-    fn store(&self, loan: &mut Loan, run: u32, write: Option<&PlainWrite>, data: Option<&Small>) {
+    fn store(&self, loan: &mut Loan, run: u32, write: &PlainWrite, opened: &Opened) {
         let (lanes, memory) = (self.lanes, &self.memory);
-        let (source, target, length) = write.map_or((0, 0, 0), |write| {
-            let Range { address, length } = write.source;
-            (address, write.remote.address, length)
-        });
-        let words = lanes.ballot(write.is_some() && is_word(target, length));
-        let small = lanes.ballot(data.is_some());
+        let (source, target, length) = (
+            write.source.address,
+            write.remote.address,
+            write.source.length,
+        );
+        let words = lanes.ballot(is_word(target, length));
+        let small = lanes.ballot(opened.small);
         for lane in 0..run {
             if words >> lane & 1 != 0 && loan.unordered {
                 // All earlier payloads before this word, because who polls it goes on to read them.
@@ -228,11 +222,9 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
                 unsafe {
                     memory.copy_part(source, target, length, lanes.index(), lanes.count());
                 };
-            } else if lanes.index() == lane
-                && let Some(data) = data
-            {
+            } else if lanes.index() == lane {
                 // SAFETY: the range was just checked.
-                unsafe { memory.store_small(target, length, data) };
+                unsafe { memory.store_small(target, length, &opened.data) };
             }
             // This payload before the next one, which may go to the same place.
             lanes.sync();
@@ -242,24 +234,24 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
 
     /// Writes the completions of the signalled lanes.
     #[inline(always)]
-    fn complete(&self, loan: &mut Loan, index: u16, write: Option<&PlainWrite>, signalled: u32) {
+    fn complete(&self, loan: &mut Loan, index: u16, write: &PlainWrite, signalled: u32) {
         let (lanes, memory) = (self.lanes, &self.memory);
         let count = signalled.count_ones();
         if count == 0 {
             return;
         }
         let before = (signalled & first(lanes.index())).count_ones();
-        let mine = write.filter(|write| write.signalled);
-        let cqe = mine.and_then(|write| loan.cqe(write, index, before, count));
-        if let Some((address, words)) = &cqe {
+        let mine = signalled >> lanes.index() & 1 != 0 && loan.completions.keeps(before, count);
+        let (address, words) = loan.cqe(write, index, before);
+        if mine {
             // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
-            unsafe { store_cqe(memory, *address, words) };
+            unsafe { store_cqe(memory, address, &words) };
         }
         // All payloads, and the rest of each CQE, before its last word, because whoever sees the new owner bit
         // goes on to read those.
         lanes.sync();
         memory.release();
-        if let Some((address, words)) = &cqe {
+        if mine {
             // SAFETY: as above.
             unsafe { memory.write_u64(address + 56, words[7]) };
         }

@@ -1,4 +1,7 @@
 //! What keys open.
+//!
+//! Nothing here is asked before all is on its way: a key's words, what takes keys away, the payload. And nothing branches
+//! that need not: on a GPU a branch costs as much as several comparisons.
 
 use super::super::command::Access;
 use super::super::desk::{Key, Wanted};
@@ -9,40 +12,50 @@ use super::super::packet::Range;
 use super::super::plain::PlainWrite;
 use super::Crew;
 
-/// Whether keys open what a write wants.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opens {
-    Yes,
-    No,
-    /// One has to be looked up.
-    Unknown,
+/// What the keys said of a write.
+pub(super) struct Opened {
+    /// They open what it wants, unless one of them [was taken away](Self::is_revoked).
+    pub(super) opens: bool,
+    /// One has to be looked up: this.
+    pub(super) unknown: bool,
+    pub(super) wanted: Wanted,
+    /// The payload passes through a lane's registers.
+    pub(super) small: bool,
+    /// It, if it is small and the keys open it.
+    pub(super) data: Small,
+    /// What stands in the words that take keys away, the own one's and the peer's, and what would take them away.
+    revocations: [u32; 2],
+    marks: [u32; 2],
+    /// There is no own key.
+    inline: bool,
 }
 
-impl Opens {
-    /// Whether what is known of a key opens a range.
+impl Opened {
+    /// Whether a key that opens was taken away. To be asked as late as may be: the answer comes with the payload.
     #[inline(always)]
-    fn of(key: &Key<'_>, wanted: Wanted, range: Range) -> Self {
-        match key.wanted == wanted {
-            true if key.window.spans(range) => Self::Yes,
-            true => Self::No,
-            false => Self::Unknown,
-        }
+    pub(super) const fn is_revoked(&self) -> bool {
+        let [own, peer] = self.revocations;
+        (!self.inline & (own == self.marks[0])) | (peer == self.marks[1])
     }
 }
 
+/// Whether a key is known, and opens a range.
+#[inline(always)]
+fn ask(key: &Key<'_>, wanted: Wanted, range: Range) -> (bool, bool) {
+    let known = (key.wanted.key == wanted.key)
+        & (key.wanted.domain == wanted.domain)
+        & (key.wanted.access == wanted.access);
+    (known, known & key.window.spans(range))
+}
+
 impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
-    /// Whether the keys of this lane's write open what it wants, which of them was asked last, and the payload, if it
-    /// is small.
+    /// Whether the keys of this lane's write open what it wants, and the payload, if it is small.
     #[inline(always)]
-    pub(super) fn open(
-        &self,
-        loan: &Loan,
-        write: &PlainWrite,
-    ) -> (Opens, Option<Wanted>, Option<Small>) {
+    pub(super) fn open(&self, loan: &Loan, write: &PlainWrite) -> Opened {
         let Range { address, length } = write.source;
         let [own, peer] = loan.domains;
         let own = Wanted {
-            key: write.key.unwrap_or_default(),
+            key: write.key,
             domain: own,
             access: Access::empty(),
         };
@@ -55,32 +68,33 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
             address: write.remote.address,
             length,
         };
-        // Both are looked up before the first is looked at.
         let (own_key, peer_key) = (self.desk.key(own), self.desk.key(peer));
-        // Inline data lie in the ring, and want no key.
-        let inline = write.key.is_none();
-        let opens = match inline {
-            true => Opens::Yes,
-            false => Opens::of(&own_key, own, write.source),
-        };
-        if opens != Opens::Yes {
-            return (opens, Some(own), None);
-        }
-        let opens = Opens::of(&peer_key, peer, target);
-        if opens != Opens::Yes {
-            return (opens, Some(peer), None);
-        }
-        // Loaded together, so that all take the time of one. Data that a key opens no more go nowhere; their memory
-        // stays as long as the loan, because only a command takes it away.
-        // SAFETY: the range was just checked against registered memory, or lies in the ring.
-        let data = is_small(address, target.address, length)
-            .then(|| unsafe { self.memory.load_small(address, length) });
+        // Of whatever key is there.
         let revocations = [&own_key, &peer_key].map(|key| key.window.revocation());
-        let revoked = !inline && own_key.window.is_revoked_by(revocations[0])
-            || peer_key.window.is_revoked_by(revocations[1]);
-        match revoked {
-            true => (Opens::No, None, data),
-            false => (Opens::Yes, None, data),
+        let (own_known, own_opens) = ask(&own_key, own, write.source);
+        let (peer_known, peer_opens) = ask(&peer_key, peer, target);
+        // Inline data lie in the ring, and want no key.
+        let own_known = own_known | write.inline;
+        let opens = write.plain & (own_opens | write.inline) & peer_opens;
+        let mut opened = Opened {
+            opens,
+            unknown: write.plain & !(own_known & peer_known),
+            wanted: match own_known {
+                true => peer,
+                false => own,
+            },
+            small: is_small(address, target.address, length),
+            data: Small::default(),
+            revocations,
+            marks: [own_key.window.mark(), peer_key.window.mark()],
+            inline: write.inline,
+        };
+        if opened.opens & opened.small {
+            // Data that a key opens no more go nowhere; their memory stays as long as the loan, because only a command
+            // takes it away.
+            // SAFETY: the range was just checked against registered memory, or lies in the ring.
+            opened.data = unsafe { self.memory.load_small(address, length) };
         }
+        opened
     }
 }

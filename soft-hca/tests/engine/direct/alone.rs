@@ -72,9 +72,9 @@ fn overwrites_no_completion_that_was_not_polled() {
     assert_eq!(rig.pairs[0].send_cq.drain().len(), 2);
 }
 
-#[test]
-fn asks_each_time_whether_a_key_was_taken_away() {
-    let (mut rig, write) = lent(Shape::default());
+/// Lends the queue, lets the peer take the memory's key away, and posts a write that wants it.
+fn write_with_a_key_taken_away(write: impl FnOnce(&Region) -> Wqe<1>) {
+    let (mut rig, _) = lent(Shape::default());
     let memory = rig.memory;
     rig.pairs[0].post_receive(&[memory.local(AREA, 64)]);
     let send = Wqe::<1>::send_invalidate(memory.local(2 * AREA, 64), memory.keys.remote);
@@ -82,13 +82,84 @@ fn asks_each_time_whether_a_key_was_taken_away() {
     rig.some_rounds();
     let before = memory.buffer.bytes();
     memory.buffer.write(0, &[7; 64]);
-    rig.pairs[0].post(write);
+    rig.pairs[0].post(write(&memory));
     rig.some_rounds();
     let completions = rig.pairs[0].send_cq.drain();
     let opcodes = completions.iter().map(|cqe| cqe.tail().cqe_opcode());
     let expected = [CqeOpcode::REQUESTER, CqeOpcode::REQUESTER_ERROR];
     assert_eq!(opcodes.collect::<Vec<_>>(), expected);
     assert_eq!(memory.buffer.bytes()[512..576], before[512..576]);
+}
+
+#[test]
+fn asks_each_time_whether_a_key_was_taken_away() {
+    write_with_a_key_taken_away(|memory| {
+        Wqe::<1>::write(memory.local(0, 64), memory.remote(512)).signalled()
+    });
+}
+
+#[test]
+fn asks_each_time_whether_the_peers_key_was_taken_away() {
+    // Inline data want no key of their own.
+    write_with_a_key_taken_away(|memory| {
+        Wqe::<1>::write_value(7u64, memory.remote(512)).signalled()
+    });
+}
+
+#[test]
+fn opens_nothing_to_another_protection_domain() {
+    let wire = Loopback::<32>::new(MTU);
+    let mut domain = None;
+    let mut rig = Rig::in_domains(wire, Access::all(), Shape::default(), |engine| {
+        let domains = [(); 2].map(|()| engine.create_protection_domain().unwrap());
+        domain = Some(domains[1]);
+        domains
+    });
+    let ours = rig.memory;
+    let buffer = Buffer::filled(&pattern(BYTES, 3));
+    // SAFETY: the buffer lives as long as the test.
+    let keys = unsafe {
+        let (address, length) = (buffer.address(), BYTES as u64);
+        rig.engine
+            .register_memory(domain.unwrap(), address, length, Access::all())
+    };
+    let theirs = Region {
+        buffer,
+        keys: keys.unwrap(),
+    };
+    let mut outcome = |index: usize, local, remote| {
+        let pair: &mut Qp = &mut rig.pairs[index];
+        pair.post(Wqe::<1>::write(local, remote).signalled());
+        rig.some_rounds();
+        let completions = rig.pairs[index].send_cq.drain();
+        completions.last().map(|cqe| cqe.tail().cqe_opcode())
+    };
+    // Twice, the second time by the crew, which learns the keys.
+    for _ in 0..2 {
+        let seen = outcome(0, ours.local(0, 64), theirs.remote(0));
+        assert_eq!(seen, Some(CqeOpcode::REQUESTER));
+        let seen = outcome(1, theirs.local(0, 64), ours.remote(0));
+        assert_eq!(seen, Some(CqeOpcode::REQUESTER));
+    }
+    let before = ours.buffer.bytes();
+    // Our key from their domain.
+    let seen = outcome(1, ours.local(512, 64), ours.remote(0));
+    assert_eq!(seen, Some(CqeOpcode::REQUESTER_ERROR));
+    assert_eq!(ours.buffer.bytes(), before);
+}
+
+#[test]
+fn leaves_what_is_not_small_to_all_lanes() {
+    for length in [3, 24, 63, 100] {
+        let (mut rig, _) = lent(Shape::default());
+        let memory = rig.memory;
+        let write = Wqe::<1>::write(memory.local(1, length), memory.remote(512)).signalled();
+        rig.pairs[0].post(write);
+        rig.some_rounds();
+        assert_eq!(rig.pairs[0].send_cq.drain().len(), 2, "{length} bytes");
+        let (bytes, length) = (memory.buffer.bytes(), length as usize);
+        assert_eq!(bytes[512..][..length], bytes[1..][..length]);
+    }
 }
 
 #[test]

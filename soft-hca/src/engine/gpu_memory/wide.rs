@@ -1,0 +1,147 @@
+//! Single accesses of a byte, of 16 bytes and of 64, to addresses of the global address space.
+
+use core::arch::asm;
+use core::ptr;
+
+/// An address of the global address space.
+#[inline(always)]
+pub(super) fn global(address: u64) -> u64 {
+    let global: u64;
+    // SAFETY: converts an address and touches no memory.
+    unsafe {
+        asm!(
+            "cvta.to.global.u64 {global}, {address};",
+            global = out(reg64) global,
+            address = in(reg64) address,
+            options(pure, nomem, preserves_flags, nostack),
+        );
+    }
+    global
+}
+
+/// # Safety
+/// `address` is readable.
+#[inline(always)]
+pub(super) unsafe fn load8(address: u64) -> u8 {
+    // SAFETY: the caller's promise. Volatile, because others may write the byte meanwhile.
+    unsafe { ptr::with_exposed_provenance::<u8>(address as usize).read_volatile() }
+}
+
+/// # Safety
+/// `address` is writable.
+#[inline(always)]
+pub(super) unsafe fn store8(address: u64, value: u8) {
+    // SAFETY: the caller's promise. Volatile, because others may read the byte meanwhile.
+    unsafe { ptr::with_exposed_provenance_mut::<u8>(address as usize).write_volatile(value) }
+}
+
+/// Copies 16 bytes in one load and one store.
+///
+/// # Safety
+/// Both are aligned to 16; `source` is readable and `destination` writable for 16 bytes.
+#[inline(always)]
+pub(super) unsafe fn copy16(source: u64, destination: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "{{ .reg .b64 a, b;",
+            "ld.global.v2.b64 {{a, b}}, [{source}];",
+            "st.global.v2.b64 [{destination}], {{a, b}}; }}",
+            source = in(reg64) global(source),
+            destination = in(reg64) global(destination),
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// Copies 64 bytes, all loads before the stores, so that they take the time of one.
+///
+/// # Safety
+/// Both are aligned to 16; `source` is readable and `destination` writable for 64 bytes.
+#[inline(always)]
+pub(super) unsafe fn copy64(source: u64, destination: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "{{ .reg .b64 a, b, c, d, e, f, g, h;",
+            "ld.global.v2.b64 {{a, b}}, [{source}];",
+            "ld.global.v2.b64 {{c, d}}, [{source}+16];",
+            "ld.global.v2.b64 {{e, f}}, [{source}+32];",
+            "ld.global.v2.b64 {{g, h}}, [{source}+48];",
+            "st.global.v2.b64 [{destination}], {{a, b}};",
+            "st.global.v2.b64 [{destination}+16], {{c, d}};",
+            "st.global.v2.b64 [{destination}+32], {{e, f}};",
+            "st.global.v2.b64 [{destination}+48], {{g, h}}; }}",
+            source = in(reg64) global(source),
+            destination = in(reg64) global(destination),
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// 16 bytes in one load.
+///
+/// # Safety
+/// `address` is readable for 16 bytes and aligned to 16.
+#[inline(always)]
+pub(super) unsafe fn load128(address: u64) -> [u64; 2] {
+    let (low, high): (u64, u64);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "ld.global.v2.b64 {{{low}, {high}}}, [{address}];",
+            low = out(reg64) low,
+            high = out(reg64) high,
+            address = in(reg64) global(address),
+            options(preserves_flags, nostack),
+        );
+    }
+    [low, high]
+}
+
+/// 16 bytes in one store.
+///
+/// # Safety
+/// `address` is writable for 16 bytes and aligned to 16.
+#[inline(always)]
+pub(super) unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "st.global.v2.b64 [{address}], {{{low}, {high}}};",
+            low = in(reg64) low,
+            high = in(reg64) high,
+            address = in(reg64) global(address),
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// 64 bytes in four loads that take the time of one.
+///
+/// # Safety
+/// `address` is readable for 64 bytes and aligned to 16.
+#[inline(always)]
+pub(super) unsafe fn load512(address: u64) -> [u64; 8] {
+    let (a, b, c, d, e, f, g, h): (u64, u64, u64, u64, u64, u64, u64, u64);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "ld.global.v2.b64 {{{a}, {b}}}, [{address}];",
+            "ld.global.v2.b64 {{{c}, {d}}}, [{address}+16];",
+            "ld.global.v2.b64 {{{e}, {f}}}, [{address}+32];",
+            "ld.global.v2.b64 {{{g}, {h}}}, [{address}+48];",
+            a = out(reg64) a,
+            b = out(reg64) b,
+            c = out(reg64) c,
+            d = out(reg64) d,
+            e = out(reg64) e,
+            f = out(reg64) f,
+            g = out(reg64) g,
+            h = out(reg64) h,
+            address = in(reg64) global(address),
+            options(preserves_flags, nostack),
+        );
+    }
+    [a, b, c, d, e, f, g, h]
+}
