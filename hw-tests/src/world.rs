@@ -169,6 +169,14 @@ impl Machine {
         self.on == On::Cpu && self.nic.is_none_or(Nic::takes_orders)
     }
 
+    /// With this NIC, if the command line names none.
+    pub fn or_nic(self, nic: Nic) -> Self {
+        Self {
+            nic: self.nic.or(Some(nic)),
+            ..self
+        }
+    }
+
     /// Makes it what this process runs on, with the kernels of the suite.
     ///
     /// # Errors

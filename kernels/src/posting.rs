@@ -113,6 +113,54 @@ impl Write {
     }
 }
 
+/// A place that a kernel stores to: valid for as long as it runs.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct Place(pub *const Word64);
+
+// SAFETY: it only names an atomic word.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+/// Completions that are written ahead, a stretch at a time, by who posts: so that the credit check has to look at the
+/// CQE again and again, as beside a NIC.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead<'a> {
+    /// The last word of each queue's CQE.
+    pub completions: Table<'a, Place>,
+    /// Base-2 logarithm of the doorbells of a stretch.
+    pub stretch_log2: u32,
+    /// WQEs of a stretch in a queue; 0 if nothing is written.
+    pub blocks: u32,
+    /// The WQE behind which the first stretch begins.
+    pub newest: u16,
+    /// Number of the queue pairs.
+    pub qpn: u32,
+}
+
+impl Ahead<'_> {
+    /// Doorbell number `number` of a queue is about to be rung: at the beginning of a stretch, all of it has room.
+    #[inline(always)]
+    fn write(&self, queue: u32, number: u32, leads: bool) {
+        let begins = number & ((1 << self.stretch_log2) - 1) == 0;
+        if begins
+            && leads
+            && self.blocks != 0
+            && let Some(Place(completion)) = self.completions.get(queue)
+        {
+            let blocks = ((number >> self.stretch_log2) + 1) * self.blocks;
+            let newest = self.newest.wrapping_add(blocks as u16);
+            let qpn = QpNumber::from_low_bits(self.qpn);
+            let opcode = CqeOpcode::REQUESTER;
+            let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, qpn, newest);
+            // SAFETY: the host promises a word.
+            unsafe { &**completion }.store(tail.0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Writes that are posted and not waited for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +173,8 @@ pub struct Posting<'a> {
     pub posts: u32,
     /// WQEs that a thread posts under one doorbell.
     pub batch: u32,
+    /// What completes meanwhile.
+    pub ahead: Ahead<'a>,
     /// What is written.
     pub write: Write,
     /// Microseconds that a post may wait for room.
@@ -136,10 +186,15 @@ pub struct Posting<'a> {
 }
 
 impl<'a> Posting<'a> {
+    /// The number of the thread's queue.
+    #[inline(always)]
+    fn index(&self) -> u32 {
+        thread::index() / self.threads_per_queue.max(1)
+    }
+
     #[inline(always)]
     fn queue(&self) -> Option<SendQueueHandle<'a>> {
-        let index = thread::index() / self.threads_per_queue.max(1);
-        self.queues.get(index).copied()
+        self.queues.get(self.index()).copied()
     }
 
     /// One WQE of each thread under a doorbell.
@@ -152,6 +207,7 @@ impl<'a> Posting<'a> {
         let mut queue = queue.open::<S, C>()?;
         let began = self.span.start();
         for number in 0..self.posts {
+            self.ahead.write(self.index(), number, C::leads());
             let _ = queue.post(self.write.wqe(number), limit)?;
         }
         self.span.stop(began);
@@ -168,6 +224,7 @@ impl<'a> Posting<'a> {
         let mut queue = queue.open::<S, Thread>()?;
         let began = self.span.start();
         for post in 0..self.posts {
+            self.ahead.write(self.index(), post, true);
             let mut batch = queue.batch(self.batch, limit)?;
             for number in 0..self.batch {
                 let _ = batch.post(self.write.wqe(post + number))?;
@@ -187,6 +244,7 @@ impl<'a> Posting<'a> {
         let mut queue = queue.open::<S, Thread>()?;
         let began = self.span.start();
         for number in 0..self.posts {
+            self.ahead.write(self.index(), number, true);
             let mut batch = queue.batch(2, limit)?;
             let _ = batch.post(self.write.wqe(number))?;
             let signal = Wqe::write_value(u64::from(number), self.write.remote);
@@ -206,6 +264,7 @@ impl<'a> Posting<'a> {
         let mut queue = queue.open::<S, Thread>()?;
         let began = self.span.start();
         for number in 0..self.posts {
+            self.ahead.write(self.index(), number, true);
             let wqe = Wqe::write_value(u64::from(number), self.write.remote);
             let _ = queue.post(wqe, limit)?;
         }

@@ -9,7 +9,7 @@ use warpbell::{
 use warpbell_host_init::{Buffer, Error, Placement, Shared};
 use warpbell_hw_tests::world::World;
 use warpbell_kernels::bare::BareQueue;
-use warpbell_kernels::posting::Write;
+use warpbell_kernels::posting::{Place, Write};
 
 /// Blocks of each ring.
 pub const DEPTH: u32 = 32_768;
@@ -38,7 +38,7 @@ const APART: usize = 4096;
 pub enum Lap {
     /// Nothing was posted yet.
     First,
-    /// The ring is full; all of it is complete, which the CQE tells who finds no room and looks.
+    /// The ring is full, and who finds no room has to look at the CQE.
     Steady,
 }
 
@@ -52,6 +52,14 @@ impl Lap {
             Self::First => 0,
             Self::Steady => 4 * DEPTH as u64,
         }
+    }
+
+    /// The newest WQE that is complete where so many of a full ring are.
+    pub const fn newest(self, completed: u32) -> u16 {
+        (self.posted() as u16)
+            .wrapping_sub(DEPTH as u16)
+            .wrapping_add(completed as u16)
+            .wrapping_sub(1)
     }
 
     /// Its name in tables.
@@ -91,8 +99,9 @@ impl Rig {
         })
     }
 
-    /// Makes all queues as they are at the beginning of a lap.
-    pub fn renew(&self, lap: Lap) -> Result<(), Error> {
+    /// Makes all queues as they are at the beginning of a lap; in a steady one the CQE tells that the first
+    /// `completed` blocks of a full ring are complete.
+    pub fn renew(&self, lap: Lap, completed: u32) -> Result<(), Error> {
         let mut words = vec![0; WORDS];
         match lap {
             Lap::First => words[OP_OWN] = 0xf0,
@@ -104,7 +113,7 @@ impl Rig {
                 store(RESERVED, posted);
                 store(READY, posted);
                 store(CONSUMED, posted - u64::from(DEPTH));
-                let newest = (posted - 1) as u16;
+                let newest = lap.newest(completed);
                 let opcode = CqeOpcode::REQUESTER;
                 let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, QPN, newest);
                 store(CQE + 56, tail.0);
@@ -154,6 +163,12 @@ impl Rig {
     /// The last word of a queue's CQE.
     pub fn completion(&self, queue: usize) -> *const Word64 {
         self.word(queue, CQE + 56)
+    }
+
+    /// The same of all queues.
+    pub fn completions(&self) -> Result<Shared<[Place]>, Error> {
+        let place = |queue| Place(self.completion(queue));
+        Shared::slice(World::here().placement(), self.queues, place)
     }
 
     /// The queues, for kernels that post.

@@ -107,6 +107,16 @@ const fn case(name: &'static str, way: Way, shape: Shape, hand: Hand) -> Case {
 }
 
 impl Case {
+    /// Whether one thread, or one that posts together with others, has each queue to itself.
+    pub fn is_alone(&self) -> bool {
+        let together = match self.way {
+            Way::ExclusiveWarp | Way::BlockWarp | Way::GpuWarp => 32,
+            Way::ExclusiveBlock => self.shape.grid.threads_per_block,
+            _ => 1,
+        };
+        self.shape.threads_per_queue == together
+    }
+
     const fn want(self, wanted: Wanted) -> Self {
         Self {
             with_record: Some(wanted),

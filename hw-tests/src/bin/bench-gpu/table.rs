@@ -4,6 +4,7 @@ use serde::Serialize;
 use warpbell_hw_tests::bench::{Row, Samples};
 
 use crate::cases::Wanted;
+use crate::executing::EXECUTED;
 use crate::rig::Lap;
 
 /// The repetitions of one thing.
@@ -29,6 +30,7 @@ pub struct Line {
     pub case: String,
     /// Whether there is a doorbell record; none of a poll.
     pub record: Option<bool>,
+    /// How far the queue has come, or [`EXECUTED`].
     pub lap: &'static str,
     /// Where the doorbell word lies.
     pub doorbell: &'static str,
@@ -67,8 +69,11 @@ impl Line {
         self
     }
 
-    /// Whether it is one of those of which something may be wanted, and which are drawn.
-    pub fn is_wanted_here(&self) -> bool {
+    /// Whether it is one of those of which something may be wanted.
+    pub fn is_drawn(&self) -> bool {
+        if self.lap == EXECUTED {
+            return true;
+        }
         let steady = self.lap == Lap::Steady.name() || self.record.is_none();
         steady && self.doorbell == "pinned" && self.scope == "gpu"
     }
@@ -130,9 +135,13 @@ pub fn print(lines: &[Line]) {
             (Some(wanted), _) => format!("{wanted}  short of it"),
             (None, _) => String::new(),
         };
-        let floor = line.floor.map_or(f64::NAN, |floor| floor.median);
+        let optional = |value: Option<f64>, decimals| {
+            value.map_or("-".into(), |value| format!("{value:.decimals$}"))
+        };
+        let floor = optional(line.floor.map(|floor| floor.median), 1);
+        let ratio = optional(line.ratio, 2);
         let text = format!(
-            "{:width$}  {:7}  {:6}  {:8}  {:6}  {:9.1}  {:9.1}  {:9.1}  {floor:9.1}  {:6.2}  {:9.1}  {verdict}",
+            "{:width$}  {:7}  {:6}  {:8}  {:6}  {:9.1}  {:9.1}  {:9.1}  {floor:>9}  {ratio:>6}  {:9.2}  {verdict}",
             line.case,
             line.record(),
             line.lap,
@@ -141,7 +150,6 @@ pub fn print(lines: &[Line]) {
             line.cycles.median,
             line.cycles.min,
             line.cycles.max,
-            line.ratio.unwrap_or(f64::NAN),
             line.million_a_second,
         );
         println!("{}", text.trim_end());

@@ -1,16 +1,23 @@
-//! Measures what posting and polling cost by themselves, on queues made by hand whose completions are written ahead:
-//! `cargo xtask bench post`.
+//! Measures what a kernel pays for communication: `cargo xtask bench gpu`.
 //!
-//! No NIC takes part. A figure is the time from the first thread's start to the last thread's end, over the WQEs of
-//! all: in cycles of the SM (clock64) where all threads are in one block, and else in nanoseconds of the GPU's clock
-//! (globaltimer), converted by the rate of the SM's clock that is measured at the beginning. The floor is the same
-//! stores and fences by hand, in the same run, alternating with what is compared.
+//! | part | what |
+//! |---|---|
+//! | `posting` | posts alone, on queues made by hand whose completions are written ahead |
+//! | `polling` | polls alone, of such queues |
+//! | `executing` | post, executed by a NIC of software, completion seen |
 //!
-//! The steady lap begins with a full ring of which everything is complete: the first post finds no room, looks at the
-//! CQE, and has room for the rest. No kernel posts more than a ring holds, so that with many threads on a queue each
-//! posts less often than asked for.
+//! No NIC takes part in the first two. A figure is the time from the first thread's start to the last thread's end,
+//! over the WQEs of all: in cycles of the SM (clock64) where all threads are in one block, and else in nanoseconds of
+//! the GPU's clock (globaltimer), converted by the rate of the SM's clock that is measured at the beginning. The floor
+//! is the same stores and fences by hand, in the same run, alternating with what is compared.
+//!
+//! The steady lap begins with a full ring. Where one thread or group has a queue, the CQE tells of room for the next 64
+//! doorbells at a time, so that the credit check looks at it again and again; where many threads share one, all of the
+//! ring is complete, which one look finds. No kernel posts more than a ring holds, so that with many threads on a queue
+//! each posts less often than asked for.
 
 mod cases;
+mod executing;
 mod measure;
 mod plot;
 mod polling;
@@ -21,17 +28,33 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
-use warpbell_hw_tests::world::{Machine, Unable, World};
+use clap::{Parser, ValueEnum};
+use warpbell_hw_tests::world::{Machine, Nic, Unable, World};
 
 use measure::Effort;
 
-/// Measures posting and polling without a NIC.
+/// A part of what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Posts alone, without a NIC
+    Posting,
+    /// Polls alone, without a NIC
+    Polling,
+    /// Writes that a NIC of software executes
+    Executing,
+}
+
+/// Measures posting, polling, and writes that a NIC of software executes.
 #[derive(Parser)]
 #[command(max_term_width = 98)]
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
+    /// Only these parts
+    #[arg(long, value_enum, value_name = "PARTS", value_delimiter = ',', default_values = ["posting", "polling", "executing"], hide_default_value = true)]
+    only: Vec<Part>,
+    #[command(flatten)]
+    executing: executing::Options,
     /// Posts of each thread, as far as the ring holds them
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     posts: u32,
@@ -44,12 +67,27 @@ struct Arguments {
     /// Write a CSV file, a row for each case
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Draw the steady lap
+    /// Draw the steady lap, and what was executed
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    fn wants(&self, part: Part) -> bool {
+        self.only.contains(&part)
+    }
+
+    /// Where it runs. A NIC that nobody named is a kernel beside the others, if one is wanted at all.
+    fn machine(&self) -> Machine {
+        let machine = self.machine.clone();
+        match self.wants(Part::Executing) {
+            true => machine.or_nic(Nic::SoftGpu),
+            false => machine,
+        }
+    }
 }
 
 /// An H200's.
@@ -66,16 +104,23 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         cycles_per_ns: measure::clock_rate()?,
     };
     let mut rows = Vec::new();
-    for case in cases::all(multiprocessors) {
-        rows.extend(effort.post(&case)?);
+    if arguments.wants(Part::Posting) {
+        for case in cases::all(multiprocessors) {
+            rows.extend(effort.post(&case)?);
+        }
     }
-    rows.extend(polling::measure(&effort)?);
+    if arguments.wants(Part::Polling) {
+        rows.extend(polling::measure(&effort)?);
+    }
+    if arguments.wants(Part::Executing) {
+        rows.extend(executing::measure(&effort, &arguments.executing)?);
+    }
     if let Some(path) = &arguments.csv {
         fs::write(path, table::csv(&rows))
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if let Some(path) = &arguments.svg {
-        let title = format!("Posting and polling without a NIC: {:?}", World::here());
+        let title = format!("Posting, polling, and writes executed: {:?}", World::here());
         plot::draw(path, &title, &rows).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if arguments.json {
@@ -98,7 +143,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let kernels = &warpbell_ptx::KERNELS;
     let done = match arguments
-        .machine
+        .machine()
         .open_with(kernels, "posting_exclusive_thread")
     {
         Ok(()) => run(&arguments),

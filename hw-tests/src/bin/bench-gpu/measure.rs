@@ -8,8 +8,8 @@ use warpbell_hw_tests::world::World;
 use warpbell_kernels::bare::{Bare, bare_block, bare_thread, bare_warp};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::{
-    ClockRate, Posting, Span, Table, posting_block_thread, posting_block_warp, posting_clock_rate,
-    posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
+    Ahead, ClockRate, Posting, Span, Table, posting_block_thread, posting_block_warp,
+    posting_clock_rate, posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
     posting_exclusive_signal, posting_exclusive_thread, posting_exclusive_warp, posting_gpu_thread,
     posting_gpu_warp,
 };
@@ -20,6 +20,9 @@ use crate::table::{Figures, Line};
 
 /// The longest wait of a kernel, in microseconds.
 pub const LIMIT_US: u64 = 10_000_000;
+
+/// Doorbells from one look at the CQE to the next in the steady lap; a power of two.
+const STRETCH: u32 = 64;
 
 /// How much is measured, and how fast the SM's clock is.
 #[derive(Clone, Copy, Debug)]
@@ -133,9 +136,13 @@ impl Effort {
 
     /// Cycles a WQE of a way.
     fn once(&self, case: &Case, rig: &Rig, place: Place) -> Result<f64, String> {
-        rig.renew(place.lap).map_err(words)?;
-        let handles = rig.handles(place.reach, place.doorbell).map_err(words)?;
         let shape = &case.shape;
+        // Where several share a queue, nobody knows how far the others are: there all of it is complete at once.
+        let stepwise = place.lap == Lap::Steady && case.is_alone();
+        let completed = if stepwise { 0 } else { DEPTH };
+        rig.renew(place.lap, completed).map_err(words)?;
+        let completions = rig.completions().map_err(words)?;
+        let handles = rig.handles(place.reach, place.doorbell).map_err(words)?;
         let (posts, timing) = (self.posts(shape), Timing::new(shape)?);
         let outcome = outcome()?;
         let parameters = Posting {
@@ -143,6 +150,16 @@ impl Effort {
             threads_per_queue: shape.threads_per_queue,
             posts,
             batch: shape.batch,
+            ahead: Ahead {
+                completions: Table::new(&completions),
+                stretch_log2: STRETCH.ilog2(),
+                blocks: match stepwise {
+                    true => STRETCH * shape.wqes_per_post(),
+                    false => 0,
+                },
+                newest: place.lap.newest(0),
+                qpn: QPN.get(),
+            },
             write: write(),
             limit_us: LIMIT_US,
             span: timing.span(),
@@ -181,7 +198,7 @@ impl Effort {
 
     /// The same of its floor.
     fn floor(&self, case: &Case, rig: &Rig, place: Place) -> Result<f64, String> {
-        rig.renew(Lap::First).map_err(words)?;
+        rig.renew(Lap::First, 0).map_err(words)?;
         let queues = rig.bare().map_err(words)?;
         let shape = &case.floor;
         let (posts, timing) = (self.posts(shape), Timing::new(shape)?);

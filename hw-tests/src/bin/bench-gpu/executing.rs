@@ -1,26 +1,26 @@
-//! Measures what a NIC of software does with small writes: the cycles of one at a time, and how many a second
-//! where many are under way: `cargo xtask bench gpu`.
+//! Writes that a NIC of software executes beside the kernels: post, executed, completion seen. The cycles of one at a
+//! time, and what many that are under way come to.
 
-use std::process::ExitCode;
-
-use clap::Parser;
-use warpbell::Word64;
 use warpbell_host_init::{Grid, Launch, QueuePairConfig, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
-use warpbell_hw_tests::bench::{Goal, Row, Samples, print_table};
+use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
-use warpbell_hw_tests::world::{Machine, Unable, World};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_hw_tests::world::{self, Nic, World};
+use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::rate::{
     InFlight, Lane, Lanes, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
 };
+use warpbell_soft_hca::engine::Reach;
 
-/// Measures a NIC of software beside the kernels.
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    machine: Machine,
-    /// Bytes of a write
+use crate::cases::Wanted;
+use crate::measure::{Effort, LIMIT_US, outcome, words};
+use crate::rig::{numbers, values};
+use crate::table::{Figures, Line};
+
+/// What is written, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Bytes of a write that a NIC executes
     #[arg(
         long,
         value_name = "BYTES",
@@ -47,19 +47,13 @@ struct Arguments {
     /// Writes of a repetition in all queues together
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     writes: u64,
-    /// How often everything is measured; the medians count
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
 }
 
-/// The longest wait of a kernel, in microseconds.
-const LIMIT_US: u64 = 10_000_000;
 /// Writes one at a time in a repetition.
 const SINGLES: usize = 2000;
 const _: () = assert!(SINGLES <= MOST_SINGLES);
+/// The lap of what a NIC executes, in tables.
+pub const EXECUTED: &str = "executed";
 
 /// Queue pairs with memory at both ends.
 struct Rig {
@@ -95,8 +89,8 @@ impl Rig {
 
     /// The cycles of writes one at a time, and the nanoseconds of each on average.
     fn one_at_a_time(&self, bytes: u32) -> Result<(Vec<u64>, f64), String> {
-        let (cycles, elapsed) = (numbers(SINGLES), numbers(1));
-        let outcome = outcome();
+        let (cycles, elapsed) = (numbers(SINGLES).map_err(words)?, numbers(1).map_err(words)?);
+        let outcome = outcome()?;
         let lanes = self.lanes(bytes);
         let parameters = OneAtATime {
             lanes: Lanes::new(&lanes),
@@ -108,7 +102,7 @@ impl Rig {
         };
         let launch = Launch::new(entry!(rate_one_at_a_time), Grid::ONE_THREAD, parameters);
         World::here().run(&launch)?;
-        outcome.result().map_err(|failure| failure.to_string())?;
+        outcome.result().map_err(words)?;
         let total = values(&elapsed)[0] as f64;
         Ok((values(&cycles), total / SINGLES as f64))
     }
@@ -116,8 +110,11 @@ impl Rig {
     /// Millions of writes a second.
     fn in_flight(&self, bytes: u32, group: u32, writes: u64) -> Result<f64, String> {
         let queues = self.pairs.len();
-        let (begin, end) = (numbers(queues), numbers(queues));
-        let outcome = outcome();
+        let (begin, end) = (
+            numbers(queues).map_err(words)?,
+            numbers(queues).map_err(words)?,
+        );
+        let outcome = outcome()?;
         let lanes = self.lanes(bytes);
         let parameters = InFlight {
             lanes: Lanes::new(&lanes),
@@ -133,7 +130,7 @@ impl Rig {
             threads_per_block: 1,
         };
         World::here().run(&Launch::new(entry!(rate_in_flight), grid, parameters))?;
-        outcome.result().map_err(|failure| failure.to_string())?;
+        outcome.result().map_err(words)?;
         let begin = values(&begin).into_iter().min().unwrap_or(0);
         let end = values(&end).into_iter().max().unwrap_or(0);
         let done = parameters.writes * queues as u64;
@@ -141,80 +138,70 @@ impl Rig {
     }
 }
 
-fn numbers(count: usize) -> Shared<[Word64]> {
-    Shared::slice(World::here().placement(), count, |_| Word64::new(0)).expect("memory")
+/// A row.
+fn line(case: String, wqes: u64, cycles: &Samples, million_a_second: f64) -> Line {
+    // The registers of a NIC that is a kernel lie in its GPU's memory.
+    let doorbell = match world::nic() {
+        Nic::SoftGpu => "device",
+        _ => "pinned",
+    };
+    let scope = match (world::nic(), world::reach()) {
+        (Nic::SoftGpu, Reach::Gpu) => "gpu",
+        _ => "system",
+    };
+    Line {
+        case,
+        record: Some(true),
+        lap: EXECUTED,
+        doorbell,
+        scope,
+        wqes,
+        cycles: Figures::of(cycles),
+        floor: None,
+        ratio: None,
+        million_a_second,
+        wanted: None,
+        reached: None,
+    }
 }
 
-fn values(numbers: &[Word64]) -> Vec<u64> {
-    let load = |word: &Word64| word.load(std::sync::atomic::Ordering::Relaxed);
-    numbers.iter().map(load).collect()
-}
-
-fn outcome() -> Shared<Outcome> {
-    Shared::new(World::here().placement(), Outcome::new()).expect("memory")
-}
-
-fn measure(arguments: &Arguments) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::new();
-    for &bytes in &arguments.sizes {
+/// Rows for one write at a time, then those for many.
+pub fn measure(effort: &Effort, options: &Options) -> Result<Vec<Line>, String> {
+    let mut lines = Vec::new();
+    for &bytes in &options.sizes {
         let rig = Rig::new(1, 1);
-        let [mut cycles, mut time] = [(); 2].map(|()| Samples::default());
-        for _ in 0..arguments.repetitions {
+        let [mut cycles, mut rate] = [(); 2].map(|()| Samples::default());
+        for _ in 0..effort.repetitions {
             let (mut single, nanoseconds) = rig.one_at_a_time(bytes)?;
             single.sort_unstable();
             cycles.push(single[single.len() / 2] as f64);
-            time.push(nanoseconds);
+            rate.push(1e3 / nanoseconds);
         }
-        let name = format!("{bytes} bytes, one at a time");
-        rows.push(Row::new(&name, "cycles", &cycles).goal(Goal::AtMost(5000.0)));
-        rows.push(Row::new(name, "ns", &time));
+        let case = format!("write of {bytes} bytes executed, one at a time");
+        let row = line(case, SINGLES as u64, &cycles, rate.median());
+        lines.push(row.want(Some(Wanted::Cycles(5000.0))));
     }
-    for &in_flight in &arguments.in_flight {
-        for &queues in &arguments.queues {
+    for &in_flight in &options.in_flight {
+        for &queues in &options.queues {
             let group = in_flight / (2 * queues);
             if group == 0 {
                 continue;
             }
             let rig = Rig::new(queues, group);
-            for &bytes in &arguments.sizes {
-                let mut rate = Samples::default();
-                for _ in 0..arguments.repetitions {
-                    rate.push(rig.in_flight(bytes, group, arguments.writes)?);
+            for &bytes in &options.sizes {
+                let [mut cycles, mut rate] = [(); 2].map(|()| Samples::default());
+                for _ in 0..effort.repetitions {
+                    let millions = rig.in_flight(bytes, group, options.writes)?;
+                    rate.push(millions);
+                    cycles.push(1e3 * effort.cycles_per_ns / millions);
                 }
-                let name = format!("{bytes} bytes, {in_flight} in flight in {queues} queues");
-                rows.push(Row::new(name, "M/s", &rate).goal(Goal::AtLeast(10.0)));
+                let case = format!(
+                    "writes of {bytes} bytes executed, {in_flight} in flight, queues: {queues}"
+                );
+                let row = line(case, options.writes, &cycles, rate.median());
+                lines.push(row.want(Some(Wanted::Rate(10.0))));
             }
         }
     }
-    Ok(rows)
-}
-
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let opened = arguments
-        .machine
-        .open_with(&warpbell_ptx::KERNELS, "rate_in_flight");
-    let measured = match opened {
-        Ok(()) => measure(&arguments),
-        Err(Unable::Missing(why)) => {
-            println!("Skipped: {why}");
-            return ExitCode::SUCCESS;
-        }
-        Err(Unable::Wrong(why)) => Err(why),
-    };
-    match measured {
-        Ok(rows) if arguments.json => {
-            println!("{}", serde_json::json!({ "rows": rows }));
-            ExitCode::SUCCESS
-        }
-        Ok(rows) => {
-            println!("{:?}, {} repetitions", World::here(), arguments.repetitions);
-            print_table(&rows);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(lines)
 }

@@ -1,4 +1,4 @@
-//! The steady lap with the doorbell in pinned memory and fences for the GPU, as a picture.
+//! The steady lap with the doorbell in pinned memory and fences for the GPU, and what a NIC executed, as a picture.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,7 +18,7 @@ const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
 
 /// A dot for each case's cycles, and a ring for its floor.
 pub fn draw(path: &Path, title: &str, lines: &[Line]) -> Result<(), Box<dyn Error>> {
-    let drawn: Vec<_> = lines.iter().filter(|line| line.is_wanted_here()).collect();
+    let drawn: Vec<_> = lines.iter().filter(|line| line.is_drawn()).collect();
     let mut names: Vec<&str> = Vec::new();
     for line in &drawn {
         if names.last() != Some(&line.case.as_str()) {
@@ -31,8 +31,8 @@ pub fn draw(path: &Path, title: &str, lines: &[Line]) -> Result<(), Box<dyn Erro
     root.fill(&WHITE)?;
     let text = |size: i32| ("sans-serif", size);
     root.draw(&Text::new(title, (8, 6), text(15)))?;
-    let legend = "dots: a post or poll; rings: the same stores, fences and loads by hand; blue: with a doorbell record, \
-                  red: without one, black: polls";
+    let legend = "dots: a post, a poll, or an executed write; rings: the same stores, fences and loads by hand; blue: with \
+                  a doorbell record, red: without one, black: polls";
     root.draw(&Text::new(legend, (8, 26), text(13)))?;
     let (_, below) = root.split_vertically(LEGEND);
     let (beside, plot) = below.split_horizontally(NAMES);

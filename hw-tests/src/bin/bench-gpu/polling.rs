@@ -93,7 +93,7 @@ fn polls(effort: &Effort) -> u32 {
 
 /// Cycles of a poll.
 fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, String> {
-    rig.renew(Lap::First).map_err(words)?;
+    rig.renew(Lap::First, 0).map_err(words)?;
     let handles = rig
         .handles(reach, SendDoorbell::WithRecord)
         .map_err(words)?;
