@@ -27,8 +27,8 @@ fn is_positive(value: &Value) -> bool {
 const POSTS: usize = 20 * 16;
 /// Each way to poll: both scopes.
 const POLLS: usize = 6 * 2;
-/// One write at a time of each size, and each size through one queue and through four.
-const EXECUTED: usize = 2 + 2 * 2;
+/// One write at a time of each size, with and without a record, and each size through one queue and through four.
+const EXECUTED: usize = 2 * 2 + 2 * 2;
 
 #[test]
 fn every_row_has_its_number() {

@@ -1,7 +1,7 @@
 //! Writes that a NIC of software executes beside the kernels: post, executed, completion seen. The cycles of one at a
 //! time, and what many that are under way come to.
 
-use warpbell_host_init::{Grid, Launch, QueuePairConfig, Shared, entry};
+use warpbell_host_init::{Grid, Launch, QueuePairConfig, SendDoorbell, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
@@ -63,12 +63,13 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(queues: u32, group: u32) -> Self {
+    fn new(queues: u32, group: u32, send_doorbell: SendDoorbell) -> Self {
         let nodes = Nodes::chosen();
         let config = QueuePairConfig {
             // Two groups, and a group has at most half of the queue.
             send_depth: (2 * group).next_power_of_two().max(16),
             receive_depth: 0,
+            send_doorbell,
             ..QueuePairConfig::default()
         };
         Self {
@@ -139,7 +140,13 @@ impl Rig {
 }
 
 /// A row.
-fn line(case: String, wqes: u64, cycles: &Samples, million_a_second: f64) -> Line {
+fn line(
+    case: String,
+    send_doorbell: SendDoorbell,
+    wqes: u64,
+    cycles: &Samples,
+    million_a_second: f64,
+) -> Line {
     // The registers of a NIC that is a kernel lie in its GPU's memory.
     let doorbell = match world::nic() {
         Nic::SoftGpu => "device",
@@ -151,7 +158,7 @@ fn line(case: String, wqes: u64, cycles: &Samples, million_a_second: f64) -> Lin
     };
     Line {
         case,
-        record: Some(true),
+        record: Some(send_doorbell == SendDoorbell::WithRecord),
         lap: EXECUTED,
         doorbell,
         scope,
@@ -168,8 +175,13 @@ fn line(case: String, wqes: u64, cycles: &Samples, million_a_second: f64) -> Lin
 /// Rows for one write at a time, then those for many.
 pub fn measure(effort: &Effort, options: &Options) -> Result<Vec<Line>, String> {
     let mut lines = Vec::new();
-    for &bytes in &options.sizes {
-        let rig = Rig::new(1, 1);
+    let doorbells = [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord];
+    let rows = options
+        .sizes
+        .iter()
+        .flat_map(|&bytes| doorbells.map(|doorbell| (bytes, doorbell)));
+    for (bytes, send_doorbell) in rows {
+        let rig = Rig::new(1, 1, send_doorbell);
         let [mut cycles, mut rate] = [(); 2].map(|()| Samples::default());
         for _ in 0..effort.repetitions {
             let (mut single, nanoseconds) = rig.one_at_a_time(bytes)?;
@@ -178,7 +190,7 @@ pub fn measure(effort: &Effort, options: &Options) -> Result<Vec<Line>, String> 
             rate.push(1e3 / nanoseconds);
         }
         let case = format!("write of {bytes} bytes executed, one at a time");
-        let row = line(case, SINGLES as u64, &cycles, rate.median());
+        let row = line(case, send_doorbell, SINGLES as u64, &cycles, rate.median());
         lines.push(row.want(Some(Wanted::Cycles(5000.0))));
     }
     for &in_flight in &options.in_flight {
@@ -187,7 +199,7 @@ pub fn measure(effort: &Effort, options: &Options) -> Result<Vec<Line>, String> 
             if group == 0 {
                 continue;
             }
-            let rig = Rig::new(queues, group);
+            let rig = Rig::new(queues, group, SendDoorbell::WithRecord);
             for &bytes in &options.sizes {
                 let [mut cycles, mut rate] = [(); 2].map(|()| Samples::default());
                 for _ in 0..effort.repetitions {
@@ -198,7 +210,13 @@ pub fn measure(effort: &Effort, options: &Options) -> Result<Vec<Line>, String> 
                 let case = format!(
                     "writes of {bytes} bytes executed, {in_flight} in flight, queues: {queues}"
                 );
-                let row = line(case, options.writes, &cycles, rate.median());
+                let row = line(
+                    case,
+                    SendDoorbell::WithRecord,
+                    options.writes,
+                    &cycles,
+                    rate.median(),
+                );
                 lines.push(row.want(Some(Wanted::Rate(10.0))));
             }
         }
