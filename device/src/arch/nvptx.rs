@@ -320,6 +320,10 @@ unsafe extern "C" {
     fn barrier_popc(barrier: u32, predicate: bool) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(mask: u32);
+    #[link_name = "llvm.nvvm.activemask"]
+    fn activemask() -> u32;
+    #[link_name = "llvm.nvvm.match.any.sync.i64"]
+    fn match_any_sync(mask: u32, value: u64) -> u32;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot_sync(mask: u32, predicate: bool) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
@@ -348,6 +352,23 @@ pub fn barrier_count(predicate: bool) -> u32 {
 pub unsafe fn sync_warp(mask: u32) {
     // SAFETY: the caller's promise.
     unsafe { bar_warp_sync(mask) }
+}
+
+/// The lanes that are here now: at least the caller.
+#[inline(always)]
+pub fn active_mask() -> u32 {
+    // SAFETY: asks nothing of the caller.
+    unsafe { activemask() }
+}
+
+/// The lanes of `mask` that brought the caller's value.
+///
+/// # Safety
+/// The caller is in the mask, and the others come to this operation with the same mask.
+#[inline(always)]
+pub unsafe fn match_any(mask: u32, value: u64) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { match_any_sync(mask, value) }
 }
 
 /// The lanes of `mask` that brought `true`.

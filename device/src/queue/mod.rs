@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sharing` | who else uses the queue: its indices in registers, or in shared words |
 //! | `scope` | who calls together: a thread, a warp, a block |
+//! | `lanes` | which lanes of a warp post to a shared queue at the same time |
 //! | `ring` | index arithmetic and limits, without memory |
 //! | `producer` | room, reservation, turn: what send and receive queues have in common |
 //! | `doorbell` | the one place with fences, doorbell record and doorbell |
@@ -13,6 +14,7 @@
 mod batch;
 mod completion;
 mod doorbell;
+mod lanes;
 mod producer;
 mod receive;
 mod ring;

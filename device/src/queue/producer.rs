@@ -9,6 +9,7 @@ use crate::arch::{Reach, compare_exchange64};
 use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
 use crate::handle::Completions;
 use crate::queue::completion;
+use crate::queue::lanes::Lanes;
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
 
@@ -72,11 +73,13 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         })
     }
 
-    /// Reserves `blocks` for the scope. Without a deadline it answers at once.
-    /// `poll` takes up what the NIC has completed since.
+    /// Reserves `blocks` for the scope, or for `lanes` that act each for itself.
+    /// Without a deadline it answers at once, and so it does for several lanes,
+    /// whose deadlines may differ. `poll` takes up what the NIC has completed since.
     #[inline(always)]
     pub(super) fn reserve(
         &mut self,
+        lanes: Lanes,
         blocks: u32,
         deadline: Option<Deadline>,
         poll: impl Fn(&mut Self),
@@ -88,18 +91,26 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 limit,
             });
         }
-        // A thread on its own needs no word for others.
-        if !C::COLLECTIVE
-            && let Some(start) = self.attempt(blocks)
-        {
-            return Ok(start);
+        let mut word = DONE;
+        if C::leads() && lanes.leads() {
+            let limit = match deadline {
+                Some(deadline) if lanes.count() == 1 => deadline,
+                _ => Deadline::PASSED,
+            };
+            match self.attempt(blocks) {
+                // A thread on its own needs no word for others.
+                Some(start) if !C::COLLECTIVE && lanes.count() == 1 => return Ok(start),
+                Some(start) => word = start,
+                None => {
+                    let attempt = |producer: &mut Self| producer.attempt(blocks);
+                    word = self.poll_until(limit, false, poll, attempt);
+                }
+            }
         }
-        let word = if C::leads() {
-            self.reserve_as_leader(blocks, deadline.unwrap_or(Deadline::PASSED), poll)
-        } else {
-            DONE
+        let word = match C::COLLECTIVE {
+            true => C::broadcast(word),
+            false => lanes.broadcast(word),
         };
-        let word = C::broadcast(word);
         if word == LATE {
             return Err(match deadline {
                 Some(_) => PostError::Deadline,
@@ -114,34 +125,21 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Reserves `blocks` for the scope without a look at the credit.
     #[inline(always)]
-    pub(super) fn reserve_unchecked(&mut self, blocks: u32) -> u64 {
-        let start = if C::leads() {
+    pub(super) fn reserve_unchecked(&mut self, lanes: Lanes, blocks: u32) -> u64 {
+        let start = if C::leads() && lanes.leads() {
             self.ledger.reserve_unchecked(self.state, blocks)
         } else {
             0
         };
-        C::broadcast(start)
-    }
-
-    #[inline(always)]
-    fn reserve_as_leader(
-        &mut self,
-        blocks: u32,
-        deadline: Deadline,
-        poll: impl Fn(&mut Self),
-    ) -> u64 {
-        // A thread on its own has tried already.
-        if C::COLLECTIVE
-            && let Some(start) = self.attempt(blocks)
-        {
-            return start;
+        match C::COLLECTIVE {
+            true => C::broadcast(start),
+            false => lanes.broadcast(start),
         }
-        self.poll_until(deadline, false, poll, |producer| producer.attempt(blocks))
     }
 
     /// Reserves `blocks` if there is room for them, as far as is known.
     #[inline(always)]
-    fn attempt(&mut self, blocks: u32) -> Option<u64> {
+    pub(super) fn attempt(&mut self, blocks: u32) -> Option<u64> {
         let Self { state, ring, .. } = *self;
         if self.failed {
             return None;

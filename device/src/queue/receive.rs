@@ -11,6 +11,7 @@ use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::ReceiveQueueHandle;
 use crate::queue::completion;
 use crate::queue::doorbell::publish_receives;
+use crate::queue::lanes::Lanes;
 use crate::queue::producer::Producer;
 use crate::queue::{Scope, Sharing};
 
@@ -157,7 +158,8 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
             return refusal.map_or(Ok((0, 0)), Err);
         }
         // Receives are freed as their messages are taken, never by a post.
-        let start = self.producer.reserve(count, None, |producer| {
+        let alone = Lanes::alone();
+        let start = self.producer.reserve(alone, count, None, |producer| {
             producer.ledger.refresh(producer.state);
         })?;
         if let Some(locals) = locals {

@@ -9,6 +9,7 @@ use crate::arch::{Block, fence_acquire, store_block};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
+use crate::queue::lanes::Lanes;
 use crate::queue::producer::Producer;
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
 
@@ -21,6 +22,10 @@ use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
 /// WQE is signalled, if any thread asks for that. All get the group's ticket,
 /// and where they wait, the leader's (lane 0's, thread 0's) ticket counts.
 /// Opening and dropping the queue are such calls, too.
+///
+/// With scope [`Thread`](crate::Thread) each thread acts for itself. Lanes of a
+/// warp that post to the same shared queue at the same time still have one
+/// reservation and one doorbell between them, where there is room for all.
 pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
     handle: SendQueueHandle<'a>,
     producer: Producer<'a, S, C>,
@@ -72,8 +77,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Wqe<B>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), |queue, blocks| {
-            queue.reserve(blocks, Some(deadline))
+        self.submit(Some(wqe), |queue, lanes, blocks| {
+            queue.reserve(lanes, blocks, Some(deadline))
         })
     }
 
@@ -83,7 +88,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// Everything in [`PostError`] but `Deadline`. Nothing was posted then.
     #[inline(always)]
     pub fn try_post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), |queue, blocks| queue.reserve(blocks, None))
+        self.submit(Some(wqe), |queue, lanes, blocks| {
+            queue.reserve(lanes, blocks, None)
+        })
     }
 
     /// Posts the WQEs of those threads of the scope that have one; the others
@@ -98,7 +105,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Option<Wqe<B>>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(wqe, |queue, blocks| queue.reserve(blocks, Some(deadline)))
+        self.submit(wqe, |queue, lanes, blocks| {
+            queue.reserve(lanes, blocks, Some(deadline))
+        })
     }
 
     /// Posts a WQE and rings the doorbell without a look at the credit.
@@ -116,8 +125,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         &mut self,
         wqe: Wqe<B>,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), |queue, blocks| {
-            Ok(queue.producer.reserve_unchecked(blocks))
+        self.submit(Some(wqe), |queue, lanes, blocks| {
+            Ok(queue.producer.reserve_unchecked(lanes, blocks))
         })
     }
 
@@ -135,7 +144,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         blocks: u32,
         deadline: Deadline,
     ) -> Result<Batch<'_, 'a, S, C, D>, PostError> {
-        let start = self.reserve(blocks, Some(deadline))?;
+        let start = self.reserve(Lanes::alone(), blocks, Some(deadline))?;
         Ok(Batch::new(self, start, blocks))
     }
 
@@ -223,17 +232,63 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     fn submit<const B: usize>(
         &mut self,
         wqe: Option<Wqe<B>>,
-        reserve: impl FnOnce(&mut Self, u32) -> Result<u64, PostError>,
+        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, PostError>,
     ) -> Result<Ticket, PostError> {
         self.check_alone(&wqe)?;
         let group = self.gather(&wqe);
         if group.count == 0 {
             return group.answer(Ticket::NOTHING);
         }
-        let start = reserve(self, group.blocks())?;
+        if S::SHARED && !C::COLLECTIVE {
+            return self.submit_together(wqe, group, reserve);
+        }
+        let start = reserve(self, Lanes::alone(), group.blocks())?;
         let ticket = self.fill(start, wqe, &group);
         self.publish(start, start + group.blocks() as u64);
         group.answer(ticket)
+    }
+
+    /// Posts a thread's WQE to a shared queue, together with those of the other
+    /// lanes of its warp that post there just now: one reservation and one doorbell
+    /// serve them all. Where there is no room for all of them at once, each posts
+    /// for itself, and waits as long as it may.
+    #[inline(always)]
+    fn submit_together<const B: usize>(
+        &mut self,
+        wqe: Option<Wqe<B>>,
+        own: Group,
+        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, PostError>,
+    ) -> Result<Ticket, PostError> {
+        // The state is aligned to 128 bytes, and no WQE has as many blocks.
+        let key = self.handle.state.addr() as u64 | own.span as u64;
+        let mut lanes = Lanes::with_the_same(key);
+        // Mostly there are no others: a way without questions to them.
+        if lanes.count() == 1
+            && let Some(start) = self.producer.attempt(own.span)
+        {
+            let ticket = self.fill(start, wqe, &own);
+            self.publish(start, start + own.span as u64);
+            return Ok(ticket);
+        }
+        loop {
+            let blocks = lanes.count() * own.span;
+            match reserve(self, lanes, blocks) {
+                Ok(start) => {
+                    let ticket = self.fill(start + (lanes.rank() * own.span) as u64, wqe, &own);
+                    // The other lanes' stores before the leader's fence.
+                    lanes.sync();
+                    if lanes.leads() {
+                        self.publish(start, start + blocks as u64);
+                    }
+                    // Nobody goes ahead of the leader, so that they come to the
+                    // next post together.
+                    lanes.sync();
+                    return Ok(ticket);
+                }
+                Err(error) if lanes.count() == 1 => return Err(error),
+                Err(_) => lanes = Lanes::alone(),
+            }
+        }
     }
 
     /// Refuses the WQE of a thread on its own, which goes no further then.
@@ -294,10 +349,16 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     }
 
     #[inline(always)]
-    fn reserve(&mut self, blocks: u32, deadline: Option<Deadline>) -> Result<u64, PostError> {
+    fn reserve(
+        &mut self,
+        lanes: Lanes,
+        blocks: u32,
+        deadline: Option<Deadline>,
+    ) -> Result<u64, PostError> {
         let handle = &self.handle;
-        self.producer
-            .reserve(blocks, deadline, |producer| poll(handle, producer))
+        self.producer.reserve(lanes, blocks, deadline, |producer| {
+            poll(handle, producer);
+        })
     }
 
     /// Stores this thread's WQE at its rank in a group that starts at `start`,

@@ -38,6 +38,10 @@ fn crowds() -> Vec<Crowd> {
         depth: DEPTH,
         rounds,
     };
+    let roomy = |sharing, grid, rounds| Crowd {
+        depth: 128,
+        ..threads(sharing, grid, rounds)
+    };
     let groups = |sharing, scope, grid| Crowd {
         mode: Mode { sharing, scope },
         grid,
@@ -54,6 +58,10 @@ fn crowds() -> Vec<Crowd> {
         threads(GpuShared, grid(1, 32), 100),
         threads(GpuShared, grid(1, 1024), 7),
         threads(GpuShared, grid(4, 100), 17),
+        // With room for the lanes that post together.
+        roomy(BlockShared, grid(1, 32), 100),
+        roomy(GpuShared, grid(1, 256), 20),
+        roomy(GpuShared, grid(4, 100), 17),
         groups(BlockShared, Warp, grid(1, 256)),
         groups(GpuShared, Warp, grid(3, 90)),
         groups(GpuShared, Block, grid(4, 50)),

@@ -1,0 +1,101 @@
+//! Lanes of a warp that post to the same shared queue at the same time, each for itself.
+
+#[cfg(target_arch = "nvptx64")]
+use crate::arch;
+
+/// Lanes that came to the same place together, with the same key: one reservation
+/// and one doorbell serve them all. On a CPU, whose lanes never run together, each
+/// is alone.
+///
+/// All of them call every method together.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes {
+    #[cfg(target_arch = "nvptx64")]
+    mask: u32,
+}
+
+impl Lanes {
+    /// The lanes that are here now, with the same key; the caller is one of them.
+    #[inline(always)]
+    pub(super) fn with_the_same(key: u64) -> Self {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let mask = arch::active_mask();
+            if mask.is_power_of_two() {
+                return Self { mask };
+            }
+            // SAFETY: the lanes that are active here come to this, all of them.
+            let mask = unsafe { arch::match_any(mask, key) };
+            Self { mask }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let _ = key;
+            Self::alone()
+        }
+    }
+
+    /// The caller.
+    #[inline(always)]
+    pub(super) fn alone() -> Self {
+        Self {
+            #[cfg(target_arch = "nvptx64")]
+            mask: 1 << arch::lane_id(),
+        }
+    }
+
+    /// How many they are.
+    #[inline(always)]
+    pub(super) fn count(self) -> u32 {
+        #[cfg(target_arch = "nvptx64")]
+        return self.mask.count_ones();
+        #[cfg(not(target_arch = "nvptx64"))]
+        return 1;
+    }
+
+    /// How many of them come before the caller.
+    #[inline(always)]
+    pub(super) fn rank(self) -> u32 {
+        #[cfg(target_arch = "nvptx64")]
+        return (self.mask & ((1 << arch::lane_id()) - 1)).count_ones();
+        #[cfg(not(target_arch = "nvptx64"))]
+        return 0;
+    }
+
+    /// Whether the caller acts for all: the first of them does.
+    #[inline(always)]
+    pub(super) fn leads(self) -> bool {
+        self.rank() == 0
+    }
+
+    /// The leader's value, for all.
+    #[inline(always)]
+    pub(super) fn broadcast(self, value: u64) -> u64 {
+        #[cfg(target_arch = "nvptx64")]
+        if self.count() > 1 {
+            return shuffle(self.mask, value, self.mask.trailing_zeros());
+        }
+        value
+    }
+
+    /// Waits for all; what each stored before is seen by each after.
+    #[inline(always)]
+    pub(super) fn sync(self) {
+        #[cfg(target_arch = "nvptx64")]
+        if self.count() > 1 {
+            // SAFETY: all lanes of the mask call this together.
+            unsafe {
+                arch::sync_warp(self.mask);
+            }
+        }
+    }
+}
+
+/// The value of lane `from`, for all lanes of `mask`, which call this together.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
+    // SAFETY: as said.
+    let half = |word| unsafe { arch::shuffle(mask, word, from) };
+    u64::from(half((value >> 32) as u32)) << 32 | u64::from(half(value as u32))
+}
