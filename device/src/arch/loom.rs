@@ -70,6 +70,16 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     }
 }
 
+/// Stores a block of each lane of a whole warp; `slot` says where that of a lane goes. Here each stores its own.
+///
+/// # Safety
+/// As for [`store_block`], for all slots; all lanes of the warp call this together, with the same `slot`.
+#[inline(always)]
+pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut Block, block: WqeBlock) {
+    // SAFETY: the caller's promise.
+    unsafe { store_block(slot(crate::warp::lane_id()), block) };
+}
+
 /// 16 bytes of a receive ring, as words that loom knows.
 #[derive(Debug)]
 pub struct Segment(pub [Word64; 2]);

@@ -76,6 +76,84 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     }
 }
 
+/// Stores 16 bytes of a block, ordered only by the fence that follows.
+///
+/// # Safety
+/// As for [`store_block`]; `octoword` is below 4.
+#[inline(always)]
+unsafe fn store_octoword(slot: *mut Block, octoword: u32, value: Octoword) {
+    // SAFETY: the caller's promise; a quarter of a `Block` is aligned to 16 bytes, so a vector store is allowed.
+    unsafe {
+        asm!(
+            "st.global.v2.b64 [{address}], {{{a}, {b}}};",
+            address = in(reg64) global(slot) + 16 * u64::from(octoword),
+            a = in(reg64) value.0[0],
+            b = in(reg64) value.0[1],
+            options(preserves_flags, nostack),
+        );
+    }
+}
+
+/// Gives away `high` for `low` of the lane `distance` above, or the other way round.
+///
+/// # Safety
+/// All 32 lanes of the warp call this together, each with its own number.
+#[inline(always)]
+unsafe fn exchange(
+    lane: u32,
+    distance: u32,
+    low: Octoword,
+    high: Octoword,
+) -> (Octoword, Octoword) {
+    let upper = lane & distance != 0;
+    // SAFETY: the caller's promise.
+    let word = |value| unsafe { shuffle(u32::MAX, value, lane ^ distance) };
+    let half = |low: u64, high: u64| {
+        let sent = if upper { low } else { high };
+        let got = u64::from(word((sent >> 32) as u32)) << 32 | u64::from(word(sent as u32));
+        match upper {
+            true => (got, high),
+            false => (low, got),
+        }
+    };
+    let (low0, high0) = half(low.0[0], high.0[0]);
+    let (low1, high1) = half(low.0[1], high.0[1]);
+    (Octoword([low0, low1]), Octoword([high0, high1]))
+}
+
+/// Stores a block of each lane of a whole warp; `slot` says where that of a lane goes.
+///
+/// The lanes exchange 16-byte parts first, so that each of the four stores covers 512 bytes in a row where the slots
+/// follow each other, and not 32 places 64 bytes apart, which keeps the SM's path to memory busy for longer. The
+/// exchange itself costs a warp some 350 cycles: it pays where several warps store at the same time.
+///
+/// # Safety
+/// As for [`store_block`], for all slots; all 32 lanes of the warp call this together, with the same `slot`.
+#[inline(always)]
+pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut Block, block: WqeBlock) {
+    let lane = lane_id();
+    // A transposition of the 4 parts of lanes n, n + 8, n + 16, n + 24: part r of lane n + 8q becomes part q of
+    // lane n + 8r, one bit of q and r at a time.
+    let [a, b, c, d] = block;
+    // SAFETY: the caller's promise: a whole warp.
+    let (a, b) = unsafe { exchange(lane, 8, a, b) };
+    // SAFETY: as above.
+    let (c, d) = unsafe { exchange(lane, 8, c, d) };
+    // SAFETY: as above.
+    let (a, c) = unsafe { exchange(lane, 16, a, c) };
+    // SAFETY: as above.
+    let (b, d) = unsafe { exchange(lane, 16, b, d) };
+    let store = |row: u32, part| {
+        let of_lane = (lane & 7) + 8 * row;
+        // SAFETY: the caller's promise.
+        unsafe { store_octoword(slot(of_lane), lane >> 3, part) };
+    };
+    store(0, a);
+    store(1, b);
+    store(2, c);
+    store(3, d);
+}
+
 /// 16 bytes of a receive ring.
 #[repr(C, align(16))]
 #[derive(Debug)]

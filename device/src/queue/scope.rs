@@ -14,6 +14,12 @@ pub trait Scope: sealed::Sealed {
     /// Whether this thread is the one that acts for all.
     fn leads() -> bool;
 
+    /// Whether more than one warp may take part.
+    const WIDE: bool;
+
+    /// How many threads take part.
+    fn size() -> u32;
+
     /// This thread's rank among those with `present`, and their number.
     fn rank_and_count(present: bool) -> (u32, u32);
 
@@ -50,6 +56,12 @@ pub struct Block(PhantomData<*const ()>);
 
 impl Scope for Thread {
     const COLLECTIVE: bool = false;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn size() -> u32 {
+        1
+    }
 
     #[inline(always)]
     fn leads() -> bool {
@@ -77,6 +89,12 @@ impl Scope for Thread {
 
 impl Scope for Warp {
     const COLLECTIVE: bool = true;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn size() -> u32 {
+        warp::full_mask().count_ones()
+    }
 
     #[inline(always)]
     fn leads() -> bool {
@@ -106,6 +124,12 @@ impl Scope for Warp {
 
 impl Scope for Block {
     const COLLECTIVE: bool = true;
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn size() -> u32 {
+        block::size()
+    }
 
     #[inline(always)]
     fn leads() -> bool {

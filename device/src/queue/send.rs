@@ -4,14 +4,14 @@ use core::marker::PhantomData;
 
 use mlx5_wqe::{CqeOpcode, QpNumber, Wqe, WqeBlock, WqeIndex};
 
-use crate::Deadline;
-use crate::arch::{Block, fence_acquire, store_block};
+use crate::arch::{Block, fence_acquire, store_block, store_blocks};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
 use crate::queue::producer::Producer;
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
+use crate::{Deadline, thread, warp};
 
 /// A send queue, as this thread (or warp, or block) sees it.
 ///
@@ -382,7 +382,10 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             } else {
                 wqe.unsignalled()
             };
-            self.store(own, span, wqe);
+            match group.is_of_whole_warps::<C>() && B == 1 {
+                true => self.store_of_warp(own, wqe),
+                false => self.store(own, span, wqe),
+            }
         }
         if asked || ring.must_signal(last, span) {
             self.signalled = last + 1;
@@ -404,6 +407,18 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
                 self.store_nop(number, Wqe::nop());
             }
         }
+    }
+
+    /// Stores the WQEs of a whole warp, of a block each, that follow each other.
+    #[inline(always)]
+    fn store_of_warp<const B: usize>(&self, own: u64, wqe: Wqe<B>) {
+        let first = own - warp::lane_id() as u64;
+        let placed = wqe.place(self.producer.ring.index(own), self.qpn());
+        let slot = |lane| self.slot(first + u64::from(lane));
+        // SAFETY: the blocks are reserved and not yet published, so that neither
+        // the NIC nor another thread touches them; every thread of the group has
+        // one, so that all lanes come here, and their ranks follow each other.
+        unsafe { store_blocks(slot, placed[0]) };
     }
 
     #[inline(always)]
@@ -475,6 +490,12 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Whether all threads of the scope post, and these are warps of 32 lanes.
+    #[inline(always)]
+    fn is_of_whole_warps<C: Scope>(&self) -> bool {
+        C::WIDE && self.count == C::size() && self.count.is_multiple_of(thread::warp_size())
+    }
+
     /// Blocks for all.
     #[inline(always)]
     pub(super) fn blocks(&self) -> u32 {
