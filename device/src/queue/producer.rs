@@ -1,6 +1,7 @@
 //! What send and receive queues have in common: opening, room, turns, errors.
 
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use mlx5_wqe::{CqeOpcode, CqeTail};
 
@@ -149,10 +150,37 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Polls until an attempt succeeds, the queue has failed, or the deadline is
     /// over; `polled` says that a poll has just found nothing.
+    #[inline(always)]
+    fn poll_until(
+        &mut self,
+        deadline: Deadline,
+        polled: bool,
+        poll: impl Fn(&mut Self),
+        attempt: impl Fn(&mut Self) -> Option<u64>,
+    ) -> u64 {
+        if cfg!(target_arch = "nvptx64") {
+            return self.keep_polling(deadline, polled, poll, attempt);
+        }
+        // The call is on a copy, so that it has no address of the view itself,
+        // which would have to lie in memory from then on. Not dropped: it is no
+        // view of its own.
+        let mut copy = ManuallyDrop::new(Self {
+            state: self.state,
+            ring: self.ring,
+            ledger: self.ledger.clone(),
+            failed: self.failed,
+            _scope: PhantomData,
+        });
+        let word = copy.keep_polling(deadline, polled, poll, attempt);
+        self.ledger = copy.ledger.clone();
+        self.failed = copy.failed;
+        word
+    }
+
     // Out of the way on a CPU; on a GPU a call would put the queue into memory.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), cold, inline(never))]
-    fn poll_until(
+    fn keep_polling(
         &mut self,
         deadline: Deadline,
         mut polled: bool,

@@ -355,10 +355,12 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         blocks: u32,
         deadline: Option<Deadline>,
     ) -> Result<u64, PostError> {
-        let handle = &self.handle;
-        self.producer.reserve(lanes, blocks, deadline, |producer| {
-            poll(handle, producer);
-        })
+        // A copy, for the reason of `Producer::poll_until`.
+        let handle = self.handle;
+        self.producer
+            .reserve(lanes, blocks, deadline, move |producer| {
+                poll(&handle, producer);
+            })
     }
 
     /// Stores this thread's WQE at its rank in a group that starts at `start`,

@@ -30,7 +30,7 @@ const TURN_MS: u64 = 2_000;
 /// How a queue is shared: [`Exclusive`], [`BlockShared`] or [`GpuShared`].
 ///
 /// The methods are called by a scope's leader only.
-pub trait Sharing: sealed::Sealed + Sized {
+pub trait Sharing: sealed::Sealed + Clone {
     /// Whether others may reserve behind a reservation that is not published.
     const SHARED: bool;
 
@@ -85,7 +85,7 @@ pub trait Sharing: sealed::Sealed + Sized {
 }
 
 /// One thread, warp or block has the queue to itself; its indices lie in registers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Exclusive {
     /// The first block that is not published.
     next: u64,
@@ -103,7 +103,7 @@ pub type GpuShared = Shared<InGpu>;
 ///
 /// `ready` doubles as the publisher's lock: whoever reserved from `ready` on
 /// may publish, and hands on by storing its end there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shared<A: Among> {
     consumed: u64,
     /// All blocks below are published, because this view published the last of them.
@@ -112,7 +112,7 @@ pub struct Shared<A: Among> {
 }
 
 /// Among whom a queue is shared: how far its ordering reaches.
-pub trait Among {
+pub trait Among: Clone {
     /// The reach of what orders one view's accesses with another's.
     const REACH: Reach;
 
@@ -121,11 +121,11 @@ pub trait Among {
 }
 
 /// The threads of a block. A view stays in its block, so it is not `Send`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct InBlock(PhantomData<*const ()>);
 
 /// The threads of a GPU.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum InGpu {}
 
 impl Among for InBlock {
