@@ -155,6 +155,7 @@ impl Gpu {
             .into_iter()
             .find_map(|size| Some((slab_of(kind, size)?, size)))
             .ok_or(none)?;
+        pool.note(address);
         if size > rounded {
             pool.give(address + rounded, size - rounded);
         }

@@ -1,7 +1,7 @@
 //! Memory in pieces from few large allocations of the driver, which are kept until the process ends: the
 //! driver frees memory only while no kernel runs, and a persistent kernel always runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Every piece begins at, and is as long as, a multiple of this many bytes.
 pub const GRANULE: u64 = 4096;
@@ -10,12 +10,20 @@ pub const GRANULE: u64 = 4096;
 #[derive(Debug, Default)]
 pub struct Pool {
     free: BTreeMap<u64, u64>,
+    /// Where the driver's allocations begin. Two of them may lie side by side, but the driver refuses to clear or copy
+    /// what lies in both.
+    allocations: BTreeSet<u64>,
 }
 
 impl Pool {
     /// Bytes that a piece of `bytes` takes; none if there is no such number.
     pub fn rounded(bytes: usize) -> Option<u64> {
         (bytes as u64).checked_next_multiple_of(GRANULE)
+    }
+
+    /// Notes an allocation of the driver that begins here, all of it taken.
+    pub fn note(&mut self, start: u64) {
+        self.allocations.insert(start);
     }
 
     /// Takes the first piece that is large enough; `bytes` is a multiple of [`GRANULE`].
@@ -28,12 +36,15 @@ impl Pool {
         Some(start)
     }
 
-    /// Adds a piece, new or taken before, and joins it with its neighbours.
+    /// Adds a piece, new or taken before, and joins it with its neighbours of the same allocation.
     pub fn give(&mut self, mut start: u64, mut bytes: u64) {
-        if let Some(behind) = self.free.remove(&(start + bytes)) {
+        if !self.allocations.contains(&(start + bytes))
+            && let Some(behind) = self.free.remove(&(start + bytes))
+        {
             bytes += behind;
         }
-        if let Some((&before, &length)) = self.free.range(..start).next_back()
+        if !self.allocations.contains(&start)
+            && let Some((&before, &length)) = self.free.range(..start).next_back()
             && before + length == start
         {
             start = before;
@@ -84,6 +95,24 @@ mod tests {
                 pool.give(start, bytes);
             }
             prop_assert_eq!(pool.free, BTreeMap::from([(base, whole)]));
+        }
+    }
+
+    #[test]
+    fn no_piece_lies_in_two_allocations() {
+        let whole = 4 * GRANULE;
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+            let mut pool = Pool::default();
+            let starts = [1, 2, 3].map(|number| number * whole);
+            for start in starts {
+                pool.note(start);
+            }
+            for which in order {
+                pool.give(starts[which] + GRANULE, whole - GRANULE);
+                pool.give(starts[which], GRANULE);
+            }
+            assert_eq!(pool.free, starts.map(|start| (start, whole)).into());
+            assert_eq!(pool.take(whole + GRANULE), None);
         }
     }
 
