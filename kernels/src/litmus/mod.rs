@@ -31,8 +31,9 @@ pub use noise::Noise;
 pub use post::{
     suite_litmus_block, suite_litmus_block_early, suite_litmus_completions_block,
     suite_litmus_completions_shared, suite_litmus_completions_thread,
-    suite_litmus_completions_warp, suite_litmus_shared, suite_litmus_shared_early,
-    suite_litmus_thread, suite_litmus_thread_early, suite_litmus_warp, suite_litmus_warp_early,
+    suite_litmus_completions_warp, suite_litmus_lanes, suite_litmus_lanes_early,
+    suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread, suite_litmus_thread_early,
+    suite_litmus_warp, suite_litmus_warp_early,
 };
 
 /// A queue and its NIC.
@@ -84,8 +85,10 @@ pub struct Litmus<'a> {
     pub pairs: Table<'a, Pair<'a>>,
     /// Blocks that post to each queue.
     pub posters: u32,
-    /// WQEs under a doorbell.
+    /// WQEs under a doorbell, at most.
     pub group: u32,
+    /// Whether each WQE carries its number, and not a mark of who posted it.
+    pub numbered: bool,
     /// Base-2 logarithm of the number of blocks of each ring.
     pub depth_log2: u8,
     /// Number of the queue pairs.

@@ -119,8 +119,7 @@ impl Litmus<'_> {
             [0, 2, 5, 7].map(|word: usize| u64::from_be(words[word].load(Ordering::Relaxed)));
         let tag = compare;
         let index = (control >> 40) as u16;
-        // Where several post, who took which number is not known here.
-        let right = self.posters > 1 || tag == number;
+        let right = !self.numbered || tag == number;
         index == number as u16 && right && target == target_of(tag) && local == tag
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use warpbell::{
     Block, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Scope, Sharing, Thread,
-    Warp, Word64, block, kernel, thread,
+    Warp, Word64, block, kernel, thread, warp,
 };
 
 use super::{Fault, Litmus, OLD_DATA, Poster, STRETCH, marked};
@@ -35,6 +35,29 @@ impl Poster<'_, '_> {
             }
             if !C::any(C::leads() && thread::clock_ns() < until) {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Posts with all lanes of a warp, each for itself, until the time is over; all lanes post equally often.
+    #[inline(always)]
+    fn lanes<D: Doorbell>(self, posted: &mut u64) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.test.limit_us);
+        let mut queue = self.pair.queue.open_with::<GpuShared, Thread, D>()?;
+        let lane = u64::from(warp::lane_id());
+        let until = thread::clock_ns() + self.test.run_ns;
+        let mut result = Ok(());
+        loop {
+            for _ in 0..STRETCH {
+                // A lane that cannot go on takes part in the vote all the same.
+                if result.is_ok() {
+                    let own = self.tag(lane << 40 | *posted);
+                    result = queue.post(marked(own), limit).map(|_| ());
+                }
+                *posted += u64::from(thread::warp_size());
+            }
+            if !warp::any(lane == 0 && thread::clock_ns() < until) {
+                return Ok(result?);
             }
         }
     }
@@ -136,6 +159,22 @@ streams! {
     suite_litmus_block_early: Exclusive, Block, EarlyAndAfter, block::size();
     suite_litmus_shared: GpuShared, Thread, Now, 1;
     suite_litmus_shared_early: GpuShared, Thread, EarlyAndAfter, 1;
+}
+
+/// Lanes of a warp post to a queue that the GPU shares, each for itself.
+#[kernel]
+pub fn suite_litmus_lanes(p: Litmus<'_>) {
+    p.run(thread::warp_size(), false, |poster, posted| {
+        poster.lanes::<Now>(posted)
+    });
+}
+
+/// The same with [`EarlyAndAfter`].
+#[kernel]
+pub fn suite_litmus_lanes_early(p: Litmus<'_>) {
+    p.run(thread::warp_size(), false, |poster, posted| {
+        poster.lanes::<EarlyAndAfter>(posted)
+    });
 }
 
 /// A kernel for each way to wait.

@@ -17,6 +17,8 @@ pub enum Way {
     BlockEarly,
     Shared,
     SharedEarly,
+    Lanes,
+    LanesEarly,
     CompletionsThread,
     CompletionsWarp,
     CompletionsBlock,
@@ -27,8 +29,17 @@ pub enum Way {
 impl Way {
     /// Whether the doorbell is rung before the record, too.
     pub fn is_early(self) -> bool {
-        use Way::{BlockEarly, SharedEarly, ThreadEarly, WarpEarly};
-        matches!(self, ThreadEarly | WarpEarly | BlockEarly | SharedEarly)
+        use Way::{BlockEarly, LanesEarly, SharedEarly, ThreadEarly, WarpEarly};
+        matches!(
+            self,
+            ThreadEarly | WarpEarly | BlockEarly | SharedEarly | LanesEarly
+        )
+    }
+
+    /// Whether who posts knows the numbers of its WQEs before.
+    pub fn knows_numbers(self) -> bool {
+        use Way::{Lanes, LanesEarly, Shared, SharedEarly};
+        !matches!(self, Shared | SharedEarly | Lanes | LanesEarly)
     }
 
     /// Blocks that post to a queue.
@@ -249,6 +260,27 @@ pub fn of_the_library() -> Vec<(&'static str, Vec<Case>)> {
         (
             "two blocks, early and after, record",
             W::SharedEarly,
+            Record,
+        ),
+        (
+            "lanes of a warp, each for itself, without a record",
+            W::Lanes,
+            DoorbellAlone,
+        ),
+        (
+            "lanes of a warp, each for itself, doorbell",
+            W::Lanes,
+            Doorbell,
+        ),
+        ("lanes of a warp, each for itself, record", W::Lanes, Record),
+        (
+            "lanes of a warp, early and after, doorbell",
+            W::LanesEarly,
+            Doorbell,
+        ),
+        (
+            "lanes of a warp, early and after, record",
+            W::LanesEarly,
             Record,
         ),
     ];

@@ -16,9 +16,9 @@ use warpbell_kernels::litmus::{
     FOUND, LOOKS, Litmus, NIC_SM, Noise, OLD_DATA, OLD_RECORD, OLD_WQE, POSTER_SM, Pair, WENT_BACK,
     suite_litmus_block, suite_litmus_block_early, suite_litmus_completions_block,
     suite_litmus_completions_shared, suite_litmus_completions_thread,
-    suite_litmus_completions_warp, suite_litmus_hand, suite_litmus_shared,
-    suite_litmus_shared_early, suite_litmus_thread, suite_litmus_thread_early, suite_litmus_warp,
-    suite_litmus_warp_early,
+    suite_litmus_completions_warp, suite_litmus_hand, suite_litmus_lanes, suite_litmus_lanes_early,
+    suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread, suite_litmus_thread_early,
+    suite_litmus_warp, suite_litmus_warp_early,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Table;
@@ -212,6 +212,7 @@ impl Rig {
             pairs: Table::new(&pairs),
             posters,
             group,
+            numbered: case.way.knows_numbers(),
             depth_log2: DEPTH.ilog2() as u8,
             qpn: QPN.get(),
             system: case.reach == FenceReach::System,
@@ -270,7 +271,7 @@ impl Rig {
 /// Threads of each block, and how many post together.
 fn threads_and_group(way: Way) -> (u32, u32) {
     let group = match way {
-        Way::Warp | Way::WarpEarly | Way::CompletionsWarp => 32,
+        Way::Warp | Way::WarpEarly | Way::CompletionsWarp | Way::Lanes | Way::LanesEarly => 32,
         Way::Block | Way::BlockEarly | Way::CompletionsBlock => match World::here() {
             World::Cpu(_) => BLOCK_ON_CPU,
             World::Gpu(_) => BLOCK_ON_GPU,
@@ -293,6 +294,8 @@ fn launch<'k>(way: Way, grid: Grid, kernel: Litmus<'k>) -> Launch<'k> {
         Way::BlockEarly => Launch::new(entry!(suite_litmus_block_early), grid, kernel),
         Way::Shared => Launch::new(entry!(suite_litmus_shared), grid, kernel),
         Way::SharedEarly => Launch::new(entry!(suite_litmus_shared_early), grid, kernel),
+        Way::Lanes => Launch::new(entry!(suite_litmus_lanes), grid, kernel),
+        Way::LanesEarly => Launch::new(entry!(suite_litmus_lanes_early), grid, kernel),
         Way::CompletionsThread => {
             Launch::new(entry!(suite_litmus_completions_thread), grid, kernel)
         }
