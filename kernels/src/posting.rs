@@ -141,12 +141,16 @@ pub struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// Doorbell number `number` of a queue is about to be rung: at the beginning of a stretch, all of it has room.
+    /// Where the stretch ends that begins with doorbell number `number`.
+    #[inline(always)]
+    fn end(&self, number: u32) -> u32 {
+        number + (1 << self.stretch_log2)
+    }
+
+    /// Doorbell number `number` of a queue is about to be rung, the first of a stretch: all of it has room.
     #[inline(always)]
     fn write(&self, queue: u32, number: u32, leads: bool) {
-        let begins = number & ((1 << self.stretch_log2) - 1) == 0;
-        if begins
-            && leads
+        if leads
             && self.blocks != 0
             && let Some(Place(completion)) = self.completions.get(queue)
         {
@@ -192,84 +196,74 @@ impl<'a> Posting<'a> {
         thread::index() / self.threads_per_queue.max(1)
     }
 
+    /// Posts by `ring`, a doorbell each time: a stretch of them in a loop that does nothing else, and what completes
+    /// meanwhile is written before each stretch.
     #[inline(always)]
-    fn queue(&self) -> Option<SendQueueHandle<'a>> {
-        self.queues.get(self.index()).copied()
-    }
-
-    /// One WQE of each thread under a doorbell.
-    #[inline(always)]
-    fn post<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
-        let Some(queue) = self.queue() else {
+    fn run<S: Sharing, C: Scope>(
+        &self,
+        ring: impl Fn(&mut SendQueue<'a, S, C>, u32, Deadline) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let index = self.index();
+        let Some(queue) = self.queues.get(index).copied() else {
             return Ok(());
         };
         let limit = Deadline::after_us(self.limit_us);
         let mut queue = queue.open::<S, C>()?;
         let began = self.span.start();
-        for number in 0..self.posts {
-            self.ahead.write(self.index(), number, C::leads());
-            let _ = queue.post(self.write.wqe(number), limit)?;
-        }
-        self.span.stop(began);
-        Ok(())
-    }
-
-    /// Several WQEs of one thread under a doorbell.
-    #[inline(always)]
-    fn post_batches<S: Sharing>(&self) -> Result<(), Failure> {
-        let Some(queue) = self.queue() else {
-            return Ok(());
-        };
-        let limit = Deadline::after_us(self.limit_us);
-        let mut queue = queue.open::<S, Thread>()?;
-        let began = self.span.start();
-        for post in 0..self.posts {
-            self.ahead.write(self.index(), post, true);
-            let mut batch = queue.batch(self.batch, limit)?;
-            for number in 0..self.batch {
-                let _ = batch.post(self.write.wqe(post + number))?;
+        let mut number = 0;
+        while number < self.posts {
+            self.ahead.write(index, number, C::leads());
+            let end = self.ahead.end(number).min(self.posts);
+            while number < end {
+                ring(&mut queue, number, limit)?;
+                number += 1;
             }
         }
         self.span.stop(began);
         Ok(())
     }
 
+    /// One WQE of each thread under a doorbell.
+    #[inline(always)]
+    fn post<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
+        self.run::<S, C>(|queue, number, limit| {
+            let _ = queue.post(self.write.wqe(number), limit)?;
+            Ok(())
+        })
+    }
+
+    /// Several WQEs of one thread under a doorbell.
+    #[inline(always)]
+    fn post_batches<S: Sharing>(&self) -> Result<(), Failure> {
+        self.run::<S, Thread>(|queue, post, limit| {
+            let mut batch = queue.batch(self.batch, limit)?;
+            for number in 0..self.batch {
+                let _ = batch.post(self.write.wqe(post + number))?;
+            }
+            Ok(())
+        })
+    }
+
     /// A write, and a value behind it that tells of it, under a doorbell.
     #[inline(always)]
     fn post_signals<S: Sharing>(&self) -> Result<(), Failure> {
-        let Some(queue) = self.queue() else {
-            return Ok(());
-        };
-        let limit = Deadline::after_us(self.limit_us);
-        let mut queue = queue.open::<S, Thread>()?;
-        let began = self.span.start();
-        for number in 0..self.posts {
-            self.ahead.write(self.index(), number, true);
+        self.run::<S, Thread>(|queue, number, limit| {
             let mut batch = queue.batch(2, limit)?;
             let _ = batch.post(self.write.wqe(number))?;
             let signal = Wqe::write_value(u64::from(number), self.write.remote);
             let _ = batch.post(signal)?;
-        }
-        self.span.stop(began);
-        Ok(())
+            Ok(())
+        })
     }
 
     /// A value of 8 bytes in each WQE.
     #[inline(always)]
     fn post_inline<S: Sharing>(&self) -> Result<(), Failure> {
-        let Some(queue) = self.queue() else {
-            return Ok(());
-        };
-        let limit = Deadline::after_us(self.limit_us);
-        let mut queue = queue.open::<S, Thread>()?;
-        let began = self.span.start();
-        for number in 0..self.posts {
-            self.ahead.write(self.index(), number, true);
+        self.run::<S, Thread>(|queue, number, limit| {
             let wqe = Wqe::write_value(u64::from(number), self.write.remote);
             let _ = queue.post(wqe, limit)?;
-        }
-        self.span.stop(began);
-        Ok(())
+            Ok(())
+        })
     }
 }
 
