@@ -357,6 +357,33 @@ impl<'a> SendQueueHandle<'a> {
         }
     }
 
+    /// No queue, where a table of handles has none: `open` refuses it as no handle.
+    pub const fn none() -> Self {
+        Self {
+            header: Header {
+                magic: 0,
+                version: 0,
+                size: 0,
+            },
+            qpn: 0,
+            max_message: 0,
+            ring: core::ptr::null_mut(),
+            record: core::ptr::null(),
+            doorbell: core::ptr::null(),
+            state: core::ptr::null(),
+            completions: Completions::new(CompletionParts {
+                ring: core::ptr::null(),
+                record: core::ptr::null(),
+                depth_log2: 0,
+                kind: CompletionKind::Collapsed,
+            }),
+            depth_log2: 0,
+            reach: FenceReach::System as u8,
+            send_doorbell: SendDoorbell::WithRecord as u8,
+            _lifetime: PhantomData,
+        }
+    }
+
     /// Checks magic, version, size, the reach of fences, and where the producer index goes.
     #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {

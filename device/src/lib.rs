@@ -34,6 +34,7 @@ pub mod block;
 pub mod cpu;
 mod deadline;
 mod error;
+pub mod gaspi;
 mod handle;
 pub mod panic;
 mod queue;

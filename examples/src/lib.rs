@@ -5,6 +5,7 @@ pub mod bandwidth;
 pub mod bare;
 pub mod demo;
 pub mod error;
+pub mod gaspi;
 pub mod interrupt;
 pub mod ladder;
 pub mod latency;

@@ -2,7 +2,7 @@
 
 use warpbell_soft_hca::shell::HcaError;
 
-use crate::{Access, ExchangeError, Gid, GpuError, Mlx5Error, Placement, State};
+use crate::{Access, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
 /// the variant says otherwise, or the error [is uncertain](Error::is_uncertain).
@@ -183,6 +183,9 @@ pub enum Error {
     /// The two processes could not talk to each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// A GASPI program's set-up.
+    #[error(transparent)]
+    Gaspi(#[from] GaspiError),
     /// The software HCA refused a step.
     #[error("the software HCA refused to {step}: {source}")]
     Soft {

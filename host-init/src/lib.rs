@@ -57,6 +57,7 @@ mod error;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod gaspi;
 mod launch;
 mod memory;
 mod mlx5;
@@ -81,6 +82,7 @@ pub use device::{Device, Limits, Nic};
 pub use domain::ProtectionDomain;
 pub use error::Error;
 pub use frame::{ExchangeError, LARGEST_MESSAGE};
+pub use gaspi::{Gaspi, GaspiConfig, GaspiError, MAX_RANKS};
 pub use launch::{Entry, Grid, Launch, last_name};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
 pub use mlx5::{CardCounters, CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options};

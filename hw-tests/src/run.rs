@@ -10,10 +10,11 @@ use clap::Parser;
 use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
-pub const TESTS: [&str; 9] = [
+pub const TESTS: [&str; 10] = [
     "deadlines",
     "errors",
     "faults",
+    "gaspi",
     "litmus",
     "receive",
     "shared",

@@ -9,6 +9,7 @@ pub mod bandwidth;
 pub mod bare;
 pub mod checksum;
 pub mod demo;
+pub mod gaspi;
 pub mod ladder;
 #[cfg(feature = "suite")]
 pub mod litmus;

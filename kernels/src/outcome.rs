@@ -4,6 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
+use warpbell::gaspi;
 use warpbell::wqe::BuildError;
 use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread};
 
@@ -18,6 +19,8 @@ pub enum Failure {
     Post(PostError),
     /// What was waited for did not come.
     Wait(WaitError),
+    /// A call of GASPI's did not succeed.
+    Gaspi(gaspi::Error),
 }
 
 macro_rules! failure_from {
@@ -36,6 +39,7 @@ failure_from! {
     Build: BuildError;
     Post: PostError;
     Wait: WaitError;
+    Gaspi: gaspi::Error;
 }
 
 impl Failure {
@@ -44,12 +48,14 @@ impl Failure {
         match self {
             Self::Open(OpenError::Failed(error))
             | Self::Post(PostError::Failed(error))
-            | Self::Wait(WaitError::Failed(error)) => Some(error),
+            | Self::Wait(WaitError::Failed(error))
+            | Self::Gaspi(gaspi::Error::Failed(error)) => Some(error),
             _ => None,
         }
     }
 
     /// Packs it into three words; the first says which, and is never 0.
+    #[inline(always)]
     pub(crate) const fn to_words(self) -> [u64; 3] {
         use {BuildError as B, OpenError as O, PostError as P, WaitError as W};
         match self {
@@ -75,6 +81,7 @@ impl Failure {
             Self::Wait(W::Deadline) => [18, 0, 0],
             Self::Wait(W::NotSignalled) => [19, 0, 0],
             Self::Wait(W::Failed(error)) => [20, error.to_bits(), 0],
+            Self::Gaspi(error) => [23, error.to_bits(), 0],
         }
     }
 
@@ -126,6 +133,7 @@ impl Failure {
             20 => Self::Wait(W::Failed(QueueError::from_bits(first)?)),
             21 => Self::Open(O::Reach { found: first as u8 }),
             22 => Self::Open(O::SendDoorbell { found: first as u8 }),
+            23 => Self::Gaspi(gaspi::Error::from_bits(first)?),
             _ => return None,
         })
     }
@@ -138,6 +146,7 @@ impl fmt::Display for Failure {
             Self::Build(error) => error.fmt(f),
             Self::Post(error) => error.fmt(f),
             Self::Wait(error) => error.fmt(f),
+            Self::Gaspi(error) => error.fmt(f),
         }
     }
 }
@@ -168,7 +177,9 @@ impl Outcome {
         }
     }
 
+    // Inlined, because a failure that is an argument lies in a GPU's local memory.
     #[cold]
+    #[inline(always)]
     fn keep(&self, failure: Failure) {
         let [which, first, second] = failure.to_words();
         if thread::compare_exchange(&self.words[0], 0, BEING_WRITTEN).is_ok() {
@@ -234,7 +245,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 22] {
+    fn every_failure() -> [Failure; 24] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -285,6 +296,8 @@ mod tests {
             WaitError::Deadline.into(),
             WaitError::NotSignalled.into(),
             WaitError::Failed(error).into(),
+            gaspi::Error::InvalidRank { rank: u32::MAX }.into(),
+            gaspi::Error::Failed(error).into(),
         ]
     }
 

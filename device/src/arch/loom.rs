@@ -151,6 +151,12 @@ pub fn compare_exchange_relaxed64(
     word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
 }
 
+/// Stores `new` and returns the value from before, in one step and in no order with other accesses.
+#[inline(always)]
+pub fn exchange_relaxed64(word: &Word64, new: u64, _reach: Reach) -> u64 {
+    word.swap(new, Ordering::Relaxed)
+}
+
 /// Adds, as acquire and release, and returns the value from before.
 #[inline(always)]
 pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {

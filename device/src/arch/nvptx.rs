@@ -261,6 +261,20 @@ compare_exchange!(
     compare_exchange_relaxed64, "atom.relaxed"
 );
 
+/// Stores `new` and returns the value from before, in one step and in no order with other accesses.
+#[inline(always)]
+pub fn exchange_relaxed64(word: &Word64, new: u64, reach: Reach) -> u64 {
+    let found: u64;
+    // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+    unsafe {
+        by_reach!(reach, "atom.relaxed", ".global.exch.b64 {found}, [{word}], {new};",
+            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+            new = in(reg64) new,
+            options(preserves_flags, nostack));
+    }
+    found
+}
+
 /// Adds, as acquire and release, and returns the value from before.
 #[inline(always)]
 pub fn fetch_add64(word: &Word64, value: u64, reach: Reach) -> u64 {

@@ -74,6 +74,18 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         })
     }
 
+    /// A view that is not open, and is neither used nor dropped.
+    #[inline(always)]
+    pub(super) fn follower(state: &'a QueueState, depth_log2: u8) -> Self {
+        Self {
+            state,
+            ring: Ring::new(depth_log2),
+            ledger: S::follower(),
+            failed: false,
+            _scope: PhantomData,
+        }
+    }
+
     /// Reserves `blocks` for the scope, or for `lanes` that act each for itself.
     /// Without a deadline it answers at once, and so it does for several lanes,
     /// whose deadlines may differ. `poll` takes up what the NIC has completed since.

@@ -1,6 +1,7 @@
 //! The send queue that a kernel uses.
 
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use mlx5_wqe::{CqeOpcode, QpNumber, Wqe, WqeBlock, WqeIndex};
 
@@ -10,7 +11,7 @@ use crate::handle::SendQueueHandle;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
 use crate::queue::producer::Producer;
-use crate::queue::{Batch, Doorbell, Now, Scope, Sharing};
+use crate::queue::{Batch, Doorbell, Now, Scope, Sharing, Thread};
 use crate::{Deadline, thread, warp};
 
 /// A send queue, as this thread (or warp, or block) sees it.
@@ -61,6 +62,20 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         let state = unsafe { &*handle.state };
         Ok(Self {
             producer: Producer::open(state, handle.depth_log2)?,
+            handle,
+            signalled: 0,
+            _doorbell: PhantomData,
+        })
+    }
+
+    /// What the other threads of a scope have whose leader has the queue: a view that is not open, and is neither
+    /// used nor dropped. An `Option` in its place would lie in a GPU's local memory.
+    #[inline(always)]
+    pub(crate) fn follower(handle: SendQueueHandle<'a>) -> ManuallyDrop<Self> {
+        // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
+        let state = unsafe { &*handle.state };
+        ManuallyDrop::new(Self {
+            producer: Producer::follower(state, handle.depth_log2),
             handle,
             signalled: 0,
             _doorbell: PhantomData,
@@ -476,6 +491,41 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         // SAFETY: the handle's `new` promises a ring of `depth` blocks for 'a,
         // and `slot` is below the depth.
         unsafe { self.handle.ring.add(self.producer.ring.slot(block)) }
+    }
+}
+
+impl<S: Sharing, D: Doorbell> SendQueue<'_, S, Thread, D> {
+    /// Waits, like [`wait`](Self::wait), until all is done that was published so far through whichever view. The
+    /// newest request is signalled: otherwise nothing reports it, and the wait is late.
+    #[inline(always)]
+    pub(crate) fn wait_all(&mut self, deadline: Deadline) -> Result<(), WaitError> {
+        let Self {
+            handle, producer, ..
+        } = self;
+        let after = producer.ledger.published(producer.state);
+        let mut wait = deadline.wait();
+        let mut late = false;
+        // A loop of its own, because a kernel may wait in several places: the closures of the other waits are not
+        // inlined there, and would have the queue in a GPU's local memory.
+        loop {
+            // Others' error before the poll, which then finds all that they knew to be complete before it.
+            let failed = producer.has_failed();
+            poll(handle, producer);
+            if producer.ledger.consumed() >= after {
+                break;
+            }
+            if failed || producer.has_failed() {
+                let error = QueueError::from_bits(producer.first_error());
+                return Err(error.map_or(WaitError::Deadline, WaitError::Failed));
+            }
+            if late {
+                return Err(WaitError::Deadline);
+            }
+            late = wait.expired();
+        }
+        // As in `wait`.
+        fence_acquire(handle.reach());
+        Ok(())
     }
 }
 

@@ -46,6 +46,9 @@ pub trait Sharing: sealed::Sealed + Clone {
     /// Blocks known complete, as last learnt.
     fn consumed(&self) -> u64;
 
+    /// Blocks that are published.
+    fn published(&self, state: &QueueState) -> u64;
+
     /// Blocks known complete to anybody, to be asked before a CQE is read.
     fn refresh(&mut self, state: &QueueState) -> u64;
 
@@ -193,6 +196,11 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
+    fn published(&self, _: &QueueState) -> u64 {
+        self.next
+    }
+
+    #[inline(always)]
     fn refresh(&mut self, _: &QueueState) -> u64 {
         self.consumed
     }
@@ -312,6 +320,11 @@ impl<A: Among> Sharing for Shared<A> {
     #[inline(always)]
     fn consumed(&self) -> u64 {
         self.consumed
+    }
+
+    #[inline(always)]
+    fn published(&self, state: &QueueState) -> u64 {
+        load_relaxed64(&state.ready, A::REACH)
     }
 
     #[inline(always)]

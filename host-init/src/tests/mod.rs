@@ -1,5 +1,6 @@
 //! Tests of start-up against the software HCA, with work requests written by hand.
 
+mod gaspi;
 mod hand;
 mod refusals;
 mod resident;

@@ -13,12 +13,21 @@ pub trait Kernel: Sync {
 
 /// Entries that every thread may read.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Input<'a, T> {
     start: *const T,
     len: u64,
     _entries: PhantomData<&'a [T]>,
 }
+
+impl<T> Clone for Input<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// A shared slice is copied whatever its entries are.
+impl<T> Copy for Input<'_, T> {}
 
 // SAFETY: it only lends what a shared slice lends.
 unsafe impl<T: Sync> Send for Input<'_, T> {}

@@ -5,12 +5,16 @@
 //! |---|---|
 //! | [`Requests`] | posts a list of work requests and waits for them |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
+//! | [`GaspiCalls`] | makes a list of GASPI's calls |
+//! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
 //! | [`Receive`] | posts receives and takes messages |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
 mod arguments;
 mod ending;
 mod flood;
+mod gaspi_calls;
+mod gaspi_storm;
 mod mode;
 mod receive;
 mod requests;
@@ -19,6 +23,8 @@ mod trouble;
 pub use arguments::{Input, Kernel, Output};
 pub use ending::{Ending, EndingWords};
 pub use flood::{Flood, suite_flood};
+pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};
+pub use gaspi_storm::{Caught, GaspiStorm, suite_gaspi_storm};
 pub use mode::{DoorbellKind, Mode, ScopeKind, SharingKind};
 pub use receive::{Message, MessageKind, Receive, suite_receive};
 pub use requests::{

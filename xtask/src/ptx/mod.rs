@@ -71,7 +71,7 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &str); 5] = [
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 7] = [
     ("soft_nic", "a NIC, which neither posts nor polls"),
     (
         "suite_requests",
@@ -79,6 +79,14 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &str); 5] = [
     ),
     (
         "suite_flood",
+        "a test, which holds its mode and dispatches on it",
+    ),
+    (
+        "suite_gaspi_calls",
+        "a test, which holds its mode and dispatches on it",
+    ),
+    (
+        "suite_gaspi_storm",
         "a test, which holds its mode and dispatches on it",
     ),
     (

@@ -1,0 +1,51 @@
+//! A stencil over several ranks, and notifications beside bare writes.
+
+mod common;
+
+use common::{assert_verified, document, error_line, run};
+
+const GASPI: &str = env!("CARGO_BIN_EXE_gaspi");
+
+#[test]
+fn a_stencil_over_ranks_and_blocks_is_right() {
+    for (nic, ranks, blocks) in [
+        ("soft", "1", "1"),
+        ("soft", "3", "1"),
+        ("soft", "2", "3"),
+        ("soft-gpu", "2", "2"),
+    ] {
+        let small = ["--cells", "37", "--steps", "20", "--rounds", "50"];
+        let shape = ["--nic", nic, "--ranks", ranks, "--blocks", blocks];
+        let rest = ["--warm-up", "5", "--threads", "8", "--json"];
+        let output = run(GASPI, &[&small[..], &shape, &rest].concat());
+        let document = document(&output);
+        assert_verified(&document, 1);
+        assert_eq!(document["stencil"]["ranks"].to_string(), ranks);
+        assert_eq!(document["stencil"]["steps"], 20);
+        let ns = |of: &str| document[of]["median_ns"].as_f64().unwrap();
+        assert!(ns("bare_write") > 0.0);
+        let ratio = ns("notification") / ns("bare_write");
+        assert!((document["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    for wrong in [
+        &["--ranks", "0"][..],
+        &["--ranks", "65"],
+        &["--blocks", "0"],
+        &["--steps", "0"],
+        &["--rounds", "0"],
+    ] {
+        let output = run(GASPI, wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+    let output = run(GASPI, &["--depth", "2", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_line(&output).contains("choose 4 or more"));
+    // A NIC among the kernels has no room for so many queue pairs.
+    let output = run(GASPI, &["--nic", "soft-gpu", "--ranks", "64"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(error_line(&output).lines().count(), 1);
+}

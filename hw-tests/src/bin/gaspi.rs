@@ -1,0 +1,616 @@
+//! Proves that GASPI's calls do what the specification says, from a thread, a warp and a block, in every sharing:
+//! bytes arrive where they should and nowhere else, before their notification; many ranks reach each other; bad
+//! arguments are refused by name and change nothing; time-outs end calls; and of notifications for which several
+//! blocks wait none is lost and none is taken twice.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use warpbell::Word64;
+use warpbell::gaspi::Error;
+use warpbell_cpu_grid::Dim;
+use warpbell_host_init::{Gaspi, GaspiConfig, ProtectionDomain, QueuePairConfig, SendDoorbell};
+use warpbell_hw_tests::node::Nodes;
+use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::{World, grid, nic, patient};
+use warpbell_kernels::suite::{
+    Caught, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Input, Mode,
+    Output, Returned, ScopeKind, SharingKind,
+};
+
+/// Bytes of segment 0 in most steps.
+const BYTES: usize = 1024;
+const NOTIFICATIONS: u32 = 64;
+const MAX_MESSAGE: u32 = 4096;
+
+fn main() -> ExitCode {
+    run(Duration::from_secs(120), |progress| {
+        for world in World::all() {
+            progress.step(format!("every call in every scope, {world:?}"));
+            for mode in GASPI_MODES {
+                every_call(world, mode);
+            }
+        }
+        progress.step("bad input");
+        bad_input();
+        progress.step("time-outs");
+        time_outs();
+        progress.step("many ranks");
+        many_ranks();
+        for world in World::all() {
+            progress.step(format!("several blocks wait for one range, {world:?}"));
+            for storm in storms(world) {
+                storm.rage(world);
+            }
+        }
+    })
+}
+
+/// Ranks on both ends of what the command line chose, in turn.
+fn ranks(nodes: &Nodes, count: usize) -> Vec<ProtectionDomain> {
+    let ends = [&nodes.ours, &nodes.theirs];
+    (0..count)
+        .map(|rank| ends[rank % 2].device.protection_domain().expect("a domain"))
+        .collect()
+}
+
+fn config() -> GaspiConfig {
+    GaspiConfig {
+        queues: 2,
+        segments: 4,
+        notifications: NOTIFICATIONS,
+        block_limit: ample(),
+        queue_pair: QueuePairConfig {
+            send_depth: 64,
+            max_message: MAX_MESSAGE,
+            placement: World::here().nic_placement(),
+            ..QueuePairConfig::default()
+        },
+        ..GaspiConfig::default()
+    }
+}
+
+/// A grid of one scope.
+const fn one_scope(mode: Mode) -> Dim {
+    match mode.scope {
+        ScopeKind::Thread => grid(1, 1),
+        ScopeKind::Warp => grid(1, 32),
+        ScopeKind::Block => grid(1, 77),
+    }
+}
+
+/// Makes calls with the kernel of a rank; every thread gets the same results, which it gives.
+fn call(
+    world: World,
+    gaspi: &Gaspi,
+    rank: u32,
+    mode: Mode,
+    calls: &[GaspiCall],
+) -> Vec<Result<u32, Error>> {
+    let grid = one_scope(mode);
+    let threads = grid.threads_per_block as usize;
+    let rows = warpbell_host_init::Shared::slice(world.placement(), calls.len(), |row| calls[row]);
+    let rows = rows.expect("memory");
+    let mut returned = world.values(threads * calls.len(), Returned::default());
+    let kernel = GaspiCalls {
+        gaspi: gaspi.handle(rank).expect("a rank"),
+        mode,
+        calls: Input::new(&rows),
+        returned: Output::new(&mut returned),
+    };
+    world.launch(grid, &kernel);
+    let results: Vec<_> = returned
+        .iter()
+        .map(|word| word.result().expect("a call that was made"))
+        .collect();
+    let (first, rest) = results.split_at(calls.len());
+    for (thread, others) in rest.chunks(calls.len()).enumerate() {
+        assert_eq!(others, first, "{mode:?}, thread {}", thread + 1);
+    }
+    first.to_vec()
+}
+
+fn to(rank: u32, verb: GaspiVerb) -> GaspiCall {
+    GaspiCall {
+        rank,
+        ..GaspiCall::new(verb)
+    }
+}
+
+/// Bytes that tell where they come from.
+fn pattern(rank: u32, segment: u32) -> Vec<u8> {
+    let seed = rank as usize * 7 + segment as usize * 3;
+    (0..BYTES)
+        .map(|at| (at * 13 + at / 256 + seed) as u8)
+        .collect()
+}
+
+fn fill(gaspi: &Gaspi) {
+    for rank in 0..gaspi.ranks() {
+        for segment in [0, 2] {
+            let bytes = pattern(rank, segment);
+            gaspi
+                .segment_write(rank, segment, 0, &bytes)
+                .expect("bytes");
+        }
+    }
+}
+
+#[track_caller]
+fn check(gaspi: &Gaspi, rank: u32, segment: u32, expected: &[u8], what: &str) {
+    let mut found = vec![0; expected.len()];
+    gaspi
+        .segment_read(rank, segment, 0, &mut found)
+        .expect("bytes");
+    let wrong = (0..expected.len()).find(|&at| found[at] != expected[at]);
+    assert_eq!(wrong, None, "{what}: rank {rank}, segment {segment}, byte");
+}
+
+fn program(nodes: &Nodes, count: usize, config: &GaspiConfig) -> Gaspi {
+    let mut gaspi = Gaspi::new(&ranks(nodes, count), config).expect("a program");
+    for segment in [0, 2] {
+        gaspi.segment_create(segment, BYTES).expect("a segment");
+    }
+    fill(&gaspi);
+    gaspi
+}
+
+/// One rank writes, reads and notifies; the other one waits and takes.
+fn every_call(world: World, mode: Mode) {
+    let what = format!("{world:?}, {mode:?}");
+    let nodes = Nodes::chosen();
+    let mut config = config();
+    if mode.sharing == SharingKind::BlockShared && nodes.ours.device.limits().without_record {
+        config.queue_pair.send_doorbell = SendDoorbell::WithoutRecord;
+    }
+    let gaspi = program(&nodes, 2, &config);
+    let results = call(
+        world,
+        &gaspi,
+        0,
+        mode,
+        &[
+            GaspiCall {
+                offset_local: 10,
+                offset_remote: 20,
+                size: 30,
+                ..to(1, GaspiVerb::Write)
+            },
+            GaspiCall {
+                segment_local: 2,
+                segment_remote: 0,
+                offset_local: 500,
+                offset_remote: BYTES as u64 - 256,
+                size: 256,
+                ..to(1, GaspiVerb::Read)
+            },
+            to(1, GaspiVerb::Wait),
+            GaspiCall {
+                queue: 1,
+                segment_remote: 2,
+                offset_remote: 64,
+                size: 64,
+                notification: 5,
+                value: u32::MAX,
+                ..to(1, GaspiVerb::WriteNotify)
+            },
+            GaspiCall {
+                queue: 1,
+                segment_remote: 2,
+                notification: NOTIFICATIONS - 1,
+                value: 1,
+                ..to(1, GaspiVerb::Notify)
+            },
+            GaspiCall {
+                queue: 1,
+                ..to(1, GaspiVerb::WaitAll)
+            },
+        ],
+    );
+    assert_eq!(results, [Ok(0); 6], "{what}");
+    let own = pattern(0, 0);
+    let mut first = pattern(1, 0);
+    first[20..50].copy_from_slice(&own[10..40]);
+    let mut second = pattern(1, 2);
+    second[64..128].copy_from_slice(&own[..64]);
+    let mut read = pattern(0, 2);
+    read[500..756].copy_from_slice(&pattern(1, 0)[BYTES - 256..]);
+    check(&gaspi, 0, 0, &own, &what);
+    check(&gaspi, 0, 2, &read, &what);
+    check(&gaspi, 1, 0, &first, &what);
+    check(&gaspi, 1, 2, &second, &what);
+
+    let range = |begin, value| GaspiCall {
+        segment_remote: 2,
+        notification: begin,
+        value,
+        timeout: 1,
+        ..GaspiCall::new(GaspiVerb::NotifyWaitsome)
+    };
+    let take = |notification| GaspiCall {
+        segment_remote: 2,
+        notification,
+        ..GaspiCall::new(GaspiVerb::NotifyReset)
+    };
+    let other_segment = GaspiCall {
+        segment_remote: 0,
+        ..range(0, NOTIFICATIONS)
+    };
+    let calls = [
+        range(0, NOTIFICATIONS),
+        range(6, NOTIFICATIONS - 6),
+        range(6, NOTIFICATIONS - 7),
+        range(0, 0),
+        other_segment,
+        take(5),
+        take(5),
+        range(0, NOTIFICATIONS),
+        take(NOTIFICATIONS - 1),
+        range(0, NOTIFICATIONS),
+    ];
+    let expected = [
+        Ok(5),
+        Ok(NOTIFICATIONS - 1),
+        Err(Error::Timeout),
+        Ok(0),
+        Err(Error::Timeout),
+        Ok(u32::MAX),
+        Ok(0),
+        Ok(NOTIFICATIONS - 1),
+        Ok(1),
+        Err(Error::Timeout),
+    ];
+    assert_eq!(call(world, &gaspi, 1, mode, &calls), expected, "{what}");
+}
+
+/// What is wrong is named, in every mode, and changes nothing; the queue goes on.
+fn bad_input() {
+    let nodes = Nodes::chosen();
+    let gaspi = program(&nodes, 2, &config());
+    let good = GaspiCall {
+        size: 8,
+        value: 1,
+        ..to(1, GaspiVerb::WriteNotify)
+    };
+    let bytes = BYTES as u64;
+    let local = Error::InvalidLocalOffset { segment: 0 };
+    let remote = Error::InvalidRemoteOffset { segment: 2 };
+    let size = Error::InvalidSize { limit: MAX_MESSAGE };
+    let id = Error::InvalidNotification {
+        notification: NOTIFICATIONS,
+    };
+    let segment = |segment| Error::InvalidSegment { segment };
+    let mut calls = vec![
+        (
+            Error::InvalidRank { rank: 2 },
+            GaspiCall { rank: 2, ..good },
+        ),
+        (
+            Error::NotConnected { rank: 0 },
+            GaspiCall { rank: 0, ..good },
+        ),
+        (
+            Error::InvalidQueue { queue: 2 },
+            GaspiCall { queue: 2, ..good },
+        ),
+        (
+            segment(1),
+            GaspiCall {
+                segment_local: 1,
+                ..good
+            },
+        ),
+        (
+            segment(3),
+            GaspiCall {
+                segment_remote: 3,
+                ..good
+            },
+        ),
+        (
+            segment(4),
+            GaspiCall {
+                segment_remote: 4,
+                ..good
+            },
+        ),
+        (
+            segment(u32::MAX),
+            GaspiCall {
+                segment_local: u32::MAX,
+                ..good
+            },
+        ),
+        (
+            local,
+            GaspiCall {
+                offset_local: bytes - 7,
+                ..good
+            },
+        ),
+        (
+            local,
+            GaspiCall {
+                offset_local: u64::MAX,
+                ..good
+            },
+        ),
+        (
+            remote,
+            GaspiCall {
+                segment_remote: 2,
+                offset_remote: bytes - 7,
+                ..good
+            },
+        ),
+        (
+            local,
+            GaspiCall {
+                size: bytes + 1,
+                ..good
+            },
+        ),
+        (size, GaspiCall { size: 0, ..good }),
+        (
+            size,
+            GaspiCall {
+                size: u64::from(MAX_MESSAGE) + 1,
+                ..good
+            },
+        ),
+        (
+            id,
+            GaspiCall {
+                notification: NOTIFICATIONS,
+                ..good
+            },
+        ),
+        (
+            Error::InvalidNotificationValue,
+            GaspiCall { value: 0, ..good },
+        ),
+    ];
+    let read = GaspiCall {
+        verb: GaspiVerb::Read,
+        offset_local: bytes,
+        ..good
+    };
+    calls.push((local, read));
+    let range = |begin, value| GaspiCall {
+        notification: begin,
+        value,
+        timeout: 0,
+        ..GaspiCall::new(GaspiVerb::NotifyWaitsome)
+    };
+    calls.push((id, range(NOTIFICATIONS, 1)));
+    let whole = Error::InvalidNotification { notification: 0 };
+    calls.push((whole, range(0, NOTIFICATIONS + 1)));
+    let reset = GaspiCall {
+        notification: NOTIFICATIONS,
+        ..GaspiCall::new(GaspiVerb::NotifyReset)
+    };
+    calls.push((id, reset));
+    let wait = GaspiCall {
+        queue: 7,
+        ..GaspiCall::new(GaspiVerb::WaitAll)
+    };
+    calls.push((Error::InvalidQueue { queue: 7 }, wait));
+    let (expected, calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+    for mode in GASPI_MODES {
+        let found = call(World::here(), &gaspi, 0, mode, &calls);
+        for (number, (found, expected)) in found.into_iter().zip(&expected).enumerate() {
+            assert_eq!(found, Err(*expected), "{mode:?}, call {number}");
+        }
+    }
+    for pair in gaspi.queue_pairs(0).expect("a rank") {
+        assert_eq!(pair.send_progress().published, 0, "something was posted");
+    }
+    let results = call(
+        World::here(),
+        &gaspi,
+        0,
+        ALONE,
+        &[good, to(1, GaspiVerb::Wait)],
+    );
+    assert_eq!(results, [Ok(0); 2], "after all refusals");
+    let mut written = pattern(1, 0);
+    written[..8].copy_from_slice(&pattern(0, 0)[..8]);
+    check(&gaspi, 1, 0, &written, "bad input");
+    check(&gaspi, 1, 2, &pattern(1, 2), "bad input");
+    let found = call(World::here(), &gaspi, 1, ALONE, &[range(0, NOTIFICATIONS)]);
+    assert_eq!(found, [Ok(0)], "only the good call's");
+}
+
+/// Calls end when their time is up, and not before.
+fn time_outs() {
+    let limit = Duration::from_millis(30);
+    let config = GaspiConfig {
+        block_limit: limit,
+        ..config()
+    };
+    let nodes = Nodes::chosen();
+    let gaspi = program(&nodes, 2, &config);
+    let waitsome = |timeout| GaspiCall {
+        value: NOTIFICATIONS,
+        timeout,
+        ..GaspiCall::new(GaspiVerb::NotifyWaitsome)
+    };
+    for mode in GASPI_MODES {
+        for (timeout, least) in [(0, 0), (20, 20), (GaspiCall::BLOCK, 30)] {
+            let started = Instant::now();
+            let found = call(World::here(), &gaspi, 1, mode, &[waitsome(timeout)]);
+            let took = started.elapsed();
+            assert_eq!(found, [Err(Error::Timeout)], "{mode:?}");
+            let least = Duration::from_millis(least);
+            // The GPU's timer may step by a microsecond.
+            assert!(
+                took + Duration::from_micros(2) >= least,
+                "{mode:?}: {took:?}"
+            );
+            assert!(
+                took < patient(Duration::from_secs(10)),
+                "{mode:?}: {took:?}"
+            );
+        }
+    }
+}
+
+/// Every rank writes to every rank through one queue and waits once for all.
+fn many_ranks() {
+    // With 20 queue pairs, of which a NIC among the kernels has room for 32.
+    const RANKS: u32 = 4;
+    let config = GaspiConfig {
+        queues: 1,
+        to_self: true,
+        ..config()
+    };
+    let nodes = Nodes::chosen();
+    let gaspi = program(&nodes, RANKS as usize, &config);
+    for rank in 0..RANKS {
+        let mode = GASPI_MODES[rank as usize % 3];
+        let mut calls: Vec<_> = (0..RANKS)
+            .map(|other| GaspiCall {
+                segment_remote: 2,
+                offset_local: 8 * u64::from(other),
+                offset_remote: 32 * u64::from(rank),
+                size: 32,
+                notification: rank,
+                value: 100 + rank,
+                ..to(other, GaspiVerb::WriteNotify)
+            })
+            .collect();
+        calls.push(GaspiCall::new(GaspiVerb::WaitAll));
+        let results = call(World::here(), &gaspi, rank, mode, &calls);
+        assert_eq!(results, vec![Ok(0); calls.len()], "rank {rank}");
+    }
+    for rank in 0..RANKS {
+        let mut expected = pattern(rank, 2);
+        for from in 0..RANKS as usize {
+            let sent = &pattern(from as u32, 0)[8 * rank as usize..][..32];
+            expected[32 * from..][..32].copy_from_slice(sent);
+        }
+        check(&gaspi, rank, 2, &expected, "many ranks");
+        check(&gaspi, rank, 0, &pattern(rank, 0), "many ranks");
+        let calls: Vec<_> = (0..RANKS)
+            .map(|from| GaspiCall {
+                segment_remote: 2,
+                notification: from,
+                ..GaspiCall::new(GaspiVerb::NotifyReset)
+            })
+            .collect();
+        let expected: Vec<_> = (0..RANKS).map(|from| Ok(100 + from)).collect();
+        let found = call(World::here(), &gaspi, rank, ALONE, &calls);
+        assert_eq!(found, expected, "rank {rank}");
+    }
+}
+
+/// Blocks of one rank against blocks of the other.
+struct Storm {
+    mode: Mode,
+    grid: Dim,
+    slots: u32,
+    rounds: u32,
+}
+
+fn storms(world: World) -> Vec<Storm> {
+    let storm = |sharing, scope, grid, slots, rounds| Storm {
+        mode: Mode { sharing, scope },
+        grid,
+        slots,
+        rounds,
+    };
+    use ScopeKind::{Block, Thread, Warp};
+    use SharingKind::{BlockShared, Exclusive, GpuShared};
+    let mut storms = vec![
+        storm(Exclusive, Thread, grid(4, 1), 3, 300),
+        storm(GpuShared, Thread, grid(4, 1), 2, 200),
+        storm(Exclusive, Warp, grid(3, 32), 2, 60),
+        storm(BlockShared, Block, grid(3, 50), 4, 60),
+    ];
+    if let World::Gpu(_) = world {
+        // A block for each multiprocessor of an H200, and a million notifications; fewer where each look at one
+        // crosses a bus.
+        let rounds = if nic().takes_orders() { 76 } else { 7576 };
+        storms.push(storm(GpuShared, Thread, grid(132, 1), 4, rounds));
+    }
+    storms
+}
+
+impl Storm {
+    fn rage(&self, world: World) {
+        let Self {
+            mode,
+            grid,
+            slots,
+            rounds,
+        } = *self;
+        let what = format!("{world:?}, {mode:?}, {grid:?}");
+        let (blocks, threads) = (grid.blocks, grid.threads_per_block);
+        let config = GaspiConfig {
+            queues: blocks,
+            notifications: blocks * slots,
+            segments: 1,
+            ..config()
+        };
+        let nodes = Nodes::chosen();
+        let mut gaspi = Gaspi::new(&ranks(&nodes, 2), &config).expect("a program");
+        let words = blocks * slots * threads;
+        gaspi
+            .segment_create(0, 8 * words as usize)
+            .expect("a segment");
+
+        let count = (blocks * threads) as usize;
+        let placement = world.placement();
+        let done =
+            warpbell_host_init::Shared::slice(placement, blocks as usize, |_| Word64::new(0));
+        let done = done.expect("memory");
+        let mut caught = [0, 1].map(|_| world.values(count, Caught::default()));
+        let mut ended = [0, 1].map(|_| world.values(count, EndingWords::default()));
+        let [sender_caught, receiver_caught] = &mut caught;
+        let [sender_ended, receiver_ended] = &mut ended;
+        let side = |rank, caught, endings| GaspiStorm {
+            gaspi: gaspi.handle(rank).expect("a rank"),
+            mode,
+            slots,
+            rounds,
+            patience: 10_000,
+            done: Input::new(&done),
+            caught,
+            endings,
+        };
+        let sender = side(0, Output::new(sender_caught), Output::new(sender_ended));
+        let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
+        world.launch_both((grid, &sender), (grid, &receiver));
+
+        for (side, ended) in ["senders", "receivers"].iter().zip(&ended) {
+            expect_done(&endings(ended), &format!("{what}: {side}"));
+        }
+        let sum = (0..blocks)
+            .flat_map(|block| (0..rounds).map(move |round| (block, round)))
+            .map(|(block, round)| Caught::mixed(GaspiStorm::value(block, round, rounds)))
+            .fold(0, u64::wrapping_add);
+        for (side, caught) in ["answers", "notifications"].iter().zip(&caught) {
+            let wrong: u64 = caught.iter().map(|caught| caught.wrong).sum();
+            assert_eq!(wrong, 0, "{what}: wrong {side}");
+            // All threads of a block have caught the same.
+            let firsts: Vec<_> = caught
+                .chunks(threads as usize)
+                .map(|block| block[0])
+                .collect();
+            for (block, all) in caught.chunks(threads as usize).enumerate() {
+                assert!(
+                    all.iter().all(|one| *one == firsts[block]),
+                    "{what}: block {block}"
+                );
+            }
+            let total: u64 = firsts.iter().map(|caught| caught.count).sum();
+            assert_eq!(total, u64::from(blocks * rounds), "{what}: {side}");
+            let found = firsts
+                .iter()
+                .map(|caught| caught.sum)
+                .fold(0, u64::wrapping_add);
+            assert_eq!(found, sum, "{what}: {side} lost and doubled");
+        }
+    }
+}
