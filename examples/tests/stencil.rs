@@ -4,7 +4,7 @@ mod common;
 
 use common::{assert_verified, document, error_line, run};
 
-const GASPI: &str = env!("CARGO_BIN_EXE_gaspi");
+const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
 fn a_stencil_over_ranks_and_blocks_is_right() {
@@ -17,7 +17,7 @@ fn a_stencil_over_ranks_and_blocks_is_right() {
         let small = ["--cells", "37", "--steps", "20", "--rounds", "50"];
         let shape = ["--nic", nic, "--ranks", ranks, "--blocks", blocks];
         let rest = ["--warm-up", "5", "--threads", "8", "--json"];
-        let output = run(GASPI, &[&small[..], &shape, &rest].concat());
+        let output = run(STENCIL, &[&small[..], &shape, &rest].concat());
         let document = document(&output);
         assert_verified(&document, 1);
         assert_eq!(document["stencil"]["ranks"].to_string(), ranks);
@@ -38,14 +38,14 @@ fn bad_arguments_are_refused() {
         &["--steps", "0"],
         &["--rounds", "0"],
     ] {
-        let output = run(GASPI, wrong);
+        let output = run(STENCIL, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
-    let output = run(GASPI, &["--depth", "2", "--json"]);
+    let output = run(STENCIL, &["--depth", "2", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(error_line(&output).contains("choose 4 or more"));
     // A NIC among the kernels has no room for so many queue pairs.
-    let output = run(GASPI, &["--nic", "soft-gpu", "--ranks", "64"]);
+    let output = run(STENCIL, &["--nic", "soft-gpu", "--ranks", "64"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(error_line(&output).lines().count(), 1);
 }
