@@ -548,7 +548,11 @@ impl Storm {
         let what = format!("{world:?}, {mode:?}, {grid:?}");
         let (blocks, threads) = (grid.blocks, grid.threads_per_block);
         let config = GaspiConfig {
-            queues: blocks,
+            // Each block has its own, or all have one.
+            queues: match mode.sharing {
+                SharingKind::GpuShared => 1,
+                _ => blocks,
+            },
             notifications: blocks * slots,
             segments: 1,
             ..config()
