@@ -11,7 +11,7 @@ use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::world::{self, Nic, World};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{DoorbellKind, Ending, Request, Verb, Waiting};
-use warpbell_soft_hca::engine::Transition;
+use warpbell_soft_hca::engine::{Reach, Transition};
 
 use crate::stage::{Stage, state};
 
@@ -159,7 +159,8 @@ pub fn bad_handles() {
     refused(abi::SEND_DOORBELL, 2, unknown);
     expect_done(&Posting::default().post(queue, &nop), "the true handle");
     // Only a NIC that runs beside the kernels on their GPU is as near as that.
-    let near = matches!(World::here(), World::Gpu(_)) && world::nic() == Nic::SoftGpu;
+    let beside = matches!(World::here(), World::Gpu(_)) && world::nic() == Nic::SoftGpu;
+    let near = beside && world::reach() == Reach::Gpu;
     assert_eq!(abi::reach(&queue), u8::from(near));
 }
 
