@@ -8,6 +8,8 @@ use mlx5_wqe::{
     VendorCode, WqeIndex,
 };
 
+use crate::proxy::Fault;
+
 /// Why a queue can no longer be used; it stays so until the host resets it.
 ///
 /// One word that is never 0, so that it travels in a register and lies as it is
@@ -163,7 +165,10 @@ impl fmt::Debug for QueueError {
 impl fmt::Display for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cause() {
-            Cause::Completion(error) => write!(f, "{error}"),
+            Cause::Completion(error) => match Fault::of(*self) {
+                Some(fault) => write!(f, "WQE {}: {fault}", error.wqe_index),
+                None => write!(f, "{error}"),
+            },
             Cause::Stalled { wqe } => write!(
                 f,
                 "a thread reserved WQE {wqe} and never published it; reset the queue"

@@ -37,6 +37,7 @@ mod error;
 pub mod gaspi;
 mod handle;
 pub mod panic;
+pub mod proxy;
 mod queue;
 pub mod shared;
 mod signal;

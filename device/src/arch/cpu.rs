@@ -35,6 +35,19 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     unsafe { slot.write(Block(block)) }
 }
 
+/// Loads a block that another thread or a GPU has stored, each of its words once.
+///
+/// # Safety
+/// `slot` must be valid for reads, and an acquire after which this load comes must have made the block's stores visible.
+#[inline(always)]
+pub unsafe fn load_block(slot: *mut Block) -> WqeBlock {
+    // SAFETY: the caller's promise; a `Block` is eight words, aligned to more than that. Atomic loads, so that a kernel
+    // that stores to it against the queue's protocol changes the value alone.
+    let word = |index| unsafe { AtomicU64::from_ptr(slot.cast::<u64>().add(index)) };
+    let word = |index| word(index).load(Ordering::Relaxed);
+    core::array::from_fn(|octoword| Octoword([word(2 * octoword), word(2 * octoword + 1)]))
+}
+
 /// Stores a block of each lane of a whole warp; `slot` says where that of a lane goes. Here each stores its own.
 ///
 /// # Safety

@@ -70,6 +70,18 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     }
 }
 
+/// Loads a block that another thread has stored, each of its words once.
+///
+/// # Safety
+/// `slot` must be valid for reads, and an acquire after which this load comes must have made the block's stores visible.
+#[inline(always)]
+pub unsafe fn load_block(slot: *mut Block) -> WqeBlock {
+    // SAFETY: the caller's promise; loom checks the order itself, so a shared reference will do.
+    let words = unsafe { &(*slot).0 };
+    let word = |index: usize| words[index].load(Ordering::Relaxed);
+    core::array::from_fn(|octoword| Octoword([word(2 * octoword), word(2 * octoword + 1)]))
+}
+
 /// Stores a block of each lane of a whole warp; `slot` says where that of a lane goes. Here each stores its own.
 ///
 /// # Safety

@@ -129,6 +129,19 @@ impl Rig {
         value
     }
 
+    /// Overwrites the first 16 bytes of a block, as a kernel does that leaves this library aside.
+    #[cfg(not(loom))]
+    pub fn overwrite(&self, block: usize, words: [u64; 2]) {
+        let block = self.ring[block & (self.ring.len() - 1)].get();
+        // SAFETY: a block is 64 plain bytes; no test posts at the same time.
+        unsafe { block.cast::<[u64; 2]>().write(words) };
+    }
+
+    /// Stores to the doorbell, as such a kernel does.
+    pub fn ring_by_hand(&self, word: u64) {
+        self.doorbell.store(word, Ordering::Relaxed);
+    }
+
     /// Index and opcode in the control segment of a block.
     pub fn control(&self, block: usize) -> (u16, Opcode) {
         let word = u64::from_be(self.ring_word(block, 0));

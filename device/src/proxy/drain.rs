@@ -1,0 +1,350 @@
+//! The network processor's side of one queue. No threads, no allocation: its owner calls it again and again.
+
+use core::fmt;
+
+use mlx5_wqe::{
+    CqeErrorWord, CqeOpcode, CqeTail, MAX_WQE_BLOCKS, Octoword, Opcode, QpNumber, VendorCode, Wqe,
+    WqeBlock,
+};
+
+use mlx5_wqe::segment::Control;
+
+use super::Fault;
+use crate::arch::{
+    Reach, fence_acquire, fence_release, load_block, load_relaxed64, store_block, store_relaxed64,
+};
+use crate::error::OpenError;
+use crate::handle::{CompletionSlot, SendQueueHandle};
+use crate::queue::{Doorbell, Now, Ring};
+
+/// Takes the WQEs that kernels post to one send queue (the front), posts them to the queue of a NIC, and hands the
+/// NIC's completions back.
+///
+/// Both rings have the same depth, and a WQE has the same index in both: it passes as it is, and so does the CQE that
+/// completes it. A block of the NIC's ring is free whenever the one of the front is, because kernels learn of free
+/// blocks from CQEs that were handed on.
+#[derive(Debug)]
+pub struct Drain<'a> {
+    front: SendQueueHandle<'a>,
+    nic: SendQueueHandle<'a>,
+    ring: Ring,
+    /// Blocks taken from the front and given to the NIC.
+    taken: u64,
+    /// Blocks that the NIC has said to be complete.
+    completed: u64,
+    /// The NIC's CQE that was handed on last, by its last word.
+    newest: CqeTail,
+    state: State,
+    /// The WQE under way from one ring to the other.
+    wqe: [WqeBlock; MAX_WQE_BLOCKS],
+}
+
+/// How far a queue's service has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It takes what there is.
+    Open,
+    /// It takes no more, and says why as soon as there is room for a NOP behind what it has taken.
+    Closing(Fault),
+    /// The NIC has that NOP, as this block: with it, all before it is complete.
+    Closed(Fault, u64),
+    /// Kernels know.
+    Over,
+}
+
+/// What a turn has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// WQEs given to the NIC.
+    pub posts: u32,
+    /// Completions handed back.
+    pub completions: u32,
+}
+
+impl Turn {
+    /// Whether there was anything to do.
+    pub const fn was_busy(self) -> bool {
+        self.posts + self.completions > 0
+    }
+}
+
+/// A WQE on its way to the NIC, for whoever allows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'e> {
+    blocks: &'e [WqeBlock],
+    control: Control,
+}
+
+impl<'e> Entry<'e> {
+    /// Its control segment.
+    pub const fn control(self) -> Control {
+        self.control
+    }
+
+    /// All of its basic blocks, the control segment included; at least one.
+    pub const fn blocks(self) -> &'e [WqeBlock] {
+        self.blocks
+    }
+}
+
+/// Why two queues do not go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// One of the handles is not good.
+    Handle(OpenError),
+    /// Rings of different depths, or queues with different numbers.
+    Different,
+    /// The front has a doorbell record, which nobody would read.
+    Record,
+    /// An ordinary completion queue: a collapsed one is handed on.
+    Completions,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handle(error) => write!(f, "{error}"),
+            Self::Different => f.write_str("the queues differ in depth or number"),
+            Self::Record => f.write_str("a proxy reads no doorbell record"),
+            Self::Completions => f.write_str("a proxy hands on collapsed completions alone"),
+        }
+    }
+}
+
+impl core::error::Error for Unfit {}
+
+impl<'a> Drain<'a> {
+    /// A drain from `front`, which kernels post to, into `nic`.
+    ///
+    /// # Errors
+    /// Queues that do not go together.
+    ///
+    /// # Safety
+    /// Nothing has been posted to either queue since it was made or reset. As long as this lives, nobody else posts
+    /// to `nic` or polls it, and nobody else takes from `front`. The calling thread reaches all of both, and `front`
+    /// has [`FenceReach::System`](crate::FenceReach::System) if its kernels do not run where this thread does.
+    pub unsafe fn new(front: SendQueueHandle<'a>, nic: SendQueueHandle<'a>) -> Result<Self, Unfit> {
+        front.check().map_err(Unfit::Handle)?;
+        nic.check().map_err(Unfit::Handle)?;
+        if front.depth_log2 != nic.depth_log2 || front.qpn != nic.qpn {
+            return Err(Unfit::Different);
+        }
+        if front.has_record() {
+            return Err(Unfit::Record);
+        }
+        if !(front.completions.is_collapsed() && nic.completions.is_collapsed()) {
+            return Err(Unfit::Completions);
+        }
+        Ok(Self {
+            front,
+            nic,
+            ring: Ring::new(front.depth_log2),
+            taken: 0,
+            completed: 0,
+            newest: CqeTail::INVALID,
+            state: State::Open,
+            wqe: [[Octoword::ZERO; 4]; MAX_WQE_BLOCKS],
+        })
+    }
+
+    /// Gives the NIC what kernels have posted since, with one doorbell, and hands back what it has completed.
+    /// `allow` sees each WQE before the NIC does: the first one that it refuses ends the queue's service, because
+    /// what stands behind may rely on it.
+    pub fn turn(&mut self, allow: impl FnMut(Entry<'_>) -> bool) -> Turn {
+        // Completions first, because kernels may wait for the room that they tell of.
+        let completions = self.complete();
+        let posts = match self.state {
+            State::Open => self.take(allow),
+            State::Closing(fault) => {
+                self.announce(fault);
+                0
+            }
+            State::Closed(..) | State::Over => 0,
+        };
+        Turn { posts, completions }
+    }
+
+    /// Takes what kernels have posted so far, and no more: once that is complete, kernels see [`Fault::Stopped`].
+    /// Turns are still needed, until the service [is over](Self::is_over).
+    pub fn close(&mut self, allow: impl FnMut(Entry<'_>) -> bool) {
+        if self.state == State::Open {
+            self.take(allow);
+        }
+        if self.state == State::Open {
+            self.state = State::Closing(Fault::Stopped);
+        }
+    }
+
+    /// Ends the service at once: kernels see `fault`, unless they know of another end. What was taken and is not known
+    /// to be complete may be carried out or not.
+    pub fn end(&mut self, fault: Fault) {
+        if self.state != State::Over {
+            // All before this block is complete; of it and what follows nothing is known.
+            self.tell_fault(fault, self.completed);
+        }
+    }
+
+    /// Whether kernels know that the service has ended.
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Takes WQEs from the front. Returns how many.
+    fn take(&mut self, mut allow: impl FnMut(Entry<'_>) -> bool) -> u32 {
+        // SAFETY: the handle's pointers are valid, by the promise of its `new`.
+        let word = load_relaxed64(unsafe { &*self.front.doorbell }, Reach::System);
+        let Some(end) = self.told_by(word) else {
+            return 0;
+        };
+        // The doorbell before the WQEs, because it tells that they are there.
+        fence_acquire(Reach::System);
+        let start = self.taken;
+        let mut posts = 0;
+        // Ends after a lap at the latest: each turn takes a block.
+        while self.taken < end && self.state == State::Open {
+            match self.take_one(end, &mut allow) {
+                Ok(()) => posts += 1,
+                Err(fault) => self.announce(fault),
+            }
+        }
+        if self.state == State::Open && self.taken != start {
+            Now::publish(&self.nic, self.taken);
+        }
+        posts
+    }
+
+    /// The block up to which a doorbell tells of WQEs, if of any that are new.
+    fn told_by(&mut self, word: u64) -> Option<u64> {
+        let word = u64::from_be(word);
+        let index = (word >> 40) as u16;
+        let ahead = index.wrapping_sub(self.taken as u16);
+        if word == 0 || ahead == 0 {
+            return None;
+        }
+        let end = self.taken + u64::from(ahead);
+        let fits = end <= self.completed + u64::from(self.ring.depth());
+        if !fits || (word as u32) >> 8 != self.front.qpn {
+            self.announce(Fault::Damaged);
+            return None;
+        }
+        Some(end)
+    }
+
+    /// Copies the next WQE, which ends at block `end` or before, into the NIC's ring.
+    fn take_one(
+        &mut self,
+        end: u64,
+        allow: &mut impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<(), Fault> {
+        // Each block is read once, so that what is checked is what the NIC gets.
+        self.wqe[0] = self.load(self.taken);
+        let control = Control::from_octoword(self.wqe[0][0]);
+        let blocks = usize::from(control.blocks());
+        let is_ours = control.index() == self.ring.index(self.taken)
+            && control.qpn() == QpNumber::from_low_bits(self.nic.qpn);
+        let fits = (1..=self.ring.wqe_limit() as usize).contains(&blocks)
+            && self.taken + blocks as u64 <= end;
+        if !is_ours || !fits {
+            return Err(Fault::Damaged);
+        }
+        for offset in 1..blocks {
+            self.wqe[offset] = self.load(self.taken + offset as u64);
+        }
+        let entry = Entry {
+            blocks: &self.wqe[..blocks],
+            control,
+        };
+        if !allow(entry) {
+            return Err(Fault::Refused);
+        }
+        for offset in 0..blocks {
+            self.store(self.taken + offset as u64, self.wqe[offset]);
+        }
+        self.taken += blocks as u64;
+        Ok(())
+    }
+
+    /// Takes no more, and posts a NOP whose completion says that all before it is complete. Where the NIC's ring has
+    /// no room for it, a later turn does.
+    fn announce(&mut self, fault: Fault) {
+        if !self.ring.has_room(self.taken, self.completed, 1) {
+            self.state = State::Closing(fault);
+            return;
+        }
+        let number = QpNumber::from_low_bits(self.nic.qpn);
+        let nop = Wqe::nop().signalled();
+        let [block] = nop.place(self.ring.index(self.taken), number);
+        self.store(self.taken, block);
+        self.state = State::Closed(fault, self.taken);
+        self.taken += 1;
+        Now::publish(&self.nic, self.taken);
+    }
+
+    /// Hands the NIC's newest CQE on, if kernels do not have it. Returns how many: 0 or 1.
+    fn complete(&mut self) -> u32 {
+        if self.state == State::Over {
+            return 0;
+        }
+        let slot = completion(&self.nic);
+        let tail = CqeTail(load_relaxed64(&slot.words[7], Reach::System));
+        // None of 2^16 blocks before: kernels post no further than a ring beyond what they were told.
+        if tail == self.newest || tail.cqe_opcode() == CqeOpcode::INVALID {
+            return 0;
+        }
+        self.newest = tail;
+        // The CQE's last word before the rest of it, and before what it vouches for: data that kernels read because of
+        // the CQE that they get from here.
+        fence_acquire(self.nic.reach());
+        if tail.cqe_opcode() != CqeOpcode::REQUESTER {
+            // The queue's error, which stays: flushes behind it tell nothing new.
+            self.state = State::Over;
+            self.tell(load_relaxed64(&slot.words[6], Reach::System), tail);
+            return 1;
+        }
+        self.completed = self.ring.completed(self.completed, tail.wqe_index());
+        match self.state {
+            State::Closed(fault, block) if self.completed > block => self.tell_fault(fault, block),
+            _ => self.tell(0, tail),
+        }
+        1
+    }
+
+    /// Makes a fault the error of a block; all before it is complete.
+    fn tell_fault(&mut self, fault: Fault, block: u64) {
+        let word = CqeErrorWord::new(fault.syndrome(), VendorCode::NONE);
+        let number = QpNumber::from_low_bits(self.front.qpn);
+        let index = self.ring.index(block);
+        let opcode = CqeOpcode::REQUESTER_ERROR;
+        let tail = CqeTail::new(opcode, false, Opcode::NOP, number, index.0);
+        self.state = State::Over;
+        self.tell(word.0, tail);
+    }
+
+    /// Writes the front's CQE.
+    fn tell(&self, error: u64, tail: CqeTail) {
+        let slot = completion(&self.front);
+        store_relaxed64(&slot.words[6], error, Reach::System);
+        // Our reading of the WQEs before the CQE, because kernels overwrite them once they see it; the error before
+        // the last word, because that says it is there; and all that the NIC's CQE vouches for.
+        fence_release(Reach::System);
+        store_relaxed64(&slot.words[7], tail.0, Reach::System);
+    }
+
+    fn load(&self, block: u64) -> WqeBlock {
+        // SAFETY: the handle's `new` promises a ring of `depth` blocks, and `slot` is below the depth. The doorbell
+        // has told of the block, so that kernels do not touch it until they are told that it is complete.
+        unsafe { load_block(self.front.ring.add(self.ring.slot(block))) }
+    }
+
+    fn store(&self, block: u64, value: WqeBlock) {
+        // SAFETY: as above; the block is free in the NIC's ring, because it is in the front's, and nobody else posts
+        // there, by the promise of `new`.
+        unsafe { store_block(self.nic.ring.add(self.ring.slot(block)), value) }
+    }
+}
+
+/// The one CQE of a collapsed queue.
+fn completion<'a>(queue: &SendQueueHandle<'a>) -> &'a CompletionSlot {
+    // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
+    unsafe { &*queue.completions.ring }
+}

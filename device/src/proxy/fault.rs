@@ -1,0 +1,78 @@
+//! What a proxy tells kernels besides what the NIC does.
+
+use core::fmt;
+
+use mlx5_wqe::{Side, Syndrome};
+
+use crate::error::{Cause, QueueError};
+
+/// Why a proxy carries out no more of a queue's requests. It is the queue's error from then on; all requests before
+/// the one that the error names are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The proxy was stopped, or gave the queue back. It has carried out all that was handed to it until then.
+    Stopped = 0xe1,
+    /// The proxy's thread died. What was handed to it last may have been carried out or not.
+    Died = 0xe2,
+    /// The proxy's owner does not allow this request. It was not carried out, nor is anything behind it.
+    Refused = 0xe3,
+    /// No WQE of this queue lies where the doorbell says, or the doorbell tells of more than the ring holds.
+    Damaged = 0xe4,
+}
+
+impl Fault {
+    /// The syndrome that stands for it: one that no card gives.
+    pub(super) const fn syndrome(self) -> Syndrome {
+        Syndrome(self as u8)
+    }
+
+    /// The proxy's fault behind an error, if it is one.
+    pub fn of(error: QueueError) -> Option<Self> {
+        let Cause::Completion(error) = error.cause() else {
+            return None;
+        };
+        let faults = [Self::Stopped, Self::Died, Self::Refused, Self::Damaged];
+        let is_cause = |fault: &Self| fault.syndrome() == error.syndrome;
+        let found = faults.into_iter().find(is_cause);
+        found.filter(|_| error.side == Side::Requester)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stopped => "the proxy was stopped; have another one serve the queue",
+            Self::Died => "the proxy's thread died; reset the queue, and have another one serve it",
+            Self::Refused => "the proxy does not allow the request; reset the queue",
+            Self::Damaged => "the proxy found no WQE of this queue there; reset the queue",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber, VendorCode};
+
+    use super::*;
+
+    #[test]
+    fn a_fault_survives_its_cqe_and_no_card_gives_one() {
+        let error = |opcode, syndrome| {
+            let word = CqeErrorWord::new(syndrome, VendorCode::NONE);
+            let tail = CqeTail::new(opcode, false, Opcode::NOP, QpNumber::MAX, 7);
+            QueueError::of_cqe(word, tail)
+        };
+        for fault in [Fault::Stopped, Fault::Died, Fault::Refused, Fault::Damaged] {
+            let told = error(CqeOpcode::REQUESTER_ERROR, fault.syndrome());
+            assert_eq!(Fault::of(told), Some(fault));
+            let received = error(CqeOpcode::RESPONDER_ERROR, fault.syndrome());
+            assert_eq!(Fault::of(received), None);
+            assert_eq!(fault.syndrome().describe(), None);
+        }
+        for syndrome in Syndrome::KNOWN {
+            let told = error(CqeOpcode::REQUESTER_ERROR, *syndrome);
+            assert_eq!(Fault::of(told), None);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A kernel's queue behind a proxy, with the test in the NIC's place and in that of the proxy's thread.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::{QPN, Rig};
+use warpbell::proxy::{Drain, Entry, Fault, Turn, Unfit};
+use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
+use warpbell::{
+    BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, PostError, QueueError,
+    SendDoorbell, SendQueue, Sharing, Thread, Ticket, WaitError,
+};
+
+const DEPTH_LOG2: u8 = 3;
+const REMOTE: Remote = Remote {
+    address: 0x2000,
+    key: RemoteKey(9),
+};
+
+/// A front for kernels, and a NIC's queue.
+struct Rigs {
+    front: Rig,
+    nic: Rig,
+}
+
+impl Rigs {
+    fn new(depth_log2: u8) -> Self {
+        let rig = || Rig::new(depth_log2, CompletionKind::Collapsed);
+        Self {
+            front: rig().with_doorbell(SendDoorbell::WithoutRecord),
+            nic: rig(),
+        }
+    }
+
+    fn drain(&self) -> Drain<'_> {
+        // SAFETY: both are fresh, and nobody else has the NIC's.
+        unsafe { Drain::new(self.front.handle(), self.nic.handle()) }.expect("a pair")
+    }
+
+    fn open<S: Sharing>(&self) -> SendQueue<'_, S, Thread> {
+        self.front.handle().open().expect("a fresh queue")
+    }
+}
+
+fn all(_: Entry<'_>) -> bool {
+    true
+}
+
+fn posts(posts: u32) -> Turn {
+    Turn {
+        posts,
+        completions: 0,
+    }
+}
+
+const COMPLETION: Turn = Turn {
+    posts: 0,
+    completions: 1,
+};
+
+fn value(value: u64) -> Wqe<1> {
+    Wqe::write_value(value, REMOTE).signalled()
+}
+
+fn post<S: Sharing>(queue: &mut SendQueue<'_, S, Thread>, wqe: Wqe<1>) -> Ticket {
+    queue.try_post(wqe).expect("room")
+}
+
+#[track_caller]
+fn fault(error: QueueError) -> (Fault, u16) {
+    let Cause::Completion(cause) = error.cause() else {
+        panic!("no completion: {error}");
+    };
+    (Fault::of(error).expect("a fault"), cause.wqe_index.0)
+}
+
+#[track_caller]
+fn failed(result: Result<(), WaitError>) -> QueueError {
+    match result {
+        Err(WaitError::Failed(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn wqes_pass_as_they_are_under_one_doorbell() {
+    wqes_pass::<Exclusive>();
+    wqes_pass::<BlockShared>();
+    wqes_pass::<GpuShared>();
+}
+
+fn wqes_pass<S: Sharing>() {
+    let rigs = Rigs::new(4);
+    let mut drain = rigs.drain();
+    assert_eq!(drain.turn(all), Turn::default(), "nothing is there");
+    let mut queue = rigs.open::<S>();
+    let _ = post(&mut queue, value(0x1234));
+    // Of three blocks, with its payload inline.
+    let bytes: Vec<u8> = (0..130).collect();
+    let long: Wqe<3> = Wqe::write_inline(&bytes, REMOTE).unwrap();
+    let _ = queue.try_post(long.signalled()).unwrap();
+    assert_eq!(rigs.nic.doorbell_index(), None, "the kernel rings no NIC");
+    assert_eq!(drain.turn(all), posts(2));
+    for block in 0..4 {
+        for word in 0..8 {
+            let (sent, got) = (
+                rigs.front.ring_word(block, word),
+                rigs.nic.ring_word(block, word),
+            );
+            assert_eq!(sent, got, "block {block}, word {word}");
+        }
+    }
+    assert_eq!(rigs.nic.control(1), (1, Opcode::RDMA_WRITE));
+    assert_eq!(rigs.nic.producer_index(), 4);
+    assert_eq!(rigs.nic.doorbell_index(), Some(4));
+    assert_eq!(drain.turn(all), Turn::default(), "each is taken once");
+}
+
+#[test]
+fn completions_come_back_and_free_the_ring() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let rounds = if cfg!(miri) { 300 } else { 70_000 };
+    let mut tickets = VecDeque::new();
+    for round in 0..rounds {
+        tickets.push_back(post(&mut queue, value(round)));
+        assert_eq!(drain.turn(all), posts(1));
+        if tickets.len() < 8 {
+            continue;
+        }
+        assert_eq!(queue.try_post(value(0)), Err(PostError::NoRoom));
+        rigs.nic.complete(0, (round - 7) as u16);
+        let oldest = tickets.pop_front().unwrap();
+        assert_eq!(queue.is_done(oldest), Ok(false), "round {round}");
+        assert_eq!(drain.turn(all), COMPLETION);
+        assert_eq!(drain.turn(all), Turn::default(), "each is told once");
+        assert_eq!(queue.is_done(oldest), Ok(true), "round {round}");
+        assert_eq!(queue.is_done(tickets[0]), Ok(false), "round {round}");
+    }
+}
+
+#[test]
+fn an_error_of_the_nic_is_the_kernels() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let before = post(&mut queue, value(1));
+    let bad = post(&mut queue, value(2));
+    drain.turn(all);
+    rigs.nic.fail(0, 1, Syndrome::REMOTE_ACCESS, 0x88);
+    assert_eq!(drain.turn(all), COMPLETION);
+    assert!(drain.is_over());
+    // The flush of what stood behind does not take the cause's place.
+    rigs.nic.fail(0, 2, Syndrome::FLUSHED, 0xf9);
+    assert_eq!(drain.turn(all), Turn::default());
+    assert_eq!(queue.wait(before, Deadline::PASSED), Ok(()));
+    let error = failed(queue.wait(bad, Deadline::PASSED));
+    let Cause::Completion(cause) = error.cause() else {
+        panic!("{error}");
+    };
+    assert_eq!(cause.syndrome, Syndrome::REMOTE_ACCESS);
+    assert_eq!((cause.vendor.0, cause.wqe_index.0), (0x88, 1));
+    assert_eq!(Fault::of(error), None);
+}
+
+#[test]
+fn a_refused_entry_is_named_and_what_came_before_it_is_done() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let good = post(&mut queue, value(1));
+    let read = Wqe::read(
+        Local {
+            address: 0x1000,
+            length: 8,
+            key: LocalKey(7),
+        },
+        REMOTE,
+    );
+    let refused = post(&mut queue, read.signalled());
+    let behind = post(&mut queue, value(3));
+    let mut seen = Vec::new();
+    let turn = drain.turn(|entry| {
+        assert_eq!(entry.blocks().len(), 1);
+        seen.push(entry.control().opcode());
+        entry.control().opcode() == Opcode::RDMA_WRITE
+    });
+    assert_eq!(turn, posts(1));
+    assert_eq!(
+        seen,
+        [Opcode::RDMA_WRITE, Opcode::RDMA_READ],
+        "none behind it"
+    );
+    // The NIC has a NOP in its place, and nothing else.
+    assert_eq!(rigs.nic.producer_index(), 2);
+    assert_eq!(rigs.nic.control(1), (1, Opcode::NOP));
+    assert!(rigs.nic.signalled(1));
+
+    rigs.nic.complete(0, 0);
+    assert_eq!(drain.turn(all), COMPLETION, "nothing more is taken");
+    assert_eq!(queue.wait(good, Deadline::PASSED), Ok(()));
+    assert_eq!(
+        queue.wait(refused, Deadline::PASSED),
+        Err(WaitError::Deadline)
+    );
+    rigs.nic.complete(0, 1);
+    assert_eq!(drain.turn(all), COMPLETION);
+    let error = failed(queue.wait(refused, Deadline::PASSED));
+    assert_eq!(fault(error), (Fault::Refused, 1));
+    assert_eq!(failed(queue.wait(behind, Deadline::PASSED)), error);
+    assert_eq!(queue.try_post(value(4)), Err(PostError::Failed(error)));
+    assert!(error.to_string().contains("does not allow"), "{error}");
+    assert!(drain.is_over());
+}
+
+/// Writes by hand what no queue of this library posts.
+fn damage(rigs: &Rigs, depth: u64, words: [u64; 2], index: u64) -> Option<(Fault, u16)> {
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let _ = post(&mut queue, value(1));
+    drain.turn(all);
+    let ticket = post(&mut queue, value(2));
+    rigs.front.overwrite(1, words);
+    rigs.front
+        .ring_by_hand((index << 40 | u64::from(QPN) << 8).to_be());
+    drain.turn(all);
+    rigs.nic.complete(0, 1);
+    drain.turn(all);
+    assert!(rigs.nic.producer_index() as u64 <= depth);
+    match queue.wait(ticket, Deadline::PASSED) {
+        Ok(()) => None,
+        result => Some(fault(failed(result))),
+    }
+}
+
+#[test]
+fn what_is_no_wqe_of_the_queue_is_refused() {
+    let control = |opcode: u64, index: u64, qpn: u64, ds: u64| {
+        [
+            (index << 40 | opcode << 32 | qpn << 8 | ds).to_be(),
+            0x08_0000_0000_u64.to_be(),
+        ]
+    };
+    let (opcode, qpn) = (0x08, u64::from(QPN));
+    let depth = 8;
+    let damaged = |words, index| damage(&Rigs::new(DEPTH_LOG2), depth, words, index);
+    assert_eq!(damaged(control(opcode, 1, qpn, 3), 2), None, "a good one");
+    let bad = Some((Fault::Damaged, 1));
+    assert_eq!(
+        damaged(control(opcode, 2, qpn, 3), 2),
+        bad,
+        "another's index"
+    );
+    assert_eq!(
+        damaged(control(opcode, 1, qpn + 1, 3), 2),
+        bad,
+        "another queue's"
+    );
+    assert_eq!(damaged(control(opcode, 1, qpn, 0), 2), bad, "of no size");
+    assert_eq!(
+        damaged(control(opcode, 1, qpn, 5), 2),
+        bad,
+        "behind the doorbell's index"
+    );
+    assert_eq!(
+        damaged(control(opcode, 1, qpn, 12), 4),
+        bad,
+        "too long for the ring"
+    );
+    assert_eq!(
+        damaged(control(opcode, 1, qpn, 3), 10),
+        bad,
+        "more than the ring has"
+    );
+    assert_eq!(
+        damaged(control(opcode, 1, qpn, 3), 0),
+        bad,
+        "a doorbell that goes back"
+    );
+}
+
+#[test]
+fn a_proxy_that_stops_carries_out_what_it_was_handed() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let tickets: Vec<_> = (0..8)
+        .map(|number| post(&mut queue, value(number)))
+        .collect();
+    drain.close(all);
+    assert_eq!(rigs.nic.producer_index(), 8, "all are taken");
+    // There is no room for the NOP yet.
+    assert_eq!(drain.turn(all), Turn::default());
+    assert_eq!(rigs.nic.producer_index(), 8);
+    rigs.nic.complete(0, 5);
+    assert_eq!(drain.turn(all), COMPLETION);
+    assert_eq!(rigs.nic.control(8), (8, Opcode::NOP));
+    // What is handed over now is too late.
+    let late = post(&mut queue, value(8));
+    assert!(!drain.is_over());
+    rigs.nic.complete(0, 8);
+    drain.turn(all);
+    assert!(drain.is_over());
+    for ticket in tickets {
+        assert_eq!(queue.wait(ticket, Deadline::PASSED), Ok(()));
+    }
+    let error = failed(queue.wait(late, Deadline::PASSED));
+    assert_eq!(fault(error), (Fault::Stopped, 8));
+    assert_eq!(queue.try_post(value(9)), Err(PostError::Failed(error)));
+}
+
+#[test]
+fn a_proxy_that_dies_says_what_is_known_to_be_complete() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let first = post(&mut queue, value(0));
+    let second = post(&mut queue, value(1));
+    drain.turn(all);
+    rigs.nic.complete(0, 0);
+    drain.turn(all);
+    drain.end(Fault::Died);
+    assert!(drain.is_over());
+    // Nothing that comes later takes it back.
+    drain.end(Fault::Stopped);
+    rigs.nic.complete(0, 1);
+    assert_eq!(drain.turn(all), Turn::default());
+    drain.close(all);
+    assert_eq!(queue.wait(first, Deadline::PASSED), Ok(()));
+    let error = failed(queue.wait(second, Deadline::PASSED));
+    assert_eq!(fault(error), (Fault::Died, 1));
+}
+
+#[test]
+fn a_proxy_that_dies_at_once_completes_nothing() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut queue = rigs.open::<Exclusive>();
+    let ticket = post(&mut queue, value(0));
+    rigs.drain().end(Fault::Died);
+    let error = failed(queue.wait(ticket, Deadline::PASSED));
+    assert_eq!(fault(error), (Fault::Died, 0));
+}
+
+#[test]
+fn queues_that_do_not_go_together_are_refused() {
+    let collapsed = |depth| Rig::new(depth, CompletionKind::Collapsed);
+    let front = |depth| collapsed(depth).with_doorbell(SendDoorbell::WithoutRecord);
+    let ordinary = Rig::new(3, CompletionKind::Ordinary);
+    for (front, nic, why) in [
+        (front(3), collapsed(4), Unfit::Different),
+        (collapsed(3), collapsed(3), Unfit::Record),
+        (front(3), ordinary, Unfit::Completions),
+    ] {
+        // SAFETY: nobody else has them.
+        let refused = unsafe { Drain::new(front.handle(), nic.handle()) };
+        assert_eq!(refused.err(), Some(why));
+    }
+}
