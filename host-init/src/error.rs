@@ -2,7 +2,9 @@
 
 use warpbell_soft_hca::shell::HcaError;
 
-use crate::{Access, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement, State};
+use crate::{
+    Access, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement, ProxyError, State,
+};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
 /// the variant says otherwise, or the error [is uncertain](Error::is_uncertain).
@@ -186,6 +188,9 @@ pub enum Error {
     /// A GASPI program's set-up.
     #[error(transparent)]
     Gaspi(#[from] GaspiError),
+    /// A proxy's set-up.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// The software HCA refused a step.
     #[error("the software HCA refused to {step}: {source}")]
     Soft {

@@ -64,6 +64,7 @@ mod mlx5;
 mod outstanding;
 mod peer;
 mod placement;
+mod proxy;
 mod queue_memory;
 mod queue_pair;
 mod shared;
@@ -89,6 +90,7 @@ pub use mlx5::{CardCounters, CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5
 pub use outstanding::{AwaitedReceive, Outstanding};
 pub use peer::Peer;
 pub use placement::Placement;
+pub use proxy::{MAX_PROXY_THREADS, Proxied, ProxiedQueue, Proxy, ProxyError};
 pub use queue_pair::{QueuePair, connect};
 pub use shared::Shared;
 pub use soft::{Drive, SoftOptions};

@@ -18,7 +18,7 @@ const SLOT: usize = 64;
 /// Doorbell records lie on cache lines of their own.
 const RECORD: usize = 64;
 /// Bytes of a queue's device-side state.
-const STATE: usize = size_of::<QueueState>();
+pub(crate) const STATE: usize = size_of::<QueueState>();
 /// Where a CQE says that it is valid, and what an unused one says there: opcode
 /// 15 (invalid) and owner 0.
 const OP_OWN_AT: usize = 63;
@@ -124,7 +124,7 @@ pub(crate) struct QueueMemory {
 
 /// Where a kernel keeps its own words, which the NIC never sees. Atomics of a GPU on
 /// host memory would cross the PCIe bus one by one.
-fn states_placement(queues: Placement) -> Placement {
+pub(crate) fn states_placement(queues: Placement) -> Placement {
     match queues {
         Placement::Pinned(gpu) => Placement::Gpu(gpu),
         other => other,
@@ -243,14 +243,14 @@ impl QueueMemory {
     /// Both states as they are now, the send queue's first; as new on a GPU that is
     /// lost.
     pub fn states(&self) -> [QueueState; 2] {
-        [0, STATE].map(|offset| {
-            let mut bytes = [0; STATE];
-            match self.states.read(offset, &mut bytes) {
-                // SAFETY: a state is atomic words, for which any bytes will do.
-                Ok(()) => unsafe { std::mem::transmute::<[u8; STATE], QueueState>(bytes) },
-                Err(_) => QueueState::new(),
-            }
-        })
+        [0, STATE].map(|offset| state_in(&self.states, offset))
+    }
+
+    /// Where something lies that a CPU does not reach, which would post, ring and poll here.
+    pub fn out_of_reach(&self) -> Option<Placement> {
+        let buffers = [&self.queues, &self.completions, &self.uar];
+        let mut placements = buffers.into_iter().map(Buffer::placement);
+        placements.find(|placement| !placement.is_host())
     }
 
     /// The send queue of that number as it lies in memory now; none on a GPU that is lost.
@@ -327,6 +327,16 @@ impl QueueMemory {
     /// Leaves the memory to a device that would not let go of it.
     pub fn leak(self) {
         std::mem::forget((self.queues, self.completions, self.uar, self.states));
+    }
+}
+
+/// A queue's state as it is now; as new on a GPU that is lost.
+pub(crate) fn state_in(states: &Buffer, offset: usize) -> QueueState {
+    let mut bytes = [0; STATE];
+    match states.read(offset, &mut bytes) {
+        // SAFETY: a state is atomic words, for which any bytes will do.
+        Ok(()) => unsafe { std::mem::transmute::<[u8; STATE], QueueState>(bytes) },
+        Err(_) => QueueState::new(),
     }
 }
 

@@ -291,6 +291,19 @@ impl QueuePair {
         })
     }
 
+    /// How it was made.
+    pub(crate) fn config(&self) -> &Checked {
+        &self.config
+    }
+
+    /// Refuses queues, or a doorbell, that a CPU does not reach.
+    pub(crate) fn require_in_host_memory(&self, what: &'static str) -> Result<(), Error> {
+        match self.memory.out_of_reach() {
+            None => Ok(()),
+            Some(placement) => Err(Error::OutOfReach { what, placement }),
+        }
+    }
+
     /// For tests that work the queues by hand.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> &QueueMemory {

@@ -2,6 +2,7 @@
 
 mod gaspi;
 mod hand;
+mod proxy;
 mod refusals;
 mod resident;
 mod states;

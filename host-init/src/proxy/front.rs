@@ -1,0 +1,83 @@
+//! The memory of a queue that kernels share with a proxy.
+
+use warpbell::{
+    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, SendDoorbell,
+    SendParts, SendQueueHandle, Word32, Word64,
+};
+
+use crate::config::Checked;
+use crate::queue_memory::{STATE, state_in, states_placement};
+use crate::{Buffer, Error, Placement};
+
+/// Bytes between what kernels write and what the proxy writes: two cache lines, which CPUs fetch together.
+const APART: usize = 128;
+const SLOT: usize = size_of::<CompletionSlot>();
+
+/// A ring, a doorbell, a CQE, and the kernels' own words.
+#[derive(Debug)]
+pub(super) struct Front {
+    /// The CQE, the doorbell, the ring.
+    shared: Buffer,
+    state: Buffer,
+    config: Checked,
+}
+
+impl Front {
+    /// A fresh one beside a queue of that configuration, where kernels and proxy reach it.
+    pub fn new(config: &Checked, kernels: Placement) -> Result<Self, Error> {
+        if !kernels.is_host() {
+            let what = "what kernels share with a proxy";
+            let placement = kernels;
+            return Err(Error::OutOfReach { what, placement });
+        }
+        let ring = SLOT << config.send_depth_log2;
+        let front = Self {
+            shared: Buffer::placed(kernels, 2 * APART + ring)?,
+            state: Buffer::placed(states_placement(kernels), STATE)?,
+            config: *config,
+        };
+        // SAFETY: it lies inside, and any bytes are a slot.
+        unsafe { &*front.at::<CompletionSlot>(0) }.invalidate();
+        Ok(front)
+    }
+
+    /// A part of the shared memory.
+    fn at<T>(&self, offset: usize) -> *mut T {
+        debug_assert!(offset < self.shared.len());
+        // SAFETY: every offset lies inside.
+        unsafe { self.shared.as_ptr().add(offset) }.cast()
+    }
+
+    /// The queue that kernels post to, and a proxy takes from.
+    ///
+    /// # Safety
+    /// The memory lives as long as the handle is used.
+    pub unsafe fn handle<'a>(&self, qpn: u32) -> SendQueueHandle<'a> {
+        let parts = SendParts {
+            ring: self.at(2 * APART),
+            // Never touched: without a record, and with collapsed completions.
+            record: std::ptr::null::<Word32>(),
+            doorbell: self.at::<Word64>(APART),
+            completions: CompletionParts {
+                ring: self.at(0),
+                record: std::ptr::null::<Word32>(),
+                depth_log2: 0,
+                kind: CompletionKind::Collapsed,
+            },
+            state: self.state.as_ptr().cast::<QueueState>(),
+            qpn,
+            max_message: self.config.max_message,
+            depth_log2: self.config.send_depth_log2,
+            reach: FenceReach::System,
+            send_doorbell: SendDoorbell::WithoutRecord,
+        };
+        // SAFETY: all pointers lead into the memory of `self`, which has room for a ring of that depth, and which the
+        // caller keeps. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
+        unsafe { SendQueueHandle::new(parts) }
+    }
+
+    /// The kernels' own words, as they are now; as new on a GPU that is lost.
+    pub fn state(&self) -> QueueState {
+        state_in(&self.state, 0)
+    }
+}

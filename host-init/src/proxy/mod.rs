@@ -1,0 +1,137 @@
+//! A proxy: threads that post for kernels which may not ring the NIC's doorbell.
+//!
+//! The kernels' side, and that of the threads without the threads, is [`warpbell::proxy`].
+
+mod error;
+mod front;
+mod queue;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use warpbell::proxy::Entry;
+
+use crate::{Error, Placement, QueuePair};
+
+pub use error::ProxyError;
+pub use queue::{Proxied, ProxiedQueue};
+
+use queue::Served;
+use worker::{Job, Worker};
+
+/// The most threads of a proxy.
+pub const MAX_PROXY_THREADS: usize = 64;
+
+/// Says of a WQE whether the NIC may have it.
+type Allow = Box<dyn FnMut(Entry<'_>) -> bool + Send>;
+
+/// Threads, each of which serves some queues: takes what kernels post to them, posts it to the NIC, and hands
+/// completions back.
+///
+/// A thread with nothing to do spins, then yields its core between looks, and sleeps 30 µs at a time after some
+/// thousand of them. When a proxy is dropped, it carries out what it was handed until then, as long as that takes no
+/// more than a second; later posts fail with [`Fault::Stopped`](warpbell::proxy::Fault::Stopped).
+///
+/// ```
+/// use warpbell::wqe::Wqe;
+/// use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread, WaitError};
+/// use warpbell_host_init::{
+///     Access, Buffer, Device, Error, Nic, Placement, Proxy, QueuePairConfig, SoftOptions, connect,
+/// };
+///
+/// // A kernel, which does not know that there is a proxy.
+/// fn kernel(queue: SendQueueHandle<'_>) -> Result<(), WaitError> {
+///     let mut queue = queue.open::<Exclusive, Thread>().expect("a good handle");
+///     let ticket = queue
+///         .post(Wqe::nop().signalled(), Deadline::after_ms(5000))
+///         .expect("room");
+///     queue.wait(ticket, Deadline::after_ms(5000))
+/// }
+///
+/// fn main() -> Result<(), Error> {
+///     let device = Device::open(Nic::Soft(SoftOptions::default()))?;
+///     let domain = device.protection_domain()?;
+///     let mut pair = domain.queue_pair(&QueuePairConfig::default())?;
+///     let mut other = domain.queue_pair(&QueuePairConfig::default())?;
+///     connect(&mut pair, &mut other)?;
+///
+///     let proxy = Proxy::start(1)?;
+///     let queue = proxy.serve(pair, Placement::Host)?;
+///     kernel(queue.send_queue()).expect("a NOP");
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Proxy {
+    workers: Vec<Worker>,
+    /// Which thread gets the next queue.
+    next: AtomicUsize,
+}
+
+impl Proxy {
+    /// Starts so many threads.
+    ///
+    /// # Errors
+    /// [`ProxyError::Threads`] for none or more than [`MAX_PROXY_THREADS`]; [`ProxyError::Thread`].
+    pub fn start(threads: usize) -> Result<Self, Error> {
+        if threads == 0 || threads > MAX_PROXY_THREADS {
+            let limit = MAX_PROXY_THREADS;
+            return Err(ProxyError::Threads { threads, limit }.into());
+        }
+        let workers = (0..threads)
+            .map(|_| Worker::start())
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            workers,
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// Serves a connected queue pair: kernels get [`ProxiedQueue::send_queue`] instead of its own. What they share
+    /// with the proxy lies at `kernels`: host memory for kernels on the CPU, pinned memory for those on a GPU.
+    ///
+    /// The threads take queues in turn. One that is shared by many threads of a kernel is one thread's work.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] for a queue pair that is not connected; [`Error::OutOfReach`] for one whose queues or
+    /// doorbell do not lie in host memory, and for such a `kernels`; [`ProxyError`]. The queue pair is dropped then.
+    pub fn serve(&self, pair: QueuePair, kernels: Placement) -> Result<ProxiedQueue, Error> {
+        self.serve_with(pair, kernels, None)
+    }
+
+    /// The same, and `allow` sees each WQE before the NIC does. The first one that it refuses is the queue's error,
+    /// [`Fault::Refused`](warpbell::proxy::Fault::Refused); all before it are carried out, none behind it is.
+    ///
+    /// `allow` runs on the thread that serves the queue. While it waits, so do all queues of that thread; if it
+    /// panics, they fail with [`Fault::Died`](warpbell::proxy::Fault::Died).
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn serve_if(
+        &self,
+        pair: QueuePair,
+        kernels: Placement,
+        allow: impl FnMut(Entry<'_>) -> bool + Send + 'static,
+    ) -> Result<ProxiedQueue, Error> {
+        self.serve_with(pair, kernels, Some(Box::new(allow)))
+    }
+
+    fn serve_with(
+        &self,
+        pair: QueuePair,
+        kernels: Placement,
+        allow: Option<Allow>,
+    ) -> Result<ProxiedQueue, Error> {
+        let served = Arc::new(Served::new(pair, kernels)?);
+        let mut job = Some(Job::new(&served, allow)?);
+        // Relaxed: it spreads queues over threads, nothing else hangs on it.
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let count = self.workers.len();
+        let mut in_turn = (0..count).map(|offset| &self.workers[(first + offset) % count]);
+        match in_turn.any(|worker| worker.give(&mut job)) {
+            true => Ok(ProxiedQueue::new(served)),
+            false => Err(ProxyError::Dead.into()),
+        }
+    }
+}
