@@ -11,7 +11,6 @@ pub mod checksum;
 pub mod demo;
 pub mod gaspi;
 pub mod ladder;
-#[cfg(feature = "suite")]
 pub mod litmus;
 pub mod outcome;
 pub mod pingpong;
@@ -20,7 +19,6 @@ pub mod rate;
 pub mod send_pingpong;
 pub mod sharing;
 pub mod soft_nic;
-#[cfg(feature = "suite")]
 pub mod suite;
 
 /// The kernel in the README, compiled as it stands there.

@@ -255,7 +255,7 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     let changes = built.changes()?;
     let mut wrong = built.problems().to_vec();
     if check {
-        wrong.extend(built.outdated()?);
+        wrong.extend(built.outdated());
     } else if wrong.is_empty() && (renew_record || changes.is_empty()) {
         built.write()?;
     }

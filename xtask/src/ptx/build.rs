@@ -1,68 +1,67 @@
-//! Compiles the module of kernels for one target.
+//! Compiles the module of kernels, once for all targets.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
+use super::PtxError;
+use super::llvm::Toolchain;
 use super::rustc::{AS_RUSTC, GPU, SEPARATOR};
-use super::{PtxError, Target};
 use crate::run;
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// How long compiling for one target may take on two slow cores.
+/// How long compiling may take on two slow cores.
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// Compiles the kernels to PTX, and gives its text.
+/// What rustc compiles with. One target stands for all, the one of the suite: what a target changes before the code
+/// generator is the fences' names, and those are changed where code is generated.
+pub const FLAGS: [&str; 3] = [
+    "-Ctarget-cpu=sm_90",
+    "-Ctarget-feature=+ptx86",
+    // A jump by a table is a load from constant memory and an indirect branch, where comparisons do.
+    "-Cjump-tables=no",
+];
+
+/// Compiles the kernels, those of the suite too, to a static library of LLVM's bitcode: a `cdylib` would go through
+/// a linker that knows a single target.
 pub fn compile(
     workspace: &Workspace,
-    target: &Target,
+    toolchain: &Toolchain,
     on_line: impl FnMut(&str),
-) -> Result<String, PtxError> {
-    let folder = workspace.root.join("ptx/module");
-    // One for each target, because Cargo lets one build at a time into a folder.
-    let target_folder = workspace.target.join("ptx/cargo").join(target.name);
+) -> Result<PathBuf, PtxError> {
+    let target_folder = workspace.target.join("ptx/cargo");
     let mut command = tools::nightly(workspace, "cargo");
     command
-        .current_dir(&folder)
+        .current_dir(workspace.root.join("ptx/module"))
         .args(["build", "--release", "--locked", "-Zbuild-std=core"])
-        .args(["--target", GPU]);
-    if target.suite {
-        command.args(["--features", "suite"]);
-    }
-    let flags = [
-        format!("-Ctarget-cpu={}", target.name),
-        format!("-Ctarget-feature=+{}", target.isa),
-        // A jump by a table is a load from constant memory and an indirect branch, where comparisons do.
-        "-Cjump-tables=no".into(),
-    ];
-    command
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join(SEPARATOR))
+        .args(["--target", GPU])
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join(SEPARATOR))
         .env("CARGO_TARGET_DIR", &target_folder)
         .env("RUSTC_WRAPPER", env::current_exe()?)
-        .env(AS_RUSTC, remapped_paths(workspace)?.join(SEPARATOR));
+        .env(
+            AS_RUSTC,
+            remapped_paths(workspace, toolchain)?.join(SEPARATOR),
+        );
     let finished = run::capture(command, DEADLINE, on_line)?;
     if !finished.success() {
         return Err(PtxError::Build {
-            target: target.name,
             output: finished.account(),
         });
     }
-    let ptx = target_folder
+    Ok(target_folder
         .join(GPU)
-        .join("release/warpbell_ptx_module.ptx");
-    Ok(fs::read_to_string(ptx)?)
+        .join("release/libwarpbell_ptx_module.a"))
 }
 
 /// Flags that take the places of this machine out of the panics' locations. They reach rustc by its wrapper, so that
 /// no name that Cargo gives depends on them.
-fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>, PtxError> {
+fn remapped_paths(workspace: &Workspace, toolchain: &Toolchain) -> Result<Vec<String>, PtxError> {
     let flag = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     let mut flags = vec![flag(&workspace.root, "")];
     flags.push(flag(
-        &sysroot(workspace)?.join("lib/rustlib/src/rust"),
+        &toolchain.sysroot().join("lib/rustlib/src/rust"),
         "rust",
     ));
     // Each registry has a folder of its own, named after its address.
@@ -79,12 +78,4 @@ fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>, PtxError> {
 fn cargo_home() -> Option<PathBuf> {
     let own = env::var_os("CARGO_HOME").map(PathBuf::from);
     own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
-}
-
-/// Where the nightly toolchain lies.
-fn sysroot(workspace: &Workspace) -> Result<PathBuf, PtxError> {
-    let mut command: Command = tools::nightly(workspace, "rustc");
-    command.args(["--print", "sysroot"]);
-    let finished = run::capture(command, DEADLINE, |_| {})?;
-    Ok(PathBuf::from(finished.stdout.trim()))
 }

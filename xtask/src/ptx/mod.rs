@@ -1,10 +1,11 @@
 //! `cargo xtask ptx`: kernels to PTX, with what must hold of it.
 //!
-//! The kernels are compiled for each target, cut into modules, assembled, and compared with the record of what
-//! each kernel costs. The modules are committed, compressed, with the hash of their sources.
+//! The kernels are compiled, lowered for each target and each module, assembled, and compared with the record of
+//! what each kernel costs. The modules are committed, compressed, with the hash of their sources.
 
 mod assemble;
 mod build;
+mod llvm;
 mod record;
 pub mod rustc;
 mod sources;
@@ -25,6 +26,7 @@ use crate::run::{self, RunError};
 use crate::tools;
 use crate::workspace::Workspace;
 use assemble::assemble;
+use llvm::{Kernels, Toolchain};
 use record::{Costs, Record};
 use text::Module;
 
@@ -37,28 +39,33 @@ pub struct Target {
     isa: &'static str,
     /// Whether the test suite is built for it too; newer GPUs run that one.
     suite: bool,
+    /// Whether it has fences that only release or only acquire.
+    one_sided_fences: bool,
 }
 
-/// The one that takes longest begins first.
 const TARGETS: [Target; 3] = [
-    Target {
-        name: "sm_90",
-        isa: "ptx86",
-        suite: true,
-    },
     Target {
         name: "sm_80",
         isa: "ptx82",
         suite: false,
+        one_sided_fences: false,
+    },
+    Target {
+        name: "sm_90",
+        isa: "ptx86",
+        suite: true,
+        one_sided_fences: true,
     },
     Target {
         name: "sm_100",
         isa: "ptx86",
         suite: false,
+        one_sided_fences: true,
     },
 ];
 
-/// The modules. What only tests or the software NIC need would slow down every load of the others.
+/// The modules, the one that takes longest first. What only tests or the software NIC need would slow down every
+/// load of the others.
 const MODULES: [&str; 3] = ["suite", "soft_nic", "kernels"];
 
 /// The module that a kernel belongs to.
@@ -103,11 +110,10 @@ pub enum PtxError {
     Run(#[from] RunError),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the kernels do not compile for {target}:\n{output}")]
-    Build {
-        target: &'static str,
-        output: String,
-    },
+    #[error("the kernels do not compile:\n{output}")]
+    Build { output: String },
+    #[error("{tool} refuses the kernels:\n{output}")]
+    Llvm { tool: &'static str, output: String },
     #[error("ptxas refuses {module}:\n{output}")]
     Assemble { module: String, output: String },
     #[error("{lacks} lacks: {names}")]
@@ -121,7 +127,25 @@ pub enum PtxError {
 /// A file of `ptx/prebuilt` as it should be.
 struct File {
     name: String,
-    content: Vec<u8>,
+    /// Not compressed, whatever the name.
+    text: String,
+    /// Whether it is the committed one.
+    is_committed: bool,
+}
+
+impl File {
+    fn new(root: &Path, name: String, text: String) -> Result<Self, PtxError> {
+        let is_committed = match fs::read(prebuilt(root).join(&name)) {
+            Ok(content) => decompress(&name, content)? == text.as_bytes(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self {
+            name,
+            text,
+            is_committed,
+        })
+    }
 }
 
 /// What was built: the files to commit, the costs, and what is wrong.
@@ -152,34 +176,37 @@ pub fn build(
         Assemble::All => Record::default(),
         Assemble::Changed => committed_record(&root)?,
     };
-    // All at once, because one target's compiler leaves a core free most of the time.
-    let parts = run::beside_each_other(&TARGETS, |target| {
-        let compiled = build::compile(workspace, target, |line| {
-            spinner.set_message(format!("{}: {}", target.name, line.trim()));
-        })?;
-        cut(workspace, target, &compiled, ptxas, recorded)
+    let toolchain = Toolchain::find(workspace)?;
+    let library = build::compile(workspace, &toolchain, |line| {
+        spinner.set_message(line.trim().to_owned());
+    })?;
+    spinner.set_message("optimising");
+    let compiled = Kernels::optimised(&toolchain, &library, workspace.target.join("ptx"))?;
+    spinner.set_message("generating and assembling PTX");
+    let wanted = MODULES.iter().flat_map(|module| {
+        let targets = TARGETS.iter();
+        let targets = targets.filter(|target| target.suite || *module != "suite");
+        targets.map(move |target| (*module, target))
+    });
+    let parts = run::beside_each_other(&Vec::from_iter(wanted), |(module, target)| {
+        part(workspace, &compiled, module, target, ptxas, recorded)
     })?;
     let (mut files, mut kernels, mut costs) = (Vec::new(), Vec::new(), Vec::new());
-    for mut part in parts.into_iter().flatten() {
-        files.append(&mut part.files);
+    for mut part in parts {
+        files.push(part.file);
         kernels.append(&mut part.kernels);
         costs.append(&mut part.costs);
     }
     kernels.sort();
     kernels.dedup();
-    files.push(File {
-        name: "kernels.txt".into(),
-        content: kernels.concat().into_bytes(),
-    });
+    files.push(File::new(&root, "kernels.txt".into(), kernels.concat())?);
     let hash = sources::hash(
         &workspace.root,
         tools::nightly_name(),
-        &format!("{TARGETS:?}"),
+        &format!("{TARGETS:?} {:?}", build::FLAGS),
     )?;
-    files.push(File {
-        name: "sources.sha256".into(),
-        content: format!("{hash}\n").into_bytes(),
-    });
+    let hash = format!("{hash}\n");
+    files.push(File::new(&root, "sources.sha256".into(), hash)?);
     let mut record = Record::default();
     let mut problems = Vec::new();
     for (target, kernel, costs) in costs {
@@ -201,9 +228,8 @@ pub fn build(
 }
 
 /// What comes of the kernels of a module for one target.
-#[derive(Default)]
 struct Part {
-    files: Vec<File>,
+    file: File,
     /// The lines of the list of kernels.
     kernels: Vec<String>,
     costs: Vec<KernelCosts>,
@@ -212,40 +238,33 @@ struct Part {
 /// The costs of a kernel on a target.
 type KernelCosts = (&'static str, String, Costs);
 
-/// Cuts the kernels for one target into modules, and takes the costs of each.
-fn cut(
+/// Lowers the kernels of a module for a target, and takes the costs of each.
+fn part(
     workspace: &Workspace,
+    compiled: &Kernels<'_>,
+    module: &str,
     target: &Target,
-    compiled: &str,
     ptxas: &Path,
     recorded: &Record,
-) -> Result<Vec<Part>, PtxError> {
-    let folder = workspace.target.join("ptx");
-    fs::create_dir_all(&folder)?;
-    let compiled = &text::without_function_addresses(compiled);
-    let compiled = Module::parse(compiled);
-    run::beside_each_other(&MODULES, |module| {
-        let mut entries = compiled.entries();
-        entries.retain(|entry| module_of(entry) == *module);
-        if entries.is_empty() {
-            return Ok(Part::default());
-        }
-        let name = format!("{module}.{}", target.name);
-        let text = compiled.with_entries(&entries);
-        let path = folder.join(format!("{name}.ptx"));
-        fs::write(&path, &text)?;
-        let file = File {
-            name: format!("{name}.ptx.gz"),
-            content: compress(text.as_bytes())?,
-        };
-        let committed = prebuilt(&workspace.root.join("ptx")).join(&file.name);
-        let recorded = is_there(&committed, text.as_bytes())?.then_some(recorded);
-        let kernels = entries.iter().map(|entry| format!("{module} {entry}\n"));
-        Ok(Part {
-            kernels: kernels.collect(),
-            files: vec![file],
-            costs: costs(ptxas, target, name, &path, &text, recorded)?,
-        })
+) -> Result<Part, PtxError> {
+    let kernels = compiled.names().filter(|name| module_of(name) == module);
+    let kernels = Vec::from_iter(kernels);
+    let name = format!("{module}.{}", target.name);
+    let lowered = compiled.lower(&name, &kernels, target)?;
+    // Behind an address that is taken there are functions that nothing reaches without it.
+    let text = text::without_function_addresses(&lowered);
+    let text = Module::parse(&text).with_entries(&kernels);
+    let path = workspace.target.join(format!("ptx/{name}.ptx"));
+    fs::write(&path, &text)?;
+    let root = workspace.root.join("ptx");
+    let file = File::new(&root, format!("{name}.ptx.gz"), text)?;
+    let recorded = file.is_committed.then_some(recorded);
+    let costs = costs(ptxas, target, name, &path, &file.text, recorded)?;
+    let lines = kernels.iter().map(|kernel| format!("{module} {kernel}\n"));
+    Ok(Part {
+        kernels: lines.collect(),
+        file,
+        costs,
     })
 }
 
@@ -315,24 +334,27 @@ impl Built {
     }
 
     /// The committed files that are not what was built.
-    pub fn outdated(&self) -> Result<Vec<String>, PtxError> {
-        let mut outdated = Vec::new();
-        for file in &self.files {
-            let path = prebuilt(&self.root).join(&file.name);
-            if !is_there(&path, &decompress(&file.content)?)? {
-                outdated.push(format!("{} is not what its sources give", path.display()));
-            }
-        }
-        Ok(outdated)
+    pub fn outdated(&self) -> Vec<String> {
+        let outdated = self.files.iter().filter(|file| !file.is_committed);
+        let path = |file: &File| prebuilt(&self.root).join(&file.name);
+        outdated
+            .map(|file| format!("{} is not what its sources give", path(file).display()))
+            .collect()
     }
 
-    /// Replaces the committed files.
+    /// Replaces the committed files that are not what was built.
     pub fn write(&self) -> Result<(), PtxError> {
         let folder = prebuilt(&self.root);
         fs::create_dir_all(&folder)?;
-        for file in &self.files {
-            fs::write(folder.join(&file.name), &file.content)?;
-        }
+        let outdated: Vec<&File> = self
+            .files
+            .iter()
+            .filter(|file| !file.is_committed)
+            .collect();
+        run::beside_each_other(&outdated, |file| {
+            let content = compress(&file.name, file.text.as_bytes())?;
+            Ok::<_, PtxError>(fs::write(folder.join(&file.name), content)?)
+        })?;
         Ok(())
     }
 
@@ -359,28 +381,27 @@ fn committed_record(root: &Path) -> Result<Record, PtxError> {
     }
 }
 
-/// Whether a file, compressed or not, holds this.
-fn is_there(path: &Path, wanted: &[u8]) -> Result<bool, PtxError> {
-    match fs::read(path) {
-        Ok(content) => Ok(decompress(&content)? == wanted),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// Whether a file of this name is compressed.
+fn is_compressed(name: &str) -> bool {
+    name.ends_with(".gz")
 }
 
-fn compress(content: &[u8]) -> io::Result<Vec<u8>> {
+/// What a file of this name holds for some content.
+fn compress(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
+    if !is_compressed(name) {
+        return Ok(content.into());
+    }
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(content)?;
     encoder.finish()
 }
 
-/// The content of a compressed file; another file's own.
-fn decompress(content: &[u8]) -> io::Result<Vec<u8>> {
-    const GZIP: [u8; 2] = [0x1f, 0x8b];
-    if !content.starts_with(&GZIP) {
-        return Ok(content.into());
+/// The content of a file of this name that holds these bytes.
+fn decompress(name: &str, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    if !is_compressed(name) {
+        return Ok(bytes);
     }
     let mut plain = Vec::new();
-    GzDecoder::new(content).read_to_end(&mut plain)?;
+    GzDecoder::new(&bytes[..]).read_to_end(&mut plain)?;
     Ok(plain)
 }
