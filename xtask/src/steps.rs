@@ -63,10 +63,6 @@ const MIRI: [(&str, &[&str], &str); 3] = [
 /// How many cases a property test tries under miri, which is some hundred times slower.
 const MIRI_PROPTEST_CASES: &str = "8";
 
-/// What must compile for the GPU besides the kernels, and how.
-const NVPTX: [(&str, &[&str]); 1] = [(SOFT_HCA, &["--no-default-features"])];
-const NVPTX_RUSTFLAGS: &str = "-Ctarget-cpu=sm_90 -Ctarget-feature=+ptx86";
-
 /// Kernels compiled against cuda_std, in a workspace of their own.
 const RUST_CUDA: &str = "kernels/rust-cuda";
 
@@ -100,7 +96,6 @@ pub enum Step {
     Loom,
     Miri,
     Ptx,
-    Nvptx,
     CudaStd,
     Cust,
     Fuzz,
@@ -132,7 +127,6 @@ impl Step {
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe and warpbell",
             Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
-            Self::Nvptx => "the software HCA's engine compiles for the GPU",
             Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
             Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
             Self::Fuzz => "each fuzz target survives its inputs",
@@ -161,7 +155,6 @@ impl Step {
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
-            Self::Nvptx => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
@@ -207,7 +200,6 @@ impl Steps<'_> {
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),
             Step::Ptx => self.ptx(&mut report),
-            Step::Nvptx => self.nvptx(&mut report),
             Step::CudaStd => self.cuda_std(&mut report),
             Step::Cust => self.cust(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
@@ -409,21 +401,6 @@ impl Steps<'_> {
         ];
         for (title, problems) in checks {
             report.list(title, &problems);
-        }
-        Ok(())
-    }
-
-    fn nvptx(&self, report: &mut Report) -> Result<(), StepError> {
-        for (package, args) in NVPTX {
-            let mut command = tools::nightly_cargo(self.workspace);
-            command
-                .args(["build", "-Zbuild-std=core", "--lib", "-p", package])
-                .args(["--target", "nvptx64-nvidia-cuda"])
-                .args(args)
-                .env("RUSTFLAGS", NVPTX_RUSTFLAGS)
-                .env("CARGO_TARGET_DIR", self.workspace.target.join("nvptx"));
-            let title = format!("{package} for nvptx64");
-            report.check(&title, &self.capture(command, BUILD_DEADLINE)?);
         }
         Ok(())
     }
