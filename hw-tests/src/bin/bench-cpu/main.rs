@@ -1,16 +1,17 @@
-//! Measures the software HCA's engine on one core, and what posting costs on a CPU: `cargo xtask bench cpu`.
+//! Measures the software HCA's engine on one core, what posting costs on a CPU, and what a proxy's thread takes: `cargo xtask bench cpu`.
 //!
 //! Everything that is compared is measured in the same run, in turns, so that a busy machine spoils both.
 
 mod engine;
 mod posting;
+mod proxy;
 
 use std::thread;
 
 use clap::Parser;
 use warpbell_hw_tests::bench::{Row, print_table};
 
-/// Measures the engine of the software HCA, and the cost of a post on a CPU.
+/// Measures the engine of the software HCA, the cost of a post on a CPU, and what a proxy's thread takes.
 #[derive(Parser)]
 struct Arguments {
     /// Print JSON instead of a table
@@ -25,6 +26,7 @@ fn main() {
     let arguments = Arguments::parse();
     let repetitions = arguments.repetitions;
     let mut rows: Vec<Row> = posting::measure(repetitions);
+    rows.extend(proxy::measure(repetitions));
     rows.extend(engine::measure(repetitions));
     if arguments.json {
         println!(

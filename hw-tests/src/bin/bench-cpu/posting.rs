@@ -18,14 +18,14 @@ use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 const DEPTH_LOG2: u8 = 10;
 const DEPTH: usize = 1 << DEPTH_LOG2;
 /// Posts between two completions: half of the ring.
-const GROUP: u32 = DEPTH as u32 / 2;
+pub const GROUP: u32 = DEPTH as u32 / 2;
 /// Such laps in a repetition.
-const LAPS: u32 = 512;
+pub const LAPS: u32 = 512;
 const BATCH: u32 = 32;
 const QPN: QpNumber = QpNumber::from_low_bits(0x123);
 
 /// The memory of a send queue.
-struct Rig {
+pub struct Rig {
     ring: Vec<UnsafeCell<RingBlock>>,
     record: Word32,
     doorbell: Word64,
@@ -35,7 +35,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let block = || UnsafeCell::new(RingBlock::zeroed());
         Self {
             ring: (0..DEPTH).map(|_| block()).collect(),
@@ -48,6 +48,10 @@ impl Rig {
     }
 
     fn handle(&self) -> SendQueueHandle<'_> {
+        self.handle_with(SendDoorbell::WithRecord)
+    }
+
+    pub fn handle_with(&self, send_doorbell: SendDoorbell) -> SendQueueHandle<'_> {
         let parts = SendParts {
             ring: self.ring.as_ptr().cast_mut().cast(),
             record: &self.record,
@@ -63,14 +67,14 @@ impl Rig {
             max_message: 1 << 30,
             depth_log2: DEPTH_LOG2,
             reach: FenceReach::System,
-            send_doorbell: SendDoorbell::WithRecord,
+            send_doorbell,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
         unsafe { SendQueueHandle::new(parts) }
     }
 
     /// The NIC's part: all requests up to number `newest` are done.
-    fn complete(&self, newest: u32) {
+    pub fn complete(&self, newest: u32) {
         let opcode = CqeOpcode::REQUESTER;
         let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, QPN, newest as u16);
         self.completion.words()[7].store(tail.0, Ordering::Release);
@@ -78,7 +82,7 @@ impl Rig {
 }
 
 /// What every way of posting sends: 64 bytes to an address that changes each time.
-fn request(number: u32) -> (Local, Remote) {
+pub fn request(number: u32) -> (Local, Remote) {
     let local = Local {
         address: black_box(0x10_0000),
         length: 64,
