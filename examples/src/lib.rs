@@ -13,6 +13,7 @@ pub mod launch;
 pub mod memory;
 pub mod origin;
 pub mod plot;
+pub mod proxy;
 pub mod ptx;
 pub mod screen;
 pub mod setup;

@@ -15,6 +15,7 @@ pub mod litmus;
 pub mod outcome;
 pub mod pingpong;
 pub mod posting;
+pub mod proxy;
 pub mod rate;
 pub mod send_pingpong;
 pub mod sharing;

@@ -1,0 +1,128 @@
+//! A proxy between kernels and their NIC: puts that ComP-Net's kernels make, with and without one.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::Error;
+use warpbell_examples::interrupt;
+use warpbell_examples::origin::Origin;
+use warpbell_examples::proxy::{PutCase, PutResult};
+use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::world::{Machine, Nic, Ran};
+
+/// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
+/// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
+/// network processor does.
+///
+/// The kernel is the same: it gets another handle. The HCAs are software, and no network card takes part, unless --nic
+/// names one.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Work-groups, each with a queue of its own
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    groups: u32,
+    /// Threads of each work-group, which post together
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Puts of each thread, many under way
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    rounds: u64,
+    /// Puts of one thread, one at a time
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    singles: u64,
+    /// Threads of the proxy, one figure after the other
+    #[arg(long, default_value = "1,2", value_delimiter = ',')]
+    drains: Vec<usize>,
+    /// Depth of each queue in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 256)]
+    depth: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    origin: &'d Origin,
+    nic: Nic,
+    kernels: Ran,
+    /// Straight, and then by way of a proxy, each with many puts under way and with one at a time.
+    puts: Vec<PutResult>,
+}
+
+fn words(drains: usize) -> String {
+    match drains {
+        0 => "straight to the NIC".into(),
+        1 => "by a proxy of one thread".into(),
+        threads => format!("by a proxy of {threads} threads"),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    interrupt::listen();
+    let origin = Origin::here();
+    let world = arguments.machine.open()?;
+    let devices = world.devices()?;
+    let ways = [&[0], &arguments.drains[..]].concat();
+    let screen = Screen::new(arguments.json, 2 * ways.len() as u64);
+    screen.line(format_args!(
+        "The kernels run on {}; the NIC is {}.",
+        world.words(),
+        world.nic().name()
+    ));
+    let many = PutCase {
+        groups: arguments.groups,
+        threads: arguments.threads,
+        rounds: arguments.rounds,
+        one_at_a_time: false,
+        depth: arguments.depth,
+    };
+    let single = PutCase {
+        groups: 1,
+        threads: 1,
+        rounds: arguments.singles,
+        one_at_a_time: true,
+        depth: arguments.depth,
+    };
+    let mut puts = Vec::new();
+    for drains in ways {
+        let what = words(drains);
+        screen.step(what.clone());
+        let stream = many.run(&world, &devices, drains)?;
+        screen.step(what.clone());
+        let lone = single.run(&world, &devices, drains)?;
+        screen.line(format_args!(
+            "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
+            stream.posts_per_second / 1e6,
+            screen.mark(stream.verified),
+            lone.seconds * 1e6 / lone.posts as f64,
+            screen.mark(lone.verified)
+        ));
+        if drains > 0 {
+            screen.line(format_args!(
+                "    {} entries taken with {} doorbells",
+                stream.posts, stream.doorbells
+            ));
+        }
+        puts.extend([stream, lone]);
+    }
+    screen.finish();
+    screen.document(&Document {
+        origin: &origin,
+        nic: world.nic(),
+        kernels: world.ran(),
+        puts: puts.clone(),
+    })?;
+    let wrong = puts.iter().filter(|put| !put.verified).count();
+    Error::if_wrong(wrong, puts.len())?;
+    interrupt::check()
+}
+
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}

@@ -1,0 +1,184 @@
+//! Puts of many work-groups: straight to the NIC, and by way of a proxy.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use warpbell::{SendQueueHandle, Word64};
+use warpbell_host_init::{
+    Grid, Launch, Placement, Proxied, ProxiedQueue, Proxy, QueuePair, QueuePairConfig, Shared,
+    entry,
+};
+use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::posting::Table;
+use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
+
+use crate::launch::LIMIT_US;
+use crate::memory::Memory;
+use crate::setup::{End, Ends};
+use crate::world::{Devices, World};
+use crate::{Error, interrupt};
+
+/// Work-groups that put.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PutCase {
+    /// How many, each with a queue of its own.
+    pub groups: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Puts of each thread.
+    pub rounds: u64,
+    /// Whether each put is waited for before the next one is posted.
+    pub one_at_a_time: bool,
+    /// Depth of each queue in blocks of 64 bytes.
+    pub depth: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PutResult {
+    /// What was put.
+    #[serde(flatten)]
+    pub case: PutCase,
+    /// Threads of the proxy; none if the kernel rang the NIC's doorbells.
+    pub drain_threads: usize,
+    /// Puts of all.
+    pub posts: u64,
+    /// From the first post to the last completion.
+    pub seconds: f64,
+    /// One over the other.
+    pub posts_per_second: f64,
+    /// Doorbells that the proxy rang, 0 without one.
+    pub doorbells: u64,
+    /// Every word at the other end is what its thread put last.
+    pub verified: bool,
+}
+
+/// Where kernels post.
+enum Queue {
+    Direct(Box<QueuePair>),
+    Proxied(ProxiedQueue),
+}
+
+impl Queue {
+    fn handle(&self) -> Result<SendQueueHandle<'_>, Error> {
+        Ok(match self {
+            Self::Direct(pair) => pair.send_queue()?,
+            Self::Proxied(queue) => queue.send_queue(),
+        })
+    }
+
+    fn proxied(&self) -> Proxied {
+        match self {
+            Self::Direct(_) => Proxied::default(),
+            Self::Proxied(queue) => queue.proxied(),
+        }
+    }
+}
+
+impl PutCase {
+    /// Puts straight to the NIC without drain threads, by way of a proxy with as many otherwise.
+    ///
+    /// # Errors
+    /// Numbers that are refused; a NIC that is out of a proxy's reach; a kernel that failed.
+    pub fn run(
+        &self,
+        world: &World,
+        devices: &Devices,
+        drain_threads: usize,
+    ) -> Result<PutResult, Error> {
+        let proxy = match drain_threads {
+            0 => None,
+            threads => Some(Proxy::start(threads)?),
+        };
+        let config = QueuePairConfig {
+            // The proxy's threads post to them.
+            placement: match proxy {
+                Some(_) => Placement::Host,
+                None => world.nic_placement(),
+            },
+            send_depth: self.depth,
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        let ends = Ends::several(world, devices, &config, self.groups as usize)?;
+        let mut queues = Vec::new();
+        let mut others = Vec::new();
+        for ends in ends {
+            let memory = ends.other.memory(8 * self.threads as usize)?;
+            others.push((ends.other, memory));
+            let pair = ends.one.pair;
+            queues.push(match &proxy {
+                Some(proxy) => Queue::Proxied(proxy.serve(pair, world.placement())?),
+                None => Queue::Direct(Box::new(pair)),
+            });
+        }
+        let seconds = self.put(world, &queues, &others)?;
+        let posts = u64::from(self.groups * self.threads) * self.rounds;
+        Ok(PutResult {
+            case: *self,
+            drain_threads,
+            posts,
+            seconds,
+            posts_per_second: posts as f64 / seconds,
+            doorbells: queues.iter().map(|queue| queue.proxied().doorbells).sum(),
+            verified: self.verify(&others)?,
+        })
+    }
+
+    /// Runs the kernel; gives the seconds that it took.
+    fn put(&self, world: &World, queues: &[Queue], others: &[(End, Memory)]) -> Result<f64, Error> {
+        interrupt::check()?;
+        let peers = queues
+            .iter()
+            .zip(others)
+            .map(|(queue, (_, memory))| {
+                Ok(Peer {
+                    queue: queue.handle()?,
+                    target: memory.remote(0),
+                })
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let peers = Shared::slice(world.placement(), peers.len(), |index| peers[index])?;
+        let [begin, end] = [world.numbers(queues.len())?, world.numbers(queues.len())?];
+        let outcome = world.outcome()?;
+        let puts = Puts {
+            peers: Table::new(&peers),
+            rounds: self.rounds,
+            one_at_a_time: u32::from(self.one_at_a_time),
+            limit_us: LIMIT_US,
+            begin: Numbers::new(&begin),
+            end: Numbers::new(&end),
+            outcome: &outcome,
+        };
+        let grid = Grid {
+            blocks: self.groups,
+            threads_per_block: self.threads,
+        };
+        world.run(&[Launch::new(entry!(proxy_put), grid, puts)], &[])?;
+        outcome.result().map_err(|failure| Error::Kernel {
+            what: "the puts".into(),
+            failure,
+        })?;
+        let values = |words: &[Word64]| -> Vec<u64> {
+            words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect()
+        };
+        let first = values(&begin).into_iter().min().unwrap_or(0);
+        let last = values(&end).into_iter().max().unwrap_or(0);
+        // The clock of a GPU may step by a microsecond.
+        Ok((last - first).max(1) as f64 / 1e9)
+    }
+
+    /// Whether every word is what its thread put last, and nothing beside them has changed.
+    fn verify(&self, others: &[(End, Memory)]) -> Result<bool, Error> {
+        let good = others.iter().zip(0..).all(|((_, memory), group)| {
+            let expected: Vec<u8> = (0..self.threads)
+                .flat_map(|thread| Puts::last(group, thread, self.rounds).to_ne_bytes())
+                .collect();
+            memory.check(&expected).is_ok()
+        });
+        Ok(good)
+    }
+}
