@@ -25,6 +25,7 @@
 //! | [`world`] | where kernels run, and what is the NIC |
 //! | [`node`] | a device with its domain, and two queue pairs connected |
 //! | [`arena`] | registered memory between guards, and what it should look like |
+//! | [`flood`] | many threads at one queue |
 //! | [`model`] | what a request does to memory, said a second time |
 //! | [`post`] | a list of requests through the kernel and back |
 //! | [`collect`] | receives through the kernel, and what came |
@@ -35,6 +36,7 @@ pub mod abi;
 pub mod arena;
 pub mod bench;
 pub mod collect;
+pub mod flood;
 pub mod model;
 pub mod node;
 pub mod post;

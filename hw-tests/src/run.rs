@@ -10,12 +10,13 @@ use clap::Parser;
 use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
-pub const TESTS: [&str; 10] = [
+pub const TESTS: [&str; 11] = [
     "deadlines",
     "errors",
     "faults",
     "gaspi",
     "litmus",
+    "proxied",
     "receive",
     "shared",
     "state",

@@ -1,0 +1,263 @@
+//! Proves that a proxy carries each request out exactly once, in every mode, whoever shares the queue; and that a full
+//! ring, a proxy that refuses, stops or dies ends in errors with a name, without a loss of what it took, and with a
+//! queue that works again.
+
+use std::panic::resume_unwind;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpbell::proxy::{Entry, Fault};
+use warpbell::wqe::Opcode;
+use warpbell::{PostError, WaitError};
+use warpbell_cpu_grid::Dim;
+use warpbell_host_init::{ProxiedQueue, Proxy, QueuePair, QueuePairConfig, connect};
+use warpbell_hw_tests::arena::{Arena, Image};
+use warpbell_hw_tests::flood::Flooding;
+use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
+use warpbell_hw_tests::post::{Posting, ample, expect_done};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::{World, grid};
+use warpbell_kernels::outcome::Failure;
+use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
+
+/// Blocks of 64 bytes: far fewer than requests.
+const DEPTH: u32 = 8;
+/// Values of 8 bytes at the other end.
+const VALUES: usize = 2000;
+/// How long a post may take that is to find no room.
+const BRIEFLY: Duration = Duration::from_millis(20);
+
+fn main() -> ExitCode {
+    run(Duration::from_secs(120), |progress| {
+        if !World::here().nic_placement().is_host() {
+            println!("         left out, because a proxy does not reach queues in a GPU's memory");
+            return;
+        }
+        let bench = Flooding::new();
+        for world in World::all() {
+            for mode in Mode::ALL {
+                progress.step(format!("{world:?}, {mode:?}"));
+                flood(&bench, world, mode);
+            }
+        }
+        progress.step("a full ring");
+        full();
+        progress.step("a request that is refused");
+        ends(Fault::Refused);
+        progress.step("a proxy that dies");
+        ends(Fault::Died);
+        progress.step("a proxy that is stopped");
+        stopped();
+    })
+}
+
+/// A grid in which several views of the queue meet, where the mode allows it.
+const fn crowd(mode: Mode) -> (Dim, u32, u32) {
+    // A group of n threads takes n blocks at once, which may be half of the ring.
+    let (grid, depth) = match (mode.sharing, mode.scope) {
+        (SharingKind::Exclusive, ScopeKind::Thread) => (grid(1, 1), DEPTH),
+        (SharingKind::Exclusive, ScopeKind::Warp) => (grid(1, 32), 64),
+        (SharingKind::Exclusive, ScopeKind::Block) => (grid(1, 50), 128),
+        (SharingKind::BlockShared, ScopeKind::Thread) => (grid(1, 64), DEPTH),
+        (SharingKind::GpuShared, ScopeKind::Thread) => (grid(4, 50), DEPTH),
+        (SharingKind::GpuShared, _) => (grid(4, 50), 128),
+        (SharingKind::BlockShared, _) => (grid(1, 90), 256),
+    };
+    let rounds = 1000 / (grid.blocks * grid.threads_per_block);
+    (grid, depth, if rounds < 5 { 5 } else { rounds })
+}
+
+fn flood(bench: &Flooding, world: World, mode: Mode) {
+    let (grid, depth, rounds) = crowd(mode);
+    let pair = bench.nodes.pair(&QueuePairConfig {
+        send_depth: depth,
+        ..QueuePairConfig::default()
+    });
+    let proxy = Proxy::start(1).expect("a thread");
+    let queue = proxy.serve(pair.ours, world.placement()).expect("a queue");
+    let what = format!("{world:?}, {mode:?}, {grid:?}");
+    bench.flood(world, grid, mode, rounds, queue.send_queue(), &what);
+    assert_eq!(queue.first_error(), None, "{what}");
+}
+
+/// Both ends of one connection, and values at the other one.
+struct Ends {
+    /// Keeps the devices.
+    _nodes: Nodes,
+    theirs: QueuePair,
+    values: Arena,
+}
+
+impl Ends {
+    fn new() -> (Self, QueuePair) {
+        let nodes = Nodes::chosen();
+        let Pair { ours, theirs } = nodes.pair(&QueuePairConfig {
+            send_depth: DEPTH,
+            ..QueuePairConfig::default()
+        });
+        let values = nodes.theirs.arena(8 * VALUES, ALL_ACCESS, 1);
+        let ends = Self {
+            values,
+            theirs,
+            _nodes: nodes,
+        };
+        (ends, ours)
+    }
+
+    /// Has a queue pair back after an error, and serves it again, reset and connected to its other end.
+    fn renew(&mut self, queue: ProxiedQueue, proxy: &Proxy) -> ProxiedQueue {
+        let mut ours = queue.release().expect("the queue pair");
+        ours.reset().expect("a reset");
+        self.theirs.reset().expect("a reset");
+        connect(&mut ours, &mut self.theirs).expect("a connection");
+        serve(proxy, ours, |_| true)
+    }
+
+    /// Writes a number of its own to a place of its own.
+    fn write(&self, place: usize) -> Request {
+        Request::new(Verb::WriteValue)
+            .remote(self.values.remote(8 * place as i64))
+            .values([number(place), 0, 0, 0])
+    }
+
+    /// The numbers in these places are there, and nothing else has changed.
+    #[track_caller]
+    fn check(&self, image: &mut Image, places: impl IntoIterator<Item = usize>, what: &str) {
+        for place in places {
+            let address = self.values.address() + 8 * place as u64;
+            image.set(address, &number(place).to_le_bytes());
+        }
+        self.values.check(image, what);
+    }
+}
+
+fn number(place: usize) -> u64 {
+    0x5eed_0000_0000 + place as u64
+}
+
+fn serve(
+    proxy: &Proxy,
+    pair: QueuePair,
+    allow: impl FnMut(Entry<'_>) -> bool + Send + 'static,
+) -> ProxiedQueue {
+    let placement = World::here().placement();
+    proxy.serve_if(pair, placement, allow).expect("a queue")
+}
+
+fn posting(waiting: Waiting, patience: Duration) -> Posting {
+    Posting {
+        waiting,
+        patience,
+        ..Posting::default()
+    }
+}
+
+/// Waits for what another thread does.
+#[track_caller]
+fn eventually(what: &str, done: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < ample(), "{what} never comes");
+        thread::yield_now();
+    }
+}
+
+/// A ring that nobody empties takes as many requests as it has blocks, and no more; all of them are carried out later.
+fn full() {
+    let (ends, ours) = Ends::new();
+    let mut image = ends.values.image();
+    let depth = DEPTH as usize;
+    let proxy = Proxy::start(1).expect("a thread");
+    let open = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&open);
+    let queue = serve(&proxy, ours, move |_| {
+        eventually("the gate", || gate.load(Ordering::Relaxed));
+        true
+    });
+    let requests: Vec<_> = (0..depth + 4).map(|place| ends.write(place)).collect();
+    let late = Ending::Failed(Failure::Post(PostError::Deadline));
+    let found = posting(Waiting::Never, BRIEFLY).post(queue.send_queue(), &requests);
+    assert_eq!(found[..depth], vec![Ending::Done; depth]);
+    assert_eq!(found[depth..], [late; 4]);
+    // Not a question of time, with a patience of none.
+    let now = Ending::Failed(Failure::Post(PostError::NoRoom));
+    let found = posting(Waiting::Never, Duration::ZERO).post(queue.send_queue(), &requests[..1]);
+    assert_eq!(found, [now]);
+    ends.check(&mut image, [], "behind the gate");
+
+    open.store(true, Ordering::Relaxed);
+    let more = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests[depth..]);
+    expect_done(&more, "room again");
+    ends.check(&mut image, 0..depth + 4, "a full ring");
+    assert_eq!(queue.proxied().posts, depth as u64 + 4);
+}
+
+/// The service ends at the second request; what came before it is done, and nothing behind it is.
+fn ends(fault: Fault) {
+    let (mut ends, ours) = Ends::new();
+    let mut image = ends.values.image();
+    // The second thread is for afterwards.
+    let proxy = Proxy::start(2).expect("threads");
+    let queue = serve(&proxy, ours, move |entry| {
+        let allowed = entry.control().opcode() == Opcode::RDMA_WRITE;
+        if !allowed && fault == Fault::Died {
+            // A panic that prints nothing.
+            resume_unwind(Box::new("on purpose"));
+        }
+        allowed
+    });
+    let requests = [ends.write(0), Request::new(Verb::Nop), ends.write(1)];
+    let found = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests);
+    assert_eq!(found[0], Ending::Done);
+    let Ending::Failed(Failure::Wait(WaitError::Failed(error))) = found[1] else {
+        panic!("{:?} instead of {fault:?}", found[1]);
+    };
+    assert_eq!(Fault::of(error), Some(fault), "{error}");
+    let refused = Ending::Failed(Failure::Post(PostError::Failed(error)));
+    assert_eq!(found[2], refused);
+    assert_eq!(queue.first_error(), Some(error));
+    ends.check(&mut image, [0], "before the end");
+
+    let queue = ends.renew(queue, &proxy);
+    let requests: Vec<_> = (0..50).map(|place| ends.write(place)).collect();
+    let found = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests);
+    expect_done(&found, "after the end");
+    ends.check(&mut image, 0..50, "after the end");
+}
+
+/// A proxy that is stopped under a kernel: what the kernel was told is done is there, and nothing else.
+fn stopped() {
+    let (mut ends, ours) = Ends::new();
+    let mut image = ends.values.image();
+    let proxy = Proxy::start(1).expect("a thread");
+    let queue = serve(&proxy, ours, |_| true);
+    let requests: Vec<_> = (0..VALUES).map(|place| ends.write(place)).collect();
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("a completion", || queue.proxied().completions > 20);
+            drop(proxy);
+        });
+        posting(Waiting::Each, ample()).post(queue.send_queue(), &requests)
+    });
+    let done = found
+        .iter()
+        .take_while(|ending| **ending == Ending::Done)
+        .count();
+    for (place, ending) in found.iter().enumerate().skip(done) {
+        let Ending::Failed(failure) = ending else {
+            panic!("place {place}: {ending:?} behind a failure");
+        };
+        let fault = failure.queue_error().and_then(Fault::of);
+        assert_eq!(fault, Some(Fault::Stopped), "place {place}: {failure}");
+    }
+    ends.check(&mut image, 0..done, "stopped");
+
+    let proxy = Proxy::start(1).expect("a thread");
+    let queue = ends.renew(queue, &proxy);
+    let found = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests[..50]);
+    expect_done(&found, "after the stop");
+    ends.check(&mut image, 0..50, "after the stop");
+}
