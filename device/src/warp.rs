@@ -31,6 +31,20 @@ pub fn full_mask() -> u32 {
     u32::MAX >> (thread::warp_size() - lanes)
 }
 
+/// The mask for all lanes that there are.
+///
+/// On a GPU it names those, too, that a warp has not: a meeting waits for the threads of its mask that have not exited
+/// (PTX ISA, `vote.sync`, `shfl.sync`; CUDA C++ programming guide, `__syncwarp`), and a lane without a thread has none.
+/// Of a mask that is no constant the assembler asks all lanes before each meeting, which takes longer than the meeting.
+#[inline(always)]
+fn whole() -> u32 {
+    if cfg!(target_arch = "nvptx64") {
+        u32::MAX
+    } else {
+        full_mask()
+    }
+}
+
 /// Waits until every lane of `mask` is here. What they wrote before is then visible to all of them.
 ///
 /// # Safety
@@ -163,21 +177,21 @@ pub unsafe fn warp_shuffle_xor<T: WarpShuffleValue>(
 #[inline(always)]
 pub fn sync() {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
-    unsafe { sync_warp(full_mask()) }
+    unsafe { sync_warp(whole()) }
 }
 
 /// Whether some lane of the warp brought `true`: [`warp_vote_any`] with [`full_mask`].
 #[inline(always)]
 pub fn any(predicate: bool) -> bool {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
-    unsafe { warp_vote_any(full_mask(), predicate) }
+    unsafe { warp_vote_any(whole(), predicate) }
 }
 
 /// Gives every lane the value that the warp's first lane brought.
 #[inline(always)]
 pub fn broadcast(value: u64) -> u64 {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask, and lane 0 always is.
-    unsafe { warp_shuffle_idx(full_mask(), value, 0, thread::warp_size()).0 }
+    unsafe { warp_shuffle_idx(whole(), value, 0, thread::warp_size()).0 }
 }
 
 /// Each lane's rank among the lanes that are present (how many lower lanes are), and how many are present
@@ -185,7 +199,7 @@ pub fn broadcast(value: u64) -> u64 {
 #[inline(always)]
 pub fn rank_and_count(present: bool) -> (u32, u32) {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
-    let ballot = unsafe { warp_vote_ballot(full_mask(), present) };
+    let ballot = unsafe { warp_vote_ballot(whole(), present) };
     let lower_lanes = (1 << lane_id()) - 1;
     ((ballot & lower_lanes).count_ones(), ballot.count_ones())
 }

@@ -313,7 +313,7 @@ impl CqeTail {
     /// Byte 63 as it stands.
     #[inline(always)]
     pub const fn op_own(self) -> u8 {
-        u64::from_be(self.0) as u8
+        self.0.to_ne_bytes()[7]
     }
 
     /// The signature byte.
@@ -325,7 +325,8 @@ impl CqeTail {
     /// The WQE's counter as it stands: first block of a send, number of a receive.
     #[inline(always)]
     pub const fn wqe_counter(self) -> u16 {
-        (u64::from_be(self.0) >> 16) as u16
+        let bytes = self.0.to_ne_bytes();
+        u16::from_be_bytes([bytes[4], bytes[5]])
     }
 
     /// The first block of the send WQE.

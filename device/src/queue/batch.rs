@@ -74,10 +74,9 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     /// error alone.
     #[inline(always)]
     pub fn post_if<const B: usize>(&mut self, wqe: Option<Wqe<B>>) -> Result<Ticket, PostError> {
-        self.queue().check_alone(&wqe)?;
         let group = self.queue().gather(&wqe);
         if group.count == 0 {
-            return group.answer(Ticket::NOTHING);
+            return self.queue().answer(Ticket::NOTHING, &wqe, &group);
         }
         let asked = group.blocks();
         if asked > self.room() {
@@ -87,10 +86,10 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
             });
         }
         let start = self.next;
-        let ticket = self.queue().fill(start, wqe, &group);
+        let ticket = self.queue().fill(start, &wqe, &group);
         self.next += asked as u64;
         self.left -= asked;
-        group.answer(ticket)
+        self.queue().answer(ticket, &wqe, &group)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Words are loaded and stored with system scope, whatever the fences' `reach`.
 
-use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber};
+use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail};
 
 use crate::arch::{Reach, Word32, fence_acquire, fence_release, load_relaxed64, store_relaxed32};
 use crate::error::QueueError;
@@ -22,15 +22,6 @@ pub(super) fn slot<'a>(parts: &Completions, taken: u64) -> &'a CompletionSlot {
     // as the handle lives, and its users keep this reference no longer.
     unsafe { &*parts.ring.add((taken as u32 & mask) as usize) }
 }
-
-/// What stands for a tail that was not looked at: whoever sees it has to look.
-pub(super) const NEWS: CqeTail = CqeTail::new(
-    CqeOpcode::REQUESTER_ERROR,
-    false,
-    Opcode::NOP,
-    QpNumber::MAX,
-    0,
-);
 
 /// The tail in the entry that CQE number `taken` lies in, written or not.
 #[inline(always)]
@@ -81,6 +72,8 @@ mod tests {
     extern crate std;
     use core::sync::atomic::Ordering;
     use std::vec::Vec;
+
+    use mlx5_wqe::{Opcode, QpNumber};
 
     use super::*;
     use crate::handle::{CompletionKind, CompletionParts};

@@ -3,11 +3,11 @@
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use mlx5_wqe::{CqeOpcode, CqeTail};
+use mlx5_wqe::CqeOpcode;
 
 use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64};
-use crate::error::{Cause, OpenError, PostError, QueueError, WaitError};
+use crate::error::{Cause, OpenError, PostError, QueueError};
 use crate::handle::Completions;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
@@ -24,23 +24,60 @@ pub(super) struct Producer<'a, S: Sharing, C: Scope> {
     _scope: PhantomData<C>,
 }
 
-/// What a leader tells the others, in one word: a block, the bits of a
-/// [`QueueError`], or one of these, which are neither.
+/// What a leader tells the others, in one word: a block or another number
+/// below 2^62, the bits of a [`QueueError`], or one of these, which are neither.
 const LATE: u64 = u64::MAX;
 const IN_USE: u64 = u64::MAX - 1;
+const TOO_MANY: u64 = u64::MAX - 2;
 const DONE: u64 = 0;
+/// Done, and the queue has failed at something behind it.
+const DONE_BEFORE_ERROR: u64 = 1;
 
 /// What stands for an error that is no longer there.
 const LOST: u64 = QueueError::new(Cause::UnexpectedCompletion { op_own: 0 }).to_bits();
 
-/// The error in a leader's word. Blocks stay below the bits that say whose
-/// error it is.
-#[inline(always)]
-fn error_in(word: u64) -> Option<QueueError> {
-    if word >> 62 == 0 {
-        None
-    } else {
-        QueueError::from_bits(word)
+/// Why there is no answer: the word of a leader that has none.
+///
+/// One word, and not the error that becomes of it: a GPU's compiler sees through
+/// a choice between two words, and not through one between larger values, which
+/// it would put together and ask again on the way without an error, too.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal(u64);
+
+impl Refusal {
+    /// The answer in a leader's word, or that it is none. Blocks stay below the
+    /// bits that say whose error it is.
+    #[inline(always)]
+    const fn or_answer(word: u64) -> Result<u64, Self> {
+        if word >> 62 == 0 {
+            Ok(word)
+        } else {
+            Err(Self(word))
+        }
+    }
+
+    /// The queue's error, if it is one.
+    #[inline(always)]
+    pub(super) const fn error(self) -> Option<QueueError> {
+        match self.0 {
+            LATE | IN_USE | TOO_MANY => None,
+            bits => QueueError::from_bits(bits),
+        }
+    }
+
+    /// Why `blocks` were not reserved, of which `limit` are allowed: before the
+    /// deadline or, without one, at once.
+    #[inline(always)]
+    pub(super) fn of_post(self, blocks: u32, limit: u32, deadline: Option<Deadline>) -> PostError {
+        match self.0 {
+            TOO_MANY => PostError::TooManyBlocks {
+                asked: blocks,
+                limit,
+            },
+            LATE if deadline.is_none() => PostError::NoRoom,
+            LATE => PostError::Deadline,
+            _ => self.error().map_or(PostError::Deadline, PostError::Failed),
+        }
     }
 }
 
@@ -59,11 +96,15 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             }
         }
         let word = C::broadcast(word);
-        if word == IN_USE {
-            return Err(OpenError::InUse);
+        if let Err(refusal) = Refusal::or_answer(word) {
+            return Err(match refusal.error() {
+                Some(error) => OpenError::Failed(error),
+                None => OpenError::InUse,
+            });
         }
-        if let Some(error) = error_in(word) {
-            return Err(OpenError::Failed(error));
+        if C::COLLECTIVE && !S::SHARED {
+            let position = C::broadcast(ledger.position());
+            ledger.set_position(position);
         }
         Ok(Self {
             state,
@@ -86,6 +127,17 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
     }
 
+    /// Reserves `blocks` for the scope if no memory has to be looked at for that. All
+    /// of the scope find the same, so that nobody needs a word from others.
+    ///
+    /// To be asked before [`reserve`](Self::reserve), and not by it: what comes of both
+    /// would be one value, which the caller would have to ask again on the quick way, too.
+    #[inline(always)]
+    pub(super) fn reserve_at_hand(&self, blocks: u32) -> Option<u64> {
+        let start = self.ledger.reserve_at_hand(blocks);
+        start.filter(|_| blocks <= self.ring.group_limit())
+    }
+
     /// Reserves `blocks` for the scope, or for `lanes` that act each for itself.
     /// Without a deadline it answers at once, and so it does for several lanes,
     /// whose deadlines may differ. `poll` takes up what the NIC has completed since.
@@ -96,13 +148,9 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         blocks: u32,
         deadline: Option<Deadline>,
         poll: impl Fn(&mut Self),
-    ) -> Result<u64, PostError> {
-        let limit = self.ring.group_limit();
-        if blocks > limit {
-            return Err(PostError::TooManyBlocks {
-                asked: blocks,
-                limit,
-            });
+    ) -> Result<u64, Refusal> {
+        if blocks > self.ring.group_limit() {
+            return Err(Refusal(TOO_MANY));
         }
         let mut word = DONE;
         if C::leads() && lanes.leads() {
@@ -110,35 +158,28 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 Some(deadline) if lanes.count() == 1 => deadline,
                 _ => Deadline::PASSED,
             };
-            match self.attempt(blocks) {
-                // A thread on its own needs no word for others.
-                Some(start) if !C::COLLECTIVE && lanes.count() == 1 => return Ok(start),
-                Some(start) => word = start,
+            word = match self.attempt(blocks) {
+                Some(word) => word,
                 None => {
                     let attempt = |producer: &mut Self| producer.attempt(blocks);
-                    word = self.poll_until(limit, false, poll, attempt);
+                    self.poll_until(limit, false, poll, attempt)
                 }
-            }
+            };
         }
         let word = match C::COLLECTIVE {
             true => C::broadcast(word),
             false => lanes.broadcast(word),
         };
-        if word == LATE {
-            return Err(match deadline {
-                Some(_) => PostError::Deadline,
-                None => PostError::NoRoom,
-            });
-        }
-        match error_in(word) {
-            Some(error) => Err(PostError::Failed(error)),
-            None => Ok(word),
-        }
+        let word = Refusal::or_answer(word)?;
+        Ok(self.ledger.take_up(word))
     }
 
     /// Reserves `blocks` for the scope without a look at the credit.
     #[inline(always)]
     pub(super) fn reserve_unchecked(&mut self, lanes: Lanes, blocks: u32) -> u64 {
+        if !S::SHARED {
+            return self.ledger.reserve_unchecked(self.state, blocks);
+        }
         let start = if C::leads() && lanes.leads() {
             self.ledger.reserve_unchecked(self.state, blocks)
         } else {
@@ -221,47 +262,59 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Waits for this scope's turn to publish from `start`, publishes, and
     /// lets the next one go on. A stall becomes the queue's error, which the
-    /// next call reports.
+    /// next call reports. All of the scope call it; one of them `leads`.
+    ///
+    /// `publish` says whether a release fence already stands behind what must
+    /// come before what the next one publishes.
     #[inline(always)]
-    pub(super) fn publish_in_turn(&mut self, start: u64, end: u64, publish: impl FnOnce(u64)) {
-        match self.ledger.await_turn(self.state, self.ring, start) {
-            Ok(()) => {
+    pub(super) fn publish_in_turn(
+        &mut self,
+        leads: bool,
+        start: u64,
+        end: u64,
+        publish: impl FnOnce(u64) -> bool,
+    ) {
+        if !S::SHARED {
+            if leads {
                 publish(end);
-                self.ledger.pass_turn(self.state, end);
             }
-            Err(error) => self.fail(error),
+            self.ledger.pass_turn(self.state, end, true);
+        } else if leads {
+            match self.ledger.await_turn(self.state, self.ring, start) {
+                Ok(()) => {
+                    let fenced = publish(end);
+                    self.ledger.pass_turn(self.state, end, fenced);
+                }
+                Err(error) => self.fail(error),
+            }
         }
     }
 
-    /// Whether a single load shows that all blocks below `after` are complete,
-    /// and what it loaded: the newest completion, where there is one place for it.
+    /// What a single load of the newest completion shows, where there is one
+    /// place for it. Nothing depends on the load but what it shows, so that it
+    /// can be under way while the rest is prepared.
     #[inline(always)]
-    fn glance(&mut self, after: u64, completions: &Completions) -> (bool, CqeTail) {
-        let last = after.wrapping_sub(1);
-        // What is not known to be complete, and less than a ring ahead of what
-        // is: a completion of this index is then that of this block, because it
-        // is no older than what is known and no newer than a ring ahead of it.
-        let near = last.wrapping_sub(self.ledger.consumed()) < self.ring.depth() as u64;
-        if near && completions.is_collapsed() {
-            let tail = completion::tail(completions, 0);
-            let done = tail.is_success_of(self.ring.index(last));
-            if done {
-                self.ledger.note(after);
-            }
-            return (done, tail);
-        }
-        (false, completion::NEWS)
-    }
-
-    /// Whether the newest completion tells nothing that this view does not know.
-    #[inline(always)]
-    fn is_old(&mut self, newest: CqeTail) -> bool {
+    fn glance(&mut self, after: u64, completions: &Completions) -> Glance {
+        let newest = completion::tail(completions, 0);
         let known = self.ledger.consumed();
-        let last = self.ring.index(known.wrapping_sub(1));
-        let looks_old = newest.cqe_opcode() == CqeOpcode::INVALID || newest.is_success_of(last);
-        // An index repeats itself after 2^16 blocks, which others may have seen
-        // complete. If they know no more either, less than that can be.
-        looks_old && self.ledger.refresh(self.state) == known
+        // More than any completion shows, where `after` is no news.
+        let wanted = after.wrapping_sub(known);
+        let shown = self.ring.shown(known, newest.wqe_index()) as u64;
+        let success = newest.cqe_opcode() == CqeOpcode::REQUESTER;
+        let collapsed = completions.is_collapsed();
+        Glance {
+            done: collapsed & success & (wanted <= shown),
+            old: collapsed
+                & ((newest.cqe_opcode() == CqeOpcode::INVALID) | (success & (shown == 0))),
+            complete: known + shown,
+        }
+    }
+
+    /// Whether no view knows of more than this one.
+    #[inline(always)]
+    fn knows_all(&mut self) -> bool {
+        let known = self.ledger.consumed();
+        self.ledger.refresh(self.state) == known
     }
 
     /// Waits until all blocks below `after` are complete.
@@ -272,28 +325,36 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: impl FnOnce() -> Deadline,
         completions: &Completions,
         poll: impl Fn(&mut Self),
-    ) -> Result<(), WaitError> {
+    ) -> Result<(), Refusal> {
         let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
         let mut word = DONE;
         if C::leads() {
-            let (seen, newest) = self.glance(after, completions);
-            // Straight out: a GPU's compiler does not see through a detour.
-            if seen && !C::COLLECTIVE {
-                return Ok(());
+            let glance = self.glance(after, completions);
+            if glance.done {
+                self.ledger.note(glance.complete);
+                // Straight out: a GPU's compiler does not see through a detour.
+                if !C::COLLECTIVE {
+                    return Ok(());
+                }
+            } else if done(self).is_none() {
+                // An index repeats itself after 2^16 blocks, which others may have
+                // seen complete. If they know no more either, less than that can be.
+                let polled = glance.old && self.knows_all();
+                let deadline = deadline();
+                word = match polled && deadline == Deadline::PASSED && !self.has_failed() {
+                    true => LATE,
+                    false => self.poll_until(deadline, polled, poll, done),
+                };
             }
-            if !seen && done(self).is_none() {
-                let polled = self.is_old(newest);
-                word = self.poll_until(deadline(), polled, poll, done);
+            if C::COLLECTIVE && word == DONE && self.failed {
+                word = DONE_BEFORE_ERROR;
             }
         }
         let word = C::broadcast(word);
-        if word == LATE {
-            return Err(WaitError::Deadline);
+        if C::COLLECTIVE && word != DONE && word != LATE {
+            self.ledger.drop_credit();
         }
-        match error_in(word) {
-            Some(error) => Err(WaitError::Failed(error)),
-            None => Ok(()),
-        }
+        Refusal::or_answer(word).map(|_| ())
     }
 
     /// Whether the queue has failed, as far as this view or the others know.
@@ -314,8 +375,23 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     #[inline(always)]
     pub(super) fn fail(&mut self, error: QueueError) {
         self.failed = true;
+        if !C::COLLECTIVE {
+            // Of a scope, all drop it together.
+            self.ledger.drop_credit();
+        }
         keep_first(self.state, error.to_bits());
     }
+}
+
+/// What the newest completion shows.
+struct Glance {
+    /// That what was asked for is complete.
+    done: bool,
+    /// Nothing that this view does not know.
+    old: bool,
+    /// That all blocks below are, if it is a success: no more than the truth, because the
+    /// completion is no older than what the view knew before.
+    complete: u64,
 }
 
 /// Stores an error as the queue's first.

@@ -159,20 +159,31 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         }
         // Receives are freed as their messages are taken, never by a post.
         let alone = Lanes::alone();
-        let start = self.producer.reserve(alone, count, None, |producer| {
+        let refresh = |producer: &mut Producer<'_, S, C>| {
             producer.ledger.refresh(producer.state);
-        })?;
+        };
+        let start = match self.producer.reserve_at_hand(count) {
+            Some(start) => start,
+            None => match self.producer.reserve(alone, count, None, refresh) {
+                Ok(start) => start,
+                Err(refusal) => {
+                    let limit = self.producer.ring.group_limit();
+                    return Err(refusal.of_post(count, limit, None));
+                }
+            },
+        };
         if let Some(locals) = locals {
             self.store(start + rank as u64, locals);
         }
         let handle = &self.handle;
         C::sync();
-        if C::leads() {
-            self.producer
-                .publish_in_turn(start, start + count as u64, |end| {
-                    publish_receives(handle, end);
-                });
-        }
+        let end = start + count as u64;
+        self.producer
+            .publish_in_turn(C::leads(), start, end, |end| {
+                publish_receives(handle, end);
+                // The record comes behind the fence.
+                false
+            });
         refusal.map_or(Ok((start, rank)), Err)
     }
 

@@ -39,6 +39,17 @@ impl Ring {
         WqeIndex(block as u16)
     }
 
+    /// How many blocks fit behind `reserved` while all below `consumed` are free.
+    #[inline(always)]
+    pub const fn room(self, reserved: u64, consumed: u64) -> u32 {
+        let used = reserved - consumed;
+        if used < self.depth() as u64 {
+            self.depth() - used as u32
+        } else {
+            0
+        }
+    }
+
     /// Whether `blocks` more fit behind `reserved` while all below `consumed` are free.
     #[inline(always)]
     pub const fn has_room(self, reserved: u64, consumed: u64, blocks: u32) -> bool {
@@ -67,9 +78,10 @@ impl Ring {
     /// under way (`docs/design.md` has the argument, a property test the proof).
     #[inline(always)]
     pub const fn must_signal(self, start: u64, blocks: u32) -> bool {
-        let interval = at_least_one(self.depth() / 4);
-        let into = start as u32 & (interval - 1);
-        into == 0 || into + blocks > interval
+        // A quarter less one; nothing of a ring of less than four blocks.
+        let last = self.mask >> 2;
+        let into = start as u32 & last;
+        (into == 0) | (into + (blocks - 1) > last)
     }
 
     /// Where the queue stands once the NIC has completed the WQE at `newest`,
@@ -79,7 +91,14 @@ impl Ring {
     /// older than it, and a newer one than 2^16 blocks counts modulo 2^16.
     #[inline(always)]
     pub const fn completed(self, consumed: u64, newest: WqeIndex) -> u64 {
-        consumed + newest.0.wrapping_add(1).wrapping_sub(consumed as u16) as u64
+        consumed + self.shown(consumed, newest) as u64
+    }
+
+    /// How many blocks behind `consumed` the completion of the WQE at `newest` shows to be complete.
+    #[inline(always)]
+    pub const fn shown(self, consumed: u64, newest: WqeIndex) -> u16 {
+        let last = (consumed as u16).wrapping_sub(1);
+        newest.0.wrapping_sub(last)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
-use crate::queue::producer::Producer;
+use crate::queue::producer::{Producer, Refusal};
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing, Thread};
 use crate::{Deadline, thread, warp};
 
@@ -92,7 +92,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Wqe<B>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), |queue, lanes, blocks| {
+        self.submit(Some(wqe), Some(deadline), |queue, lanes, blocks| {
             queue.reserve(lanes, blocks, Some(deadline))
         })
     }
@@ -103,7 +103,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// Everything in [`PostError`] but `Deadline`. Nothing was posted then.
     #[inline(always)]
     pub fn try_post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), |queue, lanes, blocks| {
+        self.submit(Some(wqe), None, |queue, lanes, blocks| {
             queue.reserve(lanes, blocks, None)
         })
     }
@@ -120,7 +120,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Option<Wqe<B>>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(wqe, |queue, lanes, blocks| {
+        self.submit(wqe, Some(deadline), |queue, lanes, blocks| {
             queue.reserve(lanes, blocks, Some(deadline))
         })
     }
@@ -140,7 +140,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         &mut self,
         wqe: Wqe<B>,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), |queue, lanes, blocks| {
+        self.submit(Some(wqe), None, |queue, lanes, blocks| {
             Ok(queue.producer.reserve_unchecked(lanes, blocks))
         })
     }
@@ -159,7 +159,13 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         blocks: u32,
         deadline: Deadline,
     ) -> Result<Batch<'_, 'a, S, C, D>, PostError> {
-        let start = self.reserve(Lanes::alone(), blocks, Some(deadline))?;
+        let start = match self.producer.reserve_at_hand(blocks) {
+            Some(start) => start,
+            None => match self.reserve(Lanes::alone(), blocks, Some(deadline)) {
+                Ok(start) => start,
+                Err(refusal) => return Err(self.no_room(refusal, blocks, Some(deadline))),
+            },
+        };
         Ok(Batch::new(self, start, blocks))
     }
 
@@ -169,10 +175,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// The queue's first error, for a request that is not done.
     #[inline(always)]
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool, QueueError> {
-        match self.wait(ticket, Deadline::PASSED) {
+        match self.await_inbound(ticket, Deadline::PASSED) {
             Ok(()) => Ok(true),
-            Err(WaitError::Failed(error)) => Err(error),
-            Err(_) => Ok(false),
+            Err(refusal) => refusal.error().map_or(Ok(false), Err),
         }
     }
 
@@ -184,15 +189,10 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// before the request was done.
     #[inline(always)]
     pub fn wait(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
-        self.wait_outbound(ticket, deadline)?;
-        if C::leads() {
-            // The CQE before the data, because the NIC writes the data first:
-            // whoever has seen the CQE then sees the data.
-            fence_acquire(self.handle.reach());
+        match self.await_inbound(ticket, deadline) {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(self.no_completion(refusal, ticket)),
         }
-        // The leader's fence before the others' reading.
-        C::sync();
-        Ok(())
     }
 
     /// Waits like [`wait`](Self::wait), but orders no data: for requests that
@@ -203,23 +203,56 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// As for [`wait`](Self::wait).
     #[inline(always)]
     pub fn wait_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
+        match self.await_outbound(ticket, deadline) {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(self.no_completion(refusal, ticket)),
+        }
+    }
+
+    /// Waits, and orders the data behind what it found.
+    #[inline(always)]
+    fn await_inbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), Refusal> {
+        self.await_outbound(ticket, deadline)?;
+        if C::leads() {
+            // The CQE before the data, because the NIC writes the data first:
+            // whoever has seen the CQE then sees the data.
+            fence_acquire(self.handle.reach());
+        }
+        // The leader's fence before the others' reading.
+        C::sync();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn await_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), Refusal> {
+        let covered = self.covers(ticket);
         let Self {
-            handle, signalled, ..
+            handle, producer, ..
         } = self;
-        let covered = || ticket.after <= *signalled;
         // What nothing will report gets one look, in case others' completions
         // cover it.
-        let deadline = || match covered() {
+        let deadline = || match covered {
             true => deadline,
             false => Deadline::PASSED,
         };
-        match self
-            .producer
-            .wait(ticket.after, deadline, &handle.completions, |producer| {
-                poll(handle, producer)
-            }) {
-            Err(WaitError::Deadline) if !covered() => Err(WaitError::NotSignalled),
-            result => result,
+        producer.wait(ticket.after, deadline, &handle.completions, |producer| {
+            poll(handle, producer)
+        })
+    }
+
+    /// Whether a signalled WQE of this view reports the request.
+    #[inline(always)]
+    fn covers(&self, ticket: Ticket) -> bool {
+        ticket.after <= self.signalled
+    }
+
+    /// Why a wait ended without what it waited for.
+    #[inline(always)]
+    fn no_completion(&self, refusal: Refusal, ticket: Ticket) -> WaitError {
+        match refusal.error() {
+            Some(error) => WaitError::Failed(error),
+            None if self.covers(ticket) => WaitError::Deadline,
+            None => WaitError::NotSignalled,
         }
     }
 
@@ -247,20 +280,26 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     fn submit<const B: usize>(
         &mut self,
         wqe: Option<Wqe<B>>,
-        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, PostError>,
+        deadline: Option<Deadline>,
+        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, Refusal>,
     ) -> Result<Ticket, PostError> {
-        self.check_alone(&wqe)?;
         let group = self.gather(&wqe);
         if group.count == 0 {
-            return group.answer(Ticket::NOTHING);
+            return self.answer(Ticket::NOTHING, &wqe, &group);
         }
         if S::SHARED && !C::COLLECTIVE {
-            return self.submit_together(wqe, group, reserve);
+            return self.submit_together(wqe, group, deadline, reserve);
         }
-        let start = reserve(self, Lanes::alone(), group.blocks())?;
-        let ticket = self.fill(start, wqe, &group);
+        let start = match self.producer.reserve_at_hand(group.blocks()) {
+            Some(start) => start,
+            None => match reserve(self, Lanes::alone(), group.blocks()) {
+                Ok(start) => start,
+                Err(refusal) => return Err(self.no_room(refusal, group.blocks(), deadline)),
+            },
+        };
+        let ticket = self.fill(start, &wqe, &group);
         self.publish(start, start + group.blocks() as u64);
-        group.answer(ticket)
+        self.answer(ticket, &wqe, &group)
     }
 
     /// Posts a thread's WQE to a shared queue, together with those of the other
@@ -272,7 +311,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         &mut self,
         wqe: Option<Wqe<B>>,
         own: Group,
-        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, PostError>,
+        deadline: Option<Deadline>,
+        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, Refusal>,
     ) -> Result<Ticket, PostError> {
         // The state is aligned to 128 bytes, and no WQE has as many blocks.
         let key = self.handle.state.addr() as u64 | own.span as u64;
@@ -281,7 +321,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if lanes.count() == 1
             && let Some(start) = self.producer.attempt(own.span)
         {
-            let ticket = self.fill(start, wqe, &own);
+            let ticket = self.fill(start, &wqe, &own);
             self.publish(start, start + own.span as u64);
             return Ok(ticket);
         }
@@ -289,7 +329,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             let blocks = lanes.count() * own.span;
             match reserve(self, lanes, blocks) {
                 Ok(start) => {
-                    let ticket = self.fill(start + (lanes.rank() * own.span) as u64, wqe, &own);
+                    let ticket = self.fill(start + (lanes.rank() * own.span) as u64, &wqe, &own);
                     // The other lanes' stores before the leader's fence.
                     lanes.sync();
                     if lanes.leads() {
@@ -300,67 +340,84 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
                     lanes.sync();
                     return Ok(ticket);
                 }
-                Err(error) if lanes.count() == 1 => return Err(error),
+                Err(refusal) if lanes.count() == 1 => {
+                    return Err(self.no_room(refusal, blocks, deadline));
+                }
                 Err(_) => lanes = Lanes::alone(),
             }
         }
     }
 
-    /// Refuses the WQE of a thread on its own, which goes no further then.
-    #[inline(always)]
-    pub(super) fn check_alone<const B: usize>(
-        &self,
-        wqe: &Option<Wqe<B>>,
-    ) -> Result<(), PostError> {
-        match wqe {
-            Some(wqe) if !C::COLLECTIVE => self.check(wqe),
-            _ => Ok(()),
-        }
-    }
-
-    /// Finds out who of the scope posts a WQE.
+    /// Finds out who of the scope posts a WQE: whoever has one that is sound.
     #[inline(always)]
     pub(super) fn gather<const B: usize>(&self, wqe: &Option<Wqe<B>>) -> Group {
-        let refusal = match wqe {
-            Some(wqe) if C::COLLECTIVE => self.check(wqe).err(),
-            _ => None,
-        };
-        let (rank, count) = C::rank_and_count(wqe.is_some() && refusal.is_none());
+        let posts = wqe.as_ref().is_some_and(|wqe| self.is_sound(wqe));
+        let (rank, count) = C::rank_and_count(posts);
         Group {
             span: span::<C, B>(wqe.as_ref()),
             rank,
             count,
-            refusal,
+            posts,
         }
     }
 
-    /// Refuses what the NIC would turn into an error of the whole queue.
+    /// Whether the NIC would not turn the WQE into an error of the whole queue.
+    /// Each question by itself, so that there is one branch for all of them.
     #[inline(always)]
-    fn check<const B: usize>(&self, wqe: &Wqe<B>) -> Result<(), PostError> {
-        let limit = self.handle.max_message;
+    fn is_sound<const B: usize>(&self, wqe: &Wqe<B>) -> bool {
         // One comparison for "none" and "too many".
-        if wqe.payload().wrapping_sub(1) >= limit as u64 {
-            if wqe.payload() != 0 {
-                return Err(PostError::TooLong {
-                    bytes: wqe.payload(),
-                    limit,
-                });
-            }
-            if wqe.carries_data() {
-                return Err(PostError::Empty);
-            }
+        let length = wqe.payload().wrapping_sub(1) < self.handle.max_message as u64;
+        let nothing = (wqe.payload() == 0) & !wqe.carries_data();
+        let aligned = match wqe.atomic_target() {
+            Some((address, size)) => address & (size as u64 - 1) == 0,
+            None => true,
+        };
+        let fits = span::<C, B>(Some(wqe)) <= self.producer.ring.wqe_limit();
+        (length | nothing) & aligned & fits
+    }
+
+    /// Why a WQE is not sound.
+    #[inline(always)]
+    fn fault<const B: usize>(&self, wqe: &Wqe<B>) -> PostError {
+        let limit = self.handle.max_message;
+        if wqe.payload() > limit as u64 {
+            return PostError::TooLong {
+                bytes: wqe.payload(),
+                limit,
+            };
+        }
+        if wqe.payload() == 0 && wqe.carries_data() {
+            return PostError::Empty;
         }
         if let Some((address, size)) = wqe.atomic_target()
             && address & (size as u64 - 1) != 0
         {
-            return Err(PostError::Misaligned { address });
+            return PostError::Misaligned { address };
         }
-        let limit = self.producer.ring.wqe_limit();
-        let asked = span::<C, B>(Some(wqe));
-        if asked > limit {
-            return Err(PostError::TooManyBlocks { asked, limit });
+        PostError::TooManyBlocks {
+            asked: span::<C, B>(Some(wqe)),
+            limit: self.producer.ring.wqe_limit(),
         }
-        Ok(())
+    }
+
+    /// What this thread's call returns once the group's WQEs are posted.
+    #[inline(always)]
+    pub(super) fn answer<const B: usize>(
+        &self,
+        ticket: Ticket,
+        wqe: &Option<Wqe<B>>,
+        group: &Group,
+    ) -> Result<Ticket, PostError> {
+        match wqe {
+            Some(wqe) if !group.posts => Err(self.fault(wqe)),
+            _ => Ok(ticket),
+        }
+    }
+
+    /// Why `blocks` were not reserved, before the deadline or, without one, at once.
+    #[inline(always)]
+    fn no_room(&self, refusal: Refusal, blocks: u32, deadline: Option<Deadline>) -> PostError {
+        refusal.of_post(blocks, self.producer.ring.group_limit(), deadline)
     }
 
     #[inline(always)]
@@ -369,7 +426,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         lanes: Lanes,
         blocks: u32,
         deadline: Option<Deadline>,
-    ) -> Result<u64, PostError> {
+    ) -> Result<u64, Refusal> {
         // A copy, for the reason of `Producer::poll_until`.
         let handle = self.handle;
         self.producer
@@ -384,13 +441,13 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     pub(super) fn fill<const B: usize>(
         &mut self,
         start: u64,
-        wqe: Option<Wqe<B>>,
+        wqe: &Option<Wqe<B>>,
         group: &Group,
     ) -> Ticket {
         let ring = self.producer.ring;
         let span = group.span;
         let last = start + ((group.count - 1) * span) as u64;
-        let wqe = wqe.filter(|_| group.refusal.is_none());
+        let wqe = wqe.filter(|_| group.posts);
         let asked = C::any(wqe.as_ref().is_some_and(Wqe::is_signalled));
         if let Some(wqe) = wqe {
             let own = start + (group.rank * span) as u64;
@@ -474,11 +531,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         }
         // The other threads' stores before the leader's fence.
         C::sync();
-        if C::leads() {
-            let handle = &self.handle;
-            self.producer
-                .publish_in_turn(start, end, |end| D::publish(handle, end));
-        }
+        let handle = &self.handle;
+        self.producer
+            .publish_in_turn(C::leads(), start, end, |end| D::publish(handle, end));
     }
 
     #[inline(always)]
@@ -537,8 +592,8 @@ pub(super) struct Group {
     rank: u32,
     /// How many post.
     pub(super) count: u32,
-    /// Why this thread's own WQE is not among them.
-    refusal: Option<PostError>,
+    /// Whether this thread does.
+    posts: bool,
 }
 
 impl Group {
@@ -552,12 +607,6 @@ impl Group {
     #[inline(always)]
     pub(super) fn blocks(&self) -> u32 {
         self.count * self.span
-    }
-
-    /// What this thread's call returns once the group's WQEs are posted.
-    #[inline(always)]
-    pub(super) fn answer(&self, ticket: Ticket) -> Result<Ticket, PostError> {
-        self.refusal.map_or(Ok(ticket), Err)
     }
 }
 

@@ -29,7 +29,7 @@ const TURN_MS: u64 = 2_000;
 
 /// How a queue is shared: [`Exclusive`], [`BlockShared`] or [`GpuShared`].
 ///
-/// The methods are called by a scope's leader only.
+/// The methods are called by a scope's leader only, but for those that say that all call them.
 pub trait Sharing: sealed::Sealed + Clone {
     /// Whether others may reserve behind a reservation that is not published.
     const SHARED: bool;
@@ -59,20 +59,41 @@ pub trait Sharing: sealed::Sealed + Clone {
     /// view may keep it to itself.
     fn note(&mut self, consumed: u64);
 
-    /// Reserves `blocks` if they fit while all below `consumed()` are free.
+    /// Reserves `blocks` if they fit while all below `consumed()` are free. Of
+    /// an exclusive queue it is where the next block lies that was asked for.
+    fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64>;
+
+    /// The same without a look at any memory, where that is possible: all of a
+    /// scope call it, and find the same.
     ///
     /// An exclusive owner's reservation holds once it is published, so that one
     /// that is given up (a leaked batch) leaves no gap.
-    fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64>;
+    fn reserve_at_hand(&self, blocks: u32) -> Option<u64>;
 
-    /// Reserves `blocks` whether or not they are free.
+    /// Takes up what a leader's `try_reserve` has found, in a word for all of
+    /// its scope, and gives where the reservation starts. All call it.
+    fn take_up(&mut self, word: u64) -> u64;
+
+    /// Nothing more is at hand. All call it.
+    fn drop_credit(&mut self);
+
+    /// Where a leader's view stands that was just opened, in a word for all of its scope.
+    fn position(&self) -> u64;
+
+    /// Stands there. All call it.
+    fn set_position(&mut self, position: u64);
+
+    /// Reserves `blocks` whether or not they are free. All call it where nobody
+    /// else may use the queue.
     fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64;
 
     /// Waits until everything before `start` is published.
     fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError>;
 
     /// Lets the next publisher go on: everything before `end` is published.
-    fn pass_turn(&mut self, state: &QueueState, end: u64);
+    /// `fenced` says that a release fence stands behind all that must come before
+    /// what he publishes. All call it where nobody else may use the queue.
+    fn pass_turn(&mut self, state: &QueueState, end: u64, fenced: bool);
 
     /// Takes the right to read CQEs, if nobody has it, and says how many were
     /// taken from an ordinary completion ring so far. One reader at a time, because
@@ -88,10 +109,16 @@ pub trait Sharing: sealed::Sealed + Clone {
 }
 
 /// One thread, warp or block has the queue to itself; its indices lie in registers.
+///
+/// Each thread of a warp or block counts for itself what all of them post, so
+/// that nobody has to tell the others where a reservation starts. What is
+/// complete the leader alone knows, who tells of it when the credit is used up.
 #[derive(Clone, Debug)]
 pub struct Exclusive {
     /// The first block that is not published.
     next: u64,
+    /// Blocks behind it that are known to be free.
+    credit: u32,
     consumed: u64,
     taken: u64,
 }
@@ -156,6 +183,7 @@ impl Sharing for Exclusive {
     fn follower() -> Self {
         Self {
             next: 0,
+            credit: 0,
             consumed: 0,
             taken: 0,
         }
@@ -174,6 +202,8 @@ impl Sharing for Exclusive {
         Ok(Self {
             // What a shared view reserved and gave up is behind it.
             next: load_relaxed64(&state.ready, Reach::Gpu),
+            // The first post asks what is free.
+            credit: 0,
             consumed: load_relaxed64(&state.consumed, Reach::Gpu),
             taken: load_relaxed64(&state.taken, Reach::Gpu),
         })
@@ -217,12 +247,40 @@ impl Sharing for Exclusive {
 
     #[inline(always)]
     fn try_reserve(&mut self, _: &QueueState, ring: Ring, blocks: u32) -> Option<u64> {
-        let fits = ring.has_room(self.next, self.consumed, blocks);
-        fits.then_some(self.next)
+        let credit = ring.room(self.next, self.consumed);
+        (credit >= blocks).then_some(credit as u64)
     }
 
     #[inline(always)]
-    fn reserve_unchecked(&mut self, _: &QueueState, _: u32) -> u64 {
+    fn reserve_at_hand(&self, blocks: u32) -> Option<u64> {
+        (self.credit >= blocks).then_some(self.next)
+    }
+
+    #[inline(always)]
+    fn take_up(&mut self, credit: u64) -> u64 {
+        self.credit = credit as u32;
+        self.next
+    }
+
+    #[inline(always)]
+    fn drop_credit(&mut self) {
+        self.credit = 0;
+    }
+
+    #[inline(always)]
+    fn position(&self) -> u64 {
+        self.next
+    }
+
+    #[inline(always)]
+    fn set_position(&mut self, position: u64) {
+        self.next = position;
+    }
+
+    #[inline(always)]
+    fn reserve_unchecked(&mut self, _: &QueueState, blocks: u32) -> u64 {
+        // The caller knows of more than this view.
+        self.credit = self.credit.max(blocks);
         self.next
     }
 
@@ -232,7 +290,9 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
-    fn pass_turn(&mut self, _: &QueueState, end: u64) {
+    fn pass_turn(&mut self, _: &QueueState, end: u64, _: bool) {
+        // No more than was reserved.
+        self.credit -= end.wrapping_sub(self.next) as u32;
         self.next = end;
     }
 
@@ -373,6 +433,27 @@ impl<A: Among> Sharing for Shared<A> {
     }
 
     #[inline(always)]
+    fn reserve_at_hand(&self, _: u32) -> Option<u64> {
+        None
+    }
+
+    #[inline(always)]
+    fn take_up(&mut self, start: u64) -> u64 {
+        start
+    }
+
+    #[inline(always)]
+    fn drop_credit(&mut self) {}
+
+    #[inline(always)]
+    fn position(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn set_position(&mut self, _: u64) {}
+
+    #[inline(always)]
     fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64 {
         fetch_add64(&state.reserved, blocks as u64, A::REACH)
     }
@@ -408,8 +489,11 @@ impl<A: Among> Sharing for Shared<A> {
     }
 
     #[inline(always)]
-    fn pass_turn(&mut self, state: &QueueState, end: u64) {
-        store_release64(&state.ready, end, A::REACH);
+    fn pass_turn(&mut self, state: &QueueState, end: u64, fenced: bool) {
+        match fenced {
+            true => store_relaxed64(&state.ready, end, A::REACH),
+            false => store_release64(&state.ready, end, A::REACH),
+        }
         self.published = end;
     }
 
