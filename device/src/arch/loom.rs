@@ -11,7 +11,7 @@ use mlx5_wqe::{Octoword, WqeBlock};
 use super::Reach;
 use crate::cpu;
 
-/// Fences that a model leaves out, so that a test can show that they matter.
+/// What a model leaves out, so that a test can show that they matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftOut {
     /// Every release fence.
@@ -22,6 +22,8 @@ pub enum LeftOut {
     EvenRelease,
     /// Every acquire fence.
     Acquire,
+    /// What a store with release has of it: its order.
+    ReleaseStores,
 }
 
 std::thread_local! {
@@ -31,7 +33,7 @@ std::thread_local! {
     static RELEASES: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Leaves fences out of all models that this thread checks from now on.
+/// Leaves something out of all models that this thread checks from now on.
 pub fn leave_out(which: Option<LeftOut>) {
     LEFT_OUT.set(which);
     RELEASES.set(0);
@@ -143,7 +145,11 @@ pub fn store_relaxed64(word: &Word64, value: u64, _reach: Reach) {
 /// Stores a word after every earlier access.
 #[inline(always)]
 pub fn store_release64(word: &Word64, value: u64, _reach: Reach) {
-    word.store(value, Ordering::Release);
+    let order = match LEFT_OUT.get() {
+        Some(LeftOut::ReleaseStores) => Ordering::Relaxed,
+        _ => Ordering::Release,
+    };
+    word.store(value, order);
 }
 
 /// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
