@@ -44,6 +44,7 @@ mod signal;
 mod state;
 mod stop;
 pub mod thread;
+pub mod trigger;
 pub mod warp;
 
 pub use arch::{Block as RingBlock, Segment as RingSegment, Word32, Word64};

@@ -19,6 +19,7 @@ pub mod screen;
 pub mod setup;
 pub mod statistics;
 pub mod strangers;
+pub mod trigger;
 pub mod world;
 
 pub use error::Error;

@@ -4,6 +4,7 @@ use warpbell_soft_hca::shell::HcaError;
 
 use crate::{
     Access, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement, ProxyError, State,
+    TriggerError,
 };
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
@@ -191,6 +192,9 @@ pub enum Error {
     /// A proxy's set-up.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// Triggered operations' set-up.
+    #[error(transparent)]
+    Trigger(#[from] TriggerError),
     /// The software HCA refused a step.
     #[error("the software HCA refused to {step}: {source}")]
     Soft {

@@ -75,6 +75,7 @@ mod state;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod trigger;
 
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use config::{Completions, QueuePairConfig, Timers};
@@ -97,4 +98,5 @@ pub use soft::{Drive, SoftOptions};
 pub use soft_gpu::{ENGINE_THREADS, EngineLanes, EngineOn, SoftGpuOptions};
 pub use state::{Endpoint, ErrorPlace, Gid, NicError, State};
 pub use stop::StopWord;
+pub use trigger::{TriggerError, Triggers};
 pub use warpbell::SendDoorbell;

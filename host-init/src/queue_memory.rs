@@ -3,6 +3,7 @@
 //! fourth.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::atomic::Ordering;
 
 use mlx5_wqe::{DoorbellRecord, Octoword, UarPage};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, SendDoorbell, Word32, Word64};
@@ -206,11 +207,15 @@ impl QueueMemory {
     }
 
     pub fn doorbell(&self) -> *const Word64 {
-        let register = match self.config.send_doorbell {
+        at(&self.uar, self.register())
+    }
+
+    /// Where in its page the doorbell is.
+    fn register(&self) -> usize {
+        match self.config.send_doorbell {
             SendDoorbell::WithRecord => UarPage::DOORBELLS[0],
             SendDoorbell::WithoutRecord => UarPage::DOORBELL_WITHOUT_RECORD,
-        };
-        at(&self.uar, register)
+        }
     }
 
     /// Word 0 of the queue pair's doorbell record; word 1 is the send queue's.
@@ -316,6 +321,44 @@ impl QueueMemory {
         }
         hasher.write(&completions);
         Some(hasher.finish())
+    }
+
+    /// Stores a block of the send ring.
+    pub fn write_send(&self, slot: usize, block: &[u8; SLOT]) -> Result<(), Error> {
+        let start = self.queue_layout.send_ring + slot * SLOT;
+        self.queues.write(start, block)
+    }
+
+    /// The send queue's newest CQE, where each overwrites the one before.
+    pub fn newest_send(&self) -> Result<[u8; SLOT], Error> {
+        let mut newest = [0; SLOT];
+        self.completions
+            .read(self.completion_layout.send_ring, &mut newest)?;
+        Ok(newest)
+    }
+
+    /// Stores the send queue's word of the doorbell record, then rings the doorbell with these words, as kernels would.
+    pub fn publish(&self, record: u32, doorbell: u64) -> Result<(), Error> {
+        if self.queues.placement().is_host() {
+            // SAFETY: the record's second word, in memory that lives as long as `self`.
+            let word = unsafe { &*self.record().add(1) };
+            // The WQEs before the record, because the NIC fetches up to its index.
+            word.store(record, Ordering::Release);
+        } else {
+            // A copy to a GPU is done when the call returns.
+            let at = self.queue_layout.record + size_of::<u32>();
+            self.queues.write(at, &record.to_ne_bytes())?;
+        }
+        let register = self.register();
+        if self.uar.placement().is_host() {
+            // SAFETY: inside the page, which lives as long as `self`.
+            let word = unsafe { &*at::<Word64>(&self.uar, register) };
+            // The record before the doorbell, because the NIC reads it when the doorbell rings.
+            word.store(doorbell, Ordering::Release);
+            Ok(())
+        } else {
+            self.uar.write(register, &doorbell.to_ne_bytes())
+        }
     }
 
     /// For tests that work the queues by hand.

@@ -304,10 +304,14 @@ impl QueuePair {
         }
     }
 
-    /// For tests that work the queues by hand.
-    #[cfg(test)]
+    /// Where its queues lie.
     pub(crate) fn memory(&self) -> &QueueMemory {
         &self.memory
+    }
+
+    /// Whether its doorbell register is the device's own.
+    pub(crate) fn has_register(&self) -> bool {
+        self.queues.doorbell.is_some()
     }
 
     /// Refuses memory of another protection domain, whose keys this queue pair's

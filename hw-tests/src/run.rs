@@ -10,7 +10,7 @@ use clap::Parser;
 use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
-pub const TESTS: [&str; 11] = [
+pub const TESTS: [&str; 12] = [
     "deadlines",
     "errors",
     "faults",
@@ -20,6 +20,7 @@ pub const TESTS: [&str; 11] = [
     "receive",
     "shared",
     "state",
+    "triggers",
     "trouble",
     "verbs",
 ];

@@ -21,6 +21,7 @@ pub mod send_pingpong;
 pub mod sharing;
 pub mod soft_nic;
 pub mod suite;
+pub mod trigger;
 
 /// The kernel in the README, compiled as it stands there.
 #[cfg(doctest)]

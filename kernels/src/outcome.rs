@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use warpbell::gaspi;
 use warpbell::wqe::BuildError;
-use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread};
+use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread, trigger};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Failure {
     Wait(WaitError),
     /// A call of GASPI's did not succeed.
     Gaspi(gaspi::Error),
+    /// A call of triggered operations did not succeed.
+    Trigger(trigger::Error),
 }
 
 macro_rules! failure_from {
@@ -40,6 +42,7 @@ failure_from! {
     Post: PostError;
     Wait: WaitError;
     Gaspi: gaspi::Error;
+    Trigger: trigger::Error;
 }
 
 impl Failure {
@@ -49,7 +52,8 @@ impl Failure {
             Self::Open(OpenError::Failed(error))
             | Self::Post(PostError::Failed(error))
             | Self::Wait(WaitError::Failed(error))
-            | Self::Gaspi(gaspi::Error::Failed(error)) => Some(error),
+            | Self::Gaspi(gaspi::Error::Failed(error))
+            | Self::Trigger(trigger::Error::Failed(error)) => Some(error),
             _ => None,
         }
     }
@@ -82,6 +86,7 @@ impl Failure {
             Self::Wait(W::NotSignalled) => [19, 0, 0],
             Self::Wait(W::Failed(error)) => [20, error.to_bits(), 0],
             Self::Gaspi(error) => [23, error.to_bits(), 0],
+            Self::Trigger(error) => [24, error.to_bits(), 0],
         }
     }
 
@@ -134,6 +139,7 @@ impl Failure {
             21 => Self::Open(O::Reach { found: first as u8 }),
             22 => Self::Open(O::SendDoorbell { found: first as u8 }),
             23 => Self::Gaspi(gaspi::Error::from_bits(first)?),
+            24 => Self::Trigger(trigger::Error::from_bits(first)?),
             _ => return None,
         })
     }
@@ -147,6 +153,7 @@ impl fmt::Display for Failure {
             Self::Post(error) => error.fmt(f),
             Self::Wait(error) => error.fmt(f),
             Self::Gaspi(error) => error.fmt(f),
+            Self::Trigger(error) => error.fmt(f),
         }
     }
 }
@@ -245,7 +252,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 24] {
+    fn every_failure() -> [Failure; 26] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -298,6 +305,8 @@ mod tests {
             WaitError::Failed(error).into(),
             gaspi::Error::InvalidRank { rank: u32::MAX }.into(),
             gaspi::Error::Failed(error).into(),
+            trigger::Error::Untriggered { missing: 7 }.into(),
+            trigger::Error::Failed(error).into(),
         ]
     }
 

@@ -10,10 +10,12 @@
 //! | `doorbell` | the one place with fences, doorbell record and doorbell |
 //! | `completion` | reading CQEs, collapsed and ordinary |
 //! | `send`, `batch`, `receive` | the queues that a kernel uses |
+//! | `held` | WQEs that are stored now and published later, without a view of the queue |
 
 mod batch;
 mod completion;
 mod doorbell;
+pub(crate) mod held;
 mod lanes;
 mod producer;
 mod receive;

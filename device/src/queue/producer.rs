@@ -400,7 +400,7 @@ struct Glance {
 /// caused it; the cause takes its place.
 #[cold]
 #[inline(always)]
-fn keep_first(state: &QueueState, bits: u64) {
+pub(super) fn keep_first(state: &QueueState, bits: u64) {
     // Only the GPU's threads write it; the host looks on.
     if let Err(found) = compare_exchange64(&state.error, 0, bits, Reach::Gpu)
         && is_flush(found)

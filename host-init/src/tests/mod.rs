@@ -7,6 +7,7 @@ mod refusals;
 mod resident;
 mod states;
 mod traffic;
+mod trigger;
 mod two_processes;
 
 use resident::resident;

@@ -8,6 +8,7 @@
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
 //! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
 //! | [`Receive`] | posts receives and takes messages |
+//! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
 mod arguments;
@@ -18,6 +19,7 @@ mod gaspi_storm;
 mod mode;
 mod receive;
 mod requests;
+mod trigger_storm;
 mod trouble;
 
 pub use arguments::{Input, Kernel, Output};
@@ -30,4 +32,5 @@ pub use receive::{Message, MessageKind, Receive, suite_receive};
 pub use requests::{
     MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting, suite_requests,
 };
+pub use trigger_storm::{TriggerStorm, suite_trigger_storm};
 pub use trouble::{Trouble, TroubleKind, suite_trouble};

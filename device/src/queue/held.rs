@@ -1,0 +1,83 @@
+//! WQEs that lie in the ring before their doorbell: stored now, published later, perhaps by another thread.
+//!
+//! Such a queue has no view: there is one operation in it at a time, of one or several WQEs, the last of which is
+//! signalled, and its completions are collapsed. So the newest CQE alone tells whether the operation is done.
+
+use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
+
+use crate::error::{PostError, QueueError};
+use crate::handle::SendQueueHandle;
+use crate::queue::completion;
+use crate::queue::producer::keep_first;
+use crate::queue::{Doorbell, Exclusive, Now, Ring, SendQueue, Thread, Ticket};
+
+/// Stores WQEs of a block each from index `start` on, the last one signalled, and gives the index behind them. The
+/// NIC hears nothing of them.
+///
+/// # Safety
+/// All that was published in the queue is complete, and nobody else stores to its ring.
+#[inline(always)]
+pub(crate) unsafe fn hold<const N: usize>(
+    handle: SendQueueHandle<'_>,
+    start: WqeIndex,
+    wqes: [Wqe<1>; N],
+) -> Result<WqeIndex, PostError> {
+    let (limit, asked) = (Ring::new(handle.depth_log2).group_limit(), N as u32);
+    // One comparison for "none" and "too many".
+    if asked.wrapping_sub(1) >= limit {
+        return Err(PostError::TooManyBlocks { asked, limit });
+    }
+    let mut view = SendQueue::<Exclusive, Thread>::follower(handle);
+    for wqe in wqes {
+        let wqe = Some(wqe);
+        let group = view.gather(&wqe);
+        let _ = view.answer(Ticket::NOTHING, &wqe, &group)?;
+    }
+    let mut index = start.0;
+    for (number, wqe) in (1..).zip(wqes) {
+        let wqe = match number == N {
+            true => Some(wqe.signalled()),
+            false => Some(wqe),
+        };
+        let group = view.gather(&wqe);
+        let _ = view.fill(index.into(), &wqe, &group);
+        index = index.wrapping_add(1);
+    }
+    Ok(WqeIndex(index))
+}
+
+/// Makes all WQEs before index `end` the NIC's.
+#[inline(always)]
+pub(crate) fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
+    Now::publish(handle, end.0.into());
+}
+
+/// How an operation fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is not complete.
+    UnderWay,
+    /// It is; no data that it brought is ordered yet.
+    Done,
+    /// It failed, and the queue with it.
+    Failed(QueueError),
+}
+
+/// How the operation fares whose last WQE lies before index `end`.
+#[inline(always)]
+pub(crate) fn outcome(handle: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
+    let tail = completion::tail(&handle.completions, 0);
+    if tail.is_success_of(WqeIndex(end.0.wrapping_sub(1))) {
+        return Outcome::Done;
+    }
+    let opcode = tail.cqe_opcode();
+    if (opcode == CqeOpcode::INVALID) | (opcode == CqeOpcode::REQUESTER) {
+        return Outcome::UnderWay;
+    }
+    let slot = completion::slot(&handle.completions, 0);
+    let error = completion::decode_error(slot, tail, handle.reach());
+    // SAFETY: the handle's pointers are valid, by the promise of its `new`.
+    let state = unsafe { &*handle.state };
+    keep_first(state, error.to_bits());
+    Outcome::Failed(state.first_error().unwrap_or(error))
+}

@@ -1,0 +1,236 @@
+//! A tag: its word, and the queue in which its operation lies.
+
+use core::marker::PhantomData;
+
+use mlx5_wqe::{Wqe, WqeIndex};
+
+use super::counter::{Counter, CounterWord};
+use super::error::Error;
+use crate::Deadline;
+use crate::arch::{
+    Block, Reach, Word32, Word64, compare_exchange64, fence_acquire, store_release64,
+};
+use crate::handle::{
+    CompletionKind, CompletionParts, CompletionSlot, FenceReach, SendDoorbell, SendParts,
+    SendQueueHandle,
+};
+use crate::queue::held::{self, Outcome};
+use crate::state::QueueState;
+
+/// A tag, 128 bytes: the word that triggers add to, and where the queue of its own lies.
+///
+/// In the kernels' own memory, because their atomics are on it. Only the first two words ever change while kernels run.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct TriggerEntry<'a> {
+    counter: CounterWord,
+    /// 1 while somebody registers.
+    registering: Word64,
+    ring: *mut Block,
+    record: *const Word32,
+    doorbell: *const Word64,
+    completion: *const CompletionSlot,
+    completion_record: *const Word32,
+    state: *const QueueState,
+    max_message: u32,
+    qpn: u32,
+    depth_log2: u8,
+    /// [`FenceReach`] as a number.
+    reach: u8,
+    /// [`SendDoorbell`] as a number.
+    send_doorbell: u8,
+    unused: [u8; 5],
+    _queue: PhantomData<&'a QueueState>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<TriggerEntry>() == 128);
+    assert!(core::mem::offset_of!(TriggerEntry, registering) == 8);
+    assert!(core::mem::offset_of!(TriggerEntry, ring) == 16);
+    assert!(core::mem::offset_of!(TriggerEntry, state) == 56);
+    assert!(core::mem::offset_of!(TriggerEntry, max_message) == 64);
+    assert!(core::mem::offset_of!(TriggerEntry, depth_log2) == 72);
+};
+
+// SAFETY: the pointers lead to what a `SendQueueHandle` may be used for from any thread; it was made from one.
+unsafe impl Send for TriggerEntry<'_> {}
+// SAFETY: as for `Send`; what changes are atomic words.
+unsafe impl Sync for TriggerEntry<'_> {}
+
+impl<'a> TriggerEntry<'a> {
+    /// A tag for a queue: [`Counter::FRESH`] for an unused one.
+    ///
+    /// # Safety
+    /// The queue's completions are collapsed, its ring is as `counter` says, and nobody else uses the queue as long as
+    /// the entry is used.
+    pub unsafe fn new(queue: SendQueueHandle<'a>, counter: Counter) -> Self {
+        Self {
+            counter: CounterWord::new(counter),
+            registering: Word64::new(0),
+            ring: queue.ring,
+            record: queue.record,
+            doorbell: queue.doorbell,
+            completion: queue.completions.ring,
+            completion_record: queue.completions.record,
+            state: queue.state,
+            max_message: queue.max_message,
+            qpn: queue.qpn,
+            depth_log2: queue.depth_log2,
+            reach: match queue.reach() {
+                Reach::Gpu => FenceReach::Gpu as u8,
+                _ => FenceReach::System as u8,
+            },
+            send_doorbell: match queue.has_record() {
+                true => SendDoorbell::WithRecord as u8,
+                false => SendDoorbell::WithoutRecord as u8,
+            },
+            unused: [0; 5],
+            _queue: PhantomData,
+        }
+    }
+
+    /// The entry in words, in the order of its bytes on a little-endian machine, as the host writes it into the memory
+    /// of a GPU.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn to_words(&self) -> [u64; 16] {
+        let numbers = [self.depth_log2, self.reach, self.send_doorbell];
+        let [depth_log2, reach, send_doorbell] = numbers.map(u64::from);
+        let mut words = [0; 16];
+        words[..10].copy_from_slice(&[
+            self.counter.load().to_bits(),
+            0,
+            self.ring.expose_provenance() as u64,
+            self.record.expose_provenance() as u64,
+            self.doorbell.expose_provenance() as u64,
+            self.completion.expose_provenance() as u64,
+            self.completion_record.expose_provenance() as u64,
+            self.state.expose_provenance() as u64,
+            u64::from(self.qpn) << 32 | u64::from(self.max_message),
+            send_doorbell << 16 | reach << 8 | depth_log2,
+        ]);
+        words
+    }
+
+    #[inline(always)]
+    fn queue(&self) -> SendQueueHandle<'a> {
+        let parts = SendParts {
+            ring: self.ring,
+            record: self.record,
+            doorbell: self.doorbell,
+            completions: CompletionParts {
+                ring: self.completion,
+                record: self.completion_record,
+                depth_log2: 0,
+                kind: CompletionKind::Collapsed,
+            },
+            state: self.state,
+            qpn: self.qpn,
+            max_message: self.max_message,
+            depth_log2: self.depth_log2,
+            reach: match self.reach == FenceReach::Gpu as u8 {
+                true => FenceReach::Gpu,
+                false => FenceReach::System,
+            },
+            send_doorbell: match self.send_doorbell == SendDoorbell::WithoutRecord as u8 {
+                true => SendDoorbell::WithoutRecord,
+                false => SendDoorbell::WithRecord,
+            },
+        };
+        // SAFETY: the parts of the handle that the entry was made from.
+        unsafe { SendQueueHandle::new(parts) }
+    }
+
+    /// Counts a trigger, and sends the operation if it was the last one missing.
+    #[inline(always)]
+    pub(super) fn trigger(&self) {
+        if let Some(end) = self.counter.trigger() {
+            held::publish(&self.queue(), end);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn counter(&self) -> Counter {
+        self.counter.load()
+    }
+
+    /// Registers an operation, once the one before is done.
+    #[inline(always)]
+    pub(super) fn register<const N: usize>(
+        &self,
+        threshold: u32,
+        wqes: [Wqe<1>; N],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        // One at a time, because the ring's slots and the word's low half are whose who registers.
+        if compare_exchange64(&self.registering, 0, 1, Reach::Gpu).is_err() {
+            return Err(Error::InUse);
+        }
+        let result = self.register_alone(threshold, wqes, deadline);
+        // What this one stored before what the next one stores.
+        store_release64(&self.registering, 0, Reach::Gpu);
+        result
+    }
+
+    #[inline(always)]
+    fn register_alone<const N: usize>(
+        &self,
+        threshold: u32,
+        wqes: [Wqe<1>; N],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let known = self.counter.load();
+        if known.is_registered() {
+            self.wait(deadline)?;
+        }
+        let queue = self.queue();
+        // SAFETY: the operation before is done, and with it all that was published; nobody else registers.
+        let end = unsafe { held::hold(queue, known.end(), wqes) }?;
+        if self.counter.register(known, end, threshold) {
+            held::publish(&queue, end);
+        }
+        Ok(())
+    }
+
+    /// How the operation before index `end` fares.
+    #[inline(always)]
+    fn look(&self, queue: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
+        match held::outcome(queue, end) {
+            // The next one is registered only once it is done.
+            Outcome::UnderWay if self.counter.load().end() != end => Outcome::Done,
+            outcome => outcome,
+        }
+    }
+
+    /// Waits until the newest operation is done; what it brought may be read then.
+    #[inline(always)]
+    pub(super) fn wait(&self, deadline: Deadline) -> Result<(), Error> {
+        let counter = self.counter.load();
+        if !counter.is_registered() {
+            return Err(Error::NotRegistered);
+        }
+        let (queue, end) = (self.queue(), counter.end());
+        let mut outcome = self.look(&queue, end);
+        if outcome == Outcome::UnderWay {
+            let mut wait = deadline.wait();
+            let mut late = false;
+            while outcome == Outcome::UnderWay && !late {
+                late = wait.expired();
+                outcome = self.look(&queue, end);
+            }
+        }
+        match outcome {
+            Outcome::Done => {
+                // The CQE before the data, because the NIC writes the data first; and before the ring's slots are
+                // stored to again.
+                fence_acquire(queue.reach());
+                Ok(())
+            }
+            Outcome::Failed(error) => Err(Error::Failed(error)),
+            Outcome::UnderWay => Err(match self.counter.load().missing() {
+                0 => Error::Timeout,
+                missing => Error::Untriggered { missing },
+            }),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Triggered operations on queues in plain memory, with the test in the place of the NIC.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{MAX_MESSAGE, QPN, Rig};
+use warpbell::trigger::{Counter, Error, MAX_THRESHOLD, TriggerEntry, TriggerHandle, Triggers};
+use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
+use warpbell::{Cause, CompletionKind, Deadline, SendDoorbell, Thread};
+
+const DEPTH_LOG2: u8 = 3;
+const NOW: Deadline = Deadline::PASSED;
+
+fn rigs<const N: usize>(send_doorbell: SendDoorbell) -> [Rig; N] {
+    [(); N].map(|()| Rig::new(DEPTH_LOG2, CompletionKind::Collapsed).with_doorbell(send_doorbell))
+}
+
+fn entries(rigs: &[Rig]) -> Vec<TriggerEntry<'_>> {
+    let entry = |handle| {
+        // SAFETY: the completions are collapsed, and the queues are used through the entries alone.
+        unsafe { TriggerEntry::new(handle, Counter::FRESH) }
+    };
+    rigs.iter().map(Rig::handle).map(entry).collect()
+}
+
+fn open<'a>(entries: &'a [TriggerEntry<'a>]) -> Triggers<'a> {
+    // SAFETY: the table is a slice that lives as long.
+    let handle = unsafe { TriggerHandle::new(entries.as_ptr(), entries.len() as u32) };
+    handle.open().unwrap()
+}
+
+fn write(length: u32) -> Wqe<1> {
+    let local = Local {
+        address: 0x1000,
+        length,
+        key: LocalKey(1),
+    };
+    let remote = Remote {
+        address: 0x2000,
+        key: RemoteKey(2),
+    };
+    Wqe::write(local, remote)
+}
+
+fn value() -> Wqe<1> {
+    let remote = Remote {
+        address: 0x3000,
+        key: RemoteKey(2),
+    };
+    Wqe::write_value(1u64, remote)
+}
+
+#[test]
+fn an_operation_goes_with_its_last_trigger() {
+    for kind in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
+        let rigs = rigs::<2>(kind);
+        let entries = entries(&rigs);
+        let triggers = open(&entries);
+        triggers
+            .register::<Thread, 2>(1, 3, [write(8), value()], NOW)
+            .unwrap();
+        // Its WQEs are there, the last one signalled; nobody was told.
+        assert_eq!(rigs[1].control(0), (0, Opcode::RDMA_WRITE));
+        assert_eq!(rigs[1].control(1), (1, Opcode::RDMA_WRITE));
+        assert!(rigs[1].signalled(1));
+        for missing in [3, 2, 1] {
+            assert_eq!(rigs[1].take_doorbell(), None, "{missing} are missing");
+            assert_eq!(rigs[1].producer_index(), 0, "{missing} are missing");
+            let late = triggers.wait::<Thread>(1, NOW);
+            assert_eq!(late, Err(Error::Untriggered { missing }));
+            triggers.trigger::<Thread>(1).unwrap();
+        }
+        let recorded = match kind {
+            SendDoorbell::WithRecord => 2,
+            SendDoorbell::WithoutRecord => 0,
+        };
+        assert_eq!(rigs[1].take_doorbell(), Some(2));
+        assert_eq!(rigs[1].producer_index(), recorded);
+        assert_eq!(triggers.wait::<Thread>(1, NOW), Err(Error::Timeout));
+        // What is too much does not send it again.
+        triggers.trigger::<Thread>(1).unwrap();
+        assert_eq!(rigs[1].take_doorbell(), None);
+        rigs[1].complete(0, 1);
+        assert_eq!(triggers.wait::<Thread>(1, NOW), Ok(()));
+        assert_eq!(rigs[0].take_doorbell(), None, "the other tag's queue");
+        assert_eq!(triggers.wait::<Thread>(0, NOW), Err(Error::NotRegistered));
+    }
+}
+
+#[test]
+fn triggers_before_their_operation_are_kept() {
+    let rigs = rigs::<1>(SendDoorbell::WithRecord);
+    let entries = entries(&rigs);
+    let triggers = open(&entries);
+    for _ in 0..5 {
+        triggers.trigger::<Thread>(0).unwrap();
+    }
+    assert_eq!(rigs[0].take_doorbell(), None);
+    // Two of five; two of three; two of one, which wait for one more.
+    for (number, end) in [(0, 1), (1, 2)] {
+        triggers
+            .register::<Thread, 1>(0, 2, [write(8)], NOW)
+            .unwrap();
+        assert_eq!(rigs[0].take_doorbell(), Some(end));
+        assert_eq!(rigs[0].producer_index(), end);
+        rigs[0].complete(number, end - 1);
+    }
+    triggers
+        .register::<Thread, 1>(0, 2, [write(8)], NOW)
+        .unwrap();
+    assert_eq!(rigs[0].take_doorbell(), None);
+    let counter = triggers.counter(0).unwrap();
+    assert_eq!(
+        (counter.counted(), counter.threshold(), counter.missing()),
+        (1, 2, 1)
+    );
+    triggers.trigger::<Thread>(0).unwrap();
+    assert_eq!(rigs[0].take_doorbell(), Some(3));
+}
+
+#[test]
+fn a_tag_has_one_operation_at_a_time() {
+    let rigs = rigs::<1>(SendDoorbell::WithRecord);
+    let entries = entries(&rigs);
+    let triggers = open(&entries);
+    let register = || triggers.register::<Thread, 1>(0, 1, [write(8)], NOW);
+    register().unwrap();
+    assert_eq!(register(), Err(Error::Untriggered { missing: 1 }));
+    triggers.trigger::<Thread>(0).unwrap();
+    assert_eq!(register(), Err(Error::Timeout));
+    assert_eq!(
+        rigs[0].take_doorbell(),
+        Some(1),
+        "the first one, and it alone"
+    );
+    assert_eq!(rigs[0].producer_index(), 1);
+    rigs[0].complete(0, 0);
+    register().unwrap();
+    assert_eq!(rigs[0].producer_index(), 1);
+}
+
+#[test]
+fn rings_and_indices_wrap() {
+    let rigs = rigs::<1>(SendDoorbell::WithRecord);
+    let entries = entries(&rigs);
+    let triggers = open(&entries);
+    let laps = if cfg!(miri) { 20 } else { (1 << 16) + 20 };
+    let mut end = 0u16;
+    for number in 0..laps {
+        triggers
+            .register::<Thread, 3>(0, 1, [write(8), value(), value()], NOW)
+            .unwrap();
+        triggers.trigger::<Thread>(0).unwrap();
+        end = end.wrapping_add(3);
+        assert_eq!(rigs[0].take_doorbell(), Some(end));
+        assert_eq!(rigs[0].producer_index(), end);
+        for back in 1..=3 {
+            let index = end.wrapping_sub(back);
+            let slot = index as usize % (1 << DEPTH_LOG2);
+            assert_eq!(rigs[0].control(slot), (index, Opcode::RDMA_WRITE));
+        }
+        assert_eq!(triggers.wait::<Thread>(0, NOW), Err(Error::Timeout));
+        rigs[0].complete(number, end.wrapping_sub(1));
+        triggers.wait::<Thread>(0, NOW).unwrap();
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_and_changes_nothing() {
+    let rigs = rigs::<2>(SendDoorbell::WithRecord);
+    let entries = entries(&rigs);
+    let triggers = open(&entries);
+    let tag = Error::InvalidTag { tag: 2 };
+    assert_eq!(triggers.trigger::<Thread>(2), Err(tag));
+    assert_eq!(triggers.wait::<Thread>(2, NOW), Err(tag));
+    assert_eq!(triggers.counter(2), Err(tag));
+    let register = |tag, threshold| triggers.register::<Thread, 1>(tag, threshold, [write(8)], NOW);
+    assert_eq!(register(2, 1), Err(tag));
+    for threshold in [0, MAX_THRESHOLD + 1, u32::MAX] {
+        assert_eq!(
+            register(0, threshold),
+            Err(Error::InvalidThreshold { threshold })
+        );
+    }
+    let limit = 4;
+    assert_eq!(
+        triggers.register::<Thread, 5>(0, 1, [write(8); 5], NOW),
+        Err(Error::InvalidOperation { limit })
+    );
+    assert_eq!(
+        triggers.register::<Thread, 0>(0, 1, [], NOW),
+        Err(Error::InvalidOperation { limit })
+    );
+    // A bad one behind a good one: neither is registered.
+    assert_eq!(
+        triggers.register::<Thread, 2>(0, 1, [write(8), write(MAX_MESSAGE + 1)], NOW),
+        Err(Error::InvalidSize { limit: MAX_MESSAGE })
+    );
+    let odd = Remote {
+        address: 0x2001,
+        key: RemoteKey(2),
+    };
+    let local = Local {
+        address: 0x1000,
+        length: 8,
+        key: LocalKey(1),
+    };
+    assert_eq!(
+        triggers.register::<Thread, 1>(0, 1, [Wqe::fetch_add(local, odd, 1)], NOW),
+        Err(Error::Misaligned)
+    );
+    triggers.trigger::<Thread>(0).unwrap();
+    assert_eq!(rigs[0].take_doorbell(), None);
+    assert_eq!(rigs[0].ring_word(0, 0), 0, "something was stored");
+    register(0, 1).unwrap();
+    assert_eq!(
+        rigs[0].take_doorbell(),
+        Some(1),
+        "with the trigger from before"
+    );
+    register(1, MAX_THRESHOLD).unwrap();
+    let missing = MAX_THRESHOLD;
+    assert_eq!(
+        triggers.wait::<Thread>(1, NOW),
+        Err(Error::Untriggered { missing })
+    );
+    // SAFETY: of no tags, the entries are not looked at.
+    let none = unsafe { TriggerHandle::new(core::ptr::null(), 0) };
+    assert_eq!(
+        none.open().unwrap().trigger::<Thread>(0),
+        Err(Error::InvalidTag { tag: 0 })
+    );
+    // SAFETY: any bytes are a handle.
+    let zeros: TriggerHandle<'_> = unsafe { core::mem::zeroed() };
+    assert!(matches!(zeros.open(), Err(Error::Handle)));
+}
+
+#[test]
+fn a_failed_queue_says_so_to_all_who_ask() {
+    let rigs = rigs::<1>(SendDoorbell::WithRecord);
+    let entries = entries(&rigs);
+    let triggers = open(&entries);
+    triggers
+        .register::<Thread, 1>(0, 1, [write(8)], NOW)
+        .unwrap();
+    triggers.trigger::<Thread>(0).unwrap();
+    rigs[0].fail(0, 0, Syndrome::REMOTE_ACCESS, 0x88);
+    for _ in 0..2 {
+        let Err(Error::Failed(error)) = triggers.wait::<Thread>(0, NOW) else {
+            panic!("no error");
+        };
+        let Cause::Completion(of) = error.cause() else {
+            panic!("{error:?}");
+        };
+        assert_eq!(
+            (of.syndrome, of.qpn.get()),
+            (Syndrome::REMOTE_ACCESS, QPN & 0xff_ffff)
+        );
+        assert_eq!(rigs[0].state.first_error(), Some(error), "for the host");
+        let again = triggers.register::<Thread, 1>(0, 1, [write(8)], NOW);
+        assert_eq!(again, Err(Error::Failed(error)));
+        assert_eq!(triggers.trigger::<Thread>(0), Ok(()));
+        assert_eq!(rigs[0].producer_index(), 1, "nothing more was sent");
+    }
+}

@@ -1,0 +1,125 @@
+//! Triggered operations from kernels: the three levels of GPU-TN's listing, and what a trigger costs.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::Error;
+use warpbell_examples::interrupt;
+use warpbell_examples::origin::Origin;
+use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::trigger::{CostCase, Costs, Level, Sent, send};
+use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_host_init::Grid;
+
+/// Prepares writes on the host, which kernels trigger by their tags: each thread its own, each block its own, and all
+/// blocks the same; then compares what a trigger costs a thread with building and posting the same write.
+///
+/// The HCAs are software, and no network card takes part.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Blocks of each kernel
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    blocks: u32,
+    /// Threads of each block; on the work-item level each has a queue pair, of which a NIC among the kernels has room for
+    /// 32, both ends counted
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
+    threads: u32,
+    /// Times that each cost is measured
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    rounds: u32,
+    /// Times before them that are not
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=500_000))]
+    warm_up: u32,
+    /// Bytes of the write whose cost is measured
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=65_536))]
+    bytes: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    origin: &'d Origin,
+    nic: Nic,
+    kernels: Ran,
+    sent: Vec<Sent>,
+    /// "ns" or "cycles".
+    unit: &'static str,
+    costs: Costs,
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    interrupt::listen();
+    let origin = Origin::here();
+    let world = arguments.machine.open()?;
+    let devices = world.devices()?;
+    let screen = Screen::new(arguments.json, 4);
+    screen.line(format_args!(
+        "The kernels run on {}; no network card takes part.",
+        world.words()
+    ));
+    let grid = Grid {
+        blocks: arguments.blocks,
+        threads_per_block: arguments.threads,
+    };
+    let mut sent = Vec::new();
+    for level in Level::ALL {
+        screen.step(level.name());
+        let result = send(&world, &devices, level, grid)?;
+        screen.line(format_args!(
+            "{}: {} operations of {} bytes, threshold {}, {}",
+            level.name(),
+            result.operations,
+            result.bytes,
+            result.threshold,
+            screen.mark(result.verified)
+        ));
+        sent.push(result);
+    }
+    screen.step("costs");
+    let case = CostCase {
+        rounds: arguments.rounds,
+        warm_up: arguments.warm_up,
+        bytes: arguments.bytes,
+    };
+    let costs = case.measure(&world, &devices)?;
+    let unit = match world.gpu() {
+        None => "ns",
+        Some(_) => "cycles",
+    };
+    for (what, cost) in [
+        ("post, queue of the thread's own", costs.post_exclusive),
+        ("post, queue shared by the GPU", costs.post_shared),
+        ("trigger that sends the write", costs.trigger_sending),
+        ("trigger that counts", costs.trigger_counting),
+    ] {
+        screen.line(format_args!("{what}: median {cost} {unit}"));
+    }
+    screen.line(format_args!(
+        "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts",
+        costs.sending_ratio, costs.counting_ratio
+    ));
+    screen.finish();
+    let wrong = sent.iter().filter(|sent| !sent.verified).count();
+    let all = sent.len();
+    screen.document(&Document {
+        origin: &origin,
+        nic: world.nic(),
+        kernels: world.ran(),
+        sent,
+        unit,
+        costs,
+    })?;
+    Error::if_wrong(wrong, all)?;
+    interrupt::check()
+}
+
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}

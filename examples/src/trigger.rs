@@ -1,0 +1,248 @@
+//! Triggered operations: the levels of GPU-TN's listing, and what a trigger costs.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use warpbell::trigger::MAX_THRESHOLD;
+use warpbell::wqe::Wqe;
+use warpbell_host_init::{
+    Device, Grid, Launch, ProtectionDomain, QueuePair, QueuePairConfig, Triggers, connect, entry,
+};
+use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::posting::Place;
+use warpbell_kernels::trigger::{
+    Listing, TriggerCost, trigger_cost, trigger_kernel, trigger_work_groups, trigger_work_items,
+};
+
+use crate::launch::LIMIT_US;
+use crate::memory::Memory;
+use crate::statistics::percentile;
+use crate::world::{Devices, World};
+use crate::{Error, interrupt};
+
+/// Who triggers an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Each thread its own.
+    WorkItem,
+    /// Each block its own.
+    WorkGroup,
+    /// All blocks the same.
+    Kernel,
+}
+
+impl Level {
+    /// In the order of the listing.
+    pub const ALL: [Self; 3] = [Self::WorkItem, Self::WorkGroup, Self::Kernel];
+
+    /// Its name there.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WorkItem => "work-item level",
+            Self::WorkGroup => "work-group level",
+            Self::Kernel => "kernel level",
+        }
+    }
+}
+
+/// What came of a level.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sent {
+    /// Who triggered.
+    pub level: Level,
+    /// Operations, each with a tag of its own.
+    pub operations: u32,
+    /// Triggers that each of them wanted.
+    pub threshold: u32,
+    /// Bytes that each of them wrote.
+    pub bytes: u32,
+    /// Every byte arrived, and nothing beside.
+    pub verified: bool,
+}
+
+/// The sides of the connections.
+struct Sides {
+    near: ProtectionDomain,
+    far: ProtectionDomain,
+    config: QueuePairConfig,
+}
+
+impl Sides {
+    fn new(world: &World, devices: &Devices) -> Result<Self, Error> {
+        let domain = |device: Device| device.protection_domain();
+        Ok(Self {
+            near: domain(devices.open()?)?,
+            far: domain(devices.open()?)?,
+            config: QueuePairConfig {
+                placement: world.nic_placement(),
+                send_depth: 16,
+                receive_depth: 0,
+                ..QueuePairConfig::default()
+            },
+        })
+    }
+
+    fn connected(&self) -> Result<(QueuePair, QueuePair), Error> {
+        let mut near = self.near.queue_pair(&self.config)?;
+        let mut far = self.far.queue_pair(&self.config)?;
+        connect(&mut near, &mut far)?;
+        Ok((near, far))
+    }
+
+    /// A table of so many tags, and the other ends.
+    fn triggers(&self, tags: u32) -> Result<(Triggers, Vec<QueuePair>), Error> {
+        let pairs = (0..tags).map(|_| self.connected());
+        let (near, far) = pairs.collect::<Result<(Vec<_>, Vec<_>), Error>>()?;
+        Ok((Triggers::new(near)?, far))
+    }
+}
+
+/// Runs a kernel until it has ended.
+fn run(
+    world: &World,
+    what: &str,
+    launch: Launch<'_>,
+    queue_pairs: &[&QueuePair],
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    interrupt::check()?;
+    world.run(&[launch], queue_pairs)?;
+    outcome.result().map_err(|failure| Error::Kernel {
+        what: what.into(),
+        failure,
+    })
+}
+
+/// Sends a word of each thread of a grid: registers the operations, then launches the kernel that triggers them.
+///
+/// # Errors
+/// Too many tags for the NIC; a kernel that failed.
+pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Result<Sent, Error> {
+    let sides = Sides::new(world, devices)?;
+    let (blocks, threads) = (grid.blocks, grid.threads_per_block);
+    let (operations, threshold, words) = match level {
+        Level::WorkItem => (blocks * threads, 1, 1),
+        Level::WorkGroup => (blocks, 1, threads),
+        Level::Kernel => (1, blocks, blocks * threads),
+    };
+    let (bytes, all) = (8 * words, 8 * (blocks * threads) as usize);
+    let buffer = Memory::new(&sides.near, world.nic_placement(), all)?;
+    let target = Memory::new(&sides.far, world.nic_placement(), all)?;
+    let (mut triggers, _far) = sides.triggers(operations)?;
+    for tag in 0..operations {
+        let place = (tag * bytes) as usize;
+        let write = Wqe::write(buffer.local(place, bytes as usize), target.remote(place));
+        triggers.register(tag, threshold, [write])?;
+    }
+    let outcome = world.outcome()?;
+    let parameters = Listing {
+        triggers: triggers.handle(),
+        tag_base: 0,
+        buffer: Place(buffer.word(0)),
+        limit_us: LIMIT_US,
+        outcome: &outcome,
+    };
+    let launch = match level {
+        Level::WorkItem => Launch::new(entry!(trigger_work_items), grid, parameters),
+        Level::WorkGroup => Launch::new(entry!(trigger_work_groups), grid, parameters),
+        Level::Kernel => Launch::new(entry!(trigger_kernel), grid, parameters),
+    };
+    let pairs: Vec<_> = triggers.queue_pairs().collect();
+    run(world, level.name(), launch, &pairs, &outcome)?;
+    let expected: Vec<u8> = (0..blocks * threads)
+        .flat_map(|index| Listing::value(index).to_ne_bytes())
+        .collect();
+    Ok(Sent {
+        level,
+        operations,
+        threshold,
+        bytes,
+        verified: target.check(&expected).is_ok() && buffer.check(&expected).is_ok(),
+    })
+}
+
+/// What a kernel's thread pays for one write, the clock's own time taken off: the median, in nanoseconds on a CPU, in
+/// cycles on a GPU.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Costs {
+    /// Built and posted, the queue being the thread's own.
+    pub post_exclusive: u64,
+    /// Built and posted, the queue being shared by the GPU, as tags are.
+    pub post_shared: u64,
+    /// A trigger that sends it.
+    pub trigger_sending: u64,
+    /// A trigger that counts, because others are missing.
+    pub trigger_counting: u64,
+    /// The trigger that sends over the post to the shared queue.
+    pub sending_ratio: f64,
+    /// The trigger that counts over the same.
+    pub counting_ratio: f64,
+}
+
+/// How often each is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct CostCase {
+    /// Times that count; at least 1.
+    pub rounds: u32,
+    /// Times before them that do not.
+    pub warm_up: u32,
+    /// Bytes of the write: at least 8.
+    pub bytes: u32,
+}
+
+impl CostCase {
+    /// Measures it.
+    ///
+    /// # Errors
+    /// A kernel that failed.
+    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Costs, Error> {
+        let sides = Sides::new(world, devices)?;
+        let (mut triggers, _far) = sides.triggers(2)?;
+        let (pair, _other) = sides.connected()?;
+        let bytes = self.bytes as usize;
+        let source = Memory::new(&sides.near, world.nic_placement(), bytes)?;
+        let target = Memory::new(&sides.far, world.nic_placement(), bytes)?;
+        let write = Wqe::write(source.local(0, bytes), target.remote(0));
+        // More than it ever gets.
+        triggers.register(1, MAX_THRESHOLD, [write])?;
+        let outcome = world.outcome()?;
+        let rounds = self.rounds as usize;
+        let cycles = world.numbers(TriggerCost::WAYS as usize * rounds)?;
+        let parameters = TriggerCost {
+            triggers: triggers.handle(),
+            queue: pair.send_queue()?,
+            local: source.local(0, bytes),
+            remote: target.remote(0),
+            value: Place(source.word(0)),
+            warm_up: self.warm_up,
+            rounds: self.rounds,
+            limit_us: LIMIT_US,
+            cycles: Numbers::new(&cycles),
+            outcome: &outcome,
+        };
+        let launch = Launch::new(entry!(trigger_cost), Grid::ONE_THREAD, parameters);
+        let pairs: Vec<_> = triggers.queue_pairs().chain([&pair]).collect();
+        run(world, "the measurement", launch, &pairs, &outcome)?;
+        let median = |way: u64| {
+            let all = cycles.iter().skip(way as usize * rounds).take(rounds);
+            let mut sorted: Vec<u64> = all.map(|one| one.load(Ordering::Relaxed)).collect();
+            sorted.sort_unstable();
+            percentile(&sorted, 50)
+        };
+        let nothing = median(TriggerCost::NOTHING);
+        let cost = |way| median(way).saturating_sub(nothing);
+        let post_shared = cost(TriggerCost::POST_SHARED);
+        let trigger_sending = cost(TriggerCost::SENDING);
+        let trigger_counting = cost(TriggerCost::COUNTING);
+        let ratio = |of: u64| of as f64 / post_shared.max(1) as f64;
+        Ok(Costs {
+            post_exclusive: cost(TriggerCost::POST_EXCLUSIVE),
+            post_shared,
+            trigger_sending,
+            trigger_counting,
+            sending_ratio: ratio(trigger_sending),
+            counting_ratio: ratio(trigger_counting),
+        })
+    }
+}

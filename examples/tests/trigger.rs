@@ -1,0 +1,56 @@
+//! Operations that kernels trigger, and what it costs.
+
+mod common;
+
+use common::{assert_verified, document, error_line, run};
+
+const TRIGGER: &str = env!("CARGO_BIN_EXE_trigger");
+
+#[test]
+fn each_level_sends_everything_once() {
+    for (nic, blocks, threads) in [("soft", 1, 1), ("soft", 3, 33), ("soft-gpu", 2, 4)] {
+        let (blocks_text, threads_text) = (blocks.to_string(), threads.to_string());
+        let shape = [
+            "--nic",
+            nic,
+            "--blocks",
+            &blocks_text,
+            "--threads",
+            &threads_text,
+        ];
+        let rest = ["--rounds", "50", "--warm-up", "5", "--json"];
+        let document = document(&run(TRIGGER, &[&shape[..], &rest].concat()));
+        assert_verified(&document, 3);
+        let sent = document["sent"].as_array().unwrap();
+        let of = |level: usize, what: &str| sent[level][what].as_u64().unwrap();
+        for (level, operations, threshold) in
+            [(0, blocks * threads, 1), (1, blocks, 1), (2, 1, blocks)]
+        {
+            assert_eq!(of(level, "operations"), operations);
+            assert_eq!(of(level, "threshold"), threshold);
+            assert_eq!(of(level, "bytes") * operations, 8 * blocks * threads);
+        }
+        let costs = &document["costs"];
+        let of = |what: &str| costs[what].as_f64().unwrap();
+        let ratio = of("trigger_sending") / of("post_shared").max(1.0);
+        assert!((of("sending_ratio") - ratio).abs() < 1e-9);
+        assert_eq!(document["unit"], "ns");
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    for wrong in [
+        &["--blocks", "0"][..],
+        &["--threads", "513"],
+        &["--rounds", "0"],
+        &["--bytes", "7"],
+    ] {
+        let output = run(TRIGGER, wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+    // A NIC among the kernels has no room for so many queue pairs.
+    let output = run(TRIGGER, &["--nic", "soft-gpu", "--threads", "64"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(error_line(&output).lines().count(), 1);
+}

@@ -1,0 +1,149 @@
+//! Proves that triggered operations go once, with the last of their triggers and not before, whoever triggers, and
+//! whichever comes first: an operation's registration or its triggers. No trigger is lost, and none counts twice.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use warpbell::Word64;
+use warpbell_cpu_grid::Dim;
+use warpbell_host_init::{
+    Buffer, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
+};
+use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::post::{ample, endings, expect_done};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::{World, grid, nic};
+use warpbell_kernels::posting::Place;
+use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerStorm};
+
+fn main() -> ExitCode {
+    run(Duration::from_secs(120), |progress| {
+        for world in World::all() {
+            for storm in storms(world) {
+                progress.step(format!("{storm:?}, {world:?}"));
+                storm.rage(world);
+            }
+        }
+    })
+}
+
+/// Scopes that trigger in random order, against one thread that registers.
+#[derive(Clone, Copy, Debug)]
+struct Storm {
+    scope: ScopeKind,
+    grid: Dim,
+    tags: u32,
+    operations: u32,
+    /// The highest threshold.
+    most: u32,
+}
+
+fn storms(world: World) -> Vec<Storm> {
+    let storm = |scope, grid, tags, operations, most| Storm {
+        scope,
+        grid,
+        tags,
+        operations,
+        most,
+    };
+    use ScopeKind::{Block, Thread, Warp};
+    let mut storms = vec![
+        storm(Thread, grid(3, 2), 5, 400, 1),
+        storm(Thread, grid(4, 1), 7, 300, 12),
+        storm(Warp, grid(2, 64), 3, 20, 7),
+        storm(Block, grid(3, 50), 4, 20, 5),
+    ];
+    if let World::Gpu(_) = world {
+        // A block for each multiprocessor of an H200, and a million triggers and more; fewer where an operation crosses
+        // a bus. A NIC among the kernels has room for 32 queue pairs.
+        let operations = if nic().takes_orders() { 100 } else { 2400 };
+        storms.push(storm(Thread, grid(133, 32), 14, operations, 63));
+    }
+    storms
+}
+
+impl Storm {
+    fn rage(&self, world: World) {
+        let what = format!("{world:?}, {self:?}");
+        let nodes = Nodes::chosen();
+        let without_record = nodes.ours.device.limits().without_record;
+        let config = |tag| QueuePairConfig {
+            send_depth: 8,
+            receive_depth: 0,
+            send_doorbell: match tag % 2 == 1 && without_record {
+                true => SendDoorbell::WithoutRecord,
+                false => SendDoorbell::WithRecord,
+            },
+            ..QueuePairConfig::default()
+        };
+        let ends = (0..self.tags).map(|tag| {
+            let mut near = nodes.ours.queue_pair(&config(tag));
+            let mut far = nodes.theirs.queue_pair(&config(tag));
+            connect(&mut near, &mut far).expect("a connection");
+            (near, far)
+        });
+        let (near, _far): (Vec<_>, Vec<QueuePair>) = ends.unzip();
+        let triggers = Triggers::new(near).expect("a table");
+        let target = nodes
+            .theirs
+            .arena(16 * self.tags as usize, ALL_ACCESS, 0x7a66);
+
+        let mut random = SmallRng::seed_from_u64(self.tags.into());
+        let mut wanted = Vec::new();
+        let mut order = Vec::new();
+        for tag in 0..self.tags {
+            let mut sum = 0;
+            wanted.push(sum);
+            for _ in 0..self.operations {
+                sum += random.random_range(1..=self.most);
+                wanted.push(sum);
+            }
+            order.extend((0..sum).map(|_| tag));
+        }
+        order.shuffle(&mut random);
+        let shared = |values: &[u32]| {
+            Shared::slice(world.placement(), values.len(), |at| values[at]).expect("memory")
+        };
+        let (wanted, order) = (shared(&wanted), shared(&order));
+        let begun = Buffer::placed(
+            match world {
+                World::Cpu(_) => Placement::Host,
+                World::Gpu(module) => Placement::Gpu(module.gpu()),
+            },
+            8 * self.tags as usize,
+        );
+        let begun = begun.expect("memory");
+        let threads = self.grid.blocks * self.grid.threads_per_block;
+        let mut ended = world.values(threads as usize, EndingWords::default());
+        let kernel = TriggerStorm {
+            triggers: triggers.handle(),
+            scope: self.scope,
+            operations: self.operations,
+            wanted: Input::new(&wanted),
+            words: target.remote(0),
+            order: Input::new(&order),
+            begun: Place(begun.as_ptr().cast::<Word64>()),
+            limit_ms: ample().as_millis() as u64,
+            endings: Output::new(&mut ended),
+        };
+        world.launch(self.grid, &kernel);
+
+        expect_done(&endings(&ended), &what);
+        for tag in 0..self.tags {
+            let counter = triggers.counter(tag).expect("a tag");
+            let spare = i64::from(counter.counted()) - i64::from(counter.threshold());
+            assert_eq!(spare, 0, "{what}: triggers of tag {tag} too many");
+            let end = 2 * self.operations;
+            assert_eq!(u32::from(counter.end().0), end, "{what}: tag {tag}");
+        }
+        let mut expected = target.image();
+        let newest = u64::from(self.operations).to_ne_bytes();
+        for word in 0..2 * u64::from(self.tags) {
+            expected.set(target.address() + 8 * word, &newest);
+        }
+        target.check(&expected, &what);
+    }
+}

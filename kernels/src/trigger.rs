@@ -1,0 +1,202 @@
+//! Triggered operations in kernels: the three levels of GPU-TN's listing, and what a trigger costs beside a post.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::trigger::{Tag, TriggerHandle};
+use warpbell::wqe::{Local, Remote, Wqe};
+use warpbell::{
+    Block, Deadline, Exclusive, GpuShared, SendQueueHandle, Sharing, Thread, block, kernel, thread,
+};
+
+use crate::outcome::{Failure, Numbers, Outcome};
+use crate::posting::Place;
+
+/// A kernel of the listing: work on a buffer, then a trigger.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    /// The tags.
+    pub triggers: TriggerHandle<'a>,
+    /// The first tag of the kernel's.
+    pub tag_base: Tag,
+    /// A word for each thread, one behind the other, which the operations send.
+    pub buffer: Place,
+    /// Microseconds that the operation may take.
+    pub limit_us: u64,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+impl Listing<'_> {
+    /// What the thread of that index puts into the buffer.
+    pub const fn value(index: u32) -> u64 {
+        0x7a66_0000_0000_0001 + 3 * index as u64
+    }
+
+    /// The work.
+    #[inline(always)]
+    fn work(&self) {
+        let (Place(first), index) = (self.buffer, thread::index());
+        // SAFETY: the host promises a word for each thread.
+        let word = unsafe { &*first.add(index as usize) };
+        word.store(Self::value(index), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn limit(&self) -> Deadline {
+        Deadline::after_us(self.limit_us)
+    }
+}
+
+/// Work-item level: each thread has an operation, and triggers it.
+#[kernel]
+pub fn trigger_work_items(p: Listing<'_>) {
+    p.outcome.record(|| {
+        let triggers = p.triggers.open()?;
+        p.work();
+        let tag = p.tag_base + thread::index();
+        triggers.trigger::<Thread>(tag)?;
+        Ok(triggers.wait::<Thread>(tag, p.limit())?)
+    });
+}
+
+/// Work-group level: each block has an operation; once all its threads are done, one of them triggers it.
+#[kernel]
+pub fn trigger_work_groups(p: Listing<'_>) {
+    p.outcome.record(|| {
+        let triggers = p.triggers.open()?;
+        p.work();
+        let tag = p.tag_base + block::index();
+        triggers.trigger::<Block>(tag)?;
+        Ok(triggers.wait::<Block>(tag, p.limit())?)
+    });
+}
+
+/// Kernel level: there is one operation, which every block triggers; it goes with the last of them.
+#[kernel]
+pub fn trigger_kernel(p: Listing<'_>) {
+    p.outcome.record(|| {
+        let triggers = p.triggers.open()?;
+        p.work();
+        triggers.trigger::<Block>(p.tag_base)?;
+        Ok(triggers.wait::<Block>(p.tag_base, p.limit())?)
+    });
+}
+
+/// A write, sent in several ways by one thread, one at a time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TriggerCost<'a> {
+    /// Tag 0 is sent by each trigger, tag 1 only counts.
+    pub triggers: TriggerHandle<'a>,
+    /// Where the same write is posted.
+    pub queue: SendQueueHandle<'a>,
+    /// What is written: at least 8 bytes, of which the first 8 change.
+    pub local: Local,
+    /// Where.
+    pub remote: Remote,
+    /// The first 8 of them.
+    pub value: Place,
+    /// Writes before those that count.
+    pub warm_up: u32,
+    /// Writes that count.
+    pub rounds: u32,
+    /// Microseconds that a wait may take.
+    pub limit_us: u64,
+    /// Takes the cycles of each write that counts: those of [`TriggerCost::NOTHING`], then those of the next.
+    pub cycles: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+impl TriggerCost<'_> {
+    /// The clock, and the store of the value.
+    pub const NOTHING: u64 = 0;
+    /// A write that is built and posted through a queue that is this thread's.
+    pub const POST_EXCLUSIVE: u64 = 1;
+    /// The same through a queue that the GPU shares, as it does its tags.
+    pub const POST_SHARED: u64 = 2;
+    /// A trigger that sends the write.
+    pub const SENDING: u64 = 3;
+    /// One that counts.
+    pub const COUNTING: u64 = 4;
+    /// How many ways there are.
+    pub const WAYS: u64 = 5;
+
+    #[inline(always)]
+    fn write(&self) -> Wqe<1> {
+        Wqe::write(self.local, self.remote).signalled()
+    }
+
+    /// The time at which a write begins: with what is to be sent.
+    #[inline(always)]
+    fn begin(&self, round: u32) -> u64 {
+        let began = thread::cycles();
+        let Place(value) = self.value;
+        // SAFETY: the host promises a word.
+        unsafe { &*value }.store(round.into(), Ordering::Relaxed);
+        began
+    }
+
+    /// Notes what a write took that began then.
+    #[inline(always)]
+    fn note(&self, way: u64, round: u32, cycles: u64) {
+        if let Some(round) = round.checked_sub(self.warm_up) {
+            let place = way * u64::from(self.rounds) + u64::from(round);
+            self.cycles.store(place, cycles);
+        }
+    }
+
+    #[inline(always)]
+    fn all(&self) -> u32 {
+        self.warm_up + self.rounds
+    }
+
+    #[inline(always)]
+    fn post<S: Sharing>(&self, way: u64) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = self.queue.open::<S, Thread>()?;
+        for round in 0..self.all() {
+            let began = self.begin(round);
+            let ticket = queue.post(self.write(), limit)?;
+            let cycles = thread::cycles() - began;
+            queue.wait(ticket, limit)?;
+            self.note(way, round, cycles);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn trigger(&self) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.limit_us);
+        let triggers = self.triggers.open()?;
+        for round in 0..self.all() {
+            triggers.register::<Thread, 1>(0, 1, [self.write()], limit)?;
+            let began = self.begin(round);
+            triggers.trigger::<Thread>(0)?;
+            let cycles = thread::cycles() - began;
+            triggers.wait::<Thread>(0, limit)?;
+            self.note(Self::SENDING, round, cycles);
+        }
+        for round in 0..self.all() {
+            let began = self.begin(round);
+            triggers.trigger::<Thread>(1)?;
+            self.note(Self::COUNTING, round, thread::cycles() - began);
+        }
+        Ok(())
+    }
+}
+
+/// Measures all ways.
+#[kernel]
+pub fn trigger_cost(p: TriggerCost<'_>) {
+    p.outcome.record(|| {
+        for round in 0..p.all() {
+            let began = p.begin(round);
+            p.note(TriggerCost::NOTHING, round, thread::cycles() - began);
+        }
+        p.post::<Exclusive>(TriggerCost::POST_EXCLUSIVE)?;
+        p.post::<GpuShared>(TriggerCost::POST_SHARED)?;
+        p.trigger()
+    });
+}
