@@ -58,8 +58,8 @@ pub use handle::{
 };
 pub use mlx5_wqe as wqe;
 pub use queue::{
-    Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, ReceiveQueue,
-    Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
+    Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
+    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
 };
 pub use signal::Signal;
 pub use state::{Progress, QueueState};

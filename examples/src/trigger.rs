@@ -168,6 +168,8 @@ pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Resul
 pub struct Costs {
     /// Built and posted, the queue being the thread's own.
     pub post_exclusive: u64,
+    /// Posted to the thread's own queue, in whose ring it lies ready: index and remote address are patched.
+    pub post_ready: u64,
     /// Built and posted, the queue being shared by the GPU, as tags are.
     pub post_shared: u64,
     /// A trigger that sends it.
@@ -238,6 +240,7 @@ impl CostCase {
         let ratio = |of: u64| of as f64 / post_shared.max(1) as f64;
         Ok(Costs {
             post_exclusive: cost(TriggerCost::POST_EXCLUSIVE),
+            post_ready: cost(TriggerCost::POST_READY),
             post_shared,
             trigger_sending,
             trigger_counting,

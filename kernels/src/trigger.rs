@@ -120,8 +120,10 @@ impl TriggerCost<'_> {
     pub const SENDING: u64 = 3;
     /// One that counts.
     pub const COUNTING: u64 = 4;
+    /// A write that lies in the ring of the thread's own queue already, and is posted to another address.
+    pub const POST_READY: u64 = 5;
     /// How many ways there are.
-    pub const WAYS: u64 = 5;
+    pub const WAYS: u64 = 6;
 
     #[inline(always)]
     fn write(&self) -> Wqe<1> {
@@ -167,6 +169,21 @@ impl TriggerCost<'_> {
     }
 
     #[inline(always)]
+    fn post_ready(&self) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = self.queue.open::<Exclusive, Thread>()?;
+        let mut ready = queue.ready(self.write(), limit)?;
+        for round in 0..self.all() {
+            let began = self.begin(round);
+            let ticket = ready.post_to(self.remote.address, limit)?;
+            let cycles = thread::cycles() - began;
+            ready.wait(ticket, limit)?;
+            self.note(Self::POST_READY, round, cycles);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
     fn trigger(&self) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
         let triggers = self.triggers.open()?;
@@ -196,6 +213,7 @@ pub fn trigger_cost(p: TriggerCost<'_>) {
             p.note(TriggerCost::NOTHING, round, thread::cycles() - began);
         }
         p.post::<Exclusive>(TriggerCost::POST_EXCLUSIVE)?;
+        p.post_ready()?;
         p.post::<GpuShared>(TriggerCost::POST_SHARED)?;
         p.trigger()
     });

@@ -10,6 +10,7 @@
 //! | `doorbell` | the one place with fences, doorbell record and doorbell |
 //! | `completion` | reading CQEs, collapsed and ordinary |
 //! | `send`, `batch`, `receive` | the queues that a kernel uses |
+//! | `ready` | a ring that is filled once, whose WQEs are patched |
 //! | `held` | WQEs that are stored now and published later, without a view of the queue |
 
 mod batch;
@@ -18,6 +19,7 @@ mod doorbell;
 pub(crate) mod held;
 mod lanes;
 mod producer;
+mod ready;
 mod receive;
 mod ring;
 mod scope;
@@ -26,6 +28,7 @@ mod sharing;
 
 pub use batch::Batch;
 pub use doorbell::{Doorbell, EarlyAndAfter, Now};
+pub use ready::Ready;
 pub use receive::{ReceiveQueue, Received};
 pub use ring::Ring;
 pub use scope::{Block, Scope, Thread, Warp};

@@ -28,10 +28,10 @@ use crate::{Deadline, thread, warp};
 /// warp that post to the same shared queue at the same time still have one
 /// reservation and one doorbell between them, where there is room for all.
 pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
-    handle: SendQueueHandle<'a>,
-    producer: Producer<'a, S, C>,
+    pub(super) handle: SendQueueHandle<'a>,
+    pub(super) producer: Producer<'a, S, C>,
     /// Tickets up to here are covered by a signalled WQE of this view.
-    signalled: u64,
+    pub(super) signalled: u64,
     _doorbell: PhantomData<D>,
 }
 
@@ -416,12 +416,17 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
 
     /// Why `blocks` were not reserved, before the deadline or, without one, at once.
     #[inline(always)]
-    fn no_room(&self, refusal: Refusal, blocks: u32, deadline: Option<Deadline>) -> PostError {
+    pub(super) fn no_room(
+        &self,
+        refusal: Refusal,
+        blocks: u32,
+        deadline: Option<Deadline>,
+    ) -> PostError {
         refusal.of_post(blocks, self.producer.ring.group_limit(), deadline)
     }
 
     #[inline(always)]
-    fn reserve(
+    pub(super) fn reserve(
         &mut self,
         lanes: Lanes,
         blocks: u32,
@@ -537,12 +542,12 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     }
 
     #[inline(always)]
-    fn qpn(&self) -> QpNumber {
+    pub(super) fn qpn(&self) -> QpNumber {
         QpNumber::from_low_bits(self.handle.qpn)
     }
 
     #[inline(always)]
-    fn slot(&self, block: u64) -> *mut Block {
+    pub(super) fn slot(&self, block: u64) -> *mut Block {
         // SAFETY: the handle's `new` promises a ring of `depth` blocks for 'a,
         // and `slot` is below the depth.
         unsafe { self.handle.ring.add(self.producer.ring.slot(block)) }

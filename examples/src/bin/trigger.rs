@@ -95,6 +95,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     for (what, cost) in [
         ("post, queue of the thread's own", costs.post_exclusive),
+        ("the same, from a ring filled once", costs.post_ready),
         ("post, queue shared by the GPU", costs.post_shared),
         ("trigger that sends the write", costs.trigger_sending),
         ("trigger that counts", costs.trigger_counting),
