@@ -11,7 +11,8 @@ use loom::thread;
 use warpbell::proxy::{Drain, Entry};
 use warpbell::wqe::{Opcode, Wqe};
 use warpbell::{
-    CompletionKind, Exclusive, GpuShared, LeftOut, SendDoorbell, Thread, Word64, leave_out,
+    CompletionKind, Deadline, Exclusive, GpuShared, LeftOut, SendDoorbell, Thread, Word64,
+    leave_out,
 };
 
 /// Runs a model, with some fences left out.
@@ -54,12 +55,17 @@ impl Rigs {
 
     /// What the NIC does when it looks once: doorbell, record, WQEs.
     fn fetch(&self) -> u16 {
+        self.fetch_from(&self.nic)
+    }
+
+    /// The same where the WQEs lie in that rig's ring.
+    fn fetch_from(&self, ring: &Rig) -> u16 {
         if self.nic.doorbell_index().is_none() {
             return 0;
         }
         let end = self.nic.producer_index();
         for block in 0..end {
-            let found = self.nic.control(block as usize);
+            let found = ring.control(block as usize);
             assert_eq!(
                 found,
                 (block, Opcode::NOP),
@@ -152,6 +158,41 @@ fn the_nic_fetches_whole_wqes() {
 #[should_panic(expected = "the NIC fetched what is not there yet")]
 fn passing_on_wants_its_release_fences() {
     pass_on(Some(LeftOut::Release));
+}
+
+/// Producer indices alone are handed over, and the NIC fetches from the kernel's ring.
+fn pass_indices_on(without: Option<LeftOut>) {
+    model(without, || {
+        let rigs = Rigs::new(2);
+        let proxy = spawn(&rigs, |rigs| {
+            let nic = rigs.nic.handle_on(&rigs.front);
+            // SAFETY: both are fresh, and nobody else has them.
+            let mut drain = unsafe { Drain::new(rigs.front.handle(), nic) }.expect("a pair");
+            drain.turn(|_| true);
+        });
+        let nic = spawn(&rigs, |rigs| {
+            rigs.fetch_from(&rigs.front);
+        });
+        let mut queue = rigs.front.handle().open::<Exclusive, Thread>().unwrap();
+        // Two, because the first one looks as nothing does.
+        let mut batch = queue.batch(2, Deadline::PASSED).unwrap();
+        let _ = batch.post(Wqe::nop()).unwrap();
+        let _ = batch.post(Wqe::nop()).unwrap();
+        drop(batch);
+        nic.join().unwrap();
+        proxy.join().unwrap();
+    });
+}
+
+#[test]
+fn the_nic_fetches_whole_wqes_from_the_kernels_ring() {
+    pass_indices_on(None);
+}
+
+#[test]
+#[should_panic(expected = "the NIC fetched what is not there yet")]
+fn passing_indices_on_wants_its_release_fences() {
+    pass_indices_on(Some(LeftOut::Release));
 }
 
 /// A kernel waits for what the NIC brings; its completion comes by way of the proxy.

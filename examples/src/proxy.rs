@@ -33,14 +33,24 @@ pub struct PutCase {
     pub depth: u32,
 }
 
+/// Who posts to the NIC.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Way {
+    /// Threads of the proxy; 0 if the kernel rings the NIC's doorbells.
+    pub drain_threads: usize,
+    /// Whether producer indices alone are handed over, and the NIC reads the kernels' ring.
+    pub indices: bool,
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PutResult {
     /// What was put.
     #[serde(flatten)]
     pub case: PutCase,
-    /// Threads of the proxy; none if the kernel rang the NIC's doorbells.
-    pub drain_threads: usize,
+    /// Who posted.
+    #[serde(flatten)]
+    pub way: Way,
     /// Puts of all.
     pub posts: u64,
     /// From the first post to the last completion.
@@ -76,25 +86,20 @@ impl Queue {
 }
 
 impl PutCase {
-    /// Puts straight to the NIC without drain threads, by way of a proxy with as many otherwise.
+    /// Puts straight to the NIC, or by way of a proxy.
     ///
     /// # Errors
     /// Numbers that are refused; a NIC that is out of a proxy's reach; a kernel that failed.
-    pub fn run(
-        &self,
-        world: &World,
-        devices: &Devices,
-        drain_threads: usize,
-    ) -> Result<PutResult, Error> {
-        let proxy = match drain_threads {
+    pub fn run(&self, world: &World, devices: &Devices, way: Way) -> Result<PutResult, Error> {
+        let proxy = match way.drain_threads {
             0 => None,
             threads => Some(Proxy::start(threads)?),
         };
         let config = QueuePairConfig {
-            // The proxy's threads post to them.
+            // The proxy's threads alone write to them, unless indices are all that they take.
             placement: match proxy {
-                Some(_) => Placement::Host,
-                None => world.nic_placement(),
+                Some(_) if !way.indices => Placement::Host,
+                _ => world.nic_placement(),
             },
             send_depth: self.depth,
             receive_depth: 0,
@@ -108,6 +113,7 @@ impl PutCase {
             others.push((ends.other, memory));
             let pair = ends.one.pair;
             queues.push(match &proxy {
+                Some(proxy) if way.indices => Queue::Proxied(proxy.serve_indices(pair)?),
                 Some(proxy) => Queue::Proxied(proxy.serve(pair, world.placement())?),
                 None => Queue::Direct(Box::new(pair)),
             });
@@ -116,7 +122,7 @@ impl PutCase {
         let posts = u64::from(self.groups * self.threads) * self.rounds;
         Ok(PutResult {
             case: *self,
-            drain_threads,
+            way,
             posts,
             seconds,
             posts_per_second: posts as f64 / seconds,

@@ -14,13 +14,16 @@ fn every_put_arrives_with_and_without_a_proxy() {
         let drains = ["--drains", "1,2", "--json"];
         let output = run(PROXY, &[&small[..], &rest, &drains].concat());
         let document = document(&output);
-        assert_verified(&document, 6);
+        assert_verified(&document, 10);
         let puts = document["puts"].as_array().unwrap();
         let threads: Vec<_> = puts
             .iter()
             .map(|put| put["drain_threads"].as_u64())
             .collect();
-        assert_eq!(threads, [0, 0, 1, 1, 2, 2].map(Some));
+        assert_eq!(threads, [0, 0, 1, 1, 2, 2, 1, 1, 2, 2].map(Some));
+        let indices: Vec<_> = puts.iter().map(|put| put["indices"].as_bool()).collect();
+        assert_eq!(indices[..6], [Some(false); 6]);
+        assert_eq!(indices[6..], [Some(true); 4]);
         for put in puts {
             let alone = put["one_at_a_time"].as_bool().unwrap();
             let posts = if alone { 40 } else { 3 * 5 * 70 };

@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 
 use warpbell::{
     CompletionKind, CompletionParts, Progress, QueueError, ReceiveParts, ReceiveQueueHandle,
-    SendParts, SendQueueHandle,
+    RingBlock, SendParts, SendQueueHandle,
 };
 
 use crate::config::{Checked, CheckedCompletions};
@@ -294,6 +294,11 @@ impl QueuePair {
     /// How it was made.
     pub(crate) fn config(&self) -> &Checked {
         &self.config
+    }
+
+    /// The ring of the send queue.
+    pub(crate) fn send_ring(&self) -> *mut RingBlock {
+        self.memory.send_ring()
     }
 
     /// Refuses queues, or a doorbell, that a CPU does not reach.

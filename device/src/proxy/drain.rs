@@ -23,13 +23,19 @@ use crate::queue::{Doorbell, Now, Ring};
 /// Both rings have the same depth, and a WQE has the same index in both: it passes as it is, and so does the CQE that
 /// completes it. A block of the NIC's ring is free whenever the one of the front is, because kernels learn of free
 /// blocks from CQEs that were handed on.
+///
+/// Where both have one ring, which kernels write and the NIC reads, producer indices alone are taken.
 #[derive(Debug)]
 pub struct Drain<'a> {
     front: SendQueueHandle<'a>,
     nic: SendQueueHandle<'a>,
     ring: Ring,
+    /// Whether the rings are two, so that WQEs are copied.
+    copies: bool,
     /// Blocks taken from the front and given to the NIC.
     taken: u64,
+    /// The block behind the first one of the last WQE taken that asks for a completion: `completed`, once that is there.
+    signalled: u64,
     /// Blocks that the NIC has said to be complete.
     completed: u64,
     /// The NIC's CQE that was handed on last, by its last word.
@@ -44,7 +50,8 @@ pub struct Drain<'a> {
 enum State {
     /// It takes what there is.
     Open,
-    /// It takes no more, and says why as soon as there is room for a NOP behind what it has taken.
+    /// It takes no more, and says why as soon as there is room for a NOP behind what it has taken; in the kernels' own
+    /// ring, where it puts none, as soon as all is complete that asks for a completion.
     Closing(Fault),
     /// The NIC has that NOP, as this block: with it, all before it is complete.
     Closed(Fault, u64),
@@ -122,7 +129,8 @@ impl<'a> Drain<'a> {
     /// # Safety
     /// Nothing has been posted to either queue since it was made or reset. As long as this lives, nobody else posts
     /// to `nic` or polls it, and nobody else takes from `front`. The calling thread reaches all of both, and `front`
-    /// has [`FenceReach::System`](crate::FenceReach::System) if its kernels do not run where this thread does.
+    /// has [`FenceReach::System`](crate::FenceReach::System) if its kernels do not run where this thread does. Where
+    /// both have one ring, its WQEs are the NIC's as they are: what `allow` saw may have changed since.
     pub unsafe fn new(front: SendQueueHandle<'a>, nic: SendQueueHandle<'a>) -> Result<Self, Unfit> {
         front.check().map_err(Unfit::Handle)?;
         nic.check().map_err(Unfit::Handle)?;
@@ -139,7 +147,9 @@ impl<'a> Drain<'a> {
             front,
             nic,
             ring: Ring::new(front.depth_log2),
+            copies: front.ring != nic.ring,
             taken: 0,
+            signalled: 0,
             completed: 0,
             newest: CqeTail::INVALID,
             state: State::Open,
@@ -200,15 +210,17 @@ impl<'a> Drain<'a> {
         fence_acquire(Reach::System);
         let start = self.taken;
         let mut posts = 0;
+        let mut fault = None;
         // Ends after a lap at the latest: each turn takes a block.
-        while self.taken < end && self.state == State::Open {
-            match self.take_one(end, &mut allow) {
-                Ok(()) => posts += 1,
-                Err(fault) => self.announce(fault),
-            }
+        while self.taken < end && fault.is_none() {
+            fault = self.take_one(end, &mut allow).err();
+            posts += u32::from(fault.is_none());
         }
-        if self.state == State::Open && self.taken != start {
+        if self.taken != start {
             Now::publish(&self.nic, self.taken);
+        }
+        if let Some(fault) = fault {
+            self.announce(fault);
         }
         posts
     }
@@ -257,8 +269,13 @@ impl<'a> Drain<'a> {
         if !allow(entry) {
             return Err(Fault::Refused);
         }
-        for offset in 0..blocks {
-            self.store(self.taken + offset as u64, self.wqe[offset]);
+        if self.copies {
+            for offset in 0..blocks {
+                self.store(self.taken + offset as u64, self.wqe[offset]);
+            }
+        }
+        if control.fm_ce_se.is_signalled() {
+            self.signalled = self.taken + 1;
         }
         self.taken += blocks as u64;
         Ok(())
@@ -267,6 +284,14 @@ impl<'a> Drain<'a> {
     /// Takes no more, and posts a NOP whose completion says that all before it is complete. Where the NIC's ring has
     /// no room for it, a later turn does.
     fn announce(&mut self, fault: Fault) {
+        if !self.copies {
+            // Kernels may be writing to the next block. What asks for no completion they cannot wait for.
+            match self.completed >= self.signalled {
+                true => self.tell_fault(fault, self.completed),
+                false => self.state = State::Closing(fault),
+            }
+            return;
+        }
         if !self.ring.has_room(self.taken, self.completed, 1) {
             self.state = State::Closing(fault);
             return;

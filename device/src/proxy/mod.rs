@@ -17,6 +17,8 @@
 //! | 3: performs the operation, sets the status with a release marker | posts it, and hands on the NIC's CQE when it comes |
 //! | 4a, 4b: updates global and local read index | the same CQE: its index says which entries are free |
 //!
+//! Where the NIC can read the kernels' ring, producer indices alone may be handed over: both queues have one ring then.
+//!
 //! What kernels see of a proxy that ended, or that refused an entry, is an error CQE, and so an error of the queue:
 //! [`Fault::of`] names it.
 

@@ -72,9 +72,15 @@ impl Rig {
     }
 
     pub fn handle(&self) -> SendQueueHandle<'_> {
+        self.handle_on(self)
+    }
+
+    /// A queue whose ring is that of another rig of the same depth.
+    pub fn handle_on<'a>(&'a self, other: &'a Self) -> SendQueueHandle<'a> {
+        assert_eq!(self.depth_log2, other.depth_log2);
         let completions_log2 = self.completions.len().trailing_zeros() as u8;
         let parts = SendParts {
-            ring: self.ring.as_ptr().cast_mut().cast(),
+            ring: other.ring.as_ptr().cast_mut().cast(),
             record: &self.record[1],
             doorbell: &self.doorbell,
             completions: CompletionParts {

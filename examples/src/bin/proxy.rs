@@ -7,13 +7,13 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::interrupt;
 use warpbell_examples::origin::Origin;
-use warpbell_examples::proxy::{PutCase, PutResult};
+use warpbell_examples::proxy::{PutCase, PutResult, Way};
 use warpbell_examples::screen::{Screen, exit};
 use warpbell_examples::world::{Machine, Nic, Ran};
 
 /// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
 /// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
-/// network processor does.
+/// network processor does, or that take producer indices alone and ring for the kernels.
 ///
 /// The kernel is the same: it gets another handle. The HCAs are software, and no network card takes part, unless --nic
 /// names one.
@@ -55,11 +55,15 @@ struct Document<'d> {
     puts: Vec<PutResult>,
 }
 
-fn words(drains: usize) -> String {
-    match drains {
+fn words(way: Way) -> String {
+    let handed = match way.indices {
+        false => "whole WQEs",
+        true => "indices alone",
+    };
+    match way.drain_threads {
         0 => "straight to the NIC".into(),
-        1 => "by a proxy of one thread".into(),
-        threads => format!("by a proxy of {threads} threads"),
+        1 => format!("by a proxy of one thread, {handed}"),
+        threads => format!("by a proxy of {threads} threads, {handed}"),
     }
 }
 
@@ -68,7 +72,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let origin = Origin::here();
     let world = arguments.machine.open()?;
     let devices = world.devices()?;
-    let ways = [&[0], &arguments.drains[..]].concat();
+    let direct = Way {
+        drain_threads: 0,
+        indices: false,
+    };
+    let mut ways = vec![direct];
+    for indices in [false, true] {
+        ways.extend(arguments.drains.iter().map(|&drain_threads| Way {
+            drain_threads,
+            indices,
+        }));
+    }
     let screen = Screen::new(arguments.json, 2 * ways.len() as u64);
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
@@ -90,12 +104,12 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         depth: arguments.depth,
     };
     let mut puts = Vec::new();
-    for drains in ways {
-        let what = words(drains);
+    for way in ways {
+        let what = words(way);
         screen.step(what.clone());
-        let stream = many.run(&world, &devices, drains)?;
+        let stream = many.run(&world, &devices, way)?;
         screen.step(what.clone());
-        let lone = single.run(&world, &devices, drains)?;
+        let lone = single.run(&world, &devices, way)?;
         screen.line(format_args!(
             "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
             stream.posts_per_second / 1e6,
@@ -103,7 +117,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             lone.seconds * 1e6 / lone.posts as f64,
             screen.mark(lone.verified)
         ));
-        if drains > 0 {
+        if way.drain_threads > 0 {
             screen.line(format_args!(
                 "    {} entries taken with {} doorbells",
                 stream.posts, stream.doorbells

@@ -7,30 +7,34 @@ use warpbell::{
 
 use crate::config::Checked;
 use crate::queue_memory::{STATE, state_in, states_placement};
-use crate::{Buffer, Error, Placement};
+use crate::{Buffer, Error, Placement, QueuePair};
 
 /// Bytes between what kernels write and what the proxy writes: two cache lines, which CPUs fetch together.
 const APART: usize = 128;
 const SLOT: usize = size_of::<CompletionSlot>();
 
-/// A ring, a doorbell, a CQE, and the kernels' own words.
+/// A doorbell, a CQE, perhaps a ring, and the kernels' own words.
 #[derive(Debug)]
 pub(super) struct Front {
-    /// The CQE, the doorbell, the ring.
+    /// The CQE, the doorbell, the ring if it has one.
     shared: Buffer,
     state: Buffer,
     config: Checked,
 }
 
 impl Front {
-    /// A fresh one beside a queue of that configuration, where kernels and proxy reach it.
-    pub fn new(config: &Checked, kernels: Placement) -> Result<Self, Error> {
+    /// A fresh one beside a queue of that configuration, where kernels and proxy reach it; with a ring of its own, or
+    /// for kernels that write to the NIC's.
+    pub fn new(config: &Checked, kernels: Placement, own_ring: bool) -> Result<Self, Error> {
         if !kernels.is_host() {
             let what = "what kernels share with a proxy";
             let placement = kernels;
             return Err(Error::OutOfReach { what, placement });
         }
-        let ring = SLOT << config.send_depth_log2;
+        let ring = match own_ring {
+            true => SLOT << config.send_depth_log2,
+            false => 0,
+        };
         let front = Self {
             shared: Buffer::placed(kernels, 2 * APART + ring)?,
             state: Buffer::placed(states_placement(kernels), STATE)?,
@@ -48,13 +52,18 @@ impl Front {
         unsafe { self.shared.as_ptr().add(offset) }.cast()
     }
 
-    /// The queue that kernels post to, and a proxy takes from.
+    /// The queue that kernels post to, and a proxy takes from, beside that queue pair.
     ///
     /// # Safety
-    /// The memory lives as long as the handle is used.
-    pub unsafe fn handle<'a>(&self, qpn: u32) -> SendQueueHandle<'a> {
+    /// The memory lives as long as the handle is used, and so does the queue pair, whose configuration is that of
+    /// `new`.
+    pub unsafe fn handle<'a>(&self, pair: &QueuePair) -> SendQueueHandle<'a> {
+        let ring = match self.shared.len() > 2 * APART {
+            true => self.at(2 * APART),
+            false => pair.send_ring(),
+        };
         let parts = SendParts {
-            ring: self.at(2 * APART),
+            ring,
             // Never touched: without a record, and with collapsed completions.
             record: std::ptr::null::<Word32>(),
             doorbell: self.at::<Word64>(APART),
@@ -65,14 +74,14 @@ impl Front {
                 kind: CompletionKind::Collapsed,
             },
             state: self.state.as_ptr().cast::<QueueState>(),
-            qpn,
+            qpn: pair.qpn(),
             max_message: self.config.max_message,
             depth_log2: self.config.send_depth_log2,
             reach: FenceReach::System,
             send_doorbell: SendDoorbell::WithoutRecord,
         };
-        // SAFETY: all pointers lead into the memory of `self`, which has room for a ring of that depth, and which the
-        // caller keeps. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
+        // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that depth,
+        // and both of which the caller keeps. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
         unsafe { SendQueueHandle::new(parts) }
     }
 

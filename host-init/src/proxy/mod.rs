@@ -97,7 +97,19 @@ impl Proxy {
     /// [`Error::NotReady`] for a queue pair that is not connected; [`Error::OutOfReach`] for one whose queues or
     /// doorbell do not lie in host memory, and for such a `kernels`; [`ProxyError`]. The queue pair is dropped then.
     pub fn serve(&self, pair: QueuePair, kernels: Placement) -> Result<ProxiedQueue, Error> {
-        self.serve_with(pair, kernels, None)
+        self.serve_with(pair, Some(kernels), None)
+    }
+
+    /// The same without a copy: kernels write to the queue pair's own ring, from which the NIC reads, and hand producer
+    /// indices alone over. So the queue pair lies where kernels reach it.
+    ///
+    /// When the service ends, [`Fault::Stopped`](warpbell::proxy::Fault::Stopped) says that all is complete that was
+    /// handed over and asks for a completion; of requests behind that which ask for none it says nothing.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn serve_indices(&self, pair: QueuePair) -> Result<ProxiedQueue, Error> {
+        self.serve_with(pair, None, None)
     }
 
     /// The same, and `allow` sees each WQE before the NIC does. The first one that it refuses is the queue's error,
@@ -114,13 +126,13 @@ impl Proxy {
         kernels: Placement,
         allow: impl FnMut(Entry<'_>) -> bool + Send + 'static,
     ) -> Result<ProxiedQueue, Error> {
-        self.serve_with(pair, kernels, Some(Box::new(allow)))
+        self.serve_with(pair, Some(kernels), Some(Box::new(allow)))
     }
 
     fn serve_with(
         &self,
         pair: QueuePair,
-        kernels: Placement,
+        kernels: Option<Placement>,
         allow: Option<Allow>,
     ) -> Result<ProxiedQueue, Error> {
         let served = Arc::new(Served::new(pair, kernels)?);

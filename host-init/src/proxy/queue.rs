@@ -11,7 +11,7 @@ use warpbell::{QueueError, SendQueueHandle};
 use super::ProxyError;
 use super::front::Front;
 use super::worker::LAST_WORDS;
-use crate::{Error, MemoryRegion, NicError, QueuePair};
+use crate::{Error, MemoryRegion, NicError, Placement, QueuePair};
 
 /// What a proxy's thread and the queue's owner share. The memory of both queues lives as long as either has it.
 pub(super) struct Served {
@@ -25,12 +25,14 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub fn new(pair: QueuePair, kernels: crate::Placement) -> Result<Self, Error> {
+    /// `kernels` is where a ring of the kernels' own lies; without one they write to the NIC's.
+    pub fn new(pair: QueuePair, kernels: Option<Placement>) -> Result<Self, Error> {
         pair.require_in_host_memory("a queue pair that a proxy serves")?;
         if pair.send_progress().published != 0 {
             return Err(ProxyError::Used { qpn: pair.qpn() }.into());
         }
-        let front = Front::new(pair.config(), kernels)?;
+        let placement = kernels.unwrap_or(pair.config().placement);
+        let front = Front::new(pair.config(), placement, kernels.is_some())?;
         Ok(Self {
             pair,
             front,
@@ -92,7 +94,7 @@ impl ProxiedQueue {
     pub fn send_queue(&self) -> SendQueueHandle<'_> {
         let served = self.served();
         // SAFETY: the memory lives as long as `self`, which the handle borrows.
-        unsafe { served.front.handle(served.pair.qpn()) }
+        unsafe { served.front.handle(&served.pair) }
     }
 
     /// Number of the queue pair.

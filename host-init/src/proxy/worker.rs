@@ -40,7 +40,7 @@ impl Job {
         // SAFETY: the handle is used as long as the job lives, which keeps the queue pair, and which alone posts to it.
         let nic = unsafe { mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(nic) };
         // SAFETY: as above, for the other queue's memory.
-        let front = unsafe { served.front.handle(served.pair.qpn()) };
+        let front = unsafe { served.front.handle(&served.pair) };
         // SAFETY: the front is fresh, and the queue pair as far as kernels tell. Nobody else has the front's other side,
         // nor the NIC's queue, whose owner has given it away. All of it is host memory, as `Served::new` has checked.
         let drain = unsafe { Drain::new(front, nic) };

@@ -114,7 +114,11 @@ fn several_threads_serve_several_queues() {
         let ends: Vec<_> = (0..5).map(|_| Ends::new(&device, &config())).collect();
         let ends: Vec<_> = ends
             .into_iter()
-            .map(|(ends, near)| (ends, proxy.serve(near, Placement::Host).unwrap()))
+            .enumerate()
+            .map(|(number, (ends, near))| match number % 2 {
+                0 => (ends, proxy.serve(near, Placement::Host).unwrap()),
+                _ => (ends, proxy.serve_indices(near).unwrap()),
+            })
             .collect();
         std::thread::scope(|scope| {
             for (number, (ends, queue)) in ends.iter().enumerate() {
@@ -170,10 +174,13 @@ fn a_queue_pair_comes_back_and_may_be_served_again_or_posted_to_directly() {
 
 #[test]
 fn what_was_handed_over_is_carried_out_before_a_proxy_ends() {
-    for released in [false, true] {
+    for (released, indices) in [(false, false), (false, true), (true, false), (true, true)] {
         let (ends, near) = Ends::new(&threaded(), &config());
         let proxy = Proxy::start(1).unwrap();
-        let queue = proxy.serve(near, Placement::Host).unwrap();
+        let queue = match indices {
+            false => proxy.serve(near, Placement::Host).unwrap(),
+            true => proxy.serve_indices(near).unwrap(),
+        };
         let mut view = queue.send_queue().open::<Exclusive, Thread>().unwrap();
         let tickets: Vec<_> = (0..10)
             .map(|place| post(&mut view, ends.write(place, 7 + place as u64)))

@@ -40,7 +40,9 @@ fn main() -> ExitCode {
         for world in World::all() {
             for mode in Mode::ALL {
                 progress.step(format!("{world:?}, {mode:?}"));
-                flood(&bench, world, mode);
+                for indices in [false, true] {
+                    flood(&bench, world, mode, indices);
+                }
             }
         }
         progress.step("a full ring");
@@ -70,15 +72,20 @@ const fn crowd(mode: Mode) -> (Dim, u32, u32) {
     (grid, depth, if rounds < 5 { 5 } else { rounds })
 }
 
-fn flood(bench: &Flooding, world: World, mode: Mode) {
+/// Whole WQEs, or indices alone.
+fn flood(bench: &Flooding, world: World, mode: Mode, indices: bool) {
     let (grid, depth, rounds) = crowd(mode);
     let pair = bench.nodes.pair(&QueuePairConfig {
         send_depth: depth,
         ..QueuePairConfig::default()
     });
     let proxy = Proxy::start(1).expect("a thread");
-    let queue = proxy.serve(pair.ours, world.placement()).expect("a queue");
-    let what = format!("{world:?}, {mode:?}, {grid:?}");
+    let queue = match indices {
+        false => proxy.serve(pair.ours, world.placement()),
+        true => proxy.serve_indices(pair.ours),
+    };
+    let queue = queue.expect("a queue");
+    let what = format!("{world:?}, {mode:?}, {grid:?}, indices: {indices}");
     bench.flood(world, grid, mode, rounds, queue.send_queue(), &what);
     assert_eq!(queue.first_error(), None, "{what}");
 }
