@@ -23,10 +23,8 @@ fn within<R>(reach: Reach, publish: impl Fn(Reach) -> R) -> R {
 /// When the doorbell is rung: [`Now`] or [`EarlyAndAfter`]. Several requests
 /// share one doorbell through [`SendQueue::batch`](crate::SendQueue::batch).
 pub trait Doorbell: sealed::Sealed {
-    /// Publishes everything before block `end`. Says whether a release fence
-    /// already stands behind what must come before the next publisher's: behind
-    /// the record, because the NIC goes by that, whichever doorbell makes it look.
-    fn publish(handle: &SendQueueHandle<'_>, end: u64) -> bool;
+    /// Publishes everything before block `end`.
+    fn publish(handle: &SendQueueHandle<'_>, end: u64);
 }
 
 /// Record, then doorbell: what the manuals ask for, and the default.
@@ -42,11 +40,10 @@ pub enum EarlyAndAfter {}
 
 impl Doorbell for Now {
     #[inline(always)]
-    fn publish(handle: &SendQueueHandle<'_>, end: u64) -> bool {
+    fn publish(handle: &SendQueueHandle<'_>, end: u64) {
         within(handle.reach(), |reach| {
             if !handle.has_record() {
-                publish_by_doorbell(handle, end, reach);
-                return false;
+                return publish_by_doorbell(handle, end, reach);
             }
             // The WQEs before the record, because the NIC fetches up to the
             // record's index.
@@ -56,18 +53,16 @@ impl Doorbell for Now {
             // the doorbell rings, and never again until the next one.
             fence_release(reach);
             ring(handle, end);
-            true
-        })
+        });
     }
 }
 
 impl Doorbell for EarlyAndAfter {
     #[inline(always)]
-    fn publish(handle: &SendQueueHandle<'_>, end: u64) -> bool {
+    fn publish(handle: &SendQueueHandle<'_>, end: u64) {
         within(handle.reach(), |reach| {
             if !handle.has_record() {
-                publish_by_doorbell(handle, end, reach);
-                return false;
+                return publish_by_doorbell(handle, end, reach);
             }
             // The WQEs before doorbell and record, because either may make the NIC
             // fetch them.
@@ -78,8 +73,7 @@ impl Doorbell for EarlyAndAfter {
             // which the NIC must see the new index.
             fence_release(reach);
             ring(handle, end);
-            true
-        })
+        });
     }
 }
 

@@ -263,27 +263,24 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     /// Waits for this scope's turn to publish from `start`, publishes, and
     /// lets the next one go on. A stall becomes the queue's error, which the
     /// next call reports. All of the scope call it; one of them `leads`.
-    ///
-    /// `publish` says whether a release fence already stands behind what must
-    /// come before what the next one publishes.
     #[inline(always)]
     pub(super) fn publish_in_turn(
         &mut self,
         leads: bool,
         start: u64,
         end: u64,
-        publish: impl FnOnce(u64) -> bool,
+        publish: impl FnOnce(u64),
     ) {
         if !S::SHARED {
             if leads {
                 publish(end);
             }
-            self.ledger.pass_turn(self.state, end, true);
+            self.ledger.pass_turn(self.state, end);
         } else if leads {
             match self.ledger.await_turn(self.state, self.ring, start) {
                 Ok(()) => {
-                    let fenced = publish(end);
-                    self.ledger.pass_turn(self.state, end, fenced);
+                    publish(end);
+                    self.ledger.pass_turn(self.state, end);
                 }
                 Err(error) => self.fail(error),
             }

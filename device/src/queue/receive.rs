@@ -181,8 +181,6 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         self.producer
             .publish_in_turn(C::leads(), start, end, |end| {
                 publish_receives(handle, end);
-                // The record comes behind the fence.
-                false
             });
         refusal.map_or(Ok((start, rank)), Err)
     }

@@ -91,9 +91,8 @@ pub trait Sharing: sealed::Sealed + Clone {
     fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError>;
 
     /// Lets the next publisher go on: everything before `end` is published.
-    /// `fenced` says that a release fence stands behind all that must come before
-    /// what he publishes. All call it where nobody else may use the queue.
-    fn pass_turn(&mut self, state: &QueueState, end: u64, fenced: bool);
+    /// All call it where nobody else may use the queue.
+    fn pass_turn(&mut self, state: &QueueState, end: u64);
 
     /// Takes the right to read CQEs, if nobody has it, and says how many were
     /// taken from an ordinary completion ring so far. One reader at a time, because
@@ -290,7 +289,7 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
-    fn pass_turn(&mut self, _: &QueueState, end: u64, _: bool) {
+    fn pass_turn(&mut self, _: &QueueState, end: u64) {
         // No more than was reserved.
         self.credit -= end.wrapping_sub(self.next) as u32;
         self.next = end;
@@ -489,11 +488,9 @@ impl<A: Among> Sharing for Shared<A> {
     }
 
     #[inline(always)]
-    fn pass_turn(&mut self, state: &QueueState, end: u64, fenced: bool) {
-        match fenced {
-            true => store_relaxed64(&state.ready, end, A::REACH),
-            false => store_release64(&state.ready, end, A::REACH),
-        }
+    fn pass_turn(&mut self, state: &QueueState, end: u64) {
+        // Record and doorbell before those of the next one, who sees this.
+        store_release64(&state.ready, end, A::REACH);
         self.published = end;
     }
 
