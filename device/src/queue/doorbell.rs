@@ -15,7 +15,8 @@ use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
 #[inline(always)]
 fn within<R>(reach: Reach, publish: impl Fn(Reach) -> R) -> R {
     match reach {
-        Reach::Gpu => publish(Reach::Gpu),
+        // A CPU's fences know no reach.
+        Reach::Gpu if cfg!(target_arch = "nvptx64") => publish(Reach::Gpu),
         _ => publish(Reach::System),
     }
 }
