@@ -194,6 +194,30 @@ fn two_operations(without: Option<LeftOut>) {
     });
 }
 
+/// One thread has the tag to itself for a trigger of its own, the other one triggers meanwhile, before or after.
+#[test]
+fn a_tag_of_ones_own_loses_nothing() {
+    model(None, || {
+        let table = Table::new();
+        table.register(2).unwrap();
+        let other = Arc::clone(&table);
+        let other = thread::spawn(move || {
+            other.data[1].store(1, Ordering::Relaxed);
+            trigger(&other);
+            look(&other);
+        });
+        table.data[0].store(1, Ordering::Relaxed);
+        let mut own = table.triggers().own::<Thread>(0).unwrap();
+        own.trigger();
+        drop(own);
+        look(&table);
+        other.join().unwrap();
+        let counter = table.triggers().counter(0).unwrap();
+        assert_eq!((counter.counted(), counter.missing()), (2, 0));
+        assert_eq!(look(&table), Some(1), "the operation was not sent");
+    });
+}
+
 #[test]
 fn triggers_are_counted_once_across_operations() {
     two_operations(None);

@@ -263,3 +263,69 @@ fn a_failed_queue_says_so_to_all_who_ask() {
         assert_eq!(rigs[0].producer_index(), 1, "nothing more was sent");
     }
 }
+
+#[test]
+fn a_tag_of_ones_own_does_the_same_without_the_others() {
+    let rigs = rigs::<1>(SendDoorbell::WithRecord);
+    let entries = entries(&rigs);
+    let triggers = open(&entries);
+    triggers.trigger::<Thread>(0).unwrap();
+    let mut own = triggers.own::<Thread>(0).unwrap();
+    assert!(matches!(triggers.own::<Thread>(0), Err(Error::InUse)));
+    assert!(matches!(
+        triggers.own::<Thread>(1),
+        Err(Error::InvalidTag { tag: 1 })
+    ));
+    let register = triggers.register::<Thread, 1>(0, 1, [write(8)], NOW);
+    assert_eq!(register, Err(Error::InUse));
+    assert_eq!(own.wait(NOW), Err(Error::NotRegistered));
+    let bad = own.register(0, [write(8)], NOW);
+    assert_eq!(bad, Err(Error::InvalidThreshold { threshold: 0 }));
+    assert_eq!(
+        own.register(1, [], NOW),
+        Err(Error::InvalidOperation { limit: 4 })
+    );
+    // With the trigger from before two are missing.
+    own.register(3, [write(8), value()], NOW).unwrap();
+    own.trigger();
+    assert_eq!(own.wait(NOW), Err(Error::Untriggered { missing: 1 }));
+    // Others' count later.
+    triggers.trigger::<Thread>(0).unwrap();
+    assert_eq!(triggers.wait::<Thread>(0, NOW), Err(Error::NotRegistered));
+    assert_eq!(rigs[0].take_doorbell(), None);
+    own.trigger();
+    assert_eq!(rigs[0].take_doorbell(), Some(2));
+    assert_eq!(rigs[0].producer_index(), 2);
+    own.trigger();
+    assert_eq!(rigs[0].take_doorbell(), None, "one too many");
+    assert_eq!(own.register(1, [write(8)], NOW), Err(Error::Timeout));
+    rigs[0].complete(0, 1);
+    own.wait(NOW).unwrap();
+    // One is left, and goes into this one at once.
+    own.register(1, [write(8)], NOW).unwrap();
+    assert_eq!(rigs[0].take_doorbell(), Some(3));
+    rigs[0].complete(1, 2);
+    own.register(2, [write(8)], NOW).unwrap();
+    own.trigger();
+    assert_eq!(rigs[0].take_doorbell(), None);
+    // The other one's trigger is the second.
+    drop(own);
+    assert_eq!(rigs[0].take_doorbell(), Some(4));
+    let counter = triggers.counter(0).unwrap();
+    assert_eq!(
+        (counter.counted(), counter.threshold(), counter.end().0),
+        (2, 2, 4)
+    );
+    rigs[0].complete(2, 3);
+    triggers.wait::<Thread>(0, NOW).unwrap();
+    triggers
+        .register::<Thread, 1>(0, 1, [write(8)], NOW)
+        .unwrap();
+    // Taken and given back, it wants what it wanted.
+    drop(triggers.own::<Thread>(0).unwrap());
+    assert_eq!(rigs[0].take_doorbell(), None);
+    triggers.trigger::<Thread>(0).unwrap();
+    assert_eq!(rigs[0].take_doorbell(), Some(5));
+    drop(triggers.own::<Thread>(0).unwrap());
+    assert_eq!(rigs[0].take_doorbell(), None, "sent twice");
+}

@@ -174,10 +174,14 @@ pub struct Costs {
     pub post_shared: u64,
     /// A trigger that sends it.
     pub trigger_sending: u64,
+    /// The same, the tag being the thread's own.
+    pub trigger_sending_own: u64,
     /// A trigger that counts, because others are missing.
     pub trigger_counting: u64,
     /// The trigger that sends over the post to the shared queue.
     pub sending_ratio: f64,
+    /// That of the thread's own tag over the post to its own queue.
+    pub sending_own_ratio: f64,
     /// The trigger that counts over the same.
     pub counting_ratio: f64,
 }
@@ -237,15 +241,19 @@ impl CostCase {
         let post_shared = cost(TriggerCost::POST_SHARED);
         let trigger_sending = cost(TriggerCost::SENDING);
         let trigger_counting = cost(TriggerCost::COUNTING);
-        let ratio = |of: u64| of as f64 / post_shared.max(1) as f64;
+        let post_exclusive = cost(TriggerCost::POST_EXCLUSIVE);
+        let trigger_sending_own = cost(TriggerCost::SENDING_OWN);
+        let ratio = |of: u64, over: u64| of as f64 / over.max(1) as f64;
         Ok(Costs {
-            post_exclusive: cost(TriggerCost::POST_EXCLUSIVE),
+            post_exclusive,
             post_ready: cost(TriggerCost::POST_READY),
             post_shared,
             trigger_sending,
+            trigger_sending_own,
             trigger_counting,
-            sending_ratio: ratio(trigger_sending),
-            counting_ratio: ratio(trigger_counting),
+            sending_ratio: ratio(trigger_sending, post_shared),
+            sending_own_ratio: ratio(trigger_sending_own, post_exclusive),
+            counting_ratio: ratio(trigger_counting, post_shared),
         })
     }
 }

@@ -122,8 +122,10 @@ impl TriggerCost<'_> {
     pub const COUNTING: u64 = 4;
     /// A write that lies in the ring of the thread's own queue already, and is posted to another address.
     pub const POST_READY: u64 = 5;
+    /// A trigger that sends the write, the tag being this thread's.
+    pub const SENDING_OWN: u64 = 6;
     /// How many ways there are.
-    pub const WAYS: u64 = 6;
+    pub const WAYS: u64 = 7;
 
     #[inline(always)]
     fn write(&self) -> Wqe<1> {
@@ -194,6 +196,15 @@ impl TriggerCost<'_> {
             let cycles = thread::cycles() - began;
             triggers.wait::<Thread>(0, limit)?;
             self.note(Self::SENDING, round, cycles);
+        }
+        let mut own = triggers.own::<Thread>(0)?;
+        for round in 0..self.all() {
+            own.register(1, [self.write()], limit)?;
+            let began = self.begin(round);
+            own.trigger();
+            let cycles = thread::cycles() - began;
+            own.wait(limit)?;
+            self.note(Self::SENDING_OWN, round, cycles);
         }
         for round in 0..self.all() {
             let began = self.begin(round);

@@ -2,7 +2,7 @@
 
 use mlx5_wqe::WqeIndex;
 
-use crate::arch::{Reach, Word64, fetch_add64, load_acquire64};
+use crate::arch::{Reach, Word64, exchange_relaxed64, fence_acquire, fetch_add64, load_acquire64};
 
 /// The highest threshold.
 pub const MAX_THRESHOLD: u32 = (1 << THRESHOLD_BITS) - 1;
@@ -67,10 +67,16 @@ impl Counter {
 
     /// Whether the trigger that found this was the last one that was missing.
     #[inline(always)]
-    const fn lacked_one(self) -> bool {
+    pub(super) const fn lacked_one(self) -> bool {
         // Exactly one trigger finds this, since the counter only grows; without an operation none does, because its
         // threshold is 0.
         self.counted() + 1 == self.threshold()
+    }
+
+    /// The word with one more trigger.
+    #[inline(always)]
+    pub(super) const fn triggered(self) -> Self {
+        Self(self.0.wrapping_add(ONE))
     }
 
     /// The word once the next operation is registered; all that the one before wanted is there.
@@ -111,6 +117,23 @@ impl CounterWord {
         // Release: the WQEs before what lets others publish them. Acquire: the data of triggers that came before.
         let found = Counter(fetch_add64(&self.0, difference, Reach::Gpu));
         found.next(end, threshold).missing() == 0
+    }
+
+    /// Takes all that it says, for who has the tag alone: what comes meanwhile counts for no operation.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Counter {
+        let found = Counter(exchange_relaxed64(&self.0, 0, Reach::Gpu));
+        // What it says before what it stands for: the WQEs, and the data of triggers that came before.
+        fence_acquire(Reach::Gpu);
+        found
+    }
+
+    /// Puts it back, with what came meanwhile; whether its triggers are all there now, and were not.
+    #[inline(always)]
+    pub(super) fn give_back(&self, counter: Counter) -> bool {
+        // Release: this thread's data before its triggers. Acquire: the data of those that came meanwhile.
+        let kept = Counter(fetch_add64(&self.0, counter.0, Reach::Gpu));
+        counter.missing() != 0 && counter.missing() <= kept.counted()
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use mlx5_wqe::{Wqe, WqeIndex};
+use mlx5_wqe::Wqe;
 
 use super::counter::{Counter, CounterWord};
 use super::error::Error;
@@ -113,7 +113,7 @@ impl<'a> TriggerEntry<'a> {
     }
 
     #[inline(always)]
-    fn queue(&self) -> SendQueueHandle<'a> {
+    pub(super) fn queue(&self) -> SendQueueHandle<'a> {
         let parts = SendParts {
             ring: self.ring,
             record: self.record,
@@ -192,31 +192,56 @@ impl<'a> TriggerEntry<'a> {
         Ok(())
     }
 
-    /// How the operation before index `end` fares.
+    /// Takes the tag for one scope alone.
     #[inline(always)]
-    fn look(&self, queue: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
-        match held::outcome(queue, end) {
-            // The next one is registered only once it is done.
-            Outcome::UnderWay if self.counter.load().end() != end => Outcome::Done,
-            outcome => outcome,
+    pub(super) fn take(&self) -> Result<Counter, Error> {
+        if compare_exchange64(&self.registering, 0, 1, Reach::Gpu).is_err() {
+            return Err(Error::InUse);
         }
+        Ok(self.counter.take())
+    }
+
+    /// Gives it back, and sends the operation if the triggers that came meanwhile were what it wanted.
+    #[inline(always)]
+    pub(super) fn give_back(&self, counter: Counter) {
+        if self.counter.give_back(counter) {
+            held::publish(&self.queue(), counter.end());
+        }
+        // What this one stored before what the next one stores.
+        store_release64(&self.registering, 0, Reach::Gpu);
     }
 
     /// Waits until the newest operation is done; what it brought may be read then.
     #[inline(always)]
     pub(super) fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let counter = self.counter.load();
+        Self::await_done(&self.queue(), counter, deadline, || self.counter.load())
+    }
+
+    /// Waits until the operation is done of which a counter tells; `now` gives it as it is now.
+    #[inline(always)]
+    pub(super) fn await_done(
+        queue: &SendQueueHandle<'_>,
+        counter: Counter,
+        deadline: Deadline,
+        now: impl Fn() -> Counter,
+    ) -> Result<(), Error> {
         if !counter.is_registered() {
             return Err(Error::NotRegistered);
         }
-        let (queue, end) = (self.queue(), counter.end());
-        let mut outcome = self.look(&queue, end);
+        let end = counter.end();
+        let look = || match held::outcome(queue, end) {
+            // The next one is registered only once it is done.
+            Outcome::UnderWay if now().is_registered() && now().end() != end => Outcome::Done,
+            outcome => outcome,
+        };
+        let mut outcome = look();
         if outcome == Outcome::UnderWay {
             let mut wait = deadline.wait();
             let mut late = false;
             while outcome == Outcome::UnderWay && !late {
                 late = wait.expired();
-                outcome = self.look(&queue, end);
+                outcome = look();
             }
         }
         match outcome {
@@ -227,7 +252,7 @@ impl<'a> TriggerEntry<'a> {
                 Ok(())
             }
             Outcome::Failed(error) => Err(Error::Failed(error)),
-            Outcome::UnderWay => Err(match self.counter.load().missing() {
+            Outcome::UnderWay => Err(match now().missing() {
                 0 => Error::Timeout,
                 missing => Error::Untriggered { missing },
             }),

@@ -33,18 +33,21 @@
 //! | `entry` | a tag: its word, its queue |
 //! | `handle` | the ABI: what the host hands over, and how it is opened |
 //! | `table` | the calls |
+//! | `own` | a tag that one thread, warp or block has to itself |
 //! | `error` | what is wrong |
 
 mod counter;
 mod entry;
 mod error;
 mod handle;
+mod own;
 mod table;
 
 pub use counter::{Counter, MAX_THRESHOLD};
 pub use entry::TriggerEntry;
 pub use error::Error;
 pub use handle::TriggerHandle;
+pub use own::OwnTag;
 pub use table::Triggers;
 
 /// Number of a tag, from 0.

@@ -6,6 +6,7 @@ use mlx5_wqe::Wqe;
 
 use super::entry::TriggerEntry;
 use super::error::Error;
+use super::own::OwnTag;
 use super::{Counter, MAX_THRESHOLD, Tag};
 use crate::{Deadline, Scope};
 
@@ -79,9 +80,7 @@ impl<'a> Triggers<'a> {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let entry = self.entry(tag)?;
-        if threshold.wrapping_sub(1) >= MAX_THRESHOLD {
-            return Err(Error::InvalidThreshold { threshold });
-        }
+        check(threshold)?;
         let mut word = 0;
         // The others' stores before the leader's operation, which may go at once.
         C::sync();
@@ -111,6 +110,15 @@ impl<'a> Triggers<'a> {
         finish::<C>(word)
     }
 
+    /// Takes a tag for this thread, warp or block alone, until the value is dropped: a trigger then has no atomic.
+    ///
+    /// # Errors
+    /// [`Error::InvalidTag`]; [`Error::InUse`] while somebody else has it, or registers.
+    #[inline(always)]
+    pub fn own<C: Scope>(&self, tag: Tag) -> Result<OwnTag<'a, C>, Error> {
+        OwnTag::take(self.entry(tag)?)
+    }
+
     /// A tag's counter and threshold, as they are now.
     ///
     /// # Errors
@@ -130,9 +138,18 @@ impl<'a> Triggers<'a> {
     }
 }
 
+/// Refuses a threshold that no operation has.
+#[inline(always)]
+pub(super) fn check(threshold: u32) -> Result<(), Error> {
+    if threshold.wrapping_sub(1) >= MAX_THRESHOLD {
+        return Err(Error::InvalidThreshold { threshold });
+    }
+    Ok(())
+}
+
 /// Gives all threads of a scope the leader's error, 0 for none.
 #[inline(always)]
-fn finish<C: Scope>(word: u64) -> Result<(), Error> {
+pub(super) fn finish<C: Scope>(word: u64) -> Result<(), Error> {
     let word = C::broadcast(word);
     // The leader's fence before the others' reading; a warp's shuffle orders no memory.
     C::sync();

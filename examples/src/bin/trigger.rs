@@ -98,13 +98,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         ("the same, from a ring filled once", costs.post_ready),
         ("post, queue shared by the GPU", costs.post_shared),
         ("trigger that sends the write", costs.trigger_sending),
+        (
+            "the same, tag of the thread's own",
+            costs.trigger_sending_own,
+        ),
         ("trigger that counts", costs.trigger_counting),
     ] {
         screen.line(format_args!("{what}: median {cost} {unit}"));
     }
     screen.line(format_args!(
-        "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts",
-        costs.sending_ratio, costs.counting_ratio
+        "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts; own tag over own queue: {:.2}",
+        costs.sending_ratio, costs.counting_ratio, costs.sending_own_ratio
     ));
     screen.finish();
     let wrong = sent.iter().filter(|sent| !sent.verified).count();
