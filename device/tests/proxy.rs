@@ -281,11 +281,38 @@ fn what_is_no_wqe_of_the_queue_is_refused() {
         bad,
         "more than the ring has"
     );
-    assert_eq!(
-        damaged(control(opcode, 1, qpn, 3), 0),
-        bad,
-        "a doorbell that goes back"
-    );
+}
+
+#[test]
+fn a_doorbell_that_comes_late_takes_nothing_back() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    for number in 0..2 {
+        let _ = post(&mut queue, value(number));
+    }
+    assert_eq!(drain.turn(all), posts(2));
+    for late in [1u64, 0, 0x8003] {
+        rigs.front
+            .ring_by_hand((late << 40 | u64::from(QPN) << 8).to_be());
+        assert_eq!(drain.turn(all), Turn::default(), "{late:#x}");
+    }
+    let _ = post(&mut queue, value(2));
+    assert_eq!(drain.turn(all), posts(1));
+    assert_eq!(rigs.nic.producer_index(), 3);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many WQEs")]
+fn the_deepest_ring_is_taken_at_once() {
+    let rigs = Rigs::new(15);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    for number in 0..1 << 15 {
+        let _ = post(&mut queue, value(number));
+    }
+    assert_eq!(queue.try_post(value(0)), Err(PostError::NoRoom));
+    assert_eq!(drain.turn(all), posts(1 << 15));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::arch::{
     Reach, fence_acquire, fence_release, load_block, load_relaxed64, store_block, store_relaxed64,
 };
 use crate::error::OpenError;
-use crate::handle::{CompletionSlot, SendQueueHandle};
+use crate::handle::{CompletionSlot, MAX_DEPTH, SendQueueHandle};
 use crate::queue::{Doorbell, Now, Ring};
 
 /// Takes the WQEs that kernels post to one send queue (the front), posts them to the queue of a NIC, and hands the
@@ -229,8 +229,9 @@ impl<'a> Drain<'a> {
     fn told_by(&mut self, word: u64) -> Option<u64> {
         let word = u64::from_be(word);
         let index = (word >> 40) as u16;
-        let ahead = index.wrapping_sub(self.taken as u16);
-        if word == 0 || ahead == 0 {
+        let ahead = u32::from(index.wrapping_sub(self.taken as u16));
+        // One further ahead than any ring is deep came late, and takes nothing back.
+        if word == 0 || ahead == 0 || ahead > MAX_DEPTH {
             return None;
         }
         let end = self.taken + u64::from(ahead);
