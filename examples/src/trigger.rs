@@ -11,7 +11,8 @@ use warpbell_host_init::{
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Place;
 use warpbell_kernels::trigger::{
-    Listing, TriggerCost, trigger_cost, trigger_kernel, trigger_work_groups, trigger_work_items,
+    Listing, TriggerCost, trigger_cost_posts, trigger_cost_ready, trigger_cost_triggers,
+    trigger_kernel, trigger_work_groups, trigger_work_items,
 };
 
 use crate::launch::LIMIT_US;
@@ -227,9 +228,16 @@ impl CostCase {
             cycles: Numbers::new(&cycles),
             outcome: &outcome,
         };
-        let launch = Launch::new(entry!(trigger_cost), Grid::ONE_THREAD, parameters);
         let pairs: Vec<_> = triggers.queue_pairs().chain([&pair]).collect();
-        run(world, "the measurement", launch, &pairs, &outcome)?;
+        let one = Grid::ONE_THREAD;
+        // Several kernels, because what is not needed in one would take its registers.
+        for launch in [
+            Launch::new(entry!(trigger_cost_posts), one, parameters),
+            Launch::new(entry!(trigger_cost_ready), one, parameters),
+            Launch::new(entry!(trigger_cost_triggers), one, parameters),
+        ] {
+            run(world, "the measurement", launch, &pairs, &outcome)?;
+        }
         let median = |way: u64| {
             let all = cycles.iter().skip(way as usize * rounds).take(rounds);
             let mut sorted: Vec<u64> = all.map(|one| one.load(Ordering::Relaxed)).collect();
