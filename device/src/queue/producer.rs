@@ -142,12 +142,12 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     /// Without a deadline it answers at once, and so it does for several lanes,
     /// whose deadlines may differ. `poll` takes up what the NIC has completed since.
     #[inline(always)]
-    pub(super) fn reserve(
+    pub(super) fn reserve<H>(
         &mut self,
         lanes: Lanes,
         blocks: u32,
         deadline: Option<Deadline>,
-        poll: impl Fn(&mut Self),
+        poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
     ) -> Result<u64, Refusal> {
         if blocks > self.ring.group_limit() {
             return Err(Refusal(TOO_MANY));
@@ -204,11 +204,11 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     /// Polls until an attempt succeeds, the queue has failed, or the deadline is
     /// over; `polled` says that a poll has just found nothing.
     #[inline(always)]
-    fn poll_until(
+    fn poll_until<H>(
         &mut self,
         deadline: Deadline,
         polled: bool,
-        poll: impl Fn(&mut Self),
+        poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
         attempt: impl Fn(&mut Self) -> Option<u64>,
     ) -> u64 {
         if cfg!(target_arch = "nvptx64") {
@@ -233,11 +233,11 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     // Out of the way on a CPU; on a GPU a call would put the queue into memory.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), cold, inline(never))]
-    fn keep_polling(
+    fn keep_polling<H>(
         &mut self,
         deadline: Deadline,
         mut polled: bool,
-        poll: impl Fn(&mut Self),
+        poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
         attempt: impl Fn(&mut Self) -> Option<u64>,
     ) -> u64 {
         let mut wait = None;
@@ -245,7 +245,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             // Others' error before the poll, which then finds all that they
             // knew to be complete before it.
             if self.has_failed() || !polled {
-                poll(self);
+                (poll.take)(poll.handle, self);
             }
             polled = false;
             if let Some(word) = attempt(self) {
@@ -316,12 +316,12 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Waits until all blocks below `after` are complete.
     #[inline(always)]
-    pub(super) fn wait(
+    pub(super) fn wait<H>(
         &mut self,
         after: u64,
         deadline: impl FnOnce() -> Deadline,
         completions: &Completions,
-        poll: impl Fn(&mut Self),
+        poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
     ) -> Result<(), Refusal> {
         let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
         let mut word = DONE;
@@ -378,6 +378,15 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
         keep_first(self.state, error.to_bits());
     }
+}
+
+/// How a queue takes up what the NIC has completed.
+///
+/// A function and what it works on, and no closure: a GPU's compiler inlines a function that says so, and a closure only
+/// where it deems it worth while. Otherwise it is called, and the queue lies in memory for it.
+pub(super) struct Poll<'h, H, F> {
+    pub(super) handle: &'h H,
+    pub(super) take: F,
 }
 
 /// What the newest completion shows.

@@ -12,7 +12,7 @@ use crate::handle::ReceiveQueueHandle;
 use crate::queue::completion;
 use crate::queue::doorbell::publish_receives;
 use crate::queue::lanes::Lanes;
-use crate::queue::producer::Producer;
+use crate::queue::producer::{Poll, Producer};
 use crate::queue::{Scope, Sharing};
 
 /// A receive queue, as this thread (or warp, or block) sees it.
@@ -159,8 +159,9 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         }
         // Receives are freed as their messages are taken, never by a post.
         let alone = Lanes::alone();
-        let refresh = |producer: &mut Producer<'_, S, C>| {
-            producer.ledger.refresh(producer.state);
+        let refresh = Poll {
+            handle: &(),
+            take: refresh,
         };
         let start = match self.producer.reserve_at_hand(count) {
             Some(start) => start,
@@ -263,6 +264,12 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         }
         found
     }
+}
+
+/// Learns what others, or earlier calls, have found.
+#[inline(always)]
+fn refresh<S: Sharing, C: Scope>(_: &(), producer: &mut Producer<'_, S, C>) {
+    producer.ledger.refresh(producer.state);
 }
 
 /// The three words of a CQE that tell what arrived.

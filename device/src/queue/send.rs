@@ -10,7 +10,7 @@ use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
-use crate::queue::producer::{Producer, Refusal};
+use crate::queue::producer::{Poll, Producer, Refusal};
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing, Thread};
 use crate::{Deadline, thread, warp};
 
@@ -160,13 +160,12 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         deadline: Deadline,
     ) -> Result<Batch<'_, 'a, S, C, D>, PostError> {
         let start = match self.producer.reserve_at_hand(blocks) {
-            Some(start) => start,
-            None => match self.reserve(Lanes::alone(), blocks, Some(deadline)) {
-                Ok(start) => start,
-                Err(refusal) => return Err(self.no_room(refusal, blocks, Some(deadline))),
-            },
+            Some(start) => Ok(start),
+            None => self
+                .reserve(Lanes::alone(), blocks, Some(deadline))
+                .map_err(|refusal| self.no_room(refusal, blocks, Some(deadline))),
         };
-        Ok(Batch::new(self, start, blocks))
+        Ok(Batch::new(self, start?, blocks))
     }
 
     /// Whether the request is done; takes up what the NIC has completed.
@@ -235,9 +234,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             true => deadline,
             false => Deadline::PASSED,
         };
-        producer.wait(ticket.after, deadline, &handle.completions, |producer| {
-            poll(handle, producer)
-        })
+        producer.wait(ticket.after, deadline, &handle.completions, poll_by(handle))
     }
 
     /// Whether a signalled WQE of this view reports the request.
@@ -435,9 +432,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         // A copy, for the reason of `Producer::poll_until`.
         let handle = self.handle;
         self.producer
-            .reserve(lanes, blocks, deadline, move |producer| {
-                poll(&handle, producer);
-            })
+            .reserve(lanes, blocks, deadline, poll_by(&handle))
     }
 
     /// Stores this thread's WQE at its rank in a group that starts at `start`,
@@ -622,6 +617,14 @@ fn span<C: Scope, const B: usize>(wqe: Option<&Wqe<B>>) -> u32 {
         Some(wqe) if !C::COLLECTIVE => wqe.blocks() as u32,
         _ => B as u32,
     }
+}
+
+/// The [`poll`] of a queue.
+#[inline(always)]
+fn poll_by<'h, 'a, S: Sharing, C: Scope>(
+    handle: &'h SendQueueHandle<'a>,
+) -> Poll<'h, SendQueueHandle<'a>, impl Fn(&SendQueueHandle<'a>, &mut Producer<'a, S, C>)> {
+    Poll { handle, take: poll }
 }
 
 /// Takes up what the NIC has completed. The leader's job.
