@@ -57,20 +57,13 @@ impl Litmus<'_> {
         let (record, doorbell) = unsafe { (&*pair.places.record, &*pair.places.doorbell) };
         let recorded = || u32::from_be(record.load(Ordering::Relaxed)) as u16;
         let rung = || (u64::from_be(doorbell.load(Ordering::Relaxed)) >> 40) as u16;
-        // Of those who share a queue with a record one may ring late, and his doorbell is then what stands in the
-        // register: each has its record before it, and the records have their order.
-        let rung_late = self.record && !self.by_record && self.posters > 1;
         let mut wait = Deadline::after_us(self.limit_us).wait();
         let mut empty = 0;
         loop {
-            let mut named = if self.by_record { recorded() } else { rung() };
-            seen.went_back += u64::from(is_behind(named, seen.named) && !rung_late);
-            seen.named = named;
-            if rung_late && empty % EMPTY_LOOKS == EMPTY_LOOKS - 1 {
-                // What a NIC does that hears such a doorbell.
-                named = recorded();
-            }
+            let named = if self.by_record { recorded() } else { rung() };
             let ahead = named.wrapping_sub(seen.told as u16) as i16;
+            seen.went_back += u64::from(is_behind(named, seen.named));
+            seen.named = named;
             if ahead <= 0 {
                 empty += 1;
                 if empty % EMPTY_LOOKS == 0 && self.is_over(seen.told) {
@@ -81,7 +74,6 @@ impl Litmus<'_> {
                 }
                 continue;
             }
-            empty = 0;
             let mut end = seen.told + ahead as u64;
             if self.record && !self.by_record {
                 let recorded = recorded();
