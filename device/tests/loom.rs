@@ -5,27 +5,15 @@
 mod common;
 
 use common::Rig;
+use common::model::model;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{
     CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
-    OpenError, SendDoorbell, Sharing, Signal, Thread, Ticket, leave_out,
+    OpenError, SendDoorbell, Sharing, Signal, Thread, Ticket,
 };
-
-/// Runs a model, with some fences left out.
-fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
-    leave_out(without);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    let body = std::sync::Arc::new(body);
-    builder.check(move || {
-        // In a thread of its own: loom hardly ever preempts the model's main one.
-        let body = std::sync::Arc::clone(&body);
-        thread::spawn(move || body()).join().unwrap();
-    });
-}
 
 /// What the NIC does when it looks once: doorbell, record, WQEs. Returns the
 /// index of the doorbell that it saw, and that of the record.

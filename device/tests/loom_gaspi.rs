@@ -5,25 +5,13 @@
 
 mod common;
 
+use common::model::model;
 use common::program::Program;
 use loom::sync::Arc;
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 use warpbell::gaspi::{Error, GASPI_TEST, Gaspi, NotificationId};
-use warpbell::{LeftOut, Thread, Word64, leave_out};
-
-/// Runs a model, with some fences left out.
-fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
-    leave_out(without);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    let body = std::sync::Arc::new(body);
-    builder.check(move || {
-        // In a thread of its own: loom hardly ever preempts the model's main one.
-        let body = std::sync::Arc::clone(&body);
-        thread::spawn(move || body()).join().unwrap();
-    });
-}
+use warpbell::{LeftOut, Thread, Word64};
 
 /// What the NIC does for a write and its notification.
 fn deliver(data: &Word64, word: &Word64, value: u64) {

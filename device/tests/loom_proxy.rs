@@ -5,6 +5,7 @@
 mod common;
 
 use common::Rig;
+use common::model::model;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
@@ -12,21 +13,7 @@ use warpbell::proxy::{Drain, Entry};
 use warpbell::wqe::{Opcode, Wqe};
 use warpbell::{
     CompletionKind, Deadline, Exclusive, GpuShared, LeftOut, SendDoorbell, Thread, Word64,
-    leave_out,
 };
-
-/// Runs a model, with some fences left out.
-fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
-    leave_out(without);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    let body = std::sync::Arc::new(body);
-    builder.check(move || {
-        // In a thread of its own: loom hardly ever preempts the model's main one.
-        let body = std::sync::Arc::clone(&body);
-        thread::spawn(move || body()).join().unwrap();
-    });
-}
 
 /// A front for kernels, and a NIC's queue.
 struct Rigs {

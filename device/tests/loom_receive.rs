@@ -2,8 +2,11 @@
 //! something is left out and loom must find the fault.
 #![cfg(loom)]
 
+mod common;
+
 use std::cell::UnsafeCell;
 
+use common::model::model;
 use loom::sync::Arc;
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
@@ -14,7 +17,6 @@ use warpbell::wqe::{
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, Exclusive, FenceReach, GpuShared, LeftOut,
     QueueState, ReceiveParts, ReceiveQueueHandle, RingSegment, Sharing, Thread, Word32, Word64,
-    leave_out,
 };
 
 const DEPTH_LOG2: u8 = 1;
@@ -121,19 +123,6 @@ fn local(number: u64) -> Local {
         length: BYTES,
         key: LocalKey(7),
     }
-}
-
-/// Runs a model, with something left out.
-fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
-    leave_out(without);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    let body = std::sync::Arc::new(body);
-    builder.check(move || {
-        // In a thread of its own: loom hardly ever preempts the model's main one.
-        let body = std::sync::Arc::clone(&body);
-        thread::spawn(move || body()).join().unwrap();
-    });
 }
 
 /// Starts a thread with the rig.

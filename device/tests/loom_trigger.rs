@@ -6,25 +6,13 @@
 mod common;
 
 use common::Rig;
+use common::model::model;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 use warpbell::trigger::{Counter, Error, TriggerEntry, TriggerHandle, Triggers};
 use warpbell::wqe::{Opcode, Wqe, WqeIndex};
-use warpbell::{CompletionKind, Deadline, LeftOut, Thread, Word64, leave_out};
-
-/// Runs a model, with some fences left out.
-fn model(without: Option<LeftOut>, body: impl Fn() + Sync + Send + 'static) {
-    leave_out(without);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    let body = std::sync::Arc::new(body);
-    builder.check(move || {
-        // In a thread of its own: loom hardly ever preempts the model's main one.
-        let body = std::sync::Arc::clone(&body);
-        thread::spawn(move || body()).join().unwrap();
-    });
-}
+use warpbell::{CompletionKind, Deadline, LeftOut, Thread, Word64};
 
 /// One tag, and a word of data for each of two threads.
 struct Table {

@@ -1,6 +1,8 @@
 //! A send queue in plain memory, and the test in the NIC's place.
 #![allow(dead_code, reason = "each test file needs a part of it")]
 
+#[cfg(loom)]
+pub mod model;
 pub mod program;
 
 use std::cell::UnsafeCell;
