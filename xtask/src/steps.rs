@@ -63,6 +63,9 @@ const MIRI: [(&str, &[&str], &str); 3] = [
 /// How many cases a property test tries under miri, which is some hundred times slower.
 const MIRI_PROPTEST_CASES: &str = "8";
 
+/// A GPU whose only fence is the one that both releases and acquires.
+const OLDER_GPU_RUSTFLAGS: &str = "-Ctarget-cpu=sm_80 -Ctarget-feature=+ptx82";
+
 /// Kernels compiled against cuda_std, in a workspace of their own.
 const RUST_CUDA: &str = "kernels/rust-cuda";
 
@@ -96,6 +99,7 @@ pub enum Step {
     Loom,
     Miri,
     Ptx,
+    OlderGpu,
     CudaStd,
     Cust,
     Fuzz,
@@ -127,6 +131,7 @@ impl Step {
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe and warpbell",
             Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
+            Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
             Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
             Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
             Self::Fuzz => "each fuzz target survives its inputs",
@@ -155,6 +160,7 @@ impl Step {
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
+            Self::OlderGpu => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
@@ -200,6 +206,7 @@ impl Steps<'_> {
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),
             Step::Ptx => self.ptx(&mut report),
+            Step::OlderGpu => self.older_gpu(&mut report),
             Step::CudaStd => self.cuda_std(&mut report),
             Step::Cust => self.cust(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
@@ -402,6 +409,23 @@ impl Steps<'_> {
         for (title, problems) in checks {
             report.list(title, &problems);
         }
+        Ok(())
+    }
+
+    /// What the PTX's build leaves to LLVM, which changes the fences' names: crates elsewhere compile for such a GPU from
+    /// the sources.
+    fn older_gpu(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = tools::nightly_cargo(self.workspace);
+        command
+            .args(["check", "--locked", "-Zbuild-std=core"])
+            .args(["--target", ptx::rustc::GPU])
+            .current_dir(self.workspace.root.join("ptx/module"))
+            .env("RUSTFLAGS", OLDER_GPU_RUSTFLAGS)
+            .env("CARGO_TARGET_DIR", self.workspace.target.join("nvptx"));
+        report.check(
+            "the kernels for an older GPU",
+            &self.capture(command, BUILD_DEADLINE)?,
+        );
         Ok(())
     }
 

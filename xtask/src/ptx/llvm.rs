@@ -29,6 +29,12 @@ impl Toolchain {
         let mut rustc = tools::nightly(workspace, "rustc");
         rustc.args(["--print", "target-libdir"]);
         let finished = run::capture(rustc, DEADLINE, |_| {})?;
+        if !finished.success() {
+            return Err(PtxError::Llvm {
+                tool: "rustc",
+                output: finished.account(),
+            });
+        }
         Ok(Self {
             libraries: finished.stdout.trim().into(),
         })
@@ -88,7 +94,7 @@ impl<'t> Kernels<'t> {
         let (names, variables) = exported(&text);
         let features = attribute(&text, FEATURES).unwrap_or_default().to_owned();
         let bitcode = folder.join("optimised.bc");
-        let kept = list(names.iter().chain(&variables));
+        let kept = list(names.iter().chain(&variables).map(String::as_str));
         toolchain.run("opt", &folder, |opt| {
             opt.arg("--passes=default<O3>,internalize,globaldce");
             opt.arg(format!("--internalize-public-api-list={kept}"));
@@ -132,10 +138,8 @@ impl<'t> Kernels<'t> {
 }
 
 /// Names as LLVM's options take them.
-fn list(names: impl Iterator<Item = impl AsRef<str>>) -> String {
-    let names: Vec<_> = names.collect();
-    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-    names.join(",")
+fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    Vec::from_iter(names).join(",")
 }
 
 /// A module's text for a target: each function says what it is compiled for, and the code generator believes that more
@@ -164,6 +168,7 @@ fn retargeted(text: &str, compiled: &str, target: &Target) -> String {
 
 /// Of the versions of PTX that were compiled for, those that a target has: LLVM asks for each by itself.
 fn features(compiled: &str, target: &Target) -> String {
+    // As texts, because all have two digits.
     let has = |feature: &&str| feature.trim_start_matches('+') <= target.isa;
     let those: Vec<&str> = compiled.split(',').filter(has).collect();
     those.join(",")
