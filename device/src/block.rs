@@ -63,8 +63,6 @@ pub fn broadcast(value: u64) -> u64 {
 pub fn rank_and_count(present: bool) -> (u32, u32) {
     #[cfg(target_arch = "nvptx64")]
     {
-        // The warp together first: compute-sanitizer's synccheck takes a count by a diverged one for an error.
-        warp::sync();
         // Mostly all are: the barrier counts them, and nobody has to be told where he stands.
         if arch::barrier_count(present) == size() {
             return (thread_index(), size());

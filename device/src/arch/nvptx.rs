@@ -406,9 +406,9 @@ pub fn lane_id() -> u32 {
 
 #[allow(improper_ctypes, reason = "LLVM's intrinsics return i1")]
 unsafe extern "C" {
-    #[link_name = "llvm.nvvm.barrier.cta.sync.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     fn barrier_sync(barrier: u32);
-    #[link_name = "llvm.nvvm.barrier.cta.red.popc.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.red.popc.aligned.all"]
     fn barrier_popc(barrier: u32, predicate: bool) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(mask: u32);
@@ -425,15 +425,22 @@ unsafe extern "C" {
 /// Waits for every thread of the block that has not exited.
 #[inline(always)]
 pub fn barrier() {
-    // SAFETY: the form of the barrier that a diverged warp may use too.
-    unsafe { barrier_sync(0) }
+    // SAFETY: each lane of the warp that has not exited comes to this barrier, so to this meeting before it, which
+    // brings the warp together: the barrier wants its lanes to come as one.
+    unsafe {
+        bar_warp_sync(u32::MAX);
+        barrier_sync(0);
+    }
 }
 
 /// [`barrier`], and counts the threads that brought `true`.
 #[inline(always)]
 pub fn barrier_count(predicate: bool) -> u32 {
-    // SAFETY: the form of the barrier that a diverged warp may use too.
-    unsafe { barrier_popc(0, predicate) }
+    // SAFETY: as for `barrier`.
+    unsafe {
+        bar_warp_sync(u32::MAX);
+        barrier_popc(0, predicate)
+    }
 }
 
 /// Waits until every lane of `mask` is here.
