@@ -28,6 +28,7 @@
     )
 )]
 
+pub mod active;
 mod arch;
 pub mod block;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -44,6 +45,7 @@ mod signal;
 mod state;
 mod stop;
 pub mod thread;
+mod together;
 pub mod trigger;
 pub mod warp;
 

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::{NotificationId, QueueId, Rank, SegmentId};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::together::ErrorWord;
 
 /// The four return values of the specification, with their numbers in its header.
 #[repr(i32)]
@@ -151,6 +152,18 @@ impl Error {
             // The host leaves the places of ranks without a connection empty.
             _ => Self::NotConnected { rank },
         }
+    }
+}
+
+impl ErrorWord for Error {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_word(word: u64) -> Option<Self> {
+        Self::from_bits(word)
     }
 }
 

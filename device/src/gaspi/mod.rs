@@ -48,7 +48,6 @@
 //! | `queue` | requests to one rank |
 //! | `error` | return values, and what is wrong |
 //! | `timeout` | time-outs |
-//! | `together` | one call for all threads of a scope |
 
 mod error;
 mod handle;
@@ -56,7 +55,6 @@ mod process;
 mod queue;
 mod segment;
 mod timeout;
-mod together;
 
 pub use error::{Error, Return};
 pub use handle::{GaspiHandle, GaspiParts};

@@ -3,9 +3,9 @@
 use super::error::Error;
 use super::handle::GaspiHandle;
 use super::queue::Queue;
-use super::together::{self, finish};
 use super::{Notification, NotificationId, QueueId, Rank, SegmentId, Size, Timeout};
 use crate::arch::{Reach, Word64, exchange_relaxed64, fence_acquire, load_relaxed64};
+use crate::together::{self, finish};
 use crate::{Deadline, FenceReach, Scope, Sharing, Thread};
 
 /// Notifications that are loaded before the first of them is looked at, so that their ways to memory overlap.
@@ -106,7 +106,7 @@ impl<'a> Gaspi<'a> {
         if together::begin::<C>() {
             result = self.wait_as_leader::<S>(queue, timeout);
         }
-        finish::<C>(result).map(drop)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Waits until one of the notifications from `begin` on, `num` of them, is there, and gives the first that is
@@ -131,7 +131,7 @@ impl<'a> Gaspi<'a> {
             let deadline = timeout.deadline(self.handle.block_ms);
             result = self.waitsome(segment, begin, num, deadline);
         }
-        finish::<C>(result)
+        finish::<C, _>(result)
     }
 
     /// Takes a notification: sets it back to 0 and gives the value from before, in one atomic step. 0 says that
@@ -149,7 +149,7 @@ impl<'a> Gaspi<'a> {
         if together::begin::<C>() {
             result = self.reset(segment, notification);
         }
-        finish::<C>(result)
+        finish::<C, _>(result)
     }
 
     #[inline(always)]

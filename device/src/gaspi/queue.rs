@@ -8,8 +8,8 @@ use mlx5_wqe::{Local, Remote, Wqe};
 use super::error::Error;
 use super::handle::GaspiHandle;
 use super::segment::NotificationEntry;
-use super::together::{begin, finish};
 use super::{Notification, NotificationId, Offset, Rank, SegmentId, Size, Timeout};
+use crate::together::{begin, finish};
 use crate::{Deadline, Scope, SendQueue, Sharing, Thread};
 
 /// A queue's part for one rank: [`Gaspi::queue`](super::Gaspi::queue).
@@ -74,7 +74,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
             let to = (segment_remote, offset_remote);
             result = self.post_write(from, to, size, timeout);
         }
-        finish::<C>(result).map(drop)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Posts the transfer of `size` bytes of a segment of the rank into a local segment; they are there after
@@ -98,7 +98,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
             let to = (segment_remote, offset_remote);
             result = self.post_read(from, to, size, timeout);
         }
-        finish::<C>(result).map(drop)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Posts a notification to the rank. It arrives behind all that was written before to the same rank through
@@ -118,7 +118,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         if begin::<C>() {
             result = self.post_notify(segment_remote, (notification, value), timeout);
         }
-        finish::<C>(result).map(drop)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Posts a write and, with the same doorbell, the notification that says that its bytes are there.
@@ -147,7 +147,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
             let to = (segment_remote, offset_remote);
             result = self.post_write_notify(from, to, size, (notification, value), timeout);
         }
-        finish::<C>(result).map(drop)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Waits until all requests are done that were posted to this rank through this queue so far, by whomever:
@@ -161,7 +161,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         if begin::<C>() {
             result = self.wait_as_leader(timeout);
         }
-        finish::<C>(result).map(drop)
+        finish::<C, _>(result).map(drop)
     }
 
     /// The rank that its requests go to.

@@ -1,0 +1,271 @@
+//! What is wrong.
+
+use core::fmt;
+
+use super::{Buffer, Function, MAX_ARGUMENTS, MAX_FUNCTION};
+use crate::error::{OpenError, PostError, QueueError};
+use crate::together::ErrorWord;
+
+/// Why a call did not succeed.
+///
+/// The first four are answers: the message arrived, and nothing of its task was run but for what
+/// [`Task`](Self::Task) says. After any other error of a call that sends, nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The target has no function of this number.
+    NotRegistered {
+        /// The number.
+        function: Function,
+    },
+    /// The function takes another number of arguments.
+    WrongArguments {
+        /// So many.
+        wanted: u32,
+    },
+    /// The payload does not lie in a buffer of the target.
+    InvalidPayload {
+        /// The buffer's number.
+        buffer: Buffer,
+    },
+    /// The task itself says that it failed.
+    Task {
+        /// What it says.
+        code: u32,
+    },
+    /// The lane's slots are all taken by messages that the target has not answered until the deadline, or its queue had
+    /// no room.
+    Full,
+    /// No task, or no answer, until the deadline. What was sent stays sent.
+    Timeout,
+    /// The answer is no longer there: as many messages as there are slots were sent after this one, and answered.
+    Forgotten,
+    /// A handle of another version, or no handle.
+    Handle,
+    /// There is no such lane.
+    InvalidLane {
+        /// The number.
+        lane: u32,
+    },
+    /// No function can have this number.
+    InvalidFunction {
+        /// The number.
+        function: Function,
+    },
+    /// More arguments than a slot has room for.
+    TooManyArguments {
+        /// So many.
+        given: u32,
+    },
+    /// There is no such buffer at the target.
+    InvalidBuffer {
+        /// The number.
+        buffer: Buffer,
+    },
+    /// The payload would not lie in the target's buffer.
+    InvalidOffset {
+        /// The buffer's number.
+        buffer: Buffer,
+    },
+    /// A payload without bytes, or too long.
+    InvalidSize {
+        /// The most.
+        limit: u32,
+    },
+    /// The task is not the one that this server gave last.
+    NotServed,
+    /// Somebody else has the lane open.
+    InUse,
+    /// The lane is not connected, or was made for something else.
+    NotConnected,
+    /// The queue's ring is too short for a message: make it deeper.
+    TooShallow,
+    /// The lane's queue has failed; the host renews the lane.
+    Failed(QueueError),
+}
+
+impl Error {
+    /// The error in one word, for a scope's other threads and for the host; its high half is never 0.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u64 {
+        let (kind, detail) = match self {
+            // Its two highest bits are never both 0.
+            Self::Failed(error) => return error.to_bits(),
+            Self::NotRegistered { function } => (1, function),
+            Self::WrongArguments { wanted } => (2, wanted),
+            Self::InvalidPayload { buffer } => (3, buffer),
+            Self::Task { code } => (4, code),
+            Self::Full => (5, 0),
+            Self::Timeout => (6, 0),
+            Self::Forgotten => (7, 0),
+            Self::Handle => (8, 0),
+            Self::InvalidLane { lane } => (9, lane),
+            Self::InvalidFunction { function } => (10, function),
+            Self::TooManyArguments { given } => (11, given),
+            Self::InvalidBuffer { buffer } => (12, buffer),
+            Self::InvalidOffset { buffer } => (13, buffer),
+            Self::InvalidSize { limit } => (14, limit),
+            Self::NotServed => (15, 0),
+            Self::InUse => (16, 0),
+            Self::NotConnected => (17, 0),
+            Self::TooShallow => (18, 0),
+        };
+        kind << 32 | detail as u64
+    }
+
+    /// The error in a word of [`to_bits`](Self::to_bits); none in any other.
+    #[inline(always)]
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        let detail = bits as u32;
+        Some(match bits >> 32 {
+            1 => Self::NotRegistered { function: detail },
+            2 => Self::WrongArguments { wanted: detail },
+            3 => Self::InvalidPayload { buffer: detail },
+            4 => Self::Task { code: detail },
+            5 => Self::Full,
+            6 => Self::Timeout,
+            7 => Self::Forgotten,
+            8 => Self::Handle,
+            9 => Self::InvalidLane { lane: detail },
+            10 => Self::InvalidFunction { function: detail },
+            11 => Self::TooManyArguments { given: detail },
+            12 => Self::InvalidBuffer { buffer: detail },
+            13 => Self::InvalidOffset { buffer: detail },
+            14 => Self::InvalidSize { limit: detail },
+            15 => Self::NotServed,
+            16 => Self::InUse,
+            17 => Self::NotConnected,
+            18 => Self::TooShallow,
+            high if high >> 30 != 0 => match QueueError::from_bits(bits) {
+                Some(error) => Self::Failed(error),
+                None => return None,
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl ErrorWord for Error {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_word(word: u64) -> Option<Self> {
+        Self::from_bits(word)
+    }
+}
+
+impl From<OpenError> for Error {
+    #[inline(always)]
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::InUse => Self::InUse,
+            OpenError::Failed(error) => Self::Failed(error),
+            _ => Self::NotConnected,
+        }
+    }
+}
+
+impl From<PostError> for Error {
+    #[inline(always)]
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::NoRoom | PostError::Deadline => Self::Full,
+            PostError::TooManyBlocks { .. } => Self::TooShallow,
+            PostError::TooLong { limit, .. } => Self::InvalidSize { limit },
+            // Neither gets past the checks before.
+            PostError::Empty | PostError::Misaligned { .. } => Self::InvalidSize { limit: 0 },
+            PostError::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRegistered { function } => {
+                write!(f, "the target has no function {function}")
+            }
+            Self::WrongArguments { wanted } => {
+                write!(f, "the function takes {wanted} arguments")
+            }
+            Self::InvalidPayload { buffer } => {
+                write!(
+                    f,
+                    "the payload does not lie in the target's buffer {buffer}"
+                )
+            }
+            Self::Task { code } => write!(f, "the task failed with code {code}"),
+            Self::Full => f.write_str("the target has answered no message in time; wait"),
+            Self::Timeout => f.write_str("not done in time"),
+            Self::Forgotten => {
+                f.write_str("the answer was overwritten by later ones; wait for it earlier")
+            }
+            Self::Handle => f.write_str("no handle of this version"),
+            Self::InvalidLane { lane } => write!(f, "there is no lane {lane}"),
+            Self::InvalidFunction { function } => {
+                write!(f, "function {function}: numbers end at {MAX_FUNCTION}")
+            }
+            Self::TooManyArguments { given } => {
+                write!(f, "{given} arguments: a task has {MAX_ARGUMENTS} at most")
+            }
+            Self::InvalidBuffer { buffer } => write!(f, "the target has no buffer {buffer}"),
+            Self::InvalidOffset { buffer } => {
+                write!(
+                    f,
+                    "the payload ends outside of the target's buffer {buffer}"
+                )
+            }
+            Self::InvalidSize { limit } => write!(f, "a payload has 1 to {limit} bytes"),
+            Self::NotServed => f.write_str("the task is not the one that was given last"),
+            Self::InUse => f.write_str("the lane is open elsewhere"),
+            Self::NotConnected => f.write_str("the lane is not connected"),
+            Self::TooShallow => f.write_str("the lane's queue is too short for the message"),
+            Self::Failed(error) => write!(f, "the lane's queue has failed: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Cause;
+    use mlx5_wqe::WqeIndex;
+
+    #[test]
+    fn errors_survive_their_word() {
+        let number = 0xfedc_ba98;
+        let failed = QueueError::new(Cause::Stalled { wqe: WqeIndex(7) });
+        let errors = [
+            Error::NotRegistered { function: number },
+            Error::WrongArguments { wanted: number },
+            Error::InvalidPayload { buffer: number },
+            Error::Task { code: number },
+            Error::Full,
+            Error::Timeout,
+            Error::Forgotten,
+            Error::Handle,
+            Error::InvalidLane { lane: number },
+            Error::InvalidFunction { function: number },
+            Error::TooManyArguments { given: number },
+            Error::InvalidBuffer { buffer: number },
+            Error::InvalidOffset { buffer: number },
+            Error::InvalidSize { limit: number },
+            Error::NotServed,
+            Error::InUse,
+            Error::NotConnected,
+            Error::TooShallow,
+            Error::Failed(failed),
+        ];
+        for error in errors {
+            assert_ne!(error.to_bits() >> 32, 0);
+            assert_eq!(Error::from_bits(error.to_bits()), Some(error));
+        }
+        for nothing in [0, 1, 19 << 32, u64::MAX >> 2] {
+            assert_eq!(Error::from_bits(nothing), None);
+        }
+    }
+}

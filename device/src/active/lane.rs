@@ -1,0 +1,390 @@
+//! The initiator's end of a lane.
+
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+
+use mlx5_wqe::{Local, Remote, RemoteKey, Wqe};
+
+use super::error::Error;
+use super::handle::End;
+use super::words::{
+    ANSWER, Answer, Header, MAX_ARGUMENTS, MAX_FUNCTION, PAYLOAD_WORD, PayloadWord, SLOT, sequence,
+};
+use super::{Buffer, Function};
+use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
+use crate::error::WaitError;
+use crate::queue::{Batch, Now};
+use crate::together::{begin, finish};
+use crate::{Deadline, Exclusive, Scope, SendQueue, Thread};
+
+/// Words of a lane's state at the initiator: index of the next message, index of the first one whose answer was not
+/// taken, and how many answers were refusals.
+const NEXT: usize = 0;
+const ANSWERED: usize = 1;
+const REFUSED: usize = 2;
+
+/// Bytes of a payload at this end, and where they go at the target.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload {
+    /// The bytes: at least 1, in registered memory. They may be changed again once the message is answered.
+    pub local: Local,
+    /// The target's buffer.
+    pub buffer: Buffer,
+    /// Bytes from its beginning.
+    pub offset: u32,
+}
+
+/// A message that was sent: [`Lane::wait`] waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "without it nobody learns what became of the message"]
+pub struct Sent {
+    index: u32,
+}
+
+/// A lane to a target, as this thread (or warp, or block) has it: [`InitiatorHandle::lane`].
+///
+/// Each call is made by all threads of the scope `C` together, at the same point and with the same arguments; one
+/// message goes, and all get its result. What any of them stored before comes before the message.
+///
+/// [`InitiatorHandle::lane`]: super::InitiatorHandle::lane
+pub struct Lane<'a, C: Scope> {
+    end: End<'a>,
+    max_payload: u32,
+    /// Indices of the next message, and of the first whose answer was not taken. The leader's, as all that follow.
+    next: u32,
+    answered: u32,
+    refused: u32,
+    /// Open at the leader, a follower at the scope's other threads.
+    queue: ManuallyDrop<SendQueue<'a, Exclusive, Thread>>,
+    _scope: PhantomData<C>,
+}
+
+impl<'a, C: Scope> Lane<'a, C> {
+    #[inline(always)]
+    pub(super) fn open(end: End<'a>, max_payload: u32) -> Result<Self, Error> {
+        let mut lane = Self {
+            max_payload,
+            next: 0,
+            answered: 0,
+            refused: 0,
+            queue: SendQueue::follower(end.queue),
+            _scope: PhantomData,
+            end,
+        };
+        let mut word = 0;
+        if C::leads() {
+            match end.queue.open::<Exclusive, Thread>() {
+                Ok(queue) => {
+                    lane.queue = ManuallyDrop::new(queue);
+                    // Behind the queue's claim, which acquires what the one before stored.
+                    let load = |word| load_relaxed64(end.state_word(word), Reach::Gpu) as u32;
+                    (lane.next, lane.answered, lane.refused) =
+                        (load(NEXT), load(ANSWERED), load(REFUSED));
+                }
+                Err(error) => word = Error::from(error).to_bits(),
+            }
+        }
+        match Error::from_bits(C::broadcast(word)) {
+            // The leader's queue is not open, as the others' are not.
+            Some(error) => {
+                core::mem::forget(lane);
+                Err(error)
+            }
+            None => Ok(lane),
+        }
+    }
+
+    /// Sends a task: its function's number at the target, a value, and up to [`MAX_ARGUMENTS`](super::MAX_ARGUMENTS)
+    /// arguments. Waits until the deadline for a slot. With no arguments the message is one write of 8 bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidFunction`], [`Error::TooManyArguments`]; [`Error::Full`]; [`Error::TooShallow`]; the lane's queue
+    /// has failed. Nothing was sent then.
+    #[inline(always)]
+    pub fn send<const N: usize>(
+        &mut self,
+        function: Function,
+        value: u32,
+        arguments: [u64; N],
+        deadline: Deadline,
+    ) -> Result<Sent, Error> {
+        let mut result = Ok(0);
+        if begin::<C>() {
+            result = self.post(function, value, arguments, deadline);
+        }
+        finish::<C, _>(result).map(|index| Sent { index })
+    }
+
+    /// Sends a task behind a payload, under one doorbell: when the task starts the payload is there.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); [`Error::InvalidBuffer`], [`Error::InvalidOffset`], [`Error::InvalidSize`].
+    #[inline(always)]
+    pub fn put<const N: usize>(
+        &mut self,
+        payload: Payload,
+        function: Function,
+        value: u32,
+        arguments: [u64; N],
+        deadline: Deadline,
+    ) -> Result<Sent, Error> {
+        let mut result = Ok(0);
+        if begin::<C>() {
+            result = self.post_behind(payload, function, value, arguments, deadline);
+        }
+        finish::<C, _>(result).map(|index| Sent { index })
+    }
+
+    /// Waits for the answer to a message, and gives the task's value. What the target wrote before it answered may be
+    /// read then. All messages before it are answered, too.
+    ///
+    /// # Errors
+    /// What the target answered: [`Error::NotRegistered`], [`Error::WrongArguments`], [`Error::InvalidPayload`],
+    /// [`Error::Task`]. [`Error::Timeout`]; [`Error::Forgotten`]; the lane's queue has failed.
+    #[inline(always)]
+    pub fn wait(&mut self, sent: Sent, deadline: Deadline) -> Result<u32, Error> {
+        let mut result = Ok(0);
+        if begin::<C>() {
+            result = self.result(sent, deadline);
+        }
+        finish::<C, _>(result)
+    }
+
+    /// Waits until all messages are answered; gives how many refusals this lane ever had, which tells of those whose
+    /// answers nobody waited for.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; the lane's queue has failed.
+    #[inline(always)]
+    pub fn wait_all(&mut self, deadline: Deadline) -> Result<u32, Error> {
+        let mut result = Ok(0);
+        if begin::<C>() {
+            result = self.take(self.next, deadline).map(|()| self.refused);
+        }
+        finish::<C, _>(result)
+    }
+
+    #[inline(always)]
+    fn post<const N: usize>(
+        &mut self,
+        function: Function,
+        value: u32,
+        arguments: [u64; N],
+        deadline: Deadline,
+    ) -> Result<u32, Error> {
+        check::<N>(function)?;
+        self.make_room(deadline)?;
+        let index = self.next;
+        let header = Header::new(index, function, value, N, false);
+        let place = self.slot(index);
+        if N == 0 {
+            let _ = self
+                .queue
+                .post(Wqe::write_value(header.0, place), deadline)?;
+        } else {
+            let mut message = self.queue.batch(1 + chunks(N), deadline)?;
+            fill(&mut message, place, header, 0, arguments)?;
+        }
+        self.next = index.wrapping_add(1);
+        Ok(index)
+    }
+
+    #[inline(always)]
+    fn post_behind<const N: usize>(
+        &mut self,
+        payload: Payload,
+        function: Function,
+        value: u32,
+        arguments: [u64; N],
+        deadline: Deadline,
+    ) -> Result<u32, Error> {
+        check::<N>(function)?;
+        let Payload {
+            local,
+            buffer,
+            offset,
+        } = payload;
+        let limit = self.max_payload;
+        // One comparison for "none" and "too many".
+        if local.length.wrapping_sub(1) >= limit {
+            return Err(Error::InvalidSize { limit });
+        }
+        if buffer >= self.end.buffers.count {
+            return Err(Error::InvalidBuffer { buffer });
+        }
+        let entry = self.end.buffers.get(buffer);
+        if !entry.has(offset, local.length) {
+            return Err(Error::InvalidOffset { buffer });
+        }
+        let remote = Remote {
+            address: entry.address + u64::from(offset),
+            key: RemoteKey(entry.remote_key),
+        };
+        self.make_room(deadline)?;
+        let index = self.next;
+        let header = Header::new(index, function, value, N, true);
+        let place = self.slot(index);
+        let words = PayloadWord::new(buffer, offset, local.length);
+        // Room for all of it or nothing. Behind it nothing is refused any more, so that no message goes in part.
+        let mut message = self.queue.batch(2 + chunks(N), deadline)?;
+        let _ = message.post(Wqe::write(local, remote))?;
+        fill(&mut message, place, header, words.0, arguments)?;
+        drop(message);
+        self.next = index.wrapping_add(1);
+        Ok(index)
+    }
+
+    /// Waits for the answer to the message whose slot is the next one's.
+    #[inline(always)]
+    fn make_room(&mut self, deadline: Deadline) -> Result<(), Error> {
+        if self.next.wrapping_sub(self.answered) < 1 << self.end.slots_log2 {
+            return Ok(());
+        }
+        match self.take(self.answered.wrapping_add(1), deadline) {
+            Err(Error::Timeout) => Err(Error::Full),
+            result => result,
+        }
+    }
+
+    #[inline(always)]
+    fn result(&mut self, sent: Sent, deadline: Deadline) -> Result<u32, Error> {
+        self.take(sent.index.wrapping_add(1), deadline)?;
+        let answer = self.answer(sent.index);
+        // So far back that sequence numbers tell nothing, or overwritten by a later message's.
+        let kept = self.answered.wrapping_sub(sent.index) <= 1 << self.end.slots_log2;
+        if !(kept & answer.is_of(sent.index)) {
+            return Err(Error::Forgotten);
+        }
+        answer.result()
+    }
+
+    /// Takes the answers to all messages before index `end`, in their order.
+    #[inline(always)]
+    fn take(&mut self, end: u32, deadline: Deadline) -> Result<(), Error> {
+        if self.take_what_came(end) {
+            return Ok(());
+        }
+        let mut wait = deadline.wait();
+        loop {
+            let late = wait.expired();
+            if self.take_what_came(end) {
+                return Ok(());
+            }
+            if late {
+                // Whether there is anything to wait for.
+                return Err(match self.queue.wait_all(Deadline::PASSED) {
+                    Err(WaitError::Failed(error)) => Error::Failed(error),
+                    _ => Error::Timeout,
+                });
+            }
+        }
+    }
+
+    /// Whether all answers to messages before index `end` came.
+    #[inline(always)]
+    fn take_what_came(&mut self, end: u32) -> bool {
+        let mut taken = false;
+        // Not more than there are slots: the answers behind those come when more was sent.
+        while (end.wrapping_sub(self.answered) as i32) > 0 {
+            let answer = self.answer(self.answered);
+            if !answer.is_of(self.answered) {
+                return false;
+            }
+            self.refused = self.refused.wrapping_add(u32::from(answer.is_refusal()));
+            self.answered = self.answered.wrapping_add(1);
+            taken = true;
+        }
+        if taken {
+            // The answer before what the target wrote ahead of it; and before the slot and the payload's bytes are
+            // stored to again, which the target has read.
+            fence_acquire(self.end.queue.reach());
+        }
+        true
+    }
+
+    /// The word for the answer to the message with this index.
+    #[inline(always)]
+    fn answer(&self, index: u32) -> Answer {
+        // SAFETY: there is a word for each slot (the promise of `InitiatorHandle::new`).
+        let word: &Word64 = unsafe { &*self.end.words.add(self.end.slot(index) as usize) };
+        Answer(load_relaxed64(word, Reach::System))
+    }
+
+    /// The slot of the message with this index, at the target.
+    #[inline(always)]
+    fn slot(&self, index: u32) -> Remote {
+        Remote {
+            address: self.end.remote_address + SLOT * u64::from(self.end.slot(index)),
+            key: RemoteKey(self.end.remote_key),
+        }
+    }
+}
+
+impl<C: Scope> Drop for Lane<'_, C> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if C::leads() {
+            for (word, value) in [
+                (NEXT, self.next),
+                (ANSWERED, self.answered),
+                (REFUSED, self.refused),
+            ] {
+                store_relaxed64(self.end.state_word(word), value.into(), Reach::Gpu);
+            }
+            // The words before the claim's end, which the queue releases.
+            // SAFETY: open, and dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.queue) };
+        }
+    }
+}
+
+/// Refuses what no target takes.
+#[inline(always)]
+fn check<const N: usize>(function: Function) -> Result<(), Error> {
+    if N > MAX_ARGUMENTS {
+        return Err(Error::TooManyArguments { given: N as u32 });
+    }
+    if function > MAX_FUNCTION {
+        return Err(Error::InvalidFunction { function });
+    }
+    Ok(())
+}
+
+/// Words that a write of one block carries.
+const CHUNK: usize = 3;
+
+/// Writes for so many arguments behind the payload's word.
+const fn chunks(arguments: usize) -> u32 {
+    (1 + arguments).div_ceil(CHUNK) as u32
+}
+
+/// Adds a slot's words to a batch that has room for them: the header, by which the target knows that the rest is
+/// there, as a write of its own and last.
+#[inline(always)]
+fn fill<const N: usize>(
+    message: &mut Batch<'_, '_, Exclusive, Thread, Now>,
+    slot: Remote,
+    header: Header,
+    payload: u64,
+    arguments: [u64; N],
+) -> Result<(), Error> {
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    let at = |word: usize| Remote {
+        address: slot.address + 8 * word as u64,
+        ..slot
+    };
+    let first = [payload, argument(0), argument(1)];
+    let _ = message.post(Wqe::write_value(first, at(PAYLOAD_WORD)))?;
+    if chunks(N) > 1 {
+        let second = [argument(2), argument(3), argument(4)];
+        let _ = message.post(Wqe::write_value(second, at(PAYLOAD_WORD + CHUNK)))?;
+    }
+    let _ = message.post(Wqe::write_value(header.0, slot))?;
+    Ok(())
+}
+
+const _: () = {
+    assert!(ANSWER == 8);
+    assert!(PAYLOAD_WORD + 2 * CHUNK == 1 + 1 + MAX_ARGUMENTS);
+    assert!(sequence(0) == 1);
+};

@@ -1,0 +1,545 @@
+//! Active messages between queues in plain memory, with the test in the place of the NIC.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::MAX_MESSAGE;
+use common::wire::{BUFFER, Wire};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use warpbell::active::{
+    Error, Lane, MAX_ARGUMENTS, MAX_FUNCTION, MAX_PAYLOAD, Payload, Sent, Server,
+};
+use warpbell::wqe::{Local, LocalKey, Syndrome};
+use warpbell::{Cause, Deadline, Thread};
+
+const NOW: Deadline = Deadline::PASSED;
+/// Function n takes so many arguments; 9 is one that is not registered.
+const FUNCTIONS: [u32; 7] = [0, 1, 2, 3, 4, 5, 9];
+const UNREGISTERED: u32 = 6;
+
+fn payload(buffer: u32, offset: u32, length: u32) -> Payload {
+    Payload {
+        local: Local {
+            address: 0x4000,
+            length,
+            key: LocalKey(44),
+        },
+        buffer,
+        offset,
+    }
+}
+
+#[test]
+fn a_task_is_given_once_with_what_was_sent() {
+    let wire = Wire::new(2, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    let sent = lane.send(5, 77, [1, 2, 3, 4, u64::MAX], NOW).unwrap();
+    assert_eq!(lane.wait(sent, NOW), Err(Error::Timeout));
+    // Two writes of arguments, and the header, under one doorbell.
+    assert_eq!((wire.near.take_doorbell(), wire.posted()), (Some(3), 3));
+    for _ in 0..2 {
+        wire.near_step();
+        assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    }
+    wire.near_step();
+    let task = server.next(NOW).unwrap();
+    assert_eq!(
+        (task.function(), task.value(), task.arguments()),
+        (5, 77, 5)
+    );
+    let arguments: Vec<_> = (0..8).map(|number| task.argument(number)).collect();
+    assert_eq!(arguments, [1, 2, 3, 4, u64::MAX, 0, 0, 0]);
+    assert!(!task.has_payload() && task.payload().0.is_null());
+    // It was not answered: it is given again.
+    drop(task);
+    let task = server.next(NOW).unwrap();
+    server.answer(task, Ok(42), NOW).unwrap();
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    wire.settle();
+    assert_eq!(lane.wait(sent, NOW), Ok(42));
+    assert_eq!(lane.wait(sent, NOW), Ok(42), "an answer stays for a while");
+    // The smallest is one write.
+    let sent = lane.send(0, 1, [], NOW).unwrap();
+    assert_eq!(wire.posted(), 1);
+    wire.settle();
+    let task = server.next(NOW).unwrap();
+    assert_eq!((task.function(), task.value(), task.arguments()), (0, 1, 0));
+    server.answer(task, Err(9), NOW).unwrap();
+    wire.settle();
+    assert_eq!(lane.wait(sent, NOW), Err(Error::Task { code: 9 }));
+}
+
+#[test]
+fn a_payload_goes_ahead_of_its_task() {
+    let wire = Wire::new(2, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    let sent = lane.put(payload(0, 16, 240), 0, 5, [], NOW).unwrap();
+    assert_eq!((wire.near.take_doorbell(), wire.posted()), (Some(3), 3));
+    let moved = (0x4000, 240, 44, BUFFER.address + 16, BUFFER.remote_key);
+    assert_eq!(wire.near_step(), Some(Some(moved)));
+    wire.settle();
+    let task = server.next(NOW).unwrap();
+    assert!(task.has_payload());
+    // An address that is a number is nothing for miri's strictest mode.
+    if !cfg!(miri) {
+        let (first, length) = task.payload();
+        assert_eq!((first as u64, length), (BUFFER.address + 16, 240));
+    }
+    server.answer(task, Ok(0), NOW).unwrap();
+    wire.settle();
+    assert_eq!(lane.wait(sent, NOW), Ok(0));
+}
+
+#[test]
+fn what_no_target_takes_is_refused_and_not_sent() {
+    let wire = Wire::new(2, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let function = MAX_FUNCTION + 1;
+    let refused = lane.send(function, 0, [], NOW);
+    assert_eq!(refused, Err(Error::InvalidFunction { function }));
+    let refused = lane.send(0, 0, [0; MAX_ARGUMENTS + 1], NOW);
+    assert_eq!(refused, Err(Error::TooManyArguments { given: 6 }));
+    let limit = MAX_PAYLOAD.min(MAX_MESSAGE);
+    for (payload, error) in [
+        (payload(2, 0, 8), Error::InvalidBuffer { buffer: 2 }),
+        (payload(0, 249, 8), Error::InvalidOffset { buffer: 0 }),
+        (payload(0, u32::MAX, 8), Error::InvalidOffset { buffer: 0 }),
+        (payload(1, 0, 1), Error::InvalidOffset { buffer: 1 }),
+        (payload(0, 0, 0), Error::InvalidSize { limit }),
+        (payload(0, 0, limit + 1), Error::InvalidSize { limit }),
+    ] {
+        assert_eq!(lane.put(payload, 0, 0, [], NOW), Err(error));
+    }
+    assert_eq!(wire.near.take_doorbell(), None);
+    assert_eq!(lane.wait_all(NOW), Ok(0));
+}
+
+#[test]
+fn what_is_not_registered_is_refused_by_the_target() {
+    let wire = Wire::new(3, 6, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    let unregistered = lane.send(UNREGISTERED, 0, [], NOW).unwrap();
+    let beyond = lane.send(MAX_FUNCTION, 0, [], NOW).unwrap();
+    let wrong = lane.send(2, 0, [1], NOW).unwrap();
+    let good = lane.send(1, 0, [1], NOW).unwrap();
+    // A payload that the initiator would have refused.
+    let outside = lane.put(payload(0, 0, 8), 0, 0, [], NOW).unwrap();
+    while wire.posted() != 0 {
+        wire.near_step();
+    }
+    wire.slots[4 * 8 + 1].store(249 << 32 | 8 << 8, std::sync::atomic::Ordering::Relaxed);
+    // One of them is a task.
+    let late = Deadline::after_ms(1000);
+    let task = server.next(late).unwrap();
+    assert_eq!(task.function(), 1);
+    server.answer(task, Ok(8), NOW).unwrap();
+    assert_eq!(
+        server.next(Deadline::after_us(1)).unwrap_err(),
+        Error::Timeout
+    );
+    wire.settle();
+    let not = |function| Err(Error::NotRegistered { function });
+    assert_eq!(lane.wait(unregistered, NOW), not(UNREGISTERED));
+    assert_eq!(lane.wait(beyond, NOW), not(MAX_FUNCTION));
+    let wanted = Err(Error::WrongArguments { wanted: 2 });
+    assert_eq!(lane.wait(wrong, NOW), wanted);
+    assert_eq!(lane.wait(good, NOW), Ok(8));
+    let buffer = Err(Error::InvalidPayload { buffer: 0 });
+    assert_eq!(lane.wait(outside, NOW), buffer);
+    assert_eq!(lane.wait_all(NOW), Ok(4), "refusals are counted");
+}
+
+#[test]
+fn bad_indices_do_not_keep_the_target() {
+    let wire = Wire::new(3, 6, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    for _ in 0..4 {
+        let _ = lane.send(UNREGISTERED, 0, [], NOW).unwrap();
+    }
+    wire.settle();
+    // A look each, and no more.
+    for left in (0..4).rev() {
+        assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+        wire.settle();
+        let answered = lane.wait_all(NOW);
+        assert_eq!(answered.is_ok(), left == 0, "{left} are left");
+    }
+}
+
+#[test]
+fn a_full_lane_refuses_and_goes_on() {
+    let wire = Wire::new(1, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let first = lane.send(0, 1, [], NOW).unwrap();
+    let second = lane.send(0, 2, [], NOW).unwrap();
+    wire.settle();
+    for _ in 0..3 {
+        assert_eq!(lane.send(0, 3, [], NOW), Err(Error::Full));
+    }
+    assert_eq!(wire.posted(), 0, "nothing was sent");
+    assert_eq!(lane.wait(first, NOW), Err(Error::Timeout));
+    // The target comes, and nothing that was accepted is lost.
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    for value in [1, 2] {
+        let task = server.next(NOW).unwrap();
+        assert_eq!(task.value(), value);
+        server.answer(task, Ok(10 * value), NOW).unwrap();
+    }
+    wire.settle();
+    let third = lane.send(0, 3, [], NOW).unwrap();
+    assert_eq!(
+        lane.wait(first, NOW),
+        Ok(10),
+        "no answer took its place yet"
+    );
+    wire.settle();
+    let task = server.next(NOW).unwrap();
+    server.answer(task, Ok(30), NOW).unwrap();
+    wire.settle();
+    assert_eq!(lane.wait(first, NOW), Err(Error::Forgotten));
+    assert_eq!(lane.wait(second, NOW), Ok(20));
+    assert_eq!(lane.wait(third, NOW), Ok(30));
+}
+
+#[test]
+fn an_old_message_s_answer_is_not_mistaken_for_a_new_one_s() {
+    let wire = Wire::new(0, 4, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    let first = lane.send(0, 0, [], NOW).unwrap();
+    // As many as there are sequence numbers.
+    let laps = if cfg!(miri) { 0 } else { 1 << 16 };
+    for _ in 0..laps {
+        wire.settle();
+        let task = server.next(NOW).unwrap();
+        server.answer(task, Ok(1), NOW).unwrap();
+        wire.settle();
+        let _ = lane.send(0, 0, [], NOW).unwrap();
+    }
+    wire.settle();
+    let task = server.next(NOW).unwrap();
+    server.answer(task, Ok(2), NOW).unwrap();
+    wire.settle();
+    assert_eq!(lane.wait_all(NOW), Ok(0));
+    let expected = if cfg!(miri) {
+        Ok(2)
+    } else {
+        Err(Error::Forgotten)
+    };
+    assert_eq!(lane.wait(first, NOW), expected);
+}
+
+#[test]
+fn an_answer_without_room_is_kept() {
+    // The target's ring has 8 blocks, and its NIC stands still.
+    let wire = Wire::with_depths(4, [5, 3], 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let sent: Vec<_> = (0..10)
+        .map(|value| lane.send(0, value, [], NOW).unwrap())
+        .collect();
+    while wire.near_step().is_some() {}
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    for value in 0..9 {
+        let task = server.next(NOW).unwrap();
+        assert_eq!(task.value(), value);
+        let answered = server.answer(task, Ok(value), NOW);
+        let room = if value < 8 {
+            Ok(())
+        } else {
+            Err(Error::Timeout)
+        };
+        assert_eq!(answered, room, "{value}");
+    }
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    // The next server has it, too.
+    drop(server);
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    while wire.far_step() {}
+    let task = server.next(NOW).unwrap();
+    assert_eq!(task.value(), 9, "no task is given twice");
+    server.answer(task, Ok(9), NOW).unwrap();
+    while wire.far_step() {}
+    for (value, sent) in (0..).zip(sent) {
+        assert_eq!(lane.wait(sent, NOW), Ok(value));
+    }
+}
+
+#[test]
+fn a_lane_is_one_owner_s_at_a_time_and_goes_on_after_it() {
+    let wire = Wire::new(1, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let (initiator, target) = (tables.initiator(), tables.target());
+    assert_eq!((initiator.lanes(), target.lanes()), (1, 1));
+    let no_lane = Error::InvalidLane { lane: 1 };
+    assert_eq!(initiator.lane::<Thread>(1).err(), Some(no_lane));
+    assert_eq!(target.serve::<Thread>(1).err(), Some(no_lane));
+    for value in 0..5 {
+        let mut lane = initiator.lane::<Thread>(0).unwrap();
+        assert_eq!(initiator.lane::<Thread>(0).err(), Some(Error::InUse));
+        let sent = lane.send(0, value, [], NOW).unwrap();
+        drop(lane);
+        wire.settle();
+        let mut server = target.serve::<Thread>(0).unwrap();
+        assert_eq!(target.serve::<Thread>(0).err(), Some(Error::InUse));
+        let task = server.next(NOW).unwrap();
+        assert_eq!(task.value(), value);
+        server.answer(task, Ok(value), NOW).unwrap();
+        drop(server);
+        wire.settle();
+        let mut lane = initiator.lane::<Thread>(0).unwrap();
+        assert_eq!(lane.wait(sent, NOW), Ok(value));
+    }
+}
+
+#[test]
+fn a_task_of_another_server_is_refused() {
+    let wires = [0, 1].map(|_| Wire::new(1, 5, 0, &FUNCTIONS));
+    let tables = wires.each_ref().map(Wire::tables);
+    let mut lane = tables[0].initiator().lane::<Thread>(0).unwrap();
+    let mut servers = tables
+        .each_ref()
+        .map(|tables| tables.target().serve::<Thread>(0).unwrap());
+    let sent = lane.send(0, 0, [], NOW).unwrap();
+    wires[0].settle();
+    let task = servers[0].next(NOW).unwrap();
+    assert_eq!(servers[1].answer(task, Ok(0), NOW), Err(Error::NotServed));
+    assert!(!wires[1].far_step(), "nothing was answered");
+    let task = servers[0].next(NOW).unwrap();
+    servers[0].answer(task, Ok(3), NOW).unwrap();
+    wires[0].settle();
+    assert_eq!(lane.wait(sent, NOW), Ok(3));
+}
+
+#[test]
+fn a_queue_that_failed_is_named() {
+    let wire = Wire::new(1, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let sent = lane.send(0, 0, [], NOW).unwrap();
+    wire.near.fail(0, 0, Syndrome::REMOTE_ACCESS, 0);
+    let Err(Error::Failed(error)) = lane.wait(sent, NOW) else {
+        panic!("a wait for an answer that never comes");
+    };
+    assert!(
+        matches!(error.cause(), Cause::Completion(error) if error.syndrome == Syndrome::REMOTE_ACCESS)
+    );
+    assert_eq!(lane.send(0, 0, [], NOW), Err(Error::Failed(error)));
+}
+
+/// Random steps of initiator, NICs and target, against queues.
+struct Play<'w> {
+    wire: &'w Wire,
+    random: SmallRng,
+    slots: usize,
+    lane: Lane<'w, Thread>,
+    server: Server<'w, Thread>,
+    /// Sent and not yet given to the target's kernel.
+    sent: VecDeque<Message>,
+    /// WQEs of messages on their way: whether each is a message's last.
+    under_way: VecDeque<bool>,
+    /// Messages that have arrived and were not given.
+    arrived: usize,
+    /// Answers on their way.
+    answers: VecDeque<Result<u32, Error>>,
+    /// All results that have arrived, and the tickets of all messages.
+    results: Vec<Result<u32, Error>>,
+    tickets: Vec<Sent>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    function: u32,
+    value: u32,
+    arguments: [u64; MAX_ARGUMENTS],
+    count: u32,
+}
+
+impl Message {
+    /// What the target's kernel is not given.
+    fn refusal(&self) -> Option<Error> {
+        match FUNCTIONS.get(self.function as usize) {
+            None | Some(9) => Some(Error::NotRegistered {
+                function: self.function,
+            }),
+            Some(&wanted) => (wanted != self.count).then_some(Error::WrongArguments { wanted }),
+        }
+    }
+}
+
+impl Play<'_> {
+    fn send(&mut self) {
+        let message = Message {
+            function: self.random.random_range(0..8),
+            value: self.random.random(),
+            arguments: self.random.random(),
+            count: 0,
+        };
+        // Mostly as many as the function takes.
+        let count = match self.random.random_range(0..4) {
+            0 => self.random.random_range(0..=MAX_ARGUMENTS as u32),
+            _ => FUNCTIONS
+                .get(message.function as usize)
+                .map_or(0, |count| count % 9),
+        };
+        let message = Message { count, ..message };
+        let lane = &mut self.lane;
+        let (function, value) = (message.function, message.value);
+        let [a, b, c, d, e] = message.arguments;
+        let sent = match count {
+            0 => lane.send(function, value, [], NOW),
+            1 => lane.send(function, value, [a], NOW),
+            2 => lane.send(function, value, [a, b], NOW),
+            3 => lane.send(function, value, [a, b, c], NOW),
+            4 => lane.send(function, value, [a, b, c, d], NOW),
+            _ => lane.send(function, value, [a, b, c, d, e], NOW),
+        };
+        let full = self.tickets.len() - self.results.len() == self.slots;
+        match sent {
+            Ok(ticket) => {
+                assert!(!full, "a slot was given away");
+                self.tickets.push(ticket);
+                self.sent.push_back(message);
+                let before = [0, 1, 1, 2, 2, 2][count as usize];
+                self.under_way
+                    .extend((0..before).map(|_| false).chain([true]));
+            }
+            // The queue has no room, either, while its NIC stands still.
+            Err(Error::Full) => assert!(full || !self.under_way.is_empty()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn near_step(&mut self) {
+        let Some(last) = self.under_way.pop_front() else {
+            assert_eq!(self.wire.near_step(), None);
+            return;
+        };
+        assert_eq!(self.wire.near_step(), Some(None));
+        self.arrived += usize::from(last);
+    }
+
+    fn far_step(&mut self) {
+        let moved = self.wire.far_step();
+        let answer = self.answers.pop_front();
+        assert_eq!(moved, answer.is_some());
+        self.results.extend(answer);
+    }
+
+    fn serve(&mut self) {
+        // One look: a refusal takes it.
+        let given = self.server.next(NOW);
+        let message = match self.arrived {
+            0 => {
+                assert_eq!(given.unwrap_err(), Error::Timeout);
+                return;
+            }
+            _ => self.sent.pop_front().unwrap(),
+        };
+        self.arrived -= 1;
+        if let Some(refusal) = message.refusal() {
+            assert_eq!(given.unwrap_err(), Error::Timeout);
+            self.answers.push_back(Err(refusal));
+            return;
+        }
+        let task = given.unwrap();
+        assert_eq!(task.function(), message.function);
+        assert_eq!(task.value(), message.value);
+        assert_eq!(task.arguments(), message.count);
+        for number in 0..message.count {
+            let expected = message.arguments[number as usize];
+            assert_eq!(task.argument(number), expected, "{message:?}");
+        }
+        let value = self.random.random();
+        let failed = self.random.random_bool(0.2);
+        let (result, expected) = match failed {
+            true => (Err(value), Err(Error::Task { code: value })),
+            false => (Ok(value), Ok(value)),
+        };
+        self.server.answer(task, result, NOW).unwrap();
+        self.answers.push_back(expected);
+    }
+
+    fn wait(&mut self) {
+        if self.tickets.is_empty() {
+            return;
+        }
+        let number = self.random.random_range(0..self.tickets.len());
+        let found = self.lane.wait(self.tickets[number], NOW);
+        let there = self.results.len();
+        let expected = if number >= there {
+            Err(Error::Timeout)
+        } else if number + self.slots < there {
+            Err(Error::Forgotten)
+        } else {
+            self.results[number]
+        };
+        assert_eq!(found, expected, "message {number} of {there}");
+    }
+}
+
+#[test]
+fn every_message_is_answered_once_in_any_order_of_steps() {
+    let steps = if cfg!(miri) { 60 } else { 30_000 };
+    // Where indices and sequence numbers come round, too.
+    for (seed, first) in [0, 0xffe8, 0xffff_ffe8, 0xffff_ff00]
+        .into_iter()
+        .enumerate()
+    {
+        let slots_log2 = seed as u32;
+        // The target's queue has room for all answers.
+        let wire = Wire::new(slots_log2, 5, first, &FUNCTIONS);
+        let tables = wire.tables();
+        let (initiator, target) = (tables.initiator(), tables.target());
+        let mut play = Play {
+            wire: &wire,
+            random: SmallRng::seed_from_u64(seed as u64),
+            slots: 1 << slots_log2,
+            lane: initiator.lane(0).unwrap(),
+            server: target.serve(0).unwrap(),
+            sent: VecDeque::new(),
+            under_way: VecDeque::new(),
+            arrived: 0,
+            answers: VecDeque::new(),
+            results: Vec::new(),
+            tickets: Vec::new(),
+        };
+        for _ in 0..steps {
+            match play.random.random_range(0..20) {
+                0..4 => play.send(),
+                4..10 => play.near_step(),
+                10..14 => play.far_step(),
+                14..18 => play.serve(),
+                _ => play.wait(),
+            }
+        }
+        while play.tickets.len() != play.results.len() {
+            play.near_step();
+            play.serve();
+            play.far_step();
+        }
+        assert!(play.sent.is_empty());
+        let refused = play.results.iter().filter(|result| result.is_err()).count();
+        assert_eq!(play.lane.wait_all(NOW), Ok(refused as u32), "seed {seed}");
+        assert!(
+            cfg!(miri) || play.results.len() > 1000,
+            "{}",
+            play.results.len()
+        );
+    }
+}

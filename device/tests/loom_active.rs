@@ -1,0 +1,152 @@
+//! Active messages while their NICs move them, in every interleaving that loom finds: whoever sees a task sees its
+//! arguments and its payload, whoever sees an answer sees what the task left, and what is sent is there before its
+//! doorbell; and twins without a fence, in which loom must find the fault.
+#![cfg(loom)]
+
+mod common;
+
+use common::model::model;
+use common::wire::Wire;
+use loom::sync::Arc;
+use loom::sync::atomic::{Ordering, fence};
+use loom::thread;
+use warpbell::active::Error;
+use warpbell::{Deadline, LeftOut, Thread, Word64};
+
+const NOW: Deadline = Deadline::PASSED;
+
+/// A lane of one slot, and a word of memory that is written ahead of a message or an answer.
+struct Lane {
+    wire: Wire,
+    data: Word64,
+}
+
+impl Lane {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            wire: Wire::new(0, 4, 0, &[0, 1]),
+            data: Word64::new(0),
+        })
+    }
+}
+
+/// The target's NIC brings what came while the target looks: payload, argument, header.
+fn taking(without: Option<LeftOut>) {
+    model(without, || {
+        let lane = Lane::new();
+        let nic = Arc::clone(&lane);
+        let nic = thread::spawn(move || {
+            // A header as the initiator makes it: let it make one, and bring it.
+            let tables = nic.wire.tables();
+            let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
+            let _ = sender.send(1, 7, [42], NOW).unwrap();
+            nic.data.store(1, Ordering::Relaxed);
+            nic.wire.near_step();
+            // As NICs do before a word that may be polled.
+            fence(Ordering::Release);
+            nic.wire.near_step();
+        });
+        let tables = lane.wire.tables();
+        let mut server = tables.target().serve::<Thread>(0).unwrap();
+        match server.next(NOW) {
+            Ok(task) => {
+                assert_eq!(task.argument(0), 42, "an old argument");
+                let data = lane.data.load(Ordering::Relaxed);
+                assert_eq!(data, 1, "an old payload");
+                server.answer(task, Ok(0), NOW).unwrap();
+            }
+            Err(error) => assert_eq!(error, Error::Timeout),
+        }
+        nic.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_comes_with_its_arguments() {
+    taking(None);
+}
+
+#[test]
+#[should_panic(expected = "an old")]
+fn taking_a_task_wants_its_fence() {
+    taking(Some(LeftOut::Acquire));
+}
+
+/// The initiator's NIC brings what the task wrote back, and then the answer, while the initiator looks.
+fn answered(without: Option<LeftOut>) {
+    model(without, || {
+        let lane = Lane::new();
+        let tables = lane.wire.tables();
+        let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
+        let sent = sender.send(0, 0, [], NOW).unwrap();
+        lane.wire.near_step();
+        let nic = Arc::clone(&lane);
+        let nic = thread::spawn(move || {
+            let tables = nic.wire.tables();
+            let mut server = tables.target().serve::<Thread>(0).unwrap();
+            let task = server.next(NOW).unwrap();
+            server.answer(task, Ok(5), NOW).unwrap();
+            nic.data.store(1, Ordering::Relaxed);
+            fence(Ordering::Release);
+            nic.wire.far_step();
+        });
+        match sender.wait(sent, NOW) {
+            Ok(value) => {
+                assert_eq!(value, 5);
+                let data = lane.data.load(Ordering::Relaxed);
+                assert_eq!(data, 1, "old data behind the answer");
+            }
+            Err(error) => assert_eq!(error, Error::Timeout),
+        }
+        nic.join().unwrap();
+        assert_eq!(sender.wait(sent, NOW), Ok(5));
+    });
+}
+
+#[test]
+fn an_answer_comes_behind_its_data() {
+    answered(None);
+}
+
+#[test]
+#[should_panic(expected = "old data behind the answer")]
+fn taking_an_answer_wants_its_fence() {
+    answered(Some(LeftOut::Acquire));
+}
+
+/// The initiator stores data and sends, while its NIC looks at the doorbell.
+fn sending(without: Option<LeftOut>) {
+    model(without, || {
+        let lane = Lane::new();
+        let nic = Arc::clone(&lane);
+        let nic = thread::spawn(move || {
+            let rig = &nic.wire.near;
+            if let Some(rung) = rig.doorbell_index() {
+                assert_eq!(rung, 2, "one doorbell for arguments and header");
+                assert_eq!(rig.producer_index(), 2, "an old record");
+                for block in 0..2 {
+                    assert_eq!(rig.control(block.into()).0, block, "an old WQE");
+                }
+                let data = nic.data.load(Ordering::Relaxed);
+                assert_eq!(data, 1, "the NIC sends old data");
+            }
+        });
+        let tables = lane.wire.tables();
+        let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
+        lane.data.store(1, Ordering::Relaxed);
+        let _ = sender.send(1, 0, [1], NOW).unwrap();
+        drop(sender);
+        nic.join().unwrap();
+    });
+}
+
+#[test]
+fn a_message_is_there_before_its_doorbell() {
+    sending(None);
+}
+
+#[test]
+#[should_panic(expected = "old")]
+fn sending_wants_its_fences() {
+    sending(Some(LeftOut::Release));
+}
