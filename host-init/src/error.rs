@@ -3,8 +3,8 @@
 use warpbell_soft_hca::shell::HcaError;
 
 use crate::{
-    Access, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement, ProxyError, State,
-    TriggerError,
+    Access, ActiveError, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement,
+    ProxyError, State, TriggerError,
 };
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
@@ -186,6 +186,9 @@ pub enum Error {
     /// The two processes could not talk to each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// Active messages' set-up.
+    #[error(transparent)]
+    Active(#[from] ActiveError),
     /// A GASPI program's set-up.
     #[error(transparent)]
     Gaspi(#[from] GaspiError),

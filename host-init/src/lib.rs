@@ -48,6 +48,7 @@
 //! the queue pair again, call [`QueuePair::reset`] at both ends and connect them
 //! anew; the borrow checker sees to it that no kernel still holds a handle.
 
+mod active;
 mod buffer;
 mod config;
 pub mod cuda;
@@ -77,6 +78,7 @@ mod stop;
 mod tests;
 mod trigger;
 
+pub use active::{ActiveConfig, ActiveError, ActiveMessages};
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use config::{Completions, QueuePairConfig, Timers};
 pub use cuda::{Gpu, GpuError};

@@ -1,5 +1,6 @@
 //! Tests of start-up against the software HCA, with work requests written by hand.
 
+mod active;
 mod gaspi;
 mod hand;
 mod proxy;
