@@ -10,7 +10,8 @@ use clap::Parser;
 use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
-pub const TESTS: [&str; 12] = [
+pub const TESTS: [&str; 13] = [
+    "active",
     "deadlines",
     "errors",
     "faults",

@@ -5,6 +5,7 @@
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 
+pub mod active;
 pub mod bandwidth;
 pub mod bare;
 pub mod checksum;

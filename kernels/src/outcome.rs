@@ -4,9 +4,10 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
-use warpbell::gaspi;
 use warpbell::wqe::BuildError;
-use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread, trigger};
+use warpbell::{
+    OpenError, PostError, QueueError, WaitError, Word64, active, gaspi, thread, trigger,
+};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub enum Failure {
     Gaspi(gaspi::Error),
     /// A call of triggered operations did not succeed.
     Trigger(trigger::Error),
+    /// A call of active messages did not succeed.
+    Active(active::Error),
 }
 
 macro_rules! failure_from {
@@ -43,6 +46,7 @@ failure_from! {
     Wait: WaitError;
     Gaspi: gaspi::Error;
     Trigger: trigger::Error;
+    Active: active::Error;
 }
 
 impl Failure {
@@ -53,7 +57,8 @@ impl Failure {
             | Self::Post(PostError::Failed(error))
             | Self::Wait(WaitError::Failed(error))
             | Self::Gaspi(gaspi::Error::Failed(error))
-            | Self::Trigger(trigger::Error::Failed(error)) => Some(error),
+            | Self::Trigger(trigger::Error::Failed(error))
+            | Self::Active(active::Error::Failed(error)) => Some(error),
             _ => None,
         }
     }
@@ -87,6 +92,7 @@ impl Failure {
             Self::Wait(W::Failed(error)) => [20, error.to_bits(), 0],
             Self::Gaspi(error) => [23, error.to_bits(), 0],
             Self::Trigger(error) => [24, error.to_bits(), 0],
+            Self::Active(error) => [25, error.to_bits(), 0],
         }
     }
 
@@ -140,6 +146,7 @@ impl Failure {
             22 => Self::Open(O::SendDoorbell { found: first as u8 }),
             23 => Self::Gaspi(gaspi::Error::from_bits(first)?),
             24 => Self::Trigger(trigger::Error::from_bits(first)?),
+            25 => Self::Active(active::Error::from_bits(first)?),
             _ => return None,
         })
     }
@@ -154,6 +161,7 @@ impl fmt::Display for Failure {
             Self::Wait(error) => error.fmt(f),
             Self::Gaspi(error) => error.fmt(f),
             Self::Trigger(error) => error.fmt(f),
+            Self::Active(error) => error.fmt(f),
         }
     }
 }
@@ -252,7 +260,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 26] {
+    fn every_failure() -> [Failure; 28] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -307,6 +315,8 @@ mod tests {
             gaspi::Error::Failed(error).into(),
             trigger::Error::Untriggered { missing: 7 }.into(),
             trigger::Error::Failed(error).into(),
+            active::Error::NotRegistered { function: 7 }.into(),
+            active::Error::Failed(error).into(),
         ]
     }
 

@@ -135,6 +135,20 @@ impl<'a, C: Scope> Lane<'a, C> {
         finish::<C, _>(result).map(|index| Sent { index })
     }
 
+    /// Waits until there is a slot for the next message. The message before in it is answered then, so that what it was
+    /// sent from may be changed.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; the lane's queue has failed.
+    #[inline(always)]
+    pub fn await_room(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let mut result = Ok(0);
+        if begin::<C>() {
+            result = self.make_room(deadline).map(|()| 0);
+        }
+        finish::<C, _>(result).map(drop)
+    }
+
     /// Waits for the answer to a message, and gives the task's value. What the target wrote before it answered may be
     /// read then. All messages before it are answered, too.
     ///

@@ -188,7 +188,7 @@ impl<'a, C: Scope> Server<'a, C> {
         })
     }
 
-    /// Ends a task: answers with a value, or with the code of a failure. What all threads of the scope stored before comes
+    /// Ends a task: answers with a value, or with the code of a failure; the leader's counts. What all threads of the scope stored before comes
     /// before the answer; the task's slot and its payload are the initiator's again.
     ///
     /// # Errors

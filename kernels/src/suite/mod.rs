@@ -3,6 +3,7 @@
 //!
 //! | kernel | what it does |
 //! |---|---|
+//! | [`ActiveAsk`], [`ActiveServe`] | send tasks, and run them |
 //! | [`Requests`] | posts a list of work requests and waits for them |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
@@ -11,6 +12,7 @@
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
+mod active_storm;
 mod arguments;
 mod ending;
 mod flood;
@@ -22,6 +24,10 @@ mod requests;
 mod trigger_storm;
 mod trouble;
 
+pub use active_storm::{
+    ActiveAsk, ActiveServe, AskStep, Message as ActiveMessage, Seen, suite_active_ask,
+    suite_active_serve,
+};
 pub use arguments::{Input, Kernel, Output};
 pub use ending::{Ending, EndingWords};
 pub use flood::{Flood, suite_flood};

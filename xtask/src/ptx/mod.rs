@@ -78,8 +78,16 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &str); 8] = [
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 10] = [
     ("soft_nic", "a NIC, which neither posts nor polls"),
+    (
+        "suite_active_ask",
+        "a test, which keeps the messages on their way at hand",
+    ),
+    (
+        "suite_active_serve",
+        "a test, which holds its scope and dispatches on it",
+    ),
     (
         "suite_requests",
         "a test, which keeps up to 64 tickets at hand",

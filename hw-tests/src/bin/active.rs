@@ -1,0 +1,306 @@
+//! Proves that tasks run once, in order, with the arguments and the payload that were sent, whoever sends and whoever
+//! runs them; that what the target does not take is refused and reported; and that a full lane loses nothing.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use warpbell::wqe::Local;
+use warpbell_cpu_grid::Dim;
+use warpbell_host_init::{
+    ActiveConfig, ActiveMessages, Buffer, Device, MemoryRegion, QueuePairConfig, SendDoorbell,
+    Shared,
+};
+use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::post::{ample, endings, expect_done};
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::world::{World, grid, nic};
+use warpbell_kernels::posting::Place;
+use warpbell_kernels::suite::{
+    ActiveAsk, ActiveMessage, ActiveServe, AskStep, EndingWords, Output, ScopeKind, Seen,
+};
+
+fn main() -> ExitCode {
+    run(Duration::from_secs(120), |progress| {
+        for world in World::all() {
+            for storm in storms(world) {
+                progress.step(format!("{storm:?}, {world:?}"));
+                storm.rage(world);
+            }
+            for scope in ScopeKind::ALL {
+                let storm = Storm {
+                    threads: if scope == ScopeKind::Thread { 1 } else { 32 },
+                    slots: 4,
+                    ..Storm::new((scope, scope), 2, 0)
+                };
+                progress.step(format!("a target that comes late, {scope:?}, {world:?}"));
+                storm.fill_and_collect(world);
+            }
+        }
+    })
+}
+
+/// Scopes that send tasks of all kinds, and scopes that run them, one each for a lane.
+#[derive(Clone, Copy, Debug)]
+struct Storm {
+    /// Who sends, who serves.
+    scopes: (ScopeKind, ScopeKind),
+    lanes: u32,
+    /// Threads of a block, at both ends.
+    threads: u32,
+    slots: u32,
+    messages: u32,
+    /// Words of a payload.
+    words: u32,
+    send_doorbell: SendDoorbell,
+}
+
+fn storms(world: World) -> Vec<Storm> {
+    use ScopeKind::{Block, Thread, Warp};
+    let mut storms = vec![
+        // Rings that come round a thousand times, and one that hardly does.
+        Storm {
+            slots: 1,
+            ..Storm::new((Thread, Thread), 2, 1000)
+        },
+        Storm {
+            slots: 64,
+            words: 1,
+            send_doorbell: SendDoorbell::WithoutRecord,
+            ..Storm::new((Thread, Thread), 5, 300)
+        },
+        Storm {
+            threads: 64,
+            ..Storm::new((Warp, Warp), 3, 100)
+        },
+        Storm {
+            threads: 50,
+            words: 70,
+            ..Storm::new((Block, Block), 3, 100)
+        },
+        Storm {
+            threads: 32,
+            ..Storm::new((Thread, Block), 2, 60)
+        },
+        Storm {
+            threads: 32,
+            ..Storm::new((Block, Thread), 2, 60)
+        },
+    ];
+    if let World::Gpu(_) = world {
+        // Thousands from all that a NIC among the kernels has room for: 32 queue pairs.
+        let messages = if nic().takes_orders() { 1000 } else { 20_000 };
+        storms.push(Storm::new((Thread, Thread), 15, messages));
+        storms.push(Storm {
+            threads: 128,
+            words: 512,
+            slots: 16,
+            ..Storm::new((Block, Block), 15, messages / 4)
+        });
+    }
+    storms
+}
+
+/// Both ends of lanes, and what their kernels work on.
+struct Lanes {
+    active: ActiveMessages,
+    payloads: MemoryRegion,
+    _device: [Device; 2],
+}
+
+impl Storm {
+    fn new(scopes: (ScopeKind, ScopeKind), lanes: u32, messages: u32) -> Self {
+        Self {
+            scopes,
+            lanes,
+            threads: 1,
+            slots: 8,
+            messages,
+            words: 9,
+            send_doorbell: SendDoorbell::WithRecord,
+        }
+    }
+
+    fn lanes(&self, world: World) -> Lanes {
+        let nodes = Nodes::chosen();
+        let without_record = nodes.ours.device.limits().without_record;
+        let config = ActiveConfig {
+            lanes: self.lanes,
+            slots: self.slots,
+            functions: 16,
+            buffers: 1,
+            queue_pair: QueuePairConfig {
+                placement: world.nic_placement(),
+                send_depth: 16,
+                send_doorbell: match without_record {
+                    true => self.send_doorbell,
+                    false => SendDoorbell::WithRecord,
+                },
+                ..QueuePairConfig::default()
+            },
+        };
+        let (ours, theirs) = (&nodes.ours, &nodes.theirs);
+        let made = ActiveMessages::new(&ours.domain, &theirs.domain, &config);
+        let mut active = made.expect("lanes");
+        for (function, arguments) in (0..).zip(ActiveMessage::ARGUMENTS) {
+            active.register(function, arguments).expect("a place");
+        }
+        let bytes = 8 * (self.lanes * self.slots * self.words) as usize;
+        active.register_buffer(0, bytes).expect("memory");
+        let payloads = Buffer::placed(world.nic_placement(), bytes).expect("memory");
+        Lanes {
+            active,
+            payloads: ours
+                .domain
+                .register(payloads, ALL_ACCESS)
+                .expect("a region"),
+            _device: [ours.device.clone(), theirs.device.clone()],
+        }
+    }
+
+    /// A grid with a scope for each lane, and perhaps some more.
+    fn grid(&self, scope: ScopeKind) -> Dim {
+        let scopes_per_block = match scope {
+            ScopeKind::Thread => self.threads,
+            ScopeKind::Warp => self.threads.div_ceil(32),
+            ScopeKind::Block => 1,
+        };
+        grid(self.lanes.div_ceil(scopes_per_block), self.threads)
+    }
+
+    fn sees(&self, world: World, grid: Dim) -> (Shared<[Seen]>, Shared<[EndingWords]>) {
+        let threads = (grid.blocks * grid.threads_per_block) as usize;
+        (
+            world.values(threads, Seen::default()),
+            world.values(threads, EndingWords::default()),
+        )
+    }
+
+    fn ask<'a>(
+        &self,
+        lanes: &'a Lanes,
+        step: AskStep,
+        (seen, endings): &'a mut (Shared<[Seen]>, Shared<[EndingWords]>),
+    ) -> ActiveAsk<'a> {
+        let region = &lanes.payloads;
+        ActiveAsk {
+            initiator: lanes.active.initiator(),
+            scope: self.scopes.0,
+            step,
+            messages: self.messages,
+            slots: self.slots,
+            words: self.words,
+            source: Local {
+                address: region.address(),
+                length: 0,
+                key: region.lkey(),
+            },
+            payloads: Place(region.as_ptr().cast()),
+            limit_ms: ample().as_millis() as u64,
+            seen: Output::new(seen),
+            endings: Output::new(endings),
+        }
+    }
+
+    fn serve<'a>(
+        &self,
+        lanes: &'a Lanes,
+        (seen, endings): &'a mut (Shared<[Seen]>, Shared<[EndingWords]>),
+    ) -> ActiveServe<'a> {
+        ActiveServe {
+            target: lanes.active.target(),
+            scope: self.scopes.1,
+            limit_ms: ample().as_millis() as u64,
+            seen: Output::new(seen),
+            endings: Output::new(endings),
+        }
+    }
+
+    /// The threads of the scope that has a lane.
+    fn threads_of(&self, scope: ScopeKind, lane: u32) -> std::ops::Range<usize> {
+        let size = match scope {
+            ScopeKind::Thread => 1,
+            ScopeKind::Warp => 32,
+            ScopeKind::Block => self.threads as usize,
+        };
+        let first = lane as usize * size;
+        first..first + size
+    }
+
+    fn rage(&self, world: World) {
+        let what = format!("{world:?}, {self:?}");
+        let lanes = self.lanes(world);
+        let grids = (self.grid(self.scopes.0), self.grid(self.scopes.1));
+        let mut ours = self.sees(world, grids.0);
+        let mut theirs = self.sees(world, grids.1);
+        world.launch_both(
+            (grids.0, &self.ask(&lanes, AskStep::Storm, &mut ours)),
+            (grids.1, &self.serve(&lanes, &mut theirs)),
+        );
+        expect_done(&endings(&ours.1), &what);
+        expect_done(&endings(&theirs.1), &what);
+        for lane in 0..self.lanes {
+            let all = (0..self.messages).map(|number| ActiveMessage { lane, number });
+            let given = all.clone().filter(|message| message.refusal().is_none());
+            let failed = given.clone().filter(|message| message.result().is_err());
+            let refused = all.clone().count() - given.clone().count() + failed.count();
+            let expected = Seen {
+                refused: refused as u64,
+                ..seen(all)
+            };
+            for thread in self.threads_of(self.scopes.0, lane) {
+                assert_eq!(ours.0[thread], expected, "{what}: answers of lane {lane}");
+            }
+            let expected = seen(given);
+            for thread in self.threads_of(self.scopes.1, lane) {
+                assert_eq!(theirs.0[thread], expected, "{what}: tasks of lane {lane}");
+            }
+        }
+    }
+
+    /// Fills the lanes while nobody serves them; then a target comes, and then who waits for the answers.
+    fn fill_and_collect(&self, world: World) {
+        let what = format!("{world:?}, {self:?}");
+        let lanes = self.lanes(world);
+        let grids = (self.grid(self.scopes.0), self.grid(self.scopes.1));
+        let mut ours = self.sees(world, grids.0);
+        world.launch(grids.0, &self.ask(&lanes, AskStep::Fill, &mut ours));
+        expect_done(&endings(&ours.1), &what);
+        let sent = |lane| (0..self.slots).map(move |number| ActiveMessage { lane, number });
+        for lane in 0..self.lanes {
+            for thread in self.threads_of(self.scopes.0, lane) {
+                assert_eq!(ours.0[thread], seen(sent(lane)), "{what}: lane {lane}");
+            }
+        }
+        let mut ours = self.sees(world, grids.0);
+        let mut theirs = self.sees(world, grids.1);
+        world.launch_both(
+            (grids.0, &self.ask(&lanes, AskStep::Collect, &mut ours)),
+            (grids.1, &self.serve(&lanes, &mut theirs)),
+        );
+        expect_done(&endings(&ours.1), &what);
+        expect_done(&endings(&theirs.1), &what);
+        for lane in 0..self.lanes {
+            for thread in self.threads_of(self.scopes.1, lane) {
+                assert_eq!(
+                    theirs.0[thread],
+                    seen(sent(lane)),
+                    "{what}: tasks of lane {lane}"
+                );
+            }
+            let failed = sent(lane).filter(|message| message.result().is_err());
+            for thread in self.threads_of(self.scopes.0, lane) {
+                let refused = failed.clone().count() as u64;
+                assert_eq!(ours.0[thread].refused, refused, "{what}: lane {lane}");
+            }
+        }
+    }
+}
+
+/// What a thread has seen that saw these, and nothing wrong.
+fn seen(messages: impl Iterator<Item = ActiveMessage>) -> Seen {
+    messages.fold(Seen::default(), |seen, message| Seen {
+        count: seen.count + 1,
+        sum: seen.sum.wrapping_add(message.mixed(60)),
+        ..seen
+    })
+}

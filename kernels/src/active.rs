@@ -1,0 +1,325 @@
+//! Active messages in kernels: vectors that are sent with a task which adds them up at the target, as in a reduction, and
+//! how long it takes until a task starts.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::active::{Error, InitiatorHandle, Payload, Server, TargetHandle, Task};
+use warpbell::wqe::Local;
+use warpbell::{Block, Deadline, Scope, Stop, Thread, Word64, block, kernel, thread};
+
+use crate::outcome::{Failure, Numbers, Outcome};
+use crate::posting::Place;
+
+/// The target's buffer of all kernels here: where payloads arrive.
+pub const VECTORS: u32 = 0;
+
+/// A function without arguments, which does nothing.
+pub const NOTHING: u32 = 0;
+/// One that takes two arguments and does nothing.
+pub const NOTHING_OF_TWO: u32 = 1;
+/// Ends the target's kernel: no arguments.
+pub const END: u32 = 2;
+/// Adds the payload, times the argument, to what the target's block has added up.
+pub const ACCUMULATE: u32 = 3;
+/// How many arguments each function takes, from 0 on.
+pub const ARGUMENTS: [u32; 4] = [0, 2, 0, 1];
+/// A number that is registered for nothing.
+pub const UNREGISTERED: u32 = 4;
+
+/// How often a target looks whether it was stopped, in milliseconds.
+const LOOK_MS: u64 = 10;
+
+/// The initiator of a reduction: each block sends vectors over the lane of its number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Contribute<'a> {
+    /// The lanes.
+    pub initiator: InitiatorHandle<'a>,
+    /// Room for a vector of each slot of each lane, which the block's threads fill.
+    pub source: Local,
+    /// The same, for the threads.
+    pub vectors: Place,
+    /// Words of a vector.
+    pub words: u32,
+    /// Slots of a lane.
+    pub slots: u32,
+    /// Vectors that each block sends.
+    pub messages: u32,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// Takes what became of each vector, of all of a block's one after the other: the answer, or an error's word.
+    pub answers: Numbers<'a>,
+    /// Takes two numbers for each block: what became of a message with a function that is not registered, and how many
+    /// messages were refused in all.
+    pub refusals: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// The target: block n serves lane n, until a task tells it to end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Reduce<'a> {
+    /// The lanes.
+    pub target: TargetHandle<'a>,
+    /// A vector for each block, all 0 at first: what was added up.
+    pub sums: Place,
+    /// Words of a vector.
+    pub words: u32,
+    /// Ends it before.
+    pub stop: Stop<'a>,
+    /// Microseconds that it waits for a task.
+    pub limit_us: u64,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+impl Contribute<'_> {
+    /// A word of a block's vector.
+    pub const fn word(block: u32, message: u32, word: u32) -> u64 {
+        let mixed = (block as u64) << 40 | (message as u64) << 20 | word as u64;
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// What that vector is multiplied by.
+    pub const fn factor(message: u32) -> u64 {
+        2 * message as u64 + 1
+    }
+}
+
+/// The word at a place.
+#[inline(always)]
+fn word<'a>(Place(first): Place, index: usize) -> &'a Word64 {
+    // SAFETY: the host promises so many.
+    unsafe { &*first.add(index) }
+}
+
+/// Sends all vectors, with all threads of each block.
+#[kernel]
+pub fn active_contribute(p: Contribute<'_>) {
+    p.outcome.record(|| contribute(p));
+}
+
+#[inline(always)]
+fn contribute(p: Contribute<'_>) -> Result<(), Failure> {
+    let limit = Deadline::after_us(p.limit_us);
+    let own = block::index();
+    let mut lane = p.initiator.lane::<Block>(own)?;
+    for message in 0..p.messages {
+        // A vector's memory, here and there, is free once the message before in its slot is answered, for which
+        // `put` waits; so the threads wait for it, too, before they store.
+        let place = own * p.slots + message % p.slots.max(1);
+        if message >= p.slots {
+            lane.await_room(limit)?;
+        }
+        let mut index = block::thread_index();
+        while index < p.words {
+            let value = Contribute::word(own, message, index);
+            word(p.vectors, (place * p.words + index) as usize).store(value, Ordering::Relaxed);
+            index += block::size();
+        }
+        let bytes = 8 * p.words;
+        let payload = Payload {
+            local: Local {
+                address: p.source.address + u64::from(place) * u64::from(bytes),
+                length: bytes,
+                ..p.source
+            },
+            buffer: VECTORS,
+            offset: place * bytes,
+        };
+        let factor = Contribute::factor(message);
+        let sent = lane.put(payload, ACCUMULATE, message, [factor], limit)?;
+        // The last ones are under way together.
+        if message % p.slots.max(1) == 0 || message + 1 == p.messages {
+            let answer = lane.wait(sent, limit);
+            if block::thread_index() == 0 {
+                let number = u64::from(own) * u64::from(p.messages) + u64::from(message);
+                p.answers.store(number, answer_word(answer));
+            }
+        }
+    }
+    let sent = lane.send(UNREGISTERED, 0, [], limit)?;
+    let refused = lane.wait(sent, limit);
+    if block::thread_index() == 0 {
+        p.refusals.store(2 * u64::from(own), answer_word(refused));
+    }
+    let sent = lane.send(END, 0, [], limit)?;
+    lane.wait(sent, limit)?;
+    let refused = lane.wait_all(limit)?;
+    if block::thread_index() == 0 {
+        p.refusals.store(2 * u64::from(own) + 1, refused.into());
+    }
+    Ok(())
+}
+
+/// An answer in a word.
+#[inline(always)]
+fn answer_word(answer: Result<u32, Error>) -> u64 {
+    match answer {
+        Ok(value) => value.into(),
+        Err(error) => error.to_bits(),
+    }
+}
+
+/// Runs the tasks, with all threads of each block.
+#[kernel]
+pub fn active_reduce(p: Reduce<'_>) {
+    p.outcome.record(|| reduce(p));
+}
+
+#[inline(always)]
+fn reduce(p: Reduce<'_>) -> Result<(), Failure> {
+    let limit = Deadline::after_us(p.limit_us);
+    let own = block::index();
+    let mut server = p.target.serve::<Block>(own)?;
+    loop {
+        let task = next(&mut server, p.stop, p.limit_us)?;
+        let function = task.function();
+        let value = match function {
+            ACCUMULATE => accumulate(&p, own, &task),
+            _ => 0,
+        };
+        server.answer(task, Ok(value), limit)?;
+        if function == END {
+            return Ok(());
+        }
+    }
+}
+
+/// The body of [`ACCUMULATE`]; its value is the low half of the first word's sum, at the thread that has that word.
+#[inline(always)]
+fn accumulate(p: &Reduce<'_>, own: u32, task: &Task<'_>) -> u32 {
+    let (factor, (payload, bytes)) = (task.argument(0), task.payload());
+    let vector = Place(payload.cast::<Word64>());
+    let words = p.words.min(bytes / 8);
+    let (mut index, mut value) = (block::thread_index(), 0);
+    while index < words {
+        let addend = word(vector, index as usize).load(Ordering::Relaxed);
+        let sum = word(p.sums, (own * p.words + index) as usize);
+        let added = sum
+            .load(Ordering::Relaxed)
+            .wrapping_add(addend.wrapping_mul(factor));
+        sum.store(added, Ordering::Relaxed);
+        if index == 0 {
+            value = added as u32;
+        }
+        index += block::size();
+    }
+    value
+}
+
+/// The next task of a kernel that looks now and then whether it was stopped.
+#[inline(always)]
+fn next<'a, C: Scope>(
+    server: &mut Server<'a, C>,
+    stop: Stop<'_>,
+    limit_us: u64,
+) -> Result<Task<'a>, Error> {
+    let looks = limit_us / (1000 * LOOK_MS);
+    let mut look = 0;
+    loop {
+        match server.next(Deadline::after_ms(LOOK_MS)) {
+            Err(Error::Timeout) => {}
+            result => return result,
+        }
+        // One of the scope's looks for all.
+        if (look >= looks) | (C::broadcast(stop.requested().into()) != 0) {
+            return Err(Error::Timeout);
+        }
+        look += 1;
+    }
+}
+
+/// What a message of a round trip carries.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// A value: one write of 8 bytes.
+    Value = 0,
+    /// Two arguments beside it: two writes.
+    Arguments = 1,
+    /// A payload and no arguments: three writes.
+    Payload = 2,
+}
+
+/// The initiator of round trips: each message is answered before the next one goes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ActiveRoundTrip<'a> {
+    /// A lane.
+    pub initiator: InitiatorHandle<'a>,
+    /// What each message carries.
+    pub carries: Carries,
+    /// The payload, which goes to the beginning of buffer [`VECTORS`].
+    pub source: Local,
+    /// How many rounds.
+    pub rounds: u32,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// Takes the nanoseconds of each round.
+    pub samples: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// The target of round trips, which does nothing but answer, until it is told to end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ActiveAnswer<'a> {
+    /// A lane.
+    pub target: TargetHandle<'a>,
+    /// Ends it before.
+    pub stop: Stop<'a>,
+    /// Microseconds that it waits for a task.
+    pub limit_us: u64,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Plays the initiator, with one thread.
+#[kernel]
+pub fn active_round_trip(p: ActiveRoundTrip<'_>) {
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut lane = p.initiator.lane::<Thread>(0)?;
+        let payload = Payload {
+            local: p.source,
+            buffer: VECTORS,
+            offset: 0,
+        };
+        for round in 0..p.rounds {
+            let begin = thread::clock_ns();
+            let sent = match p.carries {
+                Carries::Value => lane.send(NOTHING, round, [], limit)?,
+                Carries::Arguments => lane.send(NOTHING_OF_TWO, round, [1, 2], limit)?,
+                Carries::Payload => lane.put(payload, NOTHING, round, [], limit)?,
+            };
+            let value = lane.wait(sent, limit)?;
+            p.samples.store(round.into(), thread::clock_ns() - begin);
+            if value != round {
+                return Err(Error::Task { code: value }.into());
+            }
+        }
+        let sent = lane.send(END, 0, [], limit)?;
+        lane.wait(sent, limit)?;
+        Ok(())
+    });
+}
+
+/// Plays the target, with one thread.
+#[kernel]
+pub fn active_answer(p: ActiveAnswer<'_>) {
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut server = p.target.serve::<Thread>(0)?;
+        loop {
+            let task = next(&mut server, p.stop, p.limit_us)?;
+            let (function, value) = (task.function(), task.value());
+            server.answer(task, Ok(value), limit)?;
+            if function == END {
+                return Ok(());
+            }
+        }
+    });
+}
