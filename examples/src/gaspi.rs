@@ -199,7 +199,7 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    fn of(samples: &[Word64], warm_up: u32) -> Self {
+    pub(crate) fn of(samples: &[Word64], warm_up: u32) -> Self {
         let rounds = samples.iter().skip(warm_up as usize);
         let mut sorted: Vec<u64> = rounds
             .map(|sample| sample.load(Ordering::Relaxed) / 2)

@@ -1,6 +1,7 @@
 //! What the examples have in common: two ends, memory that is checked, kernels that are launched,
 //! measurements, and how all of it is shown.
 
+pub mod active;
 pub mod bandwidth;
 pub mod bare;
 pub mod demo;

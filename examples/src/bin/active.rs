@@ -1,0 +1,147 @@
+//! Active messages from kernels: a reduction by tasks at the target, and how long it takes until a task starts.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::Error;
+use warpbell_examples::active::{REDUCES, ReduceCase, ReduceResult, Starts, TaskStarts};
+use warpbell_examples::gaspi::{OneWay, RoundTrips};
+use warpbell_examples::interrupt;
+use warpbell_examples::origin::Origin;
+use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::world::{Machine, Nic, Ran};
+
+/// Sends vectors to a kernel that runs all the time, each with a task which adds it up there, as XTQ's puts do; then
+/// compares how long it takes until a task starts with how long a notification takes.
+///
+/// The initiator's kernel names functions and buffers by numbers, and no address of the target's. The HCAs are software,
+/// and no network card takes part.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Blocks of either kernel; each has a lane, which takes two queue pairs
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=128))]
+    blocks: u32,
+    /// Threads of each block
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
+    threads: u32,
+    /// Words of a vector
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    words: u32,
+    /// Vectors that each block sends
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    messages: u32,
+    /// Slots of each lane, a power of two
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    slots: u32,
+    /// Round trips that are measured
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rounds: u32,
+    /// Round trips before them that are not
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    warm_up: u32,
+    /// Bytes of the payload of a round trip that has one
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    bytes: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    origin: &'d Origin,
+    nic: Nic,
+    kernels: Ran,
+    reduction: ReduceResult,
+    /// Half a round trip.
+    notification: OneWay,
+    /// The same until a task starts.
+    starts: Starts,
+    /// The medians over that of a notification: with a value, with arguments, behind a payload.
+    ratios: [f64; 3],
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    interrupt::listen();
+    let origin = Origin::here();
+    let world = arguments.machine.open()?;
+    let devices = world.devices()?;
+    let screen = Screen::new(arguments.json, 3);
+    screen.line(format_args!(
+        "The kernels run on {}; no network card takes part.",
+        world.words()
+    ));
+    screen.step("reduction");
+    let case = ReduceCase {
+        blocks: arguments.blocks,
+        threads: arguments.threads,
+        words: arguments.words,
+        slots: arguments.slots,
+        messages: arguments.messages,
+    };
+    let reduction = case.reduce(&world, &devices)?;
+    screen.line(format_args!(
+        "{} tasks of function {REDUCES}, each behind {} bytes: {:.3} s; {} messages refused, as they should be; {}",
+        reduction.tasks,
+        8 * case.words,
+        reduction.seconds,
+        reduction.refused,
+        screen.mark(reduction.verified)
+    ));
+    screen.step("notifications");
+    let trips = RoundTrips {
+        rounds: arguments.rounds,
+        warm_up: arguments.warm_up,
+        depth: 64,
+    };
+    let notification = trips.notifications(&world, &devices)?;
+    screen.step("active messages");
+    let starts = TaskStarts {
+        rounds: arguments.rounds,
+        warm_up: arguments.warm_up,
+        bytes: arguments.bytes,
+    };
+    let starts = starts.measure(&world, &devices)?;
+    let kinds = [starts.value, starts.arguments, starts.payload];
+    let over = |one_way: OneWay| one_way.median_ns as f64 / notification.median_ns.max(1) as f64;
+    let ratios = kinds.map(over);
+    let us = |ns: u64| ns as f64 / 1e3;
+    let payload = format!("a task behind {} bytes", arguments.bytes);
+    for (what, one_way) in [
+        "notify, notify_waitsome, notify_reset",
+        "a task with a value",
+        "a task with two arguments",
+        &payload,
+    ]
+    .into_iter()
+    .zip([notification].into_iter().chain(kinds))
+    {
+        screen.line(format_args!(
+            "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs, {:.2} × the notification",
+            us(one_way.median_ns),
+            us(one_way.min_ns),
+            over(one_way)
+        ));
+    }
+    screen.finish();
+    screen.document(&Document {
+        origin: &origin,
+        nic: world.nic(),
+        kernels: world.ran(),
+        reduction,
+        notification,
+        starts,
+        ratios,
+    })?;
+    Error::if_wrong(usize::from(!reduction.verified), 1)?;
+    interrupt::check()
+}
+
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}
