@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use warpbell::active::Error as Refused;
 use warpbell_host_init::{
-    ActiveConfig, ActiveMessages, Buffer, Grid, Launch, ProtectionDomain, QueuePair,
+    ActiveConfig, ActiveMessages, Buffer, Entry, Grid, Launch, ProtectionDomain, QueuePair,
     QueuePairConfig, Shared, entry,
 };
 use warpbell_kernels::active::{
-    ACCUMULATE, ARGUMENTS, ActiveAnswer, ActiveRoundTrip, Carries, Contribute, Reduce,
-    UNREGISTERED, VECTORS, active_answer, active_contribute, active_reduce, active_round_trip,
+    ACCUMULATE, ARGUMENTS, ActiveAnswer, ActiveRoundTrip, Contribute, Reduce, UNREGISTERED,
+    VECTORS, active_answer, active_contribute, active_reduce, active_round_trip_arguments,
+    active_round_trip_payload, active_round_trip_value,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Place;
@@ -230,15 +231,19 @@ impl TaskStarts {
     /// # Errors
     /// A kernel that failed.
     pub fn measure(&self, world: &World, devices: &Devices) -> Result<Starts, Error> {
-        let of = |carries| self.one_way(world, devices, carries);
         Ok(Starts {
-            value: of(Carries::Value)?,
-            arguments: of(Carries::Arguments)?,
-            payload: of(Carries::Payload)?,
+            value: self.one_way(world, devices, entry!(active_round_trip_value))?,
+            arguments: self.one_way(world, devices, entry!(active_round_trip_arguments))?,
+            payload: self.one_way(world, devices, entry!(active_round_trip_payload))?,
         })
     }
 
-    fn one_way(&self, world: &World, devices: &Devices, carries: Carries) -> Result<OneWay, Error> {
+    fn one_way(
+        &self,
+        world: &World,
+        devices: &Devices,
+        kernel: Entry<impl Fn(ActiveRoundTrip<'_>) + Sync>,
+    ) -> Result<OneWay, Error> {
         let bytes = self.bytes as usize;
         let (active, near) = lanes(world, devices, 1, 8, bytes)?;
         let source = Memory::new(&near, world.nic_placement(), bytes)?;
@@ -247,7 +252,6 @@ impl TaskStarts {
         let outcomes: [Shared<Outcome>; 2] = [world.outcome()?, world.outcome()?];
         let initiator = ActiveRoundTrip {
             initiator: active.initiator(),
-            carries,
             source: source.local(0, bytes),
             rounds: all,
             limit_us: LIMIT_US,
@@ -261,7 +265,7 @@ impl TaskStarts {
             outcome: &outcomes[1],
         };
         let launches = [
-            Launch::new(entry!(active_round_trip), Grid::ONE_THREAD, initiator),
+            Launch::new(kernel, Grid::ONE_THREAD, initiator),
             Launch::new(entry!(active_answer), Grid::ONE_THREAD, target),
         ];
         run(

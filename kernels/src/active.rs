@@ -231,26 +231,12 @@ fn next<'a, C: Scope>(
     }
 }
 
-/// What a message of a round trip carries.
-#[repr(u32)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carries {
-    /// A value: one write of 8 bytes.
-    Value = 0,
-    /// Two arguments beside it: two writes.
-    Arguments = 1,
-    /// A payload and no arguments: three writes.
-    Payload = 2,
-}
-
 /// The initiator of round trips: each message is answered before the next one goes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ActiveRoundTrip<'a> {
     /// A lane.
     pub initiator: InitiatorHandle<'a>,
-    /// What each message carries.
-    pub carries: Carries,
     /// The payload, which goes to the beginning of buffer [`VECTORS`].
     pub source: Local,
     /// How many rounds.
@@ -277,34 +263,54 @@ pub struct ActiveAnswer<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// Plays the initiator, with one thread.
+/// Plays the initiator with one thread; messages carry a value: one write of 8 bytes.
 #[kernel]
-pub fn active_round_trip(p: ActiveRoundTrip<'_>) {
-    p.outcome.record(|| {
-        let limit = Deadline::after_us(p.limit_us);
-        let mut lane = p.initiator.lane::<Thread>(0)?;
-        let payload = Payload {
-            local: p.source,
-            buffer: VECTORS,
-            offset: 0,
+pub fn active_round_trip_value(p: ActiveRoundTrip<'_>) {
+    p.outcome.record(|| round_trip::<VALUE>(p));
+}
+
+/// The same; they carry two arguments beside it: two writes.
+#[kernel]
+pub fn active_round_trip_arguments(p: ActiveRoundTrip<'_>) {
+    p.outcome.record(|| round_trip::<TWO_ARGUMENTS>(p));
+}
+
+/// The same; they come behind a payload: three writes.
+#[kernel]
+pub fn active_round_trip_payload(p: ActiveRoundTrip<'_>) {
+    p.outcome.record(|| round_trip::<PAYLOAD>(p));
+}
+
+/// What the messages of a kernel carry. One kernel for all would be too large to be inlined.
+const VALUE: u32 = 0;
+const TWO_ARGUMENTS: u32 = 1;
+const PAYLOAD: u32 = 2;
+
+#[inline(always)]
+fn round_trip<const CARRIES: u32>(p: ActiveRoundTrip<'_>) -> Result<(), Failure> {
+    let limit = Deadline::after_us(p.limit_us);
+    let mut lane = p.initiator.lane::<Thread>(0)?;
+    let payload = Payload {
+        local: p.source,
+        buffer: VECTORS,
+        offset: 0,
+    };
+    for round in 0..p.rounds {
+        let begin = thread::clock_ns();
+        let sent = match CARRIES {
+            VALUE => lane.send(NOTHING, round, [], limit)?,
+            TWO_ARGUMENTS => lane.send(NOTHING_OF_TWO, round, [1, 2], limit)?,
+            _ => lane.put(payload, NOTHING, round, [], limit)?,
         };
-        for round in 0..p.rounds {
-            let begin = thread::clock_ns();
-            let sent = match p.carries {
-                Carries::Value => lane.send(NOTHING, round, [], limit)?,
-                Carries::Arguments => lane.send(NOTHING_OF_TWO, round, [1, 2], limit)?,
-                Carries::Payload => lane.put(payload, NOTHING, round, [], limit)?,
-            };
-            let value = lane.wait(sent, limit)?;
-            p.samples.store(round.into(), thread::clock_ns() - begin);
-            if value != round {
-                return Err(Error::Task { code: value }.into());
-            }
+        let value = lane.wait(sent, limit)?;
+        p.samples.store(round.into(), thread::clock_ns() - begin);
+        if value != round {
+            return Err(Error::Task { code: value }.into());
         }
-        let sent = lane.send(END, 0, [], limit)?;
-        lane.wait(sent, limit)?;
-        Ok(())
-    });
+    }
+    let sent = lane.send(END, 0, [], limit)?;
+    lane.wait(sent, limit)?;
+    Ok(())
 }
 
 /// Plays the target, with one thread.

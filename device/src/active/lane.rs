@@ -191,10 +191,11 @@ impl<'a, C: Scope> Lane<'a, C> {
         let index = self.next;
         let header = Header::new(index, function, value, N, false);
         let place = self.slot(index);
+        // A batch for one write, too: where a kernel posts in several places, the closure of `post` is not inlined, and
+        // the queue would lie in a GPU's local memory.
         if N == 0 {
-            let _ = self
-                .queue
-                .post(Wqe::write_value(header.0, place), deadline)?;
+            let mut message = self.queue.batch(1, deadline)?;
+            let _ = message.post(Wqe::write_value(header.0, place))?;
         } else {
             let mut message = self.queue.batch(1 + chunks(N), deadline)?;
             fill(&mut message, place, header, 0, arguments)?;
@@ -338,13 +339,13 @@ impl<C: Scope> Drop for Lane<'_, C> {
     #[inline(always)]
     fn drop(&mut self) {
         if C::leads() {
-            for (word, value) in [
-                (NEXT, self.next),
-                (ANSWERED, self.answered),
-                (REFUSED, self.refused),
-            ] {
+            // One by one: an array that is gone through would lie in a GPU's local memory.
+            let store = |word, value: u32| {
                 store_relaxed64(self.end.state_word(word), value.into(), Reach::Gpu);
-            }
+            };
+            store(NEXT, self.next);
+            store(ANSWERED, self.answered);
+            store(REFUSED, self.refused);
             // The words before the claim's end, which the queue releases.
             // SAFETY: open, and dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.queue) };

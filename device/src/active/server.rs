@@ -287,11 +287,11 @@ impl<'a, C: Scope> Server<'a, C> {
             address: self.end.remote_address + ANSWER * u64::from(slot),
             key: RemoteKey(self.end.remote_key),
         };
-        match self
-            .queue
-            .post(Wqe::write_value(self.owed, place), deadline)
-        {
-            Ok(_) => {
+        // A batch for one write: see `Lane::post`.
+        match self.queue.batch(1, deadline) {
+            Ok(mut answer) => {
+                let _ = answer.post(Wqe::write_value(self.owed, place))?;
+                drop(answer);
                 self.owed = 0;
                 Ok(())
             }
