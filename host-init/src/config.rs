@@ -12,6 +12,13 @@ pub struct QueuePairConfig {
     pub send_depth: u32,
     /// How send completions reach the kernel.
     pub send_completions: Completions,
+    /// The send queue may wait for completion queues and start managed send queues, by
+    /// [`Wqe::wait`](warpbell::wqe::Wqe::wait) and [`Wqe::send_enable`](warpbell::wqe::Wqe::send_enable), of the same
+    /// device. Not every NIC can: see [`Limits::cross_channel`].
+    pub cross_channel: bool,
+    /// The send queue runs up to where another one has enabled it; nobody rings it. See
+    /// [`Limits::cross_channel`].
+    pub managed_send: bool,
     /// Where the NIC takes the producer index of the send queue from. Without a doorbell record posts are quicker,
     /// and not every NIC can: see [`Limits::without_record`].
     pub send_doorbell: SendDoorbell,
@@ -45,6 +52,8 @@ impl Default for QueuePairConfig {
         Self {
             send_depth: 128,
             send_completions: Completions::Collapsed,
+            cross_channel: false,
+            managed_send: false,
             send_doorbell: SendDoorbell::WithRecord,
             receive_depth: 128,
             receive_segments: 1,
@@ -118,6 +127,8 @@ impl Default for Timers {
 pub(crate) struct Checked {
     pub send_depth_log2: u8,
     pub send_completions: CheckedCompletions,
+    pub cross_channel: bool,
+    pub managed_send: bool,
     pub send_doorbell: SendDoorbell,
     pub receive: Option<CheckedReceive>,
     pub access: Access,
@@ -158,10 +169,15 @@ impl QueuePairConfig {
         if self.send_doorbell == SendDoorbell::WithoutRecord && !limits.without_record {
             return Err(Error::NeedsDoorbellRecord);
         }
+        if (self.cross_channel || self.managed_send) && !limits.cross_channel {
+            return Err(Error::NeedsCrossChannel);
+        }
         self.timers.check()?;
         Ok(Checked {
             send_depth_log2,
             send_completions,
+            cross_channel: self.cross_channel,
+            managed_send: self.managed_send,
             send_doorbell: self.send_doorbell,
             receive,
             access: self.access,
@@ -267,6 +283,7 @@ mod tests {
         max_receive_segments: 32,
         max_message: 1 << 30,
         without_record: false,
+        cross_channel: false,
     };
 
     fn refused(change: impl FnOnce(&mut QueuePairConfig)) -> Error {
@@ -308,6 +325,12 @@ mod tests {
             refused(|c| c.send_doorbell = SendDoorbell::WithoutRecord),
             E::NeedsDoorbellRecord
         ));
+        for change in [
+            (|c| c.cross_channel = true) as fn(&mut QueuePairConfig),
+            |c| c.managed_send = true,
+        ] {
+            assert!(matches!(refused(change), E::NeedsCrossChannel));
+        }
         assert!(matches!(
             refused(|c| c.max_message = 0),
             E::BadMaxMessage { bytes: 0, .. }

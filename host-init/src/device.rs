@@ -6,6 +6,8 @@ use std::sync::Arc;
 use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
 
+#[cfg(doc)]
+use crate::QueuePairConfig;
 use crate::config::Checked;
 use crate::memory::Keys;
 use crate::mlx5::{CardCounters, CardPort, Mlx5, Mlx5Options};
@@ -40,6 +42,9 @@ pub struct Limits {
     pub max_message: u32,
     /// Queue pairs may be without a doorbell record ([`SendDoorbell::WithoutRecord`](warpbell::SendDoorbell)).
     pub without_record: bool,
+    /// Send queues may wait for completion queues and start others ([`QueuePairConfig::cross_channel`],
+    /// [`managed_send`](QueuePairConfig::managed_send)).
+    pub cross_channel: bool,
 }
 
 /// An open device. A clone is the same device; it closes with the last clone and
@@ -102,6 +107,11 @@ impl Device {
         &*self.provider
     }
 
+    /// Whether it is the same device.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.provider, &other.provider)
+    }
+
     /// Whether it is a card, whose wire is none of ours.
     pub(crate) fn is_card(&self) -> bool {
         self.provider.card_port().is_some()
@@ -121,7 +131,7 @@ impl Device {
 
     /// Makes a way between two devices of this process, if there is none.
     pub(crate) fn link(&self, other: &Self) -> Result<(), Error> {
-        if Arc::ptr_eq(&self.provider, &other.provider) {
+        if self.is(other) {
             return Ok(());
         }
         match (self.provider.hca(), other.provider.hca()) {

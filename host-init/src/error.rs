@@ -50,6 +50,19 @@ pub enum Error {
         "the device takes producer indices from doorbell records alone; use `SendDoorbell::WithRecord`, or a ConnectX-8 or later"
     )]
     NeedsDoorbellRecord,
+    /// A queue pair that waits for others or is started by them, which the device cannot have.
+    #[error(
+        "the device has no cross-channel queues (its capability `cd`); leave `cross_channel` and `managed_send` off"
+    )]
+    NeedsCrossChannel,
+    /// A managed send queue, which nobody can post to.
+    #[error(
+        "the send queue of queue pair {qpn:#x} is managed: other queues start it; make it without `managed_send` to post to it"
+    )]
+    Managed {
+        /// The queue pair.
+        qpn: u32,
+    },
     /// A receive WQE with no or too many scatter entries.
     #[error("{segments} scatter entries in a receive WQE; choose a power of two from 1 to {limit}")]
     BadSegments {

@@ -410,6 +410,7 @@ mod tests {
         max_receive_segments: 32,
         max_message: 1 << 30,
         without_record: true,
+        cross_channel: true,
     };
 
     proptest! {

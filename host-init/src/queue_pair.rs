@@ -72,6 +72,12 @@ impl QueuePair {
         self.queues.qpn
     }
 
+    /// The number of the send queue's completion queue at its device, for [`Wqe::wait`](warpbell::wqe::Wqe::wait);
+    /// [`reset`](Self::reset) gives it a new one.
+    pub fn send_cqn(&self) -> u32 {
+        self.queues.send_cqn
+    }
+
     /// The domain that it belongs to.
     pub fn domain(&self) -> &ProtectionDomain {
         &self.domain
@@ -219,8 +225,16 @@ impl QueuePair {
     /// outlives it and is not reset under it.
     ///
     /// # Errors
-    /// [`Error::NotReady`] unless the queue pair is in RTS.
+    /// [`Error::NotReady`] unless the queue pair is in RTS; [`Error::Managed`] of one that others start.
     pub fn send_queue(&self) -> Result<SendQueueHandle<'_>, Error> {
+        match self.config.managed_send {
+            true => Err(Error::Managed { qpn: self.qpn() }),
+            false => self.held_queue(),
+        }
+    }
+
+    /// The send queue for whom stores WQEs there that may be sent by others.
+    pub(crate) fn held_queue(&self) -> Result<SendQueueHandle<'_>, Error> {
         self.require(&[State::ReadyToSend], "send", State::ReadyToSend)?;
         // SAFETY: all pointers lead into `memory`, whose layout made room for the
         // depths of `config`; it lives, and is not cleared, as long as `self` is

@@ -7,8 +7,8 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 use warpbell::{FenceReach, SendDoorbell};
 use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
-    self, Command, CompletionQueueAttributes, QueuePairAttributes, QueuePairState, QueuePairStatus,
-    ReceiveRing, Reply, Transition, WireAddress, WrongReply, command,
+    self, Command, CompletionQueueAttributes, CrossChannel, QueuePairAttributes, QueuePairState,
+    QueuePairStatus, ReceiveRing, Reply, Transition, WireAddress, WrongReply, command,
 };
 use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, Peers, SoftHca, gid};
 
@@ -307,6 +307,7 @@ impl<S: Seat> Provider for Soft<S> {
             max_receive_segments: 1 << command::MAX_LOG_RECEIVE_STRIDE,
             max_message: command::MAX_MESSAGE_LENGTH,
             without_record: true,
+            cross_channel: true,
         }
     }
 
@@ -523,6 +524,7 @@ unsafe fn create_all(
         uar: at.uar,
         send_cq,
         receive_cq,
+        cross_channel: cross_channel(config),
     };
     // SAFETY: as above.
     let qp: QpNumber = unsafe { engine.give_memory(Command::CreateQueuePair(attributes))? };
@@ -532,6 +534,14 @@ unsafe fn create_all(
         receive_cqn: receive_cq.get(),
         doorbell: None,
     })
+}
+
+/// What a queue pair has to do with the queues of others.
+fn cross_channel(config: &Checked) -> CrossChannel {
+    let mut cross_channel = CrossChannel::empty();
+    cross_channel.set(CrossChannel::MASTER, config.cross_channel);
+    cross_channel.set(CrossChannel::MANAGED_SEND, config.managed_send);
+    cross_channel
 }
 
 fn destroy(engine: &mut Commands<'_>, queues: Queues) -> Result<(), HcaError> {

@@ -363,7 +363,7 @@ assert_layout!(MaskedFetchAdd4, 16, { add: 0, field_boundary: 4, reserved: 8 });
 pub struct Wait {
     /// Zero.
     pub reserved: U64,
-    /// The index waited for, or up to which the other queue may run.
+    /// The number of the CQE waited for, or the index of the block up to which the other queue may run.
     pub index: U32,
     /// The queue: a CQN for WAIT, a QPN for the other two.
     pub queue: U32,
@@ -372,7 +372,7 @@ pub struct Wait {
 assert_layout!(Wait, 16, { reserved: 0, index: 8, queue: 12 });
 
 impl Wait {
-    /// Waits until completion queue `queue` has come to `index`.
+    /// Waits until completion queue `queue` has the CQE number `index`, from 0.
     #[inline(always)]
     pub const fn completion(queue: CqNumber, index: u32) -> Self {
         Self {

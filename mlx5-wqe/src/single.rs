@@ -439,7 +439,7 @@ impl Wqe<1> {
         )
     }
 
-    /// Holds the queue until completion queue `queue` has come to `index`.
+    /// Holds the queue until completion queue `queue` has the CQE number `index`, from 0, of which 24 bits count.
     ///
     /// ```
     /// # use mlx5_wqe::{CqNumber, Opcode, Wqe};
@@ -451,7 +451,7 @@ impl Wqe<1> {
         waiting(Opcode::WAIT, Wait::completion(queue, index))
     }
 
-    /// Lets the send queue of `queue` run up to `index`.
+    /// Lets the send queue of `queue` run up to `index`, that of the block behind the last one that may run.
     ///
     /// ```
     /// # use mlx5_wqe::{Opcode, QpNumber, Wqe};

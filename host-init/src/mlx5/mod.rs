@@ -196,6 +196,7 @@ impl Provider for Mlx5 {
             max_receive_segments: 1 << segments.checked_ilog2().unwrap_or(0).min(7),
             max_message: 1 << card.log_max_msg.min(30),
             without_record: self.more_capabilities.send_dbr_mode_no_dbr_ext,
+            cross_channel: card.cd,
         }
     }
 

@@ -363,6 +363,8 @@ fn context_of(card: &HcaCapabilities, config: &Checked, record: Place) -> QpCont
         st: Transport::RC,
         pm_state: PathMigration::MIGRATED,
         log_sq_size: config.send_depth_log2,
+        cd_master: config.cross_channel,
+        cd_slave_send: config.managed_send,
         send_dbr_mode: match config.send_doorbell {
             SendDoorbell::WithRecord => SendDoorbellMode::WITH_RECORD,
             SendDoorbell::WithoutRecord => SendDoorbellMode::WITHOUT_RECORD,

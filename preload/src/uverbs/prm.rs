@@ -15,8 +15,9 @@ use warpbell_soft_hca::engine::command::{
     rnr_timer_ns,
 };
 use warpbell_soft_hca::engine::{
-    Access, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
+    Access, CommandError, CompletionQueueAttributes, CrossChannel, QueuePairAttributes,
+    QueuePairOptions, QueuePairState, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell,
+    Transition,
 };
 
 use super::context::BLUEFLAME_BYTES;
@@ -202,6 +203,7 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
             cqe_version: 1,
             atomic: true,
             cq_oi: true,
+            cd: true,
             rc: true,
             uar_4k: true,
             log_bf_reg_size: BLUEFLAME_BYTES.ilog2() as u8,
@@ -287,7 +289,10 @@ pub fn create_queue_pair(
     let known = [ReceiveType::REGULAR, ReceiveType::NONE];
     refuse_if(context.st != Transport::RC || !known.contains(&context.rq_type))?;
     refuse_if(context.no_sq || context.wq_signature || context.page_offset != 0)?;
-    refuse_if(command.input_qpn != QpNumber::default())?;
+    refuse_if(command.input_qpn != QpNumber::default() || context.cd_slave_receive)?;
+    let mut cross_channel = CrossChannel::empty();
+    cross_channel.set(CrossChannel::MASTER, context.cd_master);
+    cross_channel.set(CrossChannel::MANAGED_SEND, context.cd_slave_send);
     let doorbells = [
         SendDoorbellMode::WITH_RECORD,
         SendDoorbellMode::WITHOUT_RECORD,
@@ -333,6 +338,7 @@ pub fn create_queue_pair(
         uar: page(open, context.uar_page)?,
         send_cq: context.cqn_snd,
         receive_cq: context.cqn_rcv,
+        cross_channel,
     };
     let options = QueuePairOptions {
         user_index: context.user_index,

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbell_soft_hca::engine::{
-    CompletionQueueAttributes, QueuePairAttributes, QueuePairOptions, ReceiveRing, SendDoorbell,
-    Transport,
+    CompletionQueueAttributes, CrossChannel, QueuePairAttributes, QueuePairOptions, ReceiveRing,
+    SendDoorbell, Transport,
 };
 
 use super::context;
@@ -217,6 +217,7 @@ fn create_in_engine(
         uar: page(open, driver.bfreg_index)?,
         send_cq: queue(wanted.send_cq_handle)?,
         receive_cq: queue(wanted.recv_cq_handle)?,
+        cross_channel: CrossChannel::empty(),
     };
     let options = QueuePairOptions {
         transport: transport(wanted.qp_type)?,

@@ -137,7 +137,7 @@ fn capabilities_are_told() {
         let (number, answer) = card.general(&bytes, QueryHcaCapAnswer::BYTES);
         let told = QueryHcaCapAnswer::from_bytes(&answer).unwrap().cmd_hca_cap;
         assert_eq!(number, 0);
-        assert!(told.rc && told.atomic && told.cq_oi && !told.ud && !told.xrc);
+        assert!(told.rc && told.atomic && told.cq_oi && told.cd && !told.ud && !told.xrc);
         assert_eq!((told.cqe_version, told.log_max_qp_sz), (1, 15));
 
         // There is more, among it queue pairs without a doorbell record.
@@ -212,7 +212,7 @@ fn queues_that_cannot_be_are_refused() {
         let short = CommandStatus::BAD_INPUT_LENGTH;
         assert!(object.is_null() && refused(short)(&given), "{given:?}");
 
-        // Datagrams, and doorbells that the card itself would ring.
+        // Datagrams, doorbells that the card itself would ring, and receives that others would enable.
         let contexts = [
             QpContext {
                 st: Transport::UD,
@@ -222,14 +222,27 @@ fn queues_that_cannot_be_are_refused() {
                 send_dbr_mode: SendDoorbellMode::WITHOUT_RECORD_INTERNAL,
                 ..QpContext::default()
             },
+            QpContext {
+                cd_slave_receive: true,
+                ..QpContext::default()
+            },
         ];
-        for qpc in contexts {
+        let create = |qpc| {
             let command = CreateQp {
                 qpc,
                 ..CreateQp::default()
             };
             let (object, given) = card.create(&command.to_bytes().unwrap());
             assert!(object.is_null() && refused(parameter)(&given), "{given:?}");
+            match given.1 {
+                Err(PrmError::Refused(refusal)) => refusal.syndrome,
+                other => panic!("{other:?}"),
+            }
+        };
+        // Without memory, which is looked at last, any is refused.
+        let without_memory = create(QpContext::default());
+        for qpc in contexts {
+            assert_ne!(create(qpc), without_memory);
         }
     });
 }

@@ -6,8 +6,8 @@ use mlx5_wqe::QpNumber;
 use warpbell_proofs::facts::Facts;
 use warpbell_proofs::verbs::{Completion, Options, Post, Segment, Verbs, values};
 use warpbell_soft_hca::engine::{
-    Access, CommandError, CompletionQueueAttributes, Keys, ProtectionDomain, QueuePairAttributes,
-    ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
+    Access, CommandError, CompletionQueueAttributes, CrossChannel, Keys, ProtectionDomain,
+    QueuePairAttributes, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
 };
 use warpbell_soft_hca::shell::{HcaOptions, SoftHca};
 
@@ -235,6 +235,7 @@ impl End {
                 uar: at.uar,
                 send_cq: cq,
                 receive_cq: cq,
+                cross_channel: CrossChannel::empty(),
             };
             // SAFETY: as above.
             let qp = unsafe { engine.create_queue_pair(&attributes)? };

@@ -20,6 +20,19 @@ bitflags::bitflags! {
     }
 }
 
+bitflags::bitflags! {
+    /// What a queue pair has to do with the queues of others, without which it waits for none and is its doorbell's
+    /// alone (cross-channel, CORE-Direct).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CrossChannel: u8 {
+        /// It may post WAIT and SEND_EN (`cd_master`).
+        const MASTER = 1 << 0;
+        /// Its send queue runs up to where a SEND_EN has enabled it; neither record nor doorbell is looked at
+        /// (`cd_slave_send`).
+        const MANAGED_SEND = 1 << 1;
+    }
+}
+
 /// A protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtectionDomain(pub(crate) u32);
@@ -74,6 +87,8 @@ pub struct QueuePairAttributes {
     pub send_cq: CqNumber,
     /// Where receive completions go.
     pub receive_cq: CqNumber,
+    /// What it has to do with the queues of others.
+    pub cross_channel: CrossChannel,
 }
 
 /// Where the producer index of a send queue comes from.

@@ -50,6 +50,8 @@ pub(super) struct CompletionQueue {
     overrun_event: bool,
     /// Somebody else writes its CQEs.
     lent: bool,
+    /// Send queues are held until it has a CQE that it has not yet.
+    awaited: bool,
 }
 
 /// A queue as somebody else needs it who writes CQEs of plain writes.
@@ -138,6 +140,18 @@ pub(super) struct CompletionQueues<'t> {
     events: List,
     /// Some queue overran, and its queue pairs do not know yet.
     overrun: bool,
+    /// Something happened to a queue that send queues wait for, and they have not looked yet.
+    news: bool,
+}
+
+/// Whether a CQE is there that a send queue waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    There,
+    /// Not yet in the queue of this table index; who waits for it is told of news.
+    NotYet(u32),
+    /// It will never be: there is no such queue, or it is dead.
+    Never,
 }
 
 /// Bits of a CQN or QPN that hold the table index; the 8 above hold a generation.
@@ -163,6 +177,7 @@ impl<'t> CompletionQueues<'t> {
             slots,
             events: List::new(),
             overrun: false,
+            news: false,
         }
     }
 
@@ -191,6 +206,7 @@ impl<'t> CompletionQueues<'t> {
             completion_event: false,
             overrun_event: false,
             lent: false,
+            awaited: false,
         });
         Ok((number, index as u32))
     }
@@ -220,6 +236,7 @@ impl<'t> CompletionQueues<'t> {
         let slot = &mut self.slots[index as usize];
         let queue = slot.queue.take_if(|queue| queue.users == 0);
         let queue = queue.ok_or(CommandError::InUse)?;
+        self.news |= queue.awaited;
         Ok((index, queue.uar))
     }
 
@@ -277,10 +294,31 @@ impl<'t> CompletionQueues<'t> {
         core::mem::take(&mut self.overrun)
     }
 
-    /// Lends a queue, unless it is lent, armed, full or dead.
+    /// Whether something happened to a queue that send queues wait for, since this was last asked.
+    pub(super) fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
+    }
+
+    /// Whether a queue has the CQE of that number, of which 24 bits count, as the consumer index has.
+    pub(super) fn has_come_to(&mut self, queue: CqNumber, number: u32) -> Awaited {
+        let Ok(index) = self.index(queue) else {
+            return Awaited::Never;
+        };
+        match self.get_mut(index) {
+            Some(queue) if after(queue.producer, number & INDEX_MASK) => Awaited::There,
+            Some(queue) if queue.state != State::Dead => {
+                queue.awaited = true;
+                Awaited::NotYet(index)
+            }
+            _ => Awaited::Never,
+        }
+    }
+
+    /// Lends a queue, unless it is lent, armed, awaited, full or dead.
     pub(super) fn lend(&mut self, index: u32) -> Option<LentCompletions> {
         let queue = self.get_mut(index)?;
-        let plain = !queue.lent && queue.state == State::Live && queue.armed == Armed::No;
+        let plain =
+            !queue.lent && queue.state == State::Live && queue.armed == Armed::No && !queue.awaited;
         queue.lent |= plain;
         let CompletionQueueAttributes {
             ring,
@@ -327,6 +365,7 @@ impl<'t> CompletionQueues<'t> {
                 queue.state = State::Dead;
                 queue.overrun_event = true;
                 self.overrun = true;
+                self.news = true;
                 self.events.push(self.slots, index, |slot| &mut slot.event);
             }
             return Err(Dead);
@@ -350,6 +389,7 @@ impl<'t> CompletionQueues<'t> {
             memory.store_u64(address + 56, *tail);
         }
         queue.producer = queue.producer.wrapping_add(1);
+        let awaited = core::mem::take(&mut queue.awaited);
         let solicited = completion.solicited || completion.error.is_some();
         if solicited {
             queue.solicited = Some(queue.producer & INDEX_MASK);
@@ -357,6 +397,7 @@ impl<'t> CompletionQueues<'t> {
         if queue.armed == Armed::Next || (queue.armed == Armed::Solicited && solicited) {
             self.fire(index);
         }
+        self.news |= awaited;
         Ok(())
     }
 

@@ -2,11 +2,11 @@
 
 use mlx5_wqe::segment::{
     Atomic as AtomicSegment, Control, Data, InlineHeader, MaskedCompareSwap4, MaskedCompareSwap8,
-    MaskedFetchAdd4, MaskedFetchAdd8, RemoteAddress,
+    MaskedFetchAdd4, MaskedFetchAdd8, RemoteAddress, Wait,
 };
 use mlx5_wqe::{
-    AddressVector, ControlFlags, Fence, Immediate, Local, Opcode, QpNumber, Remote, RemoteKey,
-    Syndrome, WqeIndex, opcode::modifier,
+    AddressVector, ControlFlags, CqNumber, Fence, Immediate, Local, Opcode, QpNumber, Remote,
+    RemoteKey, Syndrome, WqeIndex, opcode::modifier,
 };
 use zerocopy::FromBytes;
 
@@ -53,6 +53,27 @@ pub enum Operation {
     Read(Remote),
     /// An atomic.
     Atomic(Remote, AtomicOperation),
+    /// Hold the queue until that completion queue has the CQE of that number.
+    Wait {
+        /// The completion queue.
+        queue: CqNumber,
+        /// The CQE's number, from 0, of which the low 24 bits count.
+        number: u32,
+    },
+    /// Let that queue pair's send queue run.
+    SendEnable {
+        /// The queue pair.
+        queue: QpNumber,
+        /// The index behind the last block that may run, of which the low 16 bits count.
+        end: u32,
+    },
+}
+
+impl Operation {
+    /// Whether it has to do with queues alone, and sends nothing.
+    pub const fn is_cross_channel(&self) -> bool {
+        matches!(self, Self::Wait { .. } | Self::SendEnable { .. })
+    }
 }
 
 /// What goes along with a SEND or WRITE.
@@ -152,6 +173,9 @@ pub enum DecodeError {
     /// An address vector without the half that names a GID.
     #[error("the address vector names no GID")]
     ShortAddress,
+    /// A queue's number of more than 24 bits.
+    #[error("a queue's number has 24 bits")]
+    UnknownQueue,
     /// Longer than [`MAX_MESSAGE_LENGTH`].
     #[error("the message is longer than the maximum")]
     TooLong,
@@ -200,7 +224,8 @@ pub fn decode_for(
         .ok_or(DecodeError::Truncated)?;
     let fence = control.fm_ce_se.fence().ok_or(DecodeError::ReservedFence)?;
     let mut destination = None;
-    if transport == Transport::Datagram && opcode != Opcode::NOP {
+    let sends_nothing = matches!(opcode, Opcode::NOP | Opcode::WAIT | Opcode::SEND_ENABLE);
+    if transport == Transport::Datagram && !sends_nothing {
         destination = Some(address(&mut rest)?);
     }
     let operation = operation(&control, opcode, &mut rest)?;
@@ -208,7 +233,7 @@ pub fn decode_for(
         return Err(DecodeError::UnsupportedOpcode);
     }
     let data = match operation {
-        Operation::Nop => DataList::EMPTY,
+        Operation::Nop | Operation::Wait { .. } | Operation::SendEnable { .. } => DataList::EMPTY,
         _ => DataList {
             bytes: rest,
             offset: usize::from(ds) * OCTOWORD - rest.len(),
@@ -230,6 +255,7 @@ pub fn decode_for(
 const fn transport_has(transport: Transport, operation: &Operation) -> bool {
     match (transport, operation) {
         (Transport::ReliableConnection, _) | (_, Operation::Nop) => true,
+        (_, Operation::Wait { .. } | Operation::SendEnable { .. }) => true,
         (_, Operation::Send(extra)) => !matches!(extra, Extra::Invalidate(_)),
         (Transport::UnreliableConnection, Operation::Write(..)) => true,
         _ => false,
@@ -277,6 +303,20 @@ fn operation(
         | Opcode::MASKED_COMPARE_SWAP
         | Opcode::MASKED_FETCH_ADD => {
             Operation::Atomic(remote(rest)?, atomic(opcode, width, rest)?)
+        }
+        Opcode::WAIT => {
+            let segment: Wait = take(rest)?;
+            Operation::Wait {
+                queue: CqNumber::new(segment.queue.get()).ok_or(DecodeError::UnknownQueue)?,
+                number: segment.index.get(),
+            }
+        }
+        Opcode::SEND_ENABLE => {
+            let segment: Wait = take(rest)?;
+            Operation::SendEnable {
+                queue: QpNumber::new(segment.queue.get()).ok_or(DecodeError::UnknownQueue)?,
+                end: segment.index.get(),
+            }
         }
         _ => return Err(DecodeError::UnsupportedOpcode),
     })

@@ -113,6 +113,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         // A block that is not posted is not looked at: its owner may be writing it.
         let lendable = [pair, peer].map(|pair| pair.options.transport)
             == [Transport::ReliableConnection; 2]
+            && pair.attributes.cross_channel.is_empty()
             && peer.number != pair.number
             && pair.remote_address == self.address
             && pair.may_write_at_once(peer)

@@ -2,14 +2,15 @@
 //!
 //! | supported | not (ends in a CQE with opcode 13, syndrome 0x02) |
 //! |---|---|
-//! | NOP, RDMA WRITE (with immediate), READ, SEND (with immediate, with invalidate) | WAIT, SEND_EN, RECV_EN |
+//! | NOP, RDMA WRITE (with immediate), READ, SEND (with immediate, with invalidate) | RECV_EN |
 //! | compare and swap, fetch and add, their masked forms of 4 and 8 bytes | UMR and every other opcode |
 //! | inline data, several segments, fences, solicited events | |
+//! | WAIT and SEND_EN, of queue pairs that may | of others |
 //! | RC, UC, UD; shared receive queues | DC, XRC: there is no command that creates them |
 //!
 //! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
-//! `transfer` cuts and scatters payloads,
+//! `transfer` cuts and scatters payloads, `cross_channel` lets a queue wait for others and start them,
 //! `loan` lends a queue to a [`crew`], which executes the `plain` writes within the HCA without packets; the two meet at
 //! a `desk`, where the `lender` keeps the engine's side,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
@@ -18,6 +19,7 @@
 pub mod command;
 mod completion;
 pub mod crew;
+mod cross_channel;
 pub mod decode;
 mod desk;
 mod doorbell;
@@ -46,9 +48,9 @@ mod transfer;
 pub mod wire;
 
 pub use command::{
-    Access, CommandError, CompletionQueueAttributes, Counters, ErrorPlace, FirstError, Keys,
-    ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState, QueuePairStatus,
-    ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, Transport,
+    Access, CommandError, CompletionQueueAttributes, Counters, CrossChannel, ErrorPlace,
+    FirstError, Keys, ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState,
+    QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
 pub use crew::{Crew, Served};
@@ -127,6 +129,8 @@ pub struct Engine<'t, M, W> {
     /// Queue pairs in error. Their records are looked at in turn, because a receive posted there
     /// rings no doorbell.
     failed: List,
+    /// Queue pairs whose send queues wait for a CQE.
+    waiting: List,
     /// One more than the last queue pair slot ever used.
     used: usize,
     /// The time of the newest step.
@@ -153,6 +157,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             active: List::new(),
             events: List::new(),
             failed: List::new(),
+            waiting: List::new(),
             used: 0,
             now: 0,
             work: 0,
@@ -292,13 +297,18 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             return 0;
         };
         let mut done = 0;
+        let mut gate = None;
         if pair.is_busy() || pair.state == QueuePairState::Error {
             done += pair.check_timer(&mut cx);
             done += pair.send_requests(&mut cx, PACKETS_OUT);
             done += pair.send_answers(&mut cx, PACKETS_OUT);
+            gate = pair.requester.take_gate();
         }
         if pair.state == QueuePairState::Error {
             done += pair.flush(&mut cx, PACKETS_OUT);
+        }
+        if let Some(gate) = gate {
+            done += self.pass_gates(index, gate);
         }
         self.follow_up(index);
         done
@@ -329,6 +339,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         if self.completion_queues.take_overrun() {
             self.spread_overrun();
         }
+        self.tell_waiting();
     }
 
     /// Lists a queue pair where it belongs.

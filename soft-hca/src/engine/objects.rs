@@ -112,6 +112,7 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             self.uars
                 .remove_completion_queue(uar, &mut self.completion_queues, index);
         }
+        self.tell_waiting();
         Ok(())
     }
 
@@ -330,7 +331,7 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
     }
 
     /// The table index of a queue pair.
-    fn index(&self, number: QpNumber) -> Result<u32, CommandError> {
+    pub(super) fn index(&self, number: QpNumber) -> Result<u32, CommandError> {
         let index = number_index(number.get());
         self.queue_pairs
             .get(index)

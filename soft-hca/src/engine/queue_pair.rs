@@ -8,8 +8,9 @@ use mlx5_wqe::{
 use zerocopy::FromBytes;
 
 use super::command::{
-    Access, CommandError, Counters, ErrorPlace, FirstError, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, QueuePairStatus, ReadyToSend, SendDoorbell, Transition, Transport,
+    Access, CommandError, Counters, CrossChannel, ErrorPlace, FirstError, QueuePairAttributes,
+    QueuePairOptions, QueuePairState, QueuePairStatus, ReadyToSend, SendDoorbell, Transition,
+    Transport,
 };
 use super::completion::{Completion, CompletionQueues};
 use super::list::Link;
@@ -32,6 +33,8 @@ pub struct QueuePairSlot {
     pub(super) event: Link,
     /// Its place among the queue pairs in error.
     pub(super) failed: Link,
+    /// Its place among those whose send queues wait for a CQE.
+    pub(super) waiting: Link,
     /// Whether it is in its UAR page's chain.
     pub(super) listens: bool,
     /// The next queue pair of the same UAR page.
@@ -416,12 +419,38 @@ impl QueuePair {
         has_one.then_some(self.attributes.record + 4)
     }
 
-    /// Whether doorbells count.
-    const fn listens(&self) -> bool {
+    /// Whether doorbells count: of a managed queue they never do. A SEND_EN alone tells it what it may run, as a
+    /// driver relies on that stores its WQEs and writes neither record nor doorbell.
+    fn listens(&self) -> bool {
+        let managed = CrossChannel::MANAGED_SEND;
+        self.is_running() && !self.attributes.cross_channel.contains(managed)
+    }
+
+    /// Whether its send queue executes or flushes what it is told of.
+    const fn is_running(&self) -> bool {
         matches!(
             self.state,
             QueuePairState::ReadyToSend | QueuePairState::Error
         )
+    }
+
+    /// Lets a managed send queue run up to the index behind its last block that may; false if this is none, not ready,
+    /// or has no such block. What is enabled already stays so.
+    pub(super) fn enable_send(&mut self, end: u16) -> bool {
+        let (managed, running) = (CrossChannel::MANAGED_SEND, self.is_running());
+        let requester = &mut self.requester;
+        let [told, known] = [end, requester.producer].map(|end| end.wrapping_sub(requester.tail));
+        let inside = told <= 1 << self.attributes.log_send_depth;
+        // One behind the tail, of before, looks like one that is far ahead.
+        let beyond = !inside && told < 1 << 15;
+        let managed = self.attributes.cross_channel.contains(managed);
+        if !managed || !running || beyond {
+            return false;
+        }
+        if inside && told > known {
+            requester.producer = end;
+        }
+        true
     }
 
     /// Takes the producer index from the doorbell of a queue without a record; true if it moved.
@@ -457,12 +486,8 @@ impl QueuePair {
 
     /// Whether anything is left to do without a packet or doorbell coming.
     pub(super) fn is_busy(&self) -> bool {
-        let sends = self.requester.producer != self.requester.tail;
-        let running = matches!(
-            self.state,
-            QueuePairState::ReadyToSend | QueuePairState::Error
-        );
-        (running && sends) || self.responder.has_answers()
+        let sends = self.requester.producer != self.requester.tail && !self.requester.is_held();
+        (self.is_running() && sends) || self.responder.has_answers()
     }
 }
 

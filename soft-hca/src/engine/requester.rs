@@ -1,6 +1,7 @@
 //! The requester: walks the send queue, sends requests, hears answers, retries.
 
 mod datagram;
+mod gate;
 mod response;
 
 use heapless::Deque;
@@ -8,7 +9,7 @@ use mlx5_wqe::segment::Control;
 use mlx5_wqe::{ControlFlags, Fence, Syndrome, VendorCode, WqeIndex};
 use zerocopy::FromBytes;
 
-use super::command::{Access, MAX_READS, QueuePairState, ReadyToSend, Transport};
+use super::command::{Access, CrossChannel, MAX_READS, QueuePairState, ReadyToSend, Transport};
 use super::decode::{BLOCK, DecodeError, DecodedWqe, Extra, Operation, decode_for};
 use super::memory::Memory;
 use super::packet::{Header, Opcode, PacketFlags};
@@ -16,6 +17,8 @@ use super::psn;
 use super::queue_pair::{Context, Failure, QueuePair, SCRATCH, SendWqe};
 use super::transfer::{Cutter, Ranges, check_local};
 use super::wire::{Busy, Limits, SEND_RANGES, Wire};
+use gate::BAD_GATE;
+pub(super) use gate::Gate;
 
 /// WQEs that a queue pair has under way at most.
 pub const WINDOW: usize = 64;
@@ -54,6 +57,10 @@ pub(super) struct Requester {
     pause_until: Option<u64>,
     /// By command: how many WQEs more, and what befalls the next.
     fault: Option<(u32, Failure)>,
+    /// The next WQE has to do with other queues: whether it may start is not this one's to know.
+    gate: Option<Gate>,
+    /// The next WQE is a WAIT whose CQE was not there.
+    pub(super) waits: bool,
 }
 
 /// A place in the stream of packets.
@@ -96,6 +103,8 @@ enum Stop {
     Wait,
     /// It fails.
     Fail(SendWqe, Failure),
+    /// Other queues decide.
+    Gate(Gate),
 }
 
 impl Requester {
@@ -124,6 +133,8 @@ impl Requester {
             deadline: None,
             pause_until: None,
             fault: None,
+            gate: None,
+            waits: false,
         }
     }
 
@@ -143,6 +154,8 @@ impl Requester {
         self.cursor = Cursor::default();
         self.deadline = None;
         self.pause_until = None;
+        self.gate = None;
+        self.waits = false;
     }
 
     pub(super) const fn inject(&mut self, count: u32, failure: Failure) {
@@ -208,6 +221,10 @@ impl QueuePair {
             match self.send_message(cx, budget - done) {
                 Ok(packets) => done += packets,
                 Err(Stop::Wait) => break,
+                Err(Stop::Gate(gate)) => {
+                    self.requester.gate = Some(gate);
+                    break;
+                }
                 Err(Stop::Fail(wqe, failure)) => {
                     self.requester.fail(wqe, failure);
                     self.settle(cx);
@@ -268,12 +285,21 @@ impl QueuePair {
             Some(entry) => entry,
             None => {
                 let packets = match wqe.operation {
-                    Operation::Nop => 0,
+                    Operation::Nop | Operation::Wait { .. } | Operation::SendEnable { .. } => 0,
                     Operation::Atomic(..) => 1,
                     Operation::Read(_) => wqe.length.div_ceil(limits.mtu).max(1),
                     _ => Cutter::packets(&wqe, ring, index, limits),
                 };
                 self.requester.admit(&wqe, packets)?;
+                if wqe.operation.is_cross_channel() && !self.requester.is_to_fail() {
+                    if !self.attributes.cross_channel.contains(CrossChannel::MASTER) {
+                        return Err(Stop::Fail(summary, BAD_GATE));
+                    }
+                    return Err(Stop::Gate(Gate {
+                        wqe: summary,
+                        operation: wqe.operation,
+                    }));
+                }
                 if let Some(failure) = self.requester.take_fault() {
                     return Err(Stop::Fail(summary, failure));
                 }
@@ -535,7 +561,7 @@ fn request(
             extra
         }
         Operation::Send(extra) => extra,
-        Operation::Nop => Extra::None,
+        Operation::Nop | Operation::Wait { .. } | Operation::SendEnable { .. } => Extra::None,
     };
     let last = packet + 1 == entry.packets;
     flags.set(PacketFlags::FIRST, packet == 0);

@@ -4,12 +4,13 @@
 //! order, and give numbers away in the same manner. Of a queue pair one engine is the home, and no other
 //! takes it past INIT; only there its doorbell is heard. Both ends of a connection have the same home,
 //! because packets travel within one engine: whoever is connected first goes to the engine with the fewest
-//! queue pairs, and its peer follows.
+//! queue pairs, and its peer follows. Queue pairs that wait for others or are started by them, and their
+//! peers, all have the first engine: no engine sees the completions of another.
 //!
 //! What must hold among all of them at once is one thing: a key that a peer's SEND takes away. They share the
 //! words that say so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::prelude::v1::*;
 
@@ -25,6 +26,8 @@ pub struct Team<B> {
     clients: Vec<Client<B>>,
     /// The engine that works for a queue pair.
     homes: HashMap<QpNumber, usize>,
+    /// Queue pairs that have to do with the queues of others.
+    cross_channel: HashSet<QpNumber>,
 }
 
 impl<B: Deref<Target = Mailbox>> Team<B> {
@@ -33,6 +36,7 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
         Self {
             clients,
             homes: HashMap::new(),
+            cross_channel: HashSet::new(),
         }
     }
 
@@ -56,7 +60,7 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
             Command::PollEvent => return self.poll_event(),
             Command::ModifyQueuePair(_, Transition::Init { .. } | Transition::Reset) => None,
             Command::ModifyQueuePair(qp, Transition::ReadyToReceive(with)) => {
-                Some((qp, self.home_beside(with.remote_qp)))
+                Some((qp, self.home_of([qp, with.remote_qp])))
             }
             Command::ModifyQueuePair(qp, _)
             | Command::QueryQueuePair(qp)
@@ -94,6 +98,17 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
         {
             self.homes.remove(&qp);
         }
+        match (command, &first) {
+            (Command::CreateQueuePair(made), Ok(Reply::QueuePair(qp)))
+                if !made.cross_channel.is_empty() =>
+            {
+                self.cross_channel.insert(*qp);
+            }
+            (Command::DestroyQueuePair(qp), Ok(_)) => {
+                self.cross_channel.remove(&qp);
+            }
+            _ => {}
+        }
         for other in others {
             if other != first {
                 // One that did not answer says more than that it differs.
@@ -123,7 +138,10 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
     }
 
     /// Where a queue pair goes that is connected with `peer`.
-    fn home_beside(&self, peer: QpNumber) -> usize {
+    fn home_of(&self, [own, peer]: [QpNumber; 2]) -> usize {
+        if [own, peer].iter().any(|qp| self.cross_channel.contains(qp)) {
+            return 0;
+        }
         let busy = |engine: &usize| self.homes.values().filter(|home| *home == engine).count();
         let idlest = || (0..self.clients.len()).min_by_key(busy);
         let home = self.homes.get(&peer).copied();

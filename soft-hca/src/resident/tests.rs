@@ -14,10 +14,10 @@ use super::words::{Answer, Failure, Message, WORDS, WordError, from_answer, to_c
 use super::{Client, ClientError, EngineState, Mailbox, Resident, Round};
 use crate::engine::packet::Range;
 use crate::engine::{
-    Access, Command, CommandError, CompletionQueueAttributes, Counters, DirectMemory, Engine,
-    ErrorPlace, Event, FirstError, Keys, Lender, Loopback, ProtectionDomain, ProtectionDomainSlot,
-    QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
-    Reply, SendDoorbell, Storage, Transition, WireAddress,
+    Access, Command, CommandError, CompletionQueueAttributes, Counters, CrossChannel, DirectMemory,
+    Engine, ErrorPlace, Event, FirstError, Keys, Lender, Loopback, ProtectionDomain,
+    ProtectionDomainSlot, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
+    ReadyToSend, ReceiveRing, Reply, SendDoorbell, Storage, Transition, WireAddress,
 };
 
 fn qp() -> impl Strategy<Value = QpNumber> {
@@ -79,32 +79,44 @@ fn queue_pair() -> impl Strategy<Value = QueuePairAttributes> {
     let places = any::<(u64, u8, u64, u64)>();
     let doorbells =
         proptest::sample::select(vec![SendDoorbell::WithRecord, SendDoorbell::WithoutRecord]);
-    (domain(), places, receive, cq(), cq(), doorbells).prop_map(
-        |(
-            protection_domain,
-            (send_ring, log_send_depth, record, uar),
-            receive,
-            send_cq,
-            receive_cq,
-            send_doorbell,
-        )| {
-            QueuePairAttributes {
+    let cross_channel = (0u8..4).prop_map(CrossChannel::from_bits_truncate);
+    (
+        domain(),
+        places,
+        receive,
+        cq(),
+        cq(),
+        doorbells,
+        cross_channel,
+    )
+        .prop_map(
+            |(
                 protection_domain,
-                send_ring,
-                log_send_depth,
-                receive: receive.map(|(ring, log_depth, log_stride)| ReceiveRing {
-                    ring,
-                    log_depth,
-                    log_stride,
-                }),
-                record,
-                send_doorbell,
-                uar,
+                (send_ring, log_send_depth, record, uar),
+                receive,
                 send_cq,
                 receive_cq,
-            }
-        },
-    )
+                send_doorbell,
+                cross_channel,
+            )| {
+                QueuePairAttributes {
+                    protection_domain,
+                    send_ring,
+                    log_send_depth,
+                    receive: receive.map(|(ring, log_depth, log_stride)| ReceiveRing {
+                        ring,
+                        log_depth,
+                        log_stride,
+                    }),
+                    record,
+                    send_doorbell,
+                    uar,
+                    send_cq,
+                    receive_cq,
+                    cross_channel,
+                }
+            },
+        )
 }
 
 fn command() -> impl Strategy<Value = Command> {

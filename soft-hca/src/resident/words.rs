@@ -4,9 +4,9 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode, WqeIndex};
 
 use crate::engine::packet::Range;
 use crate::engine::{
-    Access, Command, CommandError, CompletionQueueAttributes, ErrorPlace, Event, ProtectionDomain,
-    QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing,
-    Reply, SendDoorbell, Transition, WireAddress,
+    Access, Command, CommandError, CompletionQueueAttributes, CrossChannel, ErrorPlace, Event,
+    ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, ReadyToReceive,
+    ReadyToSend, ReceiveRing, Reply, SendDoorbell, Transition, WireAddress,
 };
 
 #[cfg(feature = "std")]
@@ -162,6 +162,37 @@ impl Reader<'_> {
         Access::from_bits(bits).ok_or(self.bad())
     }
 
+    fn queue_pair(&mut self) -> Result<QueuePairAttributes, WordError> {
+        let protection_domain = self.domain()?;
+        let (send_ring, log_send_depth) = (self.word()?, self.number()?);
+        let [record, uar] = [self.word()?, self.word()?];
+        let [send_cq, receive_cq] = [self.cq()?, self.cq()?];
+        let kind: u8 = self.number()?;
+        let cross_channel = CrossChannel::from_bits(kind >> 1).ok_or(self.bad())?;
+        Ok(QueuePairAttributes {
+            protection_domain,
+            send_ring,
+            log_send_depth,
+            record,
+            send_doorbell: match kind & 1 {
+                0 => SendDoorbell::WithRecord,
+                _ => SendDoorbell::WithoutRecord,
+            },
+            uar,
+            send_cq,
+            receive_cq,
+            cross_channel,
+            receive: match self.option()? {
+                None => None,
+                Some(ring) => Some(ReceiveRing {
+                    ring,
+                    log_depth: self.number()?,
+                    log_stride: self.number()?,
+                }),
+            },
+        })
+    }
+
     /// The rest of the words must be zero.
     fn end<T>(mut self, value: T) -> Result<T, WordError> {
         while self.next < WORDS {
@@ -232,27 +263,7 @@ pub(super) fn to_command(message: &Message) -> Result<Command, WordError> {
             ignore_overrun: words.flag()?,
         }),
         kind::DESTROY_CQ => Command::DestroyCompletionQueue(words.cq()?),
-        kind::CREATE_QP => Command::CreateQueuePair(QueuePairAttributes {
-            protection_domain: words.domain()?,
-            send_ring: words.word()?,
-            log_send_depth: words.number()?,
-            record: words.word()?,
-            uar: words.word()?,
-            send_cq: words.cq()?,
-            receive_cq: words.cq()?,
-            send_doorbell: match words.flag()? {
-                false => SendDoorbell::WithRecord,
-                true => SendDoorbell::WithoutRecord,
-            },
-            receive: match words.option()? {
-                None => None,
-                Some(ring) => Some(ReceiveRing {
-                    ring,
-                    log_depth: words.number()?,
-                    log_stride: words.number()?,
-                }),
-            },
-        }),
+        kind::CREATE_QP => Command::CreateQueuePair(words.queue_pair()?),
         kind::DESTROY_QP => Command::DestroyQueuePair(words.qp()?),
         kind::TO_INIT => {
             let qp = words.qp()?;

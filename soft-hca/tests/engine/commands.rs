@@ -3,8 +3,9 @@
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, Wqe};
 use warpbell_soft_hca::engine::command::{MAX_LOG_CQ_DEPTH, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
-    Access, CommandError, CompletionQueueAttributes, QueuePairAttributes, QueuePairState,
-    ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, WireAddress,
+    Access, CommandError, CompletionQueueAttributes, CrossChannel, QueuePairAttributes,
+    QueuePairState, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
+    WireAddress,
 };
 
 use crate::world::{Buffer, Connection, World};
@@ -302,6 +303,7 @@ fn queues_check_alignment_and_depth() {
         uar: page,
         send_cq: cq,
         receive_cq: cq,
+        cross_channel: CrossChannel::empty(),
     };
     let ring = |ring, log_depth, log_stride| {
         Some(ReceiveRing {

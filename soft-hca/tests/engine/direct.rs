@@ -12,8 +12,8 @@ use warpbell_soft_hca::engine::memory::Small;
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, Crew, Desk, DirectMemory, Engine, Lender, Loopback, Memory, OneLane, ProtectionDomain,
-    QueuePairStatus, SendDoorbell, Served, Transition, Wire, WireAddress,
+    Access, Crew, CrossChannel, Desk, DirectMemory, Engine, Lender, Loopback, Memory, OneLane,
+    ProtectionDomain, QueuePairStatus, SendDoorbell, Served, Transition, Wire, WireAddress,
 };
 
 use crate::world::{
@@ -172,7 +172,14 @@ impl<W: Wire> Rig<W> {
         let lender = unsafe { Lender::new(desk) };
         let mut engine = Engine::new(OWN, memory, wire, storage(shape));
         let domains = domains(&mut engine);
-        let pairs = domains.map(|domain| create_queue_pair(&mut engine, domain, shape));
+        // What has to do with other queues is the second one.
+        let [one, other] = domains;
+        let plain = Shape {
+            cross_channel: CrossChannel::empty(),
+            ..shape
+        };
+        let pairs = [(one, plain), (other, shape)]
+            .map(|(domain, shape)| create_queue_pair(&mut engine, domain, shape));
         let connection = Connection {
             access,
             ..Connection::default()
@@ -500,4 +507,36 @@ fn a_block_that_is_not_posted_is_not_looked_at() {
         rig.settle();
     }
     assert_eq!(rig.pairs[0].send_cq.drain().len(), 3);
+}
+
+/// A queue that waits for one whose writes the crew executes: the engine hears of each of its CQEs.
+#[test]
+fn a_queue_waits_for_one_that_is_lent() {
+    let shape = Shape {
+        cross_channel: CrossChannel::MASTER,
+        ..Shape::default()
+    };
+    let mut rig = Rig::shaped(Loopback::<32>::new(MTU), Access::all(), shape);
+    let memory = rig.memory;
+    let write = Wqe::<1>::write(memory.local(0, 8), memory.remote(AREA)).signalled();
+    rig.pairs[0].post(write);
+    rig.step();
+    rig.step();
+    assert_eq!(rig.pairs[0].send_cq.drain().len(), 1);
+    let wait = Wqe::<1>::wait(rig.pairs[0].send_cq.number, 3);
+    rig.pairs[1].write(wait.signalled());
+    rig.pairs[1].post(write);
+    for number in 1..4 {
+        rig.step();
+        assert_eq!(rig.pairs[1].send_cq.drain().len(), 0, "before CQE {number}");
+        rig.pairs[0].post(write);
+        rig.step();
+        assert_eq!(rig.pairs[0].send_cq.drain().len(), 1);
+    }
+    rig.step();
+    assert_eq!(rig.pairs[1].send_cq.drain().len(), 2);
+    // From then on it is lent as before.
+    rig.pairs[0].post(write);
+    rig.step();
+    assert_eq!(rig.pairs[0].send_cq.drain().len(), 1);
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod completion;
+mod cross_channel;
 mod datagram;
 mod decode;
 mod direct;

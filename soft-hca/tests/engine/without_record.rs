@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use mlx5_wqe::{Doorbell, DoorbellRecord, Fence, QpNumber, UarPage, Wqe, WqeIndex};
-use warpbell_soft_hca::engine::{CommandError, QueuePairAttributes, SendDoorbell, Transition};
+use warpbell_soft_hca::engine::{
+    CommandError, CrossChannel, QueuePairAttributes, SendDoorbell, Transition,
+};
 
 use crate::world::{
     Connection, Node, Shape, World, clean, connect_queue_pair, create_queue_pair_on,
@@ -98,6 +100,7 @@ fn a_page_has_one_such_doorbell() {
         uar: page.address(),
         send_cq: qp.send_cq.number,
         receive_cq: qp.receive_cq.number,
+        cross_channel: CrossChannel::empty(),
     };
     // SAFETY: the buffers live as long as the test.
     let mut create = || unsafe { engine.create_queue_pair(&attributes) };

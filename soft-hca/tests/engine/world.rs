@@ -15,9 +15,9 @@ use warpbell_soft_hca::engine::fault::{Fate, FaultyWire, Pattern};
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, CompletionQueueAttributes, DirectMemory, Engine, Keys, Memory, ProtectionDomain,
-    QueuePairAttributes, QueuePairOptions, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell,
-    Storage, Transition, Wire, WireAddress,
+    Access, CompletionQueueAttributes, CrossChannel, DirectMemory, Engine, Keys, Memory,
+    ProtectionDomain, QueuePairAttributes, QueuePairOptions, ReadyToReceive, ReadyToSend,
+    ReceiveRing, SendDoorbell, Storage, Transition, Wire, WireAddress,
 };
 
 /// Every byte before and after a buffer.
@@ -350,6 +350,7 @@ pub struct Shape {
     pub queue_pairs: usize,
     pub options: QueuePairOptions,
     pub send_doorbell: SendDoorbell,
+    pub cross_channel: CrossChannel,
 }
 
 impl Default for Shape {
@@ -364,6 +365,7 @@ impl Default for Shape {
             queue_pairs: 3,
             options: QueuePairOptions::default(),
             send_doorbell: SendDoorbell::WithRecord,
+            cross_channel: CrossChannel::empty(),
         }
     }
 }
@@ -498,6 +500,7 @@ pub fn create_queue_pair_on<M: Memory, W: Wire>(
         uar: uar.address(),
         send_cq: send_cq.number,
         receive_cq: receive_cq.number,
+        cross_channel: shape.cross_channel,
     };
     Qp {
         // SAFETY: the buffers live as long as the test.

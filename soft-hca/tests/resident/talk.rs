@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 use warpbell_soft_hca::engine::packet::Range;
 use warpbell_soft_hca::engine::{
-    Access, Command, CommandError, CompletionQueueAttributes, Event, Keys, Lender,
+    Access, Command, CommandError, CompletionQueueAttributes, CrossChannel, Event, Keys, Lender,
     ProtectionDomain, QueuePairAttributes, QueuePairState, QueuePairStatus, SendDoorbell,
     Transition,
 };
@@ -73,6 +73,7 @@ fn every_command_has_its_reply() {
         uar: at + 4096,
         send_cq: cq,
         receive_cq: cq,
+        cross_channel: CrossChannel::empty(),
     };
     let qp: QpNumber = run(&mut client, Command::CreateQueuePair(attributes)).unwrap();
     let init = Transition::Init {

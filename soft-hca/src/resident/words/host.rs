@@ -56,7 +56,10 @@ pub(in crate::resident) fn from_command(command: &Command) -> Message {
                 .put(attributes.uar)
                 .put(attributes.send_cq.get())
                 .put(attributes.receive_cq.get())
-                .put(attributes.send_doorbell == SendDoorbell::WithoutRecord)
+                .put(
+                    attributes.cross_channel.bits() << 1
+                        | u8::from(attributes.send_doorbell == SendDoorbell::WithoutRecord),
+                )
                 .option(receive.map(|receive| receive.ring))
                 .put(receive.map_or(0, |receive| receive.log_depth))
                 .put(receive.map_or(0, |receive| receive.log_stride))

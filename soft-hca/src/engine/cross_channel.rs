@@ -1,0 +1,117 @@
+//! Queues that wait for others' completions, and queues that others start: WAIT and SEND_EN (CORE-Direct).
+//!
+//! A queue that comes to a WAIT is put aside, so that it costs nothing until something happens to a completion queue
+//! that is waited for; then all that wait look again. What is waited for is a CQE by its number, and an error's CQE is
+//! one: who must not go on after an error waits in the queue that fails, whose WAIT is flushed.
+
+use super::Engine;
+use super::command::QueuePairState;
+use super::completion::Awaited;
+use super::decode::Operation;
+use super::memory::Memory;
+use super::requester::Gate;
+use super::wire::Wire;
+
+/// WAITs and SEND_ENs of a queue that a step carries out at most.
+const GATES: usize = 16;
+
+/// Whether a WAIT or SEND_EN may start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It may; a SEND_EN has done its work.
+    Pass,
+    /// Not yet.
+    Wait,
+    /// Never.
+    Refuse,
+}
+
+impl<M: Memory, W: Wire> Engine<'_, M, W> {
+    /// Lets a queue pair go on behind a WAIT or SEND_EN; gives how much was done.
+    #[inline(never)]
+    pub(super) fn pass_gates(&mut self, index: u32, first: Gate) -> usize {
+        let (mut gate, mut done) = (first, 0);
+        for _ in 0..GATES {
+            let verdict = self.judge(&gate);
+            let (Some(pair), mut cx) = self.split(index) else {
+                return done;
+            };
+            match verdict {
+                Verdict::Pass => pair.pass(&mut cx, &gate),
+                Verdict::Refuse => pair.fail_gate(&mut cx, &gate),
+                Verdict::Wait => {
+                    pair.requester.waits = true;
+                    self.waiting
+                        .push(self.queue_pairs, index, |slot| &mut slot.waiting);
+                    return done;
+                }
+            }
+            done += 1 + pair.send_requests(&mut cx, super::PACKETS_OUT);
+            match pair.requester.take_gate() {
+                Some(next) => gate = next,
+                None => return done,
+            }
+        }
+        // The rest in the next step: the queue pair is still busy.
+        done
+    }
+
+    fn judge(&mut self, gate: &Gate) -> Verdict {
+        match gate.operation {
+            Operation::Wait { queue, number } => {
+                match self.completion_queues.has_come_to(queue, number) {
+                    Awaited::There => Verdict::Pass,
+                    Awaited::NotYet(queue) if self.is_fed(queue) => Verdict::Wait,
+                    Awaited::NotYet(_) | Awaited::Never => Verdict::Refuse,
+                }
+            }
+            // Indices have 16 bits.
+            Operation::SendEnable { queue, end } => match self.enable(queue, end as u16) {
+                true => Verdict::Pass,
+                false => Verdict::Refuse,
+            },
+            _ => Verdict::Refuse,
+        }
+    }
+
+    /// Whether a queue pair that is connected writes CQEs there. Of several engines that are one HCA only one has it: a
+    /// WAIT at another one would never end.
+    fn is_fed(&self, queue: u32) -> bool {
+        let slots = &self.queue_pairs[..self.used];
+        slots.iter().any(|slot| {
+            slot.pair.as_ref().is_some_and(|pair| {
+                [pair.send_cq, pair.receive_cq].contains(&queue)
+                    && !matches!(pair.state, QueuePairState::Reset | QueuePairState::Init)
+            })
+        })
+    }
+
+    /// Lets a managed send queue run up to an index; false if it cannot.
+    fn enable(&mut self, queue: mlx5_wqe::QpNumber, end: u16) -> bool {
+        let Ok(index) = self.index(queue) else {
+            return false;
+        };
+        let pair = self.queue_pairs[index as usize].pair.as_mut();
+        let enabled = pair.is_some_and(|pair| pair.enable_send(end));
+        self.enlist(index);
+        enabled
+    }
+
+    /// Lets all that wait look again, if something happened to a completion queue that is waited for.
+    #[inline]
+    pub(super) fn tell_waiting(&mut self) {
+        if self.completion_queues.take_news() {
+            self.wake_waiting();
+        }
+    }
+
+    #[inline(never)]
+    fn wake_waiting(&mut self) {
+        while let Some(index) = self.waiting.pop(self.queue_pairs, |slot| &mut slot.waiting) {
+            if let Some(pair) = &mut self.queue_pairs[index as usize].pair {
+                pair.requester.waits = false;
+            }
+            self.enlist(index);
+        }
+    }
+}
