@@ -1,4 +1,4 @@
-//! Triggered operations: the levels of GPU-TN's listing, and what a trigger costs.
+//! Triggered operations: the levels of GPU-TN's listing, what a trigger costs, and chains that the NIC starts itself.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,9 @@ use warpbell_host_init::{
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Place;
 use warpbell_kernels::trigger::{
-    Listing, TriggerCost, trigger_cost_posts, trigger_cost_ready, trigger_cost_triggers,
-    trigger_kernel, trigger_work_groups, trigger_work_items,
+    Listing, TriggerCost, TriggerHops, trigger_cost_posts, trigger_cost_ready,
+    trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts, trigger_kernel,
+    trigger_work_groups, trigger_work_items,
 };
 
 use crate::launch::LIMIT_US;
@@ -85,7 +86,12 @@ impl Sides {
     }
 
     fn connected(&self) -> Result<(QueuePair, QueuePair), Error> {
-        let mut near = self.near.queue_pair(&self.config)?;
+        self.connected_as(&self.config)
+    }
+
+    /// With a near end of that kind.
+    fn connected_as(&self, kind: &QueuePairConfig) -> Result<(QueuePair, QueuePair), Error> {
+        let mut near = self.near.queue_pair(kind)?;
         let mut far = self.far.queue_pair(&self.config)?;
         connect(&mut near, &mut far)?;
         Ok((near, far))
@@ -94,6 +100,19 @@ impl Sides {
     /// A table of so many tags, and the other ends.
     fn triggers(&self, tags: u32) -> Result<(Triggers, Vec<QueuePair>), Error> {
         let pairs = (0..tags).map(|_| self.connected());
+        let (near, far) = pairs.collect::<Result<(Vec<_>, Vec<_>), Error>>()?;
+        Ok((Triggers::new(near)?, far))
+    }
+
+    /// A table of so many tags, each of which may follow the one before, and the other ends.
+    fn chain(&self, tags: u32) -> Result<(Triggers, Vec<QueuePair>), Error> {
+        let pairs = (0..tags).map(|tag| {
+            self.connected_as(&QueuePairConfig {
+                cross_channel: tag + 1 < tags,
+                managed_send: tag > 0,
+                ..self.config
+            })
+        });
         let (near, far) = pairs.collect::<Result<(Vec<_>, Vec<_>), Error>>()?;
         Ok((Triggers::new(near)?, far))
     }
@@ -263,5 +282,101 @@ impl CostCase {
             sending_own_ratio: ratio(trigger_sending_own, post_exclusive),
             counting_ratio: ratio(trigger_counting, post_shared),
         })
+    }
+}
+
+/// What a write takes that goes once the one before is done: the median, over the writes of a chain, in nanoseconds on
+/// a CPU, in cycles on a GPU.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Hops {
+    /// Writes of a chain, each in a queue of its own.
+    pub hops: u32,
+    /// Where the NIC starts each, and a kernel triggers the first and waits for the last.
+    pub by_nic: u64,
+    /// Where a thread posts each, and waits for it.
+    pub by_kernel: u64,
+    /// The first over the second.
+    pub ratio: f64,
+    /// Every byte arrived, and nothing beside.
+    pub verified: bool,
+}
+
+/// How often a chain is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct HopCase {
+    /// Writes of a chain.
+    pub hops: u32,
+    /// Chains; at least 1.
+    pub rounds: u32,
+    /// Bytes of each write.
+    pub bytes: u32,
+}
+
+impl HopCase {
+    /// Measures it; none if the NIC lets no queue start another.
+    ///
+    /// # Errors
+    /// A kernel that failed; too many queue pairs for the NIC.
+    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Option<Hops>, Error> {
+        let sides = Sides::new(world, devices)?;
+        if !sides.near.device().limits().cross_channel {
+            return Ok(None);
+        }
+        let (mut triggers, _far) = sides.chain(self.hops)?;
+        let (pair, _other) = sides.connected()?;
+        let bytes = self.bytes as usize;
+        let all = self.hops as usize * bytes;
+        let source = Memory::new(&sides.near, world.nic_placement(), bytes)?;
+        // What the NIC's chain writes, then what the thread writes.
+        let target = Memory::new(&sides.far, world.nic_placement(), 2 * all)?;
+        let sent: Vec<u8> = (0..bytes).map(|at| (at * 7 + 1) as u8).collect();
+        source.write(0, &sent);
+        let outcome = world.outcome()?;
+        let rounds = self.rounds as usize;
+        let cycles = world.numbers(2 * rounds)?;
+        for round in 0..self.rounds {
+            for tag in 0..self.hops {
+                let place = target.remote(tag as usize * bytes);
+                let write = Wqe::write(source.local(0, bytes), place);
+                match tag {
+                    0 => triggers.register(tag, 1, [write])?,
+                    _ => triggers.register_after(tag, tag - 1, [write])?,
+                }
+            }
+            let parameters = TriggerHops {
+                triggers: triggers.handle(),
+                hops: self.hops,
+                queue: pair.send_queue()?,
+                local: source.local(0, bytes),
+                remote: target.remote(all),
+                limit_us: LIMIT_US,
+                round: round.into(),
+                cycles: Numbers::new(&cycles),
+                rounds: self.rounds.into(),
+                outcome: &outcome,
+            };
+            let pairs: Vec<_> = triggers.queue_pairs().chain([&pair]).collect();
+            for launch in [
+                Launch::new(entry!(trigger_hops_chain), Grid::ONE_THREAD, parameters),
+                Launch::new(entry!(trigger_hops_posts), Grid::ONE_THREAD, parameters),
+            ] {
+                run(world, "the chain", launch, &pairs, &outcome)?;
+            }
+        }
+        let median = |first: usize| {
+            let taken = cycles.iter().skip(first).take(rounds);
+            let mut sorted: Vec<u64> = taken.map(|one| one.load(Ordering::Relaxed)).collect();
+            sorted.sort_unstable();
+            percentile(&sorted, 50) / u64::from(self.hops)
+        };
+        let (by_nic, by_kernel) = (median(0), median(rounds));
+        let expected = sent.repeat(2 * self.hops as usize);
+        Ok(Some(Hops {
+            hops: self.hops,
+            by_nic,
+            by_kernel,
+            ratio: by_nic as f64 / by_kernel.max(1) as f64,
+            verified: target.check(&expected).is_ok(),
+        }))
     }
 }

@@ -18,9 +18,20 @@ fn each_level_sends_everything_once() {
             "--threads",
             &threads_text,
         ];
-        let rest = ["--rounds", "50", "--warm-up", "5", "--json"];
+        let rest = [
+            "--rounds",
+            "50",
+            "--warm-up",
+            "5",
+            "--hops",
+            "3",
+            "--chains",
+            "9",
+            "--json",
+        ];
         let document = document(&run(TRIGGER, &[&shape[..], &rest].concat()));
-        assert_verified(&document, 3);
+        // The three levels, and the chain.
+        assert_verified(&document, 4);
         let sent = document["sent"].as_array().unwrap();
         let of = |level: usize, what: &str| sent[level][what].as_u64().unwrap();
         for (level, operations, threshold) in
@@ -35,6 +46,11 @@ fn each_level_sends_everything_once() {
         let ratio = of("trigger_sending") / of("post_shared").max(1.0);
         assert!((of("sending_ratio") - ratio).abs() < 1e-9);
         assert_eq!(document["unit"], "ns");
+        let hops = &document["hops"];
+        assert_eq!(hops["hops"], 3);
+        let of = |what: &str| hops[what].as_f64().unwrap();
+        let ratio = of("by_nic") / of("by_kernel").max(1.0);
+        assert!((of("ratio") - ratio).abs() < 1e-9);
     }
 }
 
@@ -45,6 +61,7 @@ fn bad_arguments_are_refused() {
         &["--threads", "513"],
         &["--rounds", "0"],
         &["--bytes", "7"],
+        &["--hops", "1"],
     ] {
         let output = run(TRIGGER, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

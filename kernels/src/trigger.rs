@@ -1,4 +1,5 @@
-//! Triggered operations in kernels: the three levels of GPU-TN's listing, and what a trigger costs beside a post.
+//! Triggered operations in kernels: the three levels of GPU-TN's listing, what a trigger costs beside a post, and a chain
+//! of writes that the NIC starts itself beside the same by a kernel.
 
 use core::sync::atomic::Ordering;
 
@@ -238,4 +239,73 @@ pub fn trigger_cost_ready(p: TriggerCost<'_>) {
 #[kernel]
 pub fn trigger_cost_triggers(p: TriggerCost<'_>) {
     p.outcome.record(|| p.trigger());
+}
+
+/// Writes one after the other, each once the one before is done: by the NIC, and by a thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TriggerHops<'a> {
+    /// Tag 0 is triggered; each of the others follows the one before it.
+    pub triggers: TriggerHandle<'a>,
+    /// How many writes there are, and tags.
+    pub hops: u32,
+    /// Where the same writes are posted.
+    pub queue: SendQueueHandle<'a>,
+    /// What is written.
+    pub local: Local,
+    /// Where the first goes; each goes behind the one before.
+    pub remote: Remote,
+    /// Microseconds that it may take.
+    pub limit_us: u64,
+    /// Which measurement this is.
+    pub round: u64,
+    /// Takes the cycles of all writes: of the NIC's in each round, then of the thread's.
+    pub cycles: Numbers<'a>,
+    /// How many rounds there are.
+    pub rounds: u64,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+impl TriggerHops<'_> {
+    #[inline(always)]
+    fn chain(&self) -> Result<(), Failure> {
+        let triggers = self.triggers.open()?;
+        let began = thread::cycles();
+        triggers.trigger::<Thread>(0)?;
+        triggers.wait::<Thread>(self.hops - 1, Deadline::after_us(self.limit_us))?;
+        self.cycles.store(self.round, thread::cycles() - began);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn posts(&self) -> Result<(), Failure> {
+        let limit = Deadline::after_us(self.limit_us);
+        let mut queue = self.queue.open::<Exclusive, Thread>()?;
+        let began = thread::cycles();
+        for hop in 0..self.hops {
+            let remote = Remote {
+                address: self.remote.address + u64::from(hop) * u64::from(self.local.length),
+                ..self.remote
+            };
+            let write = Wqe::write(self.local, remote).signalled();
+            let ticket = queue.post(write, limit)?;
+            queue.wait(ticket, limit)?;
+        }
+        self.cycles
+            .store(self.rounds + self.round, thread::cycles() - began);
+        Ok(())
+    }
+}
+
+/// Triggers a chain, and waits for its end.
+#[kernel]
+pub fn trigger_hops_chain(p: TriggerHops<'_>) {
+    p.outcome.record(|| p.chain());
+}
+
+/// Posts the same writes, and waits for each.
+#[kernel]
+pub fn trigger_hops_posts(p: TriggerHops<'_>) {
+    p.outcome.record(|| p.posts());
 }

@@ -39,7 +39,9 @@ pub struct TriggerEntry<'a> {
     reach: u8,
     /// [`SendDoorbell`] as a number.
     send_doorbell: u8,
-    unused: [u8; 5],
+    /// 1 if another queue starts this one, and nobody rings it.
+    managed: u8,
+    unused: [u8; 4],
     _queue: PhantomData<&'a QueueState>,
 }
 
@@ -51,6 +53,7 @@ const _: () = {
     assert!(core::mem::offset_of!(TriggerEntry, state) == 56);
     assert!(core::mem::offset_of!(TriggerEntry, max_message) == 64);
     assert!(core::mem::offset_of!(TriggerEntry, depth_log2) == 72);
+    assert!(core::mem::offset_of!(TriggerEntry, managed) == 75);
 };
 
 // SAFETY: the pointers lead to what a `SendQueueHandle` may be used for from any thread; it was made from one.
@@ -85,17 +88,28 @@ impl<'a> TriggerEntry<'a> {
                 true => SendDoorbell::WithRecord as u8,
                 false => SendDoorbell::WithoutRecord as u8,
             },
-            unused: [0; 5],
+            managed: 0,
+            unused: [0; 4],
             _queue: PhantomData,
         }
+    }
+
+    /// The same for a queue that another one starts: kernels may wait for its operations, and register none.
+    pub fn managed(self) -> Self {
+        Self { managed: 1, ..self }
     }
 
     /// The entry in words, in the order of its bytes on a little-endian machine, as the host writes it into the memory
     /// of a GPU.
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn to_words(&self) -> [u64; 16] {
-        let numbers = [self.depth_log2, self.reach, self.send_doorbell];
-        let [depth_log2, reach, send_doorbell] = numbers.map(u64::from);
+        let numbers = [
+            self.depth_log2,
+            self.reach,
+            self.send_doorbell,
+            self.managed,
+        ];
+        let [depth_log2, reach, send_doorbell, managed] = numbers.map(u64::from);
         let mut words = [0; 16];
         words[..10].copy_from_slice(&[
             self.counter.load().to_bits(),
@@ -107,7 +121,7 @@ impl<'a> TriggerEntry<'a> {
             self.completion_record.expose_provenance() as u64,
             self.state.expose_provenance() as u64,
             u64::from(self.qpn) << 32 | u64::from(self.max_message),
-            send_doorbell << 16 | reach << 8 | depth_log2,
+            managed << 24 | send_doorbell << 16 | reach << 8 | depth_log2,
         ]);
         words
     }
@@ -162,6 +176,9 @@ impl<'a> TriggerEntry<'a> {
         wqes: [Wqe<1>; N],
         deadline: Deadline,
     ) -> Result<(), Error> {
+        if self.managed != 0 {
+            return Err(Error::Managed);
+        }
         // One at a time, because the ring's slots and the word's low half are whose who registers.
         if compare_exchange64(&self.registering, 0, 1, Reach::Gpu).is_err() {
             return Err(Error::InUse);
@@ -195,6 +212,9 @@ impl<'a> TriggerEntry<'a> {
     /// Takes the tag for one scope alone.
     #[inline(always)]
     pub(super) fn take(&self) -> Result<Counter, Error> {
+        if self.managed != 0 {
+            return Err(Error::Managed);
+        }
         if compare_exchange64(&self.registering, 0, 1, Reach::Gpu).is_err() {
             return Err(Error::InUse);
         }

@@ -43,6 +43,8 @@ pub enum Error {
     },
     /// The operation was sent, and was not done in time.
     Timeout,
+    /// The NIC starts the tag's operations, once those of another tag are done: the host alone registers them.
+    Managed,
     /// The tag's queue has failed; the host makes it anew.
     Failed(QueueError),
 }
@@ -64,6 +66,7 @@ impl Error {
             Self::InUse => (8, 0),
             Self::Untriggered { missing } => (9, missing),
             Self::Timeout => (10, 0),
+            Self::Managed => (11, 0),
         };
         kind << 32 | detail as u64
     }
@@ -83,6 +86,7 @@ impl Error {
             8 => Self::InUse,
             9 => Self::Untriggered { missing: detail },
             10 => Self::Timeout,
+            11 => Self::Managed,
             high if high >> 30 != 0 => match QueueError::from_bits(bits) {
                 Some(error) => Self::Failed(error),
                 None => return None,
@@ -129,6 +133,9 @@ impl fmt::Display for Error {
                 )
             }
             Self::Timeout => f.write_str("the operation was sent, and not done in time"),
+            Self::Managed => {
+                f.write_str("the NIC starts the tag's operations, which the host registers")
+            }
             Self::Failed(error) => write!(f, "the tag's queue has failed: {error}"),
         }
     }
@@ -157,13 +164,14 @@ mod tests {
             Error::InUse,
             Error::Untriggered { missing: number },
             Error::Timeout,
+            Error::Managed,
             Error::Failed(failed),
         ];
         for error in errors {
             assert_ne!(error.to_bits(), 0);
             assert_eq!(Error::from_bits(error.to_bits()), Some(error));
         }
-        for nothing in [0, 1, 11 << 32, u64::MAX >> 2] {
+        for nothing in [0, 1, 12 << 32, u64::MAX >> 2] {
             assert_eq!(Error::from_bits(nothing), None);
         }
     }

@@ -5,6 +5,8 @@
 //! *counter*, and once that has reached the threshold the operation goes. Triggers that come before their operation is
 //! registered are kept. Each tag has a queue pair of its own, in whose ring the operation's WQEs lie; record and
 //! doorbell are held back until then, and are written by whose trigger (or registration) was the last that was missing.
+//! An operation may also go once another tag's is done, which the NIC sees to by itself: the host registers it so, and
+//! kernels only wait for it.
 //!
 //! The host makes the tags (`warpbell-host-init`, `Triggers`), registers before a launch, and hands kernels a
 //! [`TriggerHandle`]. Kernels trigger, and may register, too:

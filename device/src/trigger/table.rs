@@ -69,7 +69,7 @@ impl<'a> Triggers<'a> {
     /// for the operation before, since a tag has one at a time.
     ///
     /// # Errors
-    /// What is wrong with tag, threshold or WQEs; [`Error::InUse`]; [`Error::Untriggered`] and [`Error::Timeout`] if
+    /// What is wrong with tag, threshold or WQEs; [`Error::InUse`]; [`Error::Managed`]; [`Error::Untriggered`] and [`Error::Timeout`] if
     /// the operation before was not done in time; the tag's queue has failed. Nothing is registered then.
     #[inline(always)]
     pub fn register<C: Scope, const N: usize>(
@@ -97,7 +97,8 @@ impl<'a> Triggers<'a> {
     ///
     /// # Errors
     /// [`Error::InvalidTag`]; [`Error::NotRegistered`]; [`Error::Untriggered`] if the threshold was not reached until
-    /// the deadline, [`Error::Timeout`] if it was; the tag's queue has failed.
+    /// the deadline, [`Error::Timeout`] if it was, or if another tag's operation comes first; the tag's queue has
+    /// failed.
     #[inline(always)]
     pub fn wait<C: Scope>(&self, tag: Tag, deadline: Deadline) -> Result<(), Error> {
         let entry = self.entry(tag)?;
@@ -113,7 +114,7 @@ impl<'a> Triggers<'a> {
     /// Takes a tag for this thread, warp or block alone, until the value is dropped: a trigger then has no atomic.
     ///
     /// # Errors
-    /// [`Error::InvalidTag`]; [`Error::InUse`] while somebody else has it, or registers.
+    /// [`Error::InvalidTag`]; [`Error::InUse`] while somebody else has it, or registers; [`Error::Managed`].
     #[inline(always)]
     pub fn own<C: Scope>(&self, tag: Tag) -> Result<OwnTag<'a, C>, Error> {
         OwnTag::take(self.entry(tag)?)

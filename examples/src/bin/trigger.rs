@@ -1,4 +1,5 @@
-//! Triggered operations from kernels: the three levels of GPU-TN's listing, and what a trigger costs.
+//! Triggered operations from kernels: the three levels of GPU-TN's listing, what a trigger costs, and a chain of writes
+//! that the NIC starts itself.
 
 use std::process::ExitCode;
 
@@ -8,12 +9,13 @@ use warpbell_examples::Error;
 use warpbell_examples::interrupt;
 use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::{Screen, exit};
-use warpbell_examples::trigger::{CostCase, Costs, Level, Sent, send};
+use warpbell_examples::trigger::{CostCase, Costs, HopCase, Hops, Level, Sent, send};
 use warpbell_examples::world::{Machine, Nic, Ran};
 use warpbell_host_init::Grid;
 
 /// Prepares writes on the host, which kernels trigger by their tags: each thread its own, each block its own, and all
-/// blocks the same; then compares what a trigger costs a thread with building and posting the same write.
+/// blocks the same; compares what a trigger costs a thread with building and posting the same write; and lets the NIC
+/// start writes one after the other, beside a thread that posts each once the one before is done.
 ///
 /// The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
@@ -37,6 +39,12 @@ struct Arguments {
     /// Bytes of the write whose cost is measured
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=65_536))]
     bytes: u32,
+    /// Writes of a chain, each in a queue pair of its own
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    hops: u32,
+    /// Times that a chain is measured
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    chains: u32,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -52,6 +60,8 @@ struct Document<'d> {
     /// "ns" or "cycles".
     unit: &'static str,
     costs: Costs,
+    /// None if the NIC lets no queue start another.
+    hops: Option<Hops>,
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
@@ -59,7 +69,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let origin = Origin::here();
     let world = arguments.machine.open()?;
     let devices = world.devices()?;
-    let screen = Screen::new(arguments.json, 4);
+    let screen = Screen::new(arguments.json, 5);
     screen.line(format_args!(
         "The kernels run on {}; no network card takes part.",
         world.words()
@@ -110,9 +120,29 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts; own tag over own queue: {:.2}",
         costs.sending_ratio, costs.counting_ratio, costs.sending_own_ratio
     ));
+    screen.step("chain");
+    let case = HopCase {
+        hops: arguments.hops,
+        rounds: arguments.chains,
+        bytes: arguments.bytes,
+    };
+    let hops = case.measure(&world, &devices)?;
+    match &hops {
+        None => screen.line(format_args!("no chain: this NIC lets no queue start another")),
+        Some(hops) => screen.line(format_args!(
+            "chain of {} writes, {}: median {} {unit} for each where the NIC starts it, {} where a thread does ({:.2})",
+            hops.hops,
+            screen.mark(hops.verified),
+            hops.by_nic,
+            hops.by_kernel,
+            hops.ratio
+        )),
+    }
     screen.finish();
-    let wrong = sent.iter().filter(|sent| !sent.verified).count();
-    let all = sent.len();
+    let verified = sent.iter().map(|sent| sent.verified);
+    let verified: Vec<bool> = verified.chain(hops.map(|hops| hops.verified)).collect();
+    let wrong = verified.iter().filter(|verified| !**verified).count();
+    let all = verified.len();
     screen.document(&Document {
         origin: &origin,
         nic: world.nic(),
@@ -120,6 +150,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         sent,
         unit,
         costs,
+        hops,
     })?;
     Error::if_wrong(wrong, all)?;
     interrupt::check()

@@ -1,6 +1,7 @@
 //! Tests of start-up against the software HCA, with work requests written by hand.
 
 mod active;
+mod chain;
 mod gaspi;
 mod hand;
 mod proxy;

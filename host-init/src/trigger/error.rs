@@ -48,6 +48,42 @@ pub enum TriggerError {
         /// The tag.
         tag: Tag,
     },
+    /// An operation of a queue that only kernels' triggers start cannot be started by another.
+    #[error(
+        "the queue pair of tag {tag} is started by triggers; make it with `managed_send` for an operation that follows another"
+    )]
+    NotManaged {
+        /// The tag.
+        tag: Tag,
+    },
+    /// A queue that may not start others.
+    #[error("the queue pair of tag {tag} may start no other; make it with `cross_channel`")]
+    NotCrossChannel {
+        /// The tag.
+        tag: Tag,
+    },
+    /// Queues of different devices do not start each other.
+    #[error("the queue pairs of tags {tag} and {after} belong to different devices")]
+    OtherDevice {
+        /// The tag.
+        tag: Tag,
+        /// The one before.
+        after: Tag,
+    },
+    /// There is no operation that has not gone, behind which another could go.
+    #[error("tag {tag} has no operation that waits for its triggers; register that first")]
+    Gone {
+        /// The tag.
+        tag: Tag,
+    },
+    /// A kernel registered operations, whose completions the host has not counted.
+    #[error(
+        "kernels registered operations of tag {tag}, so that nobody knows its completions' numbers; renew it"
+    )]
+    Uncounted {
+        /// The tag.
+        tag: Tag,
+    },
     /// What kernels would be told as well.
     #[error("the operation of tag {tag} was not registered: {error}")]
     Refused {

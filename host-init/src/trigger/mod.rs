@@ -1,9 +1,10 @@
 //! Tables of tags, for kernels that use [`warpbell::trigger`].
 
+mod chain;
 mod error;
 mod shadow;
 
-use warpbell::trigger::{Counter, Tag, TriggerEntry, TriggerHandle};
+use warpbell::trigger::{Counter, Error as Refused, Tag, TriggerEntry, TriggerHandle};
 use warpbell::wqe::Wqe;
 
 use crate::queue_memory::states_placement;
@@ -11,7 +12,8 @@ use crate::{Buffer, Error, QueuePair};
 
 pub use error::TriggerError;
 
-use shadow::Shadow;
+use chain::Known;
+use shadow::{Changes, Shadow};
 
 /// The most tags of a table.
 const MAX_TAGS: u32 = 1 << 20;
@@ -57,6 +59,8 @@ pub struct Triggers {
     pairs: Vec<QueuePair>,
     /// In the kernels' own memory, on which their atomics are.
     entries: Buffer,
+    /// What lies in each tag's ring.
+    known: Vec<Known>,
 }
 
 impl Triggers {
@@ -86,6 +90,7 @@ impl Triggers {
         }
         let triggers = Self {
             entries: Buffer::placed(home, tags * ENTRY)?,
+            known: vec![Known::default(); tags],
             pairs,
         };
         for tag in 0..triggers.tags() {
@@ -120,21 +125,24 @@ impl Triggers {
         threshold: u32,
         wqes: [Wqe<1>; N],
     ) -> Result<(), Error> {
+        let refused = |error| TriggerError::Refused { tag, error };
         let pair = self.pair(tag)?;
-        let mut shadow = Shadow::new(pair.config().send_depth_log2, pair.memory().newest_send()?);
-        let changes = shadow
-            .register(pair, self.counter(tag)?, threshold, wqes)
-            .map_err(|error| TriggerError::Refused { tag, error })?;
+        if pair.config().managed_send {
+            return Err(refused(Refused::Managed).into());
+        }
+        let before = self.counter(tag)?;
+        let changes = shadow(pair)?
+            .register(pair, before, threshold, wqes)
+            .map_err(refused)?;
         if changes.published.is_some() && pair.has_register() {
             return Err(TriggerError::Due { tag }.into());
         }
-        for (slot, block) in &changes.blocks {
-            pair.memory().write_send(*slot, block)?;
-        }
+        store(pair, &changes)?;
         self.set_counter(tag, changes.counter)?;
         if let Some((record, doorbell)) = changes.published {
             pair.memory().publish(record, doorbell)?;
         }
+        self.note(tag, before.end(), &changes);
         Ok(())
     }
 
@@ -164,6 +172,7 @@ impl Triggers {
         let pair = pair.ok_or(TriggerError::NoSuchTag { tag, tags })?;
         connect_again(pair)?;
         check(tag, pair)?;
+        self.forget(tag);
         self.describe(tag)
     }
 
@@ -181,8 +190,13 @@ impl Triggers {
 
     /// Writes a tag's entry: no operation, no triggers.
     fn describe(&self, tag: Tag) -> Result<(), Error> {
+        let pair = self.pair(tag)?;
         // SAFETY: its completions are collapsed and the queue is unused (`check`); the queue pair is not handed out.
-        let entry = unsafe { TriggerEntry::new(self.pair(tag)?.send_queue()?, Counter::FRESH) };
+        let entry = unsafe { TriggerEntry::new(pair.held_queue()?, Counter::FRESH) };
+        let entry = match pair.config().managed_send {
+            true => entry.managed(),
+            false => entry,
+        };
         let bytes: Vec<u8> = entry
             .to_words()
             .iter()
@@ -195,6 +209,20 @@ impl Triggers {
         let bytes = counter.to_bits().to_ne_bytes();
         self.entries.write(tag as usize * ENTRY, &bytes)
     }
+}
+
+/// A queue as the host sees it while no kernel runs.
+fn shadow(pair: &QueuePair) -> Result<Shadow, Error> {
+    let newest = pair.memory().newest_send()?;
+    Ok(Shadow::new(pair.config().send_depth_log2, newest))
+}
+
+/// Carries WQEs over to the ring.
+fn store(pair: &QueuePair, changes: &Changes) -> Result<(), Error> {
+    for (slot, block) in &changes.blocks {
+        pair.memory().write_send(*slot, block)?;
+    }
+    Ok(())
 }
 
 /// Refuses a queue pair that makes no tag.

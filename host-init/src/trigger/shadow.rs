@@ -3,8 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-use warpbell::trigger::{Counter, Error, TriggerEntry, TriggerHandle};
-use warpbell::wqe::{Cqe64, Wqe};
+use warpbell::trigger::{Counter, Error, MAX_THRESHOLD, TriggerEntry, TriggerHandle};
+use warpbell::wqe::segment::Control;
+use warpbell::wqe::{Cqe64, Octoword, Wqe, WqeIndex};
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, Deadline, FenceReach, QueueState, RingBlock,
     SendParts, SendQueueHandle, Thread, Word32, Word64,
@@ -102,5 +103,27 @@ impl Shadow {
             blocks,
             published,
         })
+    }
+
+    /// Stores WQEs from an index on, under no tag: all that was there before is done, or is held back as they are.
+    pub(super) fn store<const N: usize>(
+        &mut self,
+        pair: &QueuePair,
+        index: WqeIndex,
+        wqes: [Wqe<1>; N],
+    ) -> Result<Changes, Error> {
+        self.register(pair, Counter::new(index, 0, 0), MAX_THRESHOLD, wqes)
+    }
+}
+
+impl Changes {
+    /// How many of the blocks, each of which is a WQE, make a CQE.
+    pub(super) fn completions(&self) -> u32 {
+        let signalled = |(_, block): &&(usize, [u8; BLOCK])| {
+            let (first, _) = block.split_first_chunk().expect("a block is longer");
+            let control = Control::from_octoword(Octoword::from_bytes(*first));
+            control.fm_ce_se.is_signalled()
+        };
+        self.blocks.iter().filter(signalled).count() as u32
     }
 }

@@ -1,5 +1,6 @@
 //! Proves that triggered operations go once, with the last of their triggers and not before, whoever triggers, and
-//! whichever comes first: an operation's registration or its triggers. No trigger is lost, and none counts twice.
+//! whichever comes first: an operation's registration or its triggers. No trigger is lost, and none counts twice. And
+//! that a chain of operations, of which kernels trigger the first, goes to its end by the NIC alone, in its order.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,16 +9,17 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use warpbell::Word64;
+use warpbell::wqe::Wqe;
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::{
     Buffer, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
 };
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{ample, endings, expect_done};
-use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::world::{World, grid, nic};
 use warpbell_kernels::posting::Place;
-use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerStorm};
+use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerChain, TriggerStorm};
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
@@ -25,6 +27,9 @@ fn main() -> ExitCode {
             for storm in storms(world) {
                 progress.step(format!("{storm:?}, {world:?}"));
                 storm.rage(world);
+            }
+            for chains in chains(world) {
+                chains.check(world, progress);
             }
         }
     })
@@ -145,5 +150,128 @@ impl Storm {
             expected.set(target.address() + 8 * word, &newest);
         }
         target.check(&expected, &what);
+    }
+}
+
+/// Chains of operations, registered and triggered several times.
+#[derive(Clone, Copy, Debug)]
+struct Chains {
+    scope: ScopeKind,
+    grid: Dim,
+    chains: u32,
+    /// Operations of each.
+    links: u32,
+    rounds: u32,
+}
+
+fn chains(world: World) -> Vec<Chains> {
+    let all = |scope, grid, chains, links, rounds| Chains {
+        scope,
+        grid,
+        chains,
+        links,
+        rounds,
+    };
+    use ScopeKind::{Block, Thread, Warp};
+    let mut cases = vec![
+        all(Thread, grid(1, 1), 1, 8, 30),
+        all(Thread, grid(2, 3), 3, 4, 20),
+        all(Warp, grid(2, 64), 2, 5, 5),
+        all(Block, grid(3, 50), 4, 3, 5),
+    ];
+    if let World::Gpu(_) = world {
+        cases.push(all(Block, grid(132, 32), 3, 5, 300));
+    }
+    cases
+}
+
+impl Chains {
+    fn check(&self, world: World, progress: &Progress) {
+        let nodes = Nodes::chosen();
+        if !nodes.ours.device.limits().cross_channel {
+            println!("         left out, because this NIC lets no queue start another: {self:?}");
+            return;
+        }
+        progress.step(format!("{self:?}, {world:?}"));
+        let other = QueuePairConfig {
+            send_depth: 8,
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        let ends = (0..self.chains * self.links).map(|tag| {
+            let config = QueuePairConfig {
+                cross_channel: tag % self.links + 1 < self.links,
+                managed_send: tag % self.links > 0,
+                ..other
+            };
+            let mut near = nodes.ours.queue_pair(&config);
+            let mut far = nodes.theirs.queue_pair(&other);
+            connect(&mut near, &mut far).expect("a connection");
+            (near, far)
+        });
+        let (near, _far): (Vec<_>, Vec<QueuePair>) = ends.unzip();
+        let mut triggers = Triggers::new(near).expect("a table");
+        // A word for each operation at either side: a chain's value goes to and fro.
+        let bytes = 8 * (self.chains * (self.links + 1)) as usize;
+        let ours = nodes.ours.arena(bytes, ALL_ACCESS, 0xc4a1);
+        let theirs = nodes.theirs.arena(bytes, ALL_ACCESS, 0xc4a2);
+        let mut random = SmallRng::seed_from_u64(self.links.into());
+        for round in 0..self.rounds {
+            let what = format!("{world:?}, {self:?}, round {round}");
+            let [mut here, mut there] = [ours.image(), theirs.image()];
+            for chain in 0..self.chains {
+                let value: [u8; 8] = random.random();
+                let word = |link: u32| 8 * i64::from(chain * (self.links + 1) + link);
+                ours.region()
+                    .write(word(0) as usize, &value)
+                    .expect("a word");
+                here.set(ours.address() + word(0) as u64, &value);
+                for link in 0..self.links {
+                    let tag = chain * self.links + link;
+                    // What the one before has brought, from where it lies to the other side.
+                    let operation = match link % 2 {
+                        0 => {
+                            there.set(theirs.address() + word(link) as u64, &value);
+                            Wqe::write(ours.local(word(link), 8), theirs.remote(word(link)))
+                        }
+                        _ => {
+                            here.set(ours.address() + word(link + 1) as u64, &value);
+                            Wqe::read(ours.local(word(link + 1), 8), theirs.remote(word(link - 1)))
+                        }
+                    };
+                    let registered = match (link, (round + link) % 3) {
+                        (0, _) => triggers.register(tag, self.scopes(), [operation]),
+                        (_, 0) => triggers.register_after(tag, tag - 1, [Wqe::nop(), operation]),
+                        _ => triggers.register_after(tag, tag - 1, [operation]),
+                    };
+                    registered.unwrap_or_else(|error| panic!("{what}: {error}"));
+                }
+            }
+            let threads = self.grid.blocks * self.grid.threads_per_block;
+            let mut ended = world.values(threads as usize, EndingWords::default());
+            let kernel = TriggerChain {
+                triggers: triggers.handle(),
+                scope: self.scope,
+                chains: self.chains,
+                links: self.links,
+                limit_ms: ample().as_millis() as u64,
+                endings: Output::new(&mut ended),
+            };
+            world.launch(self.grid, &kernel);
+            expect_done(&endings(&ended), &what);
+            ours.check(&here, &what);
+            theirs.check(&there, &what);
+        }
+    }
+
+    /// How many trigger together.
+    fn scopes(&self) -> u32 {
+        let warps = self.grid.threads_per_block.div_ceil(32);
+        self.grid.blocks
+            * match self.scope {
+                ScopeKind::Thread => self.grid.threads_per_block,
+                ScopeKind::Warp => warps,
+                ScopeKind::Block => 1,
+            }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
 //! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
 //! | [`Receive`] | posts receives and takes messages |
+//! | [`TriggerChain`] | triggers the first operations of chains, and waits for the last ones |
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
@@ -21,6 +22,7 @@ mod gaspi_storm;
 mod mode;
 mod receive;
 mod requests;
+mod trigger_chain;
 mod trigger_storm;
 mod trouble;
 
@@ -38,5 +40,6 @@ pub use receive::{Message, MessageKind, Receive, suite_receive};
 pub use requests::{
     MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting, suite_requests,
 };
+pub use trigger_chain::{TriggerChain, suite_trigger_chain};
 pub use trigger_storm::{TriggerStorm, suite_trigger_storm};
 pub use trouble::{Trouble, TroubleKind, suite_trouble};

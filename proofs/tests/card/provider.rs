@@ -10,7 +10,7 @@ use warpbell::{Deadline, Exclusive, Thread};
 use warpbell_host_init::{
     Access, Buffer, CardCounters, CardPort, Completions, Device, Endpoint, Error, GidChoice,
     GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair, QueuePairConfig,
-    RemoteMemory, SendDoorbell, SoftOptions, State, Timers, connect,
+    RemoteMemory, SendDoorbell, SoftOptions, State, Timers, Triggers, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
@@ -267,6 +267,58 @@ fn without_a_doorbell_record() {
                 region.write(at, &[0; 20]).unwrap();
             }
         }
+    });
+}
+
+/// Operations that the device starts by itself, one after the other, in queue pairs made for it by unmodified libmlx5.
+#[test]
+fn chains() {
+    with_engine("provider::chains", || {
+        let device = open(options()).unwrap();
+        assert!(device.limits().cross_channel);
+        let domain = device.protection_domain().unwrap();
+        let end = QueuePairConfig {
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for tag in 0..4 {
+            let config = QueuePairConfig {
+                cross_channel: true,
+                managed_send: tag > 0,
+                ..end
+            };
+            let mut here = domain.queue_pair(&config).unwrap();
+            let mut there = domain.queue_pair(&end).unwrap();
+            connect(&mut here, &mut there).unwrap();
+            near.push(here);
+            far.push(there);
+        }
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
+        // Each copies what the one before has copied.
+        let copy = |from: usize| {
+            let local = region.local(8 * from, 8).unwrap();
+            Wqe::write(local, region.remote().at(8 * from + 8, 8).unwrap())
+        };
+        let mut triggers = Triggers::new(near).unwrap();
+        for round in 1..=100u64 {
+            triggers.register(0, 1, [copy(0)]).unwrap();
+            for tag in 1..4 {
+                triggers
+                    .register_after(tag, tag - 1, [copy(tag as usize)])
+                    .unwrap();
+            }
+            region.write(0, &round.to_ne_bytes()).unwrap();
+            let handle = triggers.handle().open().unwrap();
+            handle.trigger::<Thread>(0).unwrap();
+            handle.wait::<Thread>(3, LIMIT).unwrap();
+            let mut last = [0; 8];
+            region.read(32, &mut last).unwrap();
+            assert_eq!(u64::from_ne_bytes(last), round);
+        }
+        drop(triggers);
+        drop(far);
     });
 }
 
