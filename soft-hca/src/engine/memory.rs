@@ -106,6 +106,11 @@ pub unsafe trait Memory {
     #[inline]
     fn prefetch(&self, _address: u64) {}
 
+    /// Says that all that was copied or written before shall be in its place now, because somebody's READ, or a
+    /// message to a peer, takes data out of this memory. Without effect where stores go to their place at once.
+    #[inline]
+    fn settle(&self) {}
+
     /// Loads a native-endian u32 with acquire order.
     ///
     /// # Safety

@@ -176,6 +176,11 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         self.address
     }
 
+    /// Its access to memory.
+    pub const fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// Its end of the wire.
     ///
     /// # Safety

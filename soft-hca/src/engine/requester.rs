@@ -336,6 +336,8 @@ impl QueuePair {
             let mut ranges = Ranges::new();
             if entry.kind == Kind::Acknowledged {
                 cutter.next_packet(&mut ranges);
+                // What came before, before what the peer gets of it.
+                cx.memory.settle();
             }
             let mut header = request(&template, &wqe, &entry, packet, self.path_mtu);
             // SAFETY: the ranges were checked against registered memory or lie in the ring. Their

@@ -11,19 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::bell::{self, Bell, Bells};
 use super::links::{Link, Links, LocalLink};
+use super::memory::{HostMemory, LateStores};
 use super::segment::SegmentError;
 use super::shared_link::SharedLink;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
-    CommandError, CompletionQueueSlot, DirectMemory, Engine, Event, ProtectionDomainSlot,
-    QueuePairSlot, RegionSlot, RevokedKey, SharedReceiveSlot, Storage, UarSlot, WireAddress,
-    WrongReply,
+    CommandError, CompletionQueueSlot, Engine, Event, Memory, ProtectionDomainSlot, QueuePairSlot,
+    RegionSlot, RevokedKey, SharedReceiveSlot, Storage, UarSlot, WireAddress, WrongReply,
 };
 use crate::resident::ClientError;
 
 /// The engine of an HCA on a host, with tables of lifetime `'t`: addresses are this process's
 /// pointers.
-pub type HostEngine<'t> = Engine<'t, DirectMemory, HostWire>;
+pub type HostEngine<'t> = Engine<'t, HostMemory, HostWire>;
 
 /// Why an HCA did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +112,8 @@ pub struct HcaOptions {
     pub queue_pairs: usize,
     /// What befalls the packets that it sends; nothing by default.
     pub faults: Option<Faults>,
+    /// What befalls the payloads that it stores; nothing by default.
+    pub late_stores: Option<LateStores>,
     /// Who hears its events. Without anybody they wait for
     /// [`poll_event`](crate::engine::Engine::poll_event).
     pub events: Option<Events>,
@@ -127,6 +129,7 @@ impl Default for HcaOptions {
             shared_receive_queues: 1024,
             queue_pairs: 2048,
             faults: None,
+            late_stores: None,
             events: None,
         }
     }
@@ -180,7 +183,8 @@ impl Machine {
             queue_pairs: &mut borrowed.queue_pairs,
             uars: &mut borrowed.uars,
         };
-        let mut engine = Engine::new(address, DirectMemory, wire, storage);
+        let memory = HostMemory::new(options.late_stores);
+        let mut engine = Engine::new(address, memory, wire, storage);
         engine.lend_shared_receive_queues(&mut borrowed.shared_receive_queues);
         Self {
             engine: ManuallyDrop::new(engine),
@@ -320,7 +324,9 @@ impl Seat {
 }
 
 fn step(machine: &mut Machine, now: u64) -> usize {
-    let done = machine.engine.step(now);
+    // What is late counts as something to do: its time passes in steps.
+    let late = machine.engine.memory().advance(now);
+    let done = machine.engine.step(now) + late;
     if let Some(Events(hear)) = &mut machine.events {
         while let Some(event) = machine.engine.poll_event() {
             hear(event);
@@ -424,6 +430,8 @@ impl SoftHca {
         command: impl FnOnce(&mut HostEngine<'_>) -> R,
     ) -> Result<R, HcaError> {
         guarded(&mut self.seat.lock(), |machine| {
+            // Memory may be free after a command.
+            machine.engine.memory().settle();
             let result = command(&mut machine.engine);
             // It may have stepped the engine.
             machine.with_links(|links| links.end_step());

@@ -27,6 +27,7 @@
 //! # Faults on purpose
 //!
 //! [`HcaOptions::faults`] loses, delays and doubles packets;
+//! [`HcaOptions::late_stores`] has payloads show late and in any order;
 //! [`SoftHca::kill`] is a loss of power; the engine's commands
 //! [`fail_send`](crate::engine::Engine::fail_send) and
 //! [`overrun_completion_queue`](crate::engine::Engine::overrun_completion_queue)
@@ -36,6 +37,7 @@ mod bell;
 mod driver;
 mod hca;
 mod links;
+mod memory;
 mod peers;
 mod ring;
 mod segment;
@@ -47,6 +49,7 @@ mod wire;
 pub use crate::engine::gid;
 pub use driver::{Driver, STOP_TIMEOUT};
 pub use hca::{Events, HcaError, HcaOptions, HostEngine, SoftHca};
+pub use memory::{HostMemory, LateStores};
 pub use peers::Peers;
 #[cfg(fuzzing)]
 pub use peers::{Wish, understand};

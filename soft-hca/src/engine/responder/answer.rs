@@ -51,6 +51,10 @@ impl QueuePair {
                 }
             }
             let payload = payload.filter(|range| range.length > 0);
+            if payload.is_some() {
+                // What came before the READ, before what it takes.
+                cx.memory.settle();
+            }
             // SAFETY: the range was just checked against registered memory, and is retracted when
             // that is deregistered.
             if unsafe { cx.wire.send(&header, payload.as_slice()) }.is_err() {
