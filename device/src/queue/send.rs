@@ -92,9 +92,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Wqe<B>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), Some(deadline), |queue, lanes, blocks| {
-            queue.reserve(lanes, blocks, Some(deadline))
-        })
+        self.submit::<B, true>(Some(wqe), Some(deadline))
     }
 
     /// Posts a WQE and rings the doorbell, or says at once that there is no room.
@@ -103,9 +101,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// Everything in [`PostError`] but `Deadline`. Nothing was posted then.
     #[inline(always)]
     pub fn try_post<const B: usize>(&mut self, wqe: Wqe<B>) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), None, |queue, lanes, blocks| {
-            queue.reserve(lanes, blocks, None)
-        })
+        self.submit::<B, true>(Some(wqe), None)
     }
 
     /// Posts the WQEs of those threads of the scope that have one; the others
@@ -120,9 +116,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         wqe: Option<Wqe<B>>,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
-        self.submit(wqe, Some(deadline), |queue, lanes, blocks| {
-            queue.reserve(lanes, blocks, Some(deadline))
-        })
+        self.submit::<B, true>(wqe, Some(deadline))
     }
 
     /// Posts a WQE and rings the doorbell without a look at the credit.
@@ -140,9 +134,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         &mut self,
         wqe: Wqe<B>,
     ) -> Result<Ticket, PostError> {
-        self.submit(Some(wqe), None, |queue, lanes, blocks| {
-            Ok(queue.producer.reserve_unchecked(lanes, blocks))
-        })
+        self.submit::<B, false>(Some(wqe), None)
     }
 
     /// Reserves `blocks` basic blocks whose WQEs share one doorbell, which the
@@ -260,8 +252,14 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// counts as late, too.
     #[inline(always)]
     pub fn drain(&mut self, deadline: Deadline) -> Result<(), WaitError> {
-        let nop = C::leads().then(|| Wqe::nop().signalled());
-        match self.post_if(nop, deadline) {
+        self.carry_out(Wqe::nop(), deadline)
+    }
+
+    /// Posts a request, one for all threads of the scope, and waits until it is done and all before it.
+    #[inline(always)]
+    pub(crate) fn carry_out(&mut self, wqe: Wqe<1>, deadline: Deadline) -> Result<(), WaitError> {
+        let wqe = C::leads().then(|| wqe.signalled());
+        match self.post_if(wqe, deadline) {
             Ok(ticket) => self.wait(ticket, deadline),
             Err(PostError::Failed(error)) => Err(WaitError::Failed(error)),
             Err(_) => Err(WaitError::Deadline),
@@ -273,23 +271,23 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         self.producer.ring.depth()
     }
 
+    /// Posts what this thread brings, with a look at the credit or without.
     #[inline(always)]
-    fn submit<const B: usize>(
+    fn submit<const B: usize, const CREDIT: bool>(
         &mut self,
         wqe: Option<Wqe<B>>,
         deadline: Option<Deadline>,
-        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, Refusal>,
     ) -> Result<Ticket, PostError> {
         let group = self.gather(&wqe);
         if group.count == 0 {
             return self.answer(Ticket::NOTHING, &wqe, &group);
         }
         if S::SHARED && !C::COLLECTIVE {
-            return self.submit_together(wqe, group, deadline, reserve);
+            return self.submit_together::<B, CREDIT>(wqe, group, deadline);
         }
         let start = match self.producer.reserve_at_hand(group.blocks()) {
             Some(start) => start,
-            None => match reserve(self, Lanes::alone(), group.blocks()) {
+            None => match self.reserve_by::<CREDIT>(Lanes::alone(), group.blocks(), deadline) {
                 Ok(start) => start,
                 Err(refusal) => return Err(self.no_room(refusal, group.blocks(), deadline)),
             },
@@ -304,12 +302,11 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// serve them all. Where there is no room for all of them at once, each posts
     /// for itself, and waits as long as it may.
     #[inline(always)]
-    fn submit_together<const B: usize>(
+    fn submit_together<const B: usize, const CREDIT: bool>(
         &mut self,
         wqe: Option<Wqe<B>>,
         own: Group,
         deadline: Option<Deadline>,
-        reserve: impl Fn(&mut Self, Lanes, u32) -> Result<u64, Refusal>,
     ) -> Result<Ticket, PostError> {
         // The state is aligned to 128 bytes, and no WQE has as many blocks.
         let key = self.handle.state.addr() as u64 | own.span as u64;
@@ -324,7 +321,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         }
         loop {
             let blocks = lanes.count() * own.span;
-            match reserve(self, lanes, blocks) {
+            match self.reserve_by::<CREDIT>(lanes, blocks, deadline) {
                 Ok(start) => {
                     let ticket = self.fill(start + (lanes.rank() * own.span) as u64, &wqe, &own);
                     // The other lanes' stores before the leader's fence.
@@ -433,6 +430,21 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         let handle = self.handle;
         self.producer
             .reserve(lanes, blocks, deadline, poll_by(&handle))
+    }
+
+    /// The same, or without a look at the credit. No closure does it: a kernel may post in several places, and a closure
+    /// that two of them have in common is not inlined, so that the queue would lie in a GPU's local memory.
+    #[inline(always)]
+    fn reserve_by<const CREDIT: bool>(
+        &mut self,
+        lanes: Lanes,
+        blocks: u32,
+        deadline: Option<Deadline>,
+    ) -> Result<u64, Refusal> {
+        match CREDIT {
+            true => self.reserve(lanes, blocks, deadline),
+            false => Ok(self.producer.reserve_unchecked(lanes, blocks)),
+        }
     }
 
     /// Stores this thread's WQE at its rank in a group that starts at `start`,
