@@ -83,7 +83,7 @@ impl FenceReach {
 
     /// The reach of a number that was checked.
     #[inline(always)]
-    const fn of(number: u8) -> Reach {
+    pub(crate) const fn of(number: u8) -> Reach {
         if number == Self::Gpu as u8 {
             Reach::Gpu
         } else {

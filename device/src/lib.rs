@@ -37,6 +37,7 @@ mod deadline;
 mod error;
 pub mod gaspi;
 mod handle;
+pub mod inbound;
 pub mod panic;
 pub mod proxy;
 mod queue;

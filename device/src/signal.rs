@@ -3,16 +3,21 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::Deadline;
 use crate::arch::{Reach, Word64, load_acquire64};
 use crate::error::WaitError;
+use crate::{Deadline, Scope};
 
 /// A word of registered memory that the other side writes behind its data.
 ///
 /// The other side posts its data and then a write of 8 bytes to this word
 /// ([`Wqe::write_value`](mlx5_wqe::Wqe::write_value)) on the same queue. The NIC
 /// brings them in that order, so whoever has read the new value here may read
-/// the data: no receive, no completion at this side.
+/// the data: no receive, no completion at this side. Several writers may add 1 each
+/// ([`Wqe::fetch_add`](mlx5_wqe::Wqe::fetch_add)) instead; at their number the data of
+/// all of them is there.
+///
+/// That the memory shows data and word in the NIC's order is not a matter of course in
+/// a GPU's memory: `docs/inbound.md`, [`Flush`](crate::inbound::Flush).
 ///
 /// `repr(C)`, 8 bytes: the host hands it to the kernel.
 #[repr(C)]
@@ -71,6 +76,27 @@ impl<'a> Signal<'a> {
             if late {
                 return Err(WaitError::Deadline);
             }
+        }
+    }
+
+    /// The same for all threads of a scope together: the leader looks, all get the
+    /// value, and all may read what came before it.
+    ///
+    /// # Errors
+    /// `Deadline`.
+    #[inline(always)]
+    pub fn wait_together<C: Scope>(self, least: u64, deadline: Deadline) -> Result<u64, WaitError> {
+        let mut found = 0;
+        if C::leads() {
+            // Nobody waits in vain for 0: so 0 says that it is late.
+            found = self.wait(least, deadline).unwrap_or(0);
+        }
+        let value = C::broadcast(found);
+        // The leader's load before the others' reading; a warp's shuffle orders no memory.
+        C::sync();
+        match value >= least {
+            true => Ok(value),
+            false => Err(WaitError::Deadline),
         }
     }
 }

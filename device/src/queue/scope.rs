@@ -20,6 +20,9 @@ pub trait Scope: sealed::Sealed {
     /// How many threads take part.
     fn size() -> u32;
 
+    /// This thread's number among them; the leader's is 0.
+    fn rank() -> u32;
+
     /// This thread's rank among those with `present`, and their number.
     fn rank_and_count(present: bool) -> (u32, u32);
 
@@ -64,6 +67,11 @@ impl Scope for Thread {
     }
 
     #[inline(always)]
+    fn rank() -> u32 {
+        0
+    }
+
+    #[inline(always)]
     fn leads() -> bool {
         true
     }
@@ -97,8 +105,13 @@ impl Scope for Warp {
     }
 
     #[inline(always)]
+    fn rank() -> u32 {
+        warp::lane_id()
+    }
+
+    #[inline(always)]
     fn leads() -> bool {
-        warp::lane_id() == 0
+        Self::rank() == 0
     }
 
     #[inline(always)]
@@ -132,8 +145,13 @@ impl Scope for Block {
     }
 
     #[inline(always)]
+    fn rank() -> u32 {
+        block::thread_index()
+    }
+
+    #[inline(always)]
     fn leads() -> bool {
-        block::thread_index() == 0
+        Self::rank() == 0
     }
 
     #[inline(always)]
