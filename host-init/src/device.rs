@@ -103,6 +103,12 @@ impl Device {
         self.provider.hca()
     }
 
+    /// How far the fences of kernels must reach that share memory with it: for [`warpbell::inbound::Cells`]. Handles
+    /// have it in them.
+    pub fn fence_reach(&self) -> FenceReach {
+        self.provider.fence_reach()
+    }
+
     pub(crate) fn provider(&self) -> &dyn Provider {
         &*self.provider
     }

@@ -132,6 +132,12 @@ pub enum Error {
         /// The flags asked for.
         access: Access,
     },
+    /// A flush of memory that the NIC may not read for a peer, as which it flushes.
+    #[error("a flush reads the memory, which was registered with {access}; add REMOTE_READ")]
+    NotReadable {
+        /// The region's flags.
+        access: Access,
+    },
     /// A write to memory that its owner registered for reading only.
     #[error(
         "the memory was registered with {access}, for reading only; register it with LOCAL_WRITE"

@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
 
 use super::driver::{check, describe, present};
 use super::pool::Pool;
-use super::{ComputeCapability, GpuError};
+use super::{ComputeCapability, GpuError, InboundOrder};
 
 /// An open GPU. A value is a mere reference, because a GPU stays open until the process ends.
 #[derive(Clone, Copy)]
@@ -25,6 +25,7 @@ struct Inner {
     capability: ComputeCapability,
     /// CUDA version of the driver, 1000 · major + 10 · minor.
     driver: u32,
+    inbound_order: InboundOrder,
     pinned: Mutex<Pool>,
     memory: Mutex<Pool>,
     /// For copies and fills; waits for no other stream.
@@ -97,6 +98,11 @@ impl Gpu {
     /// The newest CUDA version that its driver knows, as in "13.0".
     pub fn driver(self) -> String {
         format!("{}.{}", self.0.driver / 1000, self.0.driver % 1000 / 10)
+    }
+
+    /// In which order its kernels see what NICs write to its memory.
+    pub fn inbound_order(self) -> InboundOrder {
+        self.0.inbound_order
     }
 
     /// Takes memory from the driver in advance, for allocations while a persistent kernel runs: some drivers
@@ -337,6 +343,14 @@ impl Inner {
                 )?,
             },
             driver: driver as u32,
+            // A driver that does not know the attribute promises nothing.
+            inbound_order: InboundOrder::of_attribute(
+                attribute(
+                    device,
+                    Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+                )
+                .unwrap_or(0),
+            ),
             pinned: Mutex::default(),
             memory: Mutex::default(),
             copies: stream()?,

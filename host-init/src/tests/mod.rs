@@ -4,6 +4,7 @@ mod active;
 mod chain;
 mod gaspi;
 mod hand;
+mod inbound;
 mod proxy;
 mod refusals;
 mod resident;

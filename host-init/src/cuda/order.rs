@@ -1,0 +1,33 @@
+//! In which order a GPU's kernels see what NICs write.
+
+use cudarc::driver::sys::CUGPUDirectRDMAWritesOrdering as Ordering;
+
+/// Who sees a NIC's writes into a GPU's memory in their order, without a flush
+/// (`CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InboundOrder {
+    /// Nobody: a kernel that has seen a flag may still read old data in front of it.
+    Unordered,
+    /// The kernels of the GPU that has the memory.
+    Owner,
+    /// Those of all GPUs.
+    Everywhere,
+}
+
+impl InboundOrder {
+    /// The order behind the attribute's value, which is a scope: the larger, the wider.
+    pub(crate) const fn of_attribute(value: u32) -> Self {
+        if value >= Ordering::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES as u32 {
+            Self::Everywhere
+        } else if value >= Ordering::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER as u32 {
+            Self::Owner
+        } else {
+            Self::Unordered
+        }
+    }
+
+    /// Whether the GPU's own kernels must flush before they read what is in front of a flag.
+    pub const fn needs_flush(self) -> bool {
+        matches!(self, Self::Unordered)
+    }
+}
