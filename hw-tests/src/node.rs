@@ -9,7 +9,7 @@ use warpbell_host_init::{
 };
 use warpbell_kernels::soft_nic;
 use warpbell_soft_hca::engine::Counters;
-use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, SoftHca};
+use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};
 
 use crate::arena::Arena;
 use crate::world::{self, Nic, World};
@@ -42,13 +42,10 @@ pub struct Pair {
 }
 
 impl Node {
-    fn soft(drive: Drive, faults: Option<Faults>) -> Self {
+    fn soft(drive: Drive, hca: HcaOptions) -> Self {
         let options = SoftOptions {
             drive,
-            hca: HcaOptions {
-                faults,
-                ..HcaOptions::default()
-            },
+            hca,
             ..SoftOptions::default()
         };
         let device = Device::open(host_init::Nic::Soft(options)).expect("a software HCA");
@@ -119,6 +116,23 @@ impl Nodes {
 
     /// Two software HCAs that one thread drives, with faults on what each of them sends.
     pub fn faulty(ours: Option<Faults>, theirs: Option<Faults>) -> Self {
+        let with = |faults| HcaOptions {
+            faults,
+            ..HcaOptions::default()
+        };
+        Self::driven([with(ours), with(theirs)])
+    }
+
+    /// Two software HCAs that one thread drives; what comes to the second one's memory shows late and in any order.
+    pub fn unlucky(late_stores: LateStores) -> Self {
+        let late = HcaOptions {
+            late_stores: Some(late_stores),
+            ..HcaOptions::default()
+        };
+        Self::driven([HcaOptions::default(), late])
+    }
+
+    fn driven([ours, theirs]: [HcaOptions; 2]) -> Self {
         let driver = Arc::new(Driver::spawn().expect("a thread"));
         Self {
             ours: Node::soft(Drive::Shared(driver.clone()), ours),
@@ -129,8 +143,8 @@ impl Nodes {
     /// Two software HCAs that stand still but for [`step_until_idle`](Self::step_until_idle).
     pub fn by_hand() -> Self {
         Self {
-            ours: Node::soft(Drive::ByHand, None),
-            theirs: Node::soft(Drive::ByHand, None),
+            ours: Node::soft(Drive::ByHand, HcaOptions::default()),
+            theirs: Node::soft(Drive::ByHand, HcaOptions::default()),
         }
     }
 

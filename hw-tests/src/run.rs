@@ -10,8 +10,9 @@ use clap::Parser;
 use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
-pub const TESTS: [&str; 13] = [
+pub const TESTS: [&str; 14] = [
     "active",
+    "arrival",
     "deadlines",
     "errors",
     "faults",

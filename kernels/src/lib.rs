@@ -11,6 +11,7 @@ pub mod bare;
 pub mod checksum;
 pub mod demo;
 pub mod gaspi;
+pub mod inbound;
 pub mod ladder;
 pub mod litmus;
 pub mod outcome;

@@ -8,6 +8,7 @@
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
 //! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
+//! | [`Inbound`](crate::inbound::Inbound) | sends messages and looks at every byte once it knows that they are there |
 //! | [`Receive`] | posts receives and takes messages |
 //! | [`TriggerChain`] | triggers the first operations of chains, and waits for the last ones |
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
@@ -19,6 +20,7 @@ mod ending;
 mod flood;
 mod gaspi_calls;
 mod gaspi_storm;
+mod inbound;
 mod mode;
 mod receive;
 mod requests;
@@ -35,6 +37,7 @@ pub use ending::{Ending, EndingWords};
 pub use flood::{Flood, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};
 pub use gaspi_storm::{Caught, GaspiStorm, suite_gaspi_storm};
+pub use inbound::suite_inbound;
 pub use mode::{DoorbellKind, Mode, ScopeKind, SharingKind};
 pub use receive::{Message, MessageKind, Receive, suite_receive};
 pub use requests::{

@@ -78,7 +78,7 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &str); 10] = [
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 11] = [
     ("soft_nic", "a NIC, which neither posts nor polls"),
     (
         "suite_active_ask",
@@ -103,6 +103,10 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &str); 10] = [
     (
         "suite_gaspi_storm",
         "a test, which holds its mode and dispatches on it",
+    ),
+    (
+        "suite_inbound",
+        "a test, which holds its scope and dispatches on it",
     ),
     (
         "suite_receive",

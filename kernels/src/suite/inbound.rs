@@ -1,0 +1,20 @@
+//! The messages of [`Inbound`] in the suite's module.
+
+use warpbell::kernel;
+
+use super::arguments::Kernel;
+use crate::inbound::Inbound;
+
+impl Kernel for Inbound<'_> {
+    const NAME: &'static str = "suite_inbound";
+
+    fn run(&self) {
+        Inbound::run(self);
+    }
+}
+
+/// Runs [`Inbound`].
+#[kernel]
+pub fn suite_inbound(kernel: Inbound<'_>) {
+    kernel.run();
+}
