@@ -46,6 +46,11 @@ pub enum Error {
     /// A GPU for a NIC that is on none.
     #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
     NoNicGpu,
+    /// A NIC whose writes cannot be late on purpose.
+    #[error(
+        "only a NIC on a CPU thread can be unlucky; choose --nic soft, or soft-host with --on gpu"
+    )]
+    NoLateStores,
     /// The built-in kernels do not suit the GPU.
     #[error(transparent)]
     Ptx(#[from] PtxError),

@@ -7,6 +7,7 @@ pub mod bare;
 pub mod demo;
 pub mod error;
 pub mod gaspi;
+pub mod inbound;
 pub mod interrupt;
 pub mod ladder;
 pub mod latency;

@@ -53,6 +53,11 @@ impl Memory {
         self.region.len()
     }
 
+    /// What is registered.
+    pub fn region(&self) -> &MemoryRegion {
+        &self.region
+    }
+
     /// A piece of it, for this end's work requests.
     ///
     /// # Panics

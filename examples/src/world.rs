@@ -17,7 +17,7 @@ use warpbell_host_init::{
 use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{KERNELS, SOFT_NIC};
 use warpbell_soft_hca::engine::Reach;
-use warpbell_soft_hca::shell::Driver;
+use warpbell_soft_hca::shell::{Driver, HcaOptions, LateStores};
 
 use crate::ptx::OwnPtx;
 use crate::{Error, interrupt};
@@ -417,11 +417,24 @@ impl Devices {
     /// # Errors
     /// What [`Device::open`] refuses.
     pub fn open(&self) -> Result<Device, Error> {
+        self.open_with(None)
+    }
+
+    /// The same with a fault: what comes to its memory shows late.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::NoLateStores`] for a NIC that has no such fault.
+    pub fn open_with(&self, late_stores: Option<LateStores>) -> Result<Device, Error> {
         match self {
+            Self::One(_) if late_stores.is_some() => Err(Error::NoLateStores),
             Self::One(device) => Ok(device.clone()),
             Self::Driven(driver) => {
                 let options = SoftOptions {
                     drive: Drive::Shared(driver.clone()),
+                    hca: HcaOptions {
+                        late_stores,
+                        ..HcaOptions::default()
+                    },
                     ..SoftOptions::default()
                 };
                 Ok(Device::open(host_init::Nic::Soft(options))?)
