@@ -11,7 +11,6 @@ use crate::world::{self, Machine, Unable};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
 pub const TESTS: [&str; 14] = [
-    "active",
     "arrival",
     "deadlines",
     "errors",
@@ -22,6 +21,7 @@ pub const TESTS: [&str; 14] = [
     "receive",
     "shared",
     "state",
+    "tasks",
     "triggers",
     "trouble",
     "verbs",
