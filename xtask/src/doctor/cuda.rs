@@ -26,6 +26,7 @@ const LIBRARY: &str = "libcuda.so.1";
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 const GPU_DIRECT_RDMA_SUPPORTED: c_int = 116;
+const GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
 const DMA_BUF_SUPPORTED: c_int = 124;
 
 /// What CUDA answered.
@@ -62,6 +63,8 @@ pub struct Gpu {
     pub dmabuf: bool,
     /// Whether its memory can be registered with a NIC at all.
     pub gpu_direct_rdma: bool,
+    /// Who sees a NIC's writes into its memory in their order: nobody below 100, its own kernels below 200, else all.
+    pub writes_ordering: i32,
 }
 
 /// Asks CUDA from a process of its own.
@@ -185,6 +188,10 @@ impl<'a> Driver<'a> {
             // A driver that does not know the attribute does not do the thing.
             dmabuf: self.attribute(device, DMA_BUF_SUPPORTED) == Ok(1),
             gpu_direct_rdma: self.attribute(device, GPU_DIRECT_RDMA_SUPPORTED) == Ok(1),
+            // Nor does it promise the order.
+            writes_ordering: self
+                .attribute(device, GPU_DIRECT_RDMA_WRITES_ORDERING)
+                .unwrap_or(0),
         })
     }
 
@@ -219,6 +226,7 @@ mod tests {
                 memory: 80 << 30,
                 dmabuf: true,
                 gpu_direct_rdma: true,
+                writes_ordering: 200,
             }],
         });
         let tree = Tree::empty();

@@ -52,6 +52,7 @@ pub fn examine(system: &System, gpu: Address, cuda: &Result<Answer, ProgramError
     let peermem = driver::peermem_module(system).is_some();
     dmabuf.needed = !peermem || known.is_some_and(|known| !known.gpu_direct_rdma);
     findings.push(dmabuf);
+    findings.push(inbound_order(&subject, known));
     findings.extend(bar1(system, &subject, gpu, known));
     findings.push(iommu::examine(system, &subject, gpu));
     findings
@@ -161,6 +162,22 @@ fn kernel_side(system: &System, subject: &Subject, load_peermem: &str) -> Findin
     }
 }
 
+/// Whether a kernel must flush before it reads what a NIC has written in front of a flag.
+fn inbound_order(subject: &Subject, gpu: Option<&cuda::Gpu>) -> Finding {
+    let check = Check::InboundOrder;
+    let finding = match gpu.map(|gpu| gpu.writes_ordering) {
+        None => subject.unknown(check, "CUDA does not show this GPU", "nvidia-smi"),
+        Some(200..) => subject.ok(check, "kernels of all GPUs see a NIC's writes in order"),
+        Some(100..) => subject.ok(check, "its own kernels see a NIC's writes in order"),
+        Some(_) => subject.missing(
+            check,
+            "its kernels flush before they read what a NIC has written",
+            "nothing to mend: see docs/inbound.md",
+        ),
+    };
+    finding.optional()
+}
+
 /// How much of its memory a NIC reaches at once.
 fn bar1(
     system: &System,
@@ -255,6 +272,7 @@ mod tests {
             memory: 80 << 30,
             dmabuf,
             gpu_direct_rdma: true,
+            writes_ordering: 100,
         }
     }
 
@@ -346,6 +364,22 @@ mod tests {
             "NVIDIA UNIX Open Kernel Module for x86_64  580.159.04",
         );
         assert_eq!(state(None), State::Unknown);
+    }
+
+    #[test]
+    fn the_order_of_inbound_writes_is_told_and_does_not_count() {
+        let found = |writes_ordering: Option<i32>| {
+            let gpu = writes_ordering.map(|writes_ordering| cuda::Gpu {
+                writes_ordering,
+                ..known((9, 0), true)
+            });
+            let finding = inbound_order(&SUBJECT, gpu.as_ref());
+            (finding.state, finding.needed)
+        };
+        assert_eq!(found(None), (State::Unknown, false));
+        assert_eq!(found(Some(0)), (State::Missing, false));
+        assert_eq!(found(Some(100)), (State::Ok, false));
+        assert_eq!(found(Some(200)), (State::Ok, false));
     }
 
     #[test]

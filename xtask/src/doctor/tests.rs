@@ -169,7 +169,7 @@ fn either_way_to_register_memory_is_enough() {
 #[test]
 fn a_gpu_that_no_nic_reaches_is_not_helped_by_peermem() {
     let tree = Tree::good_node();
-    let gpu = r#"{"address":"0000:18:00.0","capability":[9,0],"memory":1,"dmabuf":false,"gpu_direct_rdma":false}"#;
+    let gpu = r#"{"address":"0000:18:00.0","capability":[9,0],"memory":1,"dmabuf":false,"gpu_direct_rdma":false,"writes_ordering":0}"#;
     let answer = format!(r#"{{"gpus":{{"version":13000,"gpus":[{gpu}]}}}}"#);
     tree.program("cuda-answer", &format!("echo '{answer}'"));
     let report = examine(&tree);

@@ -122,7 +122,7 @@ impl Tree {
     /// The answer that the tree's CUDA gives; `dmabuf` is `true` or `false`.
     pub fn cuda(&self, dmabuf: &str) {
         let gpu = format!(
-            r#"{{"address":"0000:18:00.0","capability":[9,0],"memory":85899345920,"dmabuf":{dmabuf},"gpu_direct_rdma":true}}"#
+            r#"{{"address":"0000:18:00.0","capability":[9,0],"memory":85899345920,"dmabuf":{dmabuf},"gpu_direct_rdma":true,"writes_ordering":100}}"#
         );
         self.program(
             "cuda-answer",
