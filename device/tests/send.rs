@@ -6,6 +6,8 @@ mod common;
 use std::mem;
 
 use common::{MAX_MESSAGE, QPN, Rig};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use warpbell::wqe::{
     Immediate, Local, LocalKey, Masked, Opcode, QpNumber, Remote, RemoteKey, Side, Syndrome, Wqe,
     WqeIndex,
@@ -107,6 +109,67 @@ fn full<S: Sharing>(kind: CompletionKind) {
     }
     assert_eq!(queue.try_post(Wqe::nop()), Err(PostError::NoRoom));
     assert_eq!(rig.control(8), (8, Opcode::NOP));
+}
+
+/// Single requests, batches that are filled, half-filled and given up, and posts without a look at the credit, in random
+/// order and sizes: whichever way a WQE came, it is signalled if it covers a multiple of a quarter of the ring.
+#[test]
+fn a_quarter_is_signalled_whatever_is_posted() {
+    const DEPTH_LOG2: u8 = 4;
+    const QUARTER: u64 = 4;
+    let rig = Rig::new(DEPTH_LOG2, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let long = Wqe::<2>::write_inline(&[5; 40], remote(0)).unwrap();
+    let mut random = SmallRng::seed_from_u64(5);
+    let (mut next, mut asked_for_none) = (0_u64, 0);
+    for _ in 0..if cfg!(miri) { 100 } else { 60_000 } {
+        // All that was posted is done, so that every operation finds room.
+        rig.complete(0, (next as u16).wrapping_sub(1));
+        let mut sizes = Vec::new();
+        match random.random_range(0..5) {
+            0 => {
+                let _ = queue.try_post(Wqe::nop()).unwrap();
+                sizes.push(1);
+            }
+            1 => {
+                let _ = queue.try_post(long).unwrap();
+                sizes.push(2);
+            }
+            2 => {
+                // SAFETY: the ring is empty.
+                let _ = unsafe { queue.post_unchecked(Wqe::nop()) }.unwrap();
+                sizes.push(1);
+            }
+            given_up => {
+                let blocks = random.random_range(1..=8);
+                let mut batch = queue.batch(blocks, SOON).unwrap();
+                for _ in 0..random.random_range(0..=blocks) {
+                    let size = random.random_range(1..=batch.room().min(2));
+                    let posted = match size {
+                        1 => batch.post(Wqe::nop()),
+                        _ => batch.post(long),
+                    };
+                    let _ = posted.unwrap();
+                    sizes.push(size);
+                    if batch.room() == 0 {
+                        break;
+                    }
+                }
+                if given_up == 4 {
+                    mem::forget(batch);
+                    sizes.clear();
+                }
+            }
+        }
+        for size in sizes {
+            let covers = (next..next + u64::from(size)).any(|block| block % QUARTER == 0);
+            assert_eq!(rig.signalled(next as usize), covers, "{next}");
+            asked_for_none += u32::from(!covers);
+            next += u64::from(size);
+        }
+        assert_eq!(rig.producer_index(), next as u16);
+    }
+    assert!(cfg!(miri) || next > 65_536 && asked_for_none > 10_000);
 }
 
 everywhere!(indices_wrap, wrap);

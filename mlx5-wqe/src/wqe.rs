@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::doorbell::Doorbell;
 use crate::flags::{ControlFlags, Fence};
 use crate::opcode::{Opcode, modifier};
 use crate::segment::{Control, RemoteAddress};
@@ -217,7 +218,8 @@ impl<const BLOCKS: usize> Wqe<BLOCKS> {
     pub const fn place(self, index: WqeIndex, qpn: QpNumber) -> [WqeBlock; BLOCKS] {
         const { Self::BLOCKS_ARE_SOUND };
         let mut blocks = self.blocks;
-        blocks[0][0].0[0] |= ((index.0 as u64) << 40 | (qpn.get() as u64) << 8).to_be();
+        // Index and QPN stand where a doorbell has them.
+        blocks[0][0].0[0] |= Doorbell::of_producer(index, qpn).0;
         blocks
     }
 }

@@ -86,7 +86,8 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
             });
         }
         let start = self.next;
-        let ticket = self.queue().fill(start, &wqe, &group);
+        let marked = self.queue().may_be_marked(start, asked);
+        let ticket = self.queue().fill(start, marked, &wqe, &group);
         self.next += asked as u64;
         self.left -= asked;
         self.queue().answer(ticket, &wqe, &group)

@@ -40,7 +40,8 @@ pub(crate) unsafe fn hold<const N: usize>(
             false => Some(wqe),
         };
         let group = view.gather(&wqe);
-        let _ = view.fill(index.into(), &wqe, &group);
+        let marked = view.may_be_marked(index.into(), 1);
+        let _ = view.fill(index.into(), marked, &wqe, &group);
         index = index.wrapping_add(1);
     }
     Ok(WqeIndex(index))

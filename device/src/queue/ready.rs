@@ -54,7 +54,8 @@ impl<'a, D: Doorbell> SendQueue<'a, Exclusive, Thread, D> {
         let start = self.producer.ledger.published(self.producer.state);
         let before = self.signalled;
         for number in start..start + u64::from(self.depth()) {
-            let _ = self.fill(number, &template, &group);
+            let marked = self.may_be_marked(number, 1);
+            let _ = self.fill(number, marked, &template, &group);
         }
         // None of them is posted.
         self.signalled = before;

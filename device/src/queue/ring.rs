@@ -84,6 +84,13 @@ impl Ring {
         (into == 0) | (into + (blocks - 1) > last)
     }
 
+    /// The first block from `start` on that makes a WQE on it be signalled in any case.
+    #[inline(always)]
+    pub const fn next_signal(self, start: u64) -> u64 {
+        let last = (self.mask >> 2) as u64;
+        (start + last) & !last
+    }
+
     /// Where the queue stands once the NIC has completed the WQE at `newest`,
     /// if all below `consumed` was known complete before.
     ///

@@ -285,14 +285,15 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if S::SHARED && !C::COLLECTIVE {
             return self.submit_together::<B, CREDIT>(wqe, group, deadline);
         }
-        let start = match self.producer.reserve_at_hand(group.blocks()) {
-            Some(start) => start,
+        let (start, marked) = match self.producer.reserve_at_hand(group.blocks()) {
+            // What is at hand for a thread ends before the next such block.
+            Some(start) => (start, C::COLLECTIVE),
             None => match self.reserve_by::<CREDIT>(Lanes::alone(), group.blocks(), deadline) {
-                Ok(start) => start,
+                Ok(start) => (start, self.may_be_marked(start, group.blocks())),
                 Err(refusal) => return Err(self.no_room(refusal, group.blocks(), deadline)),
             },
         };
-        let ticket = self.fill(start, &wqe, &group);
+        let ticket = self.fill(start, marked, &wqe, &group);
         self.publish(start, start + group.blocks() as u64);
         self.answer(ticket, &wqe, &group)
     }
@@ -315,7 +316,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if lanes.count() == 1
             && let Some(start) = self.producer.attempt(own.span)
         {
-            let ticket = self.fill(start, &wqe, &own);
+            let marked = self.may_be_marked(start, own.span);
+            let ticket = self.fill(start, marked, &wqe, &own);
             self.publish(start, start + own.span as u64);
             return Ok(ticket);
         }
@@ -323,7 +325,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             let blocks = lanes.count() * own.span;
             match self.reserve_by::<CREDIT>(lanes, blocks, deadline) {
                 Ok(start) => {
-                    let ticket = self.fill(start + (lanes.rank() * own.span) as u64, &wqe, &own);
+                    let start_of_lane = start + (lanes.rank() * own.span) as u64;
+                    let marked = self.may_be_marked(start_of_lane, own.span);
+                    let ticket = self.fill(start_of_lane, marked, &wqe, &own);
                     // The other lanes' stores before the leader's fence.
                     lanes.sync();
                     if lanes.leads() {
@@ -428,8 +432,15 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     ) -> Result<u64, Refusal> {
         // A copy, for the reason of `Producer::poll_until`.
         let handle = self.handle;
-        self.producer
-            .reserve(lanes, blocks, deadline, poll_by(&handle))
+        let producer = &mut self.producer;
+        let start = producer.reserve(lanes, blocks, deadline, poll_by(&handle))?;
+        if !C::COLLECTIVE {
+            // So that a post of what is at hand need not ask whether it is marked.
+            producer
+                .ledger
+                .keep_at_hand(producer.ring.next_signal(start));
+        }
+        Ok(start)
     }
 
     /// The same, or without a look at the credit. No closure does it: a kernel may post in several places, and a closure
@@ -447,12 +458,20 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         }
     }
 
+    /// Whether a group of `blocks` from `start` may cover a block that makes its WQE be signalled in any case. Of a
+    /// thread alone it is the answer; the threads of a wider scope ask each for its own WQE.
+    #[inline(always)]
+    pub(super) fn may_be_marked(&self, start: u64, blocks: u32) -> bool {
+        C::COLLECTIVE || self.producer.ring.must_signal(start, blocks)
+    }
+
     /// Stores this thread's WQE at its rank in a group that starts at `start`,
-    /// and gives the group's ticket.
+    /// and gives the group's ticket; `marked` is what [`may_be_marked`](Self::may_be_marked) says of the group.
     #[inline(always)]
     pub(super) fn fill<const B: usize>(
         &mut self,
         start: u64,
+        marked: bool,
         wqe: &Option<Wqe<B>>,
         group: &Group,
     ) -> Ticket {
@@ -460,10 +479,14 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         let span = group.span;
         let last = start + ((group.count - 1) * span) as u64;
         let wqe = wqe.filter(|_| group.posts);
+        let must_signal = |first| match C::COLLECTIVE {
+            true => ring.must_signal(first, span),
+            false => marked,
+        };
         let asked = C::any(wqe.as_ref().is_some_and(Wqe::is_signalled));
         if let Some(wqe) = wqe {
             let own = start + (group.rank * span) as u64;
-            let wqe = if ring.must_signal(own, span) || asked && own == last {
+            let wqe = if must_signal(own) || asked && own == last {
                 wqe.signalled()
             } else {
                 wqe.unsignalled()
@@ -473,7 +496,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
                 false => self.store(own, span, wqe),
             }
         }
-        if asked || ring.must_signal(last, span) {
+        if asked || must_signal(last) {
             self.signalled = last + 1;
         }
         Ticket::of(last)

@@ -77,6 +77,9 @@ pub trait Sharing: sealed::Sealed + Clone {
     /// Nothing more is at hand. All call it.
     fn drop_credit(&mut self);
 
+    /// Nothing from block `end` on is at hand. All call it.
+    fn keep_at_hand(&mut self, end: u64);
+
     /// Where a leader's view stands that was just opened, in a word for all of its scope.
     fn position(&self) -> u64;
 
@@ -116,8 +119,8 @@ pub trait Sharing: sealed::Sealed + Clone {
 pub struct Exclusive {
     /// The first block that is not published.
     next: u64,
-    /// Blocks behind it that are known to be free.
-    credit: u32,
+    /// All blocks from there to before this one are at hand: known to be free.
+    at_hand: u64,
     consumed: u64,
     taken: u64,
 }
@@ -182,7 +185,7 @@ impl Sharing for Exclusive {
     fn follower() -> Self {
         Self {
             next: 0,
-            credit: 0,
+            at_hand: 0,
             consumed: 0,
             taken: 0,
         }
@@ -202,7 +205,7 @@ impl Sharing for Exclusive {
             // What a shared view reserved and gave up is behind it.
             next: load_relaxed64(&state.ready, Reach::Gpu),
             // The first post asks what is free.
-            credit: 0,
+            at_hand: 0,
             consumed: load_relaxed64(&state.consumed, Reach::Gpu),
             taken: load_relaxed64(&state.taken, Reach::Gpu),
         })
@@ -252,18 +255,23 @@ impl Sharing for Exclusive {
 
     #[inline(always)]
     fn reserve_at_hand(&self, blocks: u32) -> Option<u64> {
-        (self.credit >= blocks).then_some(self.next)
+        (self.next + blocks as u64 <= self.at_hand).then_some(self.next)
     }
 
     #[inline(always)]
     fn take_up(&mut self, credit: u64) -> u64 {
-        self.credit = credit as u32;
+        self.at_hand = self.next + credit;
         self.next
     }
 
     #[inline(always)]
     fn drop_credit(&mut self) {
-        self.credit = 0;
+        self.at_hand = 0;
+    }
+
+    #[inline(always)]
+    fn keep_at_hand(&mut self, end: u64) {
+        self.at_hand = self.at_hand.min(end);
     }
 
     #[inline(always)]
@@ -277,9 +285,7 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
-    fn reserve_unchecked(&mut self, _: &QueueState, blocks: u32) -> u64 {
-        // The caller knows of more than this view.
-        self.credit = self.credit.max(blocks);
+    fn reserve_unchecked(&mut self, _: &QueueState, _: u32) -> u64 {
         self.next
     }
 
@@ -290,8 +296,6 @@ impl Sharing for Exclusive {
 
     #[inline(always)]
     fn pass_turn(&mut self, _: &QueueState, end: u64) {
-        // No more than was reserved.
-        self.credit -= end.wrapping_sub(self.next) as u32;
         self.next = end;
     }
 
@@ -443,6 +447,9 @@ impl<A: Among> Sharing for Shared<A> {
 
     #[inline(always)]
     fn drop_credit(&mut self) {}
+
+    #[inline(always)]
+    fn keep_at_hand(&mut self, _: u64) {}
 
     #[inline(always)]
     fn position(&self) -> u64 {
