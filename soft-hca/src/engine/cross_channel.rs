@@ -7,13 +7,10 @@
 use super::Engine;
 use super::command::QueuePairState;
 use super::completion::Awaited;
-use super::decode::Operation;
+use super::decode::QueueOperation;
 use super::memory::Memory;
 use super::requester::Gate;
 use super::wire::Wire;
-
-/// WAITs and SEND_ENs of a queue that a step carries out at most.
-const GATES: usize = 16;
 
 /// Whether a WAIT or SEND_EN may start.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,38 +24,29 @@ enum Verdict {
 }
 
 impl<M: Memory, W: Wire> Engine<'_, M, W> {
-    /// Lets a queue pair go on behind a WAIT or SEND_EN; gives how much was done.
+    /// Lets a queue pair go on behind a WAIT or SEND_EN, in the next step: it is still busy then. Gives how much was
+    /// done.
     #[inline(never)]
-    pub(super) fn pass_gates(&mut self, index: u32, first: Gate) -> usize {
-        let (mut gate, mut done) = (first, 0);
-        for _ in 0..GATES {
-            let verdict = self.judge(&gate);
-            let (Some(pair), mut cx) = self.split(index) else {
-                return done;
-            };
-            match verdict {
-                Verdict::Pass => pair.pass(&mut cx, &gate),
-                Verdict::Refuse => pair.fail_gate(&mut cx, &gate),
-                Verdict::Wait => {
-                    pair.requester.waits = true;
-                    self.waiting
-                        .push(self.queue_pairs, index, |slot| &mut slot.waiting);
-                    return done;
-                }
-            }
-            done += 1 + pair.send_requests(&mut cx, super::PACKETS_OUT);
-            match pair.requester.take_gate() {
-                Some(next) => gate = next,
-                None => return done,
-            }
+    pub(super) fn pass_gate(&mut self, index: u32, gate: Gate) -> usize {
+        let verdict = self.judge(&gate);
+        let slot = &mut self.queue_pairs[index as usize];
+        let Some(pair) = &mut slot.pair else {
+            return 0;
+        };
+        if verdict == Verdict::Wait {
+            pair.requester.waits = true;
+            self.waiting
+                .push(self.queue_pairs, index, |slot| &mut slot.waiting);
+            return 0;
         }
-        // The rest in the next step: the queue pair is still busy.
-        done
+        let passes = verdict == Verdict::Pass;
+        pair.requester.start_gate(&gate, passes, self.now);
+        1
     }
 
     fn judge(&mut self, gate: &Gate) -> Verdict {
         match gate.operation {
-            Operation::Wait { queue, number } => {
+            QueueOperation::Wait { queue, number } => {
                 match self.completion_queues.has_come_to(queue, number) {
                     Awaited::There => Verdict::Pass,
                     Awaited::NotYet(queue) if self.is_fed(queue) => Verdict::Wait,
@@ -66,11 +54,10 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
                 }
             }
             // Indices have 16 bits.
-            Operation::SendEnable { queue, end } => match self.enable(queue, end as u16) {
+            QueueOperation::SendEnable { queue, end } => match self.enable(queue, end as u16) {
                 true => Verdict::Pass,
                 false => Verdict::Refuse,
             },
-            _ => Verdict::Refuse,
         }
     }
 
@@ -93,7 +80,8 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         };
         let pair = self.queue_pairs[index as usize].pair.as_mut();
         let enabled = pair.is_some_and(|pair| pair.enable_send(end));
-        self.enlist(index);
+        self.active
+            .push(self.queue_pairs, index, |slot| &mut slot.active);
         enabled
     }
 
@@ -111,7 +99,8 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             if let Some(pair) = &mut self.queue_pairs[index as usize].pair {
                 pair.requester.waits = false;
             }
-            self.enlist(index);
+            self.active
+                .push(self.queue_pairs, index, |slot| &mut slot.active);
         }
     }
 }

@@ -53,6 +53,13 @@ pub enum Operation {
     Read(Remote),
     /// An atomic.
     Atomic(Remote, AtomicOperation),
+    /// What has to do with queues alone, and sends nothing.
+    Queue(QueueOperation),
+}
+
+/// What concerns other queues (cross-channel).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueOperation {
     /// Hold the queue until that completion queue has the CQE of that number.
     Wait {
         /// The completion queue.
@@ -67,13 +74,6 @@ pub enum Operation {
         /// The index behind the last block that may run, of which the low 16 bits count.
         end: u32,
     },
-}
-
-impl Operation {
-    /// Whether it has to do with queues alone, and sends nothing.
-    pub const fn is_cross_channel(&self) -> bool {
-        matches!(self, Self::Wait { .. } | Self::SendEnable { .. })
-    }
 }
 
 /// What goes along with a SEND or WRITE.
@@ -233,7 +233,7 @@ pub fn decode_for(
         return Err(DecodeError::UnsupportedOpcode);
     }
     let data = match operation {
-        Operation::Nop | Operation::Wait { .. } | Operation::SendEnable { .. } => DataList::EMPTY,
+        Operation::Nop | Operation::Queue(_) => DataList::EMPTY,
         _ => DataList {
             bytes: rest,
             offset: usize::from(ds) * OCTOWORD - rest.len(),
@@ -255,7 +255,7 @@ pub fn decode_for(
 const fn transport_has(transport: Transport, operation: &Operation) -> bool {
     match (transport, operation) {
         (Transport::ReliableConnection, _) | (_, Operation::Nop) => true,
-        (_, Operation::Wait { .. } | Operation::SendEnable { .. }) => true,
+        (_, Operation::Queue(_)) => true,
         (_, Operation::Send(extra)) => !matches!(extra, Extra::Invalidate(_)),
         (Transport::UnreliableConnection, Operation::Write(..)) => true,
         _ => false,
@@ -306,17 +306,17 @@ fn operation(
         }
         Opcode::WAIT => {
             let segment: Wait = take(rest)?;
-            Operation::Wait {
+            Operation::Queue(QueueOperation::Wait {
                 queue: CqNumber::new(segment.queue.get()).ok_or(DecodeError::UnknownQueue)?,
                 number: segment.index.get(),
-            }
+            })
         }
         Opcode::SEND_ENABLE => {
             let segment: Wait = take(rest)?;
-            Operation::SendEnable {
+            Operation::Queue(QueueOperation::SendEnable {
                 queue: QpNumber::new(segment.queue.get()).ok_or(DecodeError::UnknownQueue)?,
                 end: segment.index.get(),
-            }
+            })
         }
         _ => return Err(DecodeError::UnsupportedOpcode),
     })

@@ -313,7 +313,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             done += pair.flush(&mut cx, PACKETS_OUT);
         }
         if let Some(gate) = gate {
-            done += self.pass_gates(index, gate);
+            done += self.pass_gate(index, gate);
         }
         self.follow_up(index);
         done

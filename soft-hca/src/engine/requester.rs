@@ -285,20 +285,20 @@ impl QueuePair {
             Some(entry) => entry,
             None => {
                 let packets = match wqe.operation {
-                    Operation::Nop | Operation::Wait { .. } | Operation::SendEnable { .. } => 0,
+                    Operation::Nop | Operation::Queue(_) => 0,
                     Operation::Atomic(..) => 1,
                     Operation::Read(_) => wqe.length.div_ceil(limits.mtu).max(1),
                     _ => Cutter::packets(&wqe, ring, index, limits),
                 };
                 self.requester.admit(&wqe, packets)?;
-                if wqe.operation.is_cross_channel() && !self.requester.is_to_fail() {
+                if let Operation::Queue(operation) = wqe.operation
+                    && !self.requester.is_to_fail()
+                {
                     if !self.attributes.cross_channel.contains(CrossChannel::MASTER) {
                         return Err(Stop::Fail(summary, BAD_GATE));
                     }
-                    return Err(Stop::Gate(Gate {
-                        wqe: summary,
-                        operation: wqe.operation,
-                    }));
+                    let wqe = summary;
+                    return Err(Stop::Gate(Gate { wqe, operation }));
                 }
                 if let Some(failure) = self.requester.take_fault() {
                     return Err(Stop::Fail(summary, failure));
@@ -563,7 +563,7 @@ fn request(
             extra
         }
         Operation::Send(extra) => extra,
-        Operation::Nop | Operation::Wait { .. } | Operation::SendEnable { .. } => Extra::None,
+        Operation::Nop | Operation::Queue(_) => Extra::None,
     };
     let last = packet + 1 == entry.packets;
     flags.set(PacketFlags::FIRST, packet == 0);
