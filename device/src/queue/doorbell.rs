@@ -50,6 +50,7 @@ impl Doorbell for Now {
         within(handle, |reach| {
             if !handle.has_record() {
                 // Out of the way on a CPU, where the question is dearer than the fence that it spares.
+                #[cfg(not(target_arch = "nvptx64"))]
                 core::hint::cold_path();
                 return publish_by_doorbell(handle, end, reach);
             }
@@ -71,6 +72,7 @@ impl Doorbell for EarlyAndAfter {
         within(handle, |reach| {
             if !handle.has_record() {
                 // Out of the way on a CPU, where the question is dearer than the fence that it spares.
+                #[cfg(not(target_arch = "nvptx64"))]
                 core::hint::cold_path();
                 return publish_by_doorbell(handle, end, reach);
             }
