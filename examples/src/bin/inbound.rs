@@ -31,8 +31,8 @@ struct Arguments {
     /// Who writes and who reads
     #[arg(long, value_enum, default_value = "block")]
     who: Who,
-    /// Threads of a block
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=512))]
+    /// Threads of a block; more have not enough registers on a GPU
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=384))]
     threads: u32,
     /// Messages that count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
