@@ -10,6 +10,7 @@
 //! | `doorbell` | the one place with fences, doorbell record and doorbell |
 //! | `completion` | reading CQEs, collapsed and ordinary |
 //! | `send`, `batch`, `receive` | the queues that a kernel uses |
+//! | `segmented` | large READs in segments |
 //! | `ready` | a ring that is filled once, whose WQEs are patched |
 //! | `held` | WQEs that are stored now and published later, without a view of the queue |
 
@@ -23,6 +24,7 @@ mod ready;
 mod receive;
 mod ring;
 mod scope;
+mod segmented;
 mod send;
 mod sharing;
 

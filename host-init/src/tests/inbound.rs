@@ -118,6 +118,40 @@ fn a_flush_works_on_each_software_hca() {
     }
 }
 
+/// A READ in segments brings the same bytes as a whole one.
+#[test]
+fn reads_in_segments_bring_every_byte() {
+    for device in [threaded(), resident()] {
+        let domain = device.protection_domain().unwrap();
+        let bytes: Vec<u8> = (0..20_000u32).map(|index| (index % 251) as u8).collect();
+        let far = region(&domain, bytes.len(), 0, ALL);
+        far.write(0, &bytes).unwrap();
+        let near = region(&domain, bytes.len(), 0, ALL);
+        let config = QueuePairConfig {
+            send_depth: 64,
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        let [mut one, mut other] = [(); 2].map(|()| domain.queue_pair(&config).unwrap());
+        connect(&mut one, &mut other).unwrap();
+        let mut queue = one
+            .send_queue()
+            .unwrap()
+            .open::<Exclusive, Thread>()
+            .unwrap();
+        for segment in [700, 4096, 19_999, 0] {
+            near.write(0, &vec![0xee; bytes.len()]).unwrap();
+            let local = near.local(0, 20_000).unwrap();
+            let remote = far.remote().at(0, 20_000).unwrap();
+            let ticket = queue
+                .read_in_segments(local, remote, segment, LIMIT)
+                .unwrap();
+            queue.wait(ticket, LIMIT).unwrap();
+            assert_eq!(bytes_of(&near), bytes, "segments of {segment}");
+        }
+    }
+}
+
 #[test]
 fn a_region_that_may_not_be_read_is_refused() {
     let device = threaded();
