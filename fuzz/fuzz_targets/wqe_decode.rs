@@ -5,7 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use mlx5_wqe::{QpNumber, WqeIndex};
 use warpbell_soft_hca::engine::command::MAX_MESSAGE_LENGTH;
-use warpbell_soft_hca::engine::decode::{AtomicKind, DataItem, DecodeError, Operation, decode};
+use warpbell_soft_hca::engine::decode::{
+    AtomicKind, DataItem, DecodeError, Operation, QueueOperation, decode,
+};
 
 /// Fetch-and-add bit by bit: a carry goes to the next bit unless the boundary has this one.
 fn fetch_add(found: u64, add: u64, boundary: u64) -> u64 {
@@ -66,6 +68,14 @@ fuzz_target!(|input: (u64, &[u8])| {
     // Segments, read a second time.
     let segments = match wqe.operation {
         Operation::Nop => size,
+        Operation::Queue(operation) => {
+            let (opcode, queue, number) = match operation {
+                QueueOperation::Wait { queue, number } => (0x0f, queue.get(), number),
+                QueueOperation::SendEnable { queue, end } => (0x17, queue.get(), end),
+            };
+            assert_eq!((bytes[3], word(28), word(24)), (opcode, queue, number));
+            size
+        }
         Operation::Send(_) => 16,
         Operation::Write(..) | Operation::Read(_) => 32,
         Operation::Atomic(_, atomic) => match (atomic.kind, atomic.width, bytes[3]) {

@@ -1,12 +1,12 @@
 //! The WQE decoder: what builders build is understood, what is malformed is named.
 
 use mlx5_wqe::{
-    Fence, Immediate, Local, LocalKey, Masked, Octoword, Opcode, QpNumber, Remote, RemoteKey, Wqe,
-    WqeIndex, segment,
+    CqNumber, Fence, Immediate, Local, LocalKey, Masked, Octoword, Opcode, QpNumber, Remote,
+    RemoteKey, Wqe, WqeIndex, segment,
 };
 use proptest::prelude::*;
 use warpbell_soft_hca::engine::decode::{
-    AtomicKind, AtomicOperation, DataItem, DecodeError, Extra, Operation, decode,
+    AtomicKind, AtomicOperation, DataItem, DecodeError, Extra, Operation, QueueOperation, decode,
 };
 
 const INDEX: WqeIndex = WqeIndex(0xfffe);
@@ -132,11 +132,38 @@ fn inline_data_and_memory_may_alternate() {
     );
 }
 
+const CQN: CqNumber = CqNumber::from_low_bits(0x12_3456);
+const OTHER: QpNumber = QpNumber::from_low_bits(0x65_4321);
+
+#[test]
+fn what_concerns_queues_alone_is_understood() {
+    let wait = QueueOperation::Wait {
+        queue: CQN,
+        number: 0xfedc_ba98,
+    };
+    let enable = QueueOperation::SendEnable {
+        queue: OTHER,
+        end: 0x1_0007,
+    };
+    for (wqe, expected) in [
+        (Wqe::<1>::wait(CQN, 0xfedc_ba98), wait),
+        (Wqe::<1>::send_enable(OTHER, 0x1_0007), enable),
+    ] {
+        let bytes = bytes(wqe);
+        let decoded = decode(&bytes, INDEX, QPN).unwrap();
+        assert_eq!(decoded.operation, Operation::Queue(expected));
+        assert_eq!((decoded.length, decoded.blocks), (0, 1));
+        assert_eq!(decoded.data.count(), 0);
+    }
+}
+
 #[test]
 fn what_is_malformed_is_named() {
     let good = bytes(Wqe::<1>::write(LOCAL, REMOTE));
     let fetch_add = bytes(Wqe::<1>::fetch_add(LOCAL, REMOTE, 1));
     let read = bytes(Wqe::<1>::read(LOCAL, REMOTE));
+    let wait = bytes(Wqe::<1>::wait(CQN, 7));
+    let enable = bytes(Wqe::<1>::send_enable(OTHER, 7));
     let with = |wqe: &[u8], offset: usize, value: u8| {
         let mut bytes = wqe.to_vec();
         bytes[offset] = value;
@@ -159,6 +186,10 @@ fn what_is_malformed_is_named() {
         (with(&good, 32, 0x41), DecodeError::TooLong),
         (with(&fetch_add, 7, 3), DecodeError::AtomicResult),
         (with(&fetch_add, 51, 4), DecodeError::AtomicResult),
+        (with(&wait, 7, 1), DecodeError::SegmentPastEnd),
+        (with(&wait, 28, 1), DecodeError::UnknownQueue),
+        (with(&enable, 28, 1), DecodeError::UnknownQueue),
+        (with(&enable, 3, 0x16), DecodeError::UnsupportedOpcode),
     ];
     for (position, (found, expected)) in cases.into_iter().enumerate() {
         assert_eq!(found, Err(expected), "case {position}");
