@@ -175,7 +175,7 @@ fn chains(world: World) -> Vec<Chains> {
     use ScopeKind::{Block, Thread, Warp};
     let mut cases = vec![
         all(Thread, grid(1, 1), 1, 8, 30),
-        all(Thread, grid(2, 3), 3, 4, 20),
+        all(Thread, grid(2, 3), 3, 5, 20),
         all(Warp, grid(2, 64), 2, 5, 5),
         all(Block, grid(3, 50), 4, 3, 5),
     ];
