@@ -3,6 +3,10 @@
 //! Every thread of the block must come to each of these functions, in the same order, and none may have
 //! exited before; only [`sync`] does without the exited ones. On a CPU a breach ends the launch with an
 //! error, on a GPU the block hangs or gets unspecified values.
+//!
+//! And they come to it as one: to one call, not to one in each arm of a branch that parts the lanes of a
+//! warp. A GPU's barrier counts a warp when it comes, so that one which comes in two parts lets the others
+//! go too early, or hangs. That a CPU does not see.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::arch;

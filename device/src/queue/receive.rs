@@ -78,10 +78,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     /// refused gets its error alone.
     #[inline(always)]
     pub fn try_post_if(&mut self, local: Option<Local>) -> Result<Option<WqeIndex>, PostError> {
-        let (start, rank) = match &local {
-            Some(local) => self.submit(Some(slice::from_ref(local)))?,
-            None => self.submit(None)?,
-        };
+        let (start, rank) = self.submit(local.as_ref().map(slice::from_ref))?;
         Ok(local.map(|_| self.number(start, rank)))
     }
 

@@ -18,7 +18,8 @@ use crate::{Deadline, thread, warp};
 ///
 /// `S` says who else uses the queue, `C` who calls together, `D` when the
 /// doorbell is rung. With a scope wider than a thread, all its threads make
-/// every call together, each with a WQE of its own (all of the same size `B`);
+/// every call together (one call, not one in each arm of a branch that parts
+/// them), each with a WQE of its own (all of the same size `B`);
 /// one reservation and one doorbell serve them all. Of a group only the last
 /// WQE is signalled, if any thread asks for that. All get the group's ticket,
 /// and where they wait, the leader's (lane 0's, thread 0's) ticket counts.
