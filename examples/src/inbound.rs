@@ -89,8 +89,10 @@ pub struct Row {
     pub bytes: u32,
     /// Bytes that were written for it.
     pub written: u32,
-    /// Messages.
+    /// Messages that count for the times.
     pub rounds: u32,
+    /// Messages that were looked at, those before them too.
+    pub messages: u32,
     /// From before a message is posted until its reader has read it: the median, in nanoseconds.
     pub one_way_ns: u64,
     /// The same, of which one of 100 is more.
@@ -135,6 +137,7 @@ impl InboundCase {
             bytes: self.bytes,
             written: manner.way.bytes(self.bytes),
             rounds: self.rounds,
+            messages: self.warm_up + self.rounds,
             one_way_ns: percentile(&samples, 50),
             one_way_p99_ns: percentile(&samples, 99),
             reader: None,

@@ -142,7 +142,7 @@ fn line(row: &Row, unit: &str, screen: &Screen) -> String {
     let end = match (row.holds, row.stale) {
         (true, 0) => screen.mark(true),
         (true, stale) => format!("{}: {stale} stale", screen.mark(false)),
-        (false, stale) => format!("does not hold: {stale} of {} stale", row.rounds),
+        (false, stale) => format!("does not hold: {stale} of {} stale", row.messages),
     };
     format!(
         "{:<48} {:>9.2} µs one way, 99 of 100 within {:.2}, {reader}{end}",
