@@ -96,7 +96,7 @@ pub fn warp_size() -> u32 {
 /// Waits until every thread of the block that has not exited is here. What they wrote before is then
 /// visible to all of them.
 ///
-/// All threads of the block must come to the same barrier: to one call, as [`block`](crate::block) says.
+/// All threads of the block must come to the same barrier: to one call, as the module [`block`] says.
 #[inline(always)]
 pub fn sync_threads() {
     #[cfg(target_arch = "nvptx64")]

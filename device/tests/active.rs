@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use common::MAX_MESSAGE;
 use common::wire::{BUFFER, Wire};
@@ -340,6 +341,25 @@ fn a_queue_that_failed_is_named() {
         matches!(error.cause(), Cause::Completion(error) if error.syndrome == Syndrome::REMOTE_ACCESS)
     );
     assert_eq!(lane.send(0, 0, [], NOW), Err(Error::Failed(error)));
+    // At once from then on, however long it might wait.
+    let begun = Instant::now();
+    let minutes = Deadline::after_ms(300_000);
+    assert_eq!(lane.wait(sent, minutes), Err(Error::Failed(error)));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn an_answer_that_failed_is_named() {
+    let wire = Wire::new(1, 5, 0, &FUNCTIONS);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    let _ = lane.send(0, 0, [], NOW).unwrap();
+    wire.settle();
+    let task = server.next(NOW).unwrap();
+    server.answer(task, Ok(0), NOW).unwrap();
+    wire.far.fail(0, 0, Syndrome::REMOTE_ACCESS, 0);
+    assert!(matches!(server.next(NOW), Err(Error::Failed(_))));
 }
 
 /// Random steps of initiator, NICs and target, against queues.

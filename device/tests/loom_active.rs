@@ -15,7 +15,7 @@ use warpbell::{Deadline, LeftOut, Thread, Word64};
 
 const NOW: Deadline = Deadline::PASSED;
 
-/// A lane of one slot, and a word of memory that is written ahead of a message or an answer.
+/// A lane, and a word of memory that is written ahead of a message or an answer.
 struct Lane {
     wire: Wire,
     data: Word64,
@@ -23,8 +23,13 @@ struct Lane {
 
 impl Lane {
     fn new() -> Arc<Self> {
+        Self::of_slots(0)
+    }
+
+    /// A lane of `1 << log2` slots.
+    fn of_slots(log2: u32) -> Arc<Self> {
         Arc::new(Self {
-            wire: Wire::new(0, 4, 0, &[0, 1]),
+            wire: Wire::new(log2, 4, 0, &[0, 1]),
             data: Word64::new(0),
         })
     }
@@ -106,6 +111,47 @@ fn answered(without: Option<LeftOut>) {
 #[test]
 fn an_answer_comes_behind_its_data() {
     answered(None);
+}
+
+/// The same, of two messages of which one is answered: whoever waits for the other takes the first's answer, too.
+fn answered_in_part(without: Option<LeftOut>) {
+    model(without, || {
+        let lane = Lane::of_slots(1);
+        let tables = lane.wire.tables();
+        let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
+        let first = sender.send(0, 0, [], NOW).unwrap();
+        let second = sender.send(0, 0, [], NOW).unwrap();
+        lane.wire.near_step();
+        lane.wire.near_step();
+        let nic = Arc::clone(&lane);
+        let nic = thread::spawn(move || {
+            let tables = nic.wire.tables();
+            let mut server = tables.target().serve::<Thread>(0).unwrap();
+            let task = server.next(NOW).unwrap();
+            server.answer(task, Ok(5), NOW).unwrap();
+            nic.data.store(1, Ordering::Relaxed);
+            fence(Ordering::Release);
+            nic.wire.far_step();
+        });
+        assert_eq!(sender.wait(second, NOW), Err(Error::Timeout));
+        if let Ok(value) = sender.wait(first, NOW) {
+            assert_eq!(value, 5);
+            let data = lane.data.load(Ordering::Relaxed);
+            assert_eq!(data, 1, "old data behind an answer that came alone");
+        }
+        nic.join().unwrap();
+    });
+}
+
+#[test]
+fn an_answer_that_comes_alone_comes_behind_its_data() {
+    answered_in_part(None);
+}
+
+#[test]
+#[should_panic(expected = "old data behind an answer that came alone")]
+fn taking_an_answer_alone_wants_its_fence() {
+    answered_in_part(Some(LeftOut::Acquire));
 }
 
 #[test]

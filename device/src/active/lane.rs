@@ -279,6 +279,10 @@ impl<'a, C: Scope> Lane<'a, C> {
         if self.take_what_came(end) {
             return Ok(());
         }
+        // Once it is known to have failed, there is nothing to wait for.
+        if let Some(error) = self.queue.known_error() {
+            return Err(Error::Failed(error));
+        }
         let mut wait = deadline.wait();
         loop {
             let late = wait.expired();
@@ -286,11 +290,7 @@ impl<'a, C: Scope> Lane<'a, C> {
                 return Ok(());
             }
             if late {
-                // Whether there is anything to wait for.
-                return Err(match self.queue.wait_all(Deadline::PASSED) {
-                    Err(WaitError::Failed(error)) => Error::Failed(error),
-                    _ => Error::Timeout,
-                });
+                return Err(why_late(&mut self.queue));
             }
         }
     }
@@ -298,23 +298,23 @@ impl<'a, C: Scope> Lane<'a, C> {
     /// Whether all answers to messages before index `end` came.
     #[inline(always)]
     fn take_what_came(&mut self, end: u32) -> bool {
-        let mut taken = false;
+        let before = self.answered;
         // Not more than there are slots: the answers behind those come when more was sent.
         while (end.wrapping_sub(self.answered) as i32) > 0 {
             let answer = self.answer(self.answered);
             if !answer.is_of(self.answered) {
-                return false;
+                break;
             }
             self.refused = self.refused.wrapping_add(u32::from(answer.is_refusal()));
             self.answered = self.answered.wrapping_add(1);
-            taken = true;
         }
-        if taken {
+        // Those too behind which one is missing: nobody looks at them again.
+        if self.answered != before {
             // The answer before what the target wrote ahead of it; and before the slot and the payload's bytes are
             // stored to again, which the target has read.
             fence_acquire(self.end.queue.reach());
         }
-        true
+        end.wrapping_sub(self.answered) as i32 <= 0
     }
 
     /// The word for the answer to the message with this index.
@@ -403,3 +403,12 @@ const _: () = {
     assert!(PAYLOAD_WORD + 2 * CHUNK == 1 + 1 + MAX_ARGUMENTS);
     assert!(sequence(0) == 1);
 };
+
+/// Why nothing came from the other end: the queue to it has failed, as a look at it tells, or it is late.
+#[inline(always)]
+pub(super) fn why_late(queue: &mut SendQueue<'_, Exclusive, Thread>) -> Error {
+    match queue.wait_all(Deadline::PASSED) {
+        Err(WaitError::Failed(error)) => Error::Failed(error),
+        _ => Error::Timeout,
+    }
+}

@@ -8,6 +8,7 @@ use mlx5_wqe::{Remote, RemoteKey, Wqe};
 use super::Function;
 use super::error::Error;
 use super::handle::End;
+use super::lane::why_late;
 use super::table::{Buffers, FunctionEntry, check_function};
 use super::words::{
     ANSWER, Answer, FIRST_ARGUMENT, Header, MAX_ARGUMENTS, PAYLOAD_WORD, PayloadWord, SLOT_WORDS,
@@ -188,8 +189,8 @@ impl<'a, C: Scope> Server<'a, C> {
         })
     }
 
-    /// Ends a task: answers with a value, or with the code of a failure; the leader's counts. What all threads of the scope stored before comes
-    /// before the answer; the task's slot and its payload are the initiator's again.
+    /// Ends a task: answers with a value, or with the code of a failure; the leader's counts. What all threads of the
+    /// scope stored before comes before the answer; the task's slot and its payload are the initiator's again.
     ///
     /// # Errors
     /// [`Error::NotServed`] for a task of another server. [`Error::Timeout`] if the queue had no room until the deadline:
@@ -239,7 +240,7 @@ impl<'a, C: Scope> Server<'a, C> {
             }
             // After a refusal, too: who sends nothing else must not keep the target here.
             if late {
-                return Err(Error::Timeout);
+                return Err(why_late(&mut self.queue));
             }
             late = wait.expired();
         }

@@ -3,14 +3,15 @@
 //! | by | call | relies on |
 //! |---|---|---|
 //! | a receive's completion, also of a write with immediate | [`ReceiveQueue::receive`](crate::ReceiveQueue::receive) | memory shows what the NIC wrote in the NIC's order |
-//! | a word that is written behind the data | [`Signal::wait`](crate::Signal::wait), [`notify_waitsome`](crate::gaspi::Gaspi::notify_waitsome) | the same |
-//! | a word to which every writer adds behind its data | [`Signal::wait`](crate::Signal::wait) | the same |
+//! | a word that is written behind the data | [`Signal::wait_together`](crate::Signal::wait_together), [`notify_waitsome`](crate::gaspi::Gaspi::notify_waitsome) | the same |
+//! | a word to which every writer adds behind its data | [`Signal::wait_together`](crate::Signal::wait_together) | the same |
 //! | one of these, then a READ of one's own memory | [`Flush::flush`] | a READ finds what was written before it |
 //! | a sequence number in every piece of the data | [`Cells::wait`] with [`Sequence`] | a piece comes whole |
 //! | a checksum over every piece of the data | [`Cells::wait`] with [`Checksum`] | nothing but 2^-32 |
 //!
 //! Each of these calls orders the reads behind it: what it vouches for may be read afterwards, by all threads of its
-//! scope. `docs/inbound.md` says which of them holds where, and what it costs.
+//! scope; after [`Signal::wait`](crate::Signal::wait) by the one that called it. `docs/inbound.md` says which of them holds
+//! where, and what it costs.
 
 mod cells;
 mod flush;

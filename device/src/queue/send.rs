@@ -586,6 +586,15 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
 }
 
 impl<S: Sharing, D: Doorbell> SendQueue<'_, S, Thread, D> {
+    /// The queue's first error, once this view knows of it.
+    #[inline(always)]
+    pub(crate) fn known_error(&mut self) -> Option<QueueError> {
+        if !self.producer.has_failed() {
+            return None;
+        }
+        QueueError::from_bits(self.producer.first_error())
+    }
+
     /// Waits, like [`wait`](Self::wait), until all is done that was published so far through whichever view. The
     /// newest request is signalled: otherwise nothing reports it, and the wait is late.
     #[inline(always)]

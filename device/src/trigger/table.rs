@@ -69,8 +69,8 @@ impl<'a> Triggers<'a> {
     /// for the operation before, since a tag has one at a time.
     ///
     /// # Errors
-    /// What is wrong with tag, threshold or WQEs; [`Error::InUse`]; [`Error::Managed`]; [`Error::Untriggered`] and [`Error::Timeout`] if
-    /// the operation before was not done in time; the tag's queue has failed. Nothing is registered then.
+    /// What is wrong with tag, threshold or WQEs; [`Error::InUse`]; [`Error::Managed`];
+    /// [`Error::Untriggered`] and [`Error::Timeout`] if the operation before was not done in time; the tag's queue has failed. Nothing is registered then.
     #[inline(always)]
     pub fn register<C: Scope, const N: usize>(
         &self,

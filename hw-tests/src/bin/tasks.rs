@@ -209,6 +209,7 @@ impl Storm {
         ActiveServe {
             target: lanes.active.target(),
             scope: self.scopes.1,
+            words: self.words,
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),

@@ -172,6 +172,8 @@ pub struct ActiveServe<'a> {
     pub target: TargetHandle<'a>,
     /// Who runs tasks together.
     pub scope: ScopeKind,
+    /// Words of a payload.
+    pub words: u32,
     /// Milliseconds that it waits for a task.
     pub limit_ms: u64,
     /// What each thread has seen.
@@ -418,9 +420,13 @@ impl ActiveServe<'_> {
             right &= task.argument(number) == message.argument(number);
         }
         let (first, bytes) = task.payload();
-        right &= task.has_payload() == (task.function() == Message::PAYLOAD);
+        let words = match task.function() == Message::PAYLOAD {
+            true => self.words,
+            false => 0,
+        };
+        right &= (task.has_payload() == (words != 0)) & (bytes == 8 * words);
         let mut index = rank;
-        while index < bytes / 8 {
+        while right & (index < words) {
             right &= word(first.cast(), index).load(Ordering::Relaxed) == message.word(index);
             index += size.max(1);
         }
