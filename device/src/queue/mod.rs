@@ -10,6 +10,7 @@
 //! | `doorbell` | the one place with fences, doorbell record and doorbell |
 //! | `completion` | reading CQEs, collapsed and ordinary |
 //! | `send`, `batch`, `receive` | the queues that a kernel uses |
+//! | `group` | the WQEs that are posted together: whose, whether sound, into the ring |
 //! | `segmented` | large READs in segments |
 //! | `ready` | a ring that is filled once, whose WQEs are patched |
 //! | `held` | WQEs that are stored now and published later, without a view of the queue |
@@ -17,6 +18,7 @@
 mod batch;
 mod completion;
 mod doorbell;
+mod group;
 pub(crate) mod held;
 mod lanes;
 mod producer;
