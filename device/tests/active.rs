@@ -4,14 +4,15 @@
 mod common;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::MAX_MESSAGE;
-use common::wire::{BUFFER, Wire};
+use common::wire::{BUFFER, RESULTS_AT, RESULTS_KEY, Wire};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell::active::{
-    Error, Lane, MAX_ARGUMENTS, MAX_FUNCTION, MAX_PAYLOAD, Payload, Sent, Server,
+    Error, Lane, MAX_ARGUMENTS, MAX_FUNCTION, MAX_PAYLOAD, Payload, Reply, Sent, Server,
 };
 use warpbell::wqe::{Local, LocalKey, Syndrome};
 use warpbell::{Cause, Deadline, Thread};
@@ -139,7 +140,7 @@ fn what_is_not_registered_is_refused_by_the_target() {
     while wire.posted() != 0 {
         wire.near_step();
     }
-    wire.slots[4 * 8 + 1].store(249 << 32 | 8 << 8, std::sync::atomic::Ordering::Relaxed);
+    wire.slots[4 * 8 + 1].store(249 << 32 | 8 << 8, Ordering::Relaxed);
     // One of them is a task.
     let late = Deadline::after_ms(1000);
     let task = server.next(late).unwrap();
@@ -281,6 +282,152 @@ fn an_answer_without_room_is_kept() {
     }
 }
 
+/// Bytes of the target's memory for results.
+fn result(offset: u32, length: u32) -> Local {
+    Local {
+        address: RESULTS_AT + u64::from(offset),
+        length,
+        key: LocalKey(RESULTS_KEY),
+    }
+}
+
+/// The bytes of a reply.
+fn bytes(reply: &Reply<'_>) -> Vec<u8> {
+    let words = (0..reply.length().div_ceil(8)).flat_map(|word| reply.word(word).to_le_bytes());
+    words.take(reply.length() as usize).collect()
+}
+
+#[test]
+fn a_result_goes_ahead_of_its_answer() {
+    let wire = Wire::with_results(1, [5, 5], 0, &FUNCTIONS, 20);
+    let tables = wire.tables();
+    for (word, value) in wire
+        .results
+        .iter()
+        .zip([0x0706_0504_0302_0100, 0x0f0e_0d0c])
+    {
+        word.store(value, Ordering::Relaxed);
+    }
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    for (slot, value) in [(0, 7), (1, 8), (0, 9)] {
+        let sent = lane.send(0, value, [], NOW).unwrap();
+        wire.settle();
+        let task = server.next(NOW).unwrap();
+        assert_eq!(task.slot(), slot);
+        server.answer_with(task, value, result(3, 7), NOW).unwrap();
+        assert!(wire.far.take_doorbell().is_some());
+        assert!(wire.far_step());
+        assert_eq!(lane.wait(sent, NOW), Err(Error::Timeout));
+        assert!(wire.far_step() && !wire.far_step());
+        assert_eq!(lane.wait(sent, NOW), Ok(value), "the value alone");
+        let reply = lane.wait_reply(sent, NOW).unwrap();
+        assert_eq!(reply.value(), value);
+        assert_eq!(bytes(&reply), [3, 4, 5, 6, 7, 12, 13]);
+    }
+    // A value alone, and a refusal, have none.
+    let value = lane.send(0, 0, [], NOW).unwrap();
+    let refused = lane.send(UNREGISTERED, 0, [], NOW).unwrap();
+    wire.settle();
+    let task = server.next(NOW).unwrap();
+    server.answer(task, Ok(1), NOW).unwrap();
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    wire.settle();
+    let reply = lane.wait_reply(value, NOW).unwrap();
+    assert_eq!((reply.value(), reply.length(), reply.word(0)), (1, 0, 0));
+    let function = UNREGISTERED;
+    let unknown = Err(Error::NotRegistered { function });
+    assert_eq!(lane.wait_reply(refused, NOW).map(|_| ()), unknown);
+}
+
+#[test]
+fn a_result_that_has_no_room_in_the_lane_is_refused() {
+    for (limit, wire) in [
+        (0, Wire::new(1, 5, 0, &FUNCTIONS)),
+        (20, Wire::with_results(1, [5, 5], 0, &FUNCTIONS, 20)),
+    ] {
+        let tables = wire.tables();
+        let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+        let mut server = tables.target().serve::<Thread>(0).unwrap();
+        let sent = lane.send(0, 4, [], NOW).unwrap();
+        wire.settle();
+        for length in [0, limit + 1, u32::MAX] {
+            let task = server.next(NOW).expect("the task is given again");
+            let refused = server.answer_with(task, 4, result(0, length), NOW);
+            assert_eq!(refused, Err(Error::InvalidResult { limit }), "{length}");
+            assert!(!wire.far_step(), "nothing was answered");
+        }
+        let task = server.next(NOW).unwrap();
+        server.answer(task, Ok(4), NOW).unwrap();
+        wire.settle();
+        assert_eq!(lane.wait(sent, NOW), Ok(4));
+    }
+}
+
+#[test]
+fn a_result_is_there_until_its_slot_s_next_message() {
+    let wire = Wire::with_results(1, [5, 5], 0, &FUNCTIONS, 8);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    let mut sent = Vec::new();
+    for value in 0..3 {
+        sent.push(lane.send(0, value, [], NOW).unwrap());
+        wire.settle();
+        let task = server.next(NOW).unwrap();
+        if value < 2 {
+            wire.results[0].store(value.into(), Ordering::Relaxed);
+            server.answer_with(task, value, result(0, 8), NOW).unwrap();
+            wire.settle();
+        }
+    }
+    // The third message may have its result there already, although it is not answered.
+    assert_eq!(lane.wait(sent[0], NOW), Ok(0));
+    let forgotten = lane.wait_reply(sent[0], NOW).map(|_| ());
+    assert_eq!(forgotten, Err(Error::Forgotten));
+    assert_eq!(lane.wait_reply(sent[1], NOW).unwrap().word(0), 1);
+    let late = lane.wait_reply(sent[2], NOW).map(|_| ());
+    assert_eq!(late, Err(Error::Timeout));
+}
+
+#[test]
+fn a_result_without_room_in_the_queue_is_kept() {
+    // The target's ring has 8 blocks, and its NIC stands still.
+    let wire = Wire::with_results(3, [5, 3], 0, &FUNCTIONS, 8);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    let sent: Vec<_> = (0..6)
+        .map(|value| lane.send(0, value, [], NOW).unwrap())
+        .collect();
+    while wire.near_step().is_some() {}
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    for value in 0..5 {
+        wire.results[value as usize].store(100 + u64::from(value), Ordering::Relaxed);
+        let task = server.next(NOW).unwrap();
+        assert_eq!(task.value(), value);
+        let answered = server.answer_with(task, value, result(8 * value, 8), NOW);
+        let room = match value {
+            0..4 => Ok(()),
+            _ => Err(Error::Timeout),
+        };
+        assert_eq!(answered, room, "{value}");
+    }
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    // The next server has it, too.
+    drop(server);
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    while wire.far_step() {}
+    let task = server.next(NOW).unwrap();
+    assert_eq!(task.value(), 5, "no task is given twice");
+    server.answer(task, Ok(5), NOW).unwrap();
+    while wire.far_step() {}
+    for (value, sent) in (0..5).zip(sent) {
+        let reply = lane.wait_reply(sent, NOW).unwrap();
+        let found = (reply.value(), reply.length(), reply.word(0));
+        assert_eq!(found, (value, 8, 100 + u64::from(value)));
+    }
+}
+
 #[test]
 fn a_lane_is_one_owner_s_at_a_time_and_goes_on_after_it() {
     let wire = Wire::new(1, 5, 0, &FUNCTIONS);
@@ -375,12 +522,19 @@ struct Play<'w> {
     under_way: VecDeque<bool>,
     /// Messages that have arrived and were not given.
     arrived: usize,
-    /// Answers on their way.
-    answers: VecDeque<Result<u32, Error>>,
-    /// All results that have arrived, and the tickets of all messages.
-    results: Vec<Result<u32, Error>>,
+    /// WQEs of answers on their way: nothing for a result ahead of its answer.
+    answers: VecDeque<Option<Result<Answer, Error>>>,
+    /// All answers that have arrived, and the tickets of all messages.
+    results: Vec<Result<Answer, Error>>,
     tickets: Vec<Sent>,
 }
+
+/// A task's value, and its result.
+type Answer = (u32, Vec<u8>);
+
+/// The longest result, and how many words of the target's memory each slot has for it.
+const MAX_RESULT: u32 = 61;
+const RESULT_WORDS: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Message {
@@ -458,7 +612,7 @@ impl Play<'_> {
         let moved = self.wire.far_step();
         let answer = self.answers.pop_front();
         assert_eq!(moved, answer.is_some());
-        self.results.extend(answer);
+        self.results.extend(answer.flatten());
     }
 
     fn serve(&mut self) {
@@ -474,7 +628,7 @@ impl Play<'_> {
         self.arrived -= 1;
         if let Some(refusal) = message.refusal() {
             assert_eq!(given.unwrap_err(), Error::Timeout);
-            self.answers.push_back(Err(refusal));
+            self.answers.push_back(Some(Err(refusal)));
             return;
         }
         let task = given.unwrap();
@@ -486,28 +640,65 @@ impl Play<'_> {
             assert_eq!(task.argument(number), expected, "{message:?}");
         }
         let value = self.random.random();
+        if self.random.random_bool(0.4) {
+            let (place, bytes) = self.write_result(task.slot());
+            self.server.answer_with(task, value, place, NOW).unwrap();
+            self.answers.extend([None, Some(Ok((value, bytes)))]);
+            return;
+        }
         let failed = self.random.random_bool(0.2);
         let (result, expected) = match failed {
             true => (Err(value), Err(Error::Task { code: value })),
-            false => (Ok(value), Ok(value)),
+            false => (Ok(value), Ok((value, Vec::new()))),
         };
         self.server.answer(task, result, NOW).unwrap();
-        self.answers.push_back(expected);
+        self.answers.push_back(Some(expected));
+    }
+
+    /// Writes a result into the slot's own memory at the target, where none is under way.
+    fn write_result(&mut self, slot: u32) -> (Local, Vec<u8>) {
+        let words: Vec<u64> = (0..RESULT_WORDS).map(|_| self.random.random()).collect();
+        let first = (slot * RESULT_WORDS) as usize;
+        for (word, &value) in self.wire.results[first..].iter().zip(&words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let length = self.random.random_range(1..=MAX_RESULT);
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+        let bytes = bytes.take(length as usize).collect();
+        (result(8 * RESULT_WORDS * slot, length), bytes)
     }
 
     fn wait(&mut self) {
         if self.tickets.is_empty() {
             return;
         }
-        let number = self.random.random_range(0..self.tickets.len());
-        let found = self.lane.wait(self.tickets[number], NOW);
+        // Any one, or one of the newest, whose answers are there or on their way.
+        let oldest = match self.random.random() {
+            true => 0,
+            false => self.tickets.len().saturating_sub(2 * self.slots),
+        };
+        let number = self.random.random_range(oldest..self.tickets.len());
         let there = self.results.len();
+        if self.random.random() {
+            let expected = if number + self.slots < self.tickets.len() {
+                Err(Error::Forgotten)
+            } else if number >= there {
+                Err(Error::Timeout)
+            } else {
+                self.results[number].clone()
+            };
+            let reply = self.lane.wait_reply(self.tickets[number], NOW);
+            let found = reply.map(|reply| (reply.value(), bytes(&reply)));
+            assert_eq!(found, expected, "message {number} of {there}");
+            return;
+        }
+        let found = self.lane.wait(self.tickets[number], NOW);
         let expected = if number >= there {
             Err(Error::Timeout)
         } else if number + self.slots < there {
             Err(Error::Forgotten)
         } else {
-            self.results[number]
+            self.results[number].clone().map(|(value, _)| value)
         };
         assert_eq!(found, expected, "message {number} of {there}");
     }
@@ -523,7 +714,7 @@ fn every_message_is_answered_once_in_any_order_of_steps() {
     {
         let slots_log2 = seed as u32;
         // The target's queue has room for all answers.
-        let wire = Wire::new(slots_log2, 5, first, &FUNCTIONS);
+        let wire = Wire::with_results(slots_log2, [5, 6], first, &FUNCTIONS, MAX_RESULT);
         let tables = wire.tables();
         let (initiator, target) = (tables.initiator(), tables.target());
         let mut play = Play {

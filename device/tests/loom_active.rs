@@ -6,11 +6,12 @@
 mod common;
 
 use common::model::model;
-use common::wire::Wire;
+use common::wire::{RESULTS_AT, RESULTS_KEY, Wire};
 use loom::sync::Arc;
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 use warpbell::active::Error;
+use warpbell::wqe::{Local, LocalKey};
 use warpbell::{Deadline, LeftOut, Thread, Word64};
 
 const NOW: Deadline = Deadline::PASSED;
@@ -106,6 +107,55 @@ fn answered(without: Option<LeftOut>) {
         nic.join().unwrap();
         assert_eq!(sender.wait(sent, NOW), Ok(5));
     });
+}
+
+/// The initiator's NIC brings a task's result, and then the answer, while the initiator looks.
+fn replied(without: Option<LeftOut>) {
+    model(without, || {
+        let wire = Wire::with_results(0, [4, 4], 0, &[0], 8);
+        wire.results[0].store(42, Ordering::Relaxed);
+        let wire = Arc::new(wire);
+        let tables = wire.tables();
+        let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
+        let sent = sender.send(0, 0, [], NOW).unwrap();
+        wire.near_step();
+        let nic = Arc::clone(&wire);
+        let nic = thread::spawn(move || {
+            let tables = nic.tables();
+            let mut server = tables.target().serve::<Thread>(0).unwrap();
+            let task = server.next(NOW).unwrap();
+            let result = Local {
+                address: RESULTS_AT,
+                length: 8,
+                key: LocalKey(RESULTS_KEY),
+            };
+            server.answer_with(task, 5, result, NOW).unwrap();
+            nic.far_step();
+            // As NICs do before a word that may be polled.
+            fence(Ordering::Release);
+            nic.far_step();
+        });
+        match sender.wait_reply(sent, NOW) {
+            Ok(reply) => {
+                assert_eq!((reply.value(), reply.length()), (5, 8));
+                assert_eq!(reply.word(0), 42, "an old result");
+            }
+            Err(error) => assert_eq!(error, Error::Timeout),
+        }
+        nic.join().unwrap();
+        assert_eq!(sender.wait_reply(sent, NOW).unwrap().word(0), 42);
+    });
+}
+
+#[test]
+fn an_answer_comes_behind_its_result() {
+    replied(None);
+}
+
+#[test]
+#[should_panic(expected = "an old result")]
+fn taking_a_result_wants_its_fence() {
+    replied(Some(LeftOut::Acquire));
 }
 
 #[test]

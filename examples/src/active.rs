@@ -42,6 +42,7 @@ fn lanes(
             send_depth: (8 * slots).clamp(16, 1024),
             ..QueuePairConfig::default()
         },
+        ..ActiveConfig::default()
     };
     let mut active = ActiveMessages::new(&near, &far, &config)?;
     for (function, arguments) in (0..).zip(ARGUMENTS) {

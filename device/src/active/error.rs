@@ -71,6 +71,11 @@ pub enum Error {
         /// The most.
         limit: u32,
     },
+    /// A result without bytes, or longer than the lane has room for.
+    InvalidResult {
+        /// The most; 0 where a lane has no room for results.
+        limit: u32,
+    },
     /// The task is not the one that this server gave last.
     NotServed,
     /// Somebody else has the lane open.
@@ -108,6 +113,7 @@ impl Error {
             Self::InUse => (16, 0),
             Self::NotConnected => (17, 0),
             Self::TooShallow => (18, 0),
+            Self::InvalidResult { limit } => (19, limit),
         };
         kind << 32 | detail as u64
     }
@@ -135,6 +141,7 @@ impl Error {
             16 => Self::InUse,
             17 => Self::NotConnected,
             18 => Self::TooShallow,
+            19 => Self::InvalidResult { limit: detail },
             high if high >> 30 != 0 => match QueueError::from_bits(bits) {
                 Some(error) => Self::Failed(error),
                 None => return None,
@@ -218,6 +225,10 @@ impl fmt::Display for Error {
                 )
             }
             Self::InvalidSize { limit } => write!(f, "a payload has 1 to {limit} bytes"),
+            Self::InvalidResult { limit } => write!(
+                f,
+                "a result without bytes, or of more than the {limit} that the lane has room for"
+            ),
             Self::NotServed => f.write_str("the task is not the one that was given last"),
             Self::InUse => f.write_str("the lane is open elsewhere"),
             Self::NotConnected => f.write_str("the lane is not connected"),
@@ -254,6 +265,7 @@ mod tests {
             Error::InvalidBuffer { buffer: number },
             Error::InvalidOffset { buffer: number },
             Error::InvalidSize { limit: number },
+            Error::InvalidResult { limit: number },
             Error::NotServed,
             Error::InUse,
             Error::NotConnected,
@@ -264,7 +276,7 @@ mod tests {
             assert_ne!(error.to_bits() >> 32, 0);
             assert_eq!(Error::from_bits(error.to_bits()), Some(error));
         }
-        for nothing in [0, 1, 19 << 32, u64::MAX >> 2] {
+        for nothing in [0, 1, 20 << 32, u64::MAX >> 2] {
             assert_eq!(Error::from_bits(nothing), None);
         }
     }

@@ -6,7 +6,7 @@ use super::error::Error;
 use super::lane::Lane;
 use super::server::Server;
 use super::table::{BufferEntry, Buffers, FunctionEntry};
-use super::words::{MAX_PAYLOAD, MAX_SLOTS, SLOT_WORDS};
+use super::words::{ANSWER, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, SLOT, answer_bytes, result_bytes};
 use crate::Scope;
 use crate::arch::Word64;
 use crate::handle::{ABI_VERSION, SendQueueHandle};
@@ -29,8 +29,10 @@ pub struct ActiveParts<'a> {
     pub queues: *const SendQueueHandle<'a>,
     /// [`STATE_WORDS`] words of each lane, 0 at first, in memory on which the end's threads have atomics in common.
     pub states: *const Word64,
-    /// Words of the lanes at this end, one lane's behind the other's: at the initiator the answers, a word for each
-    /// slot; at the target the slots, of 8 words. 0 at first.
+    /// The longest result of a task beside its value, in bytes, up to [`MAX_RESULT`]; 0 for none.
+    pub max_result: u32,
+    /// Words of the lanes at this end, one lane's behind the other's: at the initiator the answers, of
+    /// [`answer_bytes`] bytes for each slot; at the target the slots, of 8 words. 0 at first.
     pub words: *const Word64,
     /// Where the other end has its words.
     pub remote_address: u64,
@@ -67,7 +69,7 @@ struct Common<'a> {
 pub struct InitiatorHandle<'a> {
     common: Common<'a>,
     max_payload: u32,
-    unused: u32,
+    max_result: u32,
 }
 
 /// A target's lanes, for its kernels. `repr(C)`, 80 bytes: the host hands it over by value.
@@ -76,7 +78,7 @@ pub struct InitiatorHandle<'a> {
 pub struct TargetHandle<'a> {
     common: Common<'a>,
     functions: u32,
-    unused: u32,
+    max_result: u32,
     function_entries: *const FunctionEntry,
 }
 
@@ -117,19 +119,20 @@ impl<'a> Common<'a> {
         }
     }
 
-    /// What one lane needs, of whose words at this end each slot has `words_of_slot`, and at the other end `bytes`.
+    /// What one lane needs, each of whose slots has so many bytes at this end and at the other one.
     #[inline(always)]
     fn end(
         &self,
         wanted: (u32, usize),
         lane: u32,
-        words_of_slot: usize,
-        bytes: u64,
+        max_result: u32,
+        (bytes, remote_bytes): (u64, u64),
     ) -> Result<End<'a>, Error> {
         let good = (self.magic == wanted.0)
             & (self.version == ABI_VERSION)
             & (self.size as usize == wanted.1)
-            & (self.slots_log2 <= MAX_SLOTS.trailing_zeros());
+            & (self.slots_log2 <= MAX_SLOTS.trailing_zeros())
+            & (max_result <= MAX_RESULT);
         if !good {
             return Err(Error::Handle);
         }
@@ -142,7 +145,7 @@ impl<'a> Common<'a> {
             (
                 *self.queues.add(lane as usize),
                 self.states.add(lane as usize * STATE_WORDS),
-                self.words.add(first * words_of_slot),
+                self.words.add(first * (bytes / 8) as usize),
             )
         };
         // A lane without a connection has a handle that is none, without a state.
@@ -152,7 +155,8 @@ impl<'a> Common<'a> {
             state,
             words,
             slots_log2: self.slots_log2,
-            remote_address: self.remote_address + first as u64 * bytes,
+            max_result,
+            remote_address: self.remote_address + first as u64 * remote_bytes,
             remote_key: self.remote_key,
             buffers: Buffers {
                 entries: self.buffer_entries,
@@ -169,6 +173,7 @@ pub(super) struct End<'a> {
     pub(super) state: *const Word64,
     pub(super) words: *const Word64,
     pub(super) slots_log2: u32,
+    pub(super) max_result: u32,
     pub(super) remote_address: u64,
     pub(super) remote_key: u32,
     pub(super) buffers: Buffers,
@@ -179,6 +184,12 @@ impl End<'_> {
     #[inline(always)]
     pub(super) fn slot(&self, index: u32) -> u32 {
         index & ((1 << self.slots_log2) - 1)
+    }
+
+    /// Bytes from the beginning of the initiator's words to the room for a slot's result.
+    #[inline(always)]
+    pub(super) fn result_at(&self, slot: u32) -> u64 {
+        (ANSWER << self.slots_log2) + slot as u64 * result_bytes(self.max_result)
     }
 
     /// A word that the lane keeps while nobody has it open.
@@ -202,7 +213,7 @@ impl<'a> InitiatorHandle<'a> {
         Self {
             common: Common::new(INITIATOR, size_of::<Self>(), parts),
             max_payload: max_message.min(MAX_PAYLOAD),
-            unused: 0,
+            max_result: parts.max_result,
         }
     }
 
@@ -222,8 +233,8 @@ impl<'a> InitiatorHandle<'a> {
         let end = self.common.end(
             (INITIATOR, size_of::<Self>()),
             lane,
-            1,
-            8 * SLOT_WORDS as u64,
+            self.max_result,
+            (answer_bytes(self.max_result), SLOT),
         )?;
         Lane::open(end, self.max_payload)
     }
@@ -244,7 +255,7 @@ impl<'a> TargetHandle<'a> {
         Self {
             common: Common::new(TARGET, size_of::<Self>(), parts),
             functions,
-            unused: 0,
+            max_result: parts.max_result,
             function_entries,
         }
     }
@@ -262,9 +273,12 @@ impl<'a> TargetHandle<'a> {
     /// As for [`InitiatorHandle::lane`].
     #[inline(always)]
     pub fn serve<C: Scope>(&self, lane: u32) -> Result<Server<'a, C>, Error> {
-        let end = self
-            .common
-            .end((TARGET, size_of::<Self>()), lane, SLOT_WORDS, 8)?;
+        let end = self.common.end(
+            (TARGET, size_of::<Self>()),
+            lane,
+            self.max_result,
+            (SLOT, answer_bytes(self.max_result)),
+        )?;
         Server::open(end, self.functions, self.function_entries)
     }
 }

@@ -7,6 +7,7 @@ use mlx5_wqe::{Local, Remote, RemoteKey, Wqe};
 
 use super::error::Error;
 use super::handle::End;
+use super::reply::Reply;
 use super::words::{
     ANSWER, Answer, Header, MAX_ARGUMENTS, MAX_FUNCTION, PAYLOAD_WORD, PayloadWord, SLOT, sequence,
 };
@@ -164,6 +165,38 @@ impl<'a, C: Scope> Lane<'a, C> {
         finish::<C, _>(result)
     }
 
+    /// Waits like [`wait`](Self::wait), and gives with the task's value the bytes of its result, if it answered with
+    /// some: [`Server::answer_with`](super::Server::answer_with). They lie in the message's slot until the slot's next
+    /// message is sent, for which nobody has the lane while the reply is read.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait); [`Error::Forgotten`] once as many messages were sent after this one as there are
+    /// slots, answered or not.
+    #[inline(always)]
+    pub fn wait_reply(&mut self, sent: Sent, deadline: Deadline) -> Result<Reply<'_>, Error> {
+        let (mut found, mut word) = (Answer(0), 0);
+        if begin::<C>() {
+            match self.reply(sent, deadline) {
+                Ok(answer) => found = answer,
+                Err(error) => word = error.to_bits(),
+            }
+        }
+        // No answer is 0.
+        let answer = Answer(C::broadcast(found.0));
+        // The leader's fence before the others' reading; a warp's shuffle orders no memory.
+        C::sync();
+        if answer.0 == 0 {
+            let word = C::broadcast(word);
+            return Err(Error::from_bits(word).unwrap_or(Error::Timeout));
+        }
+        let at = self.end.result_at(self.end.slot(sent.index)) as usize / 8;
+        // SAFETY: each slot has room for a result behind the answers (the promise of `InitiatorHandle::new`).
+        let first = unsafe { self.end.words.add(at) };
+        // No target answers with more; what does, ends here.
+        let length = answer.length().min(self.end.max_result);
+        Ok(Reply::new(answer.value(), first, length))
+    }
+
     /// Waits until all messages are answered; gives how many refusals this lane ever had, which tells of those whose
     /// answers nobody waited for.
     ///
@@ -263,6 +296,23 @@ impl<'a, C: Scope> Lane<'a, C> {
 
     #[inline(always)]
     fn result(&mut self, sent: Sent, deadline: Deadline) -> Result<u32, Error> {
+        self.taken(sent, deadline)?.result()
+    }
+
+    /// The answer to a message in whose slot nothing else is under way, if it is no refusal.
+    #[inline(always)]
+    fn reply(&mut self, sent: Sent, deadline: Deadline) -> Result<Answer, Error> {
+        // The next message's result overwrites this one's ahead of its answer.
+        if self.next.wrapping_sub(sent.index) > 1 << self.end.slots_log2 {
+            return Err(Error::Forgotten);
+        }
+        let answer = self.taken(sent, deadline)?;
+        answer.result().map(|_| answer)
+    }
+
+    /// Takes all answers up to that to a message, which it gives.
+    #[inline(always)]
+    fn taken(&mut self, sent: Sent, deadline: Deadline) -> Result<Answer, Error> {
         self.take(sent.index.wrapping_add(1), deadline)?;
         let answer = self.answer(sent.index);
         // So far back that sequence numbers tell nothing, or overwritten by a later message's.
@@ -270,7 +320,7 @@ impl<'a, C: Scope> Lane<'a, C> {
         if !(kept & answer.is_of(sent.index)) {
             return Err(Error::Forgotten);
         }
-        answer.result()
+        Ok(answer)
     }
 
     /// Takes the answers to all messages before index `end`, in their order.

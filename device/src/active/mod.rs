@@ -51,12 +51,14 @@
 //! | `table` | functions and buffers of the target |
 //! | `handle` | the ABI: what the host hands over, and how it is opened |
 //! | `lane` | the initiator's end |
+//! | `reply` | what a task answers beside its value |
 //! | `server` | the target's end |
 //! | `error` | what is wrong |
 
 mod error;
 mod handle;
 mod lane;
+mod reply;
 mod server;
 mod table;
 mod words;
@@ -64,9 +66,12 @@ mod words;
 pub use error::Error;
 pub use handle::{ActiveParts, InitiatorHandle, STATE_WORDS, TargetHandle};
 pub use lane::{Lane, Payload, Sent};
+pub use reply::Reply;
 pub use server::{Server, Task};
 pub use table::{BufferEntry, FunctionEntry};
-pub use words::{MAX_ARGUMENTS, MAX_BUFFER, MAX_FUNCTION, MAX_PAYLOAD, MAX_SLOTS};
+pub use words::{
+    MAX_ARGUMENTS, MAX_BUFFER, MAX_FUNCTION, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, answer_bytes,
+};
 
 /// Number of a function, from 0.
 pub type Function = u32;

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use mlx5_wqe::{Remote, RemoteKey, Wqe};
+use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
 
 use super::Function;
 use super::error::Error;
@@ -15,12 +15,16 @@ use super::words::{
     sequence,
 };
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
+use crate::error::PostError;
 use crate::together::{begin, finish};
 use crate::{Deadline, Exclusive, Scope, SendQueue, Thread};
 
-/// Words of a lane's state at the target: index of the next task, and an answer that found no room in the queue.
+/// Words of a lane's state at the target: index of the next task, an answer that found no room in the queue, and where
+/// that answer's result lies, if it has one: address, and key.
 const NEXT: usize = 0;
 const OWED: usize = 1;
+const OWED_ADDRESS: usize = 2;
+const OWED_KEY: usize = 3;
 
 /// Who runs a lane's tasks: a thread, a warp or a block of the target ([`TargetHandle::serve`]).
 ///
@@ -48,6 +52,7 @@ pub struct Server<'a, C: Scope> {
 #[must_use = "a task that is not answered is given again"]
 pub struct Task<'a> {
     header: Header,
+    place: u32,
     slot: *const Word64,
     buffers: Buffers,
     _target: PhantomData<&'a Word64>,
@@ -86,6 +91,13 @@ impl Task<'_> {
     #[inline(always)]
     pub fn has_payload(&self) -> bool {
         self.header.has_payload()
+    }
+
+    /// The number of its slot in the lane. What a task answers with may lie in memory that each slot has for itself: its
+    /// last result there has been read.
+    #[inline(always)]
+    pub fn slot(&self) -> u32 {
+        self.place
     }
 
     /// The payload's first byte and its length in bytes; null and 0 without one.
@@ -183,6 +195,7 @@ impl<'a, C: Scope> Server<'a, C> {
         let index = u32::from(header.sequence().wrapping_sub(1));
         Ok(Task {
             header,
+            place: self.end.slot(index),
             slot: self.slot(index),
             buffers: self.end.buffers,
             _target: PhantomData,
@@ -204,17 +217,57 @@ impl<'a, C: Scope> Server<'a, C> {
     ) -> Result<(), Error> {
         let mut done = Ok(0);
         if begin::<C>() {
-            let ours = self.slot(self.next) == task.slot;
-            done = match ours & task.header.is_of(self.next) {
+            done = match self.serves(&task) {
                 false => Err(Error::NotServed),
                 true => {
                     let result = result.map_err(|code| Error::Task { code });
-                    self.end_task(result);
-                    self.settle(deadline).map(|()| 0)
+                    self.end_task(Answer::new(sequence(self.next), result));
+                    self.post_answer(deadline).map(|()| 0)
                 }
             };
         }
         finish::<C, _>(done).map(drop)
+    }
+
+    /// Ends a task with a value and with bytes of the target's registered memory, which go ahead of the answer under one
+    /// doorbell: [`Lane::wait_reply`](super::Lane::wait_reply) gives both. The bytes must stay as they are until the
+    /// slot's next task is there ([`Task::slot`]), whose message went once this answer was taken.
+    ///
+    /// # Errors
+    /// As for [`answer`](Self::answer). [`Error::InvalidResult`] for no bytes, and for more than the lane has room for;
+    /// the task is not ended then, and is given again.
+    #[inline(always)]
+    pub fn answer_with(
+        &mut self,
+        task: Task<'a>,
+        value: u32,
+        result: Local,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let mut done = Ok(0);
+        if begin::<C>() {
+            let limit = self.end.max_result;
+            // One comparison for "none" and "too many".
+            done = if !self.serves(&task) {
+                Err(Error::NotServed)
+            } else if result.length.wrapping_sub(1) >= limit {
+                Err(Error::InvalidResult { limit })
+            } else {
+                self.end_task(Answer::with_result(
+                    sequence(self.next),
+                    value,
+                    result.length,
+                ));
+                self.post_result(result, deadline).map(|()| 0)
+            };
+        }
+        finish::<C, _>(done).map(drop)
+    }
+
+    /// Whether a task is the one that is to be answered.
+    #[inline(always)]
+    fn serves(&self, task: &Task<'a>) -> bool {
+        (self.slot(self.next) == task.slot) & task.header.is_of(self.next)
     }
 
     #[inline(always)]
@@ -233,8 +286,8 @@ impl<'a, C: Scope> Server<'a, C> {
                 match self.check(header, entry) {
                     Ok(()) => return Ok(header),
                     Err(refusal) => {
-                        self.end_task(Err(refusal));
-                        self.settle(deadline)?;
+                        self.end_task(Answer::new(sequence(self.next), Err(refusal)));
+                        self.post_answer(deadline)?;
                     }
                 }
             }
@@ -271,35 +324,88 @@ impl<'a, C: Scope> Server<'a, C> {
 
     /// Ends the task that is next: its answer is owed.
     #[inline(always)]
-    fn end_task(&mut self, result: Result<u32, Error>) {
-        self.owed = Answer::new(sequence(self.next), result).0;
+    fn end_task(&mut self, answer: Answer) {
+        self.owed = answer.0;
         self.next = self.next.wrapping_add(1);
     }
 
     /// Posts the answer that is owed, if one is.
     #[inline(always)]
     fn settle(&mut self, deadline: Deadline) -> Result<(), Error> {
-        if self.owed == 0 {
+        let owed = Answer(self.owed);
+        if owed.0 == 0 {
             return Ok(());
         }
-        let sequence = Answer(self.owed).sequence();
-        let slot = self.end.slot(u32::from(sequence.wrapping_sub(1)));
-        let place = Remote {
-            address: self.end.remote_address + ANSWER * u64::from(slot),
-            key: RemoteKey(self.end.remote_key),
+        if owed.is_refusal() | (owed.length() == 0) {
+            return self.post_answer(deadline);
+        }
+        let load = |word| load_relaxed64(self.end.state_word(word), Reach::Gpu);
+        let result = Local {
+            address: load(OWED_ADDRESS),
+            length: owed.length(),
+            key: LocalKey(load(OWED_KEY) as u32),
         };
+        self.post_result(result, deadline)
+    }
+
+    /// Posts the answer that is owed and has no result, or leaves it owed.
+    #[inline(always)]
+    fn post_answer(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let (owed, place) = (self.owed, self.answer_place());
         // A batch for one write: see `Lane::post`.
         match self.queue.batch(1, deadline) {
             Ok(mut answer) => {
-                let _ = answer.post(Wqe::write_value(self.owed, place))?;
+                let _ = answer.post(Wqe::write_value(owed, place))?;
                 drop(answer);
                 self.owed = 0;
                 Ok(())
             }
-            Err(error) => Err(match Error::from(error) {
-                Error::Full => Error::Timeout,
-                error => error,
-            }),
+            Err(error) => Err(no_room(error)),
+        }
+    }
+
+    /// Posts the answer that is owed behind its result, or leaves both owed.
+    #[inline(always)]
+    fn post_result(&mut self, result: Local, deadline: Deadline) -> Result<(), Error> {
+        let (owed, place) = (self.owed, self.answer_place());
+        let room = Remote {
+            address: self.end.remote_address + self.end.result_at(self.owed_slot()),
+            ..place
+        };
+        // Room for both or nothing: the NIC writes the word of the answer behind what it wrote before.
+        match self.queue.batch(2, deadline) {
+            Ok(mut answer) => {
+                let _ = answer.post(Wqe::write(result, room))?;
+                let _ = answer.post(Wqe::write_value(owed, place))?;
+                drop(answer);
+                self.owed = 0;
+                Ok(())
+            }
+            Err(error) => {
+                // Where the next call finds them, and the next server.
+                let store = |word, value| {
+                    store_relaxed64(self.end.state_word(word), value, Reach::Gpu);
+                };
+                store(OWED_ADDRESS, result.address);
+                store(OWED_KEY, result.key.0.into());
+                Err(no_room(error))
+            }
+        }
+    }
+
+    /// The slot whose answer is owed.
+    #[inline(always)]
+    fn owed_slot(&self) -> u32 {
+        let sequence = Answer(self.owed).sequence();
+        self.end.slot(u32::from(sequence.wrapping_sub(1)))
+    }
+
+    /// Where the answer goes that is owed.
+    #[inline(always)]
+    fn answer_place(&self) -> Remote {
+        Remote {
+            address: self.end.remote_address + ANSWER * u64::from(self.owed_slot()),
+            key: RemoteKey(self.end.remote_key),
         }
     }
 
@@ -329,5 +435,14 @@ impl<C: Scope> Drop for Server<'_, C> {
             // SAFETY: open, and dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.queue) };
         }
+    }
+}
+
+/// Why an answer stays owed.
+#[inline(always)]
+fn no_room(error: PostError) -> Error {
+    match Error::from(error) {
+        Error::Full => Error::Timeout,
+        error => error,
     }
 }

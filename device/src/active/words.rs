@@ -15,6 +15,9 @@ pub const MAX_BUFFER: Buffer = u8::MAX as Buffer;
 /// The longest payload of a task, if the queue's messages may be as long.
 pub const MAX_PAYLOAD: u32 = (1 << LENGTH_BITS) - 1;
 
+/// The longest result of a task beside its value, in bytes, if the queue's messages may be as long.
+pub const MAX_RESULT: u32 = (1 << DETAIL_BITS) - 1;
+
 /// The most slots of a lane: a sequence number tells two messages of one slot apart as long as it does not come round.
 pub const MAX_SLOTS: u32 = 1 << 15;
 
@@ -38,6 +41,20 @@ const HAS_PAYLOAD: u64 = PRESENT << 1;
 const COUNT_SHIFT: u32 = 29;
 const VALUE_SHIFT: u32 = 32;
 const LENGTH_BITS: u32 = 24;
+/// Of an answer: the length of a result, or the kind of a refusal.
+const DETAIL_BITS: u32 = 14;
+const DETAIL_SHIFT: u32 = 32 - DETAIL_BITS;
+
+/// Bytes of a lane's memory at the initiator for each slot, of whose tasks a result has so many bytes at most: the word of
+/// the answer, and whole cache lines for the result. The answers of all slots come first, the results behind them.
+pub const fn answer_bytes(result: u32) -> u64 {
+    ANSWER + result_bytes(result)
+}
+
+/// Those for the result alone.
+pub(super) const fn result_bytes(result: u32) -> u64 {
+    (result as u64).next_multiple_of(64)
+}
 
 /// The number that the message with this index has in its words.
 #[inline(always)]
@@ -127,12 +144,14 @@ impl PayloadWord {
     }
 }
 
-/// An answer: sequence number (16), kind (8), 3 unused bits, present (1), 4 unused bits, value (32).
+/// An answer. From the low bits up: sequence number (16), present (1), done (1), the result's length in bytes or, where it
+/// is not done, the kind of refusal (14), value (32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer(pub(super) u64);
 
 impl Answer {
-    const DONE: u64 = 0;
+    const PRESENT: u64 = 1 << SEQUENCE_BITS;
+    const DONE: u64 = Self::PRESENT << 1;
     const NOT_REGISTERED: u64 = 1;
     const WRONG_ARGUMENTS: u64 = 2;
     const INVALID_PAYLOAD: u64 = 3;
@@ -142,14 +161,21 @@ impl Answer {
     #[inline(always)]
     pub(super) const fn new(sequence: u16, result: Result<u32, Error>) -> Self {
         let (kind, value) = match result {
-            Ok(value) => (Self::DONE, value),
+            Ok(value) => return Self::with_result(sequence, value, 0),
             Err(Error::NotRegistered { function }) => (Self::NOT_REGISTERED, function),
             Err(Error::WrongArguments { wanted }) => (Self::WRONG_ARGUMENTS, wanted),
             Err(Error::InvalidPayload { buffer }) => (Self::INVALID_PAYLOAD, buffer),
             Err(Error::Task { code }) => (Self::TASK, code),
             Err(_) => (Self::TASK, u32::MAX),
         };
-        Self((value as u64) << VALUE_SHIFT | PRESENT | kind << SEQUENCE_BITS | sequence as u64)
+        Self((value as u64) << VALUE_SHIFT | kind << DETAIL_SHIFT | Self::PRESENT | sequence as u64)
+    }
+
+    /// The answer to the message with this sequence number whose task is done, with the length of its result.
+    #[inline(always)]
+    pub(super) const fn with_result(sequence: u16, value: u32, length: u32) -> Self {
+        let detail = (length as u64) << DETAIL_SHIFT | Self::DONE;
+        Self((value as u64) << VALUE_SHIFT | detail | Self::PRESENT | sequence as u64)
     }
 
     #[inline(always)]
@@ -160,19 +186,33 @@ impl Answer {
     /// As [`Header::is_of`].
     #[inline(always)]
     pub(super) const fn is_of(self, index: u32) -> bool {
-        Header(self.0).is_of(index)
+        let mask = Self::PRESENT | u16::MAX as u64;
+        self.0 & mask == Self::PRESENT | sequence(index) as u64
     }
 
     #[inline(always)]
     pub(super) const fn is_refusal(self) -> bool {
-        self.kind() != Self::DONE
+        self.0 & Self::DONE == 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn value(self) -> u32 {
+        (self.0 >> VALUE_SHIFT) as u32
+    }
+
+    /// The length of the result; nothing that counts of a refusal.
+    #[inline(always)]
+    pub(super) const fn length(self) -> u32 {
+        self.detail() as u32
     }
 
     #[inline(always)]
     pub(super) const fn result(self) -> Result<u32, Error> {
-        let value = (self.0 >> VALUE_SHIFT) as u32;
-        match self.kind() {
-            Self::DONE => Ok(value),
+        let value = self.value();
+        if !self.is_refusal() {
+            return Ok(value);
+        }
+        match self.detail() {
             Self::NOT_REGISTERED => Err(Error::NotRegistered { function: value }),
             Self::WRONG_ARGUMENTS => Err(Error::WrongArguments { wanted: value }),
             Self::INVALID_PAYLOAD => Err(Error::InvalidPayload { buffer: value }),
@@ -180,8 +220,8 @@ impl Answer {
         }
     }
 
-    const fn kind(self) -> u64 {
-        self.0 >> SEQUENCE_BITS & 0xff
+    const fn detail(self) -> u64 {
+        self.0 >> DETAIL_SHIFT & MAX_RESULT as u64
     }
 }
 
@@ -217,6 +257,21 @@ mod tests {
             assert_eq!(answer.result(), result);
             assert_eq!(answer.is_refusal(), result.is_err());
         }
+    }
+
+    #[test]
+    fn answers_tell_the_length_of_a_result() {
+        for (index, value, length) in [(0, 0, 0), (0xfffe, u32::MAX, MAX_RESULT), (7, 9, 1)] {
+            let answer = Answer::with_result(sequence(index), value, length);
+            assert!(answer.is_of(index) && !answer.is_of(index ^ 1));
+            assert!(!answer.is_refusal());
+            assert_eq!(answer.result(), Ok(value));
+            assert_eq!((answer.value(), answer.length()), (value, length));
+        }
+        assert_eq!(answer_bytes(0), 8);
+        assert_eq!(answer_bytes(1), 72);
+        assert_eq!(answer_bytes(64), 72);
+        assert_eq!(answer_bytes(65), 136);
     }
 
     #[test]

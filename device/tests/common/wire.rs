@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use warpbell::active::{
     ActiveParts, BufferEntry, FunctionEntry, InitiatorHandle, STATE_WORDS, TargetHandle,
+    answer_bytes,
 };
 use warpbell::{CompletionKind, SendQueueHandle, Word64};
 
@@ -15,6 +16,11 @@ pub const SLOTS_AT: u64 = 0x10_0000;
 pub const SLOTS_KEY: u32 = 11;
 pub const ANSWERS_AT: u64 = 0x20_0000;
 pub const ANSWERS_KEY: u32 = 22;
+/// Where the target has what its tasks answer with, and under which key.
+pub const RESULTS_AT: u64 = 0x40_0000;
+pub const RESULTS_KEY: u32 = 55;
+/// Words there.
+const RESULT_WORDS: usize = 64;
 /// The target's buffer 0; buffer 1 has no bytes.
 pub const BUFFER: BufferEntry = BufferEntry {
     address: 0x30_0000,
@@ -33,6 +39,9 @@ pub struct Wire {
     slots_log2: u32,
     pub slots: Vec<Word64>,
     pub answers: Vec<Word64>,
+    /// What the target's tasks answer with.
+    pub results: Vec<Word64>,
+    max_result: u32,
     states: [Vec<Word64>; 2],
     pub functions: Vec<FunctionEntry>,
     buffers: [BufferEntry; 2],
@@ -53,6 +62,21 @@ impl Wire {
         Self::with_depths(slots_log2, [depth_log2; 2], first, functions)
     }
 
+    /// The same with room for results of so many bytes.
+    pub fn with_results(
+        slots_log2: u32,
+        depths_log2: [u8; 2],
+        first: u32,
+        functions: &[u32],
+        max_result: u32,
+    ) -> Self {
+        let mut wire = Self::with_depths(slots_log2, depths_log2, first, functions);
+        let words = (answer_bytes(max_result) as usize / 8) << slots_log2;
+        wire.answers.resize_with(words, || Word64::new(0));
+        wire.max_result = max_result;
+        wire
+    }
+
     /// The same with queues of two depths.
     pub fn with_depths(
         slots_log2: u32,
@@ -68,6 +92,8 @@ impl Wire {
             slots_log2,
             slots: words(8 << slots_log2),
             answers: words(1 << slots_log2),
+            results: words(RESULT_WORDS),
+            max_result: 0,
             states: [words(STATE_WORDS), words(STATE_WORDS)],
             functions: functions
                 .iter()
@@ -134,7 +160,9 @@ impl Wire {
         let (address, remote_key) = (word(2), (word(3) >> 32) as u32);
         let length = (word(4) >> 32) as u32;
         let mut moved = None;
-        if length >> 31 == 0 {
+        if (length >> 31 == 0) & (remote_key == ANSWERS_KEY) {
+            self.bring_result((word(5), word(4) as u32), address, length);
+        } else if length >> 31 == 0 {
             moved = Some((word(5), length, word(4) as u32, address, remote_key));
         } else {
             assert_eq!(remote_key, key, "the key of the other end's words");
@@ -155,6 +183,27 @@ impl Wire {
     }
 }
 
+impl Wire {
+    /// Brings a result from the target's memory to the room for it, which begins with a word: a store for each word.
+    fn bring_result(&self, (from, key): (u64, u32), to: u64, length: u32) {
+        assert_eq!(key, RESULTS_KEY, "the key of the target's results");
+        let (from, first) = (from - RESULTS_AT, (to - ANSWERS_AT) as usize / 8);
+        let byte = |at: u64| {
+            let word = &self.results[at as usize / 8];
+            word.load(Ordering::Relaxed).to_le_bytes()[at as usize % 8]
+        };
+        let bytes: Vec<u8> = (from..from + u64::from(length)).map(byte).collect();
+        for (bytes, word) in bytes.chunks(8).zip(&self.answers[first..]) {
+            let mut value = match bytes.len() {
+                8 => [0; 8],
+                _ => word.load(Ordering::Relaxed).to_le_bytes(),
+            };
+            value[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+    }
+}
+
 impl Tables<'_> {
     fn parts(&self, end: usize) -> ActiveParts<'_> {
         let wire = self.wire;
@@ -165,6 +214,7 @@ impl Tables<'_> {
         ActiveParts {
             lanes: 1,
             slots_log2: wire.slots_log2,
+            max_result: wire.max_result,
             queues: self.queues[end].as_ptr(),
             states: wire.states[end].as_ptr(),
             words: words.as_ptr(),

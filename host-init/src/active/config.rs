@@ -1,6 +1,6 @@
 //! How active messages are set up, and which numbers are refused.
 
-use warpbell::active::{MAX_BUFFER, MAX_FUNCTION, MAX_SLOTS};
+use warpbell::active::{MAX_BUFFER, MAX_FUNCTION, MAX_RESULT, MAX_SLOTS};
 
 use super::ActiveError;
 use crate::QueuePairConfig;
@@ -23,19 +23,23 @@ pub struct ActiveConfig {
     pub functions: u32,
     /// Places for the target's buffers, from 0.
     pub buffers: u32,
+    /// The longest result that a task may answer with beside its value, in bytes, up to [`MAX_RESULT`]; with 0 there are
+    /// none, and a slot has an answer of 8 bytes and nothing else.
+    pub max_result: u32,
     /// How the queue pairs are made: depth, completions, doorbells, longest payload, and where queues, slots, answers
     /// and buffers lie. They have no receive queue, whatever stands there.
     pub queue_pair: QueuePairConfig,
 }
 
 impl Default for ActiveConfig {
-    /// One lane of 64 slots, 64 functions, 16 buffers, in host memory.
+    /// One lane of 64 slots, 64 functions, 16 buffers, no results, in host memory.
     fn default() -> Self {
         Self {
             lanes: 1,
             slots: 64,
             functions: 64,
             buffers: 16,
+            max_result: 0,
             queue_pair: QueuePairConfig::default(),
         }
     }
@@ -53,6 +57,13 @@ impl ActiveConfig {
             if value == 0 || value > limit {
                 return Err(ActiveError::Number { what, value, limit });
             }
+        }
+        let limit = MAX_RESULT.min(self.queue_pair.max_message);
+        if self.max_result > limit {
+            return Err(ActiveError::Result {
+                bytes: self.max_result,
+                limit,
+            });
         }
         if !self.slots.is_power_of_two() {
             return Err(ActiveError::Slots { slots: self.slots });

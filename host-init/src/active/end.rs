@@ -18,7 +18,7 @@ pub(super) struct End {
     queues: Shared<[SendQueueHandle<'static>]>,
     /// In the kernels' own memory.
     states: Buffer,
-    /// Answers or slots, so many bytes for each lane.
+    /// Answers with room for results, or slots, so many bytes for each lane.
     words: MemoryRegion,
     bytes: usize,
 }
@@ -68,6 +68,7 @@ impl End {
         ActiveParts {
             lanes: config.lanes,
             slots_log2: config.slots.trailing_zeros(),
+            max_result: config.max_result,
             queues: self.queues.as_ptr(),
             states: self.states.as_ptr().cast::<Word64>(),
             words: self.words.as_ptr().cast::<Word64>(),

@@ -22,6 +22,14 @@ pub enum ActiveError {
         /// The number.
         slots: u32,
     },
+    /// Results longer than an answer tells, or than the queues' longest message.
+    #[error("results of {bytes} bytes; choose at most {limit}")]
+    Result {
+        /// The bytes asked for.
+        bytes: u32,
+        /// The most.
+        limit: u32,
+    },
     /// Queues in which a message never has room.
     #[error("queues of depth {depth} are too short for a message; choose {least} or more")]
     TooShallow {

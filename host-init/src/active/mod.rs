@@ -6,7 +6,7 @@ mod error;
 
 use warpbell::active::{
     ActiveParts, Buffer as BufferNumber, BufferEntry, Function, FunctionEntry, InitiatorHandle,
-    MAX_ARGUMENTS, TargetHandle,
+    MAX_ARGUMENTS, TargetHandle, answer_bytes,
 };
 
 use crate::queue_memory::states_placement;
@@ -17,9 +17,8 @@ pub use error::ActiveError;
 
 use end::End;
 
-/// Bytes of a slot, of an answer, and of entries of the tables.
+/// Bytes of a slot, and of entries of the tables.
 const SLOT: usize = 64;
-const ANSWER: usize = 8;
 const FUNCTION: usize = size_of::<FunctionEntry>();
 const BUFFER: usize = size_of::<BufferEntry>();
 
@@ -85,11 +84,12 @@ impl ActiveMessages {
     ) -> Result<Self, Error> {
         config.check()?;
         let slots = config.slots as usize;
+        let answer = answer_bytes(config.max_result) as usize;
         let (functions, buffers) = (config.functions as usize, config.buffers as usize);
         let bytes = functions * FUNCTION + buffers * BUFFER;
         let mut active = Self {
             config: *config,
-            initiator: End::new(initiator, config, slots * ANSWER)?,
+            initiator: End::new(initiator, config, slots * answer)?,
             target: End::new(target, config, slots * SLOT)?,
             target_domain: target.clone(),
             regions: (0..buffers).map(|_| None).collect(),

@@ -3,7 +3,7 @@
 use std::thread;
 
 use warpbell::active::{
-    Error as Refused, InitiatorHandle, MAX_ARGUMENTS, MAX_SLOTS, Payload, TargetHandle,
+    Error as Refused, InitiatorHandle, MAX_ARGUMENTS, MAX_RESULT, MAX_SLOTS, Payload, TargetHandle,
 };
 use warpbell::{Deadline, Thread};
 
@@ -26,6 +26,7 @@ fn config() -> ActiveConfig {
         slots: 4,
         functions: 5,
         buffers: 2,
+        max_result: 100,
         queue_pair: QueuePairConfig {
             send_depth: 16,
             ..QueuePairConfig::default()
@@ -126,6 +127,51 @@ fn tasks_run_once_and_are_answered() {
 #[test]
 fn tasks_run_once_through_a_kernel() {
     lanes_at_the_same_time(&resident());
+}
+
+/// More tasks of one lane than it has slots, each of which answers with a piece of a buffer.
+fn results_come_back(device: &Device) {
+    let (active, _near) = active(device);
+    let bytes: Vec<u8> = (0..3000).map(|byte| (byte % 251) as u8).collect();
+    let buffer = active.buffer(1).unwrap();
+    buffer.write(0, &bytes).unwrap();
+    for lane in [0, 2] {
+        thread::scope(|scope| {
+            let (initiator, target) = (active.initiator(), active.target());
+            let piece = |offset, length| buffer.local(offset, length).unwrap();
+            scope.spawn(move || {
+                let mut server = target.serve::<Thread>(lane).unwrap();
+                for length in 1..=100 {
+                    let task = server.next(LIMIT).unwrap();
+                    let result = piece(task.argument(0) as usize, length);
+                    server.answer_with(task, length, result, LIMIT).unwrap();
+                }
+            });
+            let mut lane = initiator.lane::<Thread>(lane).unwrap();
+            for length in 1..=100 {
+                let offset = 29 * length;
+                let sent = lane.send(ADD, 0, [offset as u64, 0], LIMIT).unwrap();
+                let reply = lane.wait_reply(sent, LIMIT).unwrap();
+                assert_eq!(
+                    (reply.value(), reply.length()),
+                    (length as u32, length as u32)
+                );
+                // SAFETY: the result's bytes, while the lane is borrowed.
+                let found = unsafe { std::slice::from_raw_parts(reply.first(), length) };
+                assert_eq!(found, &bytes[offset..offset + length]);
+            }
+        });
+    }
+}
+
+#[test]
+fn results_come_back_behind_their_tasks() {
+    results_come_back(&threaded());
+}
+
+#[test]
+fn results_come_back_through_a_kernel() {
+    results_come_back(&resident());
 }
 
 #[test]
@@ -253,6 +299,21 @@ fn bad_numbers_are_refused() {
         ..config()
     };
     assert_eq!(refusal(three), ActiveError::Slots { slots: 3 });
+    let short_messages = QueuePairConfig {
+        max_message: 512,
+        ..config().queue_pair
+    };
+    for (bytes, queue_pair, limit) in [
+        (MAX_RESULT + 1, config().queue_pair, MAX_RESULT),
+        (513, short_messages, 512),
+    ] {
+        let long = ActiveConfig {
+            max_result: bytes,
+            queue_pair,
+            ..config()
+        };
+        assert_eq!(refusal(long), ActiveError::Result { bytes, limit });
+    }
     let shallow = ActiveConfig {
         queue_pair: QueuePairConfig {
             send_depth: 4,

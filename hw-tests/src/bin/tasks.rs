@@ -1,5 +1,6 @@
 //! Proves that tasks run once, in order, with the arguments and the payload that were sent, whoever sends and whoever
-//! runs them; that what the target does not take is refused and reported; and that a full lane loses nothing.
+//! runs them; that their results come back; that what the target does not take is refused and reported; and that a full
+//! lane loses nothing.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use warpbell_host_init::{
     ActiveConfig, ActiveMessages, Buffer, Device, MemoryRegion, QueuePairConfig, SendDoorbell,
     Shared,
 };
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::node::{ALL_ACCESS, Node, Nodes};
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::world::{World, grid, nic};
@@ -51,6 +52,8 @@ struct Storm {
     messages: u32,
     /// Words of a payload.
     words: u32,
+    /// The longest result that a task answers with.
+    max_result: u32,
     send_doorbell: SendDoorbell,
 }
 
@@ -63,6 +66,11 @@ fn storms(world: World) -> Vec<Storm> {
             ..Storm::new((Thread, Thread), 2, 1000)
         },
         Storm {
+            slots: 1,
+            max_result: 13,
+            ..Storm::new((Thread, Thread), 2, 500)
+        },
+        Storm {
             slots: 64,
             words: 1,
             send_doorbell: SendDoorbell::WithoutRecord,
@@ -70,11 +78,13 @@ fn storms(world: World) -> Vec<Storm> {
         },
         Storm {
             threads: 64,
+            max_result: 1000,
             ..Storm::new((Warp, Warp), 3, 100)
         },
         Storm {
             threads: 50,
             words: 70,
+            max_result: 555,
             ..Storm::new((Block, Block), 3, 100)
         },
         Storm {
@@ -94,6 +104,7 @@ fn storms(world: World) -> Vec<Storm> {
             threads: 128,
             words: 512,
             slots: 16,
+            max_result: 4096,
             ..Storm::new((Block, Block), 15, messages / 4)
         });
     }
@@ -104,6 +115,8 @@ fn storms(world: World) -> Vec<Storm> {
 struct Lanes {
     active: ActiveMessages,
     payloads: MemoryRegion,
+    /// What tasks answer with, at the target.
+    results: MemoryRegion,
     _device: [Device; 2],
 }
 
@@ -116,6 +129,7 @@ impl Storm {
             slots: 8,
             messages,
             words: 9,
+            max_result: 0,
             send_doorbell: SendDoorbell::WithRecord,
         }
     }
@@ -128,6 +142,7 @@ impl Storm {
             slots: self.slots,
             functions: 16,
             buffers: 1,
+            max_result: self.max_result,
             queue_pair: QueuePairConfig {
                 placement: world.nic_placement(),
                 send_depth: 16,
@@ -146,13 +161,16 @@ impl Storm {
         }
         let bytes = 8 * (self.lanes * self.slots * self.words) as usize;
         active.register_buffer(0, bytes).expect("memory");
-        let payloads = Buffer::placed(world.nic_placement(), bytes).expect("memory");
+        let region = |node: &Node, bytes| {
+            let memory = Buffer::placed(world.nic_placement(), bytes).expect("memory");
+            node.domain.register(memory, ALL_ACCESS).expect("a region")
+        };
+        // A word where there are none: no region is empty.
+        let words = self.max_result.div_ceil(8).max(1);
         Lanes {
             active,
-            payloads: ours
-                .domain
-                .register(payloads, ALL_ACCESS)
-                .expect("a region"),
+            payloads: region(ours, bytes),
+            results: region(theirs, 8 * (self.lanes * self.slots * words) as usize),
             _device: [ours.device.clone(), theirs.device.clone()],
         }
     }
@@ -189,6 +207,7 @@ impl Storm {
             messages: self.messages,
             slots: self.slots,
             words: self.words,
+            max_result: self.max_result,
             source: Local {
                 address: region.address(),
                 length: 0,
@@ -210,6 +229,14 @@ impl Storm {
             target: lanes.active.target(),
             scope: self.scopes.1,
             words: self.words,
+            max_result: self.max_result,
+            slots: self.slots,
+            results: Local {
+                address: lanes.results.address(),
+                length: 0,
+                key: lanes.results.lkey(),
+            },
+            result_words: Place(lanes.results.as_ptr().cast()),
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),

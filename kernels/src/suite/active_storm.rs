@@ -92,6 +92,21 @@ impl Message {
         self.mixed(100 + index)
     }
 
+    /// Bytes of the result that its task answers with beside its value, where a lane has room for so many: none of a
+    /// third of those whose tasks do not fail.
+    pub const fn result_length(self, max_result: u32) -> u32 {
+        let bits = self.mixed(51);
+        if max_result == 0 || bits.is_multiple_of(3) || self.result().is_err() {
+            return 0;
+        }
+        1 + (bits >> 32) as u32 % max_result
+    }
+
+    /// A word of its result.
+    pub const fn result_word(self, index: u32) -> u64 {
+        self.mixed(10_000 + index)
+    }
+
     /// What its task answers.
     pub const fn result(self) -> Result<u32, u32> {
         let value = self.mixed(50) as u32;
@@ -152,6 +167,8 @@ pub struct ActiveAsk<'a> {
     pub slots: u32,
     /// Words of each payload.
     pub words: u32,
+    /// The longest result that a task answers with.
+    pub max_result: u32,
     /// A payload for each slot of each lane.
     pub source: Local,
     /// The same, for the threads.
@@ -174,6 +191,14 @@ pub struct ActiveServe<'a> {
     pub scope: ScopeKind,
     /// Words of a payload.
     pub words: u32,
+    /// The longest result that a task answers with.
+    pub max_result: u32,
+    /// Slots of each lane.
+    pub slots: u32,
+    /// Room for a result of each slot of each lane, in whole words.
+    pub results: Local,
+    /// The same, for the threads.
+    pub result_words: Place,
     /// Milliseconds that it waits for a task.
     pub limit_ms: u64,
     /// What each thread has seen.
@@ -284,11 +309,14 @@ impl ActiveAsk<'_> {
                     Some(error) => Err(error),
                     None => message.result().map_err(|code| Error::Task { code }),
                 };
-                let found = lane.wait(sent, self.limit());
+                let (found, right) = match self.max_result {
+                    0 => (lane.wait(sent, self.limit()), true),
+                    _ => self.reply(lane, sent, message, who),
+                };
                 if let Err(error @ (Error::Timeout | Error::Failed(_))) = found {
                     return Err(error.into());
                 }
-                seen.add(message, found == expected);
+                seen.add(message, right & (found == expected));
             }
             if round < self.messages {
                 let message = Message {
@@ -299,6 +327,29 @@ impl ActiveAsk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a task answered, and whether its result is the message's; each thread compares its part.
+    fn reply<C: Scope>(
+        &self,
+        lane: &mut Lane<'_, C>,
+        sent: Sent,
+        message: Message,
+        (rank, size): (u32, u32),
+    ) -> (Result<u32, Error>, bool) {
+        let reply = match lane.wait_reply(sent, self.limit()) {
+            Ok(reply) => reply,
+            Err(error) => return (Err(error), true),
+        };
+        let length = message.result_length(self.max_result);
+        let mut right = reply.length() == length;
+        let mut index = rank;
+        while right & (8 * index < length) {
+            let behind = 64 - 8 * (length - 8 * index).min(8);
+            right &= (reply.word(index) ^ message.result_word(index)) << behind == 0;
+            index += size.max(1);
+        }
+        (Ok(reply.value()), right)
     }
 
     fn send<C: Scope>(
@@ -409,7 +460,38 @@ impl ActiveServe<'_> {
             let right = message.number >= next && self.is_right(message, &task, (rank, size));
             next = message.number + 1;
             seen.add(message, right);
-            server.answer(task, message.result(), limit)?;
+            match message.result_length(self.max_result) {
+                0 => server.answer(task, message.result(), limit)?,
+                length => {
+                    let place = self.write_result(number, task.slot(), message, (rank, size));
+                    let result = Local { length, ..place };
+                    let value = message.result().unwrap_or(0);
+                    server.answer_with(task, value, result, limit)?;
+                }
+            }
+        }
+    }
+
+    /// Writes a message's result into the memory of its slot; each thread writes its part.
+    fn write_result(
+        &self,
+        lane: u32,
+        slot: u32,
+        message: Message,
+        (rank, size): (u32, u32),
+    ) -> Local {
+        let words = self.max_result.div_ceil(8);
+        let first = (lane * self.slots + slot) * words;
+        let Place(results) = self.result_words;
+        let mut index = rank;
+        while index < words {
+            let value = message.result_word(index);
+            word(results, first + index).store(value, Ordering::Relaxed);
+            index += size.max(1);
+        }
+        Local {
+            address: self.results.address + 8 * u64::from(first),
+            ..self.results
         }
     }
 
