@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use common::{QPN, Rig};
 use warpbell::proxy::{Drain, Entry, Fault, Turn, Unfit};
-use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
+use warpbell::wqe::{
+    Local, LocalKey, MAX_WQE_BLOCKS, Octoword, Opcode, Remote, RemoteKey, Syndrome, Wqe,
+};
 use warpbell::{
     BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, PostError, QueueError,
     SendDoorbell, SendQueue, Sharing, Thread, Ticket, WaitError,
@@ -191,6 +193,8 @@ fn a_refused_entry_is_named_and_what_came_before_it_is_done() {
     let mut seen = Vec::new();
     let turn = drain.turn(|entry| {
         assert_eq!(entry.blocks().len(), 1);
+        let mut copy = [[Octoword::ZERO; 4]; MAX_WQE_BLOCKS];
+        assert_eq!(entry.copied(&mut copy).blocks(), entry.blocks());
         seen.push(entry.control().opcode());
         entry.control().opcode() == Opcode::RDMA_WRITE
     });
@@ -323,8 +327,8 @@ fn a_proxy_that_stops_carries_out_what_it_was_handed() {
     let tickets: Vec<_> = (0..8)
         .map(|number| post(&mut queue, value(number)))
         .collect();
-    drain.close(all);
-    assert_eq!(rigs.nic.producer_index(), 8, "all are taken");
+    assert_eq!(drain.turn(all), posts(8));
+    drain.close(Fault::Stopped);
     // There is no room for the NOP yet.
     assert_eq!(drain.turn(all), Turn::default());
     assert_eq!(rigs.nic.producer_index(), 8);
@@ -361,10 +365,72 @@ fn a_proxy_that_dies_says_what_is_known_to_be_complete() {
     drain.end(Fault::Stopped);
     rigs.nic.complete(0, 1);
     assert_eq!(drain.turn(all), Turn::default());
-    drain.close(all);
+    drain.close(Fault::Stopped);
     assert_eq!(queue.wait(first, Deadline::PASSED), Ok(()));
     let error = failed(queue.wait(second, Deadline::PASSED));
     assert_eq!(fault(error), (Fault::Died, 1));
+}
+
+/// A thread that does not come back from a question, and another one that goes on in its place.
+#[test]
+fn what_was_taken_is_complete_before_a_queue_ends_at_a_question() {
+    let rigs = Rigs::new(DEPTH_LOG2);
+    let mut drain = rigs.drain();
+    let mut queue = rigs.open::<Exclusive>();
+    let first = post(&mut queue, value(0));
+    let asked = post(&mut queue, value(1));
+    let behind = post(&mut queue, value(2));
+    assert_eq!(drain.look(), 0);
+    assert!(drain.next().is_some());
+    drain.decide(true);
+    assert!(drain.next().is_some());
+    assert_eq!(rigs.nic.doorbell_index(), None, "the turn is not over");
+    // The other thread knows that there will be no answer.
+    drain.close(Fault::Hung);
+    assert_eq!(rigs.nic.producer_index(), 1);
+    // What comes late is no answer.
+    drain.decide(true);
+    assert!(drain.next().is_none());
+    assert_eq!(drain.turn(all), Turn::default());
+    assert_eq!(rigs.nic.producer_index(), 2);
+    assert_eq!(rigs.nic.control(1), (1, Opcode::NOP));
+    rigs.nic.complete(0, 1);
+    assert_eq!(drain.turn(all), COMPLETION);
+    assert!(drain.is_over());
+    assert_eq!(queue.wait(first, Deadline::PASSED), Ok(()));
+    let error = failed(queue.wait(asked, Deadline::PASSED));
+    assert_eq!(fault(error), (Fault::Hung, 1));
+    assert_eq!(failed(queue.wait(behind, Deadline::PASSED)), error);
+}
+
+/// A thread that ends between two steps: another one takes the rest, and nothing twice.
+#[test]
+fn another_thread_goes_on_between_any_two_steps() {
+    for steps in 0..8_u32 {
+        let rigs = Rigs::new(DEPTH_LOG2);
+        let mut drain = rigs.drain();
+        let mut queue = rigs.open::<Exclusive>();
+        for number in 0..3 {
+            let _ = post(&mut queue, value(number));
+        }
+        for step in 0..steps {
+            match step {
+                0 => assert_eq!(drain.look(), 0),
+                1 | 3 | 5 => assert!(drain.next().is_some(), "step {step}"),
+                _ => drain.decide(true),
+            }
+        }
+        let taken_before = steps.saturating_sub(1) / 2;
+        assert_eq!(drain.turn(all), posts(3 - taken_before), "{steps} steps");
+        assert_eq!(rigs.nic.producer_index(), 3);
+        for number in 0..3 {
+            assert_eq!(
+                rigs.nic.control(number),
+                (number as u16, Opcode::RDMA_WRITE)
+            );
+        }
+        assert_eq!(drain.turn(all), Turn::default());
+    }
 }
 
 #[test]
@@ -411,8 +477,8 @@ fn a_proxy_of_indices_that_stops_waits_for_what_asks_for_a_completion() {
     let first = post(&mut queue, value(0));
     let last = post(&mut queue, value(1));
     let _ = post(&mut queue, value(2).unsignalled());
-    drain.close(all);
-    assert_eq!(rigs.nic.producer_index(), 3, "all are taken");
+    assert_eq!(drain.turn(all), posts(3));
+    drain.close(Fault::Stopped);
     rigs.nic.complete(0, 0);
     drain.turn(all);
     assert!(!drain.is_over(), "the second one is under way");

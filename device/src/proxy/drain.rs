@@ -32,8 +32,12 @@ pub struct Drain<'a> {
     ring: Ring,
     /// Whether the rings are two, so that WQEs are copied.
     copies: bool,
-    /// Blocks taken from the front and given to the NIC.
+    /// Blocks that the doorbell has told of and that may be taken.
+    told: u64,
+    /// Blocks taken from the front.
     taken: u64,
+    /// Those of them that the NIC was told of.
+    given: u64,
     /// The block behind the first one of the last WQE taken that asks for a completion: `completed`, once that is there.
     signalled: u64,
     /// Blocks that the NIC has said to be complete.
@@ -43,6 +47,8 @@ pub struct Drain<'a> {
     state: State,
     /// The WQE under way from one ring to the other.
     wqe: [WqeBlock; MAX_WQE_BLOCKS],
+    /// Its blocks; 0 if none is under way.
+    wqe_blocks: usize,
 }
 
 /// How far a queue's service has come.
@@ -79,18 +85,24 @@ impl Turn {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'e> {
     blocks: &'e [WqeBlock],
-    control: Control,
 }
 
 impl<'e> Entry<'e> {
     /// Its control segment.
     pub const fn control(self) -> Control {
-        self.control
+        Control::from_octoword(self.blocks[0][0])
     }
 
     /// All of its basic blocks, the control segment included; at least one.
     pub const fn blocks(self) -> &'e [WqeBlock] {
         self.blocks
+    }
+
+    /// The same in memory of the caller's, for whoever gives the [`Drain`] out of its hands meanwhile.
+    pub fn copied(self, buffer: &mut [WqeBlock; MAX_WQE_BLOCKS]) -> Entry<'_> {
+        let blocks = &mut buffer[..self.blocks.len()];
+        blocks.copy_from_slice(self.blocks);
+        Entry { blocks }
     }
 }
 
@@ -148,40 +160,102 @@ impl<'a> Drain<'a> {
             nic,
             ring: Ring::new(front.depth_log2),
             copies: front.ring != nic.ring,
+            told: 0,
             taken: 0,
+            given: 0,
             signalled: 0,
             completed: 0,
             newest: CqeTail::INVALID,
             state: State::Open,
             wqe: [[Octoword::ZERO; 4]; MAX_WQE_BLOCKS],
+            wqe_blocks: 0,
         })
     }
 
     /// Gives the NIC what kernels have posted since, with one doorbell, and hands back what it has completed.
     /// `allow` sees each WQE before the NIC does: the first one that it refuses ends the queue's service, because
     /// what stands behind may rely on it.
-    pub fn turn(&mut self, allow: impl FnMut(Entry<'_>) -> bool) -> Turn {
-        // Completions first, because kernels may wait for the room that they tell of.
-        let completions = self.complete();
-        let posts = match self.state {
-            State::Open => self.take(allow),
-            State::Closing(fault) => {
-                self.announce(fault);
-                0
-            }
-            State::Closed(..) | State::Over => 0,
-        };
+    ///
+    /// Its steps may be taken one by one: [`look`](Self::look), then [`next`](Self::next) and [`decide`](Self::decide)
+    /// for each WQE, then [`pass_on`](Self::pass_on). Between any two of them the drain is whole: another thread may go
+    /// on with it.
+    pub fn turn(&mut self, mut allow: impl FnMut(Entry<'_>) -> bool) -> Turn {
+        let completions = self.look();
+        let mut posts = 0;
+        // Ends after a lap at the latest: each WQE takes a block.
+        while let Some(entry) = self.next() {
+            let allowed = allow(entry);
+            self.decide(allowed);
+            posts += u32::from(allowed);
+        }
+        self.pass_on();
         Turn { posts, completions }
     }
 
-    /// Takes what kernels have posted so far, and no more: once that is complete, kernels see [`Fault::Stopped`].
-    /// Turns are still needed, until the service [is over](Self::is_over).
-    pub fn close(&mut self, allow: impl FnMut(Entry<'_>) -> bool) {
-        if self.state == State::Open {
-            self.take(allow);
+    /// Hands back what the NIC has completed, and listens to the kernels' doorbell. Returns how many completions.
+    pub fn look(&mut self) -> u32 {
+        // Completions first, because kernels may wait for the room that they tell of.
+        let completions = self.complete();
+        match self.state {
+            State::Open => self.listen(),
+            State::Closing(fault) => self.announce(fault),
+            State::Closed(..) | State::Over => {}
         }
+        completions
+    }
+
+    /// The next WQE that the last look has told of. It is taken once it is [decided](Self::decide) on.
+    #[expect(clippy::should_implement_trait, reason = "what it lends is its own")]
+    pub fn next(&mut self) -> Option<Entry<'_>> {
+        if self.state != State::Open || self.taken == self.told {
+            return None;
+        }
+        let Some(blocks) = self.load_wqe() else {
+            self.conclude(Fault::Damaged);
+            return None;
+        };
+        self.wqe_blocks = blocks;
+        let blocks = &self.wqe[..blocks];
+        Some(Entry { blocks })
+    }
+
+    /// Takes the WQE that was shown last, or ends the queue's service at it. Nothing if there is none, or the service
+    /// has ended since.
+    pub fn decide(&mut self, allowed: bool) {
+        let blocks = core::mem::take(&mut self.wqe_blocks);
+        if self.state != State::Open || blocks == 0 {
+            return;
+        }
+        if !allowed {
+            self.conclude(Fault::Refused);
+            return;
+        }
+        if self.copies {
+            for offset in 0..blocks {
+                self.store(self.taken + offset as u64, self.wqe[offset]);
+            }
+        }
+        let control = Control::from_octoword(self.wqe[0][0]);
+        if control.fm_ce_se.is_signalled() {
+            self.signalled = self.taken + 1;
+        }
+        self.taken += blocks as u64;
+    }
+
+    /// Rings the NIC's doorbell for all that was taken, if it does not know of it.
+    pub fn pass_on(&mut self) {
+        if self.given != self.taken {
+            self.given = self.taken;
+            Now::publish(&self.nic, self.taken);
+        }
+    }
+
+    /// Takes no more. Once all is complete that was taken, kernels see `fault`, unless they know of another end. Turns
+    /// are still needed, until the service [is over](Self::is_over).
+    pub fn close(&mut self, fault: Fault) {
         if self.state == State::Open {
-            self.state = State::Closing(Fault::Stopped);
+            self.pass_on();
+            self.state = State::Closing(fault);
         }
     }
 
@@ -199,56 +273,31 @@ impl<'a> Drain<'a> {
         self.state == State::Over
     }
 
-    /// Takes WQEs from the front. Returns how many.
-    fn take(&mut self, mut allow: impl FnMut(Entry<'_>) -> bool) -> u32 {
+    /// Looks for WQEs that the kernels' doorbell tells of.
+    fn listen(&mut self) {
         // SAFETY: the handle's pointers are valid, by the promise of its `new`.
         let word = load_relaxed64(unsafe { &*self.front.doorbell }, Reach::System);
-        let Some(end) = self.told_by(word) else {
-            return 0;
-        };
-        // The doorbell before the WQEs, because it tells that they are there.
-        fence_acquire(Reach::System);
-        let start = self.taken;
-        let mut posts = 0;
-        let mut fault = None;
-        // Ends after a lap at the latest: each turn takes a block.
-        while self.taken < end && fault.is_none() {
-            fault = self.take_one(end, &mut allow).err();
-            posts += u32::from(fault.is_none());
-        }
-        if self.taken != start {
-            Now::publish(&self.nic, self.taken);
-        }
-        if let Some(fault) = fault {
-            self.announce(fault);
-        }
-        posts
-    }
-
-    /// The block up to which a doorbell tells of WQEs, if of any that are new.
-    fn told_by(&mut self, word: u64) -> Option<u64> {
         let word = u64::from_be(word);
         let index = (word >> 40) as u16;
         let ahead = u32::from(index.wrapping_sub(self.taken as u16));
         // One further ahead than any ring is deep came late, and takes nothing back.
         if word == 0 || ahead == 0 || ahead > MAX_DEPTH {
-            return None;
+            return;
         }
         let end = self.taken + u64::from(ahead);
         let fits = end <= self.completed + u64::from(self.ring.depth());
         if !fits || (word as u32) >> 8 != self.front.qpn {
-            self.announce(Fault::Damaged);
-            return None;
+            self.conclude(Fault::Damaged);
+            return;
         }
-        Some(end)
+        self.told = end;
+        // The doorbell before the WQEs, because it tells that they are there.
+        fence_acquire(Reach::System);
     }
 
-    /// Copies the next WQE, which ends at block `end` or before, into the NIC's ring.
-    fn take_one(
-        &mut self,
-        end: u64,
-        allow: &mut impl FnMut(Entry<'_>) -> bool,
-    ) -> Result<(), Fault> {
+    /// Reads the next WQE. Returns its blocks, or none if it is no WQE of this queue that ends where the doorbell told
+    /// or before.
+    fn load_wqe(&mut self) -> Option<usize> {
         // Each block is read once, so that what is checked is what the NIC gets.
         self.wqe[0] = self.load(self.taken);
         let control = Control::from_octoword(self.wqe[0][0]);
@@ -256,30 +305,20 @@ impl<'a> Drain<'a> {
         let is_ours = control.index() == self.ring.index(self.taken)
             && control.qpn() == QpNumber::from_low_bits(self.nic.qpn);
         let fits = (1..=self.ring.wqe_limit() as usize).contains(&blocks)
-            && self.taken + blocks as u64 <= end;
+            && self.taken + blocks as u64 <= self.told;
         if !is_ours || !fits {
-            return Err(Fault::Damaged);
+            return None;
         }
         for offset in 1..blocks {
             self.wqe[offset] = self.load(self.taken + offset as u64);
         }
-        let entry = Entry {
-            blocks: &self.wqe[..blocks],
-            control,
-        };
-        if !allow(entry) {
-            return Err(Fault::Refused);
-        }
-        if self.copies {
-            for offset in 0..blocks {
-                self.store(self.taken + offset as u64, self.wqe[offset]);
-            }
-        }
-        if control.fm_ce_se.is_signalled() {
-            self.signalled = self.taken + 1;
-        }
-        self.taken += blocks as u64;
-        Ok(())
+        Some(blocks)
+    }
+
+    /// Ends the service at the next block.
+    fn conclude(&mut self, fault: Fault) {
+        self.pass_on();
+        self.announce(fault);
     }
 
     /// Takes no more, and posts a NOP whose completion says that all before it is complete. Where the NIC's ring has
@@ -303,7 +342,7 @@ impl<'a> Drain<'a> {
         self.store(self.taken, block);
         self.state = State::Closed(fault, self.taken);
         self.taken += 1;
-        Now::publish(&self.nic, self.taken);
+        self.pass_on();
     }
 
     /// Hands the NIC's newest CQE on, if kernels do not have it. Returns how many: 0 or 1.

@@ -13,15 +13,28 @@ use crate::error::{Cause, QueueError};
 pub enum Fault {
     /// The proxy was stopped, or gave the queue back. It has carried out all that was handed to it until then.
     Stopped = 0xe1,
-    /// The proxy's thread died. What was handed to it last may have been carried out or not.
+    /// The proxy's thread died while it asked its owner about this request. That was not carried out, nor is anything
+    /// behind it. If it died elsewhere, and no other one came, what was handed to it last may have been carried out or
+    /// not.
     Died = 0xe2,
     /// The proxy's owner does not allow this request. It was not carried out, nor is anything behind it.
     Refused = 0xe3,
     /// No WQE of this queue lies where the doorbell says, or the doorbell tells of more than the ring holds.
     Damaged = 0xe4,
+    /// The proxy's owner was asked about this request and does not answer. It was not carried out, nor is anything
+    /// behind it.
+    Hung = 0xe5,
 }
 
 impl Fault {
+    const ALL: [Self; 5] = [
+        Self::Stopped,
+        Self::Died,
+        Self::Refused,
+        Self::Damaged,
+        Self::Hung,
+    ];
+
     /// The syndrome that stands for it: one that no card gives.
     pub(super) const fn syndrome(self) -> Syndrome {
         Syndrome(self as u8)
@@ -32,9 +45,8 @@ impl Fault {
         let Cause::Completion(error) = error.cause() else {
             return None;
         };
-        let faults = [Self::Stopped, Self::Died, Self::Refused, Self::Damaged];
         let is_cause = |fault: &Self| fault.syndrome() == error.syndrome;
-        let found = faults.into_iter().find(is_cause);
+        let found = Self::ALL.into_iter().find(is_cause);
         found.filter(|_| error.side == Side::Requester)
     }
 }
@@ -43,9 +55,14 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stopped => "the proxy was stopped; have another one serve the queue",
-            Self::Died => "the proxy's thread died; reset the queue, and have another one serve it",
+            Self::Died => {
+                "the proxy's thread died at the request; reset the queue, and have it served anew"
+            }
             Self::Refused => "the proxy does not allow the request; reset the queue",
             Self::Damaged => "the proxy found no WQE of this queue there; reset the queue",
+            Self::Hung => {
+                "the proxy's owner does not say whether it allows the request; reset the queue"
+            }
         })
     }
 }
@@ -63,7 +80,7 @@ mod tests {
             let tail = CqeTail::new(opcode, false, Opcode::NOP, QpNumber::MAX, 7);
             QueueError::of_cqe(word, tail)
         };
-        for fault in [Fault::Stopped, Fault::Died, Fault::Refused, Fault::Damaged] {
+        for fault in Fault::ALL {
             let told = error(CqeOpcode::REQUESTER_ERROR, fault.syndrome());
             assert_eq!(Fault::of(told), Some(fault));
             let received = error(CqeOpcode::RESPONDER_ERROR, fault.syndrome());

@@ -17,9 +17,6 @@ pub enum ProxyError {
     /// The system gives no thread.
     #[error("the system gives no thread for a proxy: {0}")]
     Thread(#[from] std::io::Error),
-    /// Every thread of the proxy has died.
-    #[error("every thread of the proxy has died; start another one")]
-    Dead,
     /// A queue pair whose send queue kernels have used.
     #[error("kernels have posted to queue pair {qpn:#x}; call `reset` and connect it again")]
     Used {

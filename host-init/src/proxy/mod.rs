@@ -2,13 +2,16 @@
 //!
 //! The kernels' side, and that of the threads without the threads, is [`warpbell::proxy`].
 
+mod crew;
 mod error;
 mod front;
+mod job;
 mod queue;
 mod worker;
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 
 use warpbell::proxy::Entry;
 
@@ -17,8 +20,9 @@ use crate::{Error, Placement, QueuePair};
 pub use error::ProxyError;
 pub use queue::{Proxied, ProxiedQueue};
 
+use crew::Crew;
+use job::Job;
 use queue::Served;
-use worker::{Job, Worker};
 
 /// The most threads of a proxy.
 pub const MAX_PROXY_THREADS: usize = 64;
@@ -62,11 +66,10 @@ type Allow = Box<dyn FnMut(Entry<'_>) -> bool + Send>;
 ///     Ok(())
 /// }
 /// ```
-#[derive(Debug)]
 pub struct Proxy {
-    workers: Vec<Worker>,
-    /// Which thread gets the next queue.
-    next: AtomicUsize,
+    crew: Arc<Crew>,
+    /// Looks after the crew. Some until it is dropped.
+    watch: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
@@ -79,13 +82,16 @@ impl Proxy {
             let limit = MAX_PROXY_THREADS;
             return Err(ProxyError::Threads { threads, limit }.into());
         }
-        let workers = (0..threads)
-            .map(|_| Worker::start())
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            workers,
-            next: AtomicUsize::new(0),
-        })
+        let crew = Crew::start(threads)?;
+        let watch = thread::Builder::new().name("warpbell-watch".into()).spawn({
+            let crew = Arc::clone(&crew);
+            move || crew.look_after()
+        });
+        if watch.is_err() {
+            crew.stop();
+        }
+        let watch = Some(watch.map_err(ProxyError::Thread)?);
+        Ok(Self { crew, watch })
     }
 
     /// Serves a connected queue pair: kernels get [`ProxiedQueue::send_queue`] instead of its own. What they share
@@ -115,8 +121,10 @@ impl Proxy {
     /// The same, and `allow` sees each WQE before the NIC does. The first one that it refuses is the queue's error,
     /// [`Fault::Refused`](warpbell::proxy::Fault::Refused); all before it are carried out, none behind it is.
     ///
-    /// `allow` runs on the thread that serves the queue. While it waits, so do all queues of that thread; if it
-    /// panics, they fail with [`Fault::Died`](warpbell::proxy::Fault::Died).
+    /// `allow` runs on the thread that serves the queue. While it waits, so do all queues of that thread. If it panics,
+    /// or does not answer within two seconds, that is the queue's error, too:
+    /// [`Fault::Died`](warpbell::proxy::Fault::Died) or [`Fault::Hung`](warpbell::proxy::Fault::Hung), at the request that
+    /// it was asked about; another thread takes the place of that one, and goes on with its other queues.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -136,14 +144,21 @@ impl Proxy {
         allow: Option<Allow>,
     ) -> Result<ProxiedQueue, Error> {
         let served = Arc::new(Served::new(pair, kernels)?);
-        let mut job = Some(Job::new(&served, allow)?);
-        // Relaxed: it spreads queues over threads, nothing else hangs on it.
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let count = self.workers.len();
-        let mut in_turn = (0..count).map(|offset| &self.workers[(first + offset) % count]);
-        match in_turn.any(|worker| worker.give(&mut job)) {
-            true => Ok(ProxiedQueue::new(served)),
-            false => Err(ProxyError::Dead.into()),
-        }
+        self.crew.give(Job::new(&served, allow)?);
+        Ok(ProxiedQueue::new(served))
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.crew.stop();
+        // It ends behind the crew.
+        let _ = self.watch.take().map(JoinHandle::join);
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").finish_non_exhaustive()
     }
 }

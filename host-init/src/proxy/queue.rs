@@ -9,8 +9,9 @@ use warpbell::proxy::Turn;
 use warpbell::{QueueError, SendQueueHandle};
 
 use super::ProxyError;
+use super::crew::PATIENCE;
 use super::front::Front;
-use super::worker::LAST_WORDS;
+use super::job::LAST_WORDS;
 use crate::{Error, MemoryRegion, NicError, Placement, QueuePair};
 
 /// What a proxy's thread and the queue's owner share. The memory of both queues lives as long as either has it.
@@ -45,12 +46,12 @@ impl Served {
 
     /// Whether the owner wants it back.
     pub fn is_released(&self) -> bool {
-        self.released.load(Ordering::Relaxed)
+        self.released.load(Ordering::Acquire)
     }
 
-    /// Takes note of a turn; the serving thread's job.
+    /// Takes note of a turn; the job of whoever has the seat.
     pub fn count(&self, turn: Turn) {
-        // Stores, because one thread counts; relaxed, because nothing hangs on the numbers.
+        // Stores, because one thread at a time counts; relaxed, because nothing hangs on the numbers.
         let add = |counter: &AtomicU64, more: u64| {
             counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         };
@@ -152,10 +153,11 @@ impl ProxiedQueue {
     /// Waits until the serving thread has let go; none if it does not.
     fn let_go(&mut self) -> Option<Arc<Served>> {
         let served = self.served.take()?;
-        served.released.store(true, Ordering::Relaxed);
+        // What kernels have posted until now before the flag, because a thread that sees it takes no more than that.
+        served.released.store(true, Ordering::Release);
         let began = Instant::now();
         while Arc::strong_count(&served) > 1 {
-            if began.elapsed() > 2 * LAST_WORDS {
+            if began.elapsed() > PATIENCE + 2 * LAST_WORDS {
                 tracing::error!(qpn = served.pair.qpn(), "a proxy keeps a queue pair");
                 return None;
             }

@@ -1,9 +1,10 @@
 //! Queues in the hands of a proxy: what kernels post arrives, in order; ends are told; queue pairs come back.
 
 use std::panic::resume_unwind;
+use std::sync::mpsc;
 
 use mlx5_wqe::{Opcode, Wqe};
-use warpbell::proxy::{Fault, Unfit};
+use warpbell::proxy::{Entry, Fault, Unfit};
 use warpbell::{Deadline, Exclusive, PostError, SendQueue, Thread, Ticket, WaitError};
 
 use super::{ALL, bytes_of, region, resident, threaded};
@@ -214,8 +215,7 @@ fn what_was_handed_over_is_carried_out_before_a_proxy_ends() {
 fn a_refused_request_ends_the_queue_and_not_the_thread() {
     let (mut ends, near) = Ends::new(&threaded(), &config());
     let proxy = Proxy::start(1).unwrap();
-    let only_writes =
-        |entry: warpbell::proxy::Entry<'_>| entry.control().opcode() == Opcode::RDMA_WRITE;
+    let only_writes = |entry: Entry<'_>| entry.control().opcode() == Opcode::RDMA_WRITE;
     let queue = proxy.serve_if(near, Placement::Host, only_writes).unwrap();
     {
         let mut view = queue.send_queue().open::<Exclusive, Thread>().unwrap();
@@ -238,53 +238,81 @@ fn a_refused_request_ends_the_queue_and_not_the_thread() {
     ends.check(5, 40);
 }
 
-#[test]
-fn a_thread_that_dies_is_named_and_another_one_goes_on() {
+/// The owner of the first queue does not answer for its second request, in one way or another; the second queue has the
+/// same thread, and adds 1 at the far end so many times before and after that.
+fn ends_at_a_question(
+    expected: Fault,
+    mut answer: impl FnMut() -> bool + Send + 'static,
+    comes_back: impl FnOnce(),
+) {
+    const BEFORE: u64 = 100;
+    const AFTER: u64 = 400;
     let device = threaded();
     let (mut ends, near) = Ends::new(&device, &config());
-    let (_others, other) = Ends::new(&device, &config());
-    let proxy = Proxy::start(2).unwrap();
-    let dies = proxy.serve_if(near, Placement::Host, |entry| {
-        match entry.control().opcode() {
-            Opcode::RDMA_WRITE => true,
-            _ => die(),
-        }
-    });
-    let dies = dies.unwrap();
-    let lives = proxy.serve(other, Placement::Host).unwrap();
+    let (others, other) = Ends::new(&device, &config());
+    let proxy = Proxy::start(1).unwrap();
+    let mut questions = 0;
+    let allow = move |_: Entry<'_>| {
+        questions += 1;
+        questions != 2 || answer()
+    };
+    let asked = proxy.serve_if(near, Placement::Host, allow).unwrap();
+    let other = proxy.serve_if(other, Placement::Host, |_| true).unwrap();
+    let found = region(&others.domain, 8, 0, ALL);
+    let remote = others.target.remote().at(0, 8).unwrap();
+    let add = Wqe::fetch_add(found.local(0, 8).unwrap(), remote, 1).signalled();
     {
-        let mut view = dies.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut counting = other.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut add = |times| {
+            let newest = (0..times).map(|_| post(&mut counting, add)).last();
+            counting.wait(newest.unwrap(), LIMIT).unwrap();
+        };
+        let mut view = asked.send_queue().open::<Exclusive, Thread>().unwrap();
         let good = post(&mut view, ends.write(0, 1));
         view.wait(good, LIMIT).unwrap();
-        let last = post(&mut view, Wqe::nop().signalled());
-        assert_eq!(fault(view.wait(last, LIMIT)), Fault::Died);
+        add(BEFORE);
+        let unheard = post(&mut view, ends.write(1, 0xbad));
+        // Is taken by the thread that comes.
+        add(AFTER);
+        assert_eq!(fault(view.wait(unheard, LIMIT)), expected);
         assert_eq!(view.wait(good, Deadline::PASSED), Ok(()), "done stays done");
+        let refused = view.post(ends.write(1, 0xbad), LIMIT);
+        assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
     }
     ends.check(1, 1);
-    // The other thread, and its queue, go on; so does this queue, with that thread.
-    let mut near = dies.release().unwrap();
+    assert_eq!(others.values()[0], BEFORE + AFTER, "each once");
+    assert_eq!(asked.proxied().posts, 1);
+    assert_eq!(asked.nic_error().unwrap(), None);
+    assert_eq!(other.first_error(), None);
+    // The queue pair comes back, and the same proxy serves it.
+    let mut near = asked.release().unwrap();
     ends.renew(&mut near);
     let queue = proxy.serve(near, Placement::Host).unwrap();
     ends.fill(&queue, 3, 40);
-    ends.check(3, 40);
-    assert_eq!(lives.first_error(), None);
+    comes_back();
+    ends.fill(&queue, 5, 40);
+    ends.check(5, 40);
+    assert_eq!(queue.proxied().posts, 80);
+}
 
-    let alone = Proxy::start(1).unwrap();
-    let mut near = queue.release().unwrap();
-    ends.renew(&mut near);
-    let queue = alone.serve_if(near, Placement::Host, |_| die()).unwrap();
-    {
-        let mut view = queue.send_queue().open::<Exclusive, Thread>().unwrap();
-        let last = post(&mut view, ends.write(0, 9));
-        assert_eq!(fault(view.wait(last, LIMIT)), Fault::Died);
-    }
-    let mut near = queue.release().unwrap();
-    ends.renew(&mut near);
-    let refused = alone.serve(near, Placement::Host);
-    assert!(
-        matches!(refused, Err(Error::Proxy(ProxyError::Dead))),
-        "{refused:?}"
-    );
+#[test]
+fn a_thread_that_dies_at_a_question_is_replaced() {
+    ends_at_a_question(Fault::Died, || die(), || {});
+}
+
+#[test]
+fn a_thread_that_hangs_at_a_question_is_replaced_and_too_late_when_it_comes_back() {
+    let (wake, gate) = mpsc::channel::<()>();
+    let (come_back, came_back) = mpsc::channel::<()>();
+    let waits = move || {
+        // Both end with the other side: the first once it is dropped below, the second with the thread's questions.
+        let _ = (gate.recv(), &come_back);
+        true
+    };
+    ends_at_a_question(Fault::Hung, waits, || {
+        drop(wake);
+        let _ = came_back.recv();
+    });
 }
 
 #[test]

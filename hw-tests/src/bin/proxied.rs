@@ -49,8 +49,10 @@ fn main() -> ExitCode {
         full();
         progress.step("a request that is refused");
         ends(Fault::Refused);
-        progress.step("a proxy that dies");
+        progress.step("a thread that dies");
         ends(Fault::Died);
+        progress.step("a thread that hangs");
+        ends(Fault::Hung);
         progress.step("a proxy that is stopped");
         stopped();
     })
@@ -206,13 +208,17 @@ fn full() {
 fn ends(fault: Fault) {
     let (mut ends, ours) = Ends::new();
     let mut image = ends.values.image();
-    // The second thread is for afterwards.
-    let proxy = Proxy::start(2).expect("threads");
+    // One that dies or hangs is replaced.
+    let proxy = Proxy::start(1).expect("a thread");
     let queue = serve(&proxy, ours, move |entry| {
         let allowed = entry.control().opcode() == Opcode::RDMA_WRITE;
-        if !allowed && fault == Fault::Died {
+        match fault {
+            _ if allowed => {}
             // A panic that prints nothing.
-            resume_unwind(Box::new("on purpose"));
+            Fault::Died => resume_unwind(Box::new("on purpose")),
+            // For longer than all of it takes.
+            Fault::Hung => thread::sleep(Duration::from_secs(3600)),
+            _ => {}
         }
         allowed
     });
