@@ -2,6 +2,7 @@
 
 use warpbell::SendDoorbell;
 
+use crate::queue_memory::states_placement;
 use crate::{Access, Error, Limits, Placement};
 
 /// How a queue pair is made. Change what matters, take the rest from `default()`.
@@ -36,11 +37,14 @@ pub struct QueuePairConfig {
     /// Longest message in bytes that a kernel may post.
     pub max_message: u32,
     /// Where rings, completion queues and records lie: in the reach of the kernels and
-    /// of the device. For kernels on a GPU their own states lie in its memory in any
-    /// case.
+    /// of the device.
     pub placement: Placement,
     /// Where completion queues lie, with their records, if elsewhere.
     pub completion_placement: Option<Placement>,
+    /// Where the words lie that only those have who use the queues, and no device: by
+    /// default in the memory of the GPU that `placement` names, if it names one. With
+    /// [`Placement::Host`] a thread of the host uses the queues, and no kernel of a GPU.
+    pub state_placement: Option<Placement>,
     /// Retries and timers.
     pub timers: Timers,
 }
@@ -62,6 +66,7 @@ impl Default for QueuePairConfig {
             max_message: 1 << 30,
             placement: Placement::Host,
             completion_placement: None,
+            state_placement: None,
             timers: Timers::default(),
         }
     }
@@ -135,6 +140,7 @@ pub(crate) struct Checked {
     pub max_message: u32,
     pub placement: Placement,
     pub completion_placement: Placement,
+    pub state_placement: Placement,
     pub timers: Timers,
 }
 
@@ -184,6 +190,9 @@ impl QueuePairConfig {
             max_message: self.max_message,
             placement: self.placement,
             completion_placement: self.completion_placement.unwrap_or(self.placement),
+            state_placement: self
+                .state_placement
+                .unwrap_or_else(|| states_placement(self.placement)),
             timers: self.timers,
         })
     }

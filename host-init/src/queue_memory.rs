@@ -143,7 +143,7 @@ impl QueueMemory {
             completions: Buffer::placed(config.completion_placement, completion_layout.end)?,
             completion_layout,
             uar: Buffer::placed(registers, PAGE)?,
-            states: Buffer::placed(states_placement(config.placement), 2 * STATE)?,
+            states: Buffer::placed(config.state_placement, 2 * STATE)?,
             config: *config,
         };
         memory.clear()?;

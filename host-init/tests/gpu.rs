@@ -426,6 +426,41 @@ fn completions_may_lie_elsewhere_than_their_queue() {
 }
 
 #[test]
+fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
+    let name = "a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory";
+    with_fake(name, "works", || {
+        use warpbell::wqe::Wqe;
+        use warpbell::{Deadline, Exclusive, Thread};
+        let gpu = Gpu::open(0).unwrap();
+        let mut taken = Vec::new();
+        for bytes in [1 << 20, 64] {
+            while let Ok(buffer) = Buffer::placed(Placement::Gpu(gpu), bytes) {
+                taken.push(buffer);
+            }
+        }
+        let kernels = pair(Placement::Pinned(gpu)).unwrap_err();
+        assert!(
+            matches!(kernels, Error::Gpu(GpuError::NoGpuMemory { .. })),
+            "{kernels}"
+        );
+        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig {
+            placement: Placement::Pinned(gpu),
+            state_placement: Some(Placement::Host),
+            ..QueuePairConfig::default()
+        };
+        let mut one = domain.queue_pair(&config).unwrap();
+        let mut other = domain.queue_pair(&config).unwrap();
+        connect(&mut one, &mut other).unwrap();
+        let queue = one.send_queue().unwrap();
+        let mut queue = queue.open::<Exclusive, Thread>().unwrap();
+        let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
+        queue.wait(nop, Deadline::after_ms(5000)).unwrap();
+    });
+}
+
+#[test]
 fn a_pointer_that_is_not_the_gpus_is_refused() {
     with_fake("a_pointer_that_is_not_the_gpus_is_refused", "works", || {
         let gpu = Gpu::open(0).unwrap();
