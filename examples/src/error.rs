@@ -112,6 +112,24 @@ pub enum Error {
         /// Our rounds.
         ours: u64,
     },
+    /// A part of a batch or message that is not whole.
+    #[error("{bytes} bytes do not make {parts} parts of whole {what} of {unit} bytes; choose a multiple of {}", u64::from(*parts) * unit)]
+    Uneven {
+        /// What was to be divided.
+        bytes: u64,
+        /// Into how many.
+        parts: u32,
+        /// What a part is made of.
+        what: &'static str,
+        /// Bytes of one.
+        unit: u64,
+    },
+    /// Nothing comes to a host that drives the network.
+    #[error("part {part} does not come")]
+    Silent {
+        /// Which part.
+        part: u32,
+    },
     /// Ctrl-C.
     #[error("interrupted; what was measured before is shown")]
     Interrupted,
@@ -124,12 +142,20 @@ pub enum Error {
         failure: Failure,
     },
     /// A plot could not be written.
-    #[error("the plot {} cannot be written: {source}", path.display())]
+    #[error("the plot {what} cannot be written: {source}")]
     Plot {
+        /// Where it should be, or what it shows.
+        what: String,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A page could not be written.
+    #[error("the page {} cannot be written: {source}", path.display())]
+    Page {
         /// Where it should be.
         path: PathBuf,
         /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: std::io::Error,
     },
     /// The output could not be written as JSON.
     #[error("the result cannot be written: {0}")]

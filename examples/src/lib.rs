@@ -2,6 +2,7 @@
 //! measurements, and how all of it is shown.
 
 pub mod active;
+pub mod application;
 pub mod bandwidth;
 pub mod bare;
 pub mod demo;
@@ -12,11 +13,14 @@ pub mod interrupt;
 pub mod ladder;
 pub mod latency;
 pub mod launch;
+pub mod matvec;
 pub mod memory;
 pub mod origin;
 pub mod plot;
 pub mod proxy;
 pub mod ptx;
+pub mod report;
+pub mod rig;
 pub mod screen;
 pub mod setup;
 pub mod statistics;

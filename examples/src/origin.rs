@@ -29,6 +29,11 @@ impl Origin {
         }
     }
 
+    /// The command line.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
     /// Date, machine and driver, for a picture.
     pub fn line(&self, kernels_on: &str) -> String {
         let driver = self

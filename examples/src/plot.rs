@@ -1,8 +1,9 @@
-//! Plots of what was measured over the size of a message, as SVG.
+//! Plots of what was measured over a number of bytes, as SVG.
 
 use std::error::Error as StdError;
+use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use plotters::prelude::*;
@@ -37,9 +38,38 @@ impl Output {
         let Some(path) = &self.svg else {
             return Ok(());
         };
-        let title = format!("{title}, NIC {}", world.nic().name());
-        draw(path, &title, &origin.line(&world.words()), panels)
+        match svg(title, origin, world, panels)? {
+            None => Ok(()),
+            Some(text) => fs::write(path, text).map_err(|source| Error::Plot {
+                what: path.display().to_string(),
+                source: source.into(),
+            }),
+        }
     }
+}
+
+/// The results as a drawing; none where a panel has no points.
+///
+/// # Errors
+/// What cannot be drawn.
+pub fn svg(
+    title: &str,
+    origin: &Origin,
+    world: &World,
+    panels: &[Panel],
+) -> Result<Option<String>, Error> {
+    let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
+    if panels.iter().any(empty) {
+        return Ok(None);
+    }
+    let title = format!("{title}, NIC {}", world.nic().name());
+    let mut text = String::new();
+    let drawn = draw(&mut text, &title, &origin.line(&world.words()), panels);
+    drawn.map_err(|source| Error::Plot {
+        what: title,
+        source,
+    })?;
+    Ok(Some(text))
 }
 
 /// A curve.
@@ -47,7 +77,7 @@ impl Output {
 pub struct Curve {
     /// Its name in the legend.
     pub name: String,
-    /// Bytes of a message, and what was measured with it, above 0.
+    /// Bytes, and what was measured with them, above 0.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -56,6 +86,8 @@ pub struct Curve {
 pub struct Panel {
     /// The quantity and its unit.
     pub quantity: &'static str,
+    /// What there are so many bytes of.
+    pub over: &'static str,
     /// One after the other in the legend.
     pub curves: Vec<Curve>,
 }
@@ -78,28 +110,16 @@ const COLOURS: [RGBColor; 7] = [
 ];
 
 /// Draws panels beside each other, with logarithmic axes and one legend for all, whose curves have the same
-/// names in the same order; nothing where a panel has no points.
-fn draw(path: &Path, title: &str, subtitle: &str, panels: &[Panel]) -> Result<(), Error> {
-    let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
-    if panels.iter().any(empty) {
-        return Ok(());
-    }
-    let drawn = try_draw(path, title, subtitle, panels);
-    drawn.map_err(|source| Error::Plot {
-        path: path.into(),
-        source,
-    })
-}
-
-fn try_draw(
-    path: &Path,
+/// names in the same order.
+fn draw(
+    text: &mut String,
     title: &str,
     subtitle: &str,
     panels: &[Panel],
 ) -> Result<(), Box<dyn StdError + Send + Sync>> {
     let plots = SIZE.0 * panels.len() as u32;
     let width = plots + LEGEND;
-    let root = SVGBackend::new(path, (width, SIZE.1 + TITLE)).into_drawing_area();
+    let root = SVGBackend::with_string(text, (width, SIZE.1 + TITLE)).into_drawing_area();
     root.fill(&WHITE)?;
     let centred = |size: i32| {
         use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -149,7 +169,7 @@ fn draw_panel(
         .build_cartesian_2d(sizes.log_scale().base(2.0), values.log_scale())?;
     chart
         .configure_mesh()
-        .x_desc("bytes of a message")
+        .x_desc(panel.over)
         .y_desc(panel.quantity)
         // All digits of up to three decades.
         .y_labels(30)

@@ -17,6 +17,7 @@ use warpbell_host_init::{
 use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{KERNELS, SOFT_NIC};
 use warpbell_soft_hca::engine::Reach;
+use warpbell_soft_hca::resident::TableSizes;
 use warpbell_soft_hca::shell::{Driver, HcaOptions, LateStores};
 
 use crate::ptx::OwnPtx;
@@ -150,15 +151,34 @@ pub enum Ran {
 const WATCHED: Duration = Duration::from_secs(120);
 
 impl Machine {
+    /// The NICs of software that work with the kernels, and what kernels there are called.
+    fn able(&self) -> ([Nic; 2], &'static str) {
+        match self.on {
+            On::Cpu => ([Nic::Soft, Nic::SoftGpu], "cpu"),
+            On::Gpu => ([Nic::SoftHost, Nic::SoftGpu], "gpu"),
+        }
+    }
+
+    /// The same machine with the NIC that was named, or with each of software.
+    pub fn with_each_nic(&self) -> Vec<Self> {
+        let (able, _) = self.able();
+        let nics = match self.nic {
+            Some(nic) => vec![nic],
+            None => able.to_vec(),
+        };
+        let with = |nic| Self {
+            nic: Some(nic),
+            ..self.clone()
+        };
+        nics.into_iter().map(with).collect()
+    }
+
     /// Makes ready what was chosen.
     ///
     /// # Errors
     /// A NIC that does not work with kernels there; whatever is missing for a GPU.
     pub fn open(&self) -> Result<World, Error> {
-        let (able, needed) = match self.on {
-            On::Cpu => ([Nic::Soft, Nic::SoftGpu], "cpu"),
-            On::Gpu => ([Nic::SoftHost, Nic::SoftGpu], "gpu"),
-        };
+        let (able, needed) = self.able();
         let nic = self.nic.unwrap_or(able[0]);
         if !able.contains(&nic) && !nic.is_card() {
             return Err(Error::WrongNic {
@@ -290,9 +310,26 @@ impl World {
     /// # Errors
     /// As [`devices`](Self::devices).
     pub fn devices_within(&self, reach: Reach) -> Result<Devices, Error> {
+        self.devices_with(reach, TableSizes::default())
+    }
+
+    /// The same with room for so many queue pairs, where the NIC has tables of a fixed size.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn devices_for(&self, reach: Reach, queue_pairs: u32) -> Result<Devices, Error> {
+        let tables = TableSizes {
+            queue_pairs,
+            completion_queues: 2 * queue_pairs,
+            ..TableSizes::default()
+        };
+        self.devices_with(reach, tables)
+    }
+
+    fn devices_with(&self, reach: Reach, tables: TableSizes) -> Result<Devices, Error> {
         match self.nic {
             Nic::Soft | Nic::SoftHost => Ok(Devices::Driven(Arc::new(Driver::spawn()?))),
-            Nic::SoftGpu => self.engine_within(reach),
+            Nic::SoftGpu => self.engine_within(reach, tables),
             Nic::Card(name) => {
                 let port = name.rsplit_once(':').and_then(|(device, port)| {
                     let port = port.parse().ok()?;
@@ -315,12 +352,13 @@ impl World {
         }
     }
 
-    fn engine_within(&self, reach: Reach) -> Result<Devices, Error> {
+    fn engine_within(&self, reach: Reach, tables: TableSizes) -> Result<Devices, Error> {
         let on = match self.engine {
             None => EngineOn::Cpu(engine_on_cpu),
             Some(module) => EngineOn::Gpu(module),
         };
         let options = SoftGpuOptions {
+            tables,
             reach: match self.nic_is_apart() {
                 true => Reach::System,
                 false => reach,

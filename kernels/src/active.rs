@@ -87,13 +87,6 @@ impl Contribute<'_> {
     }
 }
 
-/// The word at a place.
-#[inline(always)]
-fn word<'a>(Place(first): Place, index: usize) -> &'a Word64 {
-    // SAFETY: the host promises so many.
-    unsafe { &*first.add(index) }
-}
-
 /// Sends all vectors, with all threads of each block.
 #[kernel]
 pub fn active_contribute(p: Contribute<'_>) {
@@ -115,7 +108,8 @@ fn contribute(p: Contribute<'_>) -> Result<(), Failure> {
         let mut index = block::thread_index();
         while index < p.words {
             let value = Contribute::word(own, message, index);
-            word(p.vectors, (place * p.words + index) as usize).store(value, Ordering::Relaxed);
+            let word = p.vectors.word(place * p.words + index);
+            word.store(value, Ordering::Relaxed);
             index += block::size();
         }
         let bytes = 8 * p.words;
@@ -195,8 +189,8 @@ fn accumulate(p: &Reduce<'_>, own: u32, task: &Task<'_>) -> u32 {
     let words = p.words.min(bytes / 8);
     let (mut index, mut value) = (block::thread_index(), 0);
     while index < words {
-        let addend = word(vector, index as usize).load(Ordering::Relaxed);
-        let sum = word(p.sums, (own * p.words + index) as usize);
+        let addend = vector.word(index).load(Ordering::Relaxed);
+        let sum = p.sums.word(own * p.words + index);
         let added = sum
             .load(Ordering::Relaxed)
             .wrapping_add(addend.wrapping_mul(factor));

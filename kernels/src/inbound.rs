@@ -277,7 +277,9 @@ impl Inbound<'_> {
             _ => {
                 let mut index = C::rank();
                 while index < self.bytes.div_ceil(8) {
-                    word(self.source_words, index).store(content(round, index), Ordering::Relaxed);
+                    self.source_words
+                        .word(index)
+                        .store(content(round, index), Ordering::Relaxed);
                     index += C::size();
                 }
             }
@@ -365,7 +367,7 @@ impl Inbound<'_> {
             // The last word may have fewer bytes.
             let bytes = (self.bytes - 8 * index).min(8);
             let differs =
-                word(self.target_words, index).load(Ordering::Relaxed) ^ content(round, index);
+                self.target_words.word(index).load(Ordering::Relaxed) ^ content(round, index);
             stale |= differs << (64 - 8 * bytes) != 0;
             index += C::size();
         }
@@ -409,11 +411,4 @@ impl Inbound<'_> {
                 .store(u64::from(next) + 1, Ordering::Release);
         }
     }
-}
-
-/// A word of a message.
-#[inline(always)]
-fn word<'a>(Place(first): Place, index: u32) -> &'a Word64 {
-    // SAFETY: the host promises the words of a message for the launch.
-    unsafe { &*first.add(index as usize) }
 }

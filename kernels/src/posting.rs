@@ -123,6 +123,15 @@ unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
+impl Place {
+    /// The word behind so many others.
+    #[inline(always)]
+    pub(crate) fn word<'a>(self, index: u32) -> &'a Word64 {
+        // SAFETY: the host promises the words that a kernel asks for, for the launch.
+        unsafe { &*self.0.add(index as usize) }
+    }
+}
+
 /// Completions that are written ahead, a stretch at a time, by who posts: so that the credit check has to look at the
 /// CQE again and again, as beside a NIC.
 #[repr(C)]

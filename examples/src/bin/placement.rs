@@ -258,6 +258,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 fn panels(results: &[Measured]) -> [Panel; 2] {
     let panel = |quantity, of: fn(&Measured) -> f64| Panel {
         quantity,
+        over: "bytes of a message",
         curves: Place::ALL
             .into_iter()
             .map(|place| {

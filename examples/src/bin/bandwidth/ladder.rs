@@ -97,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
 fn panels(results: &[Step]) -> [Panel; 2] {
     let panel = |quantity, of: fn(&Step) -> f64| Panel {
         quantity,
+        over: "bytes of a message",
         curves: Rung::ALL
             .into_iter()
             .map(|rung| {

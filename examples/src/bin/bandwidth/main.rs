@@ -196,6 +196,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     })?;
     let panel = Panel {
         quantity: "GB a second",
+        over: "bytes of a message",
         curves: curves(&arguments.verbs, &results),
     };
     let title = format!("Bandwidth {ways}");

@@ -236,6 +236,7 @@ impl Report {
         }
         Panel {
             quantity: "µs",
+            over: "bytes of a message",
             curves,
         }
     }

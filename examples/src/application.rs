@@ -1,0 +1,109 @@
+//! What the applications of the papers have in common: what each shows, as text and in the report.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Error;
+use crate::origin::Origin;
+use crate::screen::Screen;
+use crate::world::World;
+
+/// An application, for the report.
+pub struct Application {
+    /// Its binary.
+    pub name: &'static str,
+    /// What it is.
+    pub title: &'static str,
+    /// Where it is from, and what was done there.
+    pub paper: &'static str,
+    /// What differs here.
+    pub differs: &'static str,
+    /// Runs it as its binary does by default, but for the extent.
+    pub run: fn(&World, Extent, &Origin, &Screen) -> Result<Section, Error>,
+}
+
+/// How much of an application a report runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Seconds for each measurement.
+    pub seconds: f64,
+    /// The smallest size alone.
+    pub quick: bool,
+}
+
+/// All of them, in the order of the report.
+pub const ALL: [Application; 1] = [crate::matvec::APPLICATION];
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Section {
+    /// Ours beside the paper's.
+    pub table: Table,
+    /// What was wanted, and what is.
+    pub verdicts: Vec<Verdict>,
+    /// The plot, if there was something to draw.
+    pub plot: Option<String>,
+    /// The same as a document.
+    pub document: Value,
+    /// Results that are wrong, and all results.
+    pub wrong: (usize, usize),
+    /// Whether Ctrl-C ended it early.
+    pub interrupted: bool,
+}
+
+/// A table of the report.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// What its columns are.
+    pub columns: Vec<String>,
+    /// As many words each.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A ratio that is wanted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Of what.
+    pub what: String,
+    /// At least this.
+    pub wanted: f64,
+    /// What was measured.
+    pub found: f64,
+}
+
+impl Verdict {
+    /// Whether it is reached.
+    pub fn met(&self) -> bool {
+        self.found >= self.wanted
+    }
+
+    /// In a sentence.
+    pub fn words(&self) -> String {
+        let Self {
+            what,
+            wanted,
+            found,
+        } = self;
+        let met = if self.met() { "reached" } else { "not reached" };
+        format!("{what}: {found:.2} ×, wanted {wanted} ×: {met}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict;
+
+    #[test]
+    fn a_verdict_says_whether_it_is_reached() {
+        let verdict = |found| Verdict {
+            what: "kernel over host".into(),
+            wanted: 4.5,
+            found,
+        };
+        assert!(verdict(4.5).met() && !verdict(4.49).met());
+        assert_eq!(
+            verdict(1.5).words(),
+            "kernel over host: 1.50 ×, wanted 4.5 ×: not reached"
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! The applications' runs as one HTML page, which needs nothing beside it.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::application::{Application, Section, Table, Verdict};
+
+/// What no NIC of software shows, in the page's words.
+const LIMITS: &str = "The NIC of all runs is software: soft and soft-host are a thread of the CPU, soft-gpu is a kernel beside \
+    the others. So nothing here tells of a wire, of PCIe under a card\u{2019}s traffic, or of a card\u{2019}s rate: both ends \
+    are in one process, and a byte on its way is a copy in memory. What the runs tell is what changes when the same NIC is \
+    driven by kernels instead of their host: launches, meetings of host and GPU, and waiting that is spared. Figures of \
+    papers stand beside ours for their ratios, not for their size: other GPUs, other CPUs, and cards that exist.";
+
+/// A run for the page.
+#[derive(Debug)]
+pub struct Run {
+    /// Where kernels ran, and which NIC it was.
+    pub place: String,
+    /// The name of its application.
+    pub name: &'static str,
+    /// What came of it.
+    pub section: Section,
+}
+
+/// A run as a document.
+#[derive(Serialize)]
+pub struct RunDocument<'r> {
+    place: &'r str,
+    application: &'static str,
+    verdicts: &'r [Verdict],
+    result: &'r Value,
+}
+
+impl Run {
+    /// The same as a document.
+    pub fn document(&self) -> RunDocument<'_> {
+        RunDocument {
+            place: &self.place,
+            application: self.name,
+            verdicts: &self.section.verdicts,
+            result: &self.section.document,
+        }
+    }
+}
+
+/// The page of these runs, application by application; those without a run are left out.
+pub fn page(applications: &[Application], runs: &[Run], origin: &str, command: &str) -> String {
+    let mut html = String::from(HEAD);
+    let mut add = |piece: String| html.push_str(&piece);
+    add(format!(
+        "<h1>The papers\u{2019} applications</h1>\n<p class=\"origin\">{} · <code>{}</code></p>\n<p>{}</p>\n",
+        escape(origin),
+        escape(command),
+        escape(LIMITS)
+    ));
+    for application in applications {
+        let mut own = runs
+            .iter()
+            .filter(|run| run.name == application.name)
+            .peekable();
+        if own.peek().is_none() {
+            continue;
+        }
+        add(format!(
+            "<h2 id=\"{}\">{}</h2>\n<p><b>There:</b> {}</p>\n<p><b>Here:</b> {}</p>\n",
+            application.name,
+            escape(application.title),
+            escape(application.paper),
+            escape(application.differs)
+        ));
+        own.for_each(|run| add(section(run)));
+    }
+    add("</body>\n</html>\n".into());
+    html
+}
+
+fn section(run: &Run) -> String {
+    let Section {
+        table: rows,
+        verdicts,
+        plot,
+        wrong: (wrong, all),
+        interrupted,
+        ..
+    } = &run.section;
+    let mut html = format!("<h3>{}</h3>\n{}", escape(&run.place), table(rows));
+    for verdict in verdicts {
+        let class = if verdict.met() { "met" } else { "unmet" };
+        let _ = writeln!(
+            html,
+            "<p class=\"{class}\">{}</p>",
+            escape(&verdict.words())
+        );
+    }
+    let right = match wrong {
+        0 => format!("<p>All of {all} results are right.</p>\n"),
+        _ => format!("<p class=\"unmet\">{wrong} of {all} results are WRONG.</p>\n"),
+    };
+    html.push_str(&right);
+    if *interrupted {
+        html.push_str("<p class=\"unmet\">Ended early by Ctrl-C.</p>\n");
+    }
+    // A drawing of our own, whose texts were escaped when it was drawn.
+    if let Some(plot) = plot {
+        let _ = writeln!(html, "<figure>{plot}</figure>");
+    }
+    html
+}
+
+fn table(table: &Table) -> String {
+    let row = |tag: &str, cells: &[String]| {
+        let cells = cells
+            .iter()
+            .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let rows = table.rows.iter().map(|cells| row("td", cells));
+    format!(
+        "<table>\n{}{}</table>\n",
+        row("th", &table.columns),
+        rows.collect::<String>()
+    )
+}
+
+/// Text as it stands in HTML.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+const HEAD: &str = "<!DOCTYPE html>
+<html lang=\"en\">
+<head>
+<meta charset=\"utf-8\">
+<title>Warpbell: the papers\u{2019} applications</title>
+<style>
+body { font-family: sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; line-height: 1.45; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #bbb; padding: 0.25em 0.7em; text-align: right; }
+th { background: #f2f2f2; font-weight: normal; }
+figure { margin: 1em 0; overflow-x: auto; }
+.origin { color: #555; }
+.met { color: #006b4a; }
+.unmet { color: #a33a00; }
+</style>
+</head>
+<body>
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const ONE: Application = Application {
+        name: "one",
+        title: "One & only",
+        paper: "a < b",
+        differs: "nothing",
+        run: |_, _, _, _| unreachable!("only its words are used"),
+    };
+    const OTHER: Application = Application {
+        name: "other",
+        title: "Without a run",
+        ..ONE
+    };
+
+    fn run(wrong: usize) -> Run {
+        Run {
+            place: "CPU threads, NIC soft".into(),
+            name: "one",
+            section: Section {
+                table: Table {
+                    columns: vec!["size".into(), "\"rate\"".into()],
+                    rows: vec![vec!["<8>".into(), "1.5".into()]],
+                },
+                verdicts: vec![Verdict {
+                    what: "x over y".into(),
+                    wanted: 2.0,
+                    found: 1.5,
+                }],
+                plot: Some("<svg></svg>".into()),
+                document: json!({}),
+                wrong: (wrong, 3),
+                interrupted: wrong > 0,
+            },
+        }
+    }
+
+    #[test]
+    fn a_page_has_each_run_under_its_application_and_no_other() {
+        let html = page(&[ONE, OTHER], &[run(0), run(1)], "here", "report --nic <x>");
+        for wanted in [
+            "<h2 id=\"one\">One &amp; only</h2>",
+            "a &lt; b",
+            "<code>report --nic &lt;x&gt;</code>",
+            "<tr><th>size</th><th>&quot;rate&quot;</th></tr>\n<tr><td>&lt;8&gt;</td><td>1.5</td></tr>",
+            "<p class=\"unmet\">x over y: 1.50 ×, wanted 2 ×: not reached</p>",
+            "<figure><svg></svg></figure>",
+            "All of 3 results are right.",
+            "1 of 3 results are WRONG.",
+            "Ended early by Ctrl-C.",
+        ] {
+            assert!(html.contains(wanted), "{wanted} in {html}");
+        }
+        assert_eq!(html.matches("<h3>CPU threads, NIC soft</h3>").count(), 2);
+        assert_eq!(html.matches("Ended early").count(), 1);
+        assert!(!html.contains("Without a run"));
+        assert!(html.trim_end().ends_with("</html>"));
+    }
+}

@@ -1,0 +1,237 @@
+//! Two ends with a queue pair for each part of an application's data, driven by a kernel or by a thread of the host.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use warpbell::wqe::Wqe;
+use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread};
+use warpbell_host_init::{
+    Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
+};
+use warpbell_kernels::outcome::Failure;
+use warpbell_kernels::path::{MAX_PARTS, Path};
+use warpbell_kernels::posting::{Place, Table};
+use warpbell_soft_hca::engine::Reach;
+
+use crate::Error;
+use crate::launch::LIMIT_US;
+use crate::memory::Memory;
+use crate::world::{Devices, World};
+
+/// Who drives an end's network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// A thread of the host: it waits for messages, launches a kernel, waits for its end, and posts.
+    Host,
+    /// The kernel itself, which stays.
+    Kernel,
+}
+
+impl Driver {
+    /// Where this driver of an end reaches its signals.
+    fn signals(self, world: &World) -> Placement {
+        match self {
+            Self::Host => world.placement(),
+            Self::Kernel => world.nic_placement(),
+        }
+    }
+
+    /// Queues that it reaches.
+    fn queues(self, world: &World, depth: u32) -> QueuePairConfig {
+        let config = QueuePairConfig {
+            placement: self.signals(world),
+            send_depth: depth,
+            receive_depth: 0,
+            ..QueuePairConfig::default()
+        };
+        match self {
+            Self::Kernel => config,
+            Self::Host => QueuePairConfig {
+                state_placement: Some(Placement::Host),
+                ..config
+            },
+        }
+    }
+}
+
+/// Devices with room for all parts of a rig, which reach what host and kernels reach.
+///
+/// # Errors
+/// As [`World::devices`].
+pub fn devices(world: &World) -> Result<Devices, Error> {
+    world.devices_for(Reach::System, 2 * MAX_PARTS)
+}
+
+/// An end of all parts.
+pub struct End {
+    domain: ProtectionDomain,
+    pairs: Vec<QueuePair>,
+    signals: Memory,
+}
+
+/// Two ends, connected part by part.
+pub struct Rig {
+    /// The end whose kernel begins.
+    pub near: End,
+    /// The other end.
+    pub far: End,
+    world: World,
+}
+
+impl Rig {
+    /// Connects so many parts; the far end is driven by `driver`, the near one by a kernel.
+    ///
+    /// # Errors
+    /// Too many parts for the NIC; a depth that is none.
+    pub fn new(
+        world: &World,
+        devices: &Devices,
+        driver: Driver,
+        parts: u32,
+        depth: u32,
+    ) -> Result<Self, Error> {
+        let end = |driver: Driver| {
+            let domain = devices.open()?.protection_domain()?;
+            let config = driver.queues(world, depth);
+            let pairs = (0..parts).map(|_| domain.queue_pair(&config));
+            let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+            let signals = Memory::new(&domain, driver.signals(world), 8 * parts as usize)?;
+            Ok::<_, Error>(End {
+                domain,
+                pairs,
+                signals,
+            })
+        };
+        let (mut near, mut far) = (end(Driver::Kernel)?, end(driver)?);
+        for (one, other) in near.pairs.iter_mut().zip(&mut far.pairs) {
+            connect(one, other)?;
+        }
+        Ok(Self {
+            near,
+            far,
+            world: *world,
+        })
+    }
+
+    /// The queue pairs of both ends, for a watch.
+    pub fn pairs(&self) -> Vec<&QueuePair> {
+        self.near.pairs.iter().chain(&self.far.pairs).collect()
+    }
+
+    /// Waits, on the host, until a part's message of that number has come to the far end, and gives what its signal says;
+    /// nothing once `over` says that none will.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] when a kernel would have lost patience, too.
+    pub fn wait(
+        &self,
+        part: u32,
+        number: u64,
+        over: impl Fn() -> bool,
+    ) -> Result<Option<u64>, Error> {
+        let limit = Instant::now() + Duration::from_micros(LIMIT_US);
+        let word = self.far.signals.word(8 * part as usize);
+        // SAFETY: the word lives as long as `self`, where the host reaches it, because the host drives this end; only the NIC
+        // writes it.
+        let signal = unsafe { Signal::new(word) };
+        loop {
+            // Before the look: what came last is seen.
+            let (over, late) = (over(), Instant::now() > limit);
+            match signal.read() {
+                value if value >= number => return Ok(Some(value)),
+                _ if over => return Ok(None),
+                _ if late => return Err(Error::Silent { part }),
+                _ => thread::yield_now(),
+            }
+        }
+    }
+
+    /// The far end's queues, for the host.
+    ///
+    /// # Errors
+    /// A queue that failed before.
+    pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
+        let opened = self.far.pairs.iter().map(|pair| {
+            let queue = pair.send_queue()?.open::<Exclusive, Thread>();
+            Ok(HostQueue(queue.map_err(failed)?))
+        });
+        opened.collect()
+    }
+
+    /// The kernels' handles of an end's queues.
+    ///
+    /// # Errors
+    /// No memory for them.
+    pub fn handles<'r>(&self, end: &'r End) -> Result<Shared<[SendQueueHandle<'r>]>, Error> {
+        let handles = end.pairs.iter().map(QueuePair::send_queue);
+        let handles = handles.collect::<Result<Vec<_>, _>>()?;
+        let shared = Shared::slice(self.world.placement(), handles.len(), |at| handles[at])?;
+        Ok(shared)
+    }
+}
+
+impl End {
+    /// Registers memory of that end where kernels and NIC reach it.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn memory(&self, world: &World, bytes: usize) -> Result<Memory, Error> {
+        Ok(Memory::new(&self.domain, world.nic_placement(), bytes)?)
+    }
+
+    /// What its kernel, or its host, sends: parts of `bytes` bytes from `source` here to `target` at the other end.
+    pub fn path<'a>(
+        &'a self,
+        other: &Self,
+        queues: &'a [SendQueueHandle<'a>],
+        (source, target): (&'a Memory, &'a Memory),
+        bytes: u32,
+    ) -> Path<'a> {
+        Path {
+            queues: Table::new(queues),
+            source: source.local(0, bytes as usize),
+            target: target.remote(0),
+            told: other.signals.remote(0),
+            signals: Place(self.signals.word(0)),
+            bytes,
+            parts: self.pairs.len() as u32,
+            limit_us: LIMIT_US,
+        }
+    }
+}
+
+/// A queue in the host's hands.
+pub struct HostQueue<'q>(SendQueue<'q, Exclusive, Thread>);
+
+impl HostQueue<'_> {
+    /// Posts requests under one doorbell; the last one is signalled.
+    ///
+    /// # Errors
+    /// The queue failed, or has no room for too long.
+    pub fn post(&mut self, wqes: impl ExactSizeIterator<Item = Wqe<1>>) -> Result<(), Error> {
+        let mut batch = self.0.batch(wqes.len() as u32, LIMIT).map_err(failed)?;
+        for wqe in wqes {
+            let _ = batch.post(wqe).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all is done.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn drain(&mut self) -> Result<(), Error> {
+        self.0.drain(LIMIT).map_err(failed)
+    }
+}
+
+const LIMIT: Deadline = Deadline::after_us(LIMIT_US);
+
+fn failed(error: impl Into<Failure>) -> Error {
+    Error::Kernel {
+        what: "what the host posts".into(),
+        failure: error.into(),
+    }
+}

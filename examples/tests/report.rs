@@ -1,0 +1,61 @@
+//! One page of all applications.
+
+mod common;
+
+use std::fs;
+
+use common::{assert_verified, document, error_line, run};
+
+const REPORT: &str = env!("CARGO_BIN_EXE_report");
+
+#[test]
+fn a_report_has_every_application_with_every_nic() {
+    let path = format!("{}/report.html", env!("CARGO_TARGET_TMPDIR"));
+    let output = run(
+        REPORT,
+        &["--seconds", "0.01", "--quick", "--json", "--out", &path],
+    );
+    let document = document(&output);
+    let runs = document["runs"].as_array().unwrap();
+    let names: Vec<_> = runs
+        .iter()
+        .map(|run| run["application"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["matvec", "matvec"]);
+    // Two drivers, each with two NICs.
+    assert_verified(&document, 4);
+    let html = fs::read_to_string(&path).unwrap();
+    for nic in ["soft", "soft-gpu"] {
+        assert!(html.contains(&format!("<h3>CPU threads, NIC {nic}</h3>")));
+    }
+    assert_eq!(html.matches("<svg").count(), 2);
+    assert_eq!(html.matches("are right.").count(), 2);
+    // The paper's table is beside ours.
+    assert!(html.contains("<td>22.4</td>") && html.contains("<td>4.9</td>"));
+    assert!(html.contains("nothing here tells of a wire"));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let output = run(REPORT, &["--only", "nothing"]);
+    assert_eq!(output.status.code(), Some(2));
+    let one = [
+        "--seconds",
+        "0.01",
+        "--nic",
+        "soft",
+        "--quick",
+        "--only",
+        "matvec",
+    ];
+    let output = run(
+        REPORT,
+        &[&one[..], &["--out", "/nowhere/x.html", "--json"]].concat(),
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(
+        line.contains("the page /nowhere/x.html cannot be written"),
+        "{line}"
+    );
+}

@@ -1,0 +1,296 @@
+//! The product of one matrix with each of a stream of short vectors, which is GPUrdma's application (Daoud, Watad and
+//! Silberstein 2016, section 7 and table 3): a server that stays and drives the network itself, one that is launched for
+//! each batch and leaves the network to its host, and the client of both.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::{Block, Exclusive, Stop, Thread, Word32, block, kernel, shared_array, thread};
+
+use crate::outcome::{Failure, Numbers, Outcome};
+use crate::path::Path;
+use crate::posting::Place;
+
+/// Rows and columns of the matrix, and values of a vector.
+pub const SIDE: u32 = 32;
+/// Bytes of a vector, and of its product.
+pub const VECTOR_BYTES: u32 = 4 * SIDE;
+/// Words of 8 bytes of a vector.
+const VECTOR_WORDS: u32 = VECTOR_BYTES / 8;
+/// Vectors that a block takes into its shared memory at a time: 16 KiB.
+const TILE: u32 = 128;
+/// Parts of the client's memory for results, which take turns: while one is compared, the next one fills.
+pub const TURNS: u32 = 2;
+/// What a signal says behind the last batch.
+pub const END: u64 = u64::MAX;
+
+/// What a server's block multiplies: its part of a batch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Multiply {
+    /// The matrix, row after row.
+    pub matrix: Place,
+    /// A batch, part after part.
+    pub vectors: Place,
+    /// Room for its products, in the same order.
+    pub products: Place,
+    /// Vectors of a part.
+    pub vectors_of_a_part: u32,
+}
+
+/// A server's shared memory: the matrix, column after column, so that the lanes of a warp, which have a row each, read
+/// words beside each other.
+#[derive(Clone, Copy)]
+struct Columns(*mut f32);
+
+impl Multiply {
+    /// Takes the matrix into shared memory.
+    #[inline(always)]
+    fn load_matrix(&self) -> Columns {
+        let columns = shared_array![f32; (SIDE * SIDE) as usize];
+        let mut element = block::thread_index();
+        while element < SIDE * SIDE {
+            let (row, column) = (element / SIDE, element % SIDE);
+            let bits = value(self.matrix, element).load(Ordering::Relaxed);
+            // SAFETY: inside the array; each element is one thread's.
+            unsafe { *columns.add((column * SIDE + row) as usize) = f32::from_bits(bits) };
+            element += block::size();
+        }
+        // All elements before anybody multiplies.
+        thread::sync_threads();
+        Columns(columns)
+    }
+
+    /// Multiplies the block's part. A product's element is the sum over the columns in their order, each product and each
+    /// sum rounded to nearest: the same bits everywhere.
+    #[inline(always)]
+    fn run(&self, Columns(columns): Columns) {
+        let tile = shared_array![u64; (TILE * VECTOR_WORDS) as usize];
+        let first = block::index() * self.vectors_of_a_part;
+        let mut done = 0;
+        while done < self.vectors_of_a_part {
+            let vectors = TILE.min(self.vectors_of_a_part - done);
+            let mut index = block::thread_index();
+            while index < vectors * VECTOR_WORDS {
+                let from = self.vectors.word((first + done) * VECTOR_WORDS + index);
+                // SAFETY: inside the array; each word is one thread's.
+                unsafe { *tile.add(index as usize) = from.load(Ordering::Relaxed) };
+                index += block::size();
+            }
+            // The tile's words before anybody reads them.
+            thread::sync_threads();
+            let values = tile.cast::<f32>();
+            let mut element = block::thread_index();
+            while element < vectors * SIDE {
+                let (vector, row) = (element / SIDE, element % SIDE);
+                let mut sum = 0.0;
+                for column in 0..SIDE {
+                    // SAFETY: inside the arrays, which nobody writes meanwhile.
+                    sum += unsafe {
+                        *columns.add((column * SIDE + row) as usize)
+                            * *values.add((vector * SIDE + column) as usize)
+                    };
+                }
+                let to = value(self.products, (first + done) * SIDE + element);
+                to.store(sum.to_bits(), Ordering::Relaxed);
+                element += block::size();
+            }
+            // All have read the tile before it is filled again.
+            thread::sync_threads();
+            done += vectors;
+        }
+    }
+}
+
+/// A value of 4 bytes behind a place.
+#[inline(always)]
+fn value<'a>(Place(first): Place, index: u32) -> &'a Word32 {
+    // SAFETY: the host promises the values for the launch; NICs and kernels touch them as atomics.
+    unsafe { &*first.cast::<Word32>().add(index as usize) }
+}
+
+/// The server that stays: each of its blocks waits for its part of a batch, multiplies, and sends the products.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MatvecServer<'a> {
+    /// What is multiplied.
+    pub multiply: Multiply,
+    /// To the client and back.
+    pub path: Path<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Serves until the client says that there is no more.
+#[kernel]
+pub fn matvec_server(p: MatvecServer<'_>) {
+    p.outcome.record(|| serve(&p));
+}
+
+#[inline(always)]
+fn serve(p: &MatvecServer<'_>) -> Result<(), Failure> {
+    let part = block::index();
+    let Some(queue) = p.path.queues.get(part) else {
+        return Ok(());
+    };
+    let mut queue = queue.open::<Exclusive, Block>()?;
+    let signal = p.path.signal(part);
+    // Once, as long as batches come.
+    let matrix = p.multiply.load_matrix();
+    let mut round = 0;
+    while signal.wait_together::<Block>(u64::from(round) + 1, p.path.limit())? != END {
+        p.multiply.run(matrix);
+        let leads = block::thread_index() == 0;
+        let products = p.path.write_part(part, 0, round % TURNS);
+        let told = p.path.tell(part, u64::from(round) + 1);
+        let mut both = queue.batch(2, p.path.limit())?;
+        let _ = both.post_if(leads.then_some(products))?;
+        let _ = both.post_if(leads.then_some(told))?;
+        drop(both);
+        round += 1;
+    }
+    Ok(queue.drain(p.path.limit())?)
+}
+
+/// The server that is launched for a batch: the matrix is loaded anew each time, and nobody sends.
+#[kernel]
+pub fn matvec_batch(p: Multiply) {
+    let matrix = p.load_matrix();
+    p.run(matrix);
+}
+
+/// The client: one block. The first lanes of its first warp send a part of each batch each, and wait for its products; the
+/// other warps compare what came with what it should be, while the next batch is under way.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MatvecClient<'a> {
+    /// To the server and back.
+    pub path: Path<'a>,
+    /// How many batches lie at the source, which are sent in turn.
+    pub batches: u32,
+    /// What comes back, for the threads: [`TURNS`] batches of products.
+    pub products: Place,
+    /// What should come back: the products of all batches at the source.
+    pub expected: Place,
+    /// Rounds before those that count.
+    pub warm_up: u32,
+    /// The most rounds that count, at least 1.
+    pub rounds: u32,
+    /// Nanoseconds after which no round begins.
+    pub nanoseconds: u64,
+    /// Ends it before.
+    pub stop: Stop<'a>,
+    /// Takes [`Self::ROUNDS`] and the others, then how many words each thread found wrong.
+    pub numbers: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Rounds between two looks at the host's stop.
+const LOOK: u32 = 64;
+
+impl MatvecClient<'_> {
+    /// Rounds that counted.
+    pub const ROUNDS: u64 = 0;
+    /// How long they took together, in nanoseconds.
+    pub const NANOSECONDS: u64 = 1;
+    /// How long the longest of them took.
+    pub const LONGEST: u64 = 2;
+    /// Where the threads' counts begin.
+    pub const WRONG: u64 = 3;
+
+    /// Sends part after part and waits for its products.
+    #[inline(always)]
+    fn drive(&self, part: u32) -> Result<(), Failure> {
+        let path = &self.path;
+        let Some(queue) = path.queues.get(part) else {
+            return Ok(());
+        };
+        let mut queue = queue.open::<Exclusive, Thread>()?;
+        let signal = path.signal(part);
+        let leads = part == 0;
+        let end = self.warm_up.saturating_add(self.rounds);
+        let (mut round, mut batch) = (0, 0);
+        let (mut began, mut before, mut longest) = (0, 0, 0);
+        loop {
+            if round == self.warm_up {
+                began = thread::clock_ns();
+                before = began;
+            }
+            let told = path.tell(part, u64::from(round) + 1);
+            let mut both = queue.batch(2, path.limit())?;
+            let _ = both.post(path.write_part(part, batch, 0))?;
+            let _ = both.post(told)?;
+            drop(both);
+            signal.wait(u64::from(round) + 1, path.limit())?;
+            round += 1;
+            batch = if batch + 1 < self.batches {
+                batch + 1
+            } else {
+                0
+            };
+            let now = thread::clock_ns();
+            let counted = round > self.warm_up;
+            if counted & (now - before > longest) {
+                longest = now - before;
+            }
+            before = now;
+            let late = now - began >= self.nanoseconds;
+            let last = (counted & late) | (round >= end);
+            let stopped = round.is_multiple_of(LOOK) && self.stop.requested();
+            let goes_on = !(leads & (last | stopped));
+            // All parts' products are there before anybody compares them, and before the next batch begins.
+            if thread::sync_threads_count(goes_on.into()) != path.parts {
+                break;
+            }
+        }
+        let _ = queue.post(path.tell(part, END), path.limit())?;
+        if leads {
+            let counted = round.saturating_sub(self.warm_up);
+            self.numbers.store(Self::ROUNDS, counted.into());
+            self.numbers.store(Self::NANOSECONDS, before - began);
+            self.numbers.store(Self::LONGEST, longest);
+        }
+        Ok(queue.drain(path.limit())?)
+    }
+
+    /// Compares the products of each round with what they should be, as one of `threads` threads. A sender that fails is
+    /// missed here: then all end.
+    #[inline(always)]
+    fn compare(&self, thread: u32, threads: u32) {
+        let words = self.path.parts * (self.path.bytes / 8);
+        let (mut round, mut batch, mut wrong) = (0, 0, 0);
+        loop {
+            let all = thread::sync_threads_count(0);
+            let mut index = thread;
+            while index < words {
+                let came = self.products.word((round % TURNS) * words + index);
+                let should = self.expected.word(batch * words + index);
+                let differs = came.load(Ordering::Relaxed) != should.load(Ordering::Relaxed);
+                wrong += u64::from(differs);
+                index += threads;
+            }
+            if all != self.path.parts {
+                break;
+            }
+            round += 1;
+            batch = if batch + 1 < self.batches {
+                batch + 1
+            } else {
+                0
+            };
+        }
+        self.numbers.store(Self::WRONG + u64::from(thread), wrong);
+    }
+}
+
+/// Sends batches until there were enough, or time is over.
+#[kernel]
+pub fn matvec_client(p: MatvecClient<'_>) {
+    let (own, first) = (block::thread_index(), thread::warp_size());
+    // Whole warps part here, never the lanes of one: each may come to a barrier of its own.
+    if own < first {
+        p.outcome.record(|| p.drive(own));
+    } else {
+        p.compare(own - first, block::size() - first);
+    }
+}
