@@ -429,6 +429,30 @@ fn a_result_without_room_in_the_queue_is_kept() {
 }
 
 #[test]
+fn a_refusal_without_room_in_the_queue_is_kept() {
+    let wire = Wire::with_results(4, [5, 3], 0, &FUNCTIONS, 8);
+    let tables = wire.tables();
+    let mut lane = tables.initiator().lane::<Thread>(0).unwrap();
+    for value in 0..8 {
+        let _ = lane.send(0, value, [], NOW).unwrap();
+    }
+    let wrong = lane.send(2, 0, [1], NOW).unwrap();
+    while wire.near_step().is_some() {}
+    let mut server = tables.target().serve::<Thread>(0).unwrap();
+    for value in 0..8 {
+        let task = server.next(NOW).unwrap();
+        server.answer(task, Ok(value), NOW).unwrap();
+    }
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    while wire.far_step() {}
+    assert_eq!(lane.wait(wrong, NOW), Err(Error::Timeout), "it was owed");
+    assert_eq!(server.next(NOW).unwrap_err(), Error::Timeout);
+    while wire.far_step() {}
+    let wanted = Err(Error::WrongArguments { wanted: 2 });
+    assert_eq!(lane.wait(wrong, NOW), wanted);
+}
+
+#[test]
 fn a_lane_is_one_owner_s_at_a_time_and_goes_on_after_it() {
     let wire = Wire::new(1, 5, 0, &FUNCTIONS);
     let tables = wire.tables();

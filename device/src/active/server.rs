@@ -15,7 +15,6 @@ use super::words::{
     sequence,
 };
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
-use crate::error::PostError;
 use crate::together::{begin, finish};
 use crate::{Deadline, Exclusive, Scope, SendQueue, Thread};
 
@@ -25,6 +24,13 @@ const NEXT: usize = 0;
 const OWED: usize = 1;
 const OWED_ADDRESS: usize = 2;
 const OWED_KEY: usize = 3;
+
+/// What goes with an answer that is a value alone; known to the compiler, so that such an answer asks nothing.
+const NO_RESULT: Local = Local {
+    address: 0,
+    length: 0,
+    key: LocalKey(0),
+};
 
 /// Who runs a lane's tasks: a thread, a warp or a block of the target ([`TargetHandle::serve`]).
 ///
@@ -222,7 +228,7 @@ impl<'a, C: Scope> Server<'a, C> {
                 true => {
                     let result = result.map_err(|code| Error::Task { code });
                     self.end_task(Answer::new(sequence(self.next), result));
-                    self.post_answer(deadline).map(|()| 0)
+                    self.post_answer(NO_RESULT, deadline).map(|()| 0)
                 }
             };
         }
@@ -258,7 +264,7 @@ impl<'a, C: Scope> Server<'a, C> {
                     value,
                     result.length,
                 ));
-                self.post_result(result, deadline).map(|()| 0)
+                self.post_answer(result, deadline).map(|()| 0)
             };
         }
         finish::<C, _>(done).map(drop)
@@ -287,7 +293,7 @@ impl<'a, C: Scope> Server<'a, C> {
                     Ok(()) => return Ok(header),
                     Err(refusal) => {
                         self.end_task(Answer::new(sequence(self.next), Err(refusal)));
-                        self.post_answer(deadline)?;
+                        self.post_answer(NO_RESULT, deadline)?;
                     }
                 }
             }
@@ -336,59 +342,50 @@ impl<'a, C: Scope> Server<'a, C> {
         if owed.0 == 0 {
             return Ok(());
         }
-        if owed.is_refusal() | (owed.length() == 0) {
-            return self.post_answer(deadline);
-        }
         let load = |word| load_relaxed64(self.end.state_word(word), Reach::Gpu);
         let result = Local {
             address: load(OWED_ADDRESS),
             length: owed.length(),
             key: LocalKey(load(OWED_KEY) as u32),
         };
-        self.post_result(result, deadline)
+        self.post_answer(result, deadline)
     }
 
-    /// Posts the answer that is owed and has no result, or leaves it owed.
+    /// Posts the answer that is owed, behind its result if that has bytes, or leaves both owed.
     #[inline(always)]
-    fn post_answer(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let (owed, place) = (self.owed, self.answer_place());
-        // A batch for one write: see `Lane::post`.
-        match self.queue.batch(1, deadline) {
-            Ok(mut answer) => {
-                let _ = answer.post(Wqe::write_value(owed, place))?;
-                drop(answer);
-                self.owed = 0;
-                Ok(())
-            }
-            Err(error) => Err(no_room(error)),
-        }
-    }
-
-    /// Posts the answer that is owed behind its result, or leaves both owed.
-    #[inline(always)]
-    fn post_result(&mut self, result: Local, deadline: Deadline) -> Result<(), Error> {
-        let (owed, place) = (self.owed, self.answer_place());
-        let room = Remote {
-            address: self.end.remote_address + self.end.result_at(self.owed_slot()),
-            ..place
+    fn post_answer(&mut self, result: Local, deadline: Deadline) -> Result<(), Error> {
+        let slot = self.owed_slot();
+        let at = |offset: u64| Remote {
+            address: self.end.remote_address + offset,
+            key: RemoteKey(self.end.remote_key),
         };
-        // Room for both or nothing: the NIC writes the word of the answer behind what it wrote before.
-        match self.queue.batch(2, deadline) {
+        let (place, room) = (at(ANSWER * u64::from(slot)), at(self.end.result_at(slot)));
+        let (owed, has_result) = (self.owed, result.length != 0);
+        // Room for both or nothing. A batch for one write, too: see `Lane::post`.
+        match self.queue.batch(1 + u32::from(has_result), deadline) {
             Ok(mut answer) => {
-                let _ = answer.post(Wqe::write(result, room))?;
+                if has_result {
+                    let _ = answer.post(Wqe::write(result, room))?;
+                }
+                // Last: the NIC writes a word of 8 bytes behind what it wrote before.
                 let _ = answer.post(Wqe::write_value(owed, place))?;
                 drop(answer);
                 self.owed = 0;
                 Ok(())
             }
             Err(error) => {
-                // Where the next call finds them, and the next server.
-                let store = |word, value| {
-                    store_relaxed64(self.end.state_word(word), value, Reach::Gpu);
-                };
-                store(OWED_ADDRESS, result.address);
-                store(OWED_KEY, result.key.0.into());
-                Err(no_room(error))
+                if has_result {
+                    // Where the next call finds it, and the next server.
+                    let store = |word, value| {
+                        store_relaxed64(self.end.state_word(word), value, Reach::Gpu);
+                    };
+                    store(OWED_ADDRESS, result.address);
+                    store(OWED_KEY, result.key.0.into());
+                }
+                Err(match Error::from(error) {
+                    Error::Full => Error::Timeout,
+                    error => error,
+                })
             }
         }
     }
@@ -398,15 +395,6 @@ impl<'a, C: Scope> Server<'a, C> {
     fn owed_slot(&self) -> u32 {
         let sequence = Answer(self.owed).sequence();
         self.end.slot(u32::from(sequence.wrapping_sub(1)))
-    }
-
-    /// Where the answer goes that is owed.
-    #[inline(always)]
-    fn answer_place(&self) -> Remote {
-        Remote {
-            address: self.end.remote_address + ANSWER * u64::from(self.owed_slot()),
-            key: RemoteKey(self.end.remote_key),
-        }
     }
 
     /// The first word of the next task's slot.
@@ -435,14 +423,5 @@ impl<C: Scope> Drop for Server<'_, C> {
             // SAFETY: open, and dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.queue) };
         }
-    }
-}
-
-/// Why an answer stays owed.
-#[inline(always)]
-fn no_room(error: PostError) -> Error {
-    match Error::from(error) {
-        Error::Full => Error::Timeout,
-        error => error,
     }
 }

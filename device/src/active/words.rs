@@ -200,10 +200,13 @@ impl Answer {
         (self.0 >> VALUE_SHIFT) as u32
     }
 
-    /// The length of the result; nothing that counts of a refusal.
+    /// Bytes of the result; a refusal has none.
     #[inline(always)]
     pub(super) const fn length(self) -> u32 {
-        self.detail() as u32
+        match self.is_refusal() {
+            true => 0,
+            false => self.detail() as u32,
+        }
     }
 
     #[inline(always)]
@@ -256,6 +259,7 @@ mod tests {
             assert!(answer.is_of(u32::MAX));
             assert_eq!(answer.result(), result);
             assert_eq!(answer.is_refusal(), result.is_err());
+            assert_eq!(answer.length(), 0);
         }
     }
 
