@@ -205,7 +205,7 @@ fn accumulate(p: &Reduce<'_>, own: u32, task: &Task<'_>) -> u32 {
 
 /// The next task of a kernel that looks now and then whether it was stopped.
 #[inline(always)]
-fn next<'a, C: Scope>(
+pub(crate) fn next<'a, C: Scope>(
     server: &mut Server<'a, C>,
     stop: Stop<'_>,
     limit_us: u64,

@@ -12,6 +12,7 @@ pub mod checksum;
 pub mod demo;
 pub mod gaspi;
 pub mod inbound;
+pub mod kv;
 pub mod ladder;
 pub mod litmus;
 pub mod matvec;
