@@ -5,13 +5,56 @@
 
 use crate::Scope;
 
-/// An error that fits a word whose high half is not 0.
+/// An error that fits a word whose high half is not 0: [`error_words`].
 pub(crate) trait ErrorWord: Sized {
     /// The word.
     fn to_word(self) -> u64;
     /// The error of such a word; none of any other.
     fn from_word(word: u64) -> Option<Self>;
 }
+
+/// Gives an error its words: for each variant a number, from 1 and below 2^30, for the high half; a field of 32 bits
+/// goes into the low one. `Failed` is a queue's error, as that has it: its two highest bits are never both 0.
+macro_rules! error_words {
+    ($error:ident: $($kind:literal => $variant:ident $({ $field:ident })?,)*) => {
+        impl $error {
+            /// The error in one word, for a scope's other threads and for the host; its high half is never 0.
+            #[inline(always)]
+            pub const fn to_bits(self) -> u64 {
+                match self {
+                    Self::Failed(error) => error.to_bits(),
+                    $(Self::$variant $({ $field })? => $kind << 32 $(| $field as u64)?,)*
+                }
+            }
+
+            /// The error in a word of [`to_bits`](Self::to_bits); none in any other.
+            #[inline(always)]
+            pub const fn from_bits(bits: u64) -> Option<Self> {
+                match bits >> 32 {
+                    $($kind => Some(Self::$variant $({ $field: bits as u32 })?),)*
+                    high if high >> 30 != 0 => match $crate::QueueError::from_bits(bits) {
+                        Some(error) => Some(Self::Failed(error)),
+                        None => None,
+                    },
+                    _ => None,
+                }
+            }
+        }
+
+        impl $crate::together::ErrorWord for $error {
+            #[inline(always)]
+            fn to_word(self) -> u64 {
+                self.to_bits()
+            }
+
+            #[inline(always)]
+            fn from_word(word: u64) -> Option<Self> {
+                Self::from_bits(word)
+            }
+        }
+    };
+}
+pub(crate) use error_words;
 
 /// Begins a call; says who acts for all.
 ///

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Buffer, Function, MAX_ARGUMENTS, MAX_FUNCTION};
 use crate::error::{OpenError, PostError, QueueError};
-use crate::together::ErrorWord;
+use crate::together::error_words;
 
 /// Why a call did not succeed.
 ///
@@ -88,79 +88,27 @@ pub enum Error {
     Failed(QueueError),
 }
 
-impl Error {
-    /// The error in one word, for a scope's other threads and for the host; its high half is never 0.
-    #[inline(always)]
-    pub const fn to_bits(self) -> u64 {
-        let (kind, detail) = match self {
-            // Its two highest bits are never both 0.
-            Self::Failed(error) => return error.to_bits(),
-            Self::NotRegistered { function } => (1, function),
-            Self::WrongArguments { wanted } => (2, wanted),
-            Self::InvalidPayload { buffer } => (3, buffer),
-            Self::Task { code } => (4, code),
-            Self::Full => (5, 0),
-            Self::Timeout => (6, 0),
-            Self::Forgotten => (7, 0),
-            Self::Handle => (8, 0),
-            Self::InvalidLane { lane } => (9, lane),
-            Self::InvalidFunction { function } => (10, function),
-            Self::TooManyArguments { given } => (11, given),
-            Self::InvalidBuffer { buffer } => (12, buffer),
-            Self::InvalidOffset { buffer } => (13, buffer),
-            Self::InvalidSize { limit } => (14, limit),
-            Self::NotServed => (15, 0),
-            Self::InUse => (16, 0),
-            Self::NotConnected => (17, 0),
-            Self::TooShallow => (18, 0),
-            Self::InvalidResult { limit } => (19, limit),
-        };
-        kind << 32 | detail as u64
-    }
-
-    /// The error in a word of [`to_bits`](Self::to_bits); none in any other.
-    #[inline(always)]
-    pub const fn from_bits(bits: u64) -> Option<Self> {
-        let detail = bits as u32;
-        Some(match bits >> 32 {
-            1 => Self::NotRegistered { function: detail },
-            2 => Self::WrongArguments { wanted: detail },
-            3 => Self::InvalidPayload { buffer: detail },
-            4 => Self::Task { code: detail },
-            5 => Self::Full,
-            6 => Self::Timeout,
-            7 => Self::Forgotten,
-            8 => Self::Handle,
-            9 => Self::InvalidLane { lane: detail },
-            10 => Self::InvalidFunction { function: detail },
-            11 => Self::TooManyArguments { given: detail },
-            12 => Self::InvalidBuffer { buffer: detail },
-            13 => Self::InvalidOffset { buffer: detail },
-            14 => Self::InvalidSize { limit: detail },
-            15 => Self::NotServed,
-            16 => Self::InUse,
-            17 => Self::NotConnected,
-            18 => Self::TooShallow,
-            19 => Self::InvalidResult { limit: detail },
-            high if high >> 30 != 0 => match QueueError::from_bits(bits) {
-                Some(error) => Self::Failed(error),
-                None => return None,
-            },
-            _ => return None,
-        })
-    }
-}
-
-impl ErrorWord for Error {
-    #[inline(always)]
-    fn to_word(self) -> u64 {
-        self.to_bits()
-    }
-
-    #[inline(always)]
-    fn from_word(word: u64) -> Option<Self> {
-        Self::from_bits(word)
-    }
+error_words! {
+    Error:
+    1 => NotRegistered { function },
+    2 => WrongArguments { wanted },
+    3 => InvalidPayload { buffer },
+    4 => Task { code },
+    5 => Full,
+    6 => Timeout,
+    7 => Forgotten,
+    8 => Handle,
+    9 => InvalidLane { lane },
+    10 => InvalidFunction { function },
+    11 => TooManyArguments { given },
+    12 => InvalidBuffer { buffer },
+    13 => InvalidOffset { buffer },
+    14 => InvalidSize { limit },
+    15 => NotServed,
+    16 => InUse,
+    17 => NotConnected,
+    18 => TooShallow,
+    19 => InvalidResult { limit },
 }
 
 impl From<OpenError> for Error {

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{NotificationId, QueueId, Rank, SegmentId};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
-use crate::together::ErrorWord;
+use crate::together::error_words;
 
 /// The four return values of the specification, with their numbers in its header.
 #[repr(i32)]
@@ -90,59 +90,6 @@ impl Error {
         }
     }
 
-    /// The error in one word, for a scope's other threads and for the host; never 0.
-    #[inline(always)]
-    pub const fn to_bits(self) -> u64 {
-        let (kind, detail) = match self {
-            // Its two highest bits are never both 0.
-            Self::Failed(error) => return error.to_bits(),
-            Self::Timeout => (1, 0),
-            Self::QueueFull => (2, 0),
-            Self::Handle => (3, 0),
-            Self::InvalidRank { rank } => (4, rank),
-            Self::InvalidQueue { queue } => (5, queue),
-            Self::InvalidSegment { segment } => (6, segment),
-            Self::InvalidLocalOffset { segment } => (7, segment),
-            Self::InvalidRemoteOffset { segment } => (8, segment),
-            Self::InvalidSize { limit } => (9, limit),
-            Self::InvalidNotification { notification } => (10, notification),
-            Self::InvalidNotificationValue => (11, 0),
-            Self::NotConnected { rank } => (12, rank),
-            Self::InUse => (13, 0),
-            Self::TooShallow => (14, 0),
-        };
-        kind << 32 | detail as u64
-    }
-
-    /// The error in a word of [`to_bits`](Self::to_bits); none in any other.
-    #[inline(always)]
-    pub const fn from_bits(bits: u64) -> Option<Self> {
-        let detail = bits as u32;
-        Some(match bits >> 32 {
-            1 => Self::Timeout,
-            2 => Self::QueueFull,
-            3 => Self::Handle,
-            4 => Self::InvalidRank { rank: detail },
-            5 => Self::InvalidQueue { queue: detail },
-            6 => Self::InvalidSegment { segment: detail },
-            7 => Self::InvalidLocalOffset { segment: detail },
-            8 => Self::InvalidRemoteOffset { segment: detail },
-            9 => Self::InvalidSize { limit: detail },
-            10 => Self::InvalidNotification {
-                notification: detail,
-            },
-            11 => Self::InvalidNotificationValue,
-            12 => Self::NotConnected { rank: detail },
-            13 => Self::InUse,
-            14 => Self::TooShallow,
-            high if high >> 30 != 0 => match QueueError::from_bits(bits) {
-                Some(error) => Self::Failed(error),
-                None => return None,
-            },
-            _ => return None,
-        })
-    }
-
     /// Why a queue's part for a rank could not be opened.
     #[inline(always)]
     pub(super) fn of_open(error: OpenError, rank: Rank) -> Self {
@@ -155,16 +102,22 @@ impl Error {
     }
 }
 
-impl ErrorWord for Error {
-    #[inline(always)]
-    fn to_word(self) -> u64 {
-        self.to_bits()
-    }
-
-    #[inline(always)]
-    fn from_word(word: u64) -> Option<Self> {
-        Self::from_bits(word)
-    }
+error_words! {
+    Error:
+    1 => Timeout,
+    2 => QueueFull,
+    3 => Handle,
+    4 => InvalidRank { rank },
+    5 => InvalidQueue { queue },
+    6 => InvalidSegment { segment },
+    7 => InvalidLocalOffset { segment },
+    8 => InvalidRemoteOffset { segment },
+    9 => InvalidSize { limit },
+    10 => InvalidNotification { notification },
+    11 => InvalidNotificationValue,
+    12 => NotConnected { rank },
+    13 => InUse,
+    14 => TooShallow,
 }
 
 impl From<PostError> for Error {

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::{MAX_THRESHOLD, Tag};
 use crate::error::{PostError, QueueError};
+use crate::together::error_words;
 
 /// Why a call did not succeed. Nothing was triggered or registered then; what was before is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,51 +50,19 @@ pub enum Error {
     Failed(QueueError),
 }
 
-impl Error {
-    /// The error in one word, for a scope's other threads and for the host; never 0.
-    #[inline(always)]
-    pub const fn to_bits(self) -> u64 {
-        let (kind, detail) = match self {
-            // Its two highest bits are never both 0.
-            Self::Failed(error) => return error.to_bits(),
-            Self::Handle => (1, 0),
-            Self::InvalidTag { tag } => (2, tag),
-            Self::InvalidThreshold { threshold } => (3, threshold),
-            Self::InvalidOperation { limit } => (4, limit),
-            Self::InvalidSize { limit } => (5, limit),
-            Self::Misaligned => (6, 0),
-            Self::NotRegistered => (7, 0),
-            Self::InUse => (8, 0),
-            Self::Untriggered { missing } => (9, missing),
-            Self::Timeout => (10, 0),
-            Self::Managed => (11, 0),
-        };
-        kind << 32 | detail as u64
-    }
-
-    /// The error in a word of [`to_bits`](Self::to_bits); none in any other.
-    #[inline(always)]
-    pub const fn from_bits(bits: u64) -> Option<Self> {
-        let detail = bits as u32;
-        Some(match bits >> 32 {
-            1 => Self::Handle,
-            2 => Self::InvalidTag { tag: detail },
-            3 => Self::InvalidThreshold { threshold: detail },
-            4 => Self::InvalidOperation { limit: detail },
-            5 => Self::InvalidSize { limit: detail },
-            6 => Self::Misaligned,
-            7 => Self::NotRegistered,
-            8 => Self::InUse,
-            9 => Self::Untriggered { missing: detail },
-            10 => Self::Timeout,
-            11 => Self::Managed,
-            high if high >> 30 != 0 => match QueueError::from_bits(bits) {
-                Some(error) => Self::Failed(error),
-                None => return None,
-            },
-            _ => return None,
-        })
-    }
+error_words! {
+    Error:
+    1 => Handle,
+    2 => InvalidTag { tag },
+    3 => InvalidThreshold { threshold },
+    4 => InvalidOperation { limit },
+    5 => InvalidSize { limit },
+    6 => Misaligned,
+    7 => NotRegistered,
+    8 => InUse,
+    9 => Untriggered { missing },
+    10 => Timeout,
+    11 => Managed,
 }
 
 impl From<PostError> for Error {
