@@ -7,9 +7,10 @@ use mlx5_wqe::{Wqe, WqeIndex};
 use super::counter::Counter;
 use super::entry::TriggerEntry;
 use super::error::Error;
-use super::table::{check, finish};
+use super::table::check;
 use crate::handle::SendQueueHandle;
 use crate::queue::held;
+use crate::together::{begin, finish};
 use crate::{Deadline, Scope};
 
 /// A tag of one thread, warp or block (scope `C`): [`Triggers::own`](super::Triggers::own).
@@ -27,15 +28,14 @@ pub struct OwnTag<'a, C: Scope> {
 impl<'a, C: Scope> OwnTag<'a, C> {
     #[inline(always)]
     pub(super) fn take(entry: &'a TriggerEntry<'a>) -> Result<Self, Error> {
-        let mut word = 0;
-        let mut found = Counter::FRESH;
+        let (mut result, mut found) = (Ok(0), Counter::FRESH);
         if C::leads() {
             match entry.take() {
                 Ok(counter) => found = counter,
-                Err(error) => word = error.to_bits(),
+                Err(error) => result = Err(error),
             }
         }
-        finish::<C>(word)?;
+        finish::<C, _>(result)?;
         Ok(Self {
             entry,
             queue: entry.queue(),
@@ -68,17 +68,14 @@ impl<'a, C: Scope> OwnTag<'a, C> {
         deadline: Deadline,
     ) -> Result<(), Error> {
         check(threshold)?;
-        let mut word = 0;
-        // The others' stores before the leader's operation, which may go at once.
-        C::sync();
+        let mut result = Ok(0);
         let end = self.counter.end().0.wrapping_add(N as u16);
         let next = self.counter.next(WqeIndex(end), threshold);
-        if C::leads()
-            && let Err(error) = self.store(wqes, next, deadline)
-        {
-            word = error.to_bits();
+        // The operation may go at once.
+        if begin::<C>() {
+            result = self.store(wqes, next, deadline).map(|()| 0);
         }
-        finish::<C>(word)?;
+        finish::<C, _>(result)?;
         self.counter = next;
         Ok(())
     }
@@ -107,13 +104,11 @@ impl<'a, C: Scope> OwnTag<'a, C> {
     /// As there.
     #[inline(always)]
     pub fn wait(&self, deadline: Deadline) -> Result<(), Error> {
-        let mut word = 0;
-        if C::leads()
-            && let Err(error) = self.await_done(deadline)
-        {
-            word = error.to_bits();
+        let mut result = Ok(0);
+        if C::leads() {
+            result = self.await_done(deadline).map(|()| 0);
         }
-        finish::<C>(word)
+        finish::<C, _>(result).map(drop)
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@ use super::entry::TriggerEntry;
 use super::error::Error;
 use super::own::OwnTag;
 use super::{Counter, MAX_THRESHOLD, Tag};
+use crate::together::{begin, finish};
 use crate::{Deadline, Scope};
 
 /// A table of tags: [`TriggerHandle::open`](super::TriggerHandle::open). Every thread may use it at any time.
@@ -56,9 +57,7 @@ impl<'a> Triggers<'a> {
     #[inline(always)]
     pub fn trigger<C: Scope>(&self, tag: Tag) -> Result<(), Error> {
         let entry = self.entry(tag)?;
-        // The others' stores before the leader's trigger.
-        C::sync();
-        if C::leads() {
+        if begin::<C>() {
             entry.trigger();
         }
         Ok(())
@@ -81,15 +80,12 @@ impl<'a> Triggers<'a> {
     ) -> Result<(), Error> {
         let entry = self.entry(tag)?;
         check(threshold)?;
-        let mut word = 0;
-        // The others' stores before the leader's operation, which may go at once.
-        C::sync();
-        if C::leads()
-            && let Err(error) = entry.register(threshold, wqes, deadline)
-        {
-            word = error.to_bits();
+        let mut result = Ok(0);
+        // The operation may go at once.
+        if begin::<C>() {
+            result = entry.register(threshold, wqes, deadline).map(|()| 0);
         }
-        finish::<C>(word)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Waits until the newest operation of a tag is done: what was written has left and may be overwritten, what was
@@ -102,13 +98,11 @@ impl<'a> Triggers<'a> {
     #[inline(always)]
     pub fn wait<C: Scope>(&self, tag: Tag, deadline: Deadline) -> Result<(), Error> {
         let entry = self.entry(tag)?;
-        let mut word = 0;
-        if C::leads()
-            && let Err(error) = entry.wait(deadline)
-        {
-            word = error.to_bits();
+        let mut result = Ok(0);
+        if C::leads() {
+            result = entry.wait(deadline).map(|()| 0);
         }
-        finish::<C>(word)
+        finish::<C, _>(result).map(drop)
     }
 
     /// Takes a tag for this thread, warp or block alone, until the value is dropped: a trigger then has no atomic.
@@ -146,16 +140,4 @@ pub(super) fn check(threshold: u32) -> Result<(), Error> {
         return Err(Error::InvalidThreshold { threshold });
     }
     Ok(())
-}
-
-/// Gives all threads of a scope the leader's error, 0 for none.
-#[inline(always)]
-pub(super) fn finish<C: Scope>(word: u64) -> Result<(), Error> {
-    let word = C::broadcast(word);
-    // The leader's fence before the others' reading; a warp's shuffle orders no memory.
-    C::sync();
-    match Error::from_bits(word) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
 }
