@@ -1,9 +1,80 @@
-//! One call for all threads of a scope, in three parts: all [`begin`], the leader acts, all [`finish`].
+//! One call for all threads of a scope, in three parts: all [`begin`], the leader acts, all [`finish`]; and the queue
+//! that the leader has for such calls, a [`Led`] one.
 //!
 //! No function around a closure: a closure that two calls have in common is not inlined, and a queue that it is given
 //! then lies in a GPU's local memory.
 
-use crate::Scope;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+
+use crate::error::{OpenError, QueueError};
+use crate::handle::SendQueueHandle;
+use crate::{Scope, SendQueue, Sharing, Thread};
+
+/// A send queue of a scope's leader, who alone uses it and drops it; the other threads have a view that is not open.
+pub(crate) struct Led<'a, S: Sharing, C: Scope> {
+    queue: ManuallyDrop<SendQueue<'a, S, Thread>>,
+    _scope: PhantomData<C>,
+}
+
+impl<'a, S: Sharing, C: Scope> Led<'a, S, C> {
+    /// Opens the queue; all threads of the scope call it. What was stored before the queue was closed the last time may
+    /// be read by the leader then.
+    #[inline(always)]
+    pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
+        /// The word of an error that is not the queue's: all others come from the check.
+        const IN_USE: u64 = 1;
+        // By all: a handle of none has no state, which a view looks at.
+        handle.check()?;
+        let mut queue = SendQueue::follower(handle);
+        let mut word = 0;
+        if C::leads() {
+            match handle.open::<S, Thread>() {
+                Ok(opened) => queue = ManuallyDrop::new(opened),
+                Err(OpenError::Failed(error)) => word = error.to_bits(),
+                Err(_) => word = IN_USE,
+            }
+        }
+        let word = C::broadcast(word);
+        if word == IN_USE {
+            return Err(OpenError::InUse);
+        }
+        match QueueError::from_bits(word) {
+            Some(error) => Err(OpenError::Failed(error)),
+            None => Ok(Self {
+                queue,
+                _scope: PhantomData,
+            }),
+        }
+    }
+}
+
+impl<'a, S: Sharing, C: Scope> Deref for Led<'a, S, C> {
+    type Target = SendQueue<'a, S, Thread>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.queue
+    }
+}
+
+impl<S: Sharing, C: Scope> DerefMut for Led<'_, S, C> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.queue
+    }
+}
+
+impl<S: Sharing, C: Scope> Drop for Led<'_, S, C> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if C::leads() {
+            // SAFETY: open, and dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.queue) };
+        }
+    }
+}
 
 /// An error that fits a word whose high half is not 0: [`error_words`].
 pub(crate) trait ErrorWord: Sized {

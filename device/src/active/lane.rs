@@ -1,8 +1,5 @@
 //! The initiator's end of a lane.
 
-use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-
 use mlx5_wqe::{Local, Remote, RemoteKey, Wqe};
 
 use super::error::Error;
@@ -15,7 +12,7 @@ use super::{Buffer, Function};
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
 use crate::error::WaitError;
 use crate::queue::{Batch, Now};
-use crate::together::{begin, finish};
+use crate::together::{Led, begin, finish};
 use crate::{Deadline, Exclusive, Scope, SendQueue, Thread};
 
 /// Words of a lane's state at the initiator: index of the next message, index of the first one whose answer was not
@@ -55,9 +52,7 @@ pub struct Lane<'a, C: Scope> {
     next: u32,
     answered: u32,
     refused: u32,
-    /// Open at the leader, a follower at the scope's other threads.
-    queue: ManuallyDrop<SendQueue<'a, Exclusive, Thread>>,
-    _scope: PhantomData<C>,
+    queue: Led<'a, Exclusive, C>,
 }
 
 impl<'a, C: Scope> Lane<'a, C> {
@@ -68,31 +63,15 @@ impl<'a, C: Scope> Lane<'a, C> {
             next: 0,
             answered: 0,
             refused: 0,
-            queue: SendQueue::follower(end.queue),
-            _scope: PhantomData,
+            queue: Led::open(end.queue)?,
             end,
         };
-        let mut word = 0;
         if C::leads() {
-            match end.queue.open::<Exclusive, Thread>() {
-                Ok(queue) => {
-                    lane.queue = ManuallyDrop::new(queue);
-                    // Behind the queue's claim, which acquires what the one before stored.
-                    let load = |word| load_relaxed64(end.state_word(word), Reach::Gpu) as u32;
-                    (lane.next, lane.answered, lane.refused) =
-                        (load(NEXT), load(ANSWERED), load(REFUSED));
-                }
-                Err(error) => word = Error::from(error).to_bits(),
-            }
+            // Behind the queue's claim, which acquires what the one before stored.
+            let load = |word| load_relaxed64(end.state_word(word), Reach::Gpu) as u32;
+            (lane.next, lane.answered, lane.refused) = (load(NEXT), load(ANSWERED), load(REFUSED));
         }
-        match Error::from_bits(C::broadcast(word)) {
-            // The leader's queue is not open, as the others' are not.
-            Some(error) => {
-                core::mem::forget(lane);
-                Err(error)
-            }
-            None => Ok(lane),
-        }
+        Ok(lane)
     }
 
     /// Sends a task: its function's number at the target, a value, and up to [`MAX_ARGUMENTS`](super::MAX_ARGUMENTS)
@@ -396,9 +375,7 @@ impl<C: Scope> Drop for Lane<'_, C> {
             store(NEXT, self.next);
             store(ANSWERED, self.answered);
             store(REFUSED, self.refused);
-            // The words before the claim's end, which the queue releases.
-            // SAFETY: open, and dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.queue) };
+            // They come before the claim's end, because the queue, which is dropped behind this, releases them.
         }
     }
 }

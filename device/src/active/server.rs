@@ -1,7 +1,6 @@
 //! The target's end of a lane.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 
 use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
 
@@ -15,8 +14,8 @@ use super::words::{
     sequence,
 };
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
-use crate::together::{begin, finish};
-use crate::{Deadline, Exclusive, Scope, SendQueue, Thread};
+use crate::together::{Led, begin, finish};
+use crate::{Deadline, Exclusive, Scope};
 
 /// Words of a lane's state at the target: index of the next task, an answer that found no room in the queue, and where
 /// that answer's result lies, if it has one: address, and key.
@@ -47,9 +46,7 @@ pub struct Server<'a, C: Scope> {
     next: u32,
     /// An answer that is not posted yet, or 0.
     owed: u64,
-    /// Open at the leader, a follower at the scope's other threads.
-    queue: ManuallyDrop<SendQueue<'a, Exclusive, Thread>>,
-    _scope: PhantomData<C>,
+    queue: Led<'a, Exclusive, C>,
 }
 
 /// A task to be run: its function is registered, it has as many arguments as that takes, and its payload lies in a
@@ -149,30 +146,15 @@ impl<'a, C: Scope> Server<'a, C> {
             function_entries,
             next: 0,
             owed: 0,
-            queue: SendQueue::follower(end.queue),
-            _scope: PhantomData,
+            queue: Led::open(end.queue)?,
             end,
         };
-        let mut word = 0;
         if C::leads() {
-            match end.queue.open::<Exclusive, Thread>() {
-                Ok(queue) => {
-                    server.queue = ManuallyDrop::new(queue);
-                    // Behind the queue's claim, which acquires what the one before stored.
-                    server.next = load_relaxed64(end.state_word(NEXT), Reach::Gpu) as u32;
-                    server.owed = load_relaxed64(end.state_word(OWED), Reach::Gpu);
-                }
-                Err(error) => word = Error::from(error).to_bits(),
-            }
+            // Behind the queue's claim, which acquires what the one before stored.
+            server.next = load_relaxed64(end.state_word(NEXT), Reach::Gpu) as u32;
+            server.owed = load_relaxed64(end.state_word(OWED), Reach::Gpu);
         }
-        match Error::from_bits(C::broadcast(word)) {
-            // The leader's queue is not open, as the others' are not.
-            Some(error) => {
-                core::mem::forget(server);
-                Err(error)
-            }
-            None => Ok(server),
-        }
+        Ok(server)
     }
 
     /// The lane's next task, which all threads of the scope get; waits for one until the deadline. Its arguments and its
@@ -419,9 +401,7 @@ impl<C: Scope> Drop for Server<'_, C> {
         if C::leads() {
             store_relaxed64(self.end.state_word(NEXT), self.next.into(), Reach::Gpu);
             store_relaxed64(self.end.state_word(OWED), self.owed, Reach::Gpu);
-            // The words before the claim's end, which the queue releases.
-            // SAFETY: open, and dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.queue) };
+            // They come before the claim's end, because the queue, which is dropped behind this, releases them.
         }
     }
 }

@@ -1,16 +1,13 @@
 //! Requests to one rank.
 
-use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-
 use mlx5_wqe::{Local, Remote, Wqe};
 
 use super::error::Error;
 use super::handle::GaspiHandle;
 use super::segment::NotificationEntry;
 use super::{Notification, NotificationId, Offset, Rank, SegmentId, Size, Timeout};
-use crate::together::{begin, finish};
-use crate::{Deadline, Scope, SendQueue, Sharing, Thread};
+use crate::together::{Led, begin, finish};
+use crate::{Deadline, Scope, Sharing};
 
 /// A queue's part for one rank: [`Gaspi::queue`](super::Gaspi::queue).
 ///
@@ -22,35 +19,20 @@ pub struct Queue<'a, S: Sharing, C: Scope> {
     rank: Rank,
     /// The rank's notifications: in registers, because a notification is to be quick.
     notifications: NotificationEntry,
-    /// Open at the leader, a follower at the scope's other threads.
-    queue: ManuallyDrop<SendQueue<'a, S, Thread>>,
-    _scope: PhantomData<C>,
+    queue: Led<'a, S, C>,
 }
 
 impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
     #[inline(always)]
     pub(super) fn open(handle: GaspiHandle<'a>, queue: u32, rank: Rank) -> Result<Self, Error> {
         let found = handle.send_queue(queue, rank)?;
-        // A rank without a connection has a handle that is none, without a state.
-        found.check().map_err(|error| Error::of_open(error, rank))?;
-        let mut word = 0;
-        let mut opened = SendQueue::follower(found);
-        if C::leads() {
-            match found.open::<S, Thread>() {
-                Ok(queue) => opened = ManuallyDrop::new(queue),
-                Err(error) => word = Error::of_open(error, rank).to_bits(),
-            }
-        }
-        match Error::from_bits(C::broadcast(word)) {
-            Some(error) => Err(error),
-            None => Ok(Self {
-                notifications: handle.notification_entry(rank),
-                handle,
-                rank,
-                queue: opened,
-                _scope: PhantomData,
-            }),
-        }
+        let opened = Led::open(found).map_err(|error| Error::of_open(error, rank))?;
+        Ok(Self {
+            notifications: handle.notification_entry(rank),
+            handle,
+            rank,
+            queue: opened,
+        })
     }
 
     /// Posts the transfer of `size` bytes of a local segment into a segment of the rank. Writes of one queue to
@@ -276,13 +258,3 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
 
 /// A segment, and an offset in it.
 type Place = (SegmentId, Offset);
-
-impl<S: Sharing, C: Scope> Drop for Queue<'_, S, C> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if C::leads() {
-            // SAFETY: open, and dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.queue) };
-        }
-    }
-}
