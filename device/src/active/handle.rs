@@ -6,7 +6,9 @@ use super::error::Error;
 use super::lane::Lane;
 use super::server::Server;
 use super::table::{BufferEntry, Buffers, FunctionEntry};
-use super::words::{ANSWER, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, SLOT, answer_bytes, result_bytes};
+use super::words::{
+    ANSWER, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, SLOT_BYTES, answer_bytes, result_bytes,
+};
 use crate::Scope;
 use crate::arch::Word64;
 use crate::handle::{ABI_VERSION, SendQueueHandle};
@@ -234,7 +236,7 @@ impl<'a> InitiatorHandle<'a> {
             (INITIATOR, size_of::<Self>()),
             lane,
             self.max_result,
-            (answer_bytes(self.max_result), SLOT),
+            (answer_bytes(self.max_result), SLOT_BYTES),
         )?;
         Lane::open(end, self.max_payload)
     }
@@ -277,7 +279,7 @@ impl<'a> TargetHandle<'a> {
             (TARGET, size_of::<Self>()),
             lane,
             self.max_result,
-            (SLOT, answer_bytes(self.max_result)),
+            (SLOT_BYTES, answer_bytes(self.max_result)),
         )?;
         Server::open(end, self.functions, self.function_entries)
     }

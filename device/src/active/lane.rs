@@ -6,7 +6,8 @@ use super::error::Error;
 use super::handle::End;
 use super::reply::Reply;
 use super::words::{
-    ANSWER, Answer, Header, MAX_ARGUMENTS, MAX_FUNCTION, PAYLOAD_WORD, PayloadWord, SLOT, sequence,
+    ANSWER, Answer, Header, MAX_ARGUMENTS, MAX_FUNCTION, PAYLOAD_WORD, PayloadWord, SLOT_BYTES,
+    sequence,
 };
 use super::{Buffer, Function};
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
@@ -358,7 +359,7 @@ impl<'a, C: Scope> Lane<'a, C> {
     #[inline(always)]
     fn slot(&self, index: u32) -> Remote {
         Remote {
-            address: self.end.remote_address + SLOT * u64::from(self.end.slot(index)),
+            address: self.end.remote_address + SLOT_BYTES * u64::from(self.end.slot(index)),
             key: RemoteKey(self.end.remote_key),
         }
     }

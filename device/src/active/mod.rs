@@ -70,7 +70,8 @@ pub use reply::Reply;
 pub use server::{Server, Task};
 pub use table::{BufferEntry, FunctionEntry};
 pub use words::{
-    MAX_ARGUMENTS, MAX_BUFFER, MAX_FUNCTION, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, answer_bytes,
+    MAX_ARGUMENTS, MAX_BUFFER, MAX_FUNCTION, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, SLOT_BYTES,
+    answer_bytes,
 };
 
 /// Number of a function, from 0.

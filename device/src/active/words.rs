@@ -22,9 +22,9 @@ pub const MAX_RESULT: u32 = (1 << DETAIL_BITS) - 1;
 pub const MAX_SLOTS: u32 = 1 << 15;
 
 /// Bytes of a slot: header, payload, arguments, and 8 that are unused.
-pub(super) const SLOT: u64 = 64;
+pub const SLOT_BYTES: u64 = 64;
 /// Words of a slot.
-pub(super) const SLOT_WORDS: usize = 8;
+pub(super) const SLOT_WORDS: usize = SLOT_BYTES as usize / 8;
 /// The word of a slot that says where the payload is.
 pub(super) const PAYLOAD_WORD: usize = 1;
 /// The word of a slot that holds the first argument.

@@ -6,7 +6,7 @@ mod error;
 
 use warpbell::active::{
     ActiveParts, Buffer as BufferNumber, BufferEntry, Function, FunctionEntry, InitiatorHandle,
-    MAX_ARGUMENTS, TargetHandle, answer_bytes,
+    MAX_ARGUMENTS, SLOT_BYTES, TargetHandle, answer_bytes,
 };
 
 use crate::queue_memory::states_placement;
@@ -17,8 +17,7 @@ pub use error::ActiveError;
 
 use end::End;
 
-/// Bytes of a slot, and of entries of the tables.
-const SLOT: usize = 64;
+/// Bytes of entries of the tables.
 const FUNCTION: usize = size_of::<FunctionEntry>();
 const BUFFER: usize = size_of::<BufferEntry>();
 
@@ -90,7 +89,7 @@ impl ActiveMessages {
         let mut active = Self {
             config: *config,
             initiator: End::new(initiator, config, slots * answer)?,
-            target: End::new(target, config, slots * SLOT)?,
+            target: End::new(target, config, slots * SLOT_BYTES as usize)?,
             target_domain: target.clone(),
             regions: (0..buffers).map(|_| None).collect(),
             tables: Buffer::placed(states_placement(config.queue_pair.placement), bytes)?,
