@@ -12,8 +12,9 @@ use crate::error::OpenError;
 use crate::queue::{Doorbell, Now, ReceiveQueue, Scope, SendQueue, Sharing};
 use crate::state::QueueState;
 
-/// Version of the handle's layout and of [`QueueState`]'s; both change together.
-pub const ABI_VERSION: u16 = 3;
+/// Version of the handles' layouts, of all that they lead to but the NIC's own, and of [`QueueState`]'s: all change
+/// together.
+pub const ABI_VERSION: u16 = 4;
 
 /// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
 /// can only tell old from new within half of that.
