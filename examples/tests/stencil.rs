@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{assert_verified, document, error_line, run};
+use common::{assert_ratio, assert_verified, document, error_line, run};
 
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
@@ -22,10 +22,9 @@ fn a_stencil_over_ranks_and_blocks_is_right() {
         assert_verified(&document, 1);
         assert_eq!(document["stencil"]["ranks"].to_string(), ranks);
         assert_eq!(document["stencil"]["steps"], 20);
-        let ns = |of: &str| document[of]["median_ns"].as_f64().unwrap();
-        assert!(ns("bare_write") > 0.0);
-        let ratio = ns("notification") / ns("bare_write");
-        assert!((document["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9);
+        let ns = |of: &str| &document[of]["median_ns"];
+        assert!(ns("bare_write").as_u64() > Some(0));
+        assert_ratio(&document["ratio"], ns("notification"), ns("bare_write"));
     }
 }
 

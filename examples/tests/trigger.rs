@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{assert_verified, document, error_line, run};
+use common::{assert_ratio, assert_verified, document, error_line, run};
 
 const TRIGGER: &str = env!("CARGO_BIN_EXE_trigger");
 
@@ -42,15 +42,17 @@ fn each_level_sends_everything_once() {
             assert_eq!(of(level, "bytes") * operations, 8 * blocks * threads);
         }
         let costs = &document["costs"];
-        let of = |what: &str| costs[what].as_f64().unwrap();
-        let ratio = of("trigger_sending") / of("post_shared").max(1.0);
-        assert!((of("sending_ratio") - ratio).abs() < 1e-9);
+        for [ratio, figure, over] in [
+            ["sending_ratio", "trigger_sending", "post_shared"],
+            ["sending_own_ratio", "trigger_sending_own", "post_exclusive"],
+            ["counting_ratio", "trigger_counting", "post_shared"],
+        ] {
+            assert_ratio(&costs[ratio], &costs[figure], &costs[over]);
+        }
         assert_eq!(document["unit"], "ns");
         let hops = &document["hops"];
         assert_eq!(hops["hops"], 3);
-        let of = |what: &str| hops[what].as_f64().unwrap();
-        let ratio = of("by_nic") / of("by_kernel").max(1.0);
-        assert!((of("ratio") - ratio).abs() < 1e-9);
+        assert_ratio(&hops["ratio"], &hops["by_nic"], &hops["by_kernel"]);
     }
 }
 

@@ -37,6 +37,15 @@ pub fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON document")
 }
 
+/// Whether a field is one figure over another one, which is taken for 1 where it is less.
+#[track_caller]
+pub fn assert_ratio(ratio: &Value, figure: &Value, over: &Value) {
+    let number = |field: &Value| field.as_f64().expect("a number");
+    let expected = number(figure) / number(over).max(1.0);
+    let found = number(ratio);
+    assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+}
+
 /// Every field called `verified` in a document.
 pub fn verified(value: &Value) -> Vec<bool> {
     match value {
