@@ -13,6 +13,7 @@ use std::env;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -164,36 +165,45 @@ fn chosen(step: Step, only: &[Step], skip: &[Step]) -> bool {
     (only.is_empty() || only.contains(&step)) && !skip.contains(&step)
 }
 
+/// How many steps run at a time where they may: processes of one thread leave a core idle, and two cores are what is
+/// certain.
+const AT_A_TIME: usize = 2;
+
 /// Runs steps, prints a line for each and the counts at the end; false if anything failed.
 fn test(chosen: &[Step], left_out: &[Step], fuzz_runs: u64) -> Result<bool, CommandError> {
     let started = Instant::now();
     let workspace = Workspace::load(Path::new("."))?;
     let spinner = spinner();
-    let mut toolbox = Toolbox::new(&workspace, &spinner);
+    let toolbox = Mutex::new(Toolbox::new(&workspace, &spinner));
     let steps = Steps {
         workspace: &workspace,
         spinner: &spinner,
         fuzz_runs,
     };
-    let mut total = Counts::default();
-    for &step in chosen {
+    let carry_out = |step: &Step| {
         spinner.set_prefix(step.name());
         spinner.set_message("");
-        let missing = step
-            .needs()
-            .iter()
-            .find_map(|tool| toolbox.ensure(*tool).err());
+        let mut needs = step.needs().iter();
+        let missing = {
+            let mut toolbox = toolbox.lock().unwrap_or_else(PoisonError::into_inner);
+            needs.find_map(|tool| toolbox.ensure(*tool).err())
+        };
         let step_started = Instant::now();
         let report = match missing {
-            None => steps.run(step),
+            None => steps.run(*step),
             Some(why) => {
                 let mut report = Report::default();
                 report.skip(why);
                 report
             }
         };
-        spinner.suspend(|| print_report(step, &report, step_started.elapsed()));
-        total += report.counts;
+        spinner.suspend(|| print_report(*step, &report, step_started.elapsed()));
+        report.counts
+    };
+    let mut total = Counts::default();
+    for group in chosen.chunk_by(|one, next| one.stands_apart() && next.stands_apart()) {
+        let counts = run::so_many_at_a_time(AT_A_TIME, group, carry_out);
+        counts.into_iter().for_each(|counts| total += counts);
     }
     spinner.finish_and_clear();
     if !left_out.is_empty() {

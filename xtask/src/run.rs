@@ -1,11 +1,13 @@
 //! Runs a process with a deadline: it and all that it started end at the latest then.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -179,6 +181,28 @@ pub fn beside_each_other<'a, T: Sync, R: Send, E: Send>(
     })
 }
 
+/// Does the same for all items, in their order and so many at a time. The results in the order of the items.
+pub fn so_many_at_a_time<'a, T: Sync, R: Send>(
+    count: usize,
+    items: &'a [T],
+    work: impl Fn(&'a T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take = |_: &usize| {
+        let mut done = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(item) = items.get(index)
+        {
+            done.push((index, work(item)));
+        }
+        Ok::<_, Infallible>(done)
+    };
+    let Ok(done) = beside_each_other(&Vec::from_iter(0..count), take);
+    let mut done = Vec::from_iter(done.into_iter().flatten());
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Kills the process groups that run now. For the handler of Ctrl-C.
 pub fn kill_running() {
     if let Ok(running) = RUNNING.lock() {
@@ -307,8 +331,6 @@ fn receive(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -357,6 +379,24 @@ mod tests {
             },
         );
         assert_eq!(failed, Err(2));
+    }
+
+    #[test]
+    fn so_much_is_done_at_a_time_and_all_of_it_once() {
+        let (here, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let items = Vec::from_iter(0..20);
+        let give_up = Instant::now() + Duration::from_secs(10);
+        let done = so_many_at_a_time(2, &items, |item| {
+            most.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // The first waits for the second.
+            while most.load(Ordering::SeqCst) < 2 && Instant::now() < give_up {
+                thread::sleep(TICK);
+            }
+            here.fetch_sub(1, Ordering::SeqCst);
+            item * 10
+        });
+        assert_eq!(done, Vec::from_iter((0..20).map(|item| item * 10)));
+        assert_eq!(most.into_inner(), 2);
     }
 
     #[test]

@@ -91,21 +91,22 @@ const fn minutes(count: u64) -> Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Step {
     Fmt,
-    Clippy,
     Test,
     Proofs,
     Programs,
     HwTests,
-    Loom,
-    Miri,
-    Ptx,
-    OlderGpu,
-    CudaStd,
-    Cust,
-    Fuzz,
-    Doc,
     Demo,
     Card,
+    Cust,
+    // From here on two at a time, those that take longest first.
+    Ptx,
+    Miri,
+    Fuzz,
+    Clippy,
+    Loom,
+    OlderGpu,
+    CudaStd,
+    Doc,
 }
 
 impl Step {
@@ -139,6 +140,22 @@ impl Step {
             Self::Demo => "the demo runs and verifies every byte",
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
+    }
+
+    /// Whether another step of the kind may run beside it: no time counts in it, and it mostly builds in a folder of its
+    /// own. Each has parts that leave a core idle.
+    pub const fn stands_apart(self) -> bool {
+        matches!(
+            self,
+            Self::Ptx
+                | Self::Miri
+                | Self::Fuzz
+                | Self::Clippy
+                | Self::Loom
+                | Self::OlderGpu
+                | Self::CudaStd
+                | Self::Doc
+        )
     }
 
     /// What must be installed for it.
