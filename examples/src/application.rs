@@ -32,7 +32,7 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 1] = [crate::matvec::APPLICATION];
+pub const ALL: [Application; 2] = [crate::matvec::APPLICATION, crate::overlap::APPLICATION];
 
 /// What came of a run.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ pub mod launch;
 pub mod matvec;
 pub mod memory;
 pub mod origin;
+pub mod overlap;
 pub mod plot;
 pub mod proxy;
 pub mod ptx;

@@ -115,6 +115,13 @@ impl Rig {
         })
     }
 
+    /// Sets all signals back, between two runs.
+    pub fn clear_signals(&self) {
+        for end in [&self.near, &self.far] {
+            end.signals.write(0, &vec![0; end.signals.len()]);
+        }
+    }
+
     /// The queue pairs of both ends, for a watch.
     pub fn pairs(&self) -> Vec<&QueuePair> {
         self.near.pairs.iter().chain(&self.far.pairs).collect()
@@ -179,6 +186,12 @@ impl End {
     /// As [`Memory::new`].
     pub fn memory(&self, world: &World, bytes: usize) -> Result<Memory, Error> {
         Ok(Memory::new(&self.domain, world.nic_placement(), bytes)?)
+    }
+
+    /// Tells this end of a part, as if its message had come.
+    #[cfg(test)]
+    pub(crate) fn tell(&self, part: usize, number: u64) {
+        self.signals.write(8 * part, &number.to_ne_bytes());
     }
 
     /// What its kernel, or its host, sends: parts of `bytes` bytes from `source` here to `target` at the other end.

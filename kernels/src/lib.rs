@@ -17,6 +17,7 @@ pub mod ladder;
 pub mod litmus;
 pub mod matvec;
 pub mod outcome;
+pub mod overlap;
 pub mod path;
 pub mod pingpong;
 pub mod posting;

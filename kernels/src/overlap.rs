@@ -1,0 +1,163 @@
+//! A large message that goes back and forth between two ends in parts, each of which is one block's work: all parts
+//! together, or each by itself, as in GPUrdma (Daoud, Watad and Silberstein 2016, section 7).
+
+use core::sync::atomic::Ordering;
+
+use warpbell::{Block, Exclusive, SendQueue, Signal, WaitError, block, kernel, thread};
+
+use crate::outcome::{Failure, Numbers, Outcome};
+use crate::path::Path;
+use crate::posting::Place;
+
+/// What a block does with its part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Process {
+    /// All parts, one behind the other.
+    pub words: Place,
+    /// Words of 8 bytes of a part.
+    pub words_of_a_part: u32,
+}
+
+impl Process {
+    /// What becomes of a word at each end.
+    pub const fn next(word: u64) -> u64 {
+        word.wrapping_mul(5).wrapping_add(1)
+    }
+
+    /// Goes through the block's part.
+    #[inline(always)]
+    fn run(&self) {
+        let end = (block::index() + 1) * self.words_of_a_part;
+        let mut index = end - self.words_of_a_part + block::thread_index();
+        while index < end {
+            let word = self.words.word(index);
+            word.store(Self::next(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+            index += block::size();
+        }
+    }
+}
+
+/// The work alone, for a host that drives the network.
+#[kernel]
+pub fn overlap_process(p: Process) {
+    p.run();
+}
+
+/// An end that drives the network itself, with a block for each part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OverlapEnd<'a> {
+    /// What it does.
+    pub process: Process,
+    /// To the other end and back.
+    pub path: Path<'a>,
+    /// 1 for the end that begins, 0 for the other one.
+    pub begins: u32,
+    /// Whether all parts go together: no block works before all parts are there, and none sends before all have worked.
+    pub whole: bool,
+    /// How often the message comes back.
+    pub rounds: u32,
+    /// Bytes of a work request at most, a multiple of 8.
+    pub chunk: u32,
+    /// Work requests under a doorbell at most.
+    pub group: u32,
+    /// A word for each block, 0 at first, in memory of the kernels' own.
+    pub arrivals: Place,
+    /// Takes when each block began, and when it ended: the nanoseconds of one clock.
+    pub times: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Runs an end.
+#[kernel]
+pub fn overlap_end(p: OverlapEnd<'_>) {
+    p.outcome.record(|| p.run());
+}
+
+impl OverlapEnd<'_> {
+    #[inline(always)]
+    fn run(&self) -> Result<(), Failure> {
+        let (path, part) = (&self.path, block::index());
+        let Some(queue) = path.queues.get(part) else {
+            return Ok(());
+        };
+        let mut queue = queue.open::<Exclusive, Block>()?;
+        let signal = path.signal(part);
+        let began = thread::clock_ns();
+        let mut meetings = 0;
+        // The end that begins takes its first step without a message, and its last one without an answer.
+        for step in 0..self.rounds + self.begins {
+            let message = u64::from(step + 1 - self.begins);
+            if message > 0 {
+                signal.wait_together::<Block>(message, path.limit())?;
+                self.meet(&mut meetings)?;
+                self.process.run();
+                self.meet(&mut meetings)?;
+            }
+            if step < self.rounds {
+                self.send(&mut queue, part, u64::from(step) + 1)?;
+            }
+        }
+        let ended = thread::clock_ns();
+        if block::thread_index() == 0 {
+            self.times.store(2 * u64::from(part), began);
+            self.times.store(2 * u64::from(part) + 1, ended);
+        }
+        Ok(queue.drain(path.limit())?)
+    }
+
+    /// Sends the part in pieces, and behind them the message's number.
+    #[inline(always)]
+    fn send(
+        &self,
+        queue: &mut SendQueue<'_, Exclusive, Block>,
+        part: u32,
+        number: u64,
+    ) -> Result<(), Failure> {
+        let (path, own) = (&self.path, block::thread_index());
+        let first = u64::from(part) * u64::from(path.bytes);
+        let group = self.group.min(block::size());
+        let mut sent = 0;
+        while sent < path.bytes {
+            let offset = sent + own * self.chunk;
+            let mine = (own < group) & (offset < path.bytes);
+            let bytes = self.chunk.min(path.bytes.wrapping_sub(offset));
+            let place = first + u64::from(offset);
+            let _ = queue.post_if(mine.then(|| path.write(place, place, bytes)), path.limit())?;
+            sent = sent.saturating_add(group * self.chunk);
+        }
+        let told = path.tell(part, number);
+        let _ = queue.post_if((own == 0).then_some(told), path.limit())?;
+        Ok(())
+    }
+
+    /// Waits for all blocks, where parts go together.
+    #[inline(always)]
+    fn meet(&self, meetings: &mut u64) -> Result<(), WaitError> {
+        if !self.whole {
+            return Ok(());
+        }
+        *meetings += 1;
+        // What the block's threads did before its word, because others go on by that.
+        thread::sync_threads();
+        let own = block::thread_index();
+        if own == 0 {
+            let word = self.arrivals.word(block::index());
+            word.store(*meetings, Ordering::Release);
+        }
+        let (mut other, mut late) = (own, 0);
+        while other < self.path.parts {
+            // SAFETY: the host promises a word for each block for the launch; kernels touch them as atomics.
+            let arrival = unsafe { Signal::new(self.arrivals.word(other)) };
+            late += u32::from(arrival.wait(*meetings, self.path.limit()).is_err());
+            other += block::size();
+        }
+        // All words before anybody goes on.
+        match thread::sync_threads_count(late) {
+            0 => Ok(()),
+            _ => Err(WaitError::Deadline),
+        }
+    }
+}
