@@ -21,8 +21,8 @@ for nic in soft-host soft-gpu; do
     measure "latency-$nic" pingpong --nic $nic
     measure "ladder-$nic" bandwidth --nic $nic --ladder
 done
-measure bandwidth-soft-host bandwidth --nic soft-host --verbs write,read,send --to 1M
+measure bandwidth-soft-host bandwidth --nic soft-host --verbs write,read,send --to 1M --batch 16
 # All of the other engine's would take minutes.
-measure bandwidth-soft-gpu bandwidth --nic soft-gpu --verbs write --to 64K --repetitions 1
+measure bandwidth-soft-gpu bandwidth --nic soft-gpu --verbs write --to 64K --batch 16 --repetitions 1
 # An engine on the CPU reaches host memory only.
 measure placement-soft-gpu placement --nic soft-gpu

@@ -42,6 +42,33 @@ fn measures_every_verb_both_ways() {
 }
 
 #[test]
+fn as_many_messages_share_a_doorbell_as_are_advised() {
+    for (nic, depth, batch) in [("soft", "256", 8), ("soft", "16", 4), ("soft-gpu", "4", 1)] {
+        let output = run(
+            BANDWIDTH,
+            &[
+                "--nic",
+                nic,
+                "--depth",
+                depth,
+                "--verbs",
+                "write",
+                "--to",
+                "8",
+                "--messages",
+                "20",
+                "--repetitions",
+                "1",
+                "--json",
+            ],
+        );
+        let document = document(&output);
+        assert_verified(&document, 1);
+        assert_eq!(document["batch"], batch, "{nic}, {depth}");
+    }
+}
+
+#[test]
 fn sizes_that_end_between_two_packets_arrive_whole() {
     let sizes = [
         "--from",

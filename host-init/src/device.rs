@@ -8,6 +8,7 @@ use warpbell_soft_hca::shell::SoftHca;
 
 #[cfg(doc)]
 use crate::QueuePairConfig;
+use crate::batching::Reader;
 use crate::config::Checked;
 use crate::memory::Keys;
 use crate::mlx5::{CardCounters, CardPort, Mlx5, Mlx5Options};
@@ -205,6 +206,8 @@ pub(crate) trait Provider: Send + Sync {
     fn reaches(&self, placement: Placement) -> bool;
     /// How far the fences of those who use its queues must reach.
     fn fence_reach(&self) -> FenceReach;
+    /// Who reads the rings.
+    fn reader(&self) -> Reader;
     /// Where the doorbell registers of queues lie that lie there.
     fn registers(&self, queues: Placement) -> Placement;
 

@@ -49,6 +49,7 @@
 //! anew; the borrow checker sees to it that no kernel still holds a handle.
 
 mod active;
+mod batching;
 mod buffer;
 mod config;
 pub mod cuda;
@@ -80,6 +81,7 @@ mod tests;
 mod trigger;
 
 pub use active::{ActiveConfig, ActiveError, ActiveMessages};
+pub use batching::Batching;
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use config::{Completions, QueuePairConfig, Timers};
 pub use cuda::{Gpu, GpuError, InboundOrder};

@@ -12,6 +12,7 @@ use warpbell_soft_hca::engine::{
 };
 use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, Peers, SoftHca, gid};
 
+use crate::batching::Reader;
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::domain::fresh_number;
@@ -60,6 +61,9 @@ pub(crate) trait Seat: Send + Sync {
 
     /// How far the fences of those who use its queues must reach.
     fn fence_reach(&self) -> FenceReach;
+
+    /// Who reads the rings.
+    fn reader(&self) -> Reader;
 
     /// Where the doorbell registers of queues lie that lie there.
     fn registers(&self, queues: Placement) -> Placement {
@@ -142,6 +146,10 @@ impl Seat for InProcess {
 
     fn fence_reach(&self) -> FenceReach {
         FenceReach::System
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::Host
     }
 
     fn with_engine<R>(
@@ -321,6 +329,10 @@ impl<S: Seat> Provider for Soft<S> {
 
     fn fence_reach(&self) -> FenceReach {
         self.seat.fence_reach()
+    }
+
+    fn reader(&self) -> Reader {
+        self.seat.reader()
     }
 
     fn registers(&self, queues: Placement) -> Placement {

@@ -15,6 +15,7 @@ use warpbell_soft_hca::resident::{
 };
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
+use crate::batching::Reader;
 use crate::cuda::{Module, Running};
 use crate::soft::{Commands, Seat, Soft, refused};
 use crate::{Buffer, Entry, Error, Grid, Launch, Placement, Shared};
@@ -317,6 +318,13 @@ impl Seat for Resident {
             (EngineOn::Gpu(module), Placement::Gpu(gpu)) => {
                 self.reach == Reach::System && module.gpu().reaches(gpu)
             }
+        }
+    }
+
+    fn reader(&self) -> Reader {
+        match &self.on {
+            EngineOn::Cpu(_) => Reader::Host,
+            EngineOn::Gpu(_) => Reader::Gpu,
         }
     }
 

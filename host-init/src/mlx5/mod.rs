@@ -29,6 +29,7 @@ use mlx5_wqe::prm::{HcaCapabilities, HcaCapabilities2, QpState};
 use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
 
+use crate::batching::Reader;
 use crate::config::Checked;
 use crate::device::{Provider, Queues, Step};
 use crate::domain::fresh_number;
@@ -214,6 +215,10 @@ impl Provider for Mlx5 {
 
     fn fence_reach(&self) -> FenceReach {
         FenceReach::System
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::Card
     }
 
     /// In host memory, where nobody rings: the card has registers of its own.

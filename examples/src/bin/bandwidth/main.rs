@@ -68,9 +68,10 @@ struct Arguments {
     /// Depth of the queues in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 256)]
     depth: u32,
-    /// Messages under one doorbell, at most half the depth
-    #[arg(long, value_name = "MESSAGES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
-    batch: u32,
+    /// Messages under one doorbell, at most half the depth; by default what is advised where ring and NIC lie,
+    /// with --peer 16
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
     /// Every so many messages one asks for a completion
     #[arg(long, value_name = "MESSAGES", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     signal_every: u64,
@@ -122,7 +123,7 @@ impl Arguments {
             .take_while(move |&bytes| bytes <= to)
     }
 
-    fn cases(&self) -> Vec<Case> {
+    fn cases(&self, batch: u32) -> Vec<Case> {
         let sizes = || self.sizes(self.to.unwrap_or(TO));
         let case = |verb, bytes: u64| Case {
             verb,
@@ -131,7 +132,7 @@ impl Arguments {
                 .messages
                 .unwrap_or_else(|| ((64 << 20) / bytes).clamp(16, 20_000)),
             repetitions: self.repetitions,
-            batch: self.batch,
+            batch,
             signal_every: self.signal_every,
             both_ways: self.both_ways,
         };
@@ -148,7 +149,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let world = arguments.machine.open()?;
     let ends = Ends::new(&world, &config(&world, arguments.depth))?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
-    let cases = arguments.cases();
+    let advised = ends.one.pair.advised_batch();
+    let batch = arguments.batch.unwrap_or(advised.requests);
+    let cases = arguments.cases(batch);
     let screen = Screen::new(arguments.output.json, cases.len() as u64);
     let ways = if arguments.both_ways {
         "both ways"
@@ -162,8 +165,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.line(format_args!("The kernels run on {}.", world.words()));
     screen.line(format_args!(
         "{} messages under a doorbell, one in {} signalled, {} repetitions.",
-        arguments.batch, arguments.signal_every, arguments.repetitions
+        batch, arguments.signal_every, arguments.repetitions
     ));
+    screen.line(format_args!("Advised are {advised}."));
     screen.heading(HEADER);
     let mut results = Vec::new();
     let mut step = |case: Case| {
@@ -187,7 +191,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         nic: world.nic(),
         kernels: world.ran(),
         depth: arguments.depth,
-        batch: arguments.batch,
+        batch,
         signal_every: arguments.signal_every,
         both_ways: arguments.both_ways,
         repetitions: arguments.repetitions,

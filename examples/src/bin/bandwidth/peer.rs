@@ -26,13 +26,17 @@ struct Document<'d> {
     results: &'d [Written],
 }
 
+/// Messages under a doorbell where no number is named.
+const BATCH: u32 = 16;
+
 /// Writes into the memory of the server on that host.
 pub fn run(arguments: &Arguments, host: &str) -> Result<(), Error> {
     let other = &arguments.other;
+    let batch = arguments.batch.unwrap_or(BATCH);
     let case = Case {
         bytes: other.size.unwrap_or(default::MESSAGE),
         messages: arguments.messages.unwrap_or(default::MESSAGES),
-        batch: arguments.batch,
+        batch,
         signal_every: arguments.signal_every,
         depth: arguments.depth,
         seed: arguments.seed,
@@ -56,7 +60,7 @@ pub fn run(arguments: &Arguments, host: &str) -> Result<(), Error> {
         kernels: world.ran(),
         peer: Program::Perftest,
         depth: arguments.depth,
-        batch: arguments.batch,
+        batch,
         signal_every: arguments.signal_every,
         results: &[written],
     })
