@@ -15,7 +15,7 @@ use crate::engine::{DirectMemory, Memory};
 /// pieces, and each may be held back for a time of its own, while completions, doorbell records and atomics go on. So a
 /// flag or a completion may be seen before the data in front of it, and a message in parts.
 ///
-/// Two stores to the same bytes keep their order. What is held back goes to its place before anything is read from this
+/// Two stores to the same bytes keep their order, whichever way they come. What is held back goes to its place before anything is read from this
 /// memory for a peer (a READ's data, a message's), before an atomic on the same bytes, and before a command.
 #[derive(Clone, Copy, Debug)]
 pub struct LateStores {
@@ -168,13 +168,13 @@ macro_rules! directly {
             unsafe { DirectMemory.$name($($argument),*) }
         })*
     };
-    // Of bytes that may be held back.
-    ($(settled $bytes:literal unsafe fn $name:ident($address:ident: u64 $(, $argument:ident: $kind:ty)*) -> $result:ty;)*) => {
+    // Of bytes that may be held back: what came before is in its place first.
+    ($(settled($address:expr, $bytes:expr) unsafe fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
         $(#[inline]
-        unsafe fn $name(&self, $address: u64 $(, $argument: $kind)*) -> $result {
+        unsafe fn $name(&self, $($argument: $kind),*) $(-> $result)? {
             self.settle_range($address, $bytes);
             // SAFETY: the caller's promise is passed on unchanged.
-            unsafe { DirectMemory.$name($address $(, $argument)*) }
+            unsafe { DirectMemory.$name($($argument),*) }
         })*
     };
 }
@@ -216,24 +216,24 @@ unsafe impl Memory for HostMemory {
     }
 
     directly! {
-        unsafe fn copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
         unsafe fn load_small(source: u64, length: u64) -> Small;
-        unsafe fn store_small(destination: u64, length: u64, data: &Small);
         unsafe fn read(address: u64, bytes: &mut [u8]);
         unsafe fn read_block(address: u64) -> [u64; 8];
-        unsafe fn write_u64(address: u64, value: u64);
-        unsafe fn write(address: u64, bytes: &[u8]);
         unsafe fn peek_u64(address: u64) -> u64;
         unsafe fn peek_u32(address: u64) -> u32;
-        unsafe fn store_u64(address: u64, value: u64);
         unsafe fn swap_u64(address: u64, value: u64) -> u64;
     }
 
     directly! {
-        settled 4 unsafe fn load_u32(address: u64) -> u32;
-        settled 8 unsafe fn load_u64(address: u64) -> u64;
-        settled 4 unsafe fn compare_exchange_u32(address: u64, current: u32, new: u32) -> Result<u32, u32>;
-        settled 8 unsafe fn compare_exchange_u64(address: u64, current: u64, new: u64) -> Result<u64, u64>;
+        settled(address, 4) unsafe fn load_u32(address: u64) -> u32;
+        settled(address, 8) unsafe fn load_u64(address: u64) -> u64;
+        settled(address, 8) unsafe fn store_u64(address: u64, value: u64);
+        settled(address, 8) unsafe fn write_u64(address: u64, value: u64);
+        settled(address, bytes.len() as u64) unsafe fn write(address: u64, bytes: &[u8]);
+        settled(destination, length) unsafe fn store_small(destination: u64, length: u64, data: &Small);
+        settled(destination, length) unsafe fn copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
+        settled(address, 4) unsafe fn compare_exchange_u32(address: u64, current: u32, new: u32) -> Result<u32, u32>;
+        settled(address, 8) unsafe fn compare_exchange_u64(address: u64, current: u64, new: u64) -> Result<u64, u64>;
     }
 }
 
@@ -327,6 +327,32 @@ mod tests {
         }
         memory.settle();
         assert_eq!(target[..24], [1; 24]);
+    }
+
+    /// An atomic's result, a datagram's header, a small payload: none is overwritten by what came before it.
+    #[test]
+    fn stores_that_are_not_held_back_come_behind_what_is() {
+        let memory = HostMemory::new(Some(ALWAYS));
+        let mut target = [0u64; 8].map(u64::to_ne_bytes).concat();
+        let to = address(&mut target);
+        fill(&memory, to, 0, 64, 1);
+        let new = u64::from_ne_bytes([2; 8]);
+        let source = [2u8; 16];
+        let from = source.as_ptr().expose_provenance() as u64;
+        // SAFETY: all of it lies in the target, which is aligned enough in a vector, or in the source.
+        unsafe {
+            memory.store_u64(to, new);
+            memory.write_u64(to + 8, new);
+            memory.write(to + 16, &source[..3]);
+            memory.store_small(to + 32, 8, &DirectMemory.load_small(from, 8));
+            memory.copy_part(from, to + 40, 16, 0, 1);
+        }
+        memory.advance(u64::MAX);
+        let mut expected = [1; 64];
+        for range in [0..19, 32..56] {
+            expected[range].fill(2);
+        }
+        assert_eq!(target, expected);
     }
 
     #[test]
