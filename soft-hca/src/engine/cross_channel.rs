@@ -28,7 +28,7 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
     /// done.
     #[inline(never)]
     pub(super) fn pass_gate(&mut self, index: u32, gate: Gate) -> usize {
-        let verdict = self.judge(&gate);
+        let verdict = self.judge(index, &gate);
         let slot = &mut self.queue_pairs[index as usize];
         let Some(pair) = &mut slot.pair else {
             return 0;
@@ -44,12 +44,14 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         1
     }
 
-    fn judge(&mut self, gate: &Gate) -> Verdict {
+    fn judge(&mut self, index: u32, gate: &Gate) -> Verdict {
         match gate.operation {
             QueueOperation::Wait { queue, number } => {
                 match self.completion_queues.has_come_to(queue, number) {
                     Awaited::There => Verdict::Pass,
-                    Awaited::NotYet(queue) if self.is_fed(queue) => Verdict::Wait,
+                    Awaited::NotYet(queue) if self.feeds(index, queue) || self.is_fed(queue) => {
+                        Verdict::Wait
+                    }
                     Awaited::NotYet(_) | Awaited::Never => Verdict::Refuse,
                 }
             }
@@ -61,15 +63,19 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         }
     }
 
-    /// Whether a queue pair that is connected writes CQEs there. Of several engines that are one HCA only one has it: a
-    /// WAIT at another one would never end.
+    /// Whether any queue pair that is connected writes CQEs there. Of several engines that are one HCA only one has it: a
+    /// WAIT at another one would never end. To be asked where the queue pair itself, whose completions a chain waits for,
+    /// does not.
     fn is_fed(&self, queue: u32) -> bool {
-        let slots = &self.queue_pairs[..self.used];
-        slots.iter().any(|slot| {
-            slot.pair.as_ref().is_some_and(|pair| {
-                [pair.send_cq, pair.receive_cq].contains(&queue)
-                    && !matches!(pair.state, QueuePairState::Reset | QueuePairState::Init)
-            })
+        (0..self.used as u32).any(|index| self.feeds(index, queue))
+    }
+
+    /// Whether that queue pair does.
+    fn feeds(&self, index: u32, queue: u32) -> bool {
+        let pair = self.queue_pairs[index as usize].pair.as_ref();
+        pair.is_some_and(|pair| {
+            [pair.send_cq, pair.receive_cq].contains(&queue)
+                && !matches!(pair.state, QueuePairState::Reset | QueuePairState::Init)
         })
     }
 
@@ -93,8 +99,10 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         }
     }
 
+    /// Lets all that wait look again: also where a queue pair is no longer there, which was perhaps the last that filled
+    /// what they wait for.
     #[inline(never)]
-    fn wake_waiting(&mut self) {
+    pub(super) fn wake_waiting(&mut self) {
         while let Some(index) = self.waiting.pop(self.queue_pairs, |slot| &mut slot.waiting) {
             if let Some(pair) = &mut self.queue_pairs[index as usize].pair {
                 pair.requester.waits = false;

@@ -259,6 +259,7 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         }
         self.uars.release(uar);
         self.queue_pairs[index as usize].pair = None;
+        self.wake_waiting();
         Ok(())
     }
 
@@ -286,6 +287,9 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
                 .add_queue_pair(&self.memory, uar, self.queue_pairs, index);
         } else {
             self.uars.remove_queue_pair(uar, self.queue_pairs, index);
+        }
+        if state == QueuePairState::Reset {
+            self.wake_waiting();
         }
         Ok(())
     }

@@ -279,6 +279,27 @@ fn a_completion_queue_that_ends_ends_the_wait() {
     }
 }
 
+/// Of two queues that wait, the first waits for another one's completions, the second for its own.
+#[test]
+fn a_queue_pair_that_ends_ends_the_wait_for_its_completions_alone() {
+    for destroyed in [false, true] {
+        let mut rig = Rig::new(&[MASTER, MASTER, PLAIN]);
+        for (queue, waits_for) in [(0, 2), (1, 1)] {
+            let wait = Wqe::wait(rig.cq(waits_for), 0);
+            rig.queues[queue].post(wait);
+        }
+        rig.settle();
+        let (engine, number) = (&mut rig.world.a.engine, rig.queues[2].number);
+        match destroyed {
+            true => engine.destroy_queue_pair(number).unwrap(),
+            false => engine.modify_queue_pair(number, Transition::Reset).unwrap(),
+        }
+        rig.settle();
+        assert_eq!(rig.drain(0), [(13, 0x02, 0)], "destroyed: {destroyed}");
+        assert_eq!(rig.drain(1), [], "destroyed: {destroyed}");
+    }
+}
+
 #[test]
 fn a_queue_that_waits_is_flushed_reset_and_destroyed() {
     let mut rig = Rig::new(&[MASTER, PLAIN]);
