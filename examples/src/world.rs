@@ -426,8 +426,22 @@ impl World {
     /// # Errors
     /// A grid that did not end well.
     pub fn run(&self, launches: &[Launch<'_>], queue_pairs: &[&QueuePair]) -> Result<(), Error> {
+        self.run_for(launches, queue_pairs, Duration::ZERO)
+    }
+
+    /// The same with kernels that are meant to run for so long; those on a GPU may run as long as their queues do
+    /// something anyway.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_for(
+        &self,
+        launches: &[Launch<'_>],
+        queue_pairs: &[&QueuePair],
+        meant: Duration,
+    ) -> Result<(), Error> {
         match self.kernels {
-            Kernels::Cpu => run_on_cpu(launches),
+            Kernels::Cpu => run_on_cpu(launches, meant),
             Kernels::Gpu(module) => {
                 let watch = Watch {
                     limit: WATCHED,
@@ -498,8 +512,11 @@ fn run_one_on_cpu(launch: &Launch<'_>, options: Options) -> Result<(), LaunchErr
     warpbell_cpu_grid::launch(dim, options, || launch.run_thread())
 }
 
-fn run_on_cpu(launches: &[Launch<'_>]) -> Result<(), Error> {
-    let run = |launch: &Launch<'_>| run_one_on_cpu(launch, Options::default());
+/// Runs kernels that are meant to run for so long, and may for as much longer as others may at all.
+fn run_on_cpu(launches: &[Launch<'_>], meant: Duration) -> Result<(), Error> {
+    let mut options = Options::default();
+    options.deadline = options.deadline.map(|usual| usual.saturating_add(meant));
+    let run = |launch: &Launch<'_>| run_one_on_cpu(launch, options);
     if let [launch] = launches {
         return Ok(run(launch)?);
     }

@@ -291,7 +291,7 @@ impl Case {
             outcome,
         };
         let server = Launch::new(entry!(matvec_server), self.grid(), server);
-        world.run(&[server, client], &rig.pairs())
+        world.run_for(&[server, client], &rig.pairs(), self.limit)
     }
 
     fn serve_by_host(
@@ -310,7 +310,7 @@ impl Case {
         let mut queues = rig.host_queues()?;
         let client = [client];
         thread::scope(|scope| {
-            let client = scope.spawn(|| world.run(&client, &pairs));
+            let client = scope.spawn(|| world.run_for(&client, &pairs, self.limit));
             let mut serve = || {
                 for round in 0.. {
                     for part in 0..self.blocks {
