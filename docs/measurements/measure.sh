@@ -4,16 +4,20 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
+run() {
+    example=$1
+    shift
+    if [ -n "${EXAMPLES:-}" ]; then
+        "$EXAMPLES/$example" --on gpu --json "$@"
+    else
+        cargo run --quiet --release -p warpbell-examples --bin "$example" -- --on gpu --json "$@"
+    fi
+}
+
 measure() {
     name=docs/measurements/$1
-    example=$2
-    shift 2
-    set -- --on gpu "$@" --json --svg "$name.svg"
-    if [ -n "${EXAMPLES:-}" ]; then
-        "$EXAMPLES/$example" "$@"
-    else
-        cargo run --quiet --release -p warpbell-examples --bin "$example" -- "$@"
-    fi >"$name.json"
+    shift
+    run "$@" --svg "$name.svg" >"$name.json"
     echo "$name"
 }
 
@@ -26,3 +30,6 @@ measure bandwidth-soft-host bandwidth --nic soft-host --verbs write,read,send --
 measure bandwidth-soft-gpu bandwidth --nic soft-gpu --verbs write --to 64K --batch 16 --repetitions 1
 # An engine on the CPU reaches host memory only.
 measure placement-soft-gpu placement --nic soft-gpu
+# The papers' applications with both NICs, on one page.
+run report --out docs/measurements/applications.html >docs/measurements/applications.json
+echo docs/measurements/applications

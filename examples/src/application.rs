@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Error;
+use crate::interrupt::{self, ended_early};
 use crate::origin::Origin;
 use crate::screen::Screen;
 use crate::world::World;
@@ -51,6 +52,62 @@ pub struct Section {
     pub interrupted: bool,
 }
 
+/// What was measured once.
+pub trait Measurement {
+    /// A row of a table, for a human.
+    fn row(&self) -> String;
+    /// Whether all of its results are right.
+    fn verified(&self) -> bool;
+}
+
+/// What an application's measurements gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurements<M> {
+    /// A size after the other, each in all of its ways.
+    pub measured: Vec<M>,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+}
+
+impl<M: Measurement> Measurements<M> {
+    /// Measures each case in each way, and shows a row of each; with Ctrl-C what there is until then.
+    ///
+    /// # Errors
+    /// Those of `measure`, but Ctrl-C.
+    pub fn of<C, W: Copy>(
+        cases: &[C],
+        ways: &[W],
+        screen: &Screen,
+        measure: impl Fn(&C, W) -> Result<M, Error>,
+    ) -> Result<Self, Error> {
+        let mut measured = Vec::new();
+        let mut all = cases
+            .iter()
+            .flat_map(|case| ways.iter().map(move |&way| (case, way)));
+        let step = |(case, way)| {
+            interrupt::check()?;
+            let result = measure(case, way)?;
+            screen.line(match result.verified() {
+                true => result.row(),
+                false => format!("{}  {}", result.row(), screen.mark(false)),
+            });
+            measured.push(result);
+            Ok(())
+        };
+        let interrupted = ended_early(all.try_for_each(step))?;
+        Ok(Self {
+            measured,
+            interrupted: interrupted || interrupt::requested(),
+        })
+    }
+
+    /// Those that are wrong, and all.
+    pub fn wrong(&self) -> (usize, usize) {
+        let wrong = self.measured.iter().filter(|result| !result.verified());
+        (wrong.count(), self.measured.len())
+    }
+}
+
 /// A table of the report.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -91,7 +148,36 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::Verdict;
+    use super::*;
+
+    impl Measurement for (u32, char) {
+        fn row(&self) -> String {
+            format!("{self:?}")
+        }
+
+        fn verified(&self) -> bool {
+            self.0 != 2
+        }
+    }
+
+    #[test]
+    fn each_case_is_measured_in_each_way_until_one_is_interrupted() {
+        let screen = Screen::new(true, 0);
+        let all = |broken: fn() -> Error| {
+            Measurements::of(&[1, 2, 3], &['a', 'b'], &screen, |&case, way| {
+                match (case, way) {
+                    (3, 'b') => Err(broken()),
+                    measured => Ok(measured),
+                }
+            })
+        };
+        let found = all(|| Error::Interrupted).unwrap();
+        let expected = [(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b'), (3, 'a')];
+        assert_eq!(found.measured, expected);
+        assert!(found.interrupted);
+        assert_eq!(found.wrong(), (2, 5));
+        assert!(matches!(all(|| Error::Alone), Err(Error::Alone)));
+    }
 
     #[test]
     fn a_verdict_says_whether_it_is_reached() {

@@ -19,6 +19,7 @@ use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::Place;
 
+use crate::application::Measurement;
 use crate::memory::Memory;
 use crate::rig::{Driver, Rig};
 use crate::world::{Devices, World};
@@ -77,9 +78,8 @@ pub struct Measured {
 pub const HEADER: &str =
     "batch      driven by   M vectors/s   batches   µs a batch   longest µs   vectors a batch";
 
-impl Measured {
-    /// A row of a table, for a human.
-    pub fn row(&self) -> String {
+impl Measurement for Measured {
+    fn row(&self) -> String {
         format!(
             "{:<10} {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}",
             crate::screen::bytes(self.bytes),
@@ -93,6 +93,10 @@ impl Measured {
             self.longest_us,
             self.vectors,
         )
+    }
+
+    fn verified(&self) -> bool {
+        self.verified
     }
 }
 

@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::{Case, HEADER, Measured};
 use crate::Error;
-use crate::application::{Application, Extent, Section, Table, Verdict};
-use crate::interrupt::ended_early;
+use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::rig::{self, Driver};
@@ -127,45 +126,37 @@ impl Series {
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
         let devices = rig::devices(world)?;
-        let mut measured = Vec::new();
-        let step = |case: &Case| {
-            for driver in [Driver::Host, Driver::Kernel] {
+        let results = Measurements::of(
+            &cases,
+            &[Driver::Host, Driver::Kernel],
+            screen,
+            |case, driver| {
                 screen.step(screen::bytes(case.bytes));
-                let result = case.measure(world, &devices, driver)?;
-                screen.line(match result.verified {
-                    true => result.row(),
-                    false => format!("{}  {}", result.row(), screen.mark(false)),
-                });
-                measured.push(result);
-            }
-            Ok(())
-        };
-        let interrupted = ended_early(cases.iter().try_for_each(step))?;
-        Ok(Results {
-            measured,
-            interrupted: interrupted || crate::interrupt::requested(),
-        })
+                case.measure(world, &devices, driver)
+            },
+        )?;
+        Ok(Results(results))
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Results {
-    /// A size after the other, the host before the kernel.
-    pub measured: Vec<Measured>,
-    /// Whether Ctrl-C ended it.
-    pub interrupted: bool,
-}
+#[serde(transparent)]
+pub struct Results(Measurements<Measured>);
 
 impl Results {
     fn of(&self, bytes: u64, driver: Driver) -> Option<&Measured> {
-        let mut all = self.measured.iter();
+        let mut all = self.0.measured.iter();
         all.find(|result| (result.bytes, result.driver) == (bytes, driver))
     }
 
     /// The sizes that both drivers had, with what both reached.
     fn pairs(&self) -> impl Iterator<Item = (&Measured, &Measured)> {
-        let by_host = self.measured.iter().filter(|of| of.driver == Driver::Host);
+        let by_host = self
+            .0
+            .measured
+            .iter()
+            .filter(|of| of.driver == Driver::Host);
         by_host.filter_map(|host| Some((host, self.of(host.bytes, Driver::Kernel)?)))
     }
 
@@ -187,6 +178,7 @@ impl Results {
         let ours = |name: &str, driver| Curve {
             name: name.into(),
             points: self
+                .0
                 .measured
                 .iter()
                 .filter(|result| result.driver == driver)
@@ -214,8 +206,7 @@ impl Results {
 
     /// Results that are wrong, and all.
     pub fn wrong(&self) -> (usize, usize) {
-        let wrong = self.measured.iter().filter(|result| !result.verified);
-        (wrong.count(), self.measured.len())
+        self.0.wrong()
     }
 
     fn table(&self) -> Table {
@@ -269,7 +260,7 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
         verdicts: results.verdict().into_iter().collect(),
         plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
         wrong: results.wrong(),
-        interrupted: results.interrupted,
+        interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),
     })
 }

@@ -16,6 +16,7 @@ use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_proces
 use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::Place;
 
+use crate::application::Measurement;
 use crate::memory::Memory;
 use crate::rig::{Driver, Rig};
 use crate::world::{Devices, World};
@@ -103,9 +104,8 @@ pub struct Measured {
 /// The columns of [`Measured::row`].
 pub const HEADER: &str = "message    way                      Gbit/s     rounds   µs a round";
 
-impl Measured {
-    /// A row of a table, for a human.
-    pub fn row(&self) -> String {
+impl Measurement for Measured {
+    fn row(&self) -> String {
         format!(
             "{:<10} {:<20} {:>10.2} {:>10} {:>12.1}",
             crate::screen::bytes(self.bytes),
@@ -114,6 +114,10 @@ impl Measured {
             self.rounds,
             1e6 * self.seconds / self.rounds as f64,
         )
+    }
+
+    fn verified(&self) -> bool {
+        self.verified
     }
 }
 

@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::{Case, HEADER, Measured, Way};
 use crate::Error;
-use crate::application::{Application, Extent, Section, Table, Verdict};
-use crate::interrupt::{ended_early, requested};
+use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::rig;
@@ -129,45 +128,28 @@ impl Series {
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
         let devices = rig::devices(world)?;
-        let mut measured = Vec::new();
-        let step = |case: &Case| {
-            for way in Way::ALL {
-                screen.step(screen::bytes(case.bytes));
-                let result = case.measure(world, &devices, way)?;
-                screen.line(match result.verified {
-                    true => result.row(),
-                    false => format!("{}  {}", result.row(), screen.mark(false)),
-                });
-                measured.push(result);
-            }
-            Ok(())
-        };
-        let interrupted = ended_early(cases.iter().try_for_each(step))?;
-        Ok(Results {
-            measured,
-            interrupted: interrupted || requested(),
-        })
+        let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
+            screen.step(screen::bytes(case.bytes));
+            case.measure(world, &devices, way)
+        })?;
+        Ok(Results(results))
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Results {
-    /// A size after the other, its ways in the paper's order.
-    pub measured: Vec<Measured>,
-    /// Whether Ctrl-C ended it.
-    pub interrupted: bool,
-}
+#[serde(transparent)]
+pub struct Results(Measurements<Measured>);
 
 impl Results {
     /// The sizes that were measured in all ways, with what each reached.
     fn complete(&self) -> impl Iterator<Item = (u64, [f64; 3])> {
         let of = |bytes: u64, way| {
-            let mut all = self.measured.iter();
+            let mut all = self.0.measured.iter();
             let found = all.find(|result| (result.bytes, result.way) == (bytes, way));
             found.map(|result| result.gbit_per_s)
         };
-        let last = self.measured.iter().filter(|of| of.way == Way::Blocks);
+        let last = self.0.measured.iter().filter(|of| of.way == Way::Blocks);
         last.filter_map(move |result| {
             let [host, whole, blocks] = Way::ALL.map(|way| of(result.bytes, way));
             Some((result.bytes, [host?, whole?, blocks?]))
@@ -192,6 +174,7 @@ impl Results {
         let ours = Way::ALL.map(|way| Curve {
             name: way.name().into(),
             points: self
+                .0
                 .measured
                 .iter()
                 .filter(|result| result.way == way)
@@ -211,8 +194,7 @@ impl Results {
 
     /// Results that are wrong, and all.
     pub fn wrong(&self) -> (usize, usize) {
-        let wrong = self.measured.iter().filter(|result| !result.verified);
-        (wrong.count(), self.measured.len())
+        self.0.wrong()
     }
 
     fn table(&self) -> Table {
@@ -254,7 +236,7 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
         verdicts: results.verdict().into_iter().collect(),
         plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
         wrong: results.wrong(),
-        interrupted: results.interrupted,
+        interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),
     })
 }
