@@ -12,6 +12,7 @@ mod states;
 mod traffic;
 mod trigger;
 mod two_processes;
+mod watch;
 
 use resident::resident;
 

@@ -14,6 +14,7 @@ use super::links::{Link, Links, LocalLink};
 use super::memory::{HostMemory, LateStores};
 use super::segment::SegmentError;
 use super::shared_link::SharedLink;
+use super::watch::Watch;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
     CommandError, CompletionQueueSlot, Engine, Event, Memory, ProtectionDomainSlot, QueuePairSlot,
@@ -114,6 +115,8 @@ pub struct HcaOptions {
     pub faults: Option<Faults>,
     /// What befalls the payloads that it stores; nothing by default.
     pub late_stores: Option<LateStores>,
+    /// Looks at the requests that it sends; nobody by default, which costs nothing.
+    pub watch: Option<Watch>,
     /// Who hears its events. Without anybody they wait for
     /// [`poll_event`](crate::engine::Engine::poll_event).
     pub events: Option<Events>,
@@ -130,6 +133,7 @@ impl Default for HcaOptions {
             queue_pairs: 2048,
             faults: None,
             late_stores: None,
+            watch: None,
             events: None,
         }
     }
@@ -376,7 +380,7 @@ impl SoftHca {
         let address = options.address.unwrap_or_else(Self::fresh_address);
         let links = Links::new(address);
         let bells = links.bells();
-        let wire = HostWire::new(links, options.faults.take());
+        let wire = HostWire::new(links, options.faults.take(), options.watch.take());
         let machine = Machine::new(address, wire, options);
         let seat = Seat {
             state: Mutex::new(State::Alive(Box::new(machine))),

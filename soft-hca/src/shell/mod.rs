@@ -32,6 +32,10 @@
 //! [`fail_send`](crate::engine::Engine::fail_send) and
 //! [`overrun_completion_queue`](crate::engine::Engine::overrun_completion_queue)
 //! are reached through [`SoftHca::command`].
+//!
+//! # A watch
+//!
+//! [`HcaOptions::watch`] tells of requests that a NIC, or the memory behind it, may be slow with.
 
 mod bell;
 mod driver;
@@ -44,6 +48,7 @@ mod segment;
 mod shared;
 mod shared_link;
 mod stream;
+mod watch;
 mod wire;
 
 pub use crate::engine::gid;
@@ -55,4 +60,5 @@ pub use peers::Peers;
 pub use peers::{Wish, understand};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
+pub use watch::{Advice, Watch, WatchLimits};
 pub use wire::{Faults, HostWire};

@@ -1,10 +1,11 @@
 //! The wire of an HCA on a host: its links, with faults on purpose before them
-//! where a test wants some.
+//! where a test wants some, and a watch where somebody wants to know.
 
 use std::prelude::v1::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::links::Links;
+use super::watch::Watch;
 use crate::engine::fault::{self, FaultyWire};
 use crate::engine::packet::{Header, Packet, Range};
 use crate::engine::wire::{Busy, Limits, Retract, Wire};
@@ -32,16 +33,34 @@ impl std::fmt::Debug for Faults {
     }
 }
 
+/// What looks at each packet before the links have it.
+struct Before {
+    faults: Option<Faults>,
+    watch: Option<Watch>,
+}
+
+impl fault::Pattern for Before {
+    fn fate(&mut self, header: &Header) -> fault::Fate {
+        if let Some(watch) = &mut self.watch {
+            watch.see(header);
+        }
+        match &mut self.faults {
+            Some(faults) => faults.fate(header),
+            None => fault::Fate::Pass,
+        }
+    }
+}
+
 /// The wire of an HCA on a host.
 pub struct HostWire(Way);
 
 enum Way {
     /// Packets go straight to the links.
     Plain(Box<Links>),
-    /// Packets pass a pattern of faults first. The wire of faults keeps its
+    /// Packets pass a pattern of faults or a watch first. The wire of faults keeps its
     /// inner wire to itself, so the links are shared with it.
     Faulty {
-        wire: Box<FaultyWire<SharedLinks, Faults>>,
+        wire: Box<FaultyWire<SharedLinks, Before>>,
         links: SharedLinks,
     },
 }
@@ -83,13 +102,14 @@ unsafe impl Wire for SharedLinks {
 }
 
 impl HostWire {
-    pub(super) fn new(links: Links, faults: Option<Faults>) -> Self {
-        let Some(faults) = faults else {
+    pub(super) fn new(links: Links, faults: Option<Faults>, watch: Option<Watch>) -> Self {
+        if faults.is_none() && watch.is_none() {
             return Self(Way::Plain(Box::new(links)));
-        };
+        }
+        let before = Before { faults, watch };
         let links = SharedLinks(Arc::new(Mutex::new(links)));
         Self(Way::Faulty {
-            wire: Box::new(FaultyWire::new(links.clone(), faults)),
+            wire: Box::new(FaultyWire::new(links.clone(), before)),
             links,
         })
     }
