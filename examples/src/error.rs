@@ -51,6 +51,11 @@ pub enum Error {
         "only a NIC on a CPU thread can be unlucky; choose --nic soft, or soft-host with --on gpu"
     )]
     NoLateStores,
+    /// A NIC whose requests nobody can look at.
+    #[error(
+        "only a NIC on a CPU thread can be watched; choose --nic soft, or soft-host with --on gpu"
+    )]
+    NoWatch,
     /// The built-in kernels do not suit the GPU.
     #[error(transparent)]
     Ptx(#[from] PtxError),

@@ -18,7 +18,7 @@ use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{KERNELS, SOFT_NIC};
 use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::resident::TableSizes;
-use warpbell_soft_hca::shell::{Driver, HcaOptions, LateStores};
+use warpbell_soft_hca::shell::{Driver, HcaOptions, LateStores, RequestWatch, WatchLimits};
 
 use crate::ptx::OwnPtx;
 use crate::{Error, interrupt};
@@ -45,6 +45,10 @@ pub struct Machine {
     /// PTX in place of what is built in: the examples' kernels, the NIC's engine, or both; may be given twice
     #[arg(long, value_name = "PATH")]
     ptx: Vec<PathBuf>,
+    /// Tell, line by line on stderr, of requests that a NIC would be slow with: READs that are long, addresses that take
+    /// more PCIe packets than they need or crowd in a few KiB; of NICs on a CPU thread
+    #[arg(long)]
+    watch: bool,
 }
 
 /// What runs kernels.
@@ -110,6 +114,8 @@ pub struct World {
     gid: GidChoice,
     /// The NIC's engine, if it is a kernel on a GPU.
     engine: Option<&'static Module>,
+    /// Whether somebody looks at its requests.
+    watch: bool,
     /// Ctrl-C.
     stop: Stop<'static>,
 }
@@ -190,6 +196,9 @@ impl Machine {
         if self.nic_gpu.is_some() && (self.on, nic) != (On::Gpu, Nic::SoftGpu) {
             return Err(Error::NoNicGpu);
         }
+        if self.watch && !matches!(nic, Nic::Soft | Nic::SoftHost) {
+            return Err(Error::NoWatch);
+        }
         let own = OwnPtx::read(&self.ptx)?;
         let (kernels, engine) = match self.on {
             On::Cpu => (Kernels::Cpu, None),
@@ -213,6 +222,7 @@ impl Machine {
                 ..GidChoice::default()
             },
             engine,
+            watch: self.watch,
             stop: interrupt::stop(kernels.placement())?,
         })
     }
@@ -229,6 +239,7 @@ impl World {
             nic: Nic::Soft,
             gid: GidChoice::default(),
             engine: None,
+            watch: false,
             stop: interrupt::stop(Placement::Host)?,
         })
     }
@@ -328,7 +339,10 @@ impl World {
 
     fn devices_with(&self, reach: Reach, tables: TableSizes) -> Result<Devices, Error> {
         match self.nic {
-            Nic::Soft | Nic::SoftHost => Ok(Devices::Driven(Arc::new(Driver::spawn()?))),
+            Nic::Soft | Nic::SoftHost => Ok(Devices::Driven {
+                driver: Arc::new(Driver::spawn()?),
+                watch: self.watch,
+            }),
             Nic::SoftGpu => self.engine_within(reach, tables),
             Nic::Card(name) => {
                 let port = name.rsplit_once(':').and_then(|(device, port)| {
@@ -383,8 +397,11 @@ impl World {
                 let driver = Driver::spawn_beside_spinners()?;
                 let options = SoftOptions {
                     drive: Drive::Shared(Arc::new(driver)),
+                    hca: HcaOptions {
+                        watch: self.watch.then(watch),
+                        ..HcaOptions::default()
+                    },
                     reachable: true,
-                    ..SoftOptions::default()
                 };
                 Ok(Device::open(host_init::Nic::Soft(options))?)
             }
@@ -458,7 +475,12 @@ impl World {
 pub enum Devices {
     /// Each end has one of its own. One thread drives all, which leaves a core to the kernels where there
     /// are only two.
-    Driven(Arc<Driver>),
+    Driven {
+        /// That thread.
+        driver: Arc<Driver>,
+        /// Whether somebody looks at their requests.
+        watch: bool,
+    },
     /// Both ends have the same.
     One(Device),
 }
@@ -480,11 +502,15 @@ impl Devices {
         match self {
             Self::One(_) if late_stores.is_some() => Err(Error::NoLateStores),
             Self::One(device) => Ok(device.clone()),
-            Self::Driven(driver) => {
+            Self::Driven {
+                driver,
+                watch: watched,
+            } => {
                 let options = SoftOptions {
                     drive: Drive::Shared(driver.clone()),
                     hca: HcaOptions {
                         late_stores,
+                        watch: watched.then(watch),
                         ..HcaOptions::default()
                     },
                     ..SoftOptions::default()
@@ -493,6 +519,11 @@ impl Devices {
             }
         }
     }
+}
+
+/// A watch over the requests of an HCA, which tells of them on stderr.
+fn watch() -> RequestWatch {
+    RequestWatch::telling(WatchLimits::default(), |advice| eprintln!("{advice}"))
 }
 
 /// Runs a NIC's engine on a grid of its own, until the NIC is closed.

@@ -69,6 +69,42 @@ fn as_many_messages_share_a_doorbell_as_are_advised() {
 }
 
 #[test]
+fn long_reads_are_told_of_if_somebody_looks() {
+    let arguments = |bytes, watch: &'static [&str]| {
+        let case = [
+            "--verbs",
+            "read",
+            "--from",
+            bytes,
+            "--to",
+            bytes,
+            "--messages",
+            "2",
+            "--repetitions",
+            "1",
+            "--json",
+        ];
+        [&case[..], watch].concat()
+    };
+    let told = |bytes, watch| {
+        let output = run(BANDWIDTH, &arguments(bytes, watch));
+        assert_verified(&document(&output), 1);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let line = told("16M", &["--watch"]);
+    assert!(line.contains("2 READs of up to 16777216 bytes"), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert_eq!(told("16M", &[]), "");
+    assert_eq!(told("4M", &["--watch"]), "");
+    let refused = run(
+        BANDWIDTH,
+        &arguments("8", &["--nic", "soft-gpu", "--watch"]),
+    );
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(error_line(&refused).contains("watched"));
+}
+
+#[test]
 fn sizes_that_end_between_two_packets_arrive_whole() {
     let sizes = [
         "--from",

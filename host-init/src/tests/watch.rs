@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{Deadline, Exclusive, Thread};
-use warpbell_soft_hca::shell::{Advice, HcaOptions, Watch, WatchLimits};
+use warpbell_soft_hca::shell::{Advice, HcaOptions, RequestWatch, WatchLimits};
 
 use super::{ALL, region};
 use crate::{Device, Nic, QueuePairConfig, SoftOptions, connect};
@@ -23,7 +23,7 @@ fn told(reads: u32, bytes: u32, (first, stride): (u64, u64)) -> (Vec<Advice>, u6
     };
     let options = SoftOptions {
         hca: HcaOptions {
-            watch: Some(Watch::telling(limits, move |advice| {
+            watch: Some(RequestWatch::telling(limits, move |advice| {
                 list.lock().unwrap().push(advice);
             })),
             ..HcaOptions::default()

@@ -14,7 +14,7 @@ use super::links::{Link, Links, LocalLink};
 use super::memory::{HostMemory, LateStores};
 use super::segment::SegmentError;
 use super::shared_link::SharedLink;
-use super::watch::Watch;
+use super::watch::RequestWatch;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
     CommandError, CompletionQueueSlot, Engine, Event, Memory, ProtectionDomainSlot, QueuePairSlot,
@@ -116,7 +116,7 @@ pub struct HcaOptions {
     /// What befalls the payloads that it stores; nothing by default.
     pub late_stores: Option<LateStores>,
     /// Looks at the requests that it sends; nobody by default, which costs nothing.
-    pub watch: Option<Watch>,
+    pub watch: Option<RequestWatch>,
     /// Who hears its events. Without anybody they wait for
     /// [`poll_event`](crate::engine::Engine::poll_event).
     pub events: Option<Events>,

@@ -60,5 +60,5 @@ pub use peers::Peers;
 pub use peers::{Wish, understand};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
-pub use watch::{Advice, Watch, WatchLimits};
+pub use watch::{Advice, RequestWatch, WatchLimits};
 pub use wire::{Faults, HostWire};

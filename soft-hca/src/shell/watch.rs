@@ -117,7 +117,7 @@ impl fmt::Display for Advice {
 ///
 /// Its memory is a few hundred bytes, whatever it sees. A request that is sent again because nobody acknowledged it
 /// counts again.
-pub struct Watch {
+pub struct RequestWatch {
     limits: WatchLimits,
     tell: Box<dyn FnMut(Advice) + Send>,
     window: Box<Window>,
@@ -126,9 +126,9 @@ pub struct Watch {
     newest: Box<[(u32, u32); 32]>,
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for RequestWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
+        f.write_str("RequestWatch")
     }
 }
 
@@ -161,7 +161,7 @@ struct Stretch {
     requests: u64,
 }
 
-impl Watch {
+impl RequestWatch {
     /// A watch that tells by a warning of [`tracing`].
     pub fn new(limits: WatchLimits) -> Self {
         Self::telling(limits, |advice| tracing::warn!("{advice}"))
@@ -220,7 +220,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for RequestWatch {
     fn drop(&mut self) {
         if self.window.requests != 0 {
             self.end_window();
@@ -306,7 +306,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::vec::Vec;
 
-    use super::{Advice, Watch, WatchLimits};
+    use super::{Advice, RequestWatch, WatchLimits};
     use crate::engine::packet::{Header, Opcode, PacketFlags};
 
     const LIMITS: WatchLimits = WatchLimits {
@@ -320,7 +320,7 @@ mod tests {
 
     /// A watch, what it has told, and the number of the next packet.
     struct Watched {
-        watch: Watch,
+        watch: RequestWatch,
         told: Arc<Mutex<Vec<Advice>>>,
         psn: u32,
     }
@@ -330,7 +330,9 @@ mod tests {
             let told = Arc::new(Mutex::new(Vec::new()));
             let list = Arc::clone(&told);
             Self {
-                watch: Watch::telling(LIMITS, move |advice| list.lock().unwrap().push(advice)),
+                watch: RequestWatch::telling(LIMITS, move |advice| {
+                    list.lock().unwrap().push(advice)
+                }),
                 told,
                 psn: 0,
             }
@@ -512,7 +514,7 @@ mod tests {
             stretch: 0,
             ..LIMITS
         };
-        let mut watch = Watch::telling(none, |_| {});
+        let mut watch = RequestWatch::telling(none, |_| {});
         let header = Header {
             opcode: Opcode::ReadRequest as u8,
             length: 8,

@@ -5,7 +5,7 @@ use std::prelude::v1::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::links::Links;
-use super::watch::Watch;
+use super::watch::RequestWatch;
 use crate::engine::fault::{self, FaultyWire};
 use crate::engine::packet::{Header, Packet, Range};
 use crate::engine::wire::{Busy, Limits, Retract, Wire};
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Faults {
 /// What looks at each packet before the links have it.
 struct Before {
     faults: Option<Faults>,
-    watch: Option<Watch>,
+    watch: Option<RequestWatch>,
 }
 
 impl fault::Pattern for Before {
@@ -102,7 +102,7 @@ unsafe impl Wire for SharedLinks {
 }
 
 impl HostWire {
-    pub(super) fn new(links: Links, faults: Option<Faults>, watch: Option<Watch>) -> Self {
+    pub(super) fn new(links: Links, faults: Option<Faults>, watch: Option<RequestWatch>) -> Self {
         if faults.is_none() && watch.is_none() {
             return Self(Way::Plain(Box::new(links)));
         }
