@@ -24,6 +24,7 @@ pub mod ptx;
 pub mod report;
 pub mod rig;
 pub mod screen;
+pub mod setting;
 pub mod setup;
 pub mod statistics;
 pub mod strangers;

@@ -20,6 +20,9 @@ fn a_stencil_over_ranks_and_blocks_is_right() {
         let output = run(STENCIL, &[&small[..], &shape, &rest].concat());
         let document = document(&output);
         assert_verified(&document, 1);
+        assert_eq!(document["nic"], nic);
+        assert_eq!(document["kernels"]["on"], "cpu");
+        assert!(document["origin"]["date"].is_string());
         assert_eq!(document["stencil"]["ranks"].to_string(), ranks);
         assert_eq!(document["stencil"]["steps"], 20);
         let ns = |of: &str| &document[of]["median_ns"];

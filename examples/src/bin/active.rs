@@ -8,9 +8,9 @@ use warpbell_examples::Error;
 use warpbell_examples::active::{REDUCES, ReduceCase, ReduceResult, Starts, TaskStarts};
 use warpbell_examples::gaspi::{OneWay, RoundTrips};
 use warpbell_examples::interrupt;
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::{Screen, exit};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 
 /// Sends vectors to a kernel that runs all the time, each with a task which adds it up there, as XTQ's puts do; then
 /// compares how long it takes until a task starts with how long a notification takes.
@@ -54,9 +54,8 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     reduction: ReduceResult,
     /// Half a round trip.
     notification: OneWay,
@@ -67,9 +66,8 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     let devices = world.devices()?;
     let screen = Screen::new(arguments.json, 3);
     screen.line(format_args!(
@@ -84,7 +82,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         slots: arguments.slots,
         messages: arguments.messages,
     };
-    let reduction = case.reduce(&world, &devices)?;
+    let reduction = case.reduce(world, &devices)?;
     screen.line(format_args!(
         "{} tasks of function {REDUCES}, each behind {} bytes: {:.3} s; {} messages refused, as they should be; {}",
         reduction.tasks,
@@ -99,14 +97,14 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         warm_up: arguments.warm_up,
         depth: 64,
     };
-    let notification = trips.notifications(&world, &devices)?;
+    let notification = trips.notifications(world, &devices)?;
     screen.step("active messages");
     let starts = TaskStarts {
         rounds: arguments.rounds,
         warm_up: arguments.warm_up,
         bytes: arguments.bytes,
     };
-    let starts = starts.measure(&world, &devices)?;
+    let starts = starts.measure(world, &devices)?;
     let kinds = [starts.value, starts.arguments, starts.payload];
     let over = |one_way: OneWay| one_way.median_ns as f64 / notification.median_ns.max(1) as f64;
     let ratios = kinds.map(over);
@@ -130,9 +128,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         reduction,
         notification,
         starts,

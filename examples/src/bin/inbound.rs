@@ -8,9 +8,9 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::inbound::{InboundCase, Manner, Row, Who};
 use warpbell_examples::interrupt;
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::{Screen, bytes, exit};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 use warpbell_host_init::InboundOrder;
 
 /// Sends messages from one block to another, which learns by a completion, a flag, a counter, sequence numbers in the
@@ -54,9 +54,8 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     who: Who,
     /// Bytes that come together, if writes are late.
     piece: Option<u64>,
@@ -68,9 +67,8 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     let devices = world.devices()?;
     let piece = arguments
         .unlucky
@@ -112,7 +110,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
                 warm_up: arguments.warm_up,
                 piece,
             };
-            let row = case.run(&world, &devices, manner)?;
+            let row = case.run(world, &devices, manner)?;
             screen.line(line(&row, unit, &screen));
             rows.push(row);
         }
@@ -121,9 +119,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let wrong = rows.iter().filter(|row| !row.verified).count();
     let all = rows.len();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         who: arguments.who,
         piece,
         in_order_for: order,

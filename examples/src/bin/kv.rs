@@ -9,9 +9,9 @@ use warpbell_examples::Error;
 use warpbell_examples::inbound::Who;
 use warpbell_examples::interrupt;
 use warpbell_examples::kv::{HEADER, KvCase, Row, Store, Way};
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::{Screen, bytes, exit};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 use warpbell_kernels::kv::Keys;
 
 /// Gets values from a hash table in the target's memory: by READs of the key's bucket, of the next ones while they are
@@ -67,9 +67,8 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     who: Who,
     clients: u32,
     keys: u32,
@@ -102,9 +101,8 @@ impl Arguments {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     let devices = world.devices()?;
     let mtu = arguments.mtu.parse().expect("one of the values");
     let screen = Screen::new(
@@ -119,7 +117,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     let mut shape = (0.0, 0);
     for &size in &arguments.sizes {
-        let mut store = Store::new(&world, &devices, arguments.case(size, mtu))?;
+        let mut store = Store::new(world, &devices, arguments.case(size, mtu))?;
         shape = store.load();
         if rows.is_empty() {
             let (load, buckets) = shape;
@@ -151,9 +149,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let all = rows.len();
     let (load, buckets) = shape;
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         who: arguments.who,
         clients: arguments.clients,
         keys: arguments.keys,

@@ -7,10 +7,10 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::matvec::{PAPER, PLOT, PaperRow, Results, Series};
-use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 use warpbell_examples::{Error, interrupt};
 
 /// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products back, as in
@@ -64,9 +64,8 @@ fn parse_batch(text: &str) -> Result<u64, String> {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     series: &'d Series,
     #[serde(flatten)]
     results: &'d Results,
@@ -75,10 +74,9 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
-    let usual = Series::new(&world);
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
+    let usual = Series::new(world);
     let series = Series {
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         threads: arguments.threads.unwrap_or(usual.threads),
@@ -95,7 +93,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         series.blocks,
         world.words()
     ));
-    let results = series.run(&world, &screen)?;
+    let results = series.run(world, &screen)?;
     screen.finish();
     let verdict = results.verdict();
     if let Some(verdict) = &verdict {
@@ -103,16 +101,16 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         screen.line(verdict.words());
     }
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         series: &series,
         results: &results,
         verdict,
         paper: PAPER,
     })?;
     let panels = [results.panel()];
-    arguments.output.draw(PLOT, &origin, &world, &panels)?;
+    arguments
+        .output
+        .draw(PLOT, &setting.origin, world, &panels)?;
     let (wrong, all) = results.wrong();
     Error::if_wrong(wrong, all)?;
     interrupt::check()

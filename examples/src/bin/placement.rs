@@ -9,11 +9,11 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::ladder::{Case, Rung, measure};
-use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::{Curve, Output, Panel};
 use warpbell_examples::screen::{Screen, exit, parse_message};
+use warpbell_examples::setting::Setting;
 use warpbell_examples::setup::{Ends, config};
-use warpbell_examples::world::{Devices, Machine, Nic, Ran, World};
+use warpbell_examples::world::{Devices, Machine, World};
 use warpbell_examples::{Error, screen};
 use warpbell_host_init::{Error as SetupError, Placement, QueuePairConfig};
 use warpbell_soft_hca::engine::Reach;
@@ -139,9 +139,8 @@ struct Unreached {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     depth: u32,
     repetitions: u32,
     /// Ctrl-C ended it early.
@@ -178,9 +177,8 @@ fn ends(
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     // A NIC on the GPU would otherwise not reach host memory.
     let devices = world.devices_within(Reach::System)?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
@@ -194,7 +192,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.heading(HEADER);
     let (mut unreached, mut results) = (Vec::new(), Vec::new());
     let mut step = |place: Place| {
-        let ends = match ends(&world, &devices, place, arguments.depth)? {
+        let ends = match ends(world, &devices, place, arguments.depth)? {
             Ok(ends) => ends,
             Err(why) => {
                 screen.line(format_args!(
@@ -237,9 +235,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = ended_early(Place::ALL.into_iter().try_for_each(&mut step))?;
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         depth: arguments.depth,
         repetitions: arguments.repetitions,
         interrupted,
@@ -248,7 +244,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     })?;
     let title = "Where rings and completion queue lie";
     let panels = panels(&results);
-    arguments.output.draw(title, &origin, &world, &panels)?;
+    arguments
+        .output
+        .draw(title, &setting.origin, world, &panels)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()

@@ -6,10 +6,10 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::interrupt;
-use warpbell_examples::origin::Origin;
 use warpbell_examples::proxy::{PutCase, PutResult, Way};
 use warpbell_examples::screen::{Screen, exit};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 
 /// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
 /// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
@@ -48,9 +48,8 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     /// Straight, and then by way of a proxy, each with many puts under way and with one at a time.
     puts: Vec<PutResult>,
 }
@@ -68,9 +67,8 @@ fn words(way: Way) -> String {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     let devices = world.devices()?;
     let direct = Way {
         drain_threads: 0,
@@ -107,9 +105,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     for way in ways {
         let what = words(way);
         screen.step(what.clone());
-        let stream = many.run(&world, &devices, way)?;
+        let stream = many.run(world, &devices, way)?;
         screen.step(what.clone());
-        let lone = single.run(&world, &devices, way)?;
+        let lone = single.run(world, &devices, way)?;
         screen.line(format_args!(
             "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
             stream.posts_per_second / 1e6,
@@ -127,9 +125,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         puts: puts.clone(),
     })?;
     let wrong = puts.iter().filter(|put| !put.verified).count();

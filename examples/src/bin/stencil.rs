@@ -7,9 +7,9 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::gaspi::{OneWay, RoundTrips, StencilCase, StencilResult};
 use warpbell_examples::interrupt;
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::{Screen, exit};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 
 /// Computes a stencil over several ranks, whose blocks exchange their edges with write_notify, and compares how long a
 /// notification takes with a bare write of the same size.
@@ -56,9 +56,8 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     stencil: StencilResult,
     /// Half a round trip.
     notification: OneWay,
@@ -69,9 +68,8 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     let devices = world.devices()?;
     let screen = Screen::new(arguments.json, 3);
     screen.line(format_args!(
@@ -89,7 +87,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         depth: arguments.depth,
         seed: arguments.seed,
     };
-    let stencil = case.compute(&world, &devices)?;
+    let stencil = case.compute(world, &devices)?;
     screen.line(format_args!(
         "{} steps over {} blocks of {} cells: {:.3} s, {}",
         case.steps,
@@ -104,9 +102,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         depth: arguments.depth,
     };
     screen.step("bare writes");
-    let bare_write = trips.writes(&world, &devices)?;
+    let bare_write = trips.writes(world, &devices)?;
     screen.step("notifications");
-    let notification = trips.notifications(&world, &devices)?;
+    let notification = trips.notifications(world, &devices)?;
     let ratio = notification.median_ns as f64 / bare_write.median_ns as f64;
     let us = |ns: u64| ns as f64 / 1e3;
     for (what, one_way) in [
@@ -122,9 +120,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.line(format_args!("ratio of the medians: {ratio:.2}"));
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         stencil,
         notification,
         bare_write,

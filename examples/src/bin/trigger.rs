@@ -7,10 +7,10 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::interrupt;
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::setting::Setting;
 use warpbell_examples::trigger::{CostCase, Costs, HopCase, Hops, Level, Sent, send};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::world::Machine;
 use warpbell_host_init::Grid;
 
 /// Prepares writes on the host, which kernels trigger by their tags: each thread its own, each block its own, and all
@@ -53,9 +53,8 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     sent: Vec<Sent>,
     /// "ns" or "cycles".
     unit: &'static str,
@@ -65,9 +64,8 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
     let devices = world.devices()?;
     let screen = Screen::new(arguments.json, 5);
     screen.line(format_args!(
@@ -81,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut sent = Vec::new();
     for level in Level::ALL {
         screen.step(level.name());
-        let result = send(&world, &devices, level, grid)?;
+        let result = send(world, &devices, level, grid)?;
         screen.line(format_args!(
             "{}: {} operations of {} bytes, threshold {}, {}",
             level.name(),
@@ -98,7 +96,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         warm_up: arguments.warm_up,
         bytes: arguments.bytes,
     };
-    let costs = case.measure(&world, &devices)?;
+    let costs = case.measure(world, &devices)?;
     let unit = match world.gpu() {
         None => "ns",
         Some(_) => "cycles",
@@ -126,7 +124,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         rounds: arguments.chains,
         bytes: arguments.bytes,
     };
-    let hops = case.measure(&world, &devices)?;
+    let hops = case.measure(world, &devices)?;
     match &hops {
         None => screen.line(format_args!("no chain: this NIC lets no queue start another")),
         Some(hops) => screen.line(format_args!(
@@ -144,9 +142,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let wrong = verified.iter().filter(|verified| !**verified).count();
     let all = verified.len();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         sent,
         unit,
         costs,
