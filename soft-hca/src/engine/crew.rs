@@ -13,6 +13,7 @@ use core::mem;
 
 use super::desk::{Desk, Seat, Signal, call, in_turn, seat};
 use super::lanes::Lanes;
+use super::loan::Front;
 use super::memory::Memory;
 use alone::Done;
 use burst::Verdict;
@@ -36,10 +37,16 @@ pub struct Crew<'d, 't, M, L> {
     memory: M,
     /// The seat of this lane's number, if the crew looks at it.
     seat: Option<&'d Seat<'t>>,
+    /// Its state; that of a free one, if the crew does not look at it.
+    state: &'d Signal,
     /// The register that this lane listens to while the loan in the seat of its number is the crew's; 0 otherwise.
     register: u64,
     /// The last ring that it heard there, 0 if none was.
     heard: u64,
+    /// Where the WQE lies that the next ring tells of, unless it is `stale`.
+    front: Front,
+    /// Others have executed WQEs of this lane's loan: where the next one lies is looked up when there is time for it.
+    stale: bool,
     /// Queues of which more is known to be posted: bit n is seat n.
     pending: u32,
     /// The era of the keys that are known.
@@ -57,13 +64,17 @@ impl<'d, 't, M: Memory, L: Lanes> Crew<'d, 't, M, L> {
     pub unsafe fn new(desk: &'d Desk<'t>, lanes: L, memory: M) -> Self {
         let place = lanes.index();
         let open = place < desk.open();
+        let seat = open.then(|| desk.seat(place as usize)).flatten();
         Self {
             desk,
             lanes,
             memory,
-            seat: open.then(|| desk.seat(place as usize)).flatten(),
+            seat,
+            state: seat.map_or(&desk.free, |seat| &seat.state),
             register: 0,
             heard: 0,
+            front: Front::NOWHERE,
+            stale: false,
             pending: 0,
             era: 0,
         }
@@ -85,17 +96,16 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             true => 0,
             false => ring,
         };
-        let called = match call {
-            call::CLOSE => true,
-            call::RECALL => self.register != 0,
-            _ => false,
-        };
-        let other = called || offer != seat::FREE;
-        let news = lanes.ballot(other || ring != 0);
+        let called = (call == call::CLOSE) | (call == call::RECALL) & (self.register != 0);
+        let other = called | (offer != seat::FREE);
+        let news = lanes.ballot(other | (ring != 0));
+        let others = lanes.ballot(other);
         if news | self.pending == 0 {
+            if self.stale {
+                self.look_up_front();
+            }
             return Served::Nothing;
         }
-        let others = lanes.ballot(other);
         if others != 0 {
             // Each lane may find another call: what one of them has heard is for all.
             if lanes.ballot(called) != 0 {
@@ -129,12 +139,11 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     /// The state of the seat of this lane's number, if a loan waits there to be received; else that of a free one.
     #[inline(always)]
     fn offer(&self) -> u32 {
-        if self.register != 0 {
-            return seat::FREE;
-        }
-        match self.seat.map_or(seat::FREE, |seat| seat.state.peek()) {
-            state @ (seat::LENT | seat::KEYED) => state,
-            _ => seat::FREE,
+        let state = self.state.peek();
+        let offered = (state == seat::LENT) | (state == seat::KEYED);
+        match offered & (self.register == 0) {
+            true => state,
+            false => seat::FREE,
         }
     }
 
@@ -156,6 +165,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         let waiting = loan.is_some_and(|loan| loan.producer != loan.tail);
         if let Some(loan) = loan {
             (self.register, self.heard) = (loan.register, 0);
+            (self.front, self.stale) = (Front::of(loan), false);
         }
         self.pending |= lanes.ballot(waiting);
         // All loans that are out at the same time are of one era.
@@ -174,6 +184,18 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         });
     }
 
+    /// Finds out where the WQE lies that the next ring tells of. All lanes have met since another one changed the loan.
+    #[inline(always)]
+    fn look_up_front(&mut self) {
+        if self.register != 0
+            && let Some(seat) = self.seat
+        {
+            // SAFETY: the loan is the crew's.
+            self.front = Front::of(unsafe { seat.loan() });
+        }
+        self.stale = false;
+    }
+
     /// What stands in this lane's register; 0 if it has none.
     #[inline(always)]
     fn listen(&self) -> u64 {
@@ -188,12 +210,10 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     #[inline(always)]
     fn serve(&mut self, ring: u64, rung: u32) {
         let lanes = self.lanes;
-        // What lane 0 has stored in the seats, before the others look there.
-        lanes.sync();
         let mine = rung & !self.pending;
-        let done = match mine >> lanes.index() & 1 {
-            0 => Done::Nothing,
-            _ => self.alone(ring),
+        let done = match (mine >> lanes.index() & 1 == 0) | self.stale {
+            true => Done::Nothing,
+            false => self.alone(ring),
         };
         let served = lanes.ballot(done != Done::Nothing);
         self.pending |= lanes.ballot(done == Done::AndMore);
@@ -222,6 +242,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             {
                 self.heard = heard;
             }
+            self.stale |= mine;
             if done.verdict == Verdict::Executed {
                 continue;
             }
@@ -239,5 +260,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
                 }
             }
         }
+        // What lane 0 has stored in the seats, before the others look there.
+        lanes.sync();
     }
 }

@@ -94,6 +94,8 @@ pub struct Desk<'t> {
     /// How many seats the crew looks at.
     open: u32,
     pub(super) call: Signal,
+    /// The state of a seat that is always free.
+    pub(super) free: Signal,
     seats: [Seat<'t>; SEATS],
     /// The crew's alone.
     keys: UnsafeCell<[Key<'t>; KEYS]>,
@@ -161,6 +163,7 @@ impl<'t> Desk<'t> {
         unsafe {
             addr_of_mut!((*desk).open).write(lanes.min(SEATS as u32));
             addr_of_mut!((*desk).call).write(Signal(AtomicU32::new(call::NONE)));
+            addr_of_mut!((*desk).free).write(Signal(AtomicU32::new(seat::FREE)));
             for index in 0..SEATS {
                 let state = addr_of_mut!((*desk).seats[index].state);
                 state.write(Signal(AtomicU32::new(seat::FREE)));

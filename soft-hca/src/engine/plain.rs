@@ -6,7 +6,6 @@
 use mlx5_wqe::segment::{Control, InlineHeader};
 use mlx5_wqe::{ControlFlags, Opcode, QpNumber, Remote, RemoteKey};
 
-use super::decode::BLOCK;
 use super::memory::Memory;
 use super::packet::Range;
 use super::transfer::Ring;
@@ -36,13 +35,7 @@ pub(super) struct PlainWrite {
 #[inline(always)]
 pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
     // SAFETY: the owner vouched for the ring when the queue pair was created.
-    unsafe { memory.read_block(ring.address + at(ring, index)) }
-}
-
-/// Where the block with this index begins, from the ring's start.
-#[inline(always)]
-const fn at(ring: Ring, index: u16) -> u64 {
-    (index as u64 * BLOCK as u64) & (ring.bytes() - 1)
+    unsafe { memory.read_block(ring.block(index)) }
 }
 
 /// What a block asks for, as the one with this index of this queue pair.
@@ -68,7 +61,7 @@ pub(super) fn plain_write(
     let length = word & !InlineHeader::MARK;
     let (address, octowords) = if inline {
         let bytes = size_of::<InlineHeader>() as u32 + length.min(mtu);
-        let address = ring.address + at(ring, index) + INLINE_AT;
+        let address = ring.block(index) + INLINE_AT;
         (address, 2 + bytes.div_ceil(16))
     } else {
         (data_address, 3)

@@ -25,6 +25,12 @@ impl Ring {
         (BLOCK as u64) << self.log_depth
     }
 
+    /// Where the block with this index begins.
+    #[inline(always)]
+    pub(super) const fn block(self, index: u16) -> u64 {
+        self.address + ((index as u64 * BLOCK as u64) & (self.bytes() - 1))
+    }
+
     /// The bytes from `offset` of the WQE at block `index`, up to `length`, as one or, around the
     /// ring's end, two ranges.
     pub(super) const fn ranges(&self, index: u16, offset: u64, length: u64) -> [Range; 2] {

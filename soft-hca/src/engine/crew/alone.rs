@@ -3,8 +3,9 @@
 use mlx5_wqe::{Doorbell, DoorbellRecord};
 
 use super::super::lanes::Lanes;
+use super::super::loan::Front;
 use super::super::memory::{Memory, is_word};
-use super::super::plain::{block, plain_write};
+use super::super::plain::plain_write;
 use super::Crew;
 use super::burst::store_cqe;
 
@@ -24,7 +25,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     /// one plain write of a few bytes that may be executed at once. All lanes have met since another one changed the
     /// loan.
     #[inline(always)]
-    pub(super) fn alone(&self, ring: u64) -> Done {
+    pub(super) fn alone(&mut self, ring: u64) -> Done {
         match self.execute_alone(ring) {
             None => Done::Nothing,
             Some(false) => Done::All,
@@ -34,40 +35,36 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
 
     /// As [`alone`](Self::alone); gives whether more is posted.
     #[inline(always)]
-    fn execute_alone(&self, ring: u64) -> Option<bool> {
+    fn execute_alone(&mut self, ring: u64) -> Option<bool> {
         let memory = &self.memory;
+        // The ring before record and WQE, which were written before.
+        memory.acquire();
+        // On their way before anything else is asked: there is hardly a ring that does not tell of this WQE.
+        // SAFETY: the owner vouched for the ring when the queue pair was created.
+        let block = unsafe { memory.read_block(self.front.block) };
+        // SAFETY: the owner vouched for the record, too; without one this is the block.
+        let word = unsafe { memory.peek_u32(self.front.record) };
         let seat = self.seat?;
         // SAFETY: the loan is the crew's, and until all meet again no lane but this one looks at it.
         let mut loan = unsafe { *seat.loan() };
         let next = loan.tail.wrapping_add(1);
-        // The ring before record and WQE, which were written before.
-        memory.acquire();
-        // On their way before the ring is looked at: there is hardly one for anything else.
-        let block = block(memory, loan.ring, loan.tail);
-        loan.producer = match loan.record {
-            // SAFETY: the owner vouched for the record when the queue pair was created.
-            Some(record) => DoorbellRecord::producer(unsafe { memory.peek_u32(record) }),
-            None => next,
-        };
-        let ring = Doorbell(ring);
-        if (ring.qpn(), ring.producer().0) != (loan.number, next) {
-            return None;
-        }
         let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu);
         let opened = self.open(&loan, &write);
-        if !(opened.opens & opened.small) {
-            return None;
-        }
-        // Not yet told of by the record, or by one that makes no sense.
-        let posted = loan.producer.wrapping_sub(loan.tail);
-        if posted == 0 || posted > 1 << loan.ring.log_depth {
+        let ring = Doorbell(ring);
+        let awaited = (ring.qpn() == loan.number) & (ring.producer().0 == next);
+        loan.producer = match loan.record {
+            Some(_) => DoorbellRecord::producer(word),
+            None => next,
+        };
+        // Not if the record does not yet tell of it, or makes no sense.
+        let posted = u32::from(loan.producer.wrapping_sub(loan.tail));
+        let recorded = posted.wrapping_sub(1) < 1 << loan.ring.log_depth;
+        // One question, while the payload is on its way.
+        if !(awaited & recorded & opened.opens & opened.small & !opened.is_revoked()) {
             return None;
         }
         let completions = &mut loan.completions;
         if write.signalled && !completions.ignore_overrun && completions.room(memory, 1) == 0 {
-            return None;
-        }
-        if opened.is_revoked() {
             return None;
         }
         let (target, length) = (write.remote.address, write.source.length);
@@ -75,13 +72,16 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             // All earlier payloads before this word, because who polls it goes on to read them.
             memory.release();
         }
+        let (address, words) = loan.cqe(&write, loan.tail, 0);
+        if write.signalled {
+            // While the payload is on its way: nothing counts before the last word.
+            // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
+            unsafe { store_cqe(memory, address, &words) };
+        }
         // SAFETY: the range was just checked.
         unsafe { memory.store_small(target, length, &opened.data) };
         loan.unordered = true;
         if write.signalled {
-            let (address, words) = loan.cqe(&write, loan.tail, 0);
-            // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
-            unsafe { store_cqe(memory, address, &words) };
             // All payloads, and the rest of the CQE, before its last word, because whoever sees the new owner bit
             // goes on to read those.
             memory.release();
@@ -94,6 +94,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         loan.executed = loan.executed.wrapping_add(1);
         // SAFETY: as above.
         unsafe { seat.loan_mut() }.advance_to(&loan);
+        self.front = Front::of(&loan);
         Some(loan.producer != next)
     }
 }
