@@ -81,7 +81,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     // SAFETY: the parameters point to pinned memory that outlives the kernel, and are the kernel's own.
     unsafe { launch!(kernels.write<<<1, 1, 0, stream>>>(Parameters::new(transfer)))? };
-    module.launched_on(&stream, "write").wait(&watch)?;
+    module.launched_on(&stream, "write")?.wait(&watch)?;
     outcome.result()?;
 
     // One that adds up what has arrived, into memory on the GPU.
@@ -95,7 +95,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     // SAFETY: the parameters point to memory that the GPU reaches and that outlives the kernel.
     unsafe { launch!(kernels.checksum<<<BLOCKS, 256, 0, stream>>>(Parameters::new(checksum)))? };
-    module.launched_on(&stream, "checksum").wait(&watch)?;
+    module.launched_on(&stream, "checksum")?.wait(&watch)?;
     let sum: u64 = sums.as_host_vec()?.iter().sum();
     let wanted = (WORDS * (WORDS + 1) / 2) as u64;
     if sum != wanted {

@@ -95,7 +95,11 @@ fn a_kernel_runs_by_launch_and_by_start() {
         let parameters = unsafe { Parameters::new(Store { word, value: 3 }) };
         // SAFETY: the fake driver's kernel takes these.
         unsafe { launch!(kernels.kernel<<<1, 1, 0, stream>>>(parameters)) }.unwrap();
-        module.launched_on(&stream, "kernel").wait(&WATCH).unwrap();
+        module
+            .launched_on(&stream, "kernel")
+            .unwrap()
+            .wait(&WATCH)
+            .unwrap();
         assert_eq!(word.load(Ordering::Relaxed), 3 + 1);
 
         // SAFETY: the fake driver's kernel stores as well.
@@ -123,7 +127,7 @@ fn a_panic_of_a_kernel_from_launch_is_a_message() {
             let parameters = unsafe { Parameters::new(Store { word, value: 3 }) };
             // SAFETY: the fake driver's kernel takes these.
             unsafe { launch!(kernels.kernel<<<1, 1, 0, stream>>>(parameters)) }.unwrap();
-            let error = module.launched_on(&stream, "kernel").wait(&WATCH);
+            let error = module.launched_on(&stream, "kernel").unwrap().wait(&WATCH);
             let Err(GpuError::Panicked { kernel, message }) = error else {
                 panic!("{error:?}");
             };
@@ -209,7 +213,7 @@ fn a_lost_gpu_keeps_custs_memory() {
         let parameters = unsafe { Parameters::new(Store { word, value: 3 }) };
         // SAFETY: the fake driver's kernel takes these.
         unsafe { launch!(kernels.kernel<<<1, 1, 0, stream>>>(parameters)) }.unwrap();
-        let error = module.launched_on(&stream, "kernel").wait(&WATCH);
+        let error = module.launched_on(&stream, "kernel").unwrap().wait(&WATCH);
         assert!(matches!(error, Err(GpuError::Hangs { .. })), "{error:?}");
         drop(buffer);
         assert_eq!(fakeFreed(), 0);

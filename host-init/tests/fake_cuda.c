@@ -53,10 +53,11 @@ Result cuCtxEnablePeerAccess(void *peer, unsigned flags) {
 }
 Result cuStreamCreate(void **stream, unsigned flags) { *stream = &object; return OK; }
 Result cuStreamSynchronize(void *stream) { return OK; }
-Result cuStreamQuery(void *stream) {
-    if (fake("hang")) return NOT_READY;
-    return fake("fault") || fake("panic") ? LAUNCH_FAILED : OK;
-}
+Result cuEventCreate(void **event, unsigned flags) { *event = &object; return OK; }
+static Result ended(void) { return fake("fault") || fake("panic") ? LAUNCH_FAILED : OK; }
+Result cuEventQuery(void *event) { return fake("hang") ? NOT_READY : ended(); }
+// Behind a kernel that has broken off by now.
+Result cuEventRecord(void *event, void *stream) { return fake("at-once") ? ended() : OK; }
 Result cuGetErrorName(Result error, const char **text) {
     *text = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
         : error == TOO_MANY_PEERS ? "CUDA_ERROR_TOO_MANY_PEERS"

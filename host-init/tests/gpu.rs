@@ -226,16 +226,23 @@ fn what_cannot_be_launched_is_named_and_nothing_runs() {
     );
 }
 
+fn panics() {
+    let (result, _, module) = launched(named("kernel"), Grid::ONE_THREAD);
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "the kernel kernel panicked on the GPU: thread 77 of block 3 panicked at fake.rs:12:5: on purpose"
+    );
+    assert!(module.gpu().is_lost());
+}
+
 #[test]
 fn a_panic_reaches_the_user_as_a_message() {
-    with_fake("a_panic_reaches_the_user_as_a_message", "panic", || {
-        let (result, _, module) = launched(named("kernel"), Grid::ONE_THREAD);
-        assert_eq!(
-            result.unwrap_err().to_string(),
-            "the kernel kernel panicked on the GPU: thread 77 of block 3 panicked at fake.rs:12:5: on purpose"
-        );
-        assert!(module.gpu().is_lost());
-    });
+    with_fake("a_panic_reaches_the_user_as_a_message", "panic", panics);
+}
+
+#[test]
+fn so_does_one_before_anybody_waits() {
+    with_fake("so_does_one_before_anybody_waits", "panic at-once", panics);
 }
 
 #[test]

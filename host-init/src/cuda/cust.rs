@@ -114,7 +114,14 @@ impl Module {
 
     /// What `launch!` has put into a cust stream, to be waited for under a watch: a panic, a fault and a kernel that
     /// hangs are errors with names. `name` is the last kernel's.
-    pub fn launched_on<'m>(&'m self, stream: &'m Stream, name: &'static str) -> Running<'m> {
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`]; [`GpuError::Panicked`] and [`GpuError::BrokeOff`], if one has already.
+    pub fn launched_on<'m>(
+        &'m self,
+        stream: &'m Stream,
+        name: &'static str,
+    ) -> Result<Running<'m>, GpuError> {
         self.running(name, stream.as_inner().cast())
     }
 }

@@ -8,7 +8,7 @@ use super::GpuError;
 
 /// Every function that this crate calls. The bindings look each one up when it is first called, and panic
 /// if it is missing: so all are looked up before.
-const FUNCTIONS: [&str; 38] = [
+const FUNCTIONS: [&str; 40] = [
     "cuCtxEnablePeerAccess",
     "cuCtxGetLimit",
     "cuCtxSetCurrent",
@@ -21,6 +21,9 @@ const FUNCTIONS: [&str; 38] = [
     "cuDeviceGetP2PAttribute",
     "cuDevicePrimaryCtxRetain",
     "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventQuery",
+    "cuEventRecord",
     "cuFuncGetAttribute",
     "cuFuncGetName",
     "cuFuncGetParamInfo",
@@ -45,7 +48,6 @@ const FUNCTIONS: [&str; 38] = [
     "cuModuleLoadDataEx",
     "cuPointerGetAttribute",
     "cuStreamCreate",
-    "cuStreamQuery",
     "cuStreamSynchronize",
 ];
 

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
     self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUdevice,
-    CUdevice_attribute, CUpointer_attribute, CUresult, CUstream, CUstream_flags,
+    CUdevice_attribute, CUevent, CUevent_flags, CUpointer_attribute, CUresult, CUstream,
+    CUstream_flags,
 };
 
 use super::driver::{check, describe, present};
@@ -32,6 +33,8 @@ struct Inner {
     copies: Handle<CUstream>,
     /// Streams that run nothing now.
     streams: Mutex<Vec<Handle<CUstream>>>,
+    /// Events that nobody waits for.
+    events: Mutex<Vec<Handle<CUevent>>>,
     /// A kernel broke off or hangs.
     lost: AtomicBool,
 }
@@ -275,6 +278,19 @@ impl Gpu {
     pub(super) fn give_stream(self, stream: Handle<CUstream>) {
         lock(&self.0.streams).push(stream);
     }
+
+    /// An event, to be given back with [`give_event`](Self::give_event).
+    pub(super) fn take_event(self) -> Result<Handle<CUevent>, GpuError> {
+        match lock(&self.0.events).pop() {
+            Some(event) => Ok(event),
+            None => event(),
+        }
+    }
+
+    /// Gives an event back that nobody waits for.
+    pub(super) fn give_event(self, event: Handle<CUevent>) {
+        lock(&self.0.events).push(event);
+    }
 }
 
 impl PartialEq for Gpu {
@@ -355,6 +371,7 @@ impl Inner {
             memory: Mutex::default(),
             copies: stream()?,
             streams: Mutex::default(),
+            events: Mutex::default(),
             lost: AtomicBool::new(false),
         })
     }
@@ -443,4 +460,15 @@ pub(super) fn stream() -> Result<Handle<CUstream>, GpuError> {
         sys::cuStreamCreate(&raw mut stream, flags)
     })?;
     Ok(Handle(stream))
+}
+
+/// An event of the calling thread's context, which takes no time.
+fn event() -> Result<Handle<CUevent>, GpuError> {
+    let mut event = std::ptr::null_mut();
+    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+    // SAFETY: the driver writes one pointer.
+    check("cuEventCreate", unsafe {
+        sys::cuEventCreate(&raw mut event, flags)
+    })?;
+    Ok(Handle(event))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
@@ -71,10 +71,13 @@ const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub struct Running<'m> {
     module: &'m Module,
     name: &'static str,
-    /// None once the kernel has ended.
+    /// Comes behind the kernel in its stream; none once it has ended.
+    ///
+    /// Not the stream itself is asked: compute-sanitizer, when it hears that a stream is done, waits for everything
+    /// that the GPU runs, a NIC of software among it.
+    end: Option<Handle<CUevent>>,
+    /// Given back at the end, for another kernel; none if it is somebody else's.
     stream: Option<Handle<CUstream>>,
-    /// The stream is given back then, for another kernel.
-    borrowed: bool,
 }
 
 /// A kernel that only needs to be started.
@@ -153,12 +156,9 @@ impl Module {
         let name = prepared.launch.name();
         // SAFETY: the caller's promise.
         unsafe { begin_on(prepared, stream) }.inspect_err(|_| gpu.give_stream(stream))?;
-        Ok(Running {
-            module: self,
-            name,
-            stream: Some(stream),
-            borrowed: true,
-        })
+        let mut running = self.running(name, stream.0)?;
+        running.stream = Some(stream);
+        Ok(running)
     }
 
     /// Starts a kernel on somebody's stream, behind what is in it already.
@@ -172,17 +172,40 @@ impl Module {
         self.gpu().enter()?;
         // SAFETY: the parameters borrow nothing that ends.
         unsafe { begin_on(prepared, Handle(stream)) }?;
-        Ok(self.running(launch.name(), stream))
+        self.running(launch.name(), stream)
     }
 
-    /// What runs on somebody's stream, a kernel of this name last.
-    #[cfg(feature = "cust")]
-    pub(super) fn running(&self, name: &'static str, stream: CUstream) -> Running<'_> {
-        Running {
-            module: self,
-            name,
-            stream: Some(Handle(stream)),
-            borrowed: false,
+    /// What is in a stream by now, a kernel of this name last.
+    pub(super) fn running(
+        &self,
+        name: &'static str,
+        stream: CUstream,
+    ) -> Result<Running<'_>, GpuError> {
+        let gpu = self.gpu();
+        gpu.enter()?;
+        let end = gpu.take_event()?;
+        // SAFETY: both are of this GPU's context, and live.
+        match unsafe { sys::cuEventRecord(end.0, stream) } {
+            CUresult::CUDA_SUCCESS => Ok(Running {
+                module: self,
+                name,
+                end: Some(end),
+                stream: None,
+            }),
+            error => Err(self.broke_off(name, error)),
+        }
+    }
+
+    /// What has broken off a kernel. The GPU is lost to this process.
+    fn broke_off(&self, name: &'static str, error: CUresult) -> GpuError {
+        self.gpu().lose();
+        let kernel = name.into();
+        match self.panic_message() {
+            Some(message) => GpuError::Panicked { kernel, message },
+            None => GpuError::BrokeOff {
+                kernel,
+                why: describe(error),
+            },
         }
     }
 }
@@ -221,31 +244,22 @@ impl Running<'_> {
     /// # Errors
     /// [`GpuError::Panicked`], [`GpuError::BrokeOff`]: the GPU is lost to this process.
     pub fn has_ended(&mut self) -> Result<bool, GpuError> {
-        let Some(stream) = self.stream else {
+        let Some(end) = self.end else {
             return Ok(true);
         };
         let gpu = self.module.gpu();
-        // SAFETY: the stream lives until the process ends.
-        match unsafe { sys::cuStreamQuery(stream.0) } {
+        // SAFETY: the event lives until the process ends.
+        match unsafe { sys::cuEventQuery(end.0) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             CUresult::CUDA_SUCCESS => {
-                self.stream = None;
-                if self.borrowed {
+                self.end = None;
+                gpu.give_event(end);
+                if let Some(stream) = self.stream.take() {
                     gpu.give_stream(stream);
                 }
                 Ok(true)
             }
-            error => {
-                gpu.lose();
-                let kernel = self.name.into();
-                Err(match self.module.panic_message() {
-                    Some(message) => GpuError::Panicked { kernel, message },
-                    None => GpuError::BrokeOff {
-                        kernel,
-                        why: describe(error),
-                    },
-                })
-            }
+            error => Err(self.module.broke_off(self.name, error)),
         }
     }
 
