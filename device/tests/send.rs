@@ -4,6 +4,7 @@
 mod common;
 
 use std::mem;
+use std::time::Duration;
 
 use common::{MAX_MESSAGE, QPN, Rig};
 use rand::rngs::SmallRng;
@@ -188,6 +189,32 @@ fn wrap<S: Sharing>(kind: CompletionKind) {
     if kind == CompletionKind::Ordinary {
         assert_eq!(rig.completion_consumer(), rounds as u32);
     }
+}
+
+everywhere!(what_comes_during_a_wait_is_found, late);
+fn late<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(3, kind);
+    let nap = || std::thread::sleep(Duration::from_millis(2));
+    let limit = Deadline::after_ms(60_000);
+    std::thread::scope(|scope| {
+        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let [_, second, third] = [(); 3].map(|()| queue.try_post(Wqe::nop().signalled()).unwrap());
+        scope.spawn(|| {
+            // News that is not what the wait is for, and then what it is for.
+            nap();
+            rig.complete(0, 0);
+            nap();
+            rig.complete(1, 1);
+            nap();
+            nap();
+            rig.fail(2, 2, Syndrome::REMOTE_ACCESS, 0x88);
+        });
+        assert_eq!(queue.wait(second, limit), Ok(()));
+        let Err(WaitError::Failed(error)) = queue.wait(third, limit) else {
+            panic!("the third request failed");
+        };
+        assert!(matches!(error.cause(), Cause::Completion(_)), "{error:?}");
+    });
 }
 
 everywhere!(the_first_error_stays, errors);

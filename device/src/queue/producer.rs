@@ -161,7 +161,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             word = match self.attempt(blocks) {
                 Some(word) => word,
                 None => {
-                    let attempt = |producer: &mut Self| producer.attempt(blocks);
+                    let attempt = |producer: &mut Self, _: &mut bool| producer.attempt(blocks);
                     self.poll_until(limit, false, poll, attempt)
                 }
             };
@@ -202,14 +202,15 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     }
 
     /// Polls until an attempt succeeds, the queue has failed, or the deadline is
-    /// over; `polled` says that a poll has just found nothing.
+    /// over; `polled` says that a poll has just found nothing. An attempt that
+    /// looks for itself says so in the same way.
     #[inline(always)]
     fn poll_until<H>(
         &mut self,
         deadline: Deadline,
         polled: bool,
         poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
-        attempt: impl Fn(&mut Self) -> Option<u64>,
+        attempt: impl Fn(&mut Self, &mut bool) -> Option<u64>,
     ) -> u64 {
         if cfg!(target_arch = "nvptx64") {
             return self.keep_polling(deadline, polled, poll, attempt);
@@ -238,7 +239,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         deadline: Deadline,
         mut polled: bool,
         poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
-        attempt: impl Fn(&mut Self) -> Option<u64>,
+        attempt: impl Fn(&mut Self, &mut bool) -> Option<u64>,
     ) -> u64 {
         let mut wait = None;
         loop {
@@ -248,14 +249,24 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 (poll.take)(poll.handle, self);
             }
             polled = false;
-            if let Some(word) = attempt(self) {
+            if let Some(word) = attempt(self, &mut polled) {
                 return word;
             }
             if self.failed {
                 return self.first_error();
             }
-            if wait.get_or_insert_with(|| deadline.wait()).expired() {
+            let wait = wait.get_or_insert_with(|| deadline.wait());
+            if wait.expired() {
                 return LATE;
+            }
+            // A loop of its own, because each turn's length adds to a GPU's wait.
+            while !S::SHARED && polled {
+                if let Some(word) = attempt(self, &mut polled) {
+                    return word;
+                }
+                if wait.expired() {
+                    return LATE;
+                }
             }
         }
     }
@@ -323,7 +334,22 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         completions: &Completions,
         poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
     ) -> Result<(), Refusal> {
-        let done = |producer: &mut Self| (producer.ledger.consumed() >= after).then_some(DONE);
+        let done = |producer: &mut Self, polled: &mut bool| {
+            if producer.ledger.consumed() >= after {
+                return Some(DONE);
+            }
+            if !S::SHARED && completions.is_collapsed() {
+                // Nobody else takes up what completes: until that place shows news, a
+                // load of it is all there is to do, and a look takes the time of one.
+                let glance = producer.glance(after, completions);
+                if glance.done {
+                    producer.ledger.note(glance.complete);
+                    return Some(DONE);
+                }
+                *polled = glance.old;
+            }
+            None
+        };
         let mut word = DONE;
         if C::leads() {
             let glance = self.glance(after, completions);
@@ -333,7 +359,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 if !C::COLLECTIVE {
                     return Ok(());
                 }
-            } else if done(self).is_none() {
+            } else if self.ledger.consumed() < after {
                 // An index repeats itself after 2^16 blocks, which others may have
                 // seen complete. If they know no more either, less than that can be.
                 let polled = glance.old && self.knows_all();
