@@ -33,7 +33,11 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 2] = [crate::matvec::APPLICATION, crate::overlap::APPLICATION];
+pub const ALL: [Application; 3] = [
+    crate::matvec::APPLICATION,
+    crate::overlap::APPLICATION,
+    crate::jacobi::APPLICATION,
+];
 
 /// What came of a run.
 #[derive(Debug)]

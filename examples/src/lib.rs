@@ -10,6 +10,7 @@ pub mod error;
 pub mod gaspi;
 pub mod inbound;
 pub mod interrupt;
+pub mod jacobi;
 pub mod kv;
 pub mod ladder;
 pub mod latency;

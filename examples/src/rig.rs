@@ -7,7 +7,7 @@ use serde::Serialize;
 use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread};
 use warpbell_host_init::{
-    Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
+    Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, Triggers, connect,
 };
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::path::{MAX_PARTS, Path};
@@ -81,14 +81,14 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Connects so many parts; the far end is driven by `driver`, the near one by a kernel.
+    /// Connects so many parts between a near and a far end with these drivers.
     ///
     /// # Errors
     /// Too many parts for the NIC; a depth that is none.
     pub fn new(
         world: &World,
         devices: &Devices,
-        driver: Driver,
+        [near, far]: [Driver; 2],
         parts: u32,
         depth: u32,
     ) -> Result<Self, Error> {
@@ -104,7 +104,7 @@ impl Rig {
                 signals,
             })
         };
-        let (mut near, mut far) = (end(Driver::Kernel)?, end(driver)?);
+        let (mut near, mut far) = (end(near)?, end(far)?);
         for (one, other) in near.pairs.iter_mut().zip(&mut far.pairs) {
             connect(one, other)?;
         }
@@ -125,46 +125,6 @@ impl Rig {
     /// The queue pairs of both ends, for a watch.
     pub fn pairs(&self) -> Vec<&QueuePair> {
         self.near.pairs.iter().chain(&self.far.pairs).collect()
-    }
-
-    /// Waits, on the host, until a part's message of that number has come to the far end, and gives what its signal says;
-    /// nothing once `over` says that none will.
-    ///
-    /// # Errors
-    /// [`Error::Silent`] when a kernel would have lost patience, too.
-    pub fn wait(
-        &self,
-        part: u32,
-        number: u64,
-        over: impl Fn() -> bool,
-    ) -> Result<Option<u64>, Error> {
-        let limit = Instant::now() + Duration::from_micros(LIMIT_US);
-        let word = self.far.signals.word(8 * part as usize);
-        // SAFETY: the word lives as long as `self`, where the host reaches it, because the host drives this end; only the NIC
-        // writes it.
-        let signal = unsafe { Signal::new(word) };
-        loop {
-            // Before the look: what came last is seen.
-            let (over, late) = (over(), Instant::now() > limit);
-            match signal.read() {
-                value if value >= number => return Ok(Some(value)),
-                _ if over => return Ok(None),
-                _ if late => return Err(Error::Silent { part }),
-                _ => thread::yield_now(),
-            }
-        }
-    }
-
-    /// The far end's queues, for the host.
-    ///
-    /// # Errors
-    /// A queue that failed before.
-    pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
-        let opened = self.far.pairs.iter().map(|pair| {
-            let queue = pair.send_queue()?.open::<Exclusive, Thread>();
-            Ok(HostQueue(queue.map_err(failed)?))
-        });
-        opened.collect()
     }
 
     /// The kernels' handles of an end's queues.
@@ -188,10 +148,58 @@ impl End {
         Ok(Memory::new(&self.domain, world.nic_placement(), bytes)?)
     }
 
+    /// Waits, on the host, until a part's message of that number has come to this end, and gives what its signal says;
+    /// nothing once `over` says that none will.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] when a kernel would have lost patience, too.
+    pub fn wait(
+        &self,
+        part: u32,
+        number: u64,
+        over: impl Fn() -> bool,
+    ) -> Result<Option<u64>, Error> {
+        let limit = Instant::now() + Duration::from_micros(LIMIT_US);
+        let word = self.signals.word(8 * part as usize);
+        // SAFETY: the word lives as long as `self`, where the host reaches it, because the host drives this end; only the NIC
+        // writes it.
+        let signal = unsafe { Signal::new(word) };
+        loop {
+            // Before the look: what came last is seen.
+            let (over, late) = (over(), Instant::now() > limit);
+            match signal.read() {
+                value if value >= number => return Ok(Some(value)),
+                _ if over => return Ok(None),
+                _ if late => return Err(Error::Silent { part }),
+                _ => thread::yield_now(),
+            }
+        }
+    }
+
+    /// Its queues, for the host.
+    ///
+    /// # Errors
+    /// A queue that failed before.
+    pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
+        let opened = self.pairs.iter().map(|pair| {
+            let queue = pair.send_queue()?.open::<Exclusive, Thread>();
+            Ok(HostQueue(queue.map_err(failed)?))
+        });
+        opened.collect()
+    }
+
     /// Tells this end of a part, as if its message had come.
     #[cfg(test)]
     pub(crate) fn tell(&self, part: usize, number: u64) {
         self.signals.write(8 * part, &number.to_ne_bytes());
+    }
+
+    /// Its queues as operations that kernels trigger, a tag for each part; it has no queues of its own any more.
+    ///
+    /// # Errors
+    /// As [`Triggers::new`].
+    pub fn triggers(&mut self) -> Result<Triggers, Error> {
+        Ok(Triggers::new(std::mem::take(&mut self.pairs))?)
     }
 
     /// What its kernel, or its host, sends: parts of `bytes` bytes from `source` here to `target` at the other end.

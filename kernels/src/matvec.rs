@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Block, Exclusive, Stop, Thread, Word32, block, kernel, shared_array, thread};
+use warpbell::{Block, Exclusive, Stop, Thread, block, kernel, shared_array, thread};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
@@ -50,7 +50,7 @@ impl Multiply {
         let mut element = block::thread_index();
         while element < SIDE * SIDE {
             let (row, column) = (element / SIDE, element % SIDE);
-            let bits = value(self.matrix, element).load(Ordering::Relaxed);
+            let bits = self.matrix.value(element).load(Ordering::Relaxed);
             // SAFETY: inside the array; each element is one thread's.
             unsafe { *columns.add((column * SIDE + row) as usize) = f32::from_bits(bits) };
             element += block::size();
@@ -90,7 +90,7 @@ impl Multiply {
                             * *values.add((vector * SIDE + column) as usize)
                     };
                 }
-                let to = value(self.products, (first + done) * SIDE + element);
+                let to = self.products.value((first + done) * SIDE + element);
                 to.store(sum.to_bits(), Ordering::Relaxed);
                 element += block::size();
             }
@@ -99,13 +99,6 @@ impl Multiply {
             done += vectors;
         }
     }
-}
-
-/// A value of 4 bytes behind a place.
-#[inline(always)]
-fn value<'a>(Place(first): Place, index: u32) -> &'a Word32 {
-    // SAFETY: the host promises the values for the launch; NICs and kernels touch them as atomics.
-    unsafe { &*first.cast::<Word32>().add(index as usize) }
 }
 
 /// The server that stays: each of its blocks waits for its part of a batch, multiplies, and sends the products.

@@ -3,8 +3,9 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Block, Exclusive, SendQueue, Signal, WaitError, block, kernel, thread};
+use warpbell::{Block, Exclusive, SendQueue, WaitError, block, kernel, thread};
 
+use crate::meeting::meet;
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
 use crate::posting::Place;
@@ -140,24 +141,6 @@ impl OverlapEnd<'_> {
             return Ok(());
         }
         *meetings += 1;
-        // What the block's threads did before its word, because others go on by that.
-        thread::sync_threads();
-        let own = block::thread_index();
-        if own == 0 {
-            let word = self.arrivals.word(block::index());
-            word.store(*meetings, Ordering::Release);
-        }
-        let (mut other, mut late) = (own, 0);
-        while other < self.path.parts {
-            // SAFETY: the host promises a word for each block for the launch; kernels touch them as atomics.
-            let arrival = unsafe { Signal::new(self.arrivals.word(other)) };
-            late += u32::from(arrival.wait(*meetings, self.path.limit()).is_err());
-            other += block::size();
-        }
-        // All words before anybody goes on.
-        match thread::sync_threads_count(late) {
-            0 => Ok(()),
-            _ => Err(WaitError::Deadline),
-        }
+        meet(self.arrivals, self.path.parts, *meetings, self.path.limit())
     }
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use warpbell::wqe::{CqeOpcode, CqeTail, Local, Opcode, QpNumber, Remote, Wqe};
 use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
-    Thread, Ticket, WaitError, Warp, Word64, kernel, thread,
+    Thread, Ticket, WaitError, Warp, Word32, Word64, kernel, thread,
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
@@ -129,6 +129,13 @@ impl Place {
     pub(crate) fn word<'a>(self, index: u32) -> &'a Word64 {
         // SAFETY: the host promises the words that a kernel asks for, for the launch.
         unsafe { &*self.0.add(index as usize) }
+    }
+
+    /// The value of 4 bytes behind so many others.
+    #[inline(always)]
+    pub(crate) fn value<'a>(self, index: u32) -> &'a Word32 {
+        // SAFETY: as above.
+        unsafe { &*self.0.cast::<Word32>().add(index as usize) }
     }
 }
 

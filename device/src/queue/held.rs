@@ -17,6 +17,10 @@ use crate::queue::{Doorbell, Exclusive, Now, Ring, SendQueue, Thread, Ticket};
 /// # Safety
 /// All that was published in the queue is complete, and nobody else stores to its ring.
 #[inline(always)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "no iterator, which would lie in local memory, too"
+)]
 pub(crate) unsafe fn hold<const N: usize>(
     handle: SendQueueHandle<'_>,
     start: WqeIndex,
@@ -28,23 +32,40 @@ pub(crate) unsafe fn hold<const N: usize>(
         return Err(PostError::TooManyBlocks { asked, limit });
     }
     let mut view = SendQueue::<Exclusive, Thread>::follower(handle);
-    for wqe in wqes {
-        let wqe = Some(wqe);
-        let group = view.gather(&wqe);
-        let _ = view.answer(Ticket::NOTHING, &wqe, &group)?;
+    // The first two apart: a loop would keep them in a GPU's local memory, and most operations have no more.
+    refuse(&view, wqes[0])?;
+    if N > 1 {
+        refuse(&view, wqes[1])?;
     }
-    let mut index = start.0;
-    for (number, wqe) in (1..).zip(wqes) {
-        let wqe = match number == N {
-            true => Some(wqe.signalled()),
-            false => Some(wqe),
-        };
-        let group = view.gather(&wqe);
-        let marked = view.may_be_marked(index.into(), 1);
-        let _ = view.fill(index.into(), marked, &wqe, &group);
-        index = index.wrapping_add(1);
+    for number in 2..N {
+        refuse(&view, wqes[number])?;
     }
-    Ok(WqeIndex(index))
+    store(&mut view, start.0, wqes[0], N == 1);
+    if N > 1 {
+        store(&mut view, start.0.wrapping_add(1), wqes[1], N == 2);
+    }
+    for number in 2..N {
+        let index = start.0.wrapping_add(number as u16);
+        store(&mut view, index, wqes[number], number + 1 == N);
+    }
+    Ok(WqeIndex(start.0.wrapping_add(N as u16)))
+}
+
+/// What is wrong with a WQE.
+#[inline(always)]
+fn refuse(view: &SendQueue<'_, Exclusive, Thread>, wqe: Wqe<1>) -> Result<(), PostError> {
+    let wqe = Some(wqe);
+    let group = view.gather(&wqe);
+    view.answer(Ticket::NOTHING, &wqe, &group).map(drop)
+}
+
+/// Stores a WQE that is in order.
+#[inline(always)]
+fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>, last: bool) {
+    let wqe = Some(if last { wqe.signalled() } else { wqe });
+    let group = view.gather(&wqe);
+    let marked = view.may_be_marked(index.into(), 1);
+    let _ = view.fill(index.into(), marked, &wqe, &group);
 }
 
 /// Makes all WQEs before index `end` the NIC's.

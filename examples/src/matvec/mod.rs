@@ -212,7 +212,13 @@ impl Case {
     ) -> Result<Measured, Error> {
         interrupt::check()?;
         self.check()?;
-        let rig = Rig::new(world, devices, driver, self.blocks, self.depth)?;
+        let rig = Rig::new(
+            world,
+            devices,
+            [Driver::Kernel, driver],
+            self.blocks,
+            self.depth,
+        )?;
         let data = Data::new(self, world, &rig)?;
         let part = (self.bytes / u64::from(self.blocks)) as u32;
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
@@ -311,14 +317,14 @@ impl Case {
         let batch = [batch];
         // Once ahead, so that no first launch counts.
         world.run(&batch, &[])?;
-        let mut queues = rig.host_queues()?;
+        let mut queues = rig.far.host_queues()?;
         let client = [client];
         thread::scope(|scope| {
             let client = scope.spawn(|| world.run_for(&client, &pairs, self.limit));
             let mut serve = || {
                 for round in 0.. {
                     for part in 0..self.blocks {
-                        let told = rig.wait(part, round + 1, || client.is_finished())?;
+                        let told = rig.far.wait(part, round + 1, || client.is_finished())?;
                         if told.is_none_or(|told| told == END) {
                             return queues.iter_mut().try_for_each(|queue| queue.drain());
                         }

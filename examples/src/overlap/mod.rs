@@ -290,7 +290,13 @@ impl Case {
     /// A message that is not even; a kernel or the host failed; Ctrl-C before a round counted.
     pub fn measure(&self, world: &World, devices: &Devices, way: Way) -> Result<Measured, Error> {
         self.check()?;
-        let rig = Rig::new(world, devices, way.driver(), self.blocks, self.depth)?;
+        let rig = Rig::new(
+            world,
+            devices,
+            [Driver::Kernel, way.driver()],
+            self.blocks,
+            self.depth,
+        )?;
         let mut message = Message::new(self, world, &rig)?;
         // One round ahead, which does not count, but says how many make a repetition.
         let (first, mut verified) = self.repeat(world, &rig, &mut message, way, 1)?;
@@ -388,13 +394,13 @@ impl Case {
         let near = [near];
         let process = Launch::new(entry!(overlap_process), self.grid(), self.process(memory));
         let process = [process];
-        let mut queues = rig.host_queues()?;
+        let mut queues = rig.far.host_queues()?;
         thread::scope(|scope| {
             let near = scope.spawn(|| world.run(&near, &pairs));
             let mut answer = || {
                 for number in 1..=u64::from(rounds) {
                     for part in 0..self.blocks {
-                        if rig.wait(part, number, || near.is_finished())?.is_none() {
+                        if rig.far.wait(part, number, || near.is_finished())?.is_none() {
                             return Ok(());
                         }
                     }
@@ -447,7 +453,7 @@ mod tests {
                 seed: 1,
             };
             let devices = rig::devices(&world).unwrap();
-            let rig = Rig::new(&world, &devices, Driver::Kernel, 2, case.depth).unwrap();
+            let rig = Rig::new(&world, &devices, [Driver::Kernel; 2], 2, case.depth).unwrap();
             let message = Message::new(&case, &world, &rig).unwrap();
             let side = Side::new(&case, &world).unwrap();
             let handles = rig.handles(&rig.far).unwrap();

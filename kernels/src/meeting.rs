@@ -1,0 +1,42 @@
+//! A meeting of all blocks of a kernel, without atomics: a word for each block.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::{Deadline, Signal, WaitError, block, thread};
+
+use crate::posting::Place;
+
+/// Waits, with all threads of each block, until all of so many blocks are here for meeting number `number`, the first
+/// being 1. What any of them wrote before may be read by all behind it.
+///
+/// `arrivals` has a word for each block, 0 before the first meeting, in memory of the kernel's own.
+///
+/// # Errors
+/// `Deadline`, at all threads of a block.
+#[inline(always)]
+pub fn meet(
+    arrivals: Place,
+    blocks: u32,
+    number: u64,
+    deadline: Deadline,
+) -> Result<(), WaitError> {
+    // What the block's threads did before its word, because others go on by that.
+    thread::sync_threads();
+    let own = block::thread_index();
+    if own == 0 {
+        let word = arrivals.word(block::index());
+        word.store(number, Ordering::Release);
+    }
+    let (mut other, mut late) = (own, 0);
+    while other < blocks {
+        // SAFETY: the host promises a word for each block for the launch; kernels touch them as atomics.
+        let arrival = unsafe { Signal::new(arrivals.word(other)) };
+        late += u32::from(arrival.wait(number, deadline).is_err());
+        other += block::size();
+    }
+    // All words before anybody goes on.
+    match thread::sync_threads_count(late) {
+        0 => Ok(()),
+        _ => Err(WaitError::Deadline),
+    }
+}
