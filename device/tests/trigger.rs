@@ -166,6 +166,26 @@ fn rings_and_indices_wrap() {
 }
 
 #[test]
+fn the_requests_of_an_operation_lie_in_their_order() {
+    fn register<const N: usize>(wqes: [Wqe<1>; N], opcodes: [Opcode; N]) {
+        let rigs = rigs::<1>(SendDoorbell::WithRecord);
+        let entries = entries(&rigs);
+        let triggers = open(&entries);
+        triggers.register::<Thread, N>(0, 1, wqes, NOW).unwrap();
+        for (index, opcode) in (0..).zip(opcodes) {
+            assert_eq!(rigs[0].control(index.into()), (index, opcode));
+        }
+    }
+    let [write, nop] = [write(8), Wqe::nop()];
+    let [wrote, nothing] = [Opcode::RDMA_WRITE, Opcode::NOP];
+    register([nop], [nothing]);
+    register([write, nop], [wrote, nothing]);
+    register([nop, write], [nothing, wrote]);
+    register([write, nop, write], [wrote, nothing, wrote]);
+    register([nop, write, nop, nop], [nothing, wrote, nothing, nothing]);
+}
+
+#[test]
 fn what_is_wrong_is_named_and_changes_nothing() {
     let rigs = rigs::<2>(SendDoorbell::WithRecord);
     let entries = entries(&rigs);

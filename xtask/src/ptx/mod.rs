@@ -78,7 +78,7 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &str); 11] = [
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 10] = [
     ("soft_nic", "a NIC, which neither posts nor polls"),
     (
         "suite_active_ask",
@@ -111,10 +111,6 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &str); 11] = [
     (
         "suite_receive",
         "a test, which holds its mode and dispatches on it",
-    ),
-    (
-        "suite_trigger_storm",
-        "a test, which holds its scope and dispatches on it",
     ),
     ("suite_trouble", "a test, which neither posts nor polls"),
 ];
