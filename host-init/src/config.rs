@@ -190,11 +190,15 @@ impl QueuePairConfig {
             max_message: self.max_message,
             placement: self.placement,
             completion_placement: self.completion_placement.unwrap_or(self.placement),
-            state_placement: self
-                .state_placement
-                .unwrap_or_else(|| states_placement(self.placement)),
+            state_placement: self.states(),
             timers: self.timers,
         })
+    }
+
+    /// Where the state of its queues lies.
+    pub(crate) fn states(&self) -> Placement {
+        self.state_placement
+            .unwrap_or_else(|| states_placement(self.placement))
     }
 
     fn check_receive(&self, receive_depth: u32, limits: &Limits) -> Result<CheckedReceive, Error> {

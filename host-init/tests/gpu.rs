@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
 use warpbell_host_init::{
-    Access, Buffer, Device, Entry, Error, Gpu, GpuError, Grid, Launch, Nic, Placement,
-    ProtectionDomain, QueuePair, QueuePairConfig, Shared, SoftOptions, connect,
+    Access, ActiveConfig, ActiveMessages, Buffer, Device, Entry, Error, Gpu, GpuError, Grid,
+    Launch, Nic, Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, SoftOptions,
+    Triggers, connect,
 };
 
 const PTX: &str = ".version 8.6\n.target sm_90\n";
@@ -464,6 +465,21 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
         let mut queue = queue.open::<Exclusive, Thread>().unwrap();
         let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
         queue.wait(nop, Deadline::after_ms(5000)).unwrap();
+        // What is shared beside the queues' states lies where those are.
+        let mut pairs = vec![
+            domain.queue_pair(&config).unwrap(),
+            domain.queue_pair(&config).unwrap(),
+        ];
+        let [one, other] = &mut pairs[..] else {
+            unreachable!()
+        };
+        connect(one, other).unwrap();
+        Triggers::new(pairs).unwrap();
+        let config = ActiveConfig {
+            queue_pair: config,
+            ..ActiveConfig::default()
+        };
+        ActiveMessages::new(&domain, &domain, &config).unwrap();
     });
 }
 

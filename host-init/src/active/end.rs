@@ -4,7 +4,6 @@ use warpbell::active::{ActiveParts, STATE_WORDS};
 use warpbell::{SendQueueHandle, Word64};
 
 use super::ActiveConfig;
-use crate::queue_memory::states_placement;
 use crate::{Access, Buffer, Error, MemoryRegion, Placement, ProtectionDomain, QueuePair, Shared};
 
 /// Bytes that a lane keeps at each end.
@@ -41,7 +40,7 @@ impl End {
         Ok(Self {
             pairs: pairs.collect::<Result<_, Error>>()?,
             queues: Shared::slice(shared, lanes, |_| SendQueueHandle::none())?,
-            states: Buffer::placed(states_placement(placement), lanes * STATE)?,
+            states: Buffer::placed(config.queue_pair.states(), lanes * STATE)?,
             words: domain.register(words, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             bytes,
         })

@@ -9,7 +9,6 @@ use warpbell::active::{
     MAX_ARGUMENTS, SLOT_BYTES, TargetHandle, answer_bytes,
 };
 
-use crate::queue_memory::states_placement;
 use crate::{Access, Buffer, Error, MemoryRegion, ProtectionDomain, QueuePair, connect};
 
 pub use config::ActiveConfig;
@@ -92,7 +91,7 @@ impl ActiveMessages {
             target: End::new(target, config, slots * SLOT_BYTES as usize)?,
             target_domain: target.clone(),
             regions: (0..buffers).map(|_| None).collect(),
-            tables: Buffer::placed(states_placement(config.queue_pair.placement), bytes)?,
+            tables: Buffer::placed(config.queue_pair.states(), bytes)?,
             functions: vec![false; functions],
         };
         for lane in 0..config.lanes as usize {

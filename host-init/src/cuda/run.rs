@@ -123,7 +123,7 @@ impl Module {
     /// meant to run for long is given a word to poll, which tells it to stop.
     ///
     /// # Errors
-    /// As [`run`](Self::run), before anything has run.
+    /// As [`run`](Self::run): a kernel that has broken off by now is named, too.
     pub fn start(&self, launch: &Launch<'static>) -> Result<Running<'_>, GpuError> {
         let prepared = self.prepare(launch)?;
         // SAFETY: the parameters borrow nothing that ends.
@@ -153,10 +153,9 @@ impl Module {
         let gpu = self.gpu();
         gpu.enter()?;
         let stream = gpu.take_stream()?;
-        let name = prepared.launch.name();
         // SAFETY: the caller's promise.
-        unsafe { begin_on(prepared, stream) }.inspect_err(|_| gpu.give_stream(stream))?;
-        let mut running = self.running(name, stream.0)?;
+        let started = unsafe { self.begin_on(prepared, stream) };
+        let mut running = started.inspect_err(|_| gpu.give_stream(stream))?;
         running.stream = Some(stream);
         Ok(running)
     }
@@ -171,21 +170,47 @@ impl Module {
         let prepared = self.prepare(launch)?;
         self.gpu().enter()?;
         // SAFETY: the parameters borrow nothing that ends.
-        unsafe { begin_on(prepared, Handle(stream)) }?;
-        self.running(launch.name(), stream)
+        unsafe { self.begin_on(prepared, Handle(stream)) }
     }
 
-    /// What is in a stream by now, a kernel of this name last.
+    /// What is in somebody's stream by now, a kernel of this name last.
+    #[cfg(feature = "cust")]
     pub(super) fn running(
         &self,
         name: &'static str,
         stream: CUstream,
     ) -> Result<Running<'_>, GpuError> {
-        let gpu = self.gpu();
-        gpu.enter()?;
-        let end = gpu.take_event()?;
-        // SAFETY: both are of this GPU's context, and live.
-        match unsafe { sys::cuEventRecord(end.0, stream) } {
+        self.gpu().enter()?;
+        let end = self.gpu().take_event()?;
+        self.up_to(end, name, Handle(stream))
+    }
+
+    /// Puts a kernel into a stream of its GPU, which is current.
+    ///
+    /// # Safety
+    /// As for [`begin`](Self::begin).
+    unsafe fn begin_on(
+        &self,
+        prepared: Prepared<'_>,
+        stream: Handle<CUstream>,
+    ) -> Result<Running<'_>, GpuError> {
+        let name = prepared.launch.name();
+        // Before the kernel: what fails behind it is an error of a kernel that runs.
+        let end = self.gpu().take_event()?;
+        // SAFETY: the caller's promise.
+        unsafe { launch(prepared, stream) }.inspect_err(|_| self.gpu().give_event(end))?;
+        self.up_to(end, name, stream)
+    }
+
+    /// What is in a stream by now, a kernel of this name last; `end` comes behind it. The GPU is lost if it cannot.
+    fn up_to(
+        &self,
+        end: Handle<CUevent>,
+        name: &'static str,
+        stream: Handle<CUstream>,
+    ) -> Result<Running<'_>, GpuError> {
+        // SAFETY: the event lives; the stream is its owner's, who has it until all in it has ended.
+        match unsafe { sys::cuEventRecord(end.0, stream.0) } {
             CUresult::CUDA_SUCCESS => Ok(Running {
                 module: self,
                 name,
@@ -210,11 +235,9 @@ impl Module {
     }
 }
 
-/// Puts a kernel into a stream of its GPU, which is current.
-///
 /// # Safety
-/// As for [`Module::begin`].
-unsafe fn begin_on(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(), GpuError> {
+/// As for [`Module::begin_on`].
+unsafe fn launch(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(), GpuError> {
     let Prepared { launch, kernel } = prepared;
     let grid = launch.grid();
     let mut parameters = [launch.parameters().0.cast_mut()];

@@ -7,7 +7,6 @@ mod shadow;
 use warpbell::trigger::{Counter, Error as Refused, Tag, TriggerEntry, TriggerHandle};
 use warpbell::wqe::Wqe;
 
-use crate::queue_memory::states_placement;
 use crate::{Buffer, Error, QueuePair};
 
 pub use error::TriggerError;
@@ -57,7 +56,7 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 #[derive(Debug)]
 pub struct Triggers {
     pairs: Vec<QueuePair>,
-    /// In the kernels' own memory, on which their atomics are.
+    /// Where the queues' states lie: in the kernels' own memory, on which their atomics are.
     entries: Buffer,
     /// What lies in each tag's ring.
     known: Vec<Known>,
@@ -73,7 +72,7 @@ impl Triggers {
     pub fn new(pairs: Vec<QueuePair>) -> Result<Self, Error> {
         let tags = pairs.len();
         let home = match pairs.first() {
-            Some(pair) if tags <= MAX_TAGS as usize => states_placement(pair.config().placement),
+            Some(pair) if tags <= MAX_TAGS as usize => pair.config().state_placement,
             _ => {
                 return Err(TriggerError::Tags {
                     tags,
@@ -83,7 +82,7 @@ impl Triggers {
             }
         };
         for (tag, pair) in (0..).zip(&pairs) {
-            if states_placement(pair.config().placement) != home {
+            if pair.config().state_placement != home {
                 return Err(TriggerError::Elsewhere { tag }.into());
             }
             check(tag, pair)?;
