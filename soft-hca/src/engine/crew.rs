@@ -45,7 +45,8 @@ pub struct Crew<'d, 't, M, L> {
     heard: u64,
     /// Where the WQE lies that the next ring tells of, unless it is `stale`.
     front: Front,
-    /// Others have executed WQEs of this lane's loan: where the next one lies is looked up when there is time for it.
+    /// Others have executed WQEs of this lane's loan: where the next one lies is looked up when there is time for it,
+    /// or has to be.
     stale: bool,
     /// Queues of which more is known to be posted: bit n is seat n.
     pending: u32,
@@ -211,9 +212,14 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     fn serve(&mut self, ring: u64, rung: u32) {
         let lanes = self.lanes;
         let mine = rung & !self.pending;
-        let done = match (mine >> lanes.index() & 1 == 0) | self.stale {
-            true => Done::Nothing,
-            false => self.alone(ring),
+        let done = match mine >> lanes.index() & 1 {
+            0 => Done::Nothing,
+            _ => {
+                if self.stale {
+                    self.look_up_front();
+                }
+                self.alone(ring)
+            }
         };
         let served = lanes.ballot(done != Done::Nothing);
         self.pending |= lanes.ballot(done == Done::AndMore);
