@@ -25,7 +25,9 @@ pub fn meet(
     let own = block::thread_index();
     if own == 0 {
         let word = arrivals.word(block::index());
-        word.store(number, Ordering::Release);
+        // That and the others' before it, too: nobody but this kernel's blocks looks.
+        thread::device_fence();
+        word.store(number, Ordering::Relaxed);
     }
     let (mut other, mut late) = (own, 0);
     while other < blocks {

@@ -61,7 +61,7 @@ impl<'a> Path<'a> {
             address,
             ..self.told
         };
-        Wqe::write_value(number, told).signalled()
+        Wqe::write_value(number, told)
     }
 
     /// What tells this end of a part.
