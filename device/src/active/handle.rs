@@ -31,7 +31,8 @@ pub struct ActiveParts<'a> {
     pub queues: *const SendQueueHandle<'a>,
     /// [`STATE_WORDS`] words of each lane, 0 at first, in memory on which the end's threads have atomics in common.
     pub states: *const Word64,
-    /// The longest result of a task beside its value, in bytes, up to [`MAX_RESULT`]; 0 for none.
+    /// The longest result of a task beside its value, in bytes, up to [`MAX_RESULT`], and no longer than what the
+    /// target's queues take; 0 for none.
     pub max_result: u32,
     /// Words of the lanes at this end, one lane's behind the other's: at the initiator the answers, of
     /// [`answer_bytes`] bytes for each slot; at the target the slots, of 8 words. 0 at first.

@@ -46,7 +46,7 @@ const DETAIL_BITS: u32 = 14;
 const DETAIL_SHIFT: u32 = 32 - DETAIL_BITS;
 
 /// Bytes of a lane's memory at the initiator for each slot, of whose tasks a result has so many bytes at most: the word of
-/// the answer, and whole cache lines for the result. The answers of all slots come first, the results behind them.
+/// the answer, and a multiple of 64 for the result. The answers of all slots come first, the results behind them.
 pub const fn answer_bytes(result: u32) -> u64 {
     ANSWER + result_bytes(result)
 }
