@@ -97,26 +97,57 @@ impl Crew {
 
     /// Replaces a thread if it has gone. Says whether there still is one, or should be.
     fn keep(self: &Arc<Self>, worker: &mut Worker, slept: bool) -> bool {
-        let fault = if worker.has_ended() {
-            Fault::Died
-        } else if slept && worker.is_silent(LOOKS) {
-            Fault::Hung
+        let (fault, jobs) = if worker.has_ended() {
+            (Fault::Died, worker.take_jobs())
+        } else if slept
+            && worker.is_silent(LOOKS)
+            && let Some(jobs) = worker.take_silent_jobs()
+        {
+            (Fault::Hung, jobs)
         } else {
             return true;
         };
-        let jobs = worker.take_jobs(fault);
-        if self.stops() && jobs.is_empty() {
-            return false;
+        if jobs.is_empty() {
+            return !self.stops();
         }
         tracing::error!(
             ?fault,
             "a thread of a proxy has gone, another one takes its queues"
         );
-        match Worker::start(self, jobs) {
-            Ok(other) => *worker = other,
-            // The next look tries again, for queues that come meanwhile.
-            Err(error) => tracing::error!(%error, "the queues of a proxy's thread have ended"),
-        }
+        *worker = Worker::start(self, jobs).unwrap_or_else(|error| {
+            tracing::error!(%error, "the queues of a proxy's thread have ended");
+            // A later look tries again, if queues have come meanwhile.
+            Worker::without_thread()
+        });
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpbell::Deadline;
+    use warpbell::wqe::Wqe;
+
+    use super::*;
+    use crate::proxy::job::tests::Ends;
+
+    #[test]
+    fn where_there_is_no_thread_one_is_started_for_a_queue_alone() {
+        let crew = Arc::new(Crew::default());
+        let mut worker = Worker::without_thread();
+        assert!(crew.keep(&mut worker, true), "its place stays");
+        assert!(worker.has_ended(), "nothing to do, and no thread");
+        let ends = Ends::new();
+        worker.give(Job::new(&ends.served, None).unwrap());
+        assert!(crew.keep(&mut worker, false));
+        let mut queue = ends.open();
+        let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
+        assert_eq!(queue.wait(ticket, Deadline::after_ms(10_000)), Ok(()));
+        crew.stop();
+        // Until the thread has ended.
+        while crew.keep(&mut worker, false) {
+            std::thread::yield_now();
+        }
+        assert!(!crew.keep(&mut Worker::without_thread(), false));
     }
 }

@@ -1,7 +1,6 @@
 //! A queue as the thread has it that serves it, and the seat from which another thread may take it.
 
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use warpbell::SendQueueHandle;
 use warpbell::proxy::{Drain, Entry, Fault, Turn};
 use warpbell::wqe::{MAX_WQE_BLOCKS, Octoword, WqeBlock};
 
+use super::pulse::Pulse;
 use super::queue::Served;
 use super::{Allow, ProxyError};
 use crate::Error;
@@ -21,8 +21,8 @@ pub(super) struct Job {
     drain: Drain<'static>,
     /// None where all is allowed; while it is asked; and once nobody waits for its answer, when nothing is taken any more.
     allow: Option<Allow>,
-    /// Whether it is asked, by a thread that has left the seat for that.
-    asked: bool,
+    /// The number of the question at which it is asked, by a thread that has left the seat for that.
+    asked: Option<u64>,
     /// What the turn under way has done.
     turn: Turn,
     /// When the service was told to end.
@@ -45,7 +45,7 @@ impl Job {
         Ok(Self {
             drain: drain.map_err(|why| ProxyError::Unfit { qpn, why })?,
             allow,
-            asked: false,
+            asked: None,
             turn: Turn::default(),
             closed: None,
             served: Arc::clone(served),
@@ -56,10 +56,11 @@ impl Job {
     fn question<'c>(
         &mut self,
         copy: &'c mut [WqeBlock; MAX_WQE_BLOCKS],
+        thread: &Pulse,
     ) -> Option<(Entry<'c>, Allow)> {
         let entry = self.drain.next()?.copied(copy);
         let allow = self.allow.take()?;
-        self.asked = true;
+        self.asked = Some(thread.ask());
         Some((entry, allow))
     }
 
@@ -68,7 +69,7 @@ impl Job {
         self.drain.decide(allowed);
         self.turn.posts += u32::from(allowed);
         self.allow = Some(allow);
-        self.asked = false;
+        self.asked = None;
     }
 
     /// Gives the NIC what was taken, and counts it. Says whether the turn has done anything.
@@ -120,7 +121,9 @@ pub(super) enum Found {
 pub(super) struct Seat(Mutex<Option<Job>>);
 
 impl Seat {
-    pub fn new(job: Job) -> Arc<Self> {
+    /// A seat of this thread's.
+    pub fn new(job: Job, thread: &Arc<Pulse>) -> Arc<Self> {
+        job.served.hand_to(thread);
         Arc::new(Self(Mutex::new(Some(job))))
     }
 
@@ -129,13 +132,12 @@ impl Seat {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what there is to do; begins to end the service if it is to `stop`. Adds 1 to `questions` before and after
-    /// each question.
-    pub fn turn(&self, stop: bool, questions: &AtomicU64) -> Found {
-        self.try_turn(stop, questions).unwrap_or(Found::Vacancy)
+    /// Does what there is to do; begins to end the service if it is to `stop`.
+    pub fn turn(&self, stop: bool, thread: &Pulse) -> Found {
+        self.try_turn(stop, thread).unwrap_or(Found::Vacancy)
     }
 
-    fn try_turn(&self, stop: bool, questions: &AtomicU64) -> Option<Found> {
+    fn try_turn(&self, stop: bool, thread: &Pulse) -> Option<Found> {
         let mut place = self.lock();
         let job = place.as_mut()?;
         // Before the turn, which takes what was posted before.
@@ -145,7 +147,7 @@ impl Seat {
         } else {
             job.turn.completions = job.drain.look();
             drop(place);
-            self.ask(questions)?;
+            self.ask(thread)?;
             place = self.lock();
         }
         let job = place.as_mut()?;
@@ -164,13 +166,11 @@ impl Seat {
     }
 
     /// Asks the owner about each WQE, and takes those that are allowed. None if the job was taken away meanwhile.
-    fn ask(&self, questions: &AtomicU64) -> Option<()> {
+    fn ask(&self, thread: &Pulse) -> Option<()> {
         let mut copy = [[Octoword::ZERO; 4]; MAX_WQE_BLOCKS];
-        while let Some((entry, mut allow)) = self.with(|job| job.question(&mut copy))? {
-            // Relaxed: whoever looks at the number takes nothing from it.
-            questions.fetch_add(1, Ordering::Relaxed);
+        while let Some((entry, mut allow)) = self.with(|job| job.question(&mut copy, thread))? {
             let allowed = allow(entry);
-            questions.fetch_add(1, Ordering::Relaxed);
+            thread.answer();
             self.with(|job| job.answer(allowed, allow))?;
         }
         Some(())
@@ -181,15 +181,28 @@ impl Seat {
         self.lock().as_mut().map(step)
     }
 
-    /// Takes the job from a thread that has gone. Where its owner is being asked, that is the queue's `fault`.
-    pub fn take(&self, fault: Fault) -> Option<Job> {
+    /// Takes the job if its owner is still being asked this question, which is the queue's [`Fault::Hung`] then, and
+    /// gives the thread up. That finds the seat empty when it comes back from the question, and itself replaced, so that
+    /// it asks no other owner: both before it has this lock again.
+    pub fn take_asked(&self, question: u64, thread: &Pulse) -> Option<Job> {
+        let mut place = self.lock();
+        let mut job = place.take_if(|job| job.asked == Some(question))?;
+        thread.replace();
+        job.asked = None;
+        job.drain.close(Fault::Hung);
+        job.end_turn();
+        Some(job)
+    }
+
+    /// Takes the job from a thread that has gone. Where that was at a question, it has died there.
+    pub fn take(&self) -> Option<Job> {
         let died_within = self.0.is_poisoned();
         let mut job = self.lock().take()?;
         if died_within {
             job.drain.end(Fault::Died);
         }
-        if mem::take(&mut job.asked) {
-            job.drain.close(fault);
+        if job.asked.take().is_some() {
+            job.drain.close(Fault::Died);
         }
         job.end_turn();
         Some(job)
@@ -202,41 +215,68 @@ impl Seat {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     use warpbell::wqe::Wqe;
-    use warpbell::{Deadline, Exclusive, Thread, WaitError};
+    use warpbell::{Deadline, Exclusive, SendQueue, Thread, WaitError};
 
     use super::*;
-    use crate::{Device, Nic, Placement, QueuePairConfig, SoftOptions, connect};
+    use crate::{Device, Nic, Placement, QueuePair, QueuePairConfig, SoftOptions, connect};
+
+    /// A queue that may be served, and its other end.
+    pub(in crate::proxy) struct Ends {
+        pub served: Arc<Served>,
+        _far: QueuePair,
+    }
+
+    impl Ends {
+        pub fn new() -> Self {
+            let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+            let domain = device.protection_domain().unwrap();
+            let pair = || domain.queue_pair(&QueuePairConfig::default()).unwrap();
+            let (mut near, mut far) = (pair(), pair());
+            connect(&mut near, &mut far).unwrap();
+            Self {
+                served: Arc::new(Served::new(near, Some(Placement::Host)).unwrap()),
+                _far: far,
+            }
+        }
+
+        /// The kernels' queue. To be called once.
+        pub fn open(&self) -> SendQueue<'_, Exclusive, Thread> {
+            // SAFETY: the memory lives as long as `served`.
+            let front = unsafe { self.served.front.handle(&self.served.pair) };
+            front.open().unwrap()
+        }
+    }
+
+    /// The proxy's fault that a wait tells of.
+    #[track_caller]
+    pub(in crate::proxy) fn fault(result: Result<(), WaitError>) -> Fault {
+        match result {
+            Err(WaitError::Failed(error)) => Fault::of(error).expect("the proxy's fault"),
+            other => panic!("{other:?}"),
+        }
+    }
 
     /// The worst case, of which no way is known: so the thread that comes does not walk into the same again.
     #[test]
     fn a_thread_that_dies_in_a_step_ends_the_queue() {
-        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
-        let domain = device.protection_domain().unwrap();
-        let pair = || domain.queue_pair(&QueuePairConfig::default()).unwrap();
-        let (mut near, mut far) = (pair(), pair());
-        connect(&mut near, &mut far).unwrap();
-        let served = Arc::new(Served::new(near, Some(Placement::Host)).unwrap());
-        let seat = Seat::new(Job::new(&served, None).unwrap());
-        // SAFETY: the memory lives as long as `served`.
-        let front = unsafe { served.front.handle(&served.pair) };
-        let mut queue = front.open::<Exclusive, Thread>().unwrap();
+        let ends = Ends::new();
+        let thread = Arc::new(Pulse::default());
+        let seat = Seat::new(Job::new(&ends.served, None).unwrap(), &thread);
+        let mut queue = ends.open();
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
         let died = catch_unwind(AssertUnwindSafe(|| {
             seat.with(|_| resume_unwind(Box::new("on purpose")))
         }));
         assert!(died.is_err());
-        let job = seat.take(Fault::Hung).unwrap();
+        let job = seat.take().unwrap();
         assert!(seat.is_vacant());
         // Another thread's seat.
-        let turn = Seat::new(job).turn(false, &AtomicU64::new(0));
+        let turn = Seat::new(job, &thread).turn(false, &thread);
         assert!(matches!(turn, Found::Nothing));
-        let Err(WaitError::Failed(error)) = queue.wait(ticket, Deadline::PASSED) else {
-            panic!("the queue goes on");
-        };
-        assert_eq!(Fault::of(error), Some(Fault::Died));
+        assert_eq!(fault(queue.wait(ticket, Deadline::PASSED)), Fault::Died);
     }
 }

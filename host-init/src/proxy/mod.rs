@@ -6,10 +6,12 @@ mod crew;
 mod error;
 mod front;
 mod job;
+mod pulse;
 mod queue;
 mod worker;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -83,15 +85,28 @@ impl Proxy {
             return Err(ProxyError::Threads { threads, limit }.into());
         }
         let crew = Crew::start(threads)?;
-        let watch = thread::Builder::new().name("warpbell-watch".into()).spawn({
-            let crew = Arc::clone(&crew);
-            move || crew.look_after()
-        });
-        if watch.is_err() {
-            crew.stop();
+        let watch = thread::Builder::new().name("warpbell-watch".into());
+        Ok(Self::watched(crew, |look| watch.spawn(look))?)
+    }
+
+    /// A crew, and a thread that looks after it.
+    fn watched(
+        crew: Arc<Crew>,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+    ) -> Result<Self, ProxyError> {
+        let looks = Arc::clone(&crew);
+        match spawn(Box::new(move || looks.look_after())) {
+            Ok(watch) => Ok(Self {
+                crew,
+                watch: Some(watch),
+            }),
+            Err(error) => {
+                crew.stop();
+                // Here, until its threads have ended: the last one would have the crew otherwise, and join itself.
+                crew.look_after();
+                Err(ProxyError::Thread(error))
+            }
         }
-        let watch = Some(watch.map_err(ProxyError::Thread)?);
-        Ok(Self { crew, watch })
     }
 
     /// Serves a connected queue pair: kernels get [`ProxiedQueue::send_queue`] instead of its own. What they share
@@ -160,5 +175,18 @@ impl Drop for Proxy {
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_nobody_can_look_after_have_ended_when_that_is_told() {
+        let crew = Crew::start(3).unwrap();
+        let failed = Proxy::watched(Arc::clone(&crew), |_| Err(io::ErrorKind::WouldBlock.into()));
+        assert!(matches!(failed, Err(ProxyError::Thread(_))));
+        assert_eq!(Arc::strong_count(&crew), 1, "none of them has it");
     }
 }

@@ -1,17 +1,16 @@
 //! A queue pair in a proxy's hands.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use warpbell::proxy::Turn;
 use warpbell::{QueueError, SendQueueHandle};
 
 use super::ProxyError;
-use super::crew::PATIENCE;
 use super::front::Front;
-use super::job::LAST_WORDS;
+use super::pulse::{Progress, Pulse, Wait};
 use crate::{Error, MemoryRegion, NicError, Placement, QueuePair};
 
 /// What a proxy's thread and the queue's owner share. The memory of both queues lives as long as either has it.
@@ -20,6 +19,8 @@ pub(super) struct Served {
     pub front: Front,
     /// The owner wants the queue pair back.
     released: AtomicBool,
+    /// The thread that has the queue.
+    thread: Mutex<Arc<Pulse>>,
     posts: AtomicU64,
     turns: AtomicU64,
     completions: AtomicU64,
@@ -38,6 +39,7 @@ impl Served {
             pair,
             front,
             released: AtomicBool::new(false),
+            thread: Mutex::default(),
             posts: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             completions: AtomicU64::new(0),
@@ -47,6 +49,20 @@ impl Served {
     /// Whether the owner wants it back.
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
+    }
+
+    /// Takes note that this thread has the queue now.
+    pub fn hand_to(&self, thread: &Arc<Pulse>) {
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(thread);
+    }
+
+    /// How far the thread has come that has the queue.
+    fn progress(&self) -> Progress {
+        let thread = Arc::clone(&self.thread.lock().unwrap_or_else(PoisonError::into_inner));
+        Progress {
+            questions: thread.questions(),
+            thread,
+        }
     }
 
     /// Takes note of a turn; the job of whoever has the seat.
@@ -139,8 +155,12 @@ impl ProxiedQueue {
     /// anew, or to give its own send queue to kernels. What kernels have posted is carried out before, as far as it
     /// was handed to the NIC within a second.
     ///
+    /// That takes as long as the owners of the thread's queues, whichever they are, take to answer before the thread
+    /// comes to this one: it waits as long as they are asked and answer, or their queues get another thread.
+    ///
     /// # Errors
-    /// [`ProxyError::Stuck`]. The thread keeps the queue pair then.
+    /// [`ProxyError::Stuck`] after four seconds without any of that, or after two minutes in all. The thread keeps the
+    /// queue pair then.
     pub fn release(mut self) -> Result<QueuePair, Error> {
         let qpn = self.qpn();
         let served = self.let_go().and_then(Arc::into_inner);
@@ -155,9 +175,9 @@ impl ProxiedQueue {
         let served = self.served.take()?;
         // What kernels have posted until now before the flag, because a thread that sees it takes no more than that.
         served.released.store(true, Ordering::Release);
-        let began = Instant::now();
+        let mut wait = Wait::begin(served.progress(), Instant::now());
         while Arc::strong_count(&served) > 1 {
-            if began.elapsed() > PATIENCE + 2 * LAST_WORDS {
+            if wait.is_over(served.progress(), Instant::now()) {
                 tracing::error!(qpn = served.pair.qpn(), "a proxy keeps a queue pair");
                 return None;
             }

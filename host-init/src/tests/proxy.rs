@@ -315,6 +315,40 @@ fn a_thread_that_hangs_at_a_question_is_replaced_and_too_late_when_it_comes_back
     });
 }
 
+/// An owner that takes its time, though never two seconds, keeps its own queue and the thread's other one longer than any
+/// thread may stand still.
+#[test]
+fn queues_come_back_from_a_thread_whose_owner_is_slow() {
+    let device = threaded();
+    let (slow_ends, near) = Ends::new(&device, &config());
+    let (ends, other) = Ends::new(&device, &config());
+    let proxy = Proxy::start(1).unwrap();
+    let (tell, asked) = mpsc::channel();
+    let allow = move |_: Entry<'_>| {
+        let _ = tell.send(());
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        true
+    };
+    let slow = proxy.serve_if(near, Placement::Host, allow).unwrap();
+    let other = proxy.serve(other, Placement::Host).unwrap();
+    ends.fill(&other, 1, 1);
+    let mut view = slow.send_queue().open::<Exclusive, Thread>().unwrap();
+    let mut batch = view.batch(8, LIMIT).unwrap();
+    for place in 0..8 {
+        let wqe = slow_ends.write(place, 7 + place as u64);
+        let _ = batch.post(wqe).unwrap();
+    }
+    drop(batch);
+    drop(view);
+    asked.recv().unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| other.release());
+        slow.release().unwrap();
+        other.join().unwrap().unwrap();
+    });
+    slow_ends.check(7, 8);
+}
+
 #[test]
 fn what_no_proxy_can_serve_is_refused() {
     for threads in [0, 65] {
