@@ -15,8 +15,9 @@ use crate::engine::{DirectMemory, Memory};
 /// pieces, and each may be held back for a time of its own, while completions, doorbell records and atomics go on. So a
 /// flag or a completion may be seen before the data in front of it, and a message in parts.
 ///
-/// Two stores to the same bytes keep their order, whichever way they come. What is held back goes to its place before anything is read from this
-/// memory for a peer (a READ's data, a message's), before an atomic on the same bytes, and before a command.
+/// Two stores to the same bytes keep their order, whichever way they come. What is held back goes to its place before
+/// anything is read from this memory for a peer (a READ's data, a message's), before an atomic on the same bytes, and
+/// before a command.
 #[derive(Clone, Copy, Debug)]
 pub struct LateStores {
     /// The same seed, the same delays.
@@ -169,10 +170,10 @@ macro_rules! directly {
         })*
     };
     // Of bytes that may be held back: what came before is in its place first.
-    ($(settled($address:expr, $bytes:expr) unsafe fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
+    ($(settled($($address:expr, $bytes:expr);+) unsafe fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
         $(#[inline]
         unsafe fn $name(&self, $($argument: $kind),*) $(-> $result)? {
-            self.settle_range($address, $bytes);
+            $(self.settle_range($address, $bytes);)+
             // SAFETY: the caller's promise is passed on unchanged.
             unsafe { DirectMemory.$name($($argument),*) }
         })*
@@ -216,7 +217,6 @@ unsafe impl Memory for HostMemory {
     }
 
     directly! {
-        unsafe fn load_small(source: u64, length: u64) -> Small;
         unsafe fn read(address: u64, bytes: &mut [u8]);
         unsafe fn read_block(address: u64) -> [u64; 8];
         unsafe fn peek_u64(address: u64) -> u64;
@@ -230,8 +230,9 @@ unsafe impl Memory for HostMemory {
         settled(address, 8) unsafe fn store_u64(address: u64, value: u64);
         settled(address, 8) unsafe fn write_u64(address: u64, value: u64);
         settled(address, bytes.len() as u64) unsafe fn write(address: u64, bytes: &[u8]);
+        settled(source, length) unsafe fn load_small(source: u64, length: u64) -> Small;
         settled(destination, length) unsafe fn store_small(destination: u64, length: u64, data: &Small);
-        settled(destination, length) unsafe fn copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
+        settled(source, length; destination, length) unsafe fn copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
         settled(address, 4) unsafe fn compare_exchange_u32(address: u64, current: u32, new: u32) -> Result<u32, u32>;
         settled(address, 8) unsafe fn compare_exchange_u64(address: u64, current: u64, new: u64) -> Result<u64, u64>;
     }
@@ -327,6 +328,24 @@ mod tests {
         }
         memory.settle();
         assert_eq!(target[..24], [1; 24]);
+    }
+
+    /// The source of a write between two ends here is read for a peer, too.
+    #[test]
+    fn what_is_copied_on_at_once_came_before_it() {
+        let memory = HostMemory::new(Some(ALWAYS));
+        let mut target = [0u64; 8].map(u64::to_ne_bytes).concat();
+        let to = address(&mut target);
+        fill(&memory, to, 0, 32, 1);
+        // SAFETY: all of it lies in the target, which is aligned enough in a vector.
+        unsafe {
+            let data = memory.load_small(to, 8);
+            memory.store_small(to + 32, 8, &data);
+            assert_eq!(memory.peek_u64(to + 8), 0, "nobody has asked for it");
+            memory.copy_part(to + 8, to + 40, 24, 0, 1);
+        }
+        assert_eq!(target, [1; 64]);
+        assert_eq!(memory.advance(0), 0);
     }
 
     /// An atomic's result, a datagram's header, a small payload: none is overwritten by what came before it.
