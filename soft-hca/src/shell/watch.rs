@@ -19,13 +19,18 @@ pub struct WatchLimits {
     /// Bytes of a stretch of memory that is small enough to be crowded.
     pub stretch: u64,
     /// READs and WRITEs in one stretch, of 100 that fit it.
+    ///
+    /// None is told of with fewer. With a few more one may be missed, because a watch knows eight stretches alone: for
+    /// certain it tells above (8 × `crowd` + 100) / 9 of 100, which are 56 where this is 50. Stretches begin at multiples
+    /// of their size: what crowds around such a border counts for both, each its share.
     pub crowd: u32,
     /// Bytes of the longest READ that keeps no others waiting.
     pub longest_read: u32,
 }
 
 impl Default for WatchLimits {
-    /// 4,096 requests; PCIe packets of 128 bytes, 25 of 100 more; half of the requests in 48 KiB; READs of 8 MiB.
+    /// 4,096 requests; PCIe packets of 128 bytes, 25 of 100 more; half of the requests in 48 KiB (56 of 100 for certain); READs of 8
+    /// MiB.
     fn default() -> Self {
         Self {
             window: 4096,
@@ -115,14 +120,16 @@ impl fmt::Display for Advice {
 /// Looks at the READs and WRITEs that an HCA sends, a window after the other, and tells at its end what it found, or
 /// once the HCA is gone. It tells each of the three kinds less and less often: after a window, 2, 4, 8 and so on.
 ///
-/// Its memory is a few hundred bytes, whatever it sees. A request that is sent again because nobody acknowledged it
-/// counts again.
+/// Its memory is a few hundred bytes, whatever it sees. It counts requests as they are sent. One that is sent again,
+/// because nobody acknowledged it or because a wire was busy, counts once as long as no other request was seen between,
+/// of its queue pair or of one whose number is the same modulo 32; otherwise it counts again. So
+/// of two queue pairs with such numbers, whose requests a busy wire refuses in turn, each attempt counts.
 pub struct RequestWatch {
     limits: WatchLimits,
     tell: Box<dyn FnMut(Advice) + Send>,
     window: Box<Window>,
     pauses: [Pause; 3],
-    /// The newest packet of the queue pairs with these numbers, modulo theirs: one that a busy wire refuses comes again.
+    /// The newest request of the queue pairs with these numbers, modulo theirs: one that a busy wire refuses comes again.
     newest: Box<[(u32, u32); 32]>,
 }
 
@@ -251,8 +258,9 @@ impl Window {
         }
     }
 
-    /// Counts a request to a stretch. What more than a ninth of them go to is among the eight at the end, with at most
-    /// a ninth too few (Misra and Gries, *Finding repeated elements*, 1982).
+    /// Counts a request to a stretch. What more than a ninth of them go to is among the eight at the end, with too few by
+    /// at most an eighth of all others (Misra and Gries, *Finding repeated elements*, 1982): each time that it loses one,
+    /// seven more do, and the request that comes is not counted.
     fn gather(&mut self, of: (u32, u64)) {
         let stretches = &mut self.stretches;
         let known = |stretch: &&mut Stretch| stretch.requests != 0 && stretch.of == of;
@@ -451,6 +459,21 @@ mod tests {
             stretch: 1000,
         };
         assert_eq!(watched.told(), [expected]);
+        // Of as many stretches as there are other requests, each eighth takes one off: the worst case.
+        let mut watched = Watched::new();
+        for crowd in [55, 56] {
+            for request in 0..100 {
+                let stretch = if request < crowd { 1 } else { request };
+                watched.send(Opcode::Write, 1000 * stretch, 8);
+            }
+            assert_eq!(watched.told().len(), crowd as usize - 55, "{crowd}");
+        }
+        // The same crowd, half on either side of a border.
+        let mut watched = Watched::new();
+        for request in 0..100 {
+            watched.send(Opcode::Write, 7992 + 8 * (request % 2), 8);
+        }
+        assert_eq!(watched.told(), []);
         // Long ones are no crowd.
         for _ in 0..300 {
             watched.send(Opcode::Write, 0, 1001);
@@ -482,6 +505,30 @@ mod tests {
             }
         }
         assert_eq!(told, [0, 1, 3, 7, 15, 31]);
+    }
+
+    #[test]
+    fn requests_that_are_sent_again_count_again_unless_they_are_the_newest() {
+        let mut watched = Watched::new();
+        let mut see = |source_qp, psn| {
+            let header = Header {
+                opcode: Opcode::ReadRequest as u8,
+                source_qp,
+                psn,
+                length: 8,
+                ..Header::default()
+            };
+            watched.watch.see(&header);
+            watched.watch.window.requests
+        };
+        assert_eq!([see(1, 0), see(1, 0)], [1, 1], "the newest");
+        assert_eq!(
+            [see(2, 0), see(1, 0)],
+            [2, 2],
+            "another queue pair's between"
+        );
+        assert_eq!([see(1, 1), see(1, 0)], [3, 4], "one behind it between");
+        assert_eq!([see(33, 0), see(1, 0)], [5, 6], "numbers that agree");
     }
 
     #[test]
