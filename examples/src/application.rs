@@ -82,7 +82,7 @@ impl<M: Measurement> Measurements<M> {
         cases: &[C],
         ways: &[W],
         screen: &Screen,
-        measure: impl Fn(&C, W) -> Result<M, Error>,
+        mut measure: impl FnMut(&C, W) -> Result<M, Error>,
     ) -> Result<Self, Error> {
         let mut measured = Vec::new();
         let mut all = cases

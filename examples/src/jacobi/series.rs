@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Case, HEADER, Measured, Way};
+use super::{Case, HEADER, Measured, Reference, Way};
 use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table};
 use crate::origin::Origin;
@@ -95,9 +95,15 @@ impl Series {
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
         let devices = rig::devices(world)?;
+        // A side's ways come one after the other.
+        let mut reference: Option<Reference> = None;
         let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
             screen.step(case.side.to_string());
-            case.measure(world, &devices, way)
+            let reference = match &reference {
+                Some(of) if of.side == case.side => of,
+                _ => reference.insert(case.reference()?),
+            };
+            case.measure(world, &devices, way, reference)
         })?;
         Ok(Results(results))
     }
