@@ -38,6 +38,21 @@ fn a_report_has_every_application_with_every_nic() {
 }
 
 #[test]
+fn a_page_is_written_although_an_application_fails() {
+    let path = format!("{}/failed.html", env!("CARGO_TARGET_TMPDIR"));
+    fs::write(&path, "an older page").unwrap();
+    let shape = ["--nic", "nowhere", "--json", "--out", &path];
+    let output = run(REPORT, &shape);
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(line.contains("the NIC nowhere is none of"), "{line}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 0);
+    let html = fs::read_to_string(&path).unwrap();
+    assert!(html.contains("nothing here tells of a wire"), "{html}");
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let output = run(REPORT, &["--only", "nothing"]);
     assert_eq!(output.status.code(), Some(2));
@@ -50,11 +65,10 @@ fn what_cannot_be_is_refused() {
         "--only",
         "matvec",
     ];
-    let output = run(
-        REPORT,
-        &[&one[..], &["--out", "/nowhere/x.html", "--json"]].concat(),
-    );
+    let output = run(REPORT, &[&one[..], &["--out", "/nowhere/x.html"]].concat());
     assert_eq!(output.status.code(), Some(1));
+    // Nothing ran.
+    assert!(output.stdout.is_empty());
     let line = error_line(&output);
     assert!(
         line.contains("the page /nowhere/x.html cannot be written"),

@@ -1,6 +1,6 @@
 //! Runs the papers' applications and gathers what came of them in one HTML page.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use warpbell_examples::world::Machine;
 /// and plots, the paper's figures beside ours, and what differs.
 ///
 /// With each NIC of software that works with the kernels, unless --nic names one. No network card takes part then, and no
-/// wire.
+/// wire. An application that fails ends the report: the page has what was measured before.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -54,6 +54,14 @@ struct Document<'d> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     interrupt::listen();
+    let unwritten = |source| Error::Page {
+        path: arguments.out.clone(),
+        source,
+    };
+    // Before minutes are spent on what has nowhere to go; an older page stays until the new one is there.
+    let mut open = OpenOptions::new();
+    open.write(true).create(true).truncate(false);
+    open.open(&arguments.out).map_err(unwritten)?;
     let origin = Origin::here();
     let chosen =
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|of| of == name);
@@ -84,19 +92,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
         Ok(())
     };
-    ended_early(all())?;
+    let ended = ended_early(all());
     screen.finish();
     let html = page(&ALL, &runs, &origin.line(&on), origin.command());
-    fs::write(&arguments.out, html).map_err(|source| Error::Page {
-        path: arguments.out.clone(),
-        source,
-    })?;
+    fs::write(&arguments.out, html).map_err(unwritten)?;
     screen.line("");
     screen.line(format_args!("written: {}", arguments.out.display()));
     screen.document(&Document {
         origin: &origin,
         runs: runs.iter().map(Run::document).collect(),
     })?;
+    ended?;
     let wrong = runs.iter().map(|run| run.section.wrong);
     let (wrong, checks) = wrong.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
     Error::if_wrong(wrong, checks)?;
