@@ -2,6 +2,7 @@
 
 mod series;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
 use crate::memory::Memory;
-use crate::rig::{Driver, End, Rig};
+use crate::rig::{self, Driver, End, Rig};
 use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
@@ -317,21 +318,30 @@ impl Case {
         ];
         let began = Instant::now();
         // As in two nodes, each has a thread of its own.
+        let failed = AtomicBool::new(false);
+        let run = |end, rank, path| {
+            let result = self.rank_by_host(world, end, rank, path, &failed);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
+        };
         thread::scope(|scope| {
-            let other = scope.spawn(|| self.rank_by_host(world, &rig.far, &ranks[1], &paths[1]));
-            let own = self.rank_by_host(world, &rig.near, &ranks[0], &paths[0]);
+            let other = scope.spawn(|| run(&rig.far, &ranks[1], &paths[1]));
+            let own = run(&rig.near, &ranks[0], &paths[0]);
             let other = other.join();
-            own.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            let other = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            rig::first_cause([own, other])
         })?;
         Ok(began.elapsed())
     }
 
+    /// Computes all steps of a rank, or those until the other one has failed, which says why.
     fn rank_by_host(
         &self,
         world: &World,
         end: &End,
         rank: &Rank,
         path: &Path<'_>,
+        other_failed: &AtomicBool,
     ) -> Result<(), Error> {
         let cells = rank.cells(self);
         let mut queues = end.host_queues()?;
@@ -342,7 +352,10 @@ impl Case {
                 queue.post(cells.message(path, way, step + 1).into_iter())?;
             }
             for way in [UP, DOWN] {
-                end.wait(way, u64::from(step) + 1, || false)?;
+                let over = || other_failed.load(Ordering::Relaxed);
+                if end.wait(way, u64::from(step) + 1, over)?.is_none() {
+                    return Ok(());
+                }
             }
         }
         queues.iter_mut().try_for_each(|queue| queue.drain())
@@ -413,17 +426,10 @@ fn run(
     outcomes: &[Shared<Outcome>; 2],
 ) -> Result<Duration, Error> {
     let began = Instant::now();
-    world.run(launches, pairs)?;
+    let ran = world.run(launches, pairs);
     let took = began.elapsed();
-    for (what, outcome) in ["the upper rank", "the lower rank"]
-        .into_iter()
-        .zip(outcomes)
-    {
-        outcome.result().map_err(|failure| Error::Kernel {
-            what: what.into(),
-            failure,
-        })?;
-    }
+    let [upper, lower] = outcomes;
+    rig::ended(ran, [("the upper rank", upper), ("the lower rank", lower)])?;
     Ok(took)
 }
 
@@ -461,5 +467,34 @@ mod tests {
             let expected: Vec<f32> = (0..start.len()).map(expected).collect();
             assert_eq!(relaxed(&start, side, 1).unwrap(), expected, "{side}");
         }
+    }
+
+    #[test]
+    fn a_host_does_not_wait_for_one_that_failed() {
+        let world = World::cpu().unwrap();
+        let case = Case {
+            side: 2,
+            blocks: 2,
+            threads: 1,
+            steps: 1,
+            repetitions: 1,
+            limit: Duration::from_secs(1),
+            depth: 16,
+            seed: 1,
+        };
+        let devices = rig::devices(&world).unwrap();
+        let rig = Rig::new(&world, &devices, [Driver::Host; 2], WAYS, case.depth).unwrap();
+        let ranks = [&rig.near, &rig.far].map(|end| Rank::new(&case, &world, end).unwrap());
+        let there = (&ranks[0].cells, &ranks[1].cells);
+        let path = rig.near.path(&rig.far, &[], there, CELL * case.side);
+        // Nothing ever comes from the other rank.
+        let failed = AtomicBool::new(true);
+        case.rank_by_host(&world, &rig.near, &ranks[0], &path, &failed)
+            .unwrap();
+        // A queue that is in use is why the lower rank fails, and not that nobody waits for it.
+        let used = rig.far.host_queues().unwrap();
+        let error = case.by_host(&world, &rig, &ranks).unwrap_err();
+        assert!(error.to_string().contains("open elsewhere"), "{error}");
+        drop(used);
     }
 }

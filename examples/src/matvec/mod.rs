@@ -21,7 +21,7 @@ use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
 use crate::memory::Memory;
-use crate::rig::{Driver, Rig};
+use crate::rig::{self, Driver, Rig};
 use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
@@ -247,16 +247,12 @@ impl Case {
             threads_per_block: LANES + comparing,
         };
         let client = Launch::new(entry!(matvec_client), grid, client);
-        match driver {
+        let ran = match driver {
             Driver::Kernel => self.serve_by_kernel(world, &rig, &data, client, back, &outcomes[1]),
             Driver::Host => self.serve_by_host(world, &rig, &data, client, back),
-        }?;
-        for (what, outcome) in [("the client", &outcomes[0]), ("the server", &outcomes[1])] {
-            outcome.result().map_err(|failure| Error::Kernel {
-                what: what.into(),
-                failure,
-            })?;
-        }
+        };
+        let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];
+        rig::ended(ran, kernels)?;
         let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
         let rounds = number(MatvecClient::ROUNDS);
         if rounds == 0 {
@@ -338,10 +334,9 @@ impl Case {
                 Ok(())
             };
             let served = serve();
-            let ended = client.join();
-            // The client says why it ended; the host, at most, that nothing came.
-            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            served
+            let client = client.join();
+            let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            rig::first_cause([client, served])
         })
     }
 }

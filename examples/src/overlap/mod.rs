@@ -18,7 +18,7 @@ use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
 use crate::memory::Memory;
-use crate::rig::{Driver, Rig};
+use crate::rig::{self, Driver, Rig};
 use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
@@ -349,7 +349,7 @@ impl Case {
             ..sides[0].end(self, &message.near, there)
         };
         let near_launch = Launch::new(entry!(overlap_end), self.grid(), near);
-        match way {
+        let ran = match way {
             Way::Host => self.answer_by_host(world, rig, &message.far, near_launch, back, rounds),
             Way::Whole | Way::Blocks => {
                 let far = OverlapEnd {
@@ -360,16 +360,12 @@ impl Case {
                 let far = Launch::new(entry!(overlap_end), self.grid(), far);
                 world.run(&[far, near_launch], &rig.pairs())
             }
-        }?;
-        for (what, side) in [
-            ("the end that begins", &sides[0]),
-            ("the other end", &sides[1]),
-        ] {
-            side.outcome.result().map_err(|failure| Error::Kernel {
-                what: what.into(),
-                failure,
-            })?;
-        }
+        };
+        let [one, other] = [0, 1].map(|index: usize| &*sides[index].outcome);
+        rig::ended(
+            ran,
+            [("the end that begins", one), ("the other end", other)],
+        )?;
         message.rounds += u64::from(rounds);
         // Before each step's work, and behind it.
         let steps = 2 * u64::from(rounds);
@@ -423,10 +419,9 @@ impl Case {
                 queues.iter_mut().try_for_each(|queue| queue.drain())
             };
             let answered = answer();
-            let ended = near.join();
-            // The kernel says why it ended; the host, at most, that nothing came.
-            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            answered
+            let near = near.join();
+            let near = near.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            rig::first_cause([near, answered])
         })
     }
 }
@@ -434,7 +429,6 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig;
     use warpbell::WaitError;
     use warpbell_kernels::outcome::Failure;
 
