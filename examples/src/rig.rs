@@ -17,7 +17,7 @@ use warpbell_soft_hca::engine::Reach;
 use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::world::{Devices, World};
+use crate::world::World;
 
 /// Who drives an end's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,12 +56,13 @@ impl Driver {
     }
 }
 
-/// Devices with room for all parts of a rig, which reach what host and kernels reach.
-///
-/// # Errors
-/// As [`World::devices`].
-pub fn devices(world: &World) -> Result<Devices, Error> {
-    world.devices_for(Reach::System, 2 * MAX_PARTS)
+/// What a NIC of ends with these drivers has to reach: the queues of a host lie in pinned memory, beyond a GPU's own, and
+/// fences that reach there cost the kernels more.
+fn reach(drivers: [Driver; 2]) -> Reach {
+    match drivers.contains(&Driver::Host) {
+        true => Reach::System,
+        false => Reach::Gpu,
+    }
 }
 
 /// An end of all parts.
@@ -81,17 +82,14 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Connects so many parts between a near and a far end with these drivers.
+    /// Connects so many parts between a near and a far end with these drivers, over a NIC of their own, which reaches no
+    /// further than they need.
     ///
     /// # Errors
-    /// Too many parts for the NIC; a depth that is none.
-    pub fn new(
-        world: &World,
-        devices: &Devices,
-        [near, far]: [Driver; 2],
-        parts: u32,
-        depth: u32,
-    ) -> Result<Self, Error> {
+    /// As [`World::devices`]; too many parts for the NIC; a depth that is none.
+    pub fn new(world: &World, drivers: [Driver; 2], parts: u32, depth: u32) -> Result<Self, Error> {
+        let devices = world.devices_for(reach(drivers), 2 * MAX_PARTS)?;
+        let [near, far] = drivers;
         let end = |driver: Driver| {
             let domain = devices.open()?.protection_domain()?;
             let config = driver.queues(world, depth);
@@ -297,6 +295,15 @@ fn failed(error: impl Into<Failure>) -> Error {
 mod tests {
     use super::*;
     use warpbell::OpenError;
+
+    #[test]
+    fn a_nic_reaches_beyond_its_gpu_for_a_host_alone() {
+        use Driver::{Host, Kernel};
+        assert_eq!(reach([Kernel, Kernel]), Reach::Gpu);
+        for drivers in [[Kernel, Host], [Host, Kernel], [Host, Host]] {
+            assert_eq!(reach(drivers), Reach::System);
+        }
+    }
 
     #[test]
     fn the_cause_comes_before_those_who_waited_for_it() {

@@ -21,7 +21,7 @@ use warpbell_kernels::posting::Place;
 use crate::application::Measurement;
 use crate::memory::Memory;
 use crate::rig::{self, Driver, End, Rig};
-use crate::world::{Devices, World};
+use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use series::{APPLICATION, PLOT, Results, Series};
@@ -245,7 +245,6 @@ impl Case {
     pub fn measure(
         &self,
         world: &World,
-        devices: &Devices,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
@@ -254,7 +253,7 @@ impl Case {
             Way::Host => Driver::Host,
             Way::Posted | Way::Triggered => Driver::Kernel,
         };
-        let mut rig = Rig::new(world, devices, [driver; 2], WAYS, self.depth)?;
+        let mut rig = Rig::new(world, [driver; 2], WAYS, self.depth)?;
         let ranks = [
             Rank::new(self, world, &rig.near)?,
             Rank::new(self, world, &rig.far)?,
@@ -482,8 +481,7 @@ mod tests {
             depth: 16,
             seed: 1,
         };
-        let devices = rig::devices(&world).unwrap();
-        let rig = Rig::new(&world, &devices, [Driver::Host; 2], WAYS, case.depth).unwrap();
+        let rig = Rig::new(&world, [Driver::Host; 2], WAYS, case.depth).unwrap();
         let ranks = [&rig.near, &rig.far].map(|end| Rank::new(&case, &world, end).unwrap());
         let there = (&ranks[0].cells, &ranks[1].cells);
         let path = rig.near.path(&rig.far, &[], there, CELL * case.side);

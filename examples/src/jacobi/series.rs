@@ -10,7 +10,6 @@ use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
-use crate::rig;
 use crate::screen::Screen;
 use crate::world::World;
 
@@ -94,7 +93,6 @@ impl Series {
         let cases: Vec<Case> = self.sides.iter().map(case).collect();
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
-        let devices = rig::devices(world)?;
         // A side's ways come one after the other.
         let mut reference: Option<Reference> = None;
         let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
@@ -103,7 +101,7 @@ impl Series {
                 Some(of) if of.side == case.side => of,
                 _ => reference.insert(case.reference()?),
             };
-            case.measure(world, &devices, way, reference)
+            case.measure(world, way, reference)
         })?;
         Ok(Results(results))
     }

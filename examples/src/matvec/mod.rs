@@ -22,7 +22,7 @@ use warpbell_kernels::posting::Place;
 use crate::application::Measurement;
 use crate::memory::Memory;
 use crate::rig::{self, Driver, Rig};
-use crate::world::{Devices, World};
+use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
@@ -204,21 +204,10 @@ impl Case {
     ///
     /// # Errors
     /// A batch that is not even; a kernel or the host failed; Ctrl-C before a batch counted.
-    pub fn measure(
-        &self,
-        world: &World,
-        devices: &Devices,
-        driver: Driver,
-    ) -> Result<Measured, Error> {
+    pub fn measure(&self, world: &World, driver: Driver) -> Result<Measured, Error> {
         interrupt::check()?;
         self.check()?;
-        let rig = Rig::new(
-            world,
-            devices,
-            [Driver::Kernel, driver],
-            self.blocks,
-            self.depth,
-        )?;
+        let rig = Rig::new(world, [Driver::Kernel, driver], self.blocks, self.depth)?;
         let data = Data::new(self, world, &rig)?;
         let part = (self.bytes / u64::from(self.blocks)) as u32;
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];

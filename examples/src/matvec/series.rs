@@ -10,7 +10,7 @@ use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
-use crate::rig::{self, Driver};
+use crate::rig::Driver;
 use crate::screen::{self, Screen};
 use crate::world::World;
 
@@ -125,14 +125,13 @@ impl Series {
         let cases: Vec<Case> = self.sizes.iter().map(case).collect();
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
-        let devices = rig::devices(world)?;
         let results = Measurements::of(
             &cases,
             &[Driver::Host, Driver::Kernel],
             screen,
             |case, driver| {
                 screen.step(screen::bytes(case.bytes));
-                case.measure(world, &devices, driver)
+                case.measure(world, driver)
             },
         )?;
         Ok(Results(results))

@@ -19,7 +19,7 @@ use warpbell_kernels::posting::Place;
 use crate::application::Measurement;
 use crate::memory::Memory;
 use crate::rig::{self, Driver, Rig};
-use crate::world::{Devices, World};
+use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
@@ -288,11 +288,10 @@ impl Case {
     ///
     /// # Errors
     /// A message that is not even; a kernel or the host failed; Ctrl-C before a round counted.
-    pub fn measure(&self, world: &World, devices: &Devices, way: Way) -> Result<Measured, Error> {
+    pub fn measure(&self, world: &World, way: Way) -> Result<Measured, Error> {
         self.check()?;
         let rig = Rig::new(
             world,
-            devices,
             [Driver::Kernel, way.driver()],
             self.blocks,
             self.depth,
@@ -446,8 +445,7 @@ mod tests {
                 depth: 16,
                 seed: 1,
             };
-            let devices = rig::devices(&world).unwrap();
-            let rig = Rig::new(&world, &devices, [Driver::Kernel; 2], 2, case.depth).unwrap();
+            let rig = Rig::new(&world, [Driver::Kernel; 2], 2, case.depth).unwrap();
             let message = Message::new(&case, &world, &rig).unwrap();
             let side = Side::new(&case, &world).unwrap();
             let handles = rig.handles(&rig.far).unwrap();

@@ -10,7 +10,6 @@ use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
-use crate::rig;
 use crate::screen::{self, Screen};
 use crate::world::World;
 
@@ -127,10 +126,9 @@ impl Series {
         let cases: Vec<Case> = self.sizes.iter().map(case).collect();
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
-        let devices = rig::devices(world)?;
         let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
             screen.step(screen::bytes(case.bytes));
-            case.measure(world, &devices, way)
+            case.measure(world, way)
         })?;
         Ok(Results(results))
     }
