@@ -19,6 +19,7 @@ use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
+use crate::launch::LIMIT_US;
 use crate::memory::Memory;
 use crate::rig::{self, Driver, End, Rig};
 use crate::world::World;
@@ -375,7 +376,7 @@ impl Case {
             let rank = self.rank(&ranks[index], paths[index], &outcomes[index]);
             Launch::new(entry!(jacobi_posted), self.grid(), rank)
         });
-        run(world, &launches, &rig.pairs(), &outcomes)
+        run(world, self.steps, &launches, &rig.pairs(), &outcomes)
     }
 
     fn triggered(
@@ -402,7 +403,7 @@ impl Case {
             };
             Launch::new(entry!(jacobi_triggered), self.grid(), parameters)
         });
-        run(world, &launches, &pairs, &outcomes)
+        run(world, self.steps, &launches, &pairs, &outcomes)
     }
 
     /// A rank whose kernel exchanges its edges itself.
@@ -418,14 +419,19 @@ impl Case {
 }
 
 /// Runs the kernels of both ranks, and gives how long they took.
+///
+/// They may take as long as all waits of all steps may: whoever waits in vain ends itself, long before a grid's own limit
+/// would tell a kernel that is stuck from one that has many steps to go.
 fn run(
     world: &World,
+    steps: u32,
     launches: &[Launch<'_>; 2],
     pairs: &[&QueuePair],
     outcomes: &[Shared<Outcome>; 2],
 ) -> Result<Duration, Error> {
     let began = Instant::now();
-    let ran = world.run(launches, pairs);
+    let meant = Duration::from_micros(LIMIT_US).saturating_mul(steps);
+    let ran = world.run_for(launches, pairs, meant);
     let took = began.elapsed();
     let [upper, lower] = outcomes;
     rig::ended(ran, [("the upper rank", upper), ("the lower rank", lower)])?;
