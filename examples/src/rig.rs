@@ -225,7 +225,7 @@ impl End {
 pub struct HostQueue<'q>(SendQueue<'q, Exclusive, Thread>);
 
 impl HostQueue<'_> {
-    /// Posts requests under one doorbell; the last one is signalled.
+    /// Posts requests under one doorbell; those are signalled that the queue needs for its own room.
     ///
     /// # Errors
     /// The queue failed, or has no room for too long.
