@@ -85,7 +85,7 @@ impl<B: Deref<Target = Mailbox>> Client<B> {
     /// heard of it.
     pub fn wait_for_start(&self) -> Result<(), ClientError> {
         self.wait(|| match self.mailbox.state() {
-            EngineState::Starting => Ok(None),
+            EngineState::Starting | EngineState::Building => Ok(None),
             _ => self.running().map(Some),
         })
     }
@@ -136,7 +136,7 @@ impl<B: Deref<Target = Mailbox>> Client<B> {
         self.mailbox.stop();
         self.wait(|| match self.mailbox.state() {
             EngineState::Ended | EngineState::Refused(_) => Ok(Some(())),
-            EngineState::Starting | EngineState::Running => Ok(None),
+            EngineState::Starting | EngineState::Building | EngineState::Running => Ok(None),
             EngineState::Unknown(word) => Err(ClientError::BadState { word }),
         })
     }
@@ -159,7 +159,7 @@ impl<B: Deref<Target = Mailbox>> Client<B> {
     /// That the engine runs, or what else.
     fn running(&self) -> Result<(), ClientError> {
         match self.mailbox.state() {
-            EngineState::Starting | EngineState::Running => Ok(()),
+            EngineState::Starting | EngineState::Building | EngineState::Running => Ok(()),
             EngineState::Ended => Err(ClientError::Ended),
             EngineState::Refused(refused) => Err(refused.into()),
             EngineState::Unknown(word) => Err(ClientError::BadState { word }),

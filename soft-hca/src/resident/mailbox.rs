@@ -88,6 +88,8 @@ pub enum Refused {
 pub enum EngineState {
     /// It has not begun.
     Starting,
+    /// It has begun, and builds its tables.
+    Building,
     /// It takes commands.
     Running,
     /// It has ended, because the host asked for it.
@@ -104,6 +106,7 @@ mod code {
     pub const RUNNING: u8 = 1;
     pub const ENDED: u8 = 2;
     pub const REFUSED: u8 = 3;
+    pub const BUILDING: u8 = 4;
     pub const NOT_A_MAILBOX: u8 = 1;
     pub const VERSION: u8 = 2;
     pub const TOO_SMALL: u8 = 3;
@@ -114,6 +117,7 @@ impl EngineState {
     pub(super) const fn to_word(self) -> u64 {
         let (code, reason, detail) = match self {
             Self::Starting => (0, 0, 0),
+            Self::Building => (code::BUILDING, 0, 0),
             Self::Running => (code::RUNNING, 0, 0),
             Self::Ended => (code::ENDED, 0, 0),
             Self::Refused(Refused::NotAMailbox { found }) => {
@@ -133,6 +137,7 @@ impl EngineState {
         let detail = (word >> 32) as u32;
         let state = match (word as u8, (word >> 8) as u8) {
             (0, 0) => Self::Starting,
+            (code::BUILDING, 0) => Self::Building,
             (code::RUNNING, 0) => Self::Running,
             (code::ENDED, 0) => Self::Ended,
             (code::REFUSED, code::NOT_A_MAILBOX) => {
@@ -199,8 +204,8 @@ impl Mailbox {
         if state != EngineState::Starting.to_word() {
             return Err(Refused::Taken);
         }
-        let running = EngineState::Running.to_word();
-        self.engine.state.store(running, Ordering::Relaxed);
+        let building = EngineState::Building.to_word();
+        self.engine.state.store(building, Ordering::Relaxed);
         Ok(())
     }
 

@@ -192,7 +192,10 @@ impl<'d, 't> Resident<'d, 't, KernelMemory, Loopback<PACKETS>> {
                 let address = WireAddress(arguments.address);
                 let memory = memory(arguments.reach());
                 let engine = Engine::new(address, memory, wire, tables.storage);
-                Ok((tables.engine.write(engine), mailbox))
+                let engine = tables.engine.write(engine);
+                // Not before: the host gives commands once all engines run, and what they share is then built.
+                mailbox.set_state(EngineState::Running);
+                Ok((engine, mailbox))
             }
             Err(refused) => {
                 mailbox.set_state(EngineState::Refused(refused));

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::mailbox::Slot;
 use super::words::host::{from_command, to_answer};
 use super::words::{Answer, Failure, Message, WORDS, WordError, from_answer, to_command};
-use super::{Client, ClientError, EngineState, Mailbox, Resident, Round};
+use super::{Client, ClientError, EngineState, Mailbox, Refused, Resident, Round};
 use crate::engine::packet::Range;
 use crate::engine::{
     Access, Command, CommandError, CompletionQueueAttributes, Counters, CrossChannel, DirectMemory,
@@ -367,6 +367,23 @@ fn named(error: WordError, message: &Message) -> bool {
         WordError::BadWord { index } => usize::from(index) < WORDS,
         _ => false,
     }
+}
+
+/// The host gives no command to an engine that may still refuse, or whose neighbours' words are not there yet.
+#[test]
+fn an_engine_that_builds_its_tables_does_not_run_yet() {
+    let mailbox = Mailbox::default();
+    let limit = Duration::from_millis(5);
+    let client = Client::open(&mailbox, limit);
+    mailbox.take().unwrap();
+    assert_eq!(mailbox.take(), Err(Refused::Taken));
+    let late = ClientError::Deadline {
+        limit,
+        alive: false,
+    };
+    assert_eq!(client.wait_for_start(), Err(late));
+    mailbox.set_state(EngineState::Running);
+    assert_eq!(client.wait_for_start(), Ok(()));
 }
 
 /// What the host hears when this is the reply to its first command, and this the engine's state.
