@@ -59,6 +59,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         source,
     };
     // Before minutes are spent on what has nowhere to go; an older page stays until the new one is there.
+    let is_new = !arguments.out.exists();
     let mut open = OpenOptions::new();
     open.write(true).create(true).truncate(false);
     open.open(&arguments.out).map_err(unwritten)?;
@@ -94,6 +95,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     let ended = ended_early(all());
     screen.finish();
+    if runs.is_empty() {
+        if is_new {
+            fs::remove_file(&arguments.out).map_err(unwritten)?;
+        }
+        ended?;
+        return Ok(());
+    }
     let html = page(&ALL, &runs, &origin.line(&on), origin.command());
     fs::write(&arguments.out, html).map_err(unwritten)?;
     screen.line("");
