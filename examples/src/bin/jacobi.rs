@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::jacobi::{PLOT, Results, Series};
-use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_seconds};
-use warpbell_examples::world::{Machine, Nic, Ran};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
 use warpbell_examples::{Error, interrupt};
 
 /// Relaxes the cells of two ranks, one under the other and round again, which exchange the rows at their edges in every
@@ -54,19 +54,17 @@ struct Arguments {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: Nic,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     series: &'d Series,
     #[serde(flatten)]
     results: &'d Results,
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    interrupt::listen();
-    let origin = Origin::here();
-    let world = arguments.machine.open()?;
-    let usual = Series::new(&world);
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
+    let usual = Series::new(world);
     let series = Series {
         sides: match arguments.sides.is_empty() {
             true => usual.sides,
@@ -86,17 +84,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         series.blocks,
         world.words()
     ));
-    let results = series.run(&world, &screen)?;
+    let results = series.run(world, &screen)?;
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        setting: &setting,
         series: &series,
         results: &results,
     })?;
     let panels = [results.panel()];
-    arguments.output.draw(PLOT, &origin, &world, &panels)?;
+    arguments
+        .output
+        .draw(PLOT, &setting.origin, world, &panels)?;
     let (wrong, all) = results.wrong();
     Error::if_wrong(wrong, all)?;
     interrupt::check()
