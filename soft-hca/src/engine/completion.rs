@@ -314,12 +314,17 @@ impl<'t> CompletionQueues<'t> {
         }
     }
 
-    /// Lends a queue, unless it is lent, armed, awaited, full or dead.
+    /// Whether a queue can be lent: not if it is lent, armed, awaited, full or dead.
+    pub(super) fn may_lend(&self, index: u32) -> bool {
+        self.get(index).is_some_and(|queue| {
+            !queue.lent && queue.state == State::Live && queue.armed == Armed::No && !queue.awaited
+        })
+    }
+
+    /// Lends a queue that can be.
     pub(super) fn lend(&mut self, index: u32) -> Option<LentCompletions> {
         let queue = self.get_mut(index)?;
-        let plain =
-            !queue.lent && queue.state == State::Live && queue.armed == Armed::No && !queue.awaited;
-        queue.lent |= plain;
+        queue.lent = true;
         let CompletionQueueAttributes {
             ring,
             log_depth,
@@ -328,7 +333,7 @@ impl<'t> CompletionQueues<'t> {
             ignore_overrun,
             ..
         } = queue.attributes;
-        plain.then_some(LentCompletions {
+        Some(LentCompletions {
             index,
             ring,
             record,

@@ -247,10 +247,10 @@ impl<'t> Uars<'t> {
         self.release(index);
     }
 
-    /// Lends the page of a queue pair behind which `next` is chained; gives the doorbell register. Only a page that
-    /// is one queue's alone, with one register, can be lent.
-    pub(super) fn lend(&mut self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
-        let page = self.page(index)?;
+    /// The doorbell register of a queue pair behind which `next` is chained, if its page can be lent: only one can that is
+    /// one queue's alone, with one register.
+    fn lendable(&self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
+        let page = self.slots.get(index as usize)?.page.as_ref()?;
         let register = match (page.first_queue_pair, page.without_record) {
             (Some(first), None) if first == pair && page.registers == 1 && next.is_none() => {
                 offset(0)
@@ -259,8 +259,19 @@ impl<'t> Uars<'t> {
             _ => return None,
         };
         let alone = !page.lent && page.first_completion_queue.is_none();
-        page.lent |= alone;
         alone.then_some(page.address + register)
+    }
+
+    /// Whether the page of a queue pair can be lent.
+    pub(super) fn may_lend(&self, index: u32, pair: u32, next: Option<u32>) -> bool {
+        self.lendable(index, pair, next).is_some()
+    }
+
+    /// Lends the page of a queue pair, if it can be; gives the doorbell register.
+    pub(super) fn lend(&mut self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
+        let register = self.lendable(index, pair, next)?;
+        self.page(index)?.lent = true;
+        Some(register)
     }
 
     /// Takes a page back that was lent; it was rung lately.

@@ -86,8 +86,10 @@ impl<'d, 't> Lender<'d, 't> {
             }
             // SAFETY: the crew has given it back.
             let loan = unsafe { seat.loan() };
-            // A key that is none is an error, which has its place among what is not plain.
-            engine.take_back(loan, state == seat::NOT_PLAIN || wants_key);
+            // A key that is none is an error, which has its place among what is not plain. So has a key that was asked for
+            // in vain: a queue that is lent again and again, and called back each time before it knows its keys, would
+            // never get on.
+            engine.take_back(loan, state != seat::BACK);
             self.out &= !(1 << index);
         }
         done
@@ -107,6 +109,11 @@ impl<'d, 't> Lender<'d, 't> {
     /// Whether loans are waited for.
     pub(super) const fn is_waiting(&self) -> bool {
         self.recalling && self.out != 0
+    }
+
+    /// Whether all loans have been called back, and have come: they can be lent again once that is over.
+    pub(super) const fn has_recalled(&self) -> bool {
+        self.recalling && self.out == 0
     }
 
     /// Something was done that waited for the loans.

@@ -126,16 +126,17 @@ impl QueuePair {
 }
 
 impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
-    /// Lends a queue, if a plain write is the next thing that it does.
+    /// Whether [`lend`](Self::lend) lends this queue now.
     #[inline(never)]
-    pub(super) fn lend(&mut self, index: u32) -> Option<Loan> {
-        if !self.wire.loops_back() {
-            return None;
+    pub(super) fn may_lend(&self, index: u32) -> bool {
+        // With packets under way it would have to be called back at once.
+        if !self.wire.loops_back() || self.wire.may_have_packets() {
+            return false;
         }
         let slot = &self.queue_pairs[index as usize];
-        let pair = slot.pair.as_ref()?;
-        let peer = number_index(pair.remote_qp.get());
-        let peer = self.queue_pairs.get(peer)?.pair.as_ref()?;
+        let Some([pair, peer]) = self.ends(index) else {
+            return false;
+        };
         let (ring, tail) = (pair.ring(), pair.requester.tail);
         let posted = pair.requester.producer.wrapping_sub(tail);
         // A block that is not posted is not looked at: its owner may be writing it.
@@ -146,30 +147,46 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             && pair.remote_address == self.address
             && pair.may_write_at_once(peer)
             && slot.detour != Some(tail)
-            && (1..=1 << ring.log_depth).contains(&posted);
+            && (1..=1 << ring.log_depth).contains(&posted)
+            && self.completion_queues.may_lend(pair.send_cq)
+            && self.uars.may_lend(pair.uar, index, slot.next_of_uar);
         if !lendable {
-            return None;
+            return false;
         }
         let next = block(&self.memory, ring, tail);
-        if !plain_write(&next, tail, ring, pair.number, pair.path_mtu).plain {
+        plain_write(&next, tail, ring, pair.number, pair.path_mtu).plain
+    }
+
+    /// A queue pair and its peer, if both are here.
+    fn ends(&self, index: u32) -> Option<[&QueuePair; 2]> {
+        let pair = self.queue_pairs[index as usize].pair.as_ref()?;
+        let peer = number_index(pair.remote_qp.get());
+        Some([pair, self.queue_pairs.get(peer)?.pair.as_ref()?])
+    }
+
+    /// Lends a queue, if a plain write is the next thing that it does.
+    #[inline(never)]
+    pub(super) fn lend(&mut self, index: u32) -> Option<Loan> {
+        if !self.may_lend(index) {
             return None;
         }
-        let completions = self.completion_queues.lend(pair.send_cq)?;
-        let Some(register) = self.uars.lend(pair.uar, index, slot.next_of_uar) else {
-            self.completion_queues.take_back(&completions);
-            return None;
-        };
+        let next_of_uar = self.queue_pairs[index as usize].next_of_uar;
+        let [pair, _] = self.ends(index)?;
+        let (uar, send_cq) = (pair.uar, pair.send_cq);
+        let register = self.uars.lend(uar, index, next_of_uar)?;
+        let completions = self.completion_queues.lend(send_cq)?;
+        let [pair, peer] = self.ends(index)?;
         Some(Loan {
             queue_pair: index,
             number: pair.number,
             register,
             record: pair.send_record(),
-            ring,
+            ring: pair.ring(),
             mtu: pair.path_mtu,
             user_index: pair.options.user_index,
             domains: [pair, peer].map(|pair| pair.attributes.protection_domain),
             producer: pair.requester.producer,
-            tail,
+            tail: pair.requester.tail,
             era: 0,
             executed: 0,
             unordered: false,

@@ -226,9 +226,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             let Some(index) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) else {
                 break;
             };
-            // With packets under way it would have to be called back at once.
             if let Some(seat) = lender.free_seat()
-                && !self.wire.may_have_packets()
                 && let Some(loan) = self.lend(index)
             {
                 lender.lend(seat, loan);
@@ -236,6 +234,9 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
                 continue;
             }
             match lender.recall() {
+                // What was called back for the sake of another is lent again in the next step: cut into packets, it would
+                // take long, and its packets would keep all others from being lent.
+                true if lender.has_recalled() && self.may_lend(index) => self.enlist(index),
                 true => done += self.advance(index),
                 false => self.enlist(index),
             }
