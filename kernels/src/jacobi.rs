@@ -49,15 +49,21 @@ impl Cells {
         (above + below + left + right) * 0.25
     }
 
-    /// Takes the block's rows a step on.
+    /// Takes all of the block's rows a step on.
     #[inline(always)]
     fn relax(&self, step: u32) {
+        self.relax_rows(step, 0, self.rows);
+    }
+
+    /// Takes `count` of the block's rows a step on, from its row `first` on.
+    #[inline(always)]
+    fn relax_rows(&self, step: u32, first: u32, count: u32) {
         // Never 0, which the compiler does not know: a division by 0 would be a panic.
         let side = self.side.max(1);
         let (old, new) = (Self::row(side, step, 0), Self::row(side, step + 1, 0));
         let cell = |at: u32| f32::from_bits(self.start.value(old + at).load(Ordering::Relaxed));
-        let first = (1 + block::index() * self.rows) * side;
-        let end = first + self.rows * side;
+        let first = (1 + block::index() * self.rows + first) * side;
+        let end = first + count * side;
         let mut at = first + block::thread_index();
         while at < end {
             let column = at % side;
@@ -177,10 +183,20 @@ impl Jacobi<'_> {
     #[inline(always)]
     fn run<E: Edge>(&self, edge: &mut E) -> Result<(), Failure> {
         let (limit, blocks) = (self.path.limit(), thread::grid_dim_x());
+        let rows = self.cells.rows;
+        // The row at the edge goes first, so that it is on its way while the rest is computed.
+        let (edge_row, rest, rest_rows) = match edge.way() {
+            UP => (0, 1, rows - 1),
+            DOWN => (rows - 1, 0, rows - 1),
+            _ => (0, 0, rows),
+        };
         for step in 0..self.steps {
             edge.prepare(self, step + 1)?;
-            self.cells.relax(step);
+            // The other rank's next row takes the place of the copy that this one is computed from: the other one sends it
+            // when it has got this one.
+            self.cells.relax_rows(step, edge_row, rows - rest_rows);
             edge.send(self, step + 1)?;
+            self.cells.relax_rows(step, rest, rest_rows);
             // All rows of this rank are there, and nobody reads those of the step before any more.
             meet(self.arrivals, blocks, u64::from(step) + 1, limit)?;
             edge.receive(self, step + 1)?;
@@ -191,6 +207,8 @@ impl Jacobi<'_> {
 
 /// What a block does about its edge in each step.
 trait Edge {
+    /// Which way its row goes; [`INNER`] without one.
+    fn way(&self) -> u32;
     /// Before the row is there.
     fn prepare(&mut self, p: &Jacobi<'_>, step: u32) -> Result<(), Failure>;
     /// Sends the row.
@@ -204,6 +222,11 @@ trait Edge {
 struct Inner;
 
 impl Edge for Inner {
+    #[inline(always)]
+    fn way(&self) -> u32 {
+        INNER
+    }
+
     #[inline(always)]
     fn prepare(&mut self, _: &Jacobi<'_>, _: u32) -> Result<(), Failure> {
         Ok(())
@@ -240,6 +263,11 @@ struct Posted<'a> {
 
 impl Edge for Posted<'_> {
     #[inline(always)]
+    fn way(&self) -> u32 {
+        self.way
+    }
+
+    #[inline(always)]
     fn prepare(&mut self, _: &Jacobi<'_>, _: u32) -> Result<(), Failure> {
         Ok(())
     }
@@ -271,6 +299,11 @@ struct Triggered<'a> {
 }
 
 impl Edge for Triggered<'_> {
+    #[inline(always)]
+    fn way(&self) -> u32 {
+        self.way
+    }
+
     #[inline(always)]
     fn prepare(&mut self, p: &Jacobi<'_>, step: u32) -> Result<(), Failure> {
         let operation = p.cells.message(&p.path, self.way, step);
