@@ -33,10 +33,11 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 3] = [
+pub const ALL: [Application; 4] = [
     crate::matvec::APPLICATION,
     crate::overlap::APPLICATION,
     crate::jacobi::APPLICATION,
+    crate::stencil::APPLICATION,
 ];
 
 /// What came of a run.

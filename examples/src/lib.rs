@@ -28,6 +28,7 @@ pub mod screen;
 pub mod setting;
 pub mod setup;
 pub mod statistics;
+pub mod stencil;
 pub mod strangers;
 pub mod trigger;
 pub mod world;

@@ -21,17 +21,17 @@ fn a_report_has_every_application_with_every_nic() {
         .iter()
         .map(|run| run["application"].as_str().unwrap())
         .collect();
-    let each = ["matvec", "overlap", "jacobi"];
+    let each = ["matvec", "overlap", "jacobi", "stencil"];
     assert_eq!(names, [each, each].concat());
-    // Two drivers, and twice three ways, each with two NICs.
-    assert_verified(&document, 16);
+    // Two drivers, twice three ways, and one, each with two NICs.
+    assert_verified(&document, 18);
     let html = fs::read_to_string(&path).unwrap();
     for nic in ["soft", "soft-gpu"] {
         let heading = format!("<h3>CPU threads, NIC {nic}</h3>");
-        assert_eq!(html.matches(&heading).count(), 3);
+        assert_eq!(html.matches(&heading).count(), 4);
     }
-    assert_eq!(html.matches("<svg").count(), 6);
-    assert_eq!(html.matches("are right.").count(), 6);
+    assert_eq!(html.matches("<svg").count(), 8);
+    assert_eq!(html.matches("are right.").count(), 8);
     // The paper's figures are beside ours.
     assert!(html.contains("<td>22.4</td>") && html.contains("<td>40.50</td>"));
     assert!(html.contains("nothing here tells of a wire"));
