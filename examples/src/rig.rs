@@ -7,7 +7,8 @@ use serde::Serialize;
 use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, WaitError};
 use warpbell_host_init::{
-    Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, Triggers, connect,
+    Placement, ProtectionDomain, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers,
+    connect,
 };
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::{MAX_PARTS, Path};
@@ -91,8 +92,17 @@ impl Rig {
         let devices = world.devices_for(reach(drivers), 2 * MAX_PARTS)?;
         let [near, far] = drivers;
         let end = |driver: Driver| {
-            let domain = devices.open()?.protection_domain()?;
-            let config = driver.queues(world, depth);
+            let device = devices.open()?;
+            // A fence less in each post, and nothing more to look at for the NIC.
+            let send_doorbell = match device.limits().without_record {
+                true => SendDoorbell::WithoutRecord,
+                false => SendDoorbell::WithRecord,
+            };
+            let domain = device.protection_domain()?;
+            let config = QueuePairConfig {
+                send_doorbell,
+                ..driver.queues(world, depth)
+            };
             let pairs = (0..parts).map(|_| domain.queue_pair(&config));
             let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
             let signals = Memory::new(&domain, driver.signals(world), 8 * parts as usize)?;

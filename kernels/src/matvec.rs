@@ -4,7 +4,9 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Block, Exclusive, Stop, Thread, block, kernel, shared_array, thread};
+use warpbell::{
+    Exclusive, SendQueueHandle, Stop, Thread, Warp, block, kernel, shared_array, thread,
+};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
@@ -121,27 +123,52 @@ pub fn matvec_server(p: MatvecServer<'_>) {
 
 #[inline(always)]
 fn serve(p: &MatvecServer<'_>) -> Result<(), Failure> {
-    let part = block::index();
-    let Some(queue) = p.path.queues.get(part) else {
+    let Some(queue) = p.path.queues.get(block::index()) else {
         return Ok(());
     };
-    let mut queue = queue.open::<Exclusive, Block>()?;
-    let signal = p.path.signal(part);
     // Once, as long as batches come.
     let matrix = p.multiply.load_matrix();
-    let mut round = 0;
-    while signal.wait_together::<Block>(u64::from(round) + 1, p.path.limit())? != END {
-        p.multiply.run(matrix);
-        let leads = block::thread_index() == 0;
-        let products = p.path.write_part(part, 0, round % TURNS);
-        let told = p.path.tell(part, u64::from(round) + 1);
-        let mut both = queue.batch(2, p.path.limit())?;
-        let _ = both.post_if(leads.then_some(products))?;
-        let _ = both.post_if(leads.then_some(told))?;
-        drop(both);
-        round += 1;
+    // Whole warps part here, never the lanes of one: each may come to a barrier of its own.
+    if block::thread_index() < thread::warp_size() {
+        let served = p.lead(*queue, matrix);
+        // However that ended.
+        thread::sync_threads_or(OVER);
+        served
+    } else {
+        while thread::sync_threads_or(0) != OVER {
+            p.multiply.run(matrix);
+        }
+        Ok(())
     }
-    Ok(queue.drain(p.path.limit())?)
+}
+
+/// What the first warp tells the others in place of a batch.
+const OVER: u32 = 1;
+
+impl MatvecServer<'_> {
+    /// The first warp, which alone waits and sends: the others meet it before and behind each product, and for nothing else.
+    #[inline(always)]
+    fn lead(&self, queue: SendQueueHandle<'_>, matrix: Columns) -> Result<(), Failure> {
+        let (path, part) = (&self.path, block::index());
+        let mut queue = queue.open::<Exclusive, Warp>()?;
+        let signal = path.signal(part);
+        let leads = block::thread_index() == 0;
+        let mut round = 0;
+        while signal.wait_together::<Warp>(u64::from(round) + 1, path.limit())? != END {
+            // The part is there before anybody reads it.
+            thread::sync_threads_or(0);
+            // Which ends with a meeting: all products are stored before they are sent.
+            self.multiply.run(matrix);
+            let products = path.write_part(part, 0, round % TURNS);
+            let told = path.tell(part, u64::from(round) + 1);
+            let mut both = queue.batch(2, path.limit())?;
+            let _ = both.post_if(leads.then_some(products))?;
+            let _ = both.post_if(leads.then_some(told))?;
+            drop(both);
+            round += 1;
+        }
+        Ok(queue.drain(path.limit())?)
+    }
 }
 
 /// The server that is launched for a batch: the matrix is loaded anew each time, and nobody sends.
@@ -254,12 +281,21 @@ impl MatvecClient<'_> {
         let (mut round, mut batch, mut wrong) = (0, 0, 0);
         loop {
             let all = thread::sync_threads_count(0);
+            let (products, expected) = ((round % TURNS) * words, batch * words);
+            let came = |index| self.products.word(products + index).load(Ordering::Relaxed);
+            let should = |index| self.expected.word(expected + index).load(Ordering::Relaxed);
             let mut index = thread;
+            // Four at a time: none waits for another's loads.
+            while index + 3 * threads < words {
+                let at = [0, 1, 2, 3].map(|nth| index + nth * threads);
+                let (came, should) = (at.map(came), at.map(should));
+                for nth in 0..at.len() {
+                    wrong += u64::from(came[nth] != should[nth]);
+                }
+                index += 4 * threads;
+            }
             while index < words {
-                let came = self.products.word((round % TURNS) * words + index);
-                let should = self.expected.word(batch * words + index);
-                let differs = came.load(Ordering::Relaxed) != should.load(Ordering::Relaxed);
-                wrong += u64::from(differs);
+                wrong += u64::from(came(index) != should(index));
                 index += threads;
             }
             if all != self.path.parts {
