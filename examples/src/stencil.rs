@@ -57,10 +57,11 @@ impl Measurement for Measured {
 
 /// Computes again and again until the time is over.
 fn measure(world: &World, case: &StencilCase, limit: Duration) -> Result<Measured, Error> {
+    let devices = world.devices()?;
     let (began, mut seconds, mut steps) = (Instant::now(), 0.0, 0);
     let mut verified = true;
     while steps == 0 || (began.elapsed() < limit && !interrupt::requested()) {
-        let result = case.compute(world, &world.devices()?)?;
+        let result = case.compute(world, &devices)?;
         seconds += result.seconds;
         steps += u64::from(case.steps);
         verified &= result.verified;
