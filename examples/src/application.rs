@@ -33,11 +33,12 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 4] = [
+pub const ALL: [Application; 5] = [
     crate::matvec::APPLICATION,
     crate::overlap::APPLICATION,
     crate::jacobi::APPLICATION,
     crate::stencil::APPLICATION,
+    crate::daq::APPLICATION,
 ];
 
 /// What came of a run.

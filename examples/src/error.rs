@@ -135,6 +135,12 @@ pub enum Error {
         /// Which part.
         part: u32,
     },
+    /// All events of a stream came before those that count.
+    #[error("none of {events} events counts; give more time, or a higher rate")]
+    NoneCounts {
+        /// Events sent.
+        events: u64,
+    },
     /// Ctrl-C.
     #[error("interrupted; what was measured before is shown")]
     Interrupted,

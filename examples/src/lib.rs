@@ -5,6 +5,7 @@ pub mod active;
 pub mod application;
 pub mod bandwidth;
 pub mod bare;
+pub mod daq;
 pub mod demo;
 pub mod error;
 pub mod gaspi;

@@ -1,4 +1,4 @@
-//! Plots of what was measured over a number of bytes, as SVG.
+//! Plots of what was measured over a number of bytes, or another number, as SVG.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -48,7 +48,7 @@ impl Output {
     }
 }
 
-/// The results as a drawing; none where a panel has no points.
+/// The results as a drawing; none where a panel has no points, or there is none.
 ///
 /// # Errors
 /// What cannot be drawn.
@@ -59,7 +59,7 @@ pub fn svg(
     panels: &[Panel],
 ) -> Result<Option<String>, Error> {
     let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
-    if panels.iter().any(empty) {
+    if panels.is_empty() || panels.iter().any(empty) {
         return Ok(None);
     }
     let title = format!("{title}, NIC {}", world.nic().name());
@@ -77,7 +77,7 @@ pub fn svg(
 pub struct Curve {
     /// Its name in the legend.
     pub name: String,
-    /// Bytes, and what was measured with them, above 0.
+    /// Bytes or another number, and what was measured with them, above 0.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -86,7 +86,7 @@ pub struct Curve {
 pub struct Panel {
     /// The quantity and its unit.
     pub quantity: &'static str,
-    /// What there are so many bytes of.
+    /// What it is measured over; bytes, if it begins with that word.
     pub over: &'static str,
     /// One after the other in the legend.
     pub curves: Vec<Curve>,
@@ -162,18 +162,23 @@ fn draw_panel(
     let all = || panel.curves.iter().flat_map(|curve| &curve.points);
     let sizes = range(all().map(|point| point.0));
     let values = decades(range(all().map(|point| point.1)));
+    let of_bytes = panel.over.starts_with("bytes");
+    let base = if of_bytes { 2.0 } else { 10.0 };
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(sizes.log_scale().base(2.0), values.log_scale())?;
+        .build_cartesian_2d(sizes.log_scale().base(base), values.log_scale())?;
     chart
         .configure_mesh()
         .x_desc(panel.over)
         .y_desc(panel.quantity)
         // All digits of up to three decades.
         .y_labels(30)
-        .x_label_formatter(&|bytes| screen::bytes(bytes.round() as u64))
+        .x_label_formatter(&|size| match of_bytes {
+            true => screen::bytes(size.round() as u64),
+            false => number(*size),
+        })
         .y_label_formatter(&|value| number(*value))
         .light_line_style(WHITE)
         .bold_line_style(BLACK.mix(0.15))

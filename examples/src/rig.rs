@@ -89,6 +89,21 @@ impl Rig {
     /// # Errors
     /// As [`World::devices`]; too many parts for the NIC; a depth that is none.
     pub fn new(world: &World, drivers: [Driver; 2], parts: u32, depth: u32) -> Result<Self, Error> {
+        Self::with_signals(world, drivers, parts, 1, depth)
+    }
+
+    /// The same with so many signals for each part, which lie beside each other.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_signals(
+        world: &World,
+        drivers: [Driver; 2],
+        parts: u32,
+        signals: u32,
+        depth: u32,
+    ) -> Result<Self, Error> {
+        let bytes = 8 * parts as usize * signals as usize;
         let devices = world.devices_for(reach(drivers), 2 * MAX_PARTS)?;
         let [near, far] = drivers;
         let end = |driver: Driver| {
@@ -105,7 +120,7 @@ impl Rig {
             };
             let pairs = (0..parts).map(|_| domain.queue_pair(&config));
             let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
-            let signals = Memory::new(&domain, driver.signals(world), 8 * parts as usize)?;
+            let signals = Memory::new(&domain, driver.signals(world), bytes)?;
             Ok::<_, Error>(End {
                 domain,
                 pairs,
@@ -168,20 +183,24 @@ impl End {
         over: impl Fn() -> bool,
     ) -> Result<Option<u64>, Error> {
         let limit = Instant::now() + Duration::from_micros(LIMIT_US);
-        let word = self.signals.word(8 * part as usize);
-        // SAFETY: the word lives as long as `self`, where the host reaches it, because the host drives this end; only the NIC
-        // writes it.
-        let signal = unsafe { Signal::new(word) };
         loop {
             // Before the look: what came last is seen.
             let (over, late) = (over(), Instant::now() > limit);
-            match signal.read() {
+            match self.told(part) {
                 value if value >= number => return Ok(Some(value)),
                 _ if over => return Ok(None),
                 _ if late => return Err(Error::Silent { part }),
                 _ => thread::yield_now(),
             }
         }
+    }
+
+    /// What a signal says now, to a host that drives this end.
+    pub fn told(&self, signal: u32) -> u64 {
+        let word = self.signals.word(8 * signal as usize);
+        // SAFETY: the word lives as long as `self`, where the host reaches it, because the host drives this end; only the NIC
+        // writes it.
+        unsafe { Signal::new(word) }.read()
     }
 
     /// Its queues, for the host.

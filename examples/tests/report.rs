@@ -21,17 +21,17 @@ fn a_report_has_every_application_with_every_nic() {
         .iter()
         .map(|run| run["application"].as_str().unwrap())
         .collect();
-    let each = ["matvec", "overlap", "jacobi", "stencil"];
+    let each = ["matvec", "overlap", "jacobi", "stencil", "daq"];
     assert_eq!(names, [each, each].concat());
-    // Two drivers, twice three ways, and one, each with two NICs.
-    assert_verified(&document, 18);
+    // Twice two drivers, twice three ways, and one, each with two NICs.
+    assert_verified(&document, 22);
     let html = fs::read_to_string(&path).unwrap();
     for nic in ["soft", "soft-gpu"] {
         let heading = format!("<h3>CPU threads, NIC {nic}</h3>");
-        assert_eq!(html.matches(&heading).count(), 4);
+        assert_eq!(html.matches(&heading).count(), each.len());
     }
-    assert_eq!(html.matches("<svg").count(), 8);
-    assert_eq!(html.matches("are right.").count(), 8);
+    assert_eq!(html.matches("<svg").count(), 2 * each.len());
+    assert_eq!(html.matches("are right.").count(), 2 * each.len());
     // The paper's figures are beside ours.
     assert!(html.contains("<td>22.4</td>") && html.contains("<td>40.50</td>"));
     assert!(html.contains("nothing here tells of a wire"));

@@ -9,6 +9,7 @@ pub mod active;
 pub mod bandwidth;
 pub mod bare;
 pub mod checksum;
+pub mod daq;
 pub mod demo;
 pub mod gaspi;
 pub mod inbound;

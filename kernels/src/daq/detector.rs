@@ -1,0 +1,309 @@
+//! The detector of a stream: what reads it out sends its events when they are due, and the trigger behind the receiver
+//! takes the primitives, and compares them with what the events were made of.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::{Deadline, Exclusive, Signal, Stop, Thread, block, kernel, thread};
+
+use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
+use crate::outcome::{Failure, Numbers, Outcome};
+use crate::path::Path;
+use crate::posting::Place;
+
+/// Nanoseconds within which NA62's trigger wants an event's primitive.
+pub const DEADLINE_NS: u64 = 1_000_000;
+
+/// Base-2 logarithm of the buckets for each doubling.
+const FINE: u32 = 6;
+/// Base-2 logarithm of the nanoseconds that no bucket has: 68 s.
+const LONGEST: u32 = 36;
+/// Buckets of a histogram of nanoseconds, 64 for each doubling: 1.6 % at most.
+pub const BUCKETS: u32 = (LONGEST - FINE + 1) << FINE;
+
+/// The bucket of so many nanoseconds.
+#[inline(always)]
+pub const fn bucket(nanoseconds: u64) -> u32 {
+    let most = (1 << LONGEST) - 1;
+    let nanoseconds = if nanoseconds < most {
+        nanoseconds
+    } else {
+        most
+    };
+    let doublings = (nanoseconds >> FINE).checked_ilog2();
+    match doublings {
+        None => nanoseconds as u32,
+        Some(doublings) => {
+            let fine = (nanoseconds >> doublings) as u32 & ((1 << FINE) - 1);
+            (doublings + 1) << FINE | fine
+        }
+    }
+}
+
+/// The least nanoseconds of a bucket.
+pub const fn least_of_bucket(bucket: u32) -> u64 {
+    match (bucket >> FINE).checked_sub(1) {
+        None => bucket as u64,
+        Some(doublings) => ((1 << FINE) | (bucket as u64 & ((1 << FINE) - 1))) << doublings,
+    }
+}
+
+/// A block of two warps for each way: one reads the detector out, the other is the trigger.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DaqDetector<'a> {
+    /// To the receiver and back: its signals are the trigger's event queue, a word for each slot.
+    pub path: Path<'a>,
+    /// Where primitives arrive, a word for each slot.
+    pub primitives: Place,
+    /// Events that lie at the source, a power of two: they are sent in turn.
+    pub kinds: u32,
+    /// Two words for each of them: its hits, as it says, and the [`Primitive`] that it was made of.
+    pub truths: Place,
+    /// Units by which a primitive may be off.
+    pub bound: u32,
+    /// Slots of a way, a power of two.
+    pub slots: u32,
+    /// Picoseconds from one event to the next, of all ways.
+    pub interval_ps: u64,
+    /// Events before those that count.
+    pub warm_up: u64,
+    /// The most events, of all ways.
+    pub events: u64,
+    /// Nanoseconds after which no event is sent.
+    pub nanoseconds: u64,
+    /// Whether an event that finds no slot is dropped and counted; else the detector holds it until there is one.
+    pub drops: bool,
+    /// Ends it before.
+    pub stop: Stop<'a>,
+    /// Two words for each way, 0 at first, in memory of the kernel's own: primitives that came, and when it began.
+    pub shared: Place,
+    /// [`BUCKETS`] words for each way, 0 at first, likewise.
+    pub histogram: Place,
+    /// Takes [`Self::NUMBERS`] words for each way.
+    pub numbers: Numbers<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Sends events and takes primitives, until there were enough or time is over.
+#[kernel]
+pub fn daq_detector(p: DaqDetector<'_>) {
+    let own = block::thread_index();
+    let way = block::index();
+    if own == 0 {
+        p.began(way).store(thread::clock_ns(), Ordering::Relaxed);
+    }
+    // The beginning before anybody asks for it.
+    thread::sync_threads();
+    // Whole warps part here, and of each one lane goes on.
+    if own == 0 {
+        p.outcome.record(|| p.read_out(way));
+    } else if own == thread::warp_size() {
+        p.outcome.record(|| p.trigger(way));
+    }
+}
+
+/// Events between two looks at the host's stop.
+const LOOK: u64 = 64;
+/// Nanoseconds of a pause that is long enough for such a look, too.
+const PAUSE_NS: u64 = 1_000_000;
+
+impl<'a> DaqDetector<'a> {
+    /// Events sent.
+    pub const SENT: u64 = 0;
+    /// The sum of their numbers.
+    pub const SENT_SUM: u64 = 1;
+    /// Events dropped.
+    pub const DROPPED: u64 = 2;
+    /// Events that were sent later than they could have been, because there was no slot.
+    pub const HELD: u64 = 3;
+    /// Nanoseconds until no more was sent.
+    pub const NANOSECONDS: u64 = 4;
+    /// Primitives taken.
+    pub const TAKEN: u64 = 5;
+    /// The sum of their events' numbers.
+    pub const TAKEN_SUM: u64 = 6;
+    /// Those that differ from what the event was made of.
+    pub const WRONG: u64 = 7;
+    /// Those that count and came behind [`DEADLINE_NS`].
+    pub const LATE: u64 = 8;
+    /// The longest time of those that count, in nanoseconds.
+    pub const LONGEST: u64 = 9;
+    /// Words of a way.
+    pub const NUMBERS: u64 = 10;
+
+    #[inline(always)]
+    fn began(&self, way: u32) -> &'a warpbell::Word64 {
+        self.shared.word(2 * way + 1)
+    }
+
+    /// Primitives that came.
+    #[inline(always)]
+    fn came(&self, way: u32) -> Signal<'a> {
+        // SAFETY: the host promises these words for the launch; kernels touch them as atomics.
+        unsafe { Signal::new(self.shared.word(2 * way)) }
+    }
+
+    /// The number among all ways' of event `number` of a way.
+    #[inline(always)]
+    fn index(&self, way: u32, number: u64) -> u64 {
+        number * u64::from(self.path.parts) + u64::from(way)
+    }
+
+    /// Nanoseconds from the beginning until an event is there.
+    #[inline(always)]
+    fn due(&self, index: u64) -> u64 {
+        index * self.interval_ps / 1000
+    }
+
+    #[inline(always)]
+    fn keep(&self, way: u32, number: u64, value: u64) {
+        self.numbers
+            .store(u64::from(way) * Self::NUMBERS + number, value);
+    }
+
+    /// Waits until an event is there; gives whether it is to be sent.
+    #[inline(always)]
+    fn await_event(&self, number: u64, due: u64, began: u64) -> bool {
+        let mut looks = number.is_multiple_of(LOOK);
+        loop {
+            if looks && self.stop.requested() {
+                return false;
+            }
+            let now = thread::clock_ns() - began;
+            if now >= due {
+                return now < self.nanoseconds;
+            }
+            let pause = due - now;
+            looks = pause > PAUSE_NS;
+            let mut wait = Deadline::after_ns(pause.min(PAUSE_NS)).wait();
+            while !wait.expired() {}
+        }
+    }
+
+    /// Sends the events of a way.
+    #[inline(always)]
+    fn read_out(&self, way: u32) -> Result<(), Failure> {
+        let path = &self.path;
+        let Some(queue) = path.queues.get(way) else {
+            return Ok(());
+        };
+        let mut queue = queue.open::<Exclusive, Thread>()?;
+        let began = self.began(way).load(Ordering::Relaxed);
+        let came = self.came(way);
+        let (mut number, mut sent, mut sum) = (0u64, 0u64, 0u64);
+        let (mut dropped, mut held, mut free) = (0u64, 0u64, u64::from(self.slots));
+        loop {
+            let index = self.index(way, number);
+            let due = self.due(index);
+            let over = (index >= self.events) | (due >= self.nanoseconds);
+            if over || !self.await_event(number, due, began) {
+                break;
+            }
+            if sent >= free {
+                // A slot is free again once its event's primitive came.
+                free = came.read() + u64::from(self.slots);
+            }
+            if sent >= free {
+                if self.drops {
+                    dropped += 1;
+                    number += 1;
+                    continue;
+                }
+                held += 1;
+                let least = sent + 1 - u64::from(self.slots);
+                free = came.wait(least, path.limit())? + u64::from(self.slots);
+            }
+            let kind = index as u32 & (self.kinds - 1);
+            let hits = self.truths.word(2 * kind).load(Ordering::Relaxed) as u32;
+            let slot = slot(way, self.slots, sent as u32);
+            let from = u64::from(kind) * u64::from(EVENT_BYTES);
+            let to = u64::from(slot) * u64::from(EVENT_BYTES);
+            let mut both = queue.batch(2, path.limit())?;
+            let _ = both.post(path.write(from, to, 4 * hits.clamp(1, HITS)))?;
+            let _ = both.post(path.tell(slot, Entry::new(number, hits).0))?;
+            drop(both);
+            sent += 1;
+            sum = sum.wrapping_add(index);
+            number += 1;
+        }
+        self.keep(way, Self::NANOSECONDS, thread::clock_ns() - began);
+        self.keep(way, Self::SENT, sent);
+        self.keep(way, Self::SENT_SUM, sum);
+        self.keep(way, Self::DROPPED, dropped);
+        self.keep(way, Self::HELD, held);
+        if sent >= u64::from(self.slots) {
+            let _ = came.wait(sent + 1 - u64::from(self.slots), path.limit())?;
+        }
+        let end = path.tell(slot(way, self.slots, sent as u32), END);
+        let _ = queue.post(end, path.limit())?;
+        Ok(queue.drain(path.limit())?)
+    }
+
+    /// Takes the primitives of a way.
+    #[inline(always)]
+    fn trigger(&self, way: u32) -> Result<(), Failure> {
+        let path = &self.path;
+        let began = self.began(way).load(Ordering::Relaxed);
+        let (mut taken, mut sum, mut least) = (0u64, 0u64, Entry::FIRST);
+        let (mut wrong, mut late, mut longest) = (0u64, 0u64, 0u64);
+        loop {
+            let slot = slot(way, self.slots, taken as u32);
+            let told = path.signal(slot).wait(least, path.limit())?;
+            if told == END {
+                break;
+            }
+            let now = thread::clock_ns();
+            let entry = Entry(told);
+            let index = self.index(way, entry.number());
+            let found = self.primitives.word(slot).load(Ordering::Relaxed);
+            taken += 1;
+            // What is in the slot has been read before the detector fills it again.
+            self.shared.word(2 * way).store(taken, Ordering::Release);
+            let kind = index as u32 & (self.kinds - 1);
+            let hits = self.truths.word(2 * kind).load(Ordering::Relaxed);
+            let truth = self.truths.word(2 * kind + 1).load(Ordering::Relaxed);
+            let truth = Primitive::from_bits(truth);
+            let right = truth.agrees(Primitive::from_bits(found), self.bound);
+            wrong += u64::from(!(right & (u64::from(entry.hits()) == hits)));
+            sum = sum.wrapping_add(index);
+            if index >= self.warm_up {
+                let took = now.saturating_sub(began + self.due(index));
+                late += u64::from(took > DEADLINE_NS);
+                longest = longest.max(took);
+                let counted = self.histogram.word(way * BUCKETS + bucket(took));
+                // This thread's alone.
+                counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
+            least = entry.next();
+        }
+        self.keep(way, Self::TAKEN, taken);
+        self.keep(way, Self::TAKEN_SUM, sum);
+        self.keep(way, Self::WRONG, wrong);
+        self.keep(way, Self::LATE, late);
+        self.keep(way, Self::LONGEST, longest);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        assert_eq!((bucket(0), bucket(63), bucket(64)), (0, 63, 64));
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        for number in 0..BUCKETS {
+            let least = least_of_bucket(number);
+            assert_eq!(bucket(least), number);
+            // The nanosecond before is in the bucket before.
+            if let Some(before) = least.checked_sub(1) {
+                assert_eq!(bucket(before) + 1, number);
+            }
+            // Narrower than a 64th of what it holds.
+            let width = least_of_bucket(number + 1) - least;
+            assert!(width == 1 || width * 64 <= least, "{number}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A stream of a detector's events, in each of which a circle is sought while the next ones arrive, as NaNet's (Ammendola
+//! and others 2017): a receiver that stays and drives the network itself, one that is launched for each batch and leaves
+//! the network to its host, and the detector of both.
+
+mod circle;
+mod detector;
+
+use core::sync::atomic::Ordering;
+
+use warpbell::wqe::{Remote, Wqe};
+use warpbell::{Exclusive, Warp, block, kernel, warp};
+
+use crate::outcome::{Failure, Outcome};
+use crate::path::Path;
+use crate::posting::Place;
+
+pub use circle::{Hit, Moments, Primitive, Status, UNITS};
+pub use detector::{BUCKETS, DEADLINE_NS, DaqDetector, bucket, daq_detector, least_of_bucket};
+
+/// The most hits of an event: a lane of a warp for each.
+pub const HITS: u32 = 32;
+/// Bytes of an event's slot.
+pub const EVENT_BYTES: u32 = 4 * HITS;
+/// What stands in the event queue behind the last event.
+pub const END: u64 = u64::MAX;
+
+/// The entry of an event queue: which event of its way has come, and how many hits it has. Entries of a way rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Entry(pub u64);
+
+impl Entry {
+    /// Of event `number` of its way, with so many hits.
+    #[inline(always)]
+    pub const fn new(number: u64, hits: u32) -> Self {
+        Self((number + 1) << 8 | hits as u64 & 0xff)
+    }
+
+    /// The number of the event.
+    #[inline(always)]
+    pub const fn number(self) -> u64 {
+        (self.0 >> 8) - 1
+    }
+
+    /// Its hits, as its sender counted them.
+    #[inline(always)]
+    pub const fn hits(self) -> u32 {
+        (self.0 & 0xff) as u32
+    }
+
+    /// The least entry of any event behind it.
+    #[inline(always)]
+    pub const fn next(self) -> u64 {
+        ((self.0 >> 8) + 1) << 8
+    }
+
+    /// The least entry of all.
+    pub const FIRST: u64 = Self::new(0, 0).0;
+}
+
+/// What is in a slot; all lanes of a warp call it.
+#[inline(always)]
+fn seek(events: Place, slot: u32, hits: u32) -> Primitive {
+    if (hits == 0) | (hits > HITS) {
+        return Primitive::without(Status::MALFORMED);
+    }
+    if hits < 3 {
+        return Primitive::without(Status::FEW);
+    }
+    let lane = warp::lane_id();
+    // Those beyond its hits read the first one, which does not count again.
+    let own = if lane < hits { lane } else { 0 };
+    let hit = events.value(slot * HITS + own).load(Ordering::Relaxed);
+    Moments::of_warp(hits, Hit::from_bits(hit)).circle()
+}
+
+/// The receiver that stays: each of its blocks is a warp, which takes the events of a way of its own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DaqReceiver<'a> {
+    /// To the trigger; its signals are the event queue, a word for each slot.
+    pub path: Path<'a>,
+    /// The receive ring, slot after slot, way after way.
+    pub events: Place,
+    /// Slots of a way, a power of two.
+    pub slots: u32,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Takes events until the detector says that there is no more.
+#[kernel]
+pub fn daq_receiver(p: DaqReceiver<'_>) {
+    p.outcome.record(|| p.run());
+}
+
+impl DaqReceiver<'_> {
+    #[inline(always)]
+    fn run(&self) -> Result<(), Failure> {
+        let path = &self.path;
+        let way = block::index();
+        let Some(queue) = path.queues.get(way) else {
+            return Ok(());
+        };
+        let mut queue = queue.open::<Exclusive, Warp>()?;
+        let leads = warp::lane_id() == 0;
+        let (mut taken, mut least) = (0u32, Entry::FIRST);
+        loop {
+            let slot = slot(way, self.slots, taken);
+            let told = path.signal(slot);
+            let told = told.wait_together::<Warp>(least, path.limit())?;
+            if told == END {
+                let end = path.tell(slot, END);
+                let _ = queue.post_if(leads.then_some(end), path.limit())?;
+                break;
+            }
+            let entry = Entry(told);
+            let found = seek(self.events, slot, entry.hits());
+            // The slot is free for the detector once it has these: no lane reads it any more.
+            let primitive = Wqe::write_value(found.to_bits(), path.primitive(slot));
+            let mut both = queue.batch(2, path.limit())?;
+            let _ = both.post_if(leads.then_some(primitive))?;
+            let _ = both.post_if(leads.then_some(path.tell(slot, told)))?;
+            drop(both);
+            taken = taken.wrapping_add(1);
+            least = entry.next();
+        }
+        Ok(queue.drain(path.limit())?)
+    }
+}
+
+/// The slot of the event that comes behind so many others of its way.
+#[inline(always)]
+pub const fn slot(way: u32, slots: u32, before: u32) -> u32 {
+    way * slots + (before & (slots - 1))
+}
+
+impl Path<'_> {
+    /// Where the primitive of a slot goes.
+    #[inline(always)]
+    fn primitive(&self, slot: u32) -> Remote {
+        Remote {
+            address: self.target.address + 8 * u64::from(slot),
+            ..self.target
+        }
+    }
+}
+
+/// The receiver that is launched for a batch: a block of a warp for each event, and nobody sends.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DaqBatch {
+    /// The receive ring.
+    pub events: Place,
+    /// An [`Entry`] for each event, with the number of its slot for its number.
+    pub list: Place,
+    /// Room for a primitive for each slot.
+    pub primitives: Place,
+}
+
+/// Seeks a circle in each event of the batch.
+#[kernel]
+pub fn daq_batch(p: DaqBatch) {
+    let entry = Entry(p.list.word(block::index()).load(Ordering::Relaxed));
+    let slot = entry.number() as u32;
+    let found = seek(p.events, slot, entry.hits());
+    if warp::lane_id() == 0 {
+        let to = p.primitives.word(slot);
+        to.store(found.to_bits(), Ordering::Relaxed);
+    }
+}
