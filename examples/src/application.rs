@@ -33,12 +33,13 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 5] = [
+pub const ALL: [Application; 6] = [
     crate::matvec::APPLICATION,
     crate::overlap::APPLICATION,
     crate::jacobi::APPLICATION,
     crate::stencil::APPLICATION,
     crate::daq::APPLICATION,
+    crate::serving::APPLICATION,
 ];
 
 /// What came of a run.

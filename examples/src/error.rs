@@ -129,6 +129,12 @@ pub enum Error {
         /// Bytes of one.
         unit: u64,
     },
+    /// Blocks, threads or queues that do not suffice.
+    #[error("{what}")]
+    Unfit {
+        /// For what, and what would do.
+        what: String,
+    },
     /// Nothing comes to a host that drives the network.
     #[error("part {part} does not come")]
     Silent {

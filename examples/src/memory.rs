@@ -93,6 +93,25 @@ impl Memory {
         unsafe { self.region.as_ptr().add(offset) }.cast()
     }
 
+    /// All registered bytes, where the host reaches them.
+    ///
+    /// # Safety
+    /// They lie in the host's memory, and nobody writes them as long as they are lent: no NIC, and no kernel.
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: the region is as long, and lives as long as `self`; the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.region.as_ptr(), self.len()) }
+    }
+
+    /// The same to be written.
+    ///
+    /// # Safety
+    /// They lie in the host's memory, and nobody else has them as long as they are lent: no NIC, no kernel, no other thread.
+    #[expect(clippy::mut_from_ref, reason = "the memory belongs to the NIC, too")]
+    pub unsafe fn bytes_mut(&self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.region.as_ptr(), self.len()) }
+    }
+
     /// Overwrites the bytes from `offset` on.
     ///
     /// # Panics

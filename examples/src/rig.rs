@@ -171,6 +171,14 @@ impl End {
         Ok(Memory::new(&self.domain, world.nic_placement(), bytes)?)
     }
 
+    /// The same where the host reaches it, for a host that takes part in what is done with it.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn host_memory(&self, world: &World, bytes: usize) -> Result<Memory, Error> {
+        Ok(Memory::new(&self.domain, world.placement(), bytes)?)
+    }
+
     /// Waits, on the host, until a part's message of that number has come to this end, and gives what its signal says;
     /// nothing once `over` says that none will.
     ///

@@ -21,10 +21,10 @@ fn a_report_has_every_application_with_every_nic() {
         .iter()
         .map(|run| run["application"].as_str().unwrap())
         .collect();
-    let each = ["matvec", "overlap", "jacobi", "stencil", "daq"];
+    let each = ["matvec", "overlap", "jacobi", "stencil", "daq", "serving"];
     assert_eq!(names, [each, each].concat());
-    // Twice two drivers, twice three ways, and one, each with two NICs.
-    assert_verified(&document, 22);
+    // Twice two drivers, thrice three ways, and one, each with two NICs.
+    assert_verified(&document, 28);
     let html = fs::read_to_string(&path).unwrap();
     for nic in ["soft", "soft-gpu"] {
         let heading = format!("<h3>CPU threads, NIC {nic}</h3>");

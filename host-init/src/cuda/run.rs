@@ -61,8 +61,10 @@ impl Vigil {
 
 /// How long a wait of the host yields before it sleeps.
 const BRISK: Duration = Duration::from_millis(2);
-/// How long it sleeps then.
-const NAP: Duration = Duration::from_micros(100);
+/// How long it sleeps then at least.
+const SHORTEST_NAP: Duration = Duration::from_micros(100);
+/// And at most, beside kernels that run for long: so the host has hardly any of a core.
+const LONGEST_NAP: Duration = Duration::from_millis(10);
 
 /// Most threads of a block, on every GPU.
 const MAX_THREADS_PER_BLOCK: u32 = 1024;
@@ -327,9 +329,14 @@ fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), Gp
         }
         match waited < BRISK {
             true => thread::yield_now(),
-            false => thread::sleep(NAP),
+            false => thread::sleep(nap(waited)),
         }
     }
+}
+
+/// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is not noticed late by more.
+fn nap(waited: Duration) -> Duration {
+    (waited / 100).clamp(SHORTEST_NAP, LONGEST_NAP)
 }
 
 fn check_grid(grid: Grid) -> Result<(), GpuError> {
@@ -401,6 +408,20 @@ mod tests {
             assert!(!vigil.is_over(Duration::from_micros(micros), look));
         }
         assert!(looks <= LOOKS, "{looks} looks");
+    }
+
+    #[test]
+    fn the_longer_a_wait_the_longer_its_naps() {
+        for (waited, expected) in [
+            (2, 100),
+            (10, 100),
+            (50, 500),
+            (1000, 10_000),
+            (60_000, 10_000),
+        ] {
+            let found = nap(Duration::from_millis(waited));
+            assert_eq!(found, Duration::from_micros(expected), "after {waited} ms");
+        }
     }
 
     #[test]

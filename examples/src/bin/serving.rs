@@ -1,0 +1,141 @@
+//! Inference serving without the CPU: pictures that are made larger, the network driven by the host and by the kernel.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::application::Verdict;
+use warpbell_examples::plot::Output;
+use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
+use warpbell_examples::serving::{PLOT, Results, Series};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, interrupt};
+
+/// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
+/// back, as in the evaluation of GPU-driven RDMA for inference serving.
+///
+/// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
+/// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
+/// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
+/// answer is compared with a loop on the host. The HCAs are software, and no network card takes part.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
+    sides: Vec<u32>,
+    /// Blocks of the server, all of which run at once; by default 196 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    blocks: Option<u32>,
+    /// Threads of each, a multiple of 16; by default 128 on a GPU, 32 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(16..=256))]
+    threads: Option<u32>,
+    /// Queues that a message goes through, a part each; by default 8 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
+    parts: Option<u32>,
+    /// Bytes of a work request at most, a multiple of 8
+    #[arg(long, default_value = "16K", value_parser = parse_piece)]
+    piece: u32,
+    /// Requests a second; by default the next goes as soon as the last is answered. One that is still waiting when the next
+    /// is due is dropped and counted
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Seconds for each side and way
+    #[arg(long, default_value = "1", value_parser = parse_seconds)]
+    seconds: f64,
+    /// The most requests for each side and way
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    rounds: Option<u32>,
+    /// Requests before them that do not count
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    warm_up: u32,
+    /// Depth of each queue in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 256)]
+    depth: u32,
+    /// Seed of weights and pictures
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn parse_piece(text: &str) -> Result<u32, String> {
+    match parse_bytes(text)? {
+        bytes @ 8..=0x100_0000 if bytes % 8 == 0 => Ok(bytes as u32),
+        _ => Err("choose a multiple of 8 bytes, up to 16 MiB".into()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        // The host, too, waits no longer than some seconds for the next one.
+        Ok(rate) if (1.0..=1e6).contains(&rate) => Ok(rate),
+        _ => Err("choose between 1 and 1000000 a second".into()),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    series: &'d Series,
+    #[serde(flatten)]
+    results: &'d Results,
+    verdicts: Vec<Verdict>,
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let world = &setting.world;
+    let usual = Series::new(world);
+    let series = Series {
+        sides: match arguments.sides.is_empty() {
+            true => usual.sides,
+            false => arguments.sides.clone(),
+        },
+        blocks: arguments.blocks.unwrap_or(usual.blocks),
+        threads: arguments.threads.unwrap_or(usual.threads),
+        parts: arguments.parts.unwrap_or(usual.parts),
+        piece: arguments.piece,
+        warm_up: arguments.warm_up,
+        rounds: arguments.rounds.unwrap_or(usual.rounds),
+        seconds: arguments.seconds,
+        rate: arguments.rate,
+        depth: arguments.depth,
+        seed: arguments.seed,
+    };
+    let screen = Screen::new(arguments.output.json, series.measurements());
+    screen.line(format_args!(
+        "A client and a server of {} blocks run on {}; no network card takes part.",
+        series.blocks,
+        world.words()
+    ));
+    let results = series.run(world, &screen)?;
+    screen.finish();
+    let verdicts = results.verdicts();
+    screen.line("");
+    verdicts
+        .iter()
+        .for_each(|verdict| screen.line(verdict.words()));
+    screen.document(&Document {
+        setting: &setting,
+        series: &series,
+        results: &results,
+        verdicts,
+    })?;
+    let panels = [results.panel()];
+    arguments
+        .output
+        .draw(PLOT, &setting.origin, world, &panels)?;
+    let (wrong, all) = results.wrong();
+    Error::if_wrong(wrong, all)?;
+    interrupt::check()
+}
+
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}

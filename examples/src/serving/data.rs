@@ -1,0 +1,149 @@
+//! Pictures, answers and the network's values, in memory of both ends.
+
+use std::thread;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use warpbell::Word64;
+use warpbell_host_init::{Buffer, Placement};
+use warpbell_kernels::network::{LAYERS, Network};
+use warpbell_kernels::posting::Place;
+
+use super::model::{Model, Picture};
+use super::{Case, PICTURES, VALUE};
+use crate::Error;
+use crate::memory::Memory;
+use crate::rig::{Driver, Rig};
+use crate::world::World;
+
+/// Where a network's values lie, and what its blocks meet by.
+pub(super) struct Rooms {
+    weights: Buffer,
+    planes: [Buffer; 2],
+    arrivals: Buffer,
+    pub(super) decisions: Buffer,
+}
+
+impl Rooms {
+    fn new(case: &Case, world: &World, model: &Model) -> Result<Self, Error> {
+        let own = kernels_own(world);
+        let pixels = (case.side * case.side) as usize;
+        let plane = |layer: usize| {
+            let values = pixels * LAYERS[layer].outputs as usize;
+            Buffer::placed(own, VALUE as usize * values)
+        };
+        let weights = bytes_of(model.values());
+        let rooms = Self {
+            weights: Buffer::placed(own, weights.len())?,
+            planes: [plane(0)?, plane(1)?],
+            arrivals: Buffer::placed(own, 8 * case.blocks as usize)?,
+            decisions: Buffer::placed(own, 2 * 8)?,
+        };
+        rooms.weights.write(0, &weights)?;
+        Ok(rooms)
+    }
+
+    pub(super) fn network(
+        &self,
+        case: &Case,
+        input: *const Word64,
+        output: *const Word64,
+    ) -> Network {
+        Network {
+            width: case.side,
+            height: case.side,
+            input: Place(input),
+            weights: place(&self.weights),
+            planes: [place(&self.planes[0]), place(&self.planes[1])],
+            output: Place(output),
+            arrivals: place(&self.arrivals),
+            blocks: case.blocks,
+        }
+    }
+}
+
+pub(super) fn place(buffer: &Buffer) -> Place {
+    Place(buffer.as_ptr().cast())
+}
+
+/// Where kernels alone have their memory.
+pub(super) fn kernels_own(world: &World) -> Placement {
+    match world.gpu() {
+        None => Placement::Host,
+        Some(gpu) => Placement::Gpu(gpu),
+    }
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
+}
+
+/// Pictures and answers at both ends.
+pub(super) struct Data {
+    pub(super) rooms: Rooms,
+    pub(super) expected: Buffer,
+    /// The client's pictures.
+    pub(super) requests: Memory,
+    /// What comes back to it.
+    pub(super) returned: Memory,
+    /// A picture at the server.
+    pub(super) arrived: Memory,
+    /// Its answer there.
+    pub(super) answer: Memory,
+}
+
+impl Data {
+    pub(super) fn new(
+        case: &Case,
+        world: &World,
+        rig: &Rig,
+        driver: Driver,
+    ) -> Result<Self, Error> {
+        let model = Model::new(case.seed);
+        let mut random = SmallRng::seed_from_u64(case.seed);
+        let picture = |_| Picture::random(case.side as usize, &mut random);
+        let pictures: Vec<Picture> = (0..PICTURES).map(picture).collect();
+        let pictures: Vec<&Picture> = pictures.iter().collect();
+        // One thread each: the loops take a while.
+        let expected: Vec<f32> = thread::scope(|scope| {
+            let larger = pictures
+                .iter()
+                .map(|picture| scope.spawn(|| model.enlarge(picture)));
+            let larger: Vec<_> = larger.collect();
+            let joined = larger.into_iter().flat_map(|one| {
+                one.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            joined.collect()
+        });
+        let there = Buffer::placed(kernels_own(world), VALUE as usize * expected.len())?;
+        there.write(0, &bytes_of(&expected))?;
+        let (request, answer) = (case.request().bytes as usize, case.answer().bytes as usize);
+        let at_server = |bytes| match driver {
+            Driver::Host => rig.far.host_memory(world, bytes),
+            Driver::Kernel => rig.far.memory(world, bytes),
+        };
+        let data = Self {
+            rooms: Rooms::new(case, world, &model)?,
+            expected: there,
+            requests: rig.near.memory(world, PICTURES as usize * request)?,
+            returned: rig.near.memory(world, answer)?,
+            arrived: at_server(request)?,
+            answer: at_server(answer)?,
+        };
+        for (index, picture) in pictures.iter().enumerate() {
+            data.requests
+                .write(index * request, &bytes_of(&picture.values));
+        }
+        Ok(data)
+    }
+
+    /// Whether nothing beside pictures and answers was touched.
+    pub(super) fn guarded(&self) -> bool {
+        let all = [&self.requests, &self.returned, &self.arrived, &self.answer];
+        all.iter().all(|memory| memory.check_guards().is_ok())
+    }
+}

@@ -1,0 +1,346 @@
+//! Pictures that are made larger by a network of three layers, the server's network driven by its host or by its kernel.
+
+mod data;
+pub mod model;
+mod series;
+mod server;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::Serialize;
+use warpbell_host_init::{Grid, Launch, entry};
+use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
+use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::path::Path;
+use warpbell_kernels::posting::Place;
+use warpbell_kernels::serving::{Message, ServingClient, serving_client};
+
+use crate::application::Measurement;
+use crate::launch::LIMIT_US;
+use crate::rig::{self, Driver, Rig};
+use crate::statistics::percentile;
+use crate::world::World;
+use crate::{Error, interrupt};
+use data::{Data, place};
+use server::{Served, Server, spin_beside};
+
+pub use series::{APPLICATION, PLOT, Results, Series};
+
+/// Pictures that are sent in turn, so that what is left of one answer is wrong in the next.
+const PICTURES: u32 = 2;
+/// Requests whose times are kept.
+const NEWEST: u32 = 1 << 16;
+/// Bytes of a value.
+const VALUE: u32 = 4;
+/// Threads of a warp: one drives the client's queues.
+const LANES: u32 = 32;
+
+/// Who drives the server's network, and what its host does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The host drives.
+    Host,
+    /// The kernel does, and the host sleeps until it ends or is interrupted.
+    Asleep,
+    /// The kernel does, and the host spins until it ends, as a synchronising call does.
+    Spinning,
+}
+
+impl Way {
+    /// All of them, in the order in which they are measured.
+    pub const ALL: [Self; 3] = [Self::Host, Self::Asleep, Self::Spinning];
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Asleep => "kernel, host asleep",
+            Self::Spinning => "kernel, host spinning",
+        }
+    }
+
+    fn driver(self) -> Driver {
+        match self {
+            Self::Host => Driver::Host,
+            Self::Asleep | Self::Spinning => Driver::Kernel,
+        }
+    }
+}
+
+/// What is served, and for how long.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Case {
+    /// Pixels of a row of a picture, and rows.
+    pub side: u32,
+    /// Blocks of the server.
+    pub blocks: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Queues that a message goes through, a part each.
+    pub parts: u32,
+    /// Bytes of a work request at most.
+    pub piece: u32,
+    /// Requests before those that count.
+    pub warm_up: u32,
+    /// The most requests that count.
+    pub rounds: u32,
+    /// No request begins later than that.
+    pub limit: Duration,
+    /// Requests a second; none for each as soon as the one before is answered.
+    pub rate: Option<f64>,
+    /// Depth of each queue in blocks of 64 bytes.
+    pub depth: u32,
+    /// Seed of weights and pictures.
+    pub seed: u64,
+}
+
+/// What was measured. Times are in microseconds, each for one request.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
+    /// Who drove the server's network.
+    pub way: Way,
+    /// Pixels of a row of a picture, and rows.
+    pub side: u32,
+    /// Bytes of a request.
+    pub bytes: u64,
+    /// Bytes of an answer.
+    pub answer_bytes: u64,
+    /// Requests answered.
+    pub rounds: u64,
+    /// Requests that were due and never sent, because the next one was due before they could be.
+    pub dropped: u64,
+    /// From the first request to the last answer.
+    pub seconds: f64,
+    /// Requests answered in a second.
+    pub per_s: f64,
+    /// From post to answer, the mean.
+    pub total_us: f64,
+    /// The same, half of the newest 65,536 requests took no longer.
+    pub median_us: f64,
+    /// 99 of a hundred.
+    pub p99_us: f64,
+    /// The longest of all.
+    pub longest_us: f64,
+    /// Of the mean: what is no part of the others, which is a message's way and its being noticed.
+    pub wait_us: f64,
+    /// From the memory that the NIC reaches to the GPU's.
+    pub copy_in_us: f64,
+    /// The network of layers, a launch and its end included.
+    pub compute_us: f64,
+    /// Back.
+    pub copy_out_us: f64,
+    /// From the answer's post to its completion; of its first part, where the kernel posts.
+    pub send_us: f64,
+    /// Hundredths of a core that the server's thread on the host had.
+    pub core_percent: f64,
+    /// Values that were not what they should be, of all answers.
+    pub wrong: u64,
+    /// All values of all answers are what a loop on the host says, within a thousandth, nothing beside them was touched, and
+    /// each request was answered once.
+    pub verified: bool,
+}
+
+/// The columns of [`Measured::row`].
+pub const HEADER: &str = "picture    driven by               total µs   wait  copy in  compute  copy out   send   median    p99   \
+    longest   a second   a core's %";
+
+impl Measurement for Measured {
+    fn row(&self) -> String {
+        let dropped = match self.dropped {
+            0 => String::new(),
+            dropped => format!("  {dropped} dropped"),
+        };
+        format!(
+            "{:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1} {:>8.1} {:>6.1} {:>9.1} {:>10.1} {:>12.2}{dropped}",
+            format!("{0} × {0}", self.side),
+            self.way.name(),
+            self.total_us,
+            self.wait_us,
+            self.copy_in_us,
+            self.compute_us,
+            self.copy_out_us,
+            self.send_us,
+            self.median_us,
+            self.p99_us,
+            self.longest_us,
+            self.per_s,
+            self.core_percent,
+        )
+    }
+
+    fn verified(&self) -> bool {
+        self.verified
+    }
+}
+
+impl Case {
+    fn request(&self) -> Message {
+        Message {
+            bytes: VALUE * self.side * self.side,
+            piece: self.piece,
+        }
+    }
+
+    fn answer(&self) -> Message {
+        Message {
+            bytes: SCALE * SCALE * self.request().bytes,
+            piece: self.piece,
+        }
+    }
+
+    /// Whether blocks, threads and queues suffice.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] where they do not.
+    pub fn check(&self) -> Result<(), Error> {
+        let pieces = self.answer().pieces(self.parts);
+        let room = (self.depth / 2).min(self.threads + 1);
+        let unfit = |what| Err(Error::Unfit { what });
+        match () {
+            () if self.parts > self.blocks => unfit(format!(
+                "{} parts want as many blocks, and there are {}; choose fewer (--parts), or more blocks (--blocks)",
+                self.parts, self.blocks
+            )),
+            () if !self.threads.is_multiple_of(COLUMNS) || self.threads > MAX_THREADS => {
+                unfit(format!(
+                    "{} threads make no tiles of {COLUMNS} columns; choose a multiple of {COLUMNS}, up to {MAX_THREADS} (--threads)",
+                    self.threads
+                ))
+            }
+            () if pieces >= room => unfit(format!(
+                "an answer's part takes {} work requests under one doorbell, and {room} are possible; choose larger pieces (--piece), \
+                 more parts (--parts), threads (--threads) or depth (--depth)",
+                pieces + 1
+            )),
+            () => Ok(()),
+        }
+    }
+
+    /// Microseconds that a wait may take: layers on a few CPU threads take their time.
+    fn limit_us(&self) -> u64 {
+        LIMIT_US + 100 * u64::from(self.side * self.side)
+    }
+
+    fn grid(&self) -> Grid {
+        Grid {
+            blocks: self.blocks,
+            threads_per_block: self.threads,
+        }
+    }
+
+    /// Serves picture after picture.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); a kernel or the host failed; Ctrl-C before a request counted.
+    pub fn measure(&self, world: &World, way: Way) -> Result<Measured, Error> {
+        interrupt::check()?;
+        self.check()?;
+        let driver = way.driver();
+        let rig = Rig::new(world, [Driver::Kernel, driver], self.parts, self.depth)?;
+        let data = Data::new(self, world, &rig, driver)?;
+        let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
+        let [request, answer] = [self.request(), self.answer()];
+        let there = (&data.requests, &data.arrived);
+        let back = (&data.answer, &data.returned);
+        let limit_us = self.limit_us();
+        let there = rig
+            .near
+            .path(&rig.far, &handles[0], there, request.part(self.parts));
+        let back = rig
+            .far
+            .path(&rig.near, &handles[1], back, answer.part(self.parts));
+        let (there, back) = (Path { limit_us, ..there }, Path { limit_us, ..back });
+
+        let comparing = if world.gpu().is_some() {
+            8 * LANES
+        } else {
+            LANES
+        };
+        let numbers = world.numbers(ServingClient::WRONG as usize + comparing as usize)?;
+        let samples = world.numbers(NEWEST as usize)?;
+        let outcomes = [world.outcome()?, world.outcome()?];
+        let client = ServingClient {
+            path: there,
+            request,
+            pictures: PICTURES,
+            answer: Place(data.returned.word(0)),
+            expected: place(&data.expected),
+            values: answer.bytes / VALUE,
+            warm_up: self.warm_up,
+            rounds: self.rounds,
+            nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
+            interval: self.rate.map_or(0, |rate| (1e9 / rate) as u64),
+            stop: world.stop(),
+            numbers: Numbers::new(&numbers),
+            samples: Numbers::new(&samples),
+            newest: NEWEST,
+            outcome: &outcomes[0],
+        };
+        let grid = Grid {
+            blocks: 1,
+            threads_per_block: LANES + comparing,
+        };
+        let client = Launch::new(entry!(serving_client), grid, client);
+        let server = Server {
+            case: self,
+            world,
+            rig: &rig,
+            data: &data,
+            path: back,
+            outcome: &outcomes[1],
+        };
+        let ran = match way {
+            Way::Host => server.by_host(client),
+            Way::Asleep => server.by_kernel(client, |run| run()),
+            Way::Spinning => server.by_kernel(client, spin_beside),
+        };
+        let (ran, served) = match ran {
+            Ok(served) => (Ok(()), served),
+            Err(error) => (Err(error), Served::default()),
+        };
+        let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];
+        rig::ended(ran, kernels)?;
+        let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
+        let rounds = number(ServingClient::ROUNDS);
+        if rounds == 0 {
+            return Err(Error::Interrupted);
+        }
+        let wrong = (0..u64::from(comparing)).map(|thread| number(ServingClient::WRONG + thread));
+        let wrong = wrong.sum();
+        let newest = rounds.min(NEWEST.into()) as usize;
+        let samples = samples.iter().take(newest);
+        let mut samples: Vec<u64> = samples.map(|word| word.load(Ordering::Relaxed)).collect();
+        samples.sort_unstable();
+        let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        let each = |all: Duration| 1e6 * all.as_secs_f64() / served.count.max(1) as f64;
+        let total_us = us(number(ServingClient::TOTAL)) / rounds as f64;
+        let known = served.copied_in + served.computed + served.copied_out + served.sent;
+        let seconds = number(ServingClient::NANOSECONDS) as f64 / 1e9;
+        Ok(Measured {
+            way,
+            side: self.side,
+            bytes: request.bytes.into(),
+            answer_bytes: answer.bytes.into(),
+            rounds,
+            dropped: number(ServingClient::DROPPED),
+            seconds,
+            per_s: rounds as f64 / seconds,
+            total_us,
+            median_us: us(percentile(&samples, 50)),
+            p99_us: us(percentile(&samples, 99)),
+            longest_us: us(number(ServingClient::LONGEST)),
+            wait_us: (total_us - each(known)).max(0.0),
+            copy_in_us: each(served.copied_in),
+            compute_us: each(served.computed),
+            copy_out_us: each(served.copied_out),
+            send_us: each(served.sent),
+            core_percent: served.core_percent,
+            wrong,
+            verified: wrong == 0
+                && served.count == rounds + u64::from(self.warm_up)
+                && data.guarded(),
+        })
+    }
+}

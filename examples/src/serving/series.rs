@@ -1,0 +1,244 @@
+//! Pictures of several sizes, each in all ways.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Case, HEADER, Measured, Way};
+use crate::Error;
+use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
+use crate::origin::Origin;
+use crate::plot::{self, Curve, Panel};
+use crate::screen::Screen;
+use crate::world::World;
+
+/// How often what the kernel takes is to be in what the host takes: the paper halves it.
+pub const WANTED: f64 = 2.0;
+/// How often what a host that sleeps has of a core is to be in one core: a hundredth.
+pub const WANTED_ASLEEP: f64 = 100.0;
+/// The least share of a core that is told from none, in hundredths.
+const LEAST_PERCENT: f64 = 1e-4;
+
+/// For the report.
+pub const APPLICATION: Application = Application {
+    name: "serving",
+    title: "Inference serving without the CPU",
+    paper: "A paper on GPU-driven RDMA for inference serving (ConnectX-6, A100), section 5.2: a superresolution model, compiled by \
+        TVM, answers requests that come by RDMA. CPU-mediated: from the NIC to RAM, to the GPU, computed, back to RAM, to \
+        the NIC. GPU-driven: a graph of kernels that waits for the input, computes, sends and launches itself again, while \
+        the host sleeps. Its figure 6 halves the total, of which our copy has no bars; its figure 7 has a core at 100 % where \
+        the host synchronises, and at 0 % where it sleeps.",
+    differs: "No card: the NIC is software, and the client is a block of a kernel. The graph that launches itself is one kernel that \
+        stays, whose blocks meet between the layers. The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
+        3 × 3 to 9, which become 3 × 3 pixels), rectified between the layers, weights from a seed, single precision without \
+        tensor cores. The paper does not say how large its pictures are; those of 224 × 224 are what such a model is \
+        published with. Every value of every answer is compared with a loop on the host, within a thousandth.",
+    run,
+};
+
+/// The title of the plot.
+pub const PLOT: &str = "Inference serving";
+
+/// Sides that are measured in all ways, one after the other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// Rows of a picture, and pixels of a row.
+    pub sides: Vec<u32>,
+    /// Blocks of the server.
+    pub blocks: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Queues that a message goes through.
+    pub parts: u32,
+    /// Bytes of a work request at most.
+    pub piece: u32,
+    /// Requests before those that count.
+    pub warm_up: u32,
+    /// The most requests that count.
+    pub rounds: u32,
+    /// Seconds for each side and way.
+    pub seconds: f64,
+    /// Requests a second; none for each as soon as the one before is answered.
+    pub rate: Option<f64>,
+    /// Depth of each queue in blocks of 64 bytes.
+    pub depth: u32,
+    /// Seed of weights and pictures.
+    pub seed: u64,
+}
+
+impl Series {
+    /// Sides of 56 to 224; on a CPU smaller ones, fewer blocks and threads.
+    pub fn new(world: &World) -> Self {
+        // On a GPU, pictures of 224 × 224 have 196 tiles for 128 threads each.
+        let (blocks, threads, parts, sides) = match world.gpu() {
+            Some(_) => (196, 128, 8, vec![56, 112, 224]),
+            None => (2, 32, 2, vec![16, 32, 64]),
+        };
+        Self {
+            sides,
+            blocks,
+            threads,
+            parts,
+            piece: 16 << 10,
+            warm_up: 10,
+            rounds: u32::MAX / 2,
+            seconds: 1.0,
+            rate: None,
+            depth: 256,
+            seed: 1,
+        }
+    }
+
+    /// How many measurements that are, for a screen.
+    pub fn measurements(&self) -> u64 {
+        (Way::ALL.len() * self.sides.len()) as u64
+    }
+
+    /// Measures all; with Ctrl-C what there is until then.
+    ///
+    /// # Errors
+    /// Blocks, threads or queues that do not suffice, before anything is measured; what [`Case::measure`] says.
+    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+        let case = |&side: &u32| Case {
+            side,
+            blocks: self.blocks,
+            threads: self.threads,
+            parts: self.parts,
+            piece: self.piece,
+            warm_up: self.warm_up,
+            rounds: self.rounds,
+            limit: Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX),
+            rate: self.rate,
+            depth: self.depth,
+            seed: self.seed,
+        };
+        let cases: Vec<Case> = self.sides.iter().map(case).collect();
+        cases.iter().try_for_each(Case::check)?;
+        screen.heading(HEADER);
+        let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
+            screen.step(format!("{0} × {0}, {1}", case.side, way.name()));
+            case.measure(world, way)
+        })?;
+        Ok(Results(results))
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Results(Measurements<Measured>);
+
+impl Results {
+    fn of(&self, side: u32, way: Way) -> Option<&Measured> {
+        let mut all = self.0.measured.iter();
+        all.find(|result| (result.side, result.way) == (side, way))
+    }
+
+    /// The largest picture: what the host takes over what the kernel takes, and a core over what a host that sleeps has.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let sides = self.0.measured.iter().map(|result| result.side);
+        let Some(side) = sides.max() else {
+            return Vec::new();
+        };
+        let kernel = self.of(side, Way::Asleep);
+        let total = self
+            .of(side, Way::Host)
+            .zip(kernel)
+            .map(|(host, kernel)| Verdict {
+                what: format!(
+                    "pictures of {side} × {side}, driven by the host over driven by the kernel"
+                ),
+                wanted: WANTED,
+                found: host.total_us / kernel.total_us,
+            });
+        let asleep = kernel.map(|kernel| Verdict {
+            what: "one core over what the sleeping host has of it".into(),
+            wanted: WANTED_ASLEEP,
+            found: 100.0 / kernel.core_percent.max(LEAST_PERCENT),
+        });
+        total.into_iter().chain(asleep).collect()
+    }
+
+    /// What a request takes, in all ways.
+    pub fn panel(&self) -> Panel {
+        let curve = |way: Way| Curve {
+            name: format!("driven by the {}", way.name()),
+            points: self
+                .0
+                .measured
+                .iter()
+                .filter(|result| result.way == way)
+                .map(|result| (result.bytes as f64, result.total_us))
+                .collect(),
+        };
+        Panel {
+            quantity: "µs from post to answer",
+            over: "bytes of a picture",
+            curves: Way::ALL.into_iter().map(curve).collect(),
+        }
+    }
+
+    /// Results that are wrong, and all.
+    pub fn wrong(&self) -> (usize, usize) {
+        self.0.wrong()
+    }
+
+    fn table(&self) -> Table {
+        let columns = [
+            "picture",
+            "driven by",
+            "total, µs",
+            "wait",
+            "copy in",
+            "compute",
+            "copy out",
+            "send",
+            "median, 99 %, longest",
+            "requests a second",
+            "of a core, %",
+        ];
+        let rows = self.0.measured.iter().map(|result| {
+            let us = |value: f64| format!("{value:.1}");
+            vec![
+                format!("{0} × {0}", result.side),
+                result.way.name().into(),
+                us(result.total_us),
+                us(result.wait_us),
+                us(result.copy_in_us),
+                us(result.compute_us),
+                us(result.copy_out_us),
+                us(result.send_us),
+                format!(
+                    "{:.1}, {:.1}, {:.1}",
+                    result.median_us, result.p99_us, result.longest_us
+                ),
+                us(result.per_s),
+                format!("{:.2}", result.core_percent),
+            ]
+        });
+        Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: rows.collect(),
+        }
+    }
+}
+
+fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+    let mut series = Series {
+        seconds: extent.seconds,
+        ..Series::new(world)
+    };
+    if extent.quick {
+        series.sides.truncate(1);
+    }
+    let results = series.run(world, screen)?;
+    Ok(Section {
+        table: results.table(),
+        verdicts: results.verdicts(),
+        plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
+        wrong: results.wrong(),
+        interrupted: results.0.interrupted,
+        document: json!({ "series": series, "results": results }),
+    })
+}

@@ -1,0 +1,182 @@
+//! A server in all of its ways.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpbell::Word64;
+use warpbell_host_init::{Buffer, Launch, Shared, StopWord, entry};
+use warpbell_kernels::network::Network;
+use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::path::Path;
+use warpbell_kernels::serving::{END, Inference, ServingServer, serving_inference, serving_server};
+
+use super::Case;
+use super::data::{Data, kernels_own, place};
+use crate::Error;
+use crate::cpu_time::CpuTime;
+use crate::rig::{self, HostQueue, Rig};
+use crate::world::World;
+
+/// What a server says of all requests that it answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Served {
+    pub(super) count: u64,
+    pub(super) copied_in: Duration,
+    pub(super) computed: Duration,
+    pub(super) copied_out: Duration,
+    pub(super) sent: Duration,
+    pub(super) core_percent: f64,
+}
+
+/// Runs it on another thread, and looks all the time whether it is done: so a synchronising call of a GPU's driver waits,
+/// unless it is told otherwise.
+pub(super) fn spin_beside(run: &(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error> {
+    thread::scope(|scope| {
+        let running = scope.spawn(run);
+        while !running.is_finished() {
+            std::hint::spin_loop();
+        }
+        let ended = running.join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The server, whoever drives it.
+pub(super) struct Server<'s> {
+    pub(super) case: &'s Case,
+    pub(super) world: &'s World,
+    pub(super) rig: &'s Rig,
+    pub(super) data: &'s Data,
+    pub(super) path: Path<'s>,
+    pub(super) outcome: &'s Outcome,
+}
+
+impl Server<'_> {
+    pub(super) fn by_kernel(
+        &self,
+        client: Launch<'_>,
+        wait: impl Fn(&(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error>,
+    ) -> Result<Served, Error> {
+        let Self {
+            case, world, data, ..
+        } = *self;
+        let numbers: Shared<[Word64]> = world.numbers(ServingServer::NUMBERS)?;
+        // The client ends it, with Ctrl-C, too.
+        let never = StopWord::new(world.placement())?;
+        let (input, output) = (data.arrived.word(0), data.answer.word(0));
+        let server = ServingServer {
+            network: data.rooms.network(case, input, output),
+            path: self.path,
+            answer: case.answer(),
+            decisions: place(&data.rooms.decisions),
+            patience_us: case.limit_us(),
+            stop: never.stop(),
+            numbers: Numbers::new(&numbers),
+            outcome: self.outcome,
+        };
+        let server = Launch::new(entry!(serving_server), case.grid(), server);
+        let launches = [server, client];
+        let pairs = self.rig.pairs();
+        let time = CpuTime::begin();
+        wait(&|| world.run_for(&launches, &pairs, case.limit))?;
+        let core_percent = time.percent();
+        let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
+        Ok(Served {
+            count: number(ServingServer::SERVED),
+            computed: Duration::from_nanos(number(ServingServer::COMPUTED)),
+            sent: Duration::from_nanos(number(ServingServer::SENT)),
+            core_percent,
+            ..Served::default()
+        })
+    }
+
+    pub(super) fn by_host(&self, client: Launch<'_>) -> Result<Served, Error> {
+        let Self {
+            case,
+            world,
+            data,
+            rig,
+            ..
+        } = *self;
+        let pairs = rig.pairs();
+        let own = kernels_own(world);
+        let input = Buffer::placed(own, data.arrived.len())?;
+        let output = Buffer::placed(own, data.answer.len())?;
+        let (from, to) = (input.as_ptr().cast(), output.as_ptr().cast());
+        let network = data.rooms.network(case, from, to);
+        let mut met = 0;
+        let mut infer = || {
+            let inference = Inference {
+                network,
+                met,
+                limit_us: case.limit_us(),
+                outcome: self.outcome,
+            };
+            met += Network::MEETINGS;
+            let launch = Launch::new(entry!(serving_inference), case.grid(), inference);
+            world.run(&[launch], &[])
+        };
+        // Once ahead, so that no first launch counts.
+        infer()?;
+        let mut queues = rig.far.host_queues()?;
+        let client = [client];
+        thread::scope(|scope| {
+            let client = scope.spawn(|| world.run_for(&client, &pairs, case.limit));
+            let time = CpuTime::begin();
+            let mut served = Served::default();
+            let mut serve = || {
+                for number in 1.. {
+                    for part in 0..case.parts {
+                        let told = rig.far.wait(part, number, || client.is_finished())?;
+                        if told.is_none_or(|told| told == END) {
+                            return Ok(());
+                        }
+                    }
+                    let mut clock = Lap(Instant::now());
+                    // SAFETY: the message is there, and its sender waits for the answer before it sends another one.
+                    input.write(0, unsafe { data.arrived.bytes() })?;
+                    clock.add(&mut served.copied_in);
+                    infer()?;
+                    clock.add(&mut served.computed);
+                    // SAFETY: the answer before has gone, and nobody else has the memory.
+                    output.read(0, unsafe { data.answer.bytes_mut() })?;
+                    clock.add(&mut served.copied_out);
+                    self.post(&mut queues, number)?;
+                    clock.add(&mut served.sent);
+                    served.count += 1;
+                }
+                Ok(())
+            };
+            let ended = serve();
+            served.core_percent = time.percent();
+            let client = client.join();
+            let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            rig::first_cause([client, ended])?;
+            Ok(served)
+        })
+    }
+
+    /// Posts all parts of an answer, and waits until they are complete.
+    fn post(&self, queues: &mut [HostQueue<'_>], number: u64) -> Result<(), Error> {
+        let (path, answer) = (&self.path, self.case.answer());
+        for (part, queue) in (0..).zip(&mut *queues) {
+            let pieces = 0..answer.pieces(path.parts);
+            let pieces = pieces.filter_map(|piece| answer.write(path, part, 0, piece));
+            let all: Vec<_> = pieces.chain([path.tell(part, number)]).collect();
+            queue.post(all.into_iter())?;
+        }
+        queues.iter_mut().try_for_each(HostQueue::drain)
+    }
+}
+
+/// When the step before ended.
+struct Lap(Instant);
+
+impl Lap {
+    /// Another step has ended.
+    fn add(&mut self, all: &mut Duration) {
+        let now = Instant::now();
+        *all += now - std::mem::replace(&mut self.0, now);
+    }
+}

@@ -1,0 +1,119 @@
+//! Pictures that are made larger, driven by the host and by the kernel.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+use common::{assert_verified, command, document, error_line, run};
+
+const SERVING: &str = env!("CARGO_BIN_EXE_serving");
+
+#[test]
+fn every_value_of_every_answer_is_right_in_every_way() {
+    for (nic, side, shape) in [
+        // Neither tiles nor parts divide the picture.
+        ("soft", "18", "--blocks 3 --threads 16 --parts 3 --piece 4K"),
+        (
+            "soft",
+            "8",
+            "--blocks 1 --threads 48 --parts 1 --piece 128 --depth 64",
+        ),
+        ("soft-gpu", "16", "--blocks 4 --threads 32 --parts 2"),
+    ] {
+        let counts = "--rounds 3 --warm-up 1 --seconds 100 --json";
+        let all = format!("--nic {nic} --sides {side} {shape} {counts}");
+        let output = run(SERVING, &all.split(' ').collect::<Vec<_>>());
+        let document = document(&output);
+        assert_verified(&document, 3);
+        let results = document["measured"].as_array().unwrap();
+        let ways: Vec<_> = results.iter().map(|result| &result["way"]).collect();
+        assert_eq!(ways, ["host", "asleep", "spinning"]);
+        for result in results {
+            assert_eq!(result["rounds"], 3, "{document:#}");
+            assert_eq!(
+                (&result["wrong"], &result["dropped"]),
+                (&0.into(), &0.into())
+            );
+            let number = |field: &str| result[field].as_f64().unwrap();
+            assert_eq!(number("answer_bytes"), 9.0 * number("bytes"));
+            assert!(number("median_us") <= number("p99_us"));
+            assert!(number("p99_us") <= number("longest_us"));
+            assert!(number("total_us") <= number("longest_us"));
+            assert!(number("compute_us") > 0.0 && number("send_us") > 0.0);
+            // The host alone copies.
+            let copies = number("copy_in_us") > 0.0 && number("copy_out_us") > 0.0;
+            assert_eq!(copies, result["way"] == "host");
+        }
+    }
+}
+
+#[test]
+fn what_comes_too_often_is_dropped_and_counted() {
+    // A picture takes longer than a millisecond here, whatever the machine.
+    let fast = "--sides 16 --rate 1000 --seconds 0.2 --warm-up 1 --json";
+    let document = document(&run(SERVING, &fast.split(' ').collect::<Vec<_>>()));
+    assert_verified(&document, 3);
+    for result in document["measured"].as_array().unwrap() {
+        let number = |field: &str| result[field].as_f64().unwrap();
+        assert!(number("dropped") > 0.0, "{document:#}");
+        // Each that was due was answered or dropped, but for those behind the end.
+        let due = number("seconds") * 1000.0;
+        assert!(
+            (number("rounds") + number("dropped") - due).abs()
+                < 2.0 + number("longest_us") / 1000.0
+        );
+    }
+}
+
+#[test]
+fn what_does_not_suffice_is_named_before_anything_runs() {
+    for (wrong, word) in [
+        (
+            &["--parts", "3"][..],
+            "3 parts want as many blocks, and there are 2",
+        ),
+        (
+            &["--threads", "40"],
+            "40 threads make no tiles of 16 columns",
+        ),
+        (
+            &["--sides", "16,512", "--piece", "1K"],
+            "4609 work requests under one doorbell, and 33 are possible",
+        ),
+    ] {
+        let output = run(SERVING, wrong);
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}");
+        let line = error_line(&output);
+        assert!(line.contains(word), "{line}");
+        assert!(!String::from_utf8(output.stdout).unwrap().contains(" × "));
+    }
+    for wrong in [
+        &["--sides", "7"][..],
+        &["--blocks", "0"],
+        &["--piece", "12"],
+        &["--rate", "0.5"],
+        &["--rounds", "0"],
+    ] {
+        assert_eq!(run(SERVING, wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_shows_what_was_measured_so_far() {
+    let arguments = ["--sides", "16", "--seconds", "600"];
+    let mut child = command(SERVING, &arguments).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let header = lines.find(|line| line.as_ref().unwrap().contains("driven by  "));
+    assert!(header.is_some());
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let process = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &process]).status();
+    assert!(sent.unwrap().success());
+    let rows: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(rows.iter().filter(|row| row.contains("16 × 16")).count() <= 2);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(line.contains("interrupted; what was measured"), "{line}");
+}
