@@ -10,6 +10,9 @@ use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
 use crate::posting::Place;
 
+/// Bytes of a word.
+const WORD: u32 = 8;
+
 /// What a block does with its part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +29,12 @@ impl Process {
         word.wrapping_mul(5).wrapping_add(1)
     }
 
-    /// Goes through the block's part.
+    /// Goes through `count` words of the block's part, from its word `first` on.
     #[inline(always)]
-    fn run(&self) {
-        let end = (block::index() + 1) * self.words_of_a_part;
-        let mut index = end - self.words_of_a_part + block::thread_index();
+    fn run(&self, first: u32, count: u32) {
+        let first = block::index() * self.words_of_a_part + first;
+        let end = first + count;
+        let mut index = first + block::thread_index();
         while index < end {
             let word = self.words.word(index);
             word.store(Self::next(word.load(Ordering::Relaxed)), Ordering::Relaxed);
@@ -42,7 +46,7 @@ impl Process {
 /// The work alone, for a host that drives the network.
 #[kernel]
 pub fn overlap_process(p: Process) {
-    p.run();
+    p.run(0, p.words_of_a_part);
 }
 
 /// An end that drives the network itself, with a block for each part.
@@ -94,11 +98,16 @@ impl OverlapEnd<'_> {
             if message > 0 {
                 signal.wait_together::<Block>(message, path.limit())?;
                 self.meet(&mut meetings)?;
-                self.process.run();
+            }
+            // Work that is for all to end before anybody sends, or that nobody waits to be sent.
+            let together = self.whole | (step == self.rounds);
+            if (message > 0) & together {
+                self.process.run(0, self.process.words_of_a_part);
                 self.meet(&mut meetings)?;
             }
             if step < self.rounds {
-                self.send(&mut queue, part, u64::from(step) + 1)?;
+                let works = (message > 0) & !together;
+                self.send(&mut queue, part, works, u64::from(step) + 1)?;
             }
         }
         let ended = thread::clock_ns();
@@ -109,12 +118,14 @@ impl OverlapEnd<'_> {
         Ok(queue.drain(path.limit())?)
     }
 
-    /// Sends the part in pieces, and behind them the message's number.
+    /// Sends the part in pieces, and behind them the message's number; where it works, each group of pieces when the work
+    /// on it is done, so that it is on its way while the next one is worked on.
     #[inline(always)]
     fn send(
         &self,
         queue: &mut SendQueue<'_, Exclusive, Block>,
         part: u32,
+        works: bool,
         number: u64,
     ) -> Result<(), Failure> {
         let (path, own) = (&self.path, block::thread_index());
@@ -122,12 +133,16 @@ impl OverlapEnd<'_> {
         let group = self.group.min(block::size());
         let mut sent = 0;
         while sent < path.bytes {
-            let offset = sent + own * self.chunk;
-            let mine = (own < group) & (offset < path.bytes);
-            let bytes = self.chunk.min(path.bytes.wrapping_sub(offset));
-            let place = first + u64::from(offset);
+            let these = (group * self.chunk).min(path.bytes - sent);
+            if works {
+                self.process.run(sent / WORD, these / WORD);
+            }
+            let offset = own * self.chunk;
+            let mine = (own < group) & (offset < these);
+            let bytes = self.chunk.min(these.wrapping_sub(offset));
+            let place = first + u64::from(sent + offset);
             let _ = queue.post_if(mine.then(|| path.write(place, place, bytes)), path.limit())?;
-            sent = sent.saturating_add(group * self.chunk);
+            sent += these;
         }
         let told = path.tell(part, number);
         let _ = queue.post_if((own == 0).then_some(told), path.limit())?;

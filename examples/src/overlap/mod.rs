@@ -26,6 +26,9 @@ pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
 
 /// Bytes of a word.
 const WORD: u32 = 8;
+/// Bytes that go under a doorbell at most: so much of each block's part stays in a GPU's cache between the work on it and the
+/// NIC's reading.
+const STRETCH: u32 = 512 << 10;
 /// How long the kernels of a repetition run, more or less; every word is compared behind each.
 const REPETITION: Duration = Duration::from_millis(500);
 
@@ -248,9 +251,9 @@ impl Case {
         (self.bytes / u64::from(self.blocks)) as u32
     }
 
-    /// Work requests under a doorbell: half a ring.
+    /// Work requests under a doorbell: half a ring, but no more than [`STRETCH`] bytes.
     fn group(&self) -> u32 {
-        (self.depth / 2).max(1)
+        (STRETCH / self.chunk).min(self.depth / 2).max(1)
     }
 
     fn grid(&self) -> Grid {
