@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_batch,
         default_value = "60K,120K,240K,480K,960K,1920K")]
     sizes: Vec<u64>,
-    /// Blocks of the server, each of which takes a part of a batch; by default 30 on a GPU, 4 on a CPU
+    /// Blocks of the server, each of XX
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     blocks: Option<u32>,
     /// Threads of each block, and of the client; by default 256 on a GPU, 32 on a CPU
@@ -78,7 +78,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let world = &setting.world;
     let usual = Series::new(world);
     let series = Series {
-        blocks: arguments.blocks.unwrap_or(usual.blocks),
+        blocks: arguments.blocks,
         threads: arguments.threads.unwrap_or(usual.threads),
         sizes: arguments.sizes.clone(),
         warm_up: arguments.warm_up,
@@ -89,8 +89,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     let screen = Screen::new(arguments.output.json, series.steps());
     screen.line(format_args!(
-        "A client and a server of {} blocks run on {}; no network card takes part.",
-        series.blocks,
+        "A client and a server run on {}; no network card takes part.",
         world.words()
     ));
     let results = series.run(world, &screen)?;

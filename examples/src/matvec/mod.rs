@@ -25,7 +25,7 @@ use crate::rig::{self, Driver, Rig};
 use crate::world::World;
 use crate::{Error, interrupt};
 
-pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
+pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series, usual_blocks};
 
 /// Batches that are sent in turn, so that what is left of one is not taken for the next.
 const BATCHES: u32 = 3;
@@ -56,6 +56,8 @@ pub struct Case {
 pub struct Measured {
     /// Who drove the server's network.
     pub driver: Driver,
+    /// Blocks of the server.
+    pub blocks: u32,
     /// Bytes of a batch.
     pub bytes: u64,
     /// Vectors of a batch.
@@ -75,14 +77,14 @@ pub struct Measured {
 }
 
 /// The columns of [`Measured::row`].
-pub const HEADER: &str =
-    "batch      driven by   M vectors/s   batches   µs a batch   longest µs   vectors a batch";
+pub const HEADER: &str = "batch      blocks   driven by   M vectors/s   batches   µs a batch   longest µs   vectors a batch";
 
 impl Measurement for Measured {
     fn row(&self) -> String {
         format!(
-            "{:<10} {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}",
+            "{:<10} {:>6}   {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}",
             crate::screen::bytes(self.bytes),
+            self.blocks,
             match self.driver {
                 Driver::Host => "host",
                 Driver::Kernel => "kernel",
@@ -253,6 +255,7 @@ impl Case {
         let vectors = self.bytes / u64::from(VECTOR_BYTES);
         Ok(Measured {
             driver,
+            blocks: self.blocks,
             bytes: self.bytes,
             vectors,
             rounds,

@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Case, HEADER, Measured};
+use warpbell_kernels::matvec::VECTOR_BYTES;
+
 use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
@@ -65,8 +67,8 @@ pub const APPLICATION: Application = Application {
 /// Sizes that are measured by both drivers, one after the other.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Blocks of the server.
-    pub blocks: u32,
+    /// Blocks of the server; none for [as many as suit each batch](usual_blocks).
+    pub blocks: Option<u32>,
     /// Threads of each.
     pub threads: u32,
     /// Bytes of a batch.
@@ -84,15 +86,14 @@ pub struct Series {
 }
 
 impl Series {
-    /// The paper's sizes and blocks; on a CPU fewer of them, with fewer threads.
+    /// The paper's sizes; on a CPU with few threads.
     pub fn new(world: &World) -> Self {
-        let (blocks, threads) = match world.gpu() {
-            Some(_) => (30, 256),
-            None => (4, 32),
-        };
         Self {
-            blocks,
-            threads,
+            blocks: None,
+            threads: match world.gpu() {
+                Some(_) => 256,
+                None => 32,
+            },
             sizes: PAPER.map(|row| row.bytes).to_vec(),
             warm_up: 10,
             rounds: u32::MAX / 2,
@@ -112,8 +113,12 @@ impl Series {
     /// # Errors
     /// Sizes that do not divide, before anything is measured; what [`Case::measure`] says.
     pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+        let most = match world.gpu() {
+            Some(_) => MOST_BLOCKS,
+            None => CPU_BLOCKS,
+        };
         let case = |&bytes: &u64| Case {
-            blocks: self.blocks,
+            blocks: self.blocks.unwrap_or_else(|| usual_blocks(bytes, most)),
             threads: self.threads,
             bytes,
             warm_up: self.warm_up,
@@ -136,6 +141,22 @@ impl Series {
         )?;
         Ok(Results(results))
     }
+}
+
+/// Blocks at most, where nobody says how many: the paper's; and on a CPU.
+const MOST_BLOCKS: u32 = 30;
+const CPU_BLOCKS: u32 = 4;
+/// Vectors of a block at least. Each block's part is two requests more for the NIC, there and back; with few vectors they
+/// take longer than these are multiplied.
+const VECTORS_OF_A_BLOCK: u64 = 60;
+
+/// How many blocks suit a batch: a block for so many vectors, if they divide, and no more than `most`.
+pub fn usual_blocks(bytes: u64, most: u32) -> u32 {
+    let vectors = bytes / u64::from(VECTOR_BYTES);
+    let wanted = vectors / VECTORS_OF_A_BLOCK;
+    let wanted = wanted.clamp(1, most.into()) as u32;
+    let divides = |blocks: &u32| vectors.is_multiple_of((*blocks).into());
+    (1..=wanted).rev().find(divides).unwrap_or(1)
 }
 
 /// What came of it.
@@ -211,6 +232,7 @@ impl Results {
     fn table(&self) -> Table {
         let columns = [
             "batch",
+            "blocks",
             "host, M vectors/s",
             "kernel, M vectors/s",
             "kernel over host",
@@ -226,6 +248,7 @@ impl Results {
             let theirs = paper.and_then(|row| Some(row.kernel / row.host?));
             vec![
                 screen::bytes(host.bytes),
+                host.blocks.to_string(),
                 format!("{:.2}", host.million_per_s),
                 format!("{:.2}", kernel.million_per_s),
                 format!("{:.2}", kernel.million_per_s / host.million_per_s),
@@ -262,4 +285,21 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_has_enough_vectors_and_as_many_as_the_others() {
+        let blocks = PAPER.map(|row| usual_blocks(row.bytes, MOST_BLOCKS));
+        assert_eq!(blocks, [8, 16, 30, 30, 30, 30]);
+        let vector = u64::from(VECTOR_BYTES);
+        // 121 is 11 times 11; a single vector; none whole.
+        assert_eq!(usual_blocks(10 * 121 * vector, MOST_BLOCKS), 11);
+        assert_eq!(usual_blocks(vector, MOST_BLOCKS), 1);
+        assert_eq!(usual_blocks(vector - 1, MOST_BLOCKS), 1);
+        assert_eq!(usual_blocks(1 << 20, CPU_BLOCKS), 4);
+    }
 }
