@@ -48,7 +48,7 @@ impl Output {
     }
 }
 
-/// The results as a drawing; none where a panel has no points, or there is none.
+/// The results as a drawing; none where a panel has no points.
 ///
 /// # Errors
 /// What cannot be drawn.
@@ -59,7 +59,7 @@ pub fn svg(
     panels: &[Panel],
 ) -> Result<Option<String>, Error> {
     let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
-    if panels.is_empty() || panels.iter().any(empty) {
+    if panels.iter().any(empty) {
         return Ok(None);
     }
     let title = format!("{title}, NIC {}", world.nic().name());

@@ -119,7 +119,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         results: &results,
         verdicts,
     })?;
-    let panels = results.panels();
+    let panels = [results.panel()];
     arguments
         .output
         .draw(PLOT, &setting.origin, world, &panels)?;

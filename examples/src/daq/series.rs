@@ -148,24 +148,22 @@ impl Results {
         self.pairs().map(verdict).collect()
     }
 
-    /// How long the slowest of so many events takes, a panel for each rate.
-    pub fn panels(&self) -> Vec<Panel> {
-        let panel = |(classic, persistent): (&Measured, &Measured)| Panel {
+    /// How long the slowest of so many events takes.
+    pub fn panel(&self) -> Panel {
+        let curve = |of: &Measured| Curve {
+            name: format!("{}, {} events/s", name(of.driver), of.rate),
+            points: of
+                .distribution
+                .one_of
+                .iter()
+                .map(|&(events, us)| (events as f64, us))
+                .collect(),
+        };
+        Panel {
             quantity: "µs",
             over: "events of which one takes longer",
-            curves: [classic, persistent]
-                .map(|of| Curve {
-                    name: name(of.driver).into(),
-                    points: of
-                        .distribution
-                        .one_of
-                        .iter()
-                        .map(|&(events, us)| (events as f64, us))
-                        .collect(),
-                })
-                .to_vec(),
-        };
-        self.pairs().map(panel).collect()
+            curves: self.0.measured.iter().map(curve).collect(),
+        }
     }
 
     /// Results that are wrong, and all.
@@ -219,7 +217,7 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
     Ok(Section {
         table: results.table(),
         verdicts: results.verdicts(),
-        plot: plot::svg(PLOT, origin, world, &results.panels())?,
+        plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),
