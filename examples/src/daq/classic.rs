@@ -43,9 +43,9 @@ impl Way {
         }
     }
 
-    /// Takes what has come.
+    /// Takes what has come, no more than there are slots.
     fn look(&mut self, end: &End) {
-        while self.end.is_none() {
+        while self.end.is_none() && self.batch.len() < self.slots as usize {
             let slot = slot(self.number, self.slots, self.taken);
             match end.told(slot) {
                 END => self.end = Some(slot),
