@@ -129,6 +129,14 @@ pub enum Error {
         /// Bytes of one.
         unit: u64,
     },
+    /// A file with a picture that cannot be read or written.
+    #[error("the picture {} cannot be served: {why}", path.display())]
+    NoPicture {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Blocks, threads or queues that do not suffice.
     #[error("{what}")]
     Unfit {

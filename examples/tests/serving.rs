@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::Command;
 
 use common::{assert_verified, command, document, error_line, run};
+use warpbell_examples::serving::files;
+use warpbell_examples::serving::model::{Model, Picture};
 
 const SERVING: &str = env!("CARGO_BIN_EXE_serving");
 
@@ -49,6 +53,69 @@ fn every_value_of_every_answer_is_right_in_every_way() {
 }
 
 #[test]
+fn a_picture_comes_back_larger_from_file_to_file() {
+    let file = |name: &str| PathBuf::from(format!("{}/{name}.png", env!("CARGO_TARGET_TMPDIR")));
+    let (small, larger) = (file("small"), file("larger"));
+    let picture = Picture {
+        width: 20,
+        values: (0..20 * 9)
+            .map(|at| (at % 20 + at / 20 * 3) as f32 / 51.0)
+            .collect(),
+    };
+    files::write(&small, &picture).unwrap();
+    let paths = [
+        "--picture",
+        small.to_str().unwrap(),
+        "--larger",
+        larger.to_str().unwrap(),
+    ];
+    let counts = ["--rounds", "2", "--warm-up", "0", "--seed", "5", "--json"];
+    let document = document(&run(SERVING, &[&paths[..], &counts].concat()));
+    assert_verified(&document, 3);
+    assert_eq!(document["measured"][0]["answer_bytes"], 4 * 60 * 27);
+    let found = files::read(&larger).unwrap();
+    assert_eq!((found.width, found.height()), (60, 27));
+    let expected = Model::new(5).enlarge(&picture);
+    for (at, (found, expected)) in found.values.iter().zip(&expected).enumerate() {
+        // A shade is the nearest one.
+        assert!(
+            (found - expected.clamp(0.0, 1.0)).abs() <= 0.51 / 255.0,
+            "{at}"
+        );
+    }
+
+    let cut = file("cut");
+    let bytes = fs::read(&small).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() - 40]).unwrap();
+    let wide = file("wide");
+    let values = vec![0.0; 8 * 1025];
+    files::write(
+        &wide,
+        &Picture {
+            width: 1025,
+            values,
+        },
+    )
+    .unwrap();
+    for (path, why) in [
+        (file("nowhere"), "No such file"),
+        (env!("CARGO_MANIFEST_DIR").to_owned().into(), "directory"),
+        (PathBuf::from(SERVING), "Invalid PNG signature"),
+        (cut, ""),
+        (
+            wide,
+            "it has 1025 × 8 pixels; choose from 8 to 1024 either way",
+        ),
+    ] {
+        let output = run(SERVING, &["--picture", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1), "{path:?}");
+        let line = error_line(&output);
+        let named = format!("the picture {} cannot be served: ", path.display());
+        assert!(line.contains(&named) && line.contains(why), "{line}");
+    }
+}
+
+#[test]
 fn what_comes_too_often_is_dropped_and_counted() {
     // A picture takes longer than a millisecond here, whatever the machine.
     let fast = "--sides 16 --rate 1000 --seconds 0.2 --warm-up 1 --json";
@@ -72,6 +139,10 @@ fn what_does_not_suffice_is_named_before_anything_runs() {
         (
             &["--parts", "3"][..],
             "3 parts want as many blocks, and there are 2",
+        ),
+        (
+            &["--blocks", "65"],
+            "65 blocks of 32 threads may not all run at the same time, 64 do",
         ),
         (
             &["--threads", "40"],

@@ -131,7 +131,7 @@ impl ServingServer<'_> {
     pub const SERVED: u64 = 0;
     /// Nanoseconds from where requests were there until their answers were, of all together.
     pub const COMPUTED: u64 = 1;
-    /// Nanoseconds from there until the first part was posted and complete, of all together.
+    /// Nanoseconds from there until the first part was posted, of all together.
     pub const SENT: u64 = 2;
     /// How many numbers there are.
     pub const NUMBERS: usize = 3;
@@ -174,10 +174,10 @@ impl ServingServer<'_> {
                 path.limit(),
             )?;
             let done = thread::clock_ns();
-            self.send(part, last)?;
+            let posted = self.send(part, last)?;
             served += 1;
             computed += done - began;
-            sent += thread::clock_ns() - done;
+            sent += posted.saturating_sub(done);
             patience = Deadline::after_us(self.patience_us).fixed();
         };
         if leads {
@@ -205,10 +205,11 @@ impl ServingServer<'_> {
         newest
     }
 
-    /// Sends the block's part of an answer, if it has one, and waits until it is complete.
+    /// Sends the block's part of an answer, if it has one, and waits until it is complete. Gives when it was posted.
     #[inline(always)]
-    fn send(&self, part: u32, number: u64) -> Result<(), Failure> {
+    fn send(&self, part: u32, number: u64) -> Result<u64, Failure> {
         let path = &self.path;
+        let mut posted = 0;
         // Opened anew each time, so that nothing of it is kept while the block computes.
         if let Some(queue) = path.queues.get(part) {
             let mut queue = queue.open::<Exclusive, Block>()?;
@@ -218,9 +219,10 @@ impl ServingServer<'_> {
             let _ = all.post_if(self.answer.write(path, part, 0, own))?;
             let _ = all.post_if((own == 0).then(|| path.tell(part, number)))?;
             drop(all);
+            posted = thread::clock_ns();
             queue.drain(path.limit())?;
         }
-        Ok(())
+        Ok(posted)
     }
 }
 

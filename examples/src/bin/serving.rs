@@ -1,5 +1,6 @@
 //! Inference serving without the CPU: pictures that are made larger, the network driven by the host and by the kernel.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -7,7 +8,7 @@ use serde::Serialize;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
-use warpbell_examples::serving::{PLOT, Results, Series};
+use warpbell_examples::serving::{PLOT, Results, Series, files};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 use warpbell_examples::{Error, interrupt};
@@ -27,6 +28,12 @@ struct Arguments {
     /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
+    /// A PNG file with the picture to serve, in place of some from the seed; colours become grey
+    #[arg(long, value_name = "PATH", conflicts_with = "sides")]
+    picture: Option<PathBuf>,
+    /// Where to write its last answer, as a PNG file
+    #[arg(long, value_name = "PATH", requires = "picture")]
+    larger: Option<PathBuf>,
     /// Blocks of the server, all of which run at once; by default 196 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     blocks: Option<u32>,
@@ -97,6 +104,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             true => usual.sides,
             false => arguments.sides.clone(),
         },
+        picture: match &arguments.picture {
+            None => None,
+            Some(path) => Some(files::read(path)?),
+        },
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         threads: arguments.threads.unwrap_or(usual.threads),
         parts: arguments.parts.unwrap_or(usual.parts),
@@ -121,6 +132,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     verdicts
         .iter()
         .for_each(|verdict| screen.line(verdict.words()));
+    if let (Some(path), Some(answer)) = (&arguments.larger, &results.answer) {
+        files::write(path, answer)?;
+    }
     screen.document(&Document {
         setting: &setting,
         series: &series,

@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpbell::Word64;
 use warpbell_host_init::{Buffer, Placement};
-use warpbell_kernels::network::{LAYERS, Network};
+use warpbell_kernels::network::{LAYERS, Network, SCALE};
 use warpbell_kernels::posting::Place;
 
 use super::model::{Model, Picture};
@@ -27,7 +27,7 @@ pub(super) struct Rooms {
 impl Rooms {
     fn new(case: &Case, world: &World, model: &Model) -> Result<Self, Error> {
         let own = kernels_own(world);
-        let pixels = (case.side * case.side) as usize;
+        let pixels = (case.width * case.height) as usize;
         let plane = |layer: usize| {
             let values = pixels * LAYERS[layer].outputs as usize;
             Buffer::placed(own, VALUE as usize * values)
@@ -50,8 +50,8 @@ impl Rooms {
         output: *const Word64,
     ) -> Network {
         Network {
-            width: case.side,
-            height: case.side,
+            width: case.width,
+            height: case.height,
             input: Place(input),
             weights: place(&self.weights),
             planes: [place(&self.planes[0]), place(&self.planes[1])],
@@ -87,6 +87,8 @@ pub(super) struct Data {
     pub(super) expected: Buffer,
     /// The client's pictures.
     pub(super) requests: Memory,
+    /// How many those are.
+    pub(super) pictures: u32,
     /// What comes back to it.
     pub(super) returned: Memory,
     /// A picture at the server.
@@ -101,12 +103,17 @@ impl Data {
         world: &World,
         rig: &Rig,
         driver: Driver,
+        picture: Option<&Picture>,
     ) -> Result<Self, Error> {
         let model = Model::new(case.seed);
         let mut random = SmallRng::seed_from_u64(case.seed);
-        let picture = |_| Picture::random(case.side as usize, &mut random);
-        let pictures: Vec<Picture> = (0..PICTURES).map(picture).collect();
-        let pictures: Vec<&Picture> = pictures.iter().collect();
+        let size = [case.width, case.height].map(|pixels| pixels as usize);
+        let pictures: Vec<Picture> = match picture {
+            Some(picture) => vec![picture.clone()],
+            None => (0..PICTURES)
+                .map(|_| Picture::random(size, &mut random))
+                .collect(),
+        };
         // One thread each: the loops take a while.
         let expected: Vec<f32> = thread::scope(|scope| {
             let larger = pictures
@@ -129,7 +136,8 @@ impl Data {
         let data = Self {
             rooms: Rooms::new(case, world, &model)?,
             expected: there,
-            requests: rig.near.memory(world, PICTURES as usize * request)?,
+            pictures: pictures.len() as u32,
+            requests: rig.near.memory(world, pictures.len() * request)?,
             returned: rig.near.memory(world, answer)?,
             arrived: at_server(request)?,
             answer: at_server(answer)?,
@@ -139,6 +147,19 @@ impl Data {
                 .write(index * request, &bytes_of(&picture.values));
         }
         Ok(data)
+    }
+
+    /// What came back last.
+    pub(super) fn last_answer(&self, case: &Case) -> Picture {
+        let bytes = self.returned.read(0, self.returned.len());
+        let (values, _) = bytes.as_chunks::<{ VALUE as usize }>();
+        Picture {
+            width: (SCALE * case.width) as usize,
+            values: values
+                .iter()
+                .map(|value| f32::from_ne_bytes(*value))
+                .collect(),
+        }
     }
 
     /// Whether nothing beside pictures and answers was touched.

@@ -1,6 +1,7 @@
 //! Pictures that are made larger by a network of three layers, the server's network driven by its host or by its kernel.
 
 mod data;
+pub mod files;
 pub mod model;
 mod series;
 mod server;
@@ -23,6 +24,7 @@ use crate::statistics::percentile;
 use crate::world::World;
 use crate::{Error, interrupt};
 use data::{Data, place};
+use model::Picture;
 use server::{Served, Server, spin_beside};
 
 pub use series::{APPLICATION, PLOT, Results, Series};
@@ -72,8 +74,10 @@ impl Way {
 /// What is served, and for how long.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Case {
-    /// Pixels of a row of a picture, and rows.
-    pub side: u32,
+    /// Pixels of a row of a picture.
+    pub width: u32,
+    /// Its rows.
+    pub height: u32,
     /// Blocks of the server.
     pub blocks: u32,
     /// Threads of each.
@@ -101,8 +105,10 @@ pub struct Case {
 pub struct Measured {
     /// Who drove the server's network.
     pub way: Way,
-    /// Pixels of a row of a picture, and rows.
-    pub side: u32,
+    /// Pixels of a row of a picture.
+    pub width: u32,
+    /// Its rows.
+    pub height: u32,
     /// Bytes of a request.
     pub bytes: u64,
     /// Bytes of an answer.
@@ -123,7 +129,7 @@ pub struct Measured {
     pub p99_us: f64,
     /// The longest of all.
     pub longest_us: f64,
-    /// Of the mean: what is no part of the others, which is a message's way and its being noticed.
+    /// Of the mean: what is no part of the others, which is both messages' way and their being noticed.
     pub wait_us: f64,
     /// From the memory that the NIC reaches to the GPU's.
     pub copy_in_us: f64,
@@ -131,7 +137,7 @@ pub struct Measured {
     pub compute_us: f64,
     /// Back.
     pub copy_out_us: f64,
-    /// From the answer's post to its completion; of its first part, where the kernel posts.
+    /// The answer's post; of its first part, where the kernel posts.
     pub send_us: f64,
     /// Hundredths of a core that the server's thread on the host had.
     pub core_percent: f64,
@@ -140,6 +146,23 @@ pub struct Measured {
     /// All values of all answers are what a loop on the host says, within a thousandth, nothing beside them was touched, and
     /// each request was answered once.
     pub verified: bool,
+}
+
+/// Blocks on a CPU: each has a thread at least.
+const MOST_ON_CPU: u32 = 64;
+
+/// Blocks of so many threads that run at the same time on a GPU for certain: beside NIC and client, which have a
+/// multiprocessor each, and if their threads take as many registers as a thread can.
+fn blocks_at_once(multiprocessors: u32, threads: u32) -> u32 {
+    const REGISTERS: u32 = 65_536;
+    const OF_A_THREAD: u32 = 255;
+    let warps = threads.div_ceil(LANES);
+    multiprocessors.saturating_sub(2) * (REGISTERS / (OF_A_THREAD * LANES * warps))
+}
+
+/// A picture's size in words.
+fn size(width: u32, height: u32) -> String {
+    format!("{width} × {height}")
 }
 
 /// The columns of [`Measured::row`].
@@ -154,7 +177,7 @@ impl Measurement for Measured {
         };
         format!(
             "{:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1} {:>8.1} {:>6.1} {:>9.1} {:>10.1} {:>12.2}{dropped}",
-            format!("{0} × {0}", self.side),
+            size(self.width, self.height),
             self.way.name(),
             self.total_us,
             self.wait_us,
@@ -178,7 +201,7 @@ impl Measurement for Measured {
 impl Case {
     fn request(&self) -> Message {
         Message {
-            bytes: VALUE * self.side * self.side,
+            bytes: VALUE * self.width * self.height,
             piece: self.piece,
         }
     }
@@ -190,11 +213,11 @@ impl Case {
         }
     }
 
-    /// Whether blocks, threads and queues suffice.
+    /// Whether blocks, threads and queues suffice, and all blocks run at the same time, because they meet.
     ///
     /// # Errors
     /// [`Error::Unfit`] where they do not.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, world: &World) -> Result<(), Error> {
         let pieces = self.answer().pieces(self.parts);
         let room = (self.depth / 2).min(self.threads + 1);
         let unfit = |what| Err(Error::Unfit { what });
@@ -209,6 +232,12 @@ impl Case {
                     self.threads
                 ))
             }
+            () if self.blocks > self.at_once(world) => unfit(format!(
+                "{} blocks of {} threads may not all run at the same time, {} do; choose fewer (--blocks)",
+                self.blocks,
+                self.threads,
+                self.at_once(world)
+            )),
             () if pieces >= room => unfit(format!(
                 "an answer's part takes {} work requests under one doorbell, and {room} are possible; choose larger pieces (--piece), \
                  more parts (--parts), threads (--threads) or depth (--depth)",
@@ -218,9 +247,16 @@ impl Case {
         }
     }
 
+    /// Blocks that run at the same time for certain.
+    fn at_once(&self, world: &World) -> u32 {
+        world.gpu().map_or(MOST_ON_CPU, |gpu| {
+            blocks_at_once(gpu.multiprocessors(), self.threads)
+        })
+    }
+
     /// Microseconds that a wait may take: layers on a few CPU threads take their time.
     fn limit_us(&self) -> u64 {
-        LIMIT_US + 100 * u64::from(self.side * self.side)
+        LIMIT_US + 100 * u64::from(self.width * self.height)
     }
 
     fn grid(&self) -> Grid {
@@ -230,16 +266,21 @@ impl Case {
         }
     }
 
-    /// Serves picture after picture.
+    /// Serves picture after picture: this one again and again, or some from the seed in turn. Gives the last answer, too.
     ///
     /// # Errors
     /// As [`check`](Self::check); a kernel or the host failed; Ctrl-C before a request counted.
-    pub fn measure(&self, world: &World, way: Way) -> Result<Measured, Error> {
+    pub fn measure(
+        &self,
+        world: &World,
+        way: Way,
+        picture: Option<&Picture>,
+    ) -> Result<(Measured, Picture), Error> {
         interrupt::check()?;
-        self.check()?;
+        self.check(world)?;
         let driver = way.driver();
         let rig = Rig::new(world, [Driver::Kernel, driver], self.parts, self.depth)?;
-        let data = Data::new(self, world, &rig, driver)?;
+        let data = Data::new(self, world, &rig, driver, picture)?;
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
         let [request, answer] = [self.request(), self.answer()];
         let there = (&data.requests, &data.arrived);
@@ -264,7 +305,7 @@ impl Case {
         let client = ServingClient {
             path: there,
             request,
-            pictures: PICTURES,
+            pictures: data.pictures,
             answer: Place(data.returned.word(0)),
             expected: place(&data.expected),
             values: answer.bytes / VALUE,
@@ -318,9 +359,10 @@ impl Case {
         let total_us = us(number(ServingClient::TOTAL)) / rounds as f64;
         let known = served.copied_in + served.computed + served.copied_out + served.sent;
         let seconds = number(ServingClient::NANOSECONDS) as f64 / 1e9;
-        Ok(Measured {
+        let measured = Measured {
             way,
-            side: self.side,
+            width: self.width,
+            height: self.height,
             bytes: request.bytes.into(),
             answer_bytes: answer.bytes.into(),
             rounds,
@@ -341,6 +383,29 @@ impl Case {
             verified: wrong == 0
                 && served.count == rounds + u64::from(self.warm_up)
                 && data.guarded(),
-        })
+        };
+        Ok((measured, data.last_answer(self)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_run_at_once_as_far_as_registers_last() {
+        for (multiprocessors, threads, blocks) in [
+            (132, 256, 130),
+            (132, 128, 260),
+            (132, 112, 260),
+            (108, 64, 424),
+            (2, 16, 0),
+        ] {
+            assert_eq!(
+                blocks_at_once(multiprocessors, threads),
+                blocks,
+                "{threads}"
+            );
+        }
     }
 }

@@ -18,13 +18,13 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A square picture with slopes, edges and noise.
-    pub fn random(side: usize, random: &mut impl Rng) -> Self {
+    /// A picture of so many pixels a row, and rows, with slopes, edges and noise.
+    pub fn random([width, height]: [usize; 2], random: &mut impl Rng) -> Self {
         let (across, down) = (random.random::<f32>(), random.random::<f32>());
-        let edge = random.random_range(1..=side);
+        let edge = random.random_range(1..=width);
         let pixel = |index: usize| {
-            let (x, y) = (index % side, index / side);
-            let slope = (across * x as f32 + down * y as f32) / (2 * side) as f32;
+            let (x, y) = (index % width, index / width);
+            let slope = (across * x as f32 + down * y as f32) / (width + height) as f32;
             let step = if (x / edge + y / edge) % 2 == 0 {
                 0.25
             } else {
@@ -33,12 +33,13 @@ impl Picture {
             slope * 0.5 + step + random.random::<f32>() * 0.25
         };
         Self {
-            width: side,
-            values: (0..side * side).map(pixel).collect(),
+            width,
+            values: (0..width * height).map(pixel).collect(),
         }
     }
 
-    fn height(&self) -> usize {
+    /// Its rows.
+    pub fn height(&self) -> usize {
         self.values.len() / self.width
     }
 }
@@ -134,8 +135,13 @@ impl Model {
                 let weight = self.0[at(number, input, tap, output)];
                 let (down, right) = ((tap / layer.side) as usize, (tap % layer.side) as usize);
                 // What is beside the picture is 0: those pixels get nothing.
-                let columns = around.saturating_sub(right)..(width + around - right).min(width);
-                for y in around.saturating_sub(down)..(height + around - down).min(height) {
+                let end = (width + around).saturating_sub(right).min(width);
+                let columns = around.saturating_sub(right)..end;
+                if columns.is_empty() {
+                    continue;
+                }
+                let bottom = (height + around).saturating_sub(down).min(height);
+                for y in around.saturating_sub(down)..bottom {
                     let row = (y + down - around) * width;
                     let sums = &mut sums[y * width..][columns.clone()];
                     let from = &plane[row + columns.start + right - around..][..sums.len()];

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Case, HEADER, Measured, Way};
+use super::model::Picture;
+use super::{Case, HEADER, Measured, Way, size};
 use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
@@ -40,11 +41,14 @@ pub const APPLICATION: Application = Application {
 /// The title of the plot.
 pub const PLOT: &str = "Inference serving";
 
-/// Sides that are measured in all ways, one after the other.
+/// Pictures that are served in all ways, one size after the other.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
     /// Rows of a picture, and pixels of a row.
     pub sides: Vec<u32>,
+    /// A picture in place of those of these sides.
+    #[serde(skip)]
+    pub picture: Option<Picture>,
     /// Blocks of the server.
     pub blocks: u32,
     /// Threads of each.
@@ -77,6 +81,7 @@ impl Series {
         };
         Self {
             sides,
+            picture: None,
             blocks,
             threads,
             parts,
@@ -92,7 +97,14 @@ impl Series {
 
     /// How many measurements that are, for a screen.
     pub fn measurements(&self) -> u64 {
-        (Way::ALL.len() * self.sides.len()) as u64
+        (Way::ALL.len() * self.sizes().len()) as u64
+    }
+
+    fn sizes(&self) -> Vec<(u32, u32)> {
+        match &self.picture {
+            Some(picture) => vec![(picture.width as u32, picture.height() as u32)],
+            None => self.sides.iter().map(|&side| (side, side)).collect(),
+        }
     }
 
     /// Measures all; with Ctrl-C what there is until then.
@@ -100,8 +112,9 @@ impl Series {
     /// # Errors
     /// Blocks, threads or queues that do not suffice, before anything is measured; what [`Case::measure`] says.
     pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
-        let case = |&side: &u32| Case {
-            side,
+        let case = |(width, height)| Case {
+            width,
+            height,
             blocks: self.blocks,
             threads: self.threads,
             parts: self.parts,
@@ -113,45 +126,52 @@ impl Series {
             depth: self.depth,
             seed: self.seed,
         };
-        let cases: Vec<Case> = self.sides.iter().map(case).collect();
-        cases.iter().try_for_each(Case::check)?;
+        let cases: Vec<Case> = self.sizes().into_iter().map(case).collect();
+        cases.iter().try_for_each(|case| case.check(world))?;
         screen.heading(HEADER);
-        let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
-            screen.step(format!("{0} × {0}, {1}", case.side, way.name()));
-            case.measure(world, way)
+        let mut answer = None;
+        let measured = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
+            screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
+            let (measured, last) = case.measure(world, way, self.picture.as_ref())?;
+            answer = Some(last);
+            Ok(measured)
         })?;
-        Ok(Results(results))
+        Ok(Results { measured, answer })
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Results(Measurements<Measured>);
+pub struct Results {
+    #[serde(flatten)]
+    measured: Measurements<Measured>,
+    /// The last answer of the last measurement.
+    #[serde(skip)]
+    pub answer: Option<Picture>,
+}
 
 impl Results {
-    fn of(&self, side: u32, way: Way) -> Option<&Measured> {
-        let mut all = self.0.measured.iter();
-        all.find(|result| (result.side, result.way) == (side, way))
+    fn of(&self, bytes: u64, way: Way) -> Option<&Measured> {
+        let mut all = self.measured.measured.iter();
+        all.find(|result| (result.bytes, result.way) == (bytes, way))
     }
 
     /// The largest picture: what the host takes over what the kernel takes, and a core over what a host that sleeps has.
     pub fn verdicts(&self) -> Vec<Verdict> {
-        let sides = self.0.measured.iter().map(|result| result.side);
-        let Some(side) = sides.max() else {
+        let sizes = self.measured.measured.iter().map(|result| result.bytes);
+        let Some(bytes) = sizes.max() else {
             return Vec::new();
         };
-        let kernel = self.of(side, Way::Asleep);
-        let total = self
-            .of(side, Way::Host)
-            .zip(kernel)
-            .map(|(host, kernel)| Verdict {
-                what: format!(
-                    "pictures of {side} × {side}, driven by the host over driven by the kernel"
-                ),
-                wanted: WANTED,
-                found: host.total_us / kernel.total_us,
-            });
+        let kernel = self.of(bytes, Way::Asleep);
+        let both = self.of(bytes, Way::Host).zip(kernel);
+        let total = both.map(|(host, kernel)| Verdict {
+            what: format!(
+                "pictures of {}, driven by the host over driven by the kernel",
+                size(host.width, host.height)
+            ),
+            wanted: WANTED,
+            found: host.total_us / kernel.total_us,
+        });
         let asleep = kernel.map(|kernel| Verdict {
             what: "one core over what the sleeping host has of it".into(),
             wanted: WANTED_ASLEEP,
@@ -165,7 +185,7 @@ impl Results {
         let curve = |way: Way| Curve {
             name: format!("driven by the {}", way.name()),
             points: self
-                .0
+                .measured
                 .measured
                 .iter()
                 .filter(|result| result.way == way)
@@ -181,7 +201,7 @@ impl Results {
 
     /// Results that are wrong, and all.
     pub fn wrong(&self) -> (usize, usize) {
-        self.0.wrong()
+        self.measured.wrong()
     }
 
     fn table(&self) -> Table {
@@ -198,10 +218,10 @@ impl Results {
             "requests a second",
             "of a core, %",
         ];
-        let rows = self.0.measured.iter().map(|result| {
+        let rows = self.measured.measured.iter().map(|result| {
             let us = |value: f64| format!("{value:.1}");
             vec![
-                format!("{0} × {0}", result.side),
+                size(result.width, result.height),
                 result.way.name().into(),
                 us(result.total_us),
                 us(result.wait_us),
@@ -238,7 +258,7 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
         verdicts: results.verdicts(),
         plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
         wrong: results.wrong(),
-        interrupted: results.0.interrupted,
+        interrupted: results.measured.interrupted,
         document: json!({ "series": series, "results": results }),
     })
 }

@@ -144,6 +144,7 @@ impl Server<'_> {
                     clock.add(&mut served.copied_out);
                     self.post(&mut queues, number)?;
                     clock.add(&mut served.sent);
+                    queues.iter_mut().try_for_each(HostQueue::drain)?;
                     served.count += 1;
                 }
                 Ok(())
@@ -157,7 +158,7 @@ impl Server<'_> {
         })
     }
 
-    /// Posts all parts of an answer, and waits until they are complete.
+    /// Posts all parts of an answer.
     fn post(&self, queues: &mut [HostQueue<'_>], number: u64) -> Result<(), Error> {
         let (path, answer) = (&self.path, self.case.answer());
         for (part, queue) in (0..).zip(&mut *queues) {
@@ -166,7 +167,7 @@ impl Server<'_> {
             let all: Vec<_> = pieces.chain([path.tell(part, number)]).collect();
             queue.post(all.into_iter())?;
         }
-        queues.iter_mut().try_for_each(HostQueue::drain)
+        Ok(())
     }
 }
 

@@ -35,6 +35,7 @@ struct Inner {
     streams: Mutex<Vec<Handle<CUstream>>>,
     /// Events that nobody waits for.
     events: Mutex<Vec<Handle<CUevent>>>,
+    multiprocessors: u32,
     /// A kernel broke off or hangs.
     lost: AtomicBool,
 }
@@ -91,6 +92,11 @@ impl Gpu {
     /// Its name, as nvidia-smi shows it.
     pub fn name(self) -> &'static str {
         &self.0.name
+    }
+
+    /// How many multiprocessors it has, each of which runs some blocks at a time.
+    pub fn multiprocessors(self) -> u32 {
+        self.0.multiprocessors
     }
 
     /// Which instructions it has.
@@ -372,6 +378,8 @@ impl Inner {
             copies: stream()?,
             streams: Mutex::default(),
             events: Mutex::default(),
+            multiprocessors: attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
+                as u32,
             lost: AtomicBool::new(false),
         })
     }
