@@ -314,6 +314,8 @@ impl core::error::Error for PostError {}
 
 /// Why a wait ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// A GPU asks in one step whether it is there, and in two if that is said by 64 bits.
+#[repr(u32)]
 pub enum WaitError {
     /// The deadline passed; the request is still under way.
     Deadline,

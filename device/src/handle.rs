@@ -11,6 +11,7 @@ use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
 use crate::error::OpenError;
 use crate::queue::{Doorbell, Now, ReceiveQueue, Scope, SendQueue, Sharing};
 use crate::state::QueueState;
+use crate::thread;
 
 /// Version of the handles' layouts, of all that they lead to but the NIC's own, and of [`QueueState`]'s: all change
 /// together.
@@ -403,6 +404,15 @@ impl<'a> SendQueueHandle<'a> {
     #[inline(always)]
     pub(crate) const fn reach(&self) -> Reach {
         FenceReach::of(self.reach)
+    }
+
+    /// The handle, with the completions' address [kept](crate::thread::kept) in a register, so that no poll of a handle
+    /// among a kernel's parameters loads it first.
+    #[inline(always)]
+    pub fn kept(mut self) -> Self {
+        let ring = &mut self.completions.ring;
+        *ring = ring.map_addr(|address| thread::kept(address as u64) as usize);
+        self
     }
 
     /// Opens the queue for this thread, warp or block (scope `C`), with sharing `S`.

@@ -200,6 +200,9 @@ pub fn broadcast(value: u64) -> u64 {
 pub fn rank_and_count(present: bool) -> (u32, u32) {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
     let ballot = unsafe { warp_vote_ballot(whole(), present) };
+    #[cfg(target_arch = "nvptx64")]
+    let lower_lanes = arch::lanes_below();
+    #[cfg(not(target_arch = "nvptx64"))]
     let lower_lanes = (1 << lane_id()) - 1;
     ((ballot & lower_lanes).count_ones(), ballot.count_ones())
 }

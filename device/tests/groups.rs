@@ -160,6 +160,75 @@ fn a_bad_lane_harms_nobody() {
     assert_eq!(rig.producer_index(), 3 * 31);
 }
 
+/// A group takes half of the ring at most, however much of it is free.
+#[test]
+fn a_group_too_large_for_the_ring_is_refused() {
+    fn refused<S: Sharing>() {
+        let rig = Rig::new(5, CompletionKind::Collapsed);
+        run_thrice(32, || {
+            let mut queue = rig.handle().open::<S, Warp>().unwrap();
+            let (asked, limit) = (32, 16);
+            assert_eq!(
+                queue.post(write(0), SOON),
+                Err(PostError::TooManyBlocks { asked, limit })
+            );
+        });
+        assert_eq!(rig.doorbell_index(), None, "nothing was posted");
+    }
+    refused::<Exclusive>();
+    refused::<BlockShared>();
+    refused::<GpuShared>();
+}
+
+/// Where no thread has a WQE, nothing is posted, and that is done.
+#[test]
+fn a_group_of_nobody_posts_nothing() {
+    fn nobody<S: Sharing, C: Scope>(threads: u32) {
+        let rig = Rig::new(8, CompletionKind::Collapsed);
+        run_thrice(threads, || {
+            let mut queue = rig.handle().open::<S, C>().unwrap();
+            let ticket = queue.post_if::<1>(None, SOON).unwrap();
+            assert_eq!(queue.wait(ticket, Deadline::PASSED), Ok(()));
+            // And behind others.
+            let _ = queue.post(write(0), SOON).unwrap();
+            let _ = queue.post_if::<1>(None, SOON).unwrap();
+        });
+        assert_eq!(u32::from(rig.producer_index()), 3 * threads);
+        let index = rig.doorbell_index().map(u32::from);
+        assert_eq!(index, Some(3 * threads));
+    }
+    nobody::<Exclusive, Warp>(32);
+    nobody::<GpuShared, Warp>(32);
+    nobody::<Exclusive, Block>(40);
+    nobody::<BlockShared, Block>(40);
+}
+
+/// Warps that share a queue: who posts behind another begins where that one ended, and then where it ended itself.
+#[test]
+fn warps_take_turns() {
+    const TURNS: [u32; 6] = [0, 1, 1, 0, 0, 1];
+    let rig = Rig::new(10, CompletionKind::Collapsed);
+    run_thrice(64, || {
+        let own = thread::thread_idx_x() / 32;
+        let mut queue = rig.handle().open::<GpuShared, Warp>().unwrap();
+        let first = rig.producer_index() as usize;
+        block::sync();
+        for turn in TURNS {
+            if turn == own {
+                let _ = queue.post(write(own), SOON).unwrap();
+            }
+            block::sync();
+        }
+        if thread::thread_idx_x() == 0 {
+            let posted = (first..rig.producer_index() as usize)
+                .map(|block| u64::from_be(rig.ring_word(block, 2)));
+            let expected = TURNS.iter().flat_map(|&turn| [u64::from(turn); 32]);
+            assert!(posted.eq(expected));
+        }
+        block::sync();
+    });
+}
+
 /// A batch of a warp: each post is the warp's, one doorbell at the end.
 #[test]
 fn a_warp_batches() {

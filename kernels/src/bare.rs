@@ -146,14 +146,12 @@ impl Bare<'_> {
         let rank = thread::index() % threads;
         let leads = C::leads();
         let mut start = 0;
+        let write = self.write.kept();
         let began = self.span.start();
         for post in 0..self.posts {
             for number in 0..self.batch {
                 let own = start + rank * self.batch + number;
-                let [block] = self
-                    .write
-                    .wqe(post + number)
-                    .place(WqeIndex(own as u16), qpn);
+                let [block] = write.wqe(post + number).place(WqeIndex(own as u16), qpn);
                 // SAFETY: the host made a ring of so many blocks, which these threads alone write.
                 unsafe { store_block(queue.ring.add((own & self.mask) as usize), block) };
             }

@@ -3,7 +3,9 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
-use warpbell::wqe::{CqeOpcode, CqeTail, Local, Opcode, QpNumber, Remote, Wqe};
+use warpbell::wqe::{
+    CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe,
+};
 use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
     Thread, Ticket, WaitError, Warp, Word32, Word64, kernel, thread,
@@ -101,6 +103,23 @@ pub struct Write {
 }
 
 impl Write {
+    /// The same, kept in registers.
+    #[inline(always)]
+    pub(crate) fn kept(self) -> Self {
+        let half = |word| thread::kept(u64::from(word)) as u32;
+        Self {
+            local: Local {
+                address: thread::kept(self.local.address),
+                length: half(self.local.length),
+                key: LocalKey(half(self.local.key.0)),
+            },
+            remote: Remote {
+                address: thread::kept(self.remote.address),
+                key: RemoteKey(half(self.remote.key.0)),
+            },
+        }
+    }
+
     /// The request number `number`.
     #[inline(always)]
     pub(crate) fn wqe(&self, number: u32) -> Wqe<1> {
@@ -217,8 +236,13 @@ impl<'a> Posting<'a> {
     #[inline(always)]
     fn run<S: Sharing, C: Scope>(
         &self,
-        ring: impl Fn(&mut SendQueue<'a, S, C>, u32, Deadline) -> Result<(), Failure>,
+        ring: impl Fn(&mut SendQueue<'a, S, C>, &Write, u32, Deadline) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        // A group needs its registers for other things, and its lanes share the instructions.
+        let write = match C::COLLECTIVE {
+            true => self.write,
+            false => self.write.kept(),
+        };
         let index = self.index();
         let Some(queue) = self.queues.get(index).copied() else {
             return Ok(());
@@ -231,7 +255,7 @@ impl<'a> Posting<'a> {
             self.ahead.write(index, number, C::leads());
             let end = self.ahead.end(number).min(self.posts);
             while number < end {
-                ring(&mut queue, number, limit)?;
+                ring(&mut queue, &write, number, limit)?;
                 number += 1;
             }
         }
@@ -242,8 +266,8 @@ impl<'a> Posting<'a> {
     /// One WQE of each thread under a doorbell.
     #[inline(always)]
     fn post<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
-        self.run::<S, C>(|queue, number, limit| {
-            let _ = queue.post(self.write.wqe(number), limit)?;
+        self.run::<S, C>(|queue, write, number, limit| {
+            let _ = queue.post(write.wqe(number), limit)?;
             Ok(())
         })
     }
@@ -251,10 +275,10 @@ impl<'a> Posting<'a> {
     /// Several WQEs of one thread under a doorbell.
     #[inline(always)]
     fn post_batches<S: Sharing>(&self) -> Result<(), Failure> {
-        self.run::<S, Thread>(|queue, post, limit| {
+        self.run::<S, Thread>(|queue, write, post, limit| {
             let mut batch = queue.batch(self.batch, limit)?;
             for number in 0..self.batch {
-                let _ = batch.post(self.write.wqe(post + number))?;
+                let _ = batch.post(write.wqe(post + number))?;
             }
             Ok(())
         })
@@ -263,10 +287,10 @@ impl<'a> Posting<'a> {
     /// A write, and a value behind it that tells of it, under a doorbell.
     #[inline(always)]
     fn post_signals<S: Sharing>(&self) -> Result<(), Failure> {
-        self.run::<S, Thread>(|queue, number, limit| {
+        self.run::<S, Thread>(|queue, write, number, limit| {
             let mut batch = queue.batch(2, limit)?;
-            let _ = batch.post(self.write.wqe(number))?;
-            let signal = Wqe::write_value(u64::from(number), self.write.remote);
+            let _ = batch.post(write.wqe(number))?;
+            let signal = Wqe::write_value(u64::from(number), write.remote);
             let _ = batch.post(signal)?;
             Ok(())
         })
@@ -275,8 +299,8 @@ impl<'a> Posting<'a> {
     /// A value of 8 bytes in each WQE.
     #[inline(always)]
     fn post_inline<S: Sharing>(&self) -> Result<(), Failure> {
-        self.run::<S, Thread>(|queue, number, limit| {
-            let wqe = Wqe::write_value(u64::from(number), self.write.remote);
+        self.run::<S, Thread>(|queue, write, number, limit| {
+            let wqe = Wqe::write_value(u64::from(number), write.remote);
             let _ = queue.post(wqe, limit)?;
             Ok(())
         })
@@ -407,7 +431,7 @@ impl Polling<'_> {
         wait: impl Fn(&mut SendQueue<'_, S, Thread>, Ticket, Deadline) -> Result<(), WaitError>,
     ) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.open::<S, Thread>()?;
+        let mut queue = self.queue.kept().open::<S, Thread>()?;
         let mut cycles = 0;
         for number in 0..self.polls {
             let wqe = self.write.wqe(number).signalled();

@@ -383,6 +383,28 @@ pub fn cycles() -> u64 {
     now
 }
 
+/// The value, as one that the assembler cannot work out again: mixed with the top bit of a clock, which it does not
+/// know to be 0.
+#[inline(always)]
+pub fn kept(value: u64) -> u64 {
+    let kept: u64;
+    // SAFETY: reads a special register. Not `pure`, so that it stays where it is called.
+    unsafe {
+        asm!(
+            "{{",
+            ".reg .b64 %zero;",
+            "mov.u64 %zero, %clock64;",
+            "shr.u64 %zero, %zero, 63;",
+            "xor.b64 {kept}, {value}, %zero;",
+            "}}",
+            kept = out(reg64) kept,
+            value = in(reg64) value,
+            options(preserves_flags, nostack),
+        );
+    }
+    kept
+}
+
 /// Suspends the thread for a time between none and twice `nanoseconds`.
 #[inline(always)]
 pub fn nanosleep(nanoseconds: u32) {
@@ -404,8 +426,42 @@ pub fn lane_id() -> u32 {
     lane & 31
 }
 
+/// The lanes below the thread's, as a mask.
+#[inline(always)]
+pub fn lanes_below() -> u32 {
+    let lanes: u32;
+    // SAFETY: reads a special register.
+    unsafe {
+        asm!("mov.u32 {lanes}, %lanemask_lt;", lanes = out(reg32) lanes, options(pure, nomem, preserves_flags, nostack));
+    }
+    lanes
+}
+
+/// The value, of which the compiler knows nothing but that it has 32 bits: it would compare what it knows to be part
+/// of 64 bits as such, in two steps.
+#[inline(always)]
+pub fn narrow(value: u32) -> u32 {
+    let same: u32;
+    // SAFETY: touches no memory.
+    unsafe {
+        asm!("mov.b32 {same}, {value};", same = out(reg32) same, value = in(reg32) value,
+            options(pure, nomem, preserves_flags, nostack));
+    }
+    same
+}
+
+/// Whether the compiler knows the predicate. All threads that come to this call bring the same one then: the compiler
+/// makes no copy of the call for those of a branch, because the intrinsic is convergent.
+#[inline(always)]
+pub fn is_known(predicate: bool) -> bool {
+    // SAFETY: asks nothing of the caller.
+    unsafe { is_constant(predicate) }
+}
+
 #[allow(improper_ctypes, reason = "LLVM's intrinsics return i1")]
 unsafe extern "C" {
+    #[link_name = "llvm.is.constant.i1"]
+    fn is_constant(predicate: bool) -> bool;
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     fn barrier_sync(barrier: u32);
     #[link_name = "llvm.nvvm.barrier.cta.red.popc.aligned.all"]

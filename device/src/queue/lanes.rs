@@ -15,23 +15,53 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// The lanes that are here now, with the same key; the caller is one of them.
+    /// The lanes that are here now; the caller is one of them.
     #[inline(always)]
-    pub(super) fn with_the_same(key: u64) -> Self {
+    pub(super) fn here() -> Self {
+        Self {
+            #[cfg(target_arch = "nvptx64")]
+            mask: arch::active_mask(),
+        }
+    }
+
+    /// Whether the caller is the only one.
+    #[inline(always)]
+    pub(super) fn is_alone(self) -> bool {
+        #[cfg(target_arch = "nvptx64")]
+        return self.mask & (self.mask - 1) == 0;
+        #[cfg(not(target_arch = "nvptx64"))]
+        return true;
+    }
+
+    /// Whether they are the 32 of a warp, all with the caller's key.
+    #[inline(always)]
+    pub(super) fn are_a_warp_with(self, key: u64) -> bool {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: all lanes of the warp are here, and come to this.
+        return self.mask == u32::MAX && unsafe { arch::match_any(u32::MAX, key) } == u32::MAX;
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let _ = key;
+            false
+        }
+    }
+
+    /// Those of them with the caller's key.
+    #[inline(always)]
+    pub(super) fn with_the_same(self, key: u64) -> Self {
         #[cfg(target_arch = "nvptx64")]
         {
-            let mask = arch::active_mask();
-            if mask.is_power_of_two() {
-                return Self { mask };
+            if self.is_alone() {
+                return self;
             }
             // SAFETY: the lanes that are active here come to this, all of them.
-            let mask = unsafe { arch::match_any(mask, key) };
+            let mask = unsafe { arch::match_any(self.mask, key) };
             Self { mask }
         }
         #[cfg(not(target_arch = "nvptx64"))]
         {
             let _ = key;
-            Self::alone()
+            self
         }
     }
 
@@ -57,7 +87,7 @@ impl Lanes {
     #[inline(always)]
     pub(super) fn rank(self) -> u32 {
         #[cfg(target_arch = "nvptx64")]
-        return (self.mask & ((1 << arch::lane_id()) - 1)).count_ones();
+        return (self.mask & arch::lanes_below()).count_ones();
         #[cfg(not(target_arch = "nvptx64"))]
         return 0;
     }

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use mlx5_wqe::CqeOpcode;
+use mlx5_wqe::{CqeOpcode, CqeTail};
 
 use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64};
@@ -201,6 +201,33 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         self.ledger.try_reserve(state, ring, blocks)
     }
 
+    /// Whether `blocks` are free behind what this view published last, as far as is known, and nobody else is likely
+    /// to have taken them.
+    #[inline(always)]
+    pub(super) fn has_room_next(&self, blocks: u32) -> bool {
+        let (start, consumed) = (self.ledger.position(), self.ledger.consumed());
+        !self.failed
+            & self.ledger.is_likely_next()
+            & (blocks <= self.ring.group_limit())
+            & self.ring.has_room(start, consumed, blocks)
+    }
+
+    /// Reserves them, if nobody else has posted since.
+    #[inline(always)]
+    pub(super) fn reserve_next(&mut self, blocks: u32) -> bool {
+        self.ledger.try_reserve_next(self.state, blocks)
+    }
+
+    /// Publishes what `reserve_next` reserved: it is this view's turn. All of the scope call it; one of them `leads`.
+    #[inline(always)]
+    pub(super) fn publish_next(&mut self, leads: bool, end: u64, publish: impl FnOnce(u64)) {
+        if leads {
+            publish(end);
+            self.ledger.pass_turn(self.state, end);
+        }
+        self.ledger.set_position(end);
+    }
+
     /// Polls until an attempt succeeds, the queue has failed, or the deadline is
     /// over; `polled` says that a poll has just found nothing. An attempt that
     /// looks for itself says so in the same way.
@@ -295,6 +322,8 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 }
                 Err(error) => self.fail(error),
             }
+        } else {
+            self.ledger.set_position(end);
         }
     }
 
@@ -303,15 +332,20 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     /// can be under way while the rest is prepared.
     #[inline(always)]
     fn glance(&mut self, after: u64, completions: &Completions) -> Glance {
-        let newest = completion::tail(completions, 0);
+        let newest = last_half(completion::tail(completions, 0));
         let known = self.ledger.consumed();
-        // More than any completion shows, where `after` is no news.
+        let collapsed = completions.is_collapsed();
+        // More than any completion shows, where `after` is no news or there is no one place.
         let wanted = after.wrapping_sub(known);
+        let wanted = match collapsed & (wanted <= u16::MAX as u64) {
+            true => wanted as u32,
+            false => u32::MAX,
+        };
+        let wanted = narrow(wanted);
         let shown = self.ring.shown(known, newest.wqe_index()) as u64;
         let success = newest.cqe_opcode() == CqeOpcode::REQUESTER;
-        let collapsed = completions.is_collapsed();
         Glance {
-            done: collapsed & success & (wanted <= shown),
+            done: success & (wanted <= shown as u32),
             old: collapsed
                 & ((newest.cqe_opcode() == CqeOpcode::INVALID) | (success & (shown == 0))),
             complete: known + shown,
@@ -455,4 +489,23 @@ impl<S: Sharing, C: Scope> Drop for Producer<'_, S, C> {
 
 fn is_flush(bits: u64) -> bool {
     QueueError::from_bits(bits).is_some_and(QueueError::is_flush)
+}
+
+/// The value, which stays one of 32 bits: a GPU's compiler would compare it as one of 64 bits, in two steps.
+#[inline(always)]
+fn narrow(value: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    return crate::arch::narrow(value);
+    #[cfg(not(target_arch = "nvptx64"))]
+    value
+}
+
+/// What index and opcode are read from, as a number of 32 bits, for the same reason.
+#[inline(always)]
+fn last_half(tail: CqeTail) -> CqeTail {
+    if cfg!(target_arch = "nvptx64") {
+        CqeTail(u64::from(narrow((tail.0 >> 32) as u32)) << 32)
+    } else {
+        tail
+    }
 }

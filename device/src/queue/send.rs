@@ -14,6 +14,7 @@ use crate::queue::group::Group;
 use crate::queue::lanes::Lanes;
 use crate::queue::producer::{Poll, Producer, Refusal};
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing, Thread};
+use crate::{thread, warp};
 
 /// A send queue, as this thread (or warp, or block) sees it.
 ///
@@ -287,6 +288,15 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if S::SHARED && !C::COLLECTIVE {
             return self.submit_together::<B, CREDIT>(wqe, group, deadline);
         }
+        if S::SHARED && CREDIT {
+            // Mostly nobody else has posted since: one vote, and all know where they stand.
+            let blocks = group.blocks();
+            let leads = C::leads() && self.producer.has_room_next(blocks);
+            if C::any(leads && self.producer.reserve_next(blocks)) {
+                let ticket = self.post_next(&wqe, &group);
+                return self.answer(ticket, &wqe, &group);
+            }
+        }
         let (start, marked) = match self.producer.reserve_at_hand(group.blocks()) {
             // What is at hand for a thread ends before the next such block.
             Some(start) => (start, C::COLLECTIVE),
@@ -300,6 +310,21 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         self.answer(ticket, &wqe, &group)
     }
 
+    /// Posts what `reserve_next` reserved.
+    #[inline(always)]
+    fn post_next<const B: usize>(&mut self, wqe: &Option<Wqe<B>>, group: &Group) -> Ticket {
+        let start = self.producer.ledger.position();
+        let marked = self.may_be_marked(start, group.blocks());
+        let ticket = self.fill(start, marked, wqe, group);
+        // The other threads' stores before the leader's fence.
+        C::sync();
+        let handle = &self.handle;
+        let end = start + group.blocks() as u64;
+        self.producer
+            .publish_next(C::leads(), end, |end| D::publish(handle, end));
+        ticket
+    }
+
     /// Posts a thread's WQE to a shared queue, together with those of the other
     /// lanes of its warp that post there just now: one reservation and one doorbell
     /// serve them all. Where there is no room for all of them at once, each posts
@@ -311,18 +336,39 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         own: Group,
         deadline: Option<Deadline>,
     ) -> Result<Ticket, PostError> {
+        let here = Lanes::here();
+        // Mostly there are no others: a way without questions to them.
+        if (here.is_alone() & self.producer.has_room_next(own.span))
+            && self.producer.reserve_next(own.span)
+        {
+            return Ok(self.post_next(&wqe, &own));
+        }
         // The state is aligned to 128 bytes, and no WQE has as many blocks.
         let key = self.handle.state.addr() as u64 | own.span as u64;
-        let mut lanes = Lanes::with_the_same(key);
-        // Mostly there are no others: a way without questions to them.
-        if lanes.count() == 1
-            && let Some(start) = self.producer.attempt(own.span)
-        {
-            let marked = self.may_be_marked(start, own.span);
-            let ticket = self.fill(start, marked, &wqe, &own);
-            self.publish(start, start + own.span as u64);
-            return Ok(ticket);
+        // A whole warp, whose mask the assembler knows: it asks no lane for it.
+        if CREDIT && here.are_a_warp_with(key) {
+            let blocks = thread::warp_size() * own.span;
+            let leads = warp::lane_id() == 0;
+            let mut word = u64::MAX;
+            if leads && self.producer.has_room_next(blocks) && self.producer.reserve_next(blocks) {
+                word = self.producer.ledger.position();
+            }
+            let start = warp::broadcast(word);
+            if start != u64::MAX {
+                let start_of_lane = start + (warp::lane_id() * own.span) as u64;
+                let marked = self.may_be_marked(start_of_lane, own.span);
+                let ticket = self.fill(start_of_lane, marked, &wqe, &own);
+                // The other lanes' stores before the leader's fence.
+                warp::sync();
+                let handle = &self.handle;
+                self.producer
+                    .publish_next(leads, start + blocks as u64, |end| D::publish(handle, end));
+                // Nobody goes ahead of the leader, so that they come to the next post together.
+                warp::sync();
+                return Ok(ticket);
+            }
         }
+        let mut lanes = here.with_the_same(key);
         loop {
             let blocks = lanes.count() * own.span;
             match self.reserve_by::<CREDIT>(lanes, blocks, deadline) {

@@ -63,6 +63,13 @@ pub trait Sharing: sealed::Sealed + Clone {
     /// an exclusive queue it is where the next block lies that was asked for.
     fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64>;
 
+    /// Reserves `blocks` from [`position`](Self::position) on, which fit: whether nobody else has reserved since. For
+    /// shared queues.
+    fn try_reserve_next(&mut self, state: &QueueState, blocks: u32) -> bool;
+
+    /// Whether that is likely.
+    fn is_likely_next(&self) -> bool;
+
     /// The same without a look at any memory, where that is possible: all of a
     /// scope call it, and find the same.
     ///
@@ -80,7 +87,7 @@ pub trait Sharing: sealed::Sealed + Clone {
     /// Nothing from block `end` on is at hand. All call it.
     fn keep_at_hand(&mut self, end: u64);
 
-    /// Where a leader's view stands that was just opened, in a word for all of its scope.
+    /// Where a view stands: where the next reservation starts, in a shared queue if nobody else has posted since.
     fn position(&self) -> u64;
 
     /// Stands there. All call it.
@@ -138,8 +145,12 @@ pub type GpuShared = Shared<InGpu>;
 #[derive(Clone, Debug)]
 pub struct Shared<A: Among> {
     consumed: u64,
-    /// All blocks below are published, because this view published the last of them.
+    /// All blocks below are published: this view published the last of them, or one whose thread this one has met at
+    /// a barrier since.
     published: u64,
+    /// Whether others posted between the last two posts of this view: then it is not asked first whether nobody has,
+    /// because who has been told no at once tries again where the others are.
+    contended: bool,
     _among: PhantomData<A>,
 }
 
@@ -254,6 +265,16 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
+    fn try_reserve_next(&mut self, _: &QueueState, _: u32) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn is_likely_next(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn reserve_at_hand(&self, blocks: u32) -> Option<u64> {
         (self.next + blocks as u64 <= self.at_hand).then_some(self.next)
     }
@@ -341,6 +362,7 @@ impl<A: Among> Sharing for Shared<A> {
             // Nothing is known yet: the first post or wait asks.
             consumed: 0,
             published: 0,
+            contended: false,
             _among: PhantomData,
         }
     }
@@ -428,11 +450,27 @@ impl<A: Among> Sharing for Shared<A> {
             // Relaxed, because it hands out numbers: that the slots are free is
             // ordered by `consumed`, and one publisher after another by `ready`.
             match compare_exchange_relaxed64(&state.reserved, start, end, A::REACH) {
-                Ok(_) => return Some(start),
+                Ok(_) => {
+                    self.contended = start != self.published;
+                    return Some(start);
+                }
                 Err(found) => start = found,
             }
         }
         None
+    }
+
+    #[inline(always)]
+    fn try_reserve_next(&mut self, state: &QueueState, blocks: u32) -> bool {
+        let (start, end) = (self.published, self.published + blocks as u64);
+        // Relaxed, as in `try_reserve`.
+        self.contended = compare_exchange_relaxed64(&state.reserved, start, end, A::REACH).is_err();
+        !self.contended
+    }
+
+    #[inline(always)]
+    fn is_likely_next(&self) -> bool {
+        !self.contended
     }
 
     #[inline(always)]
@@ -453,11 +491,13 @@ impl<A: Among> Sharing for Shared<A> {
 
     #[inline(always)]
     fn position(&self) -> u64 {
-        0
+        self.published
     }
 
     #[inline(always)]
-    fn set_position(&mut self, _: u64) {}
+    fn set_position(&mut self, position: u64) {
+        self.published = position;
+    }
 
     #[inline(always)]
     fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64 {
