@@ -88,6 +88,17 @@ fn events_that_come_too_fast_are_held_or_dropped_and_counted() {
 }
 
 #[test]
+fn one_receiver_alone_is_measured() {
+    for (receiver, driver) in [("classic", "host"), ("persistent", "kernel")] {
+        let few = ["--rates", "1000", "--events", "20", "--json"];
+        let document = document(&run(DAQ, &[&few[..], &["--receiver", receiver]].concat()));
+        assert_verified(&document, 1);
+        assert_eq!(document["measured"][0]["driver"], driver);
+        assert_eq!(document["verdicts"].as_array().unwrap().len(), 0);
+    }
+}
+
+#[test]
 fn bad_arguments_are_refused() {
     for wrong in [
         &["--rates", "99"][..],

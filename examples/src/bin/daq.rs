@@ -8,6 +8,7 @@ use serde::Serialize;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::daq::{PLOT, Results, Series};
 use warpbell_examples::plot::Output;
+use warpbell_examples::rig::Driver;
 use warpbell_examples::screen::{Screen, exit, parse_seconds};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
@@ -29,6 +30,9 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "RATE",
         value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     rates: Option<Vec<u64>>,
+    /// Which receiver; by default both
+    #[arg(long, value_enum)]
+    receiver: Option<Receiver>,
     /// Ways from the detector to the receiver, each with a queue and a warp; by default 16 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     ways: Option<u32>,
@@ -55,6 +59,25 @@ struct Arguments {
     seed: u64,
     #[command(flatten)]
     output: Output,
+}
+
+/// A receiver.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Receiver {
+    /// Its host drives the network, and launches a kernel for each batch
+    Classic,
+    /// A kernel that stays drives it
+    Persistent,
+}
+
+impl Receiver {
+    /// Who drives its network.
+    fn driver(self) -> Driver {
+        match self {
+            Self::Classic => Driver::Host,
+            Self::Persistent => Driver::Kernel,
+        }
+    }
 }
 
 /// What becomes of an event that finds no slot.
@@ -92,6 +115,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let series = Series {
         ways: arguments.ways.unwrap_or(usual.ways),
         slots: arguments.slots,
+        drivers: match arguments.receiver {
+            Some(receiver) => vec![receiver.driver()],
+            None => usual.drivers,
+        },
         rates: arguments.rates.clone().unwrap_or(usual.rates),
         events: arguments.events.unwrap_or(usual.events),
         warm_up: arguments.warm_up,

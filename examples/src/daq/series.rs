@@ -41,6 +41,8 @@ pub struct Series {
     pub ways: u32,
     /// Slots of a way's receive ring, a power of two.
     pub slots: u32,
+    /// Who drives the receivers' networks, one after the other.
+    pub drivers: Vec<Driver>,
     /// Events a second.
     pub rates: Vec<u64>,
     /// The most events at a rate.
@@ -67,6 +69,7 @@ impl Series {
         Self {
             ways,
             slots: 64,
+            drivers: vec![Driver::Host, Driver::Kernel],
             rates,
             events: u64::MAX,
             warm_up: 100,
@@ -79,7 +82,7 @@ impl Series {
 
     /// How many steps that has, for a screen.
     pub fn steps(&self) -> u64 {
-        2 * self.rates.len() as u64
+        (self.drivers.len() * self.rates.len()) as u64
     }
 
     /// Measures all; with Ctrl-C what there is until then.
@@ -100,15 +103,10 @@ impl Series {
         };
         let cases: Vec<Case> = self.rates.iter().map(case).collect();
         screen.heading(HEADER);
-        let results = Measurements::of(
-            &cases,
-            &[Driver::Host, Driver::Kernel],
-            screen,
-            |case, driver| {
-                screen.step(format!("{} events/s", case.rate));
-                case.measure(world, driver)
-            },
-        )?;
+        let results = Measurements::of(&cases, &self.drivers, screen, |case, driver| {
+            screen.step(format!("{} events/s", case.rate));
+            case.measure(world, driver)
+        })?;
         for line in results.measured.iter().filter_map(Measured::overload) {
             screen.line(line);
         }
