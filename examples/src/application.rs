@@ -33,11 +33,12 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 6] = [
+pub const ALL: [Application; 7] = [
     crate::matvec::APPLICATION,
     crate::overlap::APPLICATION,
     crate::jacobi::APPLICATION,
     crate::stencil::APPLICATION,
+    crate::allreduce::APPLICATION,
     crate::daq::APPLICATION,
     crate::serving::APPLICATION,
 ];

@@ -143,6 +143,42 @@ pub enum Error {
         /// For what, and what would do.
         what: String,
     },
+    /// Recursive doubling of ranks without partners.
+    #[error(
+        "recursive doubling takes a power of two of ranks, not {ranks}; choose --algorithms ring, or other --ranks"
+    )]
+    NotPowerOfTwo {
+        /// How many there are.
+        ranks: u32,
+    },
+    /// More blocks than run at the same time.
+    #[error(
+        "{ranks} ranks of {blocks} blocks are more than the {limit} blocks that run at the same time for certain; choose fewer"
+    )]
+    Crowded {
+        /// How many ranks.
+        ranks: u32,
+        /// Blocks of each.
+        blocks: u32,
+        /// The most of all.
+        limit: u32,
+    },
+    /// A rank that is not there.
+    #[error("there is no rank {rank} among {ranks}, which are counted from 0")]
+    NoSuchRank {
+        /// Which one.
+        rank: u32,
+        /// How many there are.
+        ranks: u32,
+    },
+    /// More memory than a kernel's numbers of words name.
+    #[error(
+        "a rank would take {bytes} bytes; choose smaller vectors, or fewer sums of a repetition"
+    )]
+    TooLarge {
+        /// Bytes of a rank.
+        bytes: u64,
+    },
     /// Nothing comes to a host that drives the network.
     #[error("part {part} does not come")]
     Silent {

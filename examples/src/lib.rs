@@ -2,6 +2,7 @@
 //! measurements, and how all of it is shown.
 
 pub mod active;
+pub mod allreduce;
 pub mod application;
 pub mod bandwidth;
 pub mod bare;

@@ -1,4 +1,4 @@
-//! Two ends with a queue pair for each part of an application's data, driven by a kernel or by a thread of the host.
+//! Ends with a queue pair for each part of an application's data, driven by a kernel or by a thread of the host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use serde::Serialize;
 use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, WaitError};
 use warpbell_host_init::{
-    Placement, ProtectionDomain, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers,
-    connect,
+    Placement, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, QueuePairConfig, SendDoorbell,
+    Shared, Triggers, connect,
 };
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::{MAX_PARTS, Path};
@@ -18,7 +18,7 @@ use warpbell_soft_hca::engine::Reach;
 use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::world::World;
+use crate::world::{Devices, World};
 
 /// Who drives an end's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,7 +59,7 @@ impl Driver {
 
 /// What a NIC of ends with these drivers has to reach: the queues of a host lie in pinned memory, beyond a GPU's own, and
 /// fences that reach there cost the kernels more.
-fn reach(drivers: [Driver; 2]) -> Reach {
+pub fn reach(drivers: [Driver; 2]) -> Reach {
     match drivers.contains(&Driver::Host) {
         true => Reach::System,
         false => Reach::Gpu,
@@ -103,31 +103,11 @@ impl Rig {
         signals: u32,
         depth: u32,
     ) -> Result<Self, Error> {
-        let bytes = 8 * parts as usize * signals as usize;
         let devices = world.devices_for(reach(drivers), 2 * MAX_PARTS)?;
-        let [near, far] = drivers;
-        let end = |driver: Driver| {
-            let device = devices.open()?;
-            // A fence less in each post, and nothing more to look at for the NIC.
-            let send_doorbell = match device.limits().without_record {
-                true => SendDoorbell::WithoutRecord,
-                false => SendDoorbell::WithRecord,
-            };
-            let domain = device.protection_domain()?;
-            let config = QueuePairConfig {
-                send_doorbell,
-                ..driver.queues(world, depth)
-            };
-            let pairs = (0..parts).map(|_| domain.queue_pair(&config));
-            let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
-            let signals = Memory::new(&domain, driver.signals(world), bytes)?;
-            Ok::<_, Error>(End {
-                domain,
-                pairs,
-                signals,
-            })
-        };
-        let (mut near, mut far) = (end(near)?, end(far)?);
+        let [mut near, mut far] = [
+            End::new(world, &devices, drivers[0], [parts, signals], depth)?,
+            End::new(world, &devices, drivers[1], [parts, signals], depth)?,
+        ];
         for (one, other) in near.pairs.iter_mut().zip(&mut far.pairs) {
             connect(one, other)?;
         }
@@ -140,9 +120,8 @@ impl Rig {
 
     /// Sets all signals back, between two runs.
     pub fn clear_signals(&self) {
-        for end in [&self.near, &self.far] {
-            end.signals.write(0, &vec![0; end.signals.len()]);
-        }
+        self.near.clear_signals();
+        self.far.clear_signals();
     }
 
     /// The queue pairs of both ends, for a watch.
@@ -155,14 +134,91 @@ impl Rig {
     /// # Errors
     /// No memory for them.
     pub fn handles<'r>(&self, end: &'r End) -> Result<Shared<[SendQueueHandle<'r>]>, Error> {
-        let handles = end.pairs.iter().map(QueuePair::send_queue);
-        let handles = handles.collect::<Result<Vec<_>, _>>()?;
-        let shared = Shared::slice(self.world.placement(), handles.len(), |at| handles[at])?;
-        Ok(shared)
+        end.handles(&self.world)
     }
 }
 
 impl End {
+    /// An end of so many parts, and signals of each, with this driver, on a device of its own where the NIC has several;
+    /// not connected.
+    ///
+    /// # Errors
+    /// Too many parts for the NIC; a depth that is none; no memory.
+    pub fn new(
+        world: &World,
+        devices: &Devices,
+        driver: Driver,
+        [parts, signals]: [u32; 2],
+        depth: u32,
+    ) -> Result<Self, Error> {
+        let device = devices.open()?;
+        // A fence less in each post, and nothing more to look at for the NIC.
+        let send_doorbell = match device.limits().without_record {
+            true => SendDoorbell::WithoutRecord,
+            false => SendDoorbell::WithRecord,
+        };
+        let domain = device.protection_domain()?;
+        let config = QueuePairConfig {
+            send_doorbell,
+            ..driver.queues(world, depth)
+        };
+        let pairs = (0..parts).map(|_| domain.queue_pair(&config));
+        let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+        let bytes = 8 * parts as usize * signals as usize;
+        let signals = Memory::new(&domain, driver.signals(world), bytes)?;
+        Ok(Self {
+            domain,
+            pairs,
+            signals,
+        })
+    }
+
+    /// Connects a part of this end with one of another end.
+    ///
+    /// # Errors
+    /// As [`connect`].
+    ///
+    /// # Panics
+    /// For a part that is not there.
+    pub fn connect(&mut self, part: u32, other: &mut Self, to: u32) -> Result<(), Error> {
+        let (own, theirs) = (
+            &mut self.pairs[part as usize],
+            &mut other.pairs[to as usize],
+        );
+        Ok(connect(own, theirs)?)
+    }
+
+    /// Sets all signals back, between two runs.
+    pub fn clear_signals(&self) {
+        self.signals.write(0, &vec![0; self.signals.len()]);
+    }
+
+    /// Its queue pairs, for a watch.
+    pub fn pairs(&self) -> &[QueuePair] {
+        &self.pairs
+    }
+
+    /// The kernels' handles of its queues.
+    ///
+    /// # Errors
+    /// No memory for them.
+    pub fn handles(&self, world: &World) -> Result<Shared<[SendQueueHandle<'_>]>, Error> {
+        let handles = self.pairs.iter().map(QueuePair::send_queue);
+        let handles = handles.collect::<Result<Vec<_>, _>>()?;
+        let count = handles.len();
+        Ok(Shared::slice(world.placement(), count, |at| handles[at])?)
+    }
+
+    /// Has a proxy serve its queues; it has none of its own any more.
+    ///
+    /// # Errors
+    /// As [`Proxy::serve`].
+    pub fn served(&mut self, world: &World, proxy: &Proxy) -> Result<Vec<ProxiedQueue>, Error> {
+        let pairs = std::mem::take(&mut self.pairs).into_iter();
+        let served = pairs.map(|pair| proxy.serve(pair, world.placement()));
+        Ok(served.collect::<Result<_, _>>()?)
+    }
+
     /// Registers memory of that end where kernels and NIC reach it.
     ///
     /// # Errors

@@ -21,10 +21,18 @@ fn a_report_has_every_application_with_every_nic() {
         .iter()
         .map(|run| run["application"].as_str().unwrap())
         .collect();
-    let each = ["matvec", "overlap", "jacobi", "stencil", "daq", "serving"];
+    let each = [
+        "matvec",
+        "overlap",
+        "jacobi",
+        "stencil",
+        "allreduce",
+        "daq",
+        "serving",
+    ];
     assert_eq!(names, [each, each].concat());
-    // Twice two drivers, thrice three ways, and one, each with two NICs.
-    assert_verified(&document, 28);
+    // Twice two drivers, thrice three ways, one, and twice four ways, each with two NICs.
+    assert_verified(&document, 44);
     let html = fs::read_to_string(&path).unwrap();
     for nic in ["soft", "soft-gpu"] {
         let heading = format!("<h3>CPU threads, NIC {nic}</h3>");

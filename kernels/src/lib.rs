@@ -6,6 +6,7 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 
 pub mod active;
+pub mod allreduce;
 pub mod bandwidth;
 pub mod bare;
 pub mod checksum;

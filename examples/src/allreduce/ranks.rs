@@ -1,0 +1,385 @@
+//! The ranks, each with a device of its own where the NIC has several, and who drives them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpbell::SendQueueHandle;
+use warpbell_host_init::{Launch, ProxiedQueue, Proxy, QueuePair, Shared, Triggers, entry};
+use warpbell_kernels::allreduce::{
+    AllReduce, AllReduceStep, AllReduceTriggered, Message, Plan, Rank, allreduce_posted,
+    allreduce_step, allreduce_triggered,
+};
+use warpbell_kernels::path::Path;
+use warpbell_kernels::posting::{Place, Table};
+
+use super::{Case, Reference, WORD, Way};
+use crate::Error;
+use crate::launch::LIMIT_US;
+use crate::memory::Memory;
+use crate::rig::{self, End};
+use crate::world::World;
+
+/// All ranks, connected.
+pub(super) struct Ranks<'c> {
+    case: &'c Case,
+    world: &'c World,
+    plan: Plan,
+    queues: Queues,
+    /// Behind the queues, whose requests go to it.
+    ends: Vec<End>,
+    memories: Vec<Memory>,
+}
+
+/// In whose hands the queues of each rank are.
+enum Queues {
+    /// In the ends'.
+    Hosts,
+    Kernel,
+    Triggered(Vec<Triggers>),
+    /// Dropped before their proxy.
+    Proxied(
+        Vec<Vec<ProxiedQueue>>,
+        #[expect(dead_code, reason = "it serves them")] Proxy,
+    ),
+}
+
+impl<'c> Ranks<'c> {
+    /// Connects each part of each rank with its peers'.
+    pub fn new(case: &'c Case, world: &'c World, plan: Plan, way: Way) -> Result<Self, Error> {
+        let (ranks, parts) = (plan.ranks, plan.parts);
+        // In a ring as many more, at which the messages from the rank before arrive.
+        let queues = match plan.doubling {
+            true => plan.ways() * parts,
+            false => 2 * parts,
+        };
+        let reach = rig::reach([way.driver(); 2]);
+        let devices = world.devices_for(reach, ranks * queues)?;
+        let end = |_| End::new(world, &devices, way.driver(), [queues, 1], case.depth);
+        let mut ends = (0..ranks).map(end).collect::<Result<Vec<_>, _>>()?;
+        for rank in 0..ranks {
+            for queue in 0..plan.ways() * parts {
+                let peer = plan.peer(rank, queue / parts);
+                let to = match plan.doubling {
+                    // Both ends of a pair send.
+                    true if peer < rank => continue,
+                    true => queue,
+                    false => parts + queue,
+                };
+                let pair = ends.get_disjoint_mut([rank as usize, peer as usize]);
+                let [one, other] = pair.expect("a rank has no queue to itself");
+                one.connect(queue, other, to)?;
+            }
+        }
+        let bytes = u64::from(WORD) * plan.memory();
+        let too_large = || Error::TooLarge { bytes };
+        // A kernel counts words in 32 bits.
+        let _ = u32::try_from(plan.memory()).map_err(|_| too_large())?;
+        let memory =
+            |end: &End| end.memory(world, usize::try_from(bytes).map_err(|_| too_large())?);
+        let memories = ends.iter().map(memory).collect::<Result<_, _>>()?;
+        let queues = match way {
+            Way::Host => Queues::Hosts,
+            Way::Posted => Queues::Kernel,
+            Way::Triggered => {
+                let triggers = ends.iter_mut().map(End::triggers);
+                Queues::Triggered(triggers.collect::<Result<_, _>>()?)
+            }
+            Way::Proxied => {
+                let proxy = Proxy::start(1)?;
+                let served = ends.iter_mut().map(|end| end.served(world, &proxy));
+                Queues::Proxied(served.collect::<Result<_, _>>()?, proxy)
+            }
+        };
+        Ok(Self {
+            case,
+            world,
+            plan,
+            queues,
+            ends,
+            memories,
+        })
+    }
+
+    /// Gives the ranks what they sum.
+    pub fn give(&self, reference: &Reference) {
+        for (rank, memory) in self.memories.iter().enumerate() {
+            memory.write(0, reference.input(rank));
+        }
+    }
+
+    fn sums(&self) -> (usize, usize) {
+        let bytes = |words: u32| (WORD * words) as usize;
+        let first = WORD as usize * self.plan.sum(0) as usize;
+        (first, self.plan.rounds as usize * bytes(self.plan.words))
+    }
+
+    /// Sets signals and sums back.
+    pub fn clear(&self) {
+        let (first, bytes) = self.sums();
+        let nothing = vec![0; bytes];
+        for (end, memory) in self.ends.iter().zip(&self.memories) {
+            end.clear_signals();
+            memory.write(first, &nothing);
+        }
+    }
+
+    /// Whether all ranks have the same sums, those that they should have, and nothing beside their memory has changed.
+    pub fn are_right(&self, reference: &Reference) -> bool {
+        let (first, bytes) = self.sums();
+        let mut memories = self.memories.iter();
+        let sums = |memory: &Memory| memory.read(first, bytes);
+        let rank_0 = memories.next().map(sums).unwrap_or_default();
+        let guarded = self
+            .memories
+            .iter()
+            .all(|memory| memory.check_guards().is_ok());
+        reference.is(&rank_0) && memories.all(|memory| sums(memory) == rank_0) && guarded
+    }
+
+    /// Sums all rounds' vectors; gives how long that took.
+    pub fn run(&self) -> Result<Duration, Error> {
+        match &self.queues {
+            Queues::Hosts => self.by_hosts(),
+            Queues::Kernel => {
+                let handles = self.ends.iter().map(|end| end.handles(self.world));
+                self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
+            }
+            Queues::Proxied(served, _) => {
+                let handles = served.iter().map(|queues| {
+                    let handle = |at: usize| queues[at].send_queue();
+                    Shared::slice(self.world.placement(), queues.len(), handle)
+                });
+                self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
+            }
+            Queues::Triggered(triggers) => self.within(&[], triggers),
+        }
+    }
+
+    /// To each of a rank's peers, by queues with these handles.
+    fn paths<'a>(&'a self, rank: u32, handles: &'a [SendQueueHandle<'a>]) -> Vec<Path<'a>> {
+        let end = &self.ends[rank as usize];
+        let path = |way| {
+            let peer = self.plan.peer(rank, way) as usize;
+            let memories = (&self.memories[rank as usize], &self.memories[peer]);
+            let bytes = WORD * self.plan.chunk().min(self.plan.slice);
+            end.path(&self.ends[peer], handles, memories, bytes)
+        };
+        (0..self.plan.ways()).map(path).collect()
+    }
+
+    fn place(&self, rank: u32) -> Place {
+        Place(self.memories[rank as usize].word(0))
+    }
+
+    /// Has the kernel sum, whose ranks' queues have these handles, or are triggered.
+    fn within(
+        &self,
+        handles: &[Shared<[SendQueueHandle<'_>]>],
+        triggers: &[Triggers],
+    ) -> Result<Duration, Error> {
+        let placement = self.world.placement();
+        let peers = (0..self.plan.ranks).map(|rank| {
+            let handles = handles.get(rank as usize);
+            let paths = self.paths(rank, handles.map_or(&[], |handles| &handles[..]));
+            Shared::slice(placement, paths.len(), |way| paths[way])
+        });
+        let peers = peers.collect::<Result<Vec<_>, _>>()?;
+        let ranks = Shared::slice(placement, peers.len(), |at| Rank {
+            memory: self.place(at as u32),
+            peers: Table::new(&peers[at]),
+            delay_us: self.case.delay_us(at as u32),
+        })?;
+        let outcome = self.world.outcome()?;
+        let all = AllReduce {
+            plan: self.plan,
+            ranks: Table::new(&ranks),
+            outcome: &outcome,
+        };
+        let (grid, began) = (self.case.grid(self.plan.ranks), Instant::now());
+        let ran = match triggers.is_empty() {
+            true => {
+                let pairs: Vec<_> = self.ends.iter().flat_map(End::pairs).collect();
+                self.run_kernel(Launch::new(entry!(allreduce_posted), grid, all), &pairs)
+            }
+            false => {
+                let pairs: Vec<_> = triggers.iter().flat_map(Triggers::queue_pairs).collect();
+                let count = triggers.len();
+                let triggers = Shared::slice(placement, count, |at| triggers[at].handle())?;
+                let triggers = Table::new(&triggers);
+                let all = AllReduceTriggered { all, triggers };
+                self.run_kernel(Launch::new(entry!(allreduce_triggered), grid, all), &pairs)
+            }
+        };
+        let took = began.elapsed();
+        ran.and(outcome.result().map_err(|failure| Error::Kernel {
+            what: "the ranks".into(),
+            failure,
+        }))?;
+        Ok(took)
+    }
+
+    /// It may take as long as all waits of all steps may: whoever waits in vain ends itself, long before a grid's own limit
+    /// would tell a kernel that is stuck from one that has many steps to go.
+    fn run_kernel(&self, launch: Launch<'_>, pairs: &[&QueuePair]) -> Result<(), Error> {
+        let waits = self.plan.rounds * self.plan.steps();
+        let meant = Duration::from_micros(LIMIT_US).saturating_mul(waits);
+        self.world.run_for(&[launch], pairs, meant)
+    }
+
+    /// As in as many nodes, each rank has a thread of its own.
+    fn by_hosts(&self) -> Result<Duration, Error> {
+        let failed = AtomicBool::new(false);
+        let run = |rank| {
+            let result = self.by_host(rank, &failed);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
+        };
+        let began = Instant::now();
+        thread::scope(|scope| {
+            let start = |rank| scope.spawn(move || run(rank));
+            let started: Vec<_> = (0..self.plan.ranks).map(start).collect();
+            let ended = started.into_iter().map(|thread| thread.join());
+            let results =
+                ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            rig::first_cause(results.collect::<Vec<_>>())
+        })?;
+        Ok(began.elapsed())
+    }
+
+    /// All of a rank's rounds, or those until another one has failed, which says why.
+    fn by_host(&self, rank: u32, other_failed: &AtomicBool) -> Result<(), Error> {
+        let plan = self.plan;
+        let (end, paths) = (&self.ends[rank as usize], self.paths(rank, &[]));
+        let mut queues = end.host_queues()?;
+        // Half a ring under a doorbell, a slice and its signal at a time.
+        let group = (self.case.depth as usize / 4).max(1);
+        for round in 0..plan.rounds {
+            for step in 0..=plan.steps() {
+                if step > 0 && !self.take(rank, round, step - 1, end, other_failed)? {
+                    return Ok(());
+                }
+                if step == plan.steps() {
+                    break;
+                }
+                let way = plan.way(step);
+                let path = &paths[way as usize];
+                for part in 0..plan.parts {
+                    let queue = way * plan.parts + part;
+                    let what = plan.outgoing(rank, part, round, step);
+                    let slices = (0..plan.slices()).map(|slice| {
+                        let message = Message {
+                            plan: &plan,
+                            path,
+                            queue,
+                            what,
+                            slice,
+                            number: plan.number(round, step, slice),
+                        };
+                        [message.write(), message.tell()]
+                    });
+                    let slices: Vec<_> = slices.collect();
+                    for slices in slices.chunks(group) {
+                        queues[queue as usize].post(slices.as_flattened().iter().copied())?;
+                    }
+                }
+            }
+        }
+        queues.iter_mut().try_for_each(|queue| queue.drain())
+    }
+
+    /// Waits for what comes in a step, and launches its sums, if there are any; says whether it came.
+    fn take(
+        &self,
+        rank: u32,
+        round: u32,
+        step: u32,
+        end: &End,
+        other_failed: &AtomicBool,
+    ) -> Result<bool, Error> {
+        let plan = self.plan;
+        thread::sleep(Duration::from_micros(self.case.delay_us(rank)));
+        let over = || other_failed.load(Ordering::Relaxed);
+        let last = plan.number(round, step, plan.slices() - 1);
+        for part in 0..plan.parts {
+            let queue = plan.way(step) * plan.parts + part;
+            if end.wait(queue, last, over)?.is_none() {
+                return Ok(false);
+            }
+        }
+        if plan.incoming(rank, 0, round, step).adds {
+            let sums = AllReduceStep {
+                plan,
+                memory: self.place(rank),
+                rank,
+                round,
+                step,
+            };
+            let launch = Launch::new(entry!(allreduce_step), self.case.grid(1), sums);
+            self.world.run(&[launch], &[])?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Algorithm, Element};
+    use super::*;
+
+    const CASE: Case = Case {
+        ranks: 3,
+        blocks: 1,
+        threads: 2,
+        bytes: 48,
+        element: Element::U32,
+        slice: 8,
+        rounds: 2,
+        repetitions: 1,
+        limit: Duration::from_secs(1),
+        depth: 16,
+        straggler: None,
+        seed: 1,
+    };
+
+    #[test]
+    fn each_wrong_value_of_each_rank_is_found() {
+        let world = World::cpu().unwrap();
+        let reference = Reference::new(&CASE).unwrap();
+        let plan = CASE.plan(Algorithm::Ring);
+        let ranks = Ranks::new(&CASE, &world, plan, Way::Posted).unwrap();
+        ranks.give(&reference);
+        ranks.run().unwrap();
+        assert!(ranks.are_right(&reference));
+        let (first, bytes) = ranks.sums();
+        assert_eq!((first, bytes), (2 * 48, 2 * 48));
+        for memory in &ranks.memories {
+            for at in [first, first + bytes - 1] {
+                let right = memory.read(at, 1);
+                memory.write(at, &[!right[0]]);
+                assert!(!ranks.are_right(&reference));
+                memory.write(at, &right);
+            }
+        }
+        assert!(ranks.are_right(&reference));
+        // Nothing of them is left to the next repetition.
+        ranks.clear();
+        assert!(!ranks.are_right(&reference));
+        ranks.run().unwrap();
+        assert!(ranks.are_right(&reference));
+    }
+
+    #[test]
+    fn hosts_do_not_wait_for_one_that_failed() {
+        let world = World::cpu().unwrap();
+        let ranks = Ranks::new(&CASE, &world, CASE.plan(Algorithm::Ring), Way::Host).unwrap();
+        // A queue that is in use is why its rank fails, and not that the others get nothing from it.
+        let used = ranks.ends[1].host_queues().unwrap();
+        let began = Instant::now();
+        let error = ranks.by_hosts().unwrap_err();
+        assert!(error.to_string().contains("open elsewhere"), "{error}");
+        // Nobody waited until it lost patience.
+        assert!(began.elapsed() < Duration::from_micros(LIMIT_US));
+        drop(used);
+    }
+}

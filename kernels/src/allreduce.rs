@@ -1,0 +1,566 @@
+//! The sum of all ranks' vectors, at each of them: by a ring or by recursive doubling, with the network in the kernel's hands
+//! or in a host's, as in the evaluation of ComP-Net and GPU-TN (LeBeane, thesis defence, 2018).
+
+use core::sync::atomic::Ordering;
+
+use warpbell::trigger::{OwnTag, TriggerHandle};
+use warpbell::wqe::Wqe;
+use warpbell::{Block, Deadline, Exclusive, SendQueue, block, kernel, thread};
+
+use crate::outcome::{Failure, Outcome};
+use crate::path::Path;
+use crate::posting::{Place, Table};
+
+/// Who sends what to whom, and where it lies: the same for all ranks.
+///
+/// A vector has a part for each block of a rank; the parts have nothing to do with each other, so that no block waits for
+/// another one of its rank. In a ring a part has a chunk for each rank: `ranks - 1` steps add a chunk each, and as many hand
+/// the sums on. In recursive doubling it is one chunk: in step `s` ranks whose numbers differ in bit `s` exchange what they
+/// have summed up, and both add. A chunk goes in slices, each of them one write with its signal behind it, so that the next
+/// step's begins while this one's is under way.
+///
+/// A rank's memory has [`Self::INPUTS`] vectors to be summed, which take turns, `rounds` sums, and slots for what comes.
+///
+/// # Why no slot is overwritten too early
+/// A rank's block does its steps in order, and a step's message is sent behind the message of the step before, which it
+/// needed. From this follows, without credits:
+///
+/// - Ring. A slot for each adding step. The next round's message for it is sent by a rank that has ended the round, and so
+///   has got the last chunk's sum of that round, which the rank with the slot completed: in its last adding step.
+/// - Ring, a chunk of the sums. What is there before its sum comes is a sum of some ranks, which was sent on: the sum that
+///   comes has it in it, so that the NIC has read it.
+/// - Doubling. A slot for each step, three times: rounds take turns. What comes is added in place, and sent from there to
+///   the next step's partner. A rank sends to the slot again three rounds later. Then it has ended the round before that, for
+///   which this rank sent it this step's message; which did so behind the end of the round before that one, for which the
+///   next step's partner sent it a message; which did so behind its own end of the slot's round, in which it added what
+///   was sent from here. With two turns the last of these steps is missing, and the NIC might still read; with one, a
+///   partner that is late might not have added.
+/// - Each round has a place of its own for its sum, and nobody writes to the inputs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Recursive doubling, for which the ranks are a power of two; else a ring.
+    pub doubling: bool,
+    /// Values are `f32`; else `u32`, whose sum wraps.
+    pub floats: bool,
+    /// Ranks, at least 2.
+    pub ranks: u32,
+    /// Parts of the vector, at least 1.
+    pub parts: u32,
+    /// Words of 8 bytes of the vector, two values each; as many for each chunk.
+    pub words: u32,
+    /// Words of a slice at most, at least 1.
+    pub slice: u32,
+    /// How often vectors are summed.
+    pub rounds: u32,
+}
+
+/// What a rank sends in a step, in words of its and its peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Where it lies.
+    pub from: u32,
+    /// Where it goes.
+    pub to: u32,
+}
+
+/// What becomes of what comes in a step, in words of the rank's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// Whether there is something to add; else it has come to its place.
+    pub adds: bool,
+    /// Where it comes.
+    pub came: u32,
+    /// What is added to it.
+    pub own: u32,
+    /// Where the sum goes.
+    pub sum: u32,
+}
+
+impl Plan {
+    /// Vectors of a rank that are summed in turn.
+    pub const INPUTS: u32 = 2;
+    /// Rounds that take turns with the slots of recursive doubling.
+    const TURNS: u32 = 3;
+
+    /// Messages that a rank sends in a round, in slices each.
+    #[inline(always)]
+    pub const fn steps(&self) -> u32 {
+        match self.doubling {
+            true => 31 - (self.ranks | 1).leading_zeros(),
+            false => 2 * (self.ranks - 1),
+        }
+    }
+
+    /// Peers that a rank sends to, each with a queue for each part: that of part `p` to peer `w` is number `w * parts + p`.
+    #[inline(always)]
+    pub const fn ways(&self) -> u32 {
+        match self.doubling {
+            true => self.steps(),
+            false => 1,
+        }
+    }
+
+    /// The peer of a step's messages, and of the same step's that come.
+    #[inline(always)]
+    pub const fn way(&self, step: u32) -> u32 {
+        match self.doubling {
+            true => step,
+            false => 0,
+        }
+    }
+
+    /// The rank that a rank sends to.
+    pub const fn peer(&self, rank: u32, way: u32) -> u32 {
+        match self.doubling {
+            true => rank ^ (1 << way),
+            false => (rank + 1) % self.ranks,
+        }
+    }
+
+    /// Words of a chunk.
+    #[inline(always)]
+    pub const fn chunk(&self) -> u32 {
+        let chunks = match self.doubling {
+            true => self.parts,
+            false => self.parts * self.ranks,
+        };
+        // Never 0, which the compiler does not know: a division by 0 would be a panic.
+        self.words / at_least_one(chunks)
+    }
+
+    /// Slices of a chunk.
+    #[inline(always)]
+    pub const fn slices(&self) -> u32 {
+        self.chunk().div_ceil(at_least_one(self.slice))
+    }
+
+    /// Where a slice of a chunk begins, and how many words it has.
+    #[inline(always)]
+    pub const fn bounds(&self, slice: u32) -> (u32, u32) {
+        let start = slice * self.slice;
+        let left = self.chunk() - start;
+        (start, if left < self.slice { left } else { self.slice })
+    }
+
+    /// The number that the signal behind a slice says.
+    #[inline(always)]
+    pub const fn number(&self, round: u32, step: u32, slice: u32) -> u64 {
+        let before = (round as u64 * self.steps() as u64 + step as u64) * self.slices() as u64;
+        before + slice as u64 + 1
+    }
+
+    /// Words of a rank's memory.
+    pub const fn memory(&self) -> u64 {
+        let (vector, slots) = (self.words as u64, self.slots(0) as u64);
+        match self.doubling {
+            true => slots + Self::TURNS as u64 * self.steps() as u64 * vector,
+            false => slots + (self.ranks as u64 - 1) * self.chunk() as u64 * self.parts as u64,
+        }
+    }
+
+    /// The vector that a round sums.
+    #[inline(always)]
+    pub const fn input(&self, round: u32) -> u32 {
+        round % Self::INPUTS * self.words
+    }
+
+    /// Where its sum goes.
+    #[inline(always)]
+    pub const fn sum(&self, round: u32) -> u32 {
+        (Self::INPUTS + round) * self.words
+    }
+
+    /// The slots of a step in recursive doubling, or of step 0 in a ring.
+    #[inline(always)]
+    const fn slots(&self, turn: u32) -> u32 {
+        self.sum(self.rounds) + turn * self.words
+    }
+
+    #[inline(always)]
+    const fn doubling_slot(&self, round: u32, step: u32) -> u32 {
+        self.slots(round % Self::TURNS * self.steps() + step)
+    }
+
+    #[inline(always)]
+    const fn ring_slot(&self, step: u32) -> u32 {
+        self.slots(0) + step * self.parts * self.chunk()
+    }
+
+    /// Where what a rank has summed up before a step lies, in recursive doubling.
+    #[inline(always)]
+    const fn doubled(&self, round: u32, step: u32) -> u32 {
+        match step {
+            0 => self.input(round),
+            _ => self.doubling_slot(round, step - 1),
+        }
+    }
+
+    /// What part `part` of a rank sends in a step.
+    #[inline(always)]
+    pub const fn outgoing(&self, rank: u32, part: u32, round: u32, step: u32) -> Outgoing {
+        let chunk = self.chunk();
+        if self.doubling {
+            let at = part * chunk;
+            return Outgoing {
+                from: self.doubled(round, step) + at,
+                to: self.doubling_slot(round, step) + at,
+            };
+        }
+        let ranks = at_least_one(self.ranks);
+        // The chunk that came in the step before, if there was one: both for adding and for handing on.
+        let which = (rank + 2 * ranks - step) % ranks;
+        let at = (part * ranks + which) * chunk;
+        let from = match step {
+            0 => self.input(round),
+            _ => self.sum(round),
+        };
+        let to = match step < ranks - 1 {
+            true => self.ring_slot(step) + part * chunk,
+            false => self.sum(round) + at,
+        };
+        Outgoing {
+            from: from + at,
+            to,
+        }
+    }
+
+    /// What becomes of what comes to part `part` of a rank in a step.
+    #[inline(always)]
+    pub const fn incoming(&self, rank: u32, part: u32, round: u32, step: u32) -> Incoming {
+        let chunk = self.chunk();
+        if self.doubling {
+            let at = part * chunk;
+            let came = self.doubling_slot(round, step);
+            let sum = match step + 1 == self.steps() {
+                true => self.sum(round),
+                false => came,
+            };
+            return Incoming {
+                adds: true,
+                came: came + at,
+                own: self.doubled(round, step) + at,
+                sum: sum + at,
+            };
+        }
+        let ranks = at_least_one(self.ranks);
+        let which = (rank + 2 * ranks - 1 - step) % ranks;
+        let at = (part * ranks + which) * chunk;
+        Incoming {
+            adds: step < ranks - 1,
+            came: self.ring_slot(step) + part * chunk,
+            own: self.input(round) + at,
+            sum: self.sum(round) + at,
+        }
+    }
+
+    /// The sum of two words, each of which is two values.
+    #[inline(always)]
+    const fn add(&self, one: u64, other: u64) -> u64 {
+        let (low, high) = (one as u32, (one >> 32) as u32);
+        let (other_low, other_high) = (other as u32, (other >> 32) as u32);
+        let (low, high) = (
+            self.add_values(low, other_low),
+            self.add_values(high, other_high),
+        );
+        low as u64 | (high as u64) << 32
+    }
+
+    #[inline(always)]
+    const fn add_values(&self, one: u32, other: u32) -> u32 {
+        match self.floats {
+            true => (f32::from_bits(one) + f32::from_bits(other)).to_bits(),
+            false => one.wrapping_add(other),
+        }
+    }
+
+    /// Adds a slice of what has come, as one block.
+    #[inline(always)]
+    fn add_slice(&self, memory: Place, what: Incoming, slice: u32) {
+        let (start, words) = self.bounds(slice);
+        let word = |place: u32, at: u32| memory.word(place + start + at);
+        let load = |place: u32, at: u32| word(place, at).load(Ordering::Relaxed);
+        let (size, mut at) = (block::size(), block::thread_index());
+        while at < words {
+            let sum = self.add(load(what.came, at), load(what.own, at));
+            word(what.sum, at).store(sum, Ordering::Relaxed);
+            at += size;
+        }
+    }
+}
+
+#[inline(always)]
+const fn at_least_one(number: u32) -> u32 {
+    if number == 0 { 1 } else { number }
+}
+
+/// A slice of what goes in a step, for posts of kernels and of hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'p, 'a> {
+    /// Who sends what.
+    pub plan: &'p Plan,
+    /// To the peer.
+    pub path: &'p Path<'a>,
+    /// Which queue, and which signal at the peer.
+    pub queue: u32,
+    /// What goes.
+    pub what: Outgoing,
+    /// Which slice of it.
+    pub slice: u32,
+    /// What the signal says.
+    pub number: u64,
+}
+
+impl Message<'_, '_> {
+    /// The slice.
+    #[inline(always)]
+    pub fn write(&self) -> Wqe<1> {
+        let (start, words) = self.plan.bounds(self.slice);
+        let bytes = |word: u32| 8 * u64::from(word + start);
+        let (from, to) = (bytes(self.what.from), bytes(self.what.to));
+        self.path.write(from, to, 8 * words)
+    }
+
+    /// The signal behind it.
+    #[inline(always)]
+    pub fn tell(&self) -> Wqe<1> {
+        self.path.tell(self.queue, self.number)
+    }
+}
+
+/// What has come in a step, added by itself, for a host that drives the network; a block for each part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AllReduceStep {
+    /// Who sends what.
+    pub plan: Plan,
+    /// The rank's memory.
+    pub memory: Place,
+    /// Its number.
+    pub rank: u32,
+    /// The round.
+    pub round: u32,
+    /// The step.
+    pub step: u32,
+}
+
+/// Adds all slices.
+#[kernel]
+pub fn allreduce_step(p: AllReduceStep) {
+    let what = p.plan.incoming(p.rank, block::index(), p.round, p.step);
+    let mut slice = 0;
+    while slice < p.plan.slices() {
+        p.plan.add_slice(p.memory, what, slice);
+        slice += 1;
+    }
+}
+
+/// A rank.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rank<'a> {
+    /// Its memory, for the threads.
+    pub memory: Place,
+    /// To each of its peers. All have the same queues and signals, numbered as [`Plan::ways`] says.
+    pub peers: Table<'a, Path<'a>>,
+    /// Microseconds that it dawdles before it takes what has come: 0, but for a rank that is to be slow.
+    pub delay_us: u64,
+}
+
+/// All ranks in one kernel, which drives the network itself: a block of at least 2 threads for each part of rank 0, and so on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AllReduce<'a> {
+    /// Who sends what.
+    pub plan: Plan,
+    /// The ranks.
+    pub ranks: Table<'a, Rank<'a>>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// The same with operations that are triggered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AllReduceTriggered<'a> {
+    /// The ranks.
+    pub all: AllReduce<'a>,
+    /// Each rank's, with a tag for each queue.
+    pub triggers: Table<'a, TriggerHandle<'a>>,
+}
+
+/// Sums all rounds' vectors; each block posts its part.
+#[kernel]
+pub fn allreduce_posted(p: AllReduce<'_>) {
+    p.outcome.record(|| p.run(Posts));
+}
+
+/// Sums all rounds' vectors; each block registers a slice's operation before it looks for what it will send, and triggers it
+/// when that is there.
+#[kernel]
+pub fn allreduce_triggered(p: AllReduceTriggered<'_>) {
+    p.all.outcome.record(|| p.all.run(p.triggers));
+}
+
+impl<'a> AllReduce<'a> {
+    #[inline(always)]
+    fn run<S: Senders<'a>>(&self, senders: S) -> Result<(), Failure> {
+        let plan = &self.plan;
+        let parts = at_least_one(plan.parts);
+        let (number, part) = (block::index() / parts, block::index() % parts);
+        let Some(&rank) = self.ranks.get(number) else {
+            return Ok(());
+        };
+        let (steps, slices) = (plan.steps(), plan.slices());
+        // Behind the last step there is something to take, and nothing to send.
+        let way_of = |step: u32| plan.way(if step < steps { step } else { steps - 1 });
+        let (mut round, mut step, mut slice) = (0, 0, 0);
+        while round < plan.rounds {
+            // A peer's queue is open as long as it is the one to send to.
+            let way = way_of(step);
+            let Some(&path) = rank.peers.get(way) else {
+                return Ok(());
+            };
+            let queue = way * parts + part;
+            let mut sender = senders.open(number, &path, queue)?;
+            while (round < plan.rounds) & (way_of(step) == way) {
+                let message = Message {
+                    plan,
+                    path: &path,
+                    queue,
+                    what: plan.outgoing(number, part, round, step),
+                    slice,
+                    number: plan.number(round, step, slice),
+                };
+                if step < steps {
+                    sender.prepare(message)?;
+                }
+                if step > 0 {
+                    dawdle(rank.delay_us);
+                    let before = step - 1;
+                    let signal = path.signal(plan.way(before) * parts + part);
+                    let told = plan.number(round, before, slice);
+                    // The slice lies there for all threads: the wait has read the signal that is behind it.
+                    signal.wait_together::<Block>(told, path.limit())?;
+                    let what = plan.incoming(number, part, round, before);
+                    if what.adds {
+                        plan.add_slice(rank.memory, what, slice);
+                    }
+                }
+                if step < steps {
+                    // Its barrier and fence are behind all threads' sums.
+                    sender.send(message)?;
+                }
+                slice += 1;
+                if slice == slices {
+                    slice = 0;
+                    step += 1;
+                }
+                if step > steps {
+                    step = 0;
+                    round += 1;
+                }
+            }
+            // Nobody opens it again.
+            if round + 1 >= plan.rounds {
+                sender.end(path.limit())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets time go by.
+#[inline(always)]
+fn dawdle(microseconds: u64) {
+    let until = match microseconds {
+        0 => return,
+        _ => thread::clock_ns() + 1000 * microseconds,
+    };
+    while thread::clock_ns() < until {
+        thread::nanosleep(1000);
+    }
+}
+
+/// How blocks send.
+trait Senders<'a>: Copy {
+    type One: Sender;
+    /// A queue of a rank.
+    fn open(self, rank: u32, path: &Path<'a>, queue: u32) -> Result<Self::One, Failure>;
+}
+
+/// A block's queue.
+trait Sender {
+    /// Before the message's bytes are there.
+    fn prepare(&mut self, message: Message<'_, '_>) -> Result<(), Failure>;
+    /// Sends it.
+    fn send(&mut self, message: Message<'_, '_>) -> Result<(), Failure>;
+    /// Waits until all is sent.
+    fn end(&mut self, limit: Deadline) -> Result<(), Failure>;
+}
+
+/// By posts.
+#[derive(Clone, Copy)]
+struct Posts;
+
+impl<'a> Senders<'a> for Posts {
+    type One = SendQueue<'a, Exclusive, Block>;
+
+    #[inline(always)]
+    fn open(self, _: u32, path: &Path<'a>, queue: u32) -> Result<Self::One, Failure> {
+        let handle = path.queues.get(queue);
+        let handle = handle.ok_or(Failure::Open(warpbell::OpenError::NotAHandle { magic: 0 }))?;
+        Ok(handle.open()?)
+    }
+}
+
+impl Sender for SendQueue<'_, Exclusive, Block> {
+    #[inline(always)]
+    fn prepare(&mut self, _: Message<'_, '_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send(&mut self, message: Message<'_, '_>) -> Result<(), Failure> {
+        // The first two threads have a request each, which go in their order under one doorbell.
+        let own = block::thread_index();
+        let (write, told) = (message.write(), message.tell());
+        let request = if own == 0 { write } else { told };
+        let _ = self.post_if((own < 2).then_some(request), message.path.limit())?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn end(&mut self, limit: Deadline) -> Result<(), Failure> {
+        Ok(self.drain(limit)?)
+    }
+}
+
+impl<'a> Senders<'a> for Table<'a, TriggerHandle<'a>> {
+    type One = OwnTag<'a, Block>;
+
+    #[inline(always)]
+    fn open(self, rank: u32, _: &Path<'a>, queue: u32) -> Result<Self::One, Failure> {
+        let handle = self.get(rank);
+        let handle = handle.ok_or(Failure::Open(warpbell::OpenError::NotAHandle { magic: 0 }))?;
+        Ok(handle.open()?.own::<Block>(queue)?)
+    }
+}
+
+impl Sender for OwnTag<'_, Block> {
+    #[inline(always)]
+    fn prepare(&mut self, message: Message<'_, '_>) -> Result<(), Failure> {
+        Ok(self.register(1, [message.write(), message.tell()], message.path.limit())?)
+    }
+
+    #[inline(always)]
+    fn send(&mut self, _: Message<'_, '_>) -> Result<(), Failure> {
+        self.trigger();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn end(&mut self, limit: Deadline) -> Result<(), Failure> {
+        Ok(self.wait(limit)?)
+    }
+}
