@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::arch::{Reach, Word64, load_relaxed64};
+use crate::arch::{Reach, Word64, load_relaxed64, store_relaxed64};
 
 /// Whether the host wants a kernel to end that would run for long.
 ///
@@ -43,6 +43,12 @@ impl<'a> Stop<'a> {
     #[inline(always)]
     pub fn requested(self) -> bool {
         load_relaxed64(self.word, Reach::System) != 0
+    }
+
+    /// Asks, as the host does: a kernel that has found the end, of those that look at the same word.
+    #[inline(always)]
+    pub fn request(self) {
+        store_relaxed64(self.word, 1, Reach::System);
     }
 }
 

@@ -10,12 +10,12 @@
 typedef int Result;
 enum { OK = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
        PEERS_ALREADY = 704, TOO_MANY_PEERS = 711, REGISTERED_ALREADY = 712, LAUNCH_FAILED = 719,
-       NOT_PERMITTED = 800, NOT_SUPPORTED = 801, INVALID_VALUE = 1 };
+       NOT_PERMITTED = 800, NOT_SUPPORTED = 801, INVALID_VALUE = 1, INVALID_IMAGE = 200 };
 
 static _Alignas(4096) unsigned char memory[80 << 20];
 static size_t taken;
 static uint64_t panic_record;
-static int object;
+static int object, relaunching;
 
 static int fake(const char *what) {
     const char *set = getenv("FAKE_CUDA");
@@ -148,7 +148,7 @@ Result cuModuleLoadDataEx(void **module, const void *text, unsigned count, int *
             if (options[at] == 5) strcpy(values[at], "\nptxas fatal: nonsense\nmore\n");
         return INVALID_PTX;
     }
-    *module = &object;
+    *module = strcmp(text, "linked") ? &object : &relaunching;
     return OK;
 }
 Result cuModuleGetGlobal_v2(uint64_t *start, size_t *bytes, void *module, const char *name) {
@@ -159,10 +159,13 @@ Result cuModuleGetGlobal_v2(uint64_t *start, size_t *bytes, void *module, const 
 // One kernel, of which blocks have at most 512 threads (0) and each thread 300 bytes of local memory (3).
 Result cuModuleGetFunctionCount(unsigned *count, void *module) { *count = 1; return OK; }
 Result cuModuleEnumerateFunctions(void **functions, unsigned count, void *module) {
-    if (count > 0) functions[0] = &object;
+    if (count > 0) functions[0] = module;
     return OK;
 }
-Result cuFuncGetName(const char **name, void *function) { *name = "kernel"; return OK; }
+Result cuFuncGetName(const char **name, void *function) {
+    *name = function == &relaunching ? "warpbell_relaunch" : "kernel";
+    return OK;
+}
 Result cuFuncGetAttribute(int *value, int attribute, void *function) {
     *value = attribute == 0 ? 512 : attribute == 3 ? 300 : 0;
     return OK;
@@ -198,6 +201,57 @@ Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsign
     uint64_t *words = parameters[0];
     if (!fake("hang")) *(uint64_t *)words[0] = words[1] + x * block_x;
     return OK;
+}
+
+// PTX that ends with 0 (1), and a library (4), become a module whose kernel launches its graph again.
+Result cuLinkCreate_v2(unsigned count, int *options, void **values, void **state) { *state = &object; return OK; }
+Result cuLinkAddData_v2(void *state, int kind, const char *data, size_t bytes, const char *name, unsigned count,
+                        int *options, void **values) {
+    if (kind == 1) return !data[bytes - 1] && strstr(data, "cudaGraphLaunch") ? OK : INVALID_PTX;
+    return kind == 4 && bytes >= 8 && !memcmp(data, "!<arch>\n", 8) ? OK : INVALID_IMAGE;
+}
+Result cuLinkComplete(void *state, void **image, size_t *bytes) { *image = "linked"; *bytes = 7; return OK; }
+Result cuLinkDestroy(void *state) { return OK; }
+
+// A graph of kernels in a row.
+typedef struct { void *function; unsigned x, y, z, block_x, block_y, block_z, shared; void **parameters; } Params;
+static struct { void *function; uint64_t words[2]; uint64_t threads; } nodes[8];
+static int node_count, uploaded;
+Result cuGraphCreate(void **graph, unsigned flags) { node_count = 0; *graph = &object; return OK; }
+Result cuGraphAddKernelNode_v2(void **node, void *graph, void **before, size_t count, const Params *params) {
+    if (count != (node_count > 0) || (count && *before != &nodes[node_count - 1])) return INVALID_VALUE;
+    nodes[node_count].function = params->function;
+    nodes[node_count].threads = (uint64_t)params->x * params->block_x;
+    // That kernel has two parameters of a word, the other one of two words.
+    uint64_t **from = (uint64_t **)params->parameters;
+    nodes[node_count].words[0] = from[0][0];
+    nodes[node_count].words[1] = params->function == &relaunching ? from[1][0] : from[0][1];
+    *node = &nodes[node_count++];
+    return OK;
+}
+// 4: the GPU may launch it.
+Result cuGraphInstantiateWithFlags(void **ready, void *graph, unsigned long long flags) {
+    *ready = &object;
+    return flags == 4 ? OK : INVALID_VALUE;
+}
+Result cuGraphDestroy(void *graph) { return OK; }
+Result cuGraphExecDestroy(void *ready) { return OK; }
+Result cuGraphUpload(void *ready, void *stream) { uploaded = 1; return OK; }
+Result cuGraphLaunch(void *ready, void *stream) {
+    if (!uploaded) return INVALID_VALUE;
+    for (int round = 0; round < 1000; round++)
+        for (int at = 0; at < node_count; at++) {
+            uint64_t *first = (uint64_t *)nodes[at].words[0];
+            if (nodes[at].function != &relaunching) {
+                *first = nodes[at].words[1] + nodes[at].threads;
+            } else if (*first) {
+                return OK;
+            } else if (fake("no-relaunch") && round == 2) {
+                *(uint64_t *)nodes[at].words[1] = 900 + round;
+                return OK;
+            }
+        }
+    return LAUNCH_FAILED;
 }
 
 // What cust calls besides; it links with the driver, so that a function that is not there is an error of the build.

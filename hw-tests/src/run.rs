@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use warpbell_host_init::cuda::Module;
 
-use crate::world::{self, Machine, Unable};
+use crate::world::{self, Machine, Unable, World};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
-pub const TESTS: [&str; 14] = [
+pub const TESTS: [&str; 15] = [
     "arrival",
     "deadlines",
     "errors",
@@ -19,6 +20,7 @@ pub const TESTS: [&str; 14] = [
     "litmus",
     "proxied",
     "receive",
+    "rounds",
     "shared",
     "state",
     "tasks",
@@ -109,6 +111,17 @@ pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode 
     match Arguments::parse().machine.is_cpu() {
         true => run(deadline, test),
         false => skip("it looks into kernels that are threads of its process"),
+    }
+}
+
+/// As [`run`], for a test of what only a GPU does.
+pub fn run_on_gpu(deadline: Duration, test: impl FnOnce(&Progress, &'static Module)) -> ExitCode {
+    match Arguments::parse().machine.is_cpu() {
+        true => skip("it is about what only a GPU does"),
+        false => run(deadline, |progress| match World::here() {
+            World::Gpu(module) => test(progress, module),
+            World::Cpu(_) => unreachable!("the machine is a GPU's"),
+        }),
     }
 }
 

@@ -8,7 +8,7 @@ use super::GpuError;
 
 /// Every function that this crate calls. The bindings look each one up when it is first called, and panic
 /// if it is missing: so all are looked up before.
-const FUNCTIONS: [&str; 40] = [
+const FUNCTIONS: [&str; 51] = [
     "cuCtxEnablePeerAccess",
     "cuCtxGetLimit",
     "cuCtxSetCurrent",
@@ -30,8 +30,19 @@ const FUNCTIONS: [&str; 40] = [
     "cuFuncLoad",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGraphAddKernelNode_v2",
+    "cuGraphCreate",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphUpload",
     "cuInit",
     "cuLaunchKernel",
+    "cuLinkAddData_v2",
+    "cuLinkComplete",
+    "cuLinkCreate_v2",
+    "cuLinkDestroy",
     "cuMemAlloc_v2",
     "cuMemGetAddressRange_v2",
     "cuMemGetHandleForAddressRange",

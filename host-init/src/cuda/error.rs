@@ -1,5 +1,6 @@
 //! What can go wrong with a GPU, in one line each.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ComputeCapability;
@@ -148,6 +149,28 @@ pub enum GpuError {
         from: u32,
         /// The number of the GPU whose memory it is.
         to: u32,
+    },
+    /// CUDA's device runtime, which a graph needs to launch itself.
+    #[error(
+        "a graph that launches itself needs libcudadevrt.a of a CUDA toolkit, and {} cannot be linked ({why}); install one, or set CUDA_HOME", path.display()
+    )]
+    NoDeviceRuntime {
+        /// Where it should be.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A graph that cannot be.
+    #[error("a graph cannot launch itself with {why}")]
+    BadGraph {
+        /// What it is made of.
+        why: &'static str,
+    },
+    /// The GPU did not launch a graph again.
+    #[error("the GPU refused to launch the graph again: error {error} of CUDA's device runtime")]
+    NoRelaunch {
+        /// The device runtime's number for it (`cudaError_t`).
+        error: u64,
     },
     /// A kernel panicked.
     #[error("the kernel {kernel} panicked on the GPU: {message}")]

@@ -41,7 +41,7 @@ struct Inner {
 }
 
 /// A pointer that the driver gave out, which any thread may hand back to it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Handle<T>(pub T);
 
 // SAFETY: the driver's objects are not tied to a thread.

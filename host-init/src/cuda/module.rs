@@ -278,7 +278,7 @@ fn choose<'p>(
 }
 
 /// Loads all kernels of a module.
-fn load_all(module: CUmodule) -> Result<HashMap<String, LoadedKernel>, GpuError> {
+pub(super) fn load_all(module: CUmodule) -> Result<HashMap<String, LoadedKernel>, GpuError> {
     let mut count = 0;
     // SAFETY: the driver writes one number; the module is loaded.
     check("cuModuleGetFunctionCount", unsafe {
@@ -324,7 +324,9 @@ fn load(function: CUfunction) -> Result<(String, LoadedKernel), GpuError> {
 
 /// Lets the driver set aside as much local memory as these kernels need. It would do so when they are
 /// launched, and wait until no kernel runs: for ever, behind one that waits for them.
-fn reserve_local_memory(kernels: &HashMap<String, LoadedKernel>) -> Result<(), GpuError> {
+pub(super) fn reserve_local_memory(
+    kernels: &HashMap<String, LoadedKernel>,
+) -> Result<(), GpuError> {
     /// What the driver adds of its own, with room to spare.
     const MARGIN: usize = 1024;
     let most = kernels.values().map(|kernel| kernel.local).max();

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
+use super::graph::{self, Repeating};
 use super::module::LoadedKernel;
 use super::{GpuError, Module};
 use crate::{Grid, Launch, QueuePair};
@@ -80,12 +81,14 @@ pub struct Running<'m> {
     end: Option<Handle<CUevent>>,
     /// Given back at the end, for another kernel; none if it is somebody else's.
     stream: Option<Handle<CUstream>>,
+    /// The graph whose last kernel it is, if that launches itself.
+    repeating: Option<Repeating>,
 }
 
 /// A kernel that only needs to be started.
-struct Prepared<'l> {
-    launch: &'l Launch<'l>,
-    kernel: LoadedKernel,
+pub(super) struct Prepared<'l> {
+    pub launch: &'l Launch<'l>,
+    pub kernel: LoadedKernel,
 }
 
 impl Module {
@@ -132,7 +135,25 @@ impl Module {
         unsafe { self.begin(prepared) }
     }
 
-    fn prepare<'l>(&self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
+    /// Launches a graph, whose last kernel has this name; the GPU is current.
+    pub(super) fn begin_repeating(
+        &self,
+        name: &'static str,
+        repeating: Repeating,
+    ) -> Result<Running<'_>, GpuError> {
+        let gpu = self.gpu();
+        let stream = gpu.take_stream()?;
+        let end = gpu.take_event().inspect_err(|_| gpu.give_stream(stream))?;
+        graph::launch(&repeating, stream).inspect_err(|_| {
+            gpu.give_stream(stream);
+            gpu.give_event(end);
+        })?;
+        let mut running = self.up_to(end, name, stream)?;
+        (running.stream, running.repeating) = (Some(stream), Some(repeating));
+        Ok(running)
+    }
+
+    pub(super) fn prepare<'l>(&self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
         if self.gpu().is_lost() {
             return Err(GpuError::Lost);
         }
@@ -218,6 +239,7 @@ impl Module {
                 name,
                 end: Some(end),
                 stream: None,
+                repeating: None,
             }),
             error => Err(self.broke_off(name, error)),
         }
@@ -282,6 +304,7 @@ impl Running<'_> {
                 if let Some(stream) = self.stream.take() {
                     gpu.give_stream(stream);
                 }
+                self.repeating.take().map_or(Ok(()), Repeating::end)?;
                 Ok(true)
             }
             error => Err(self.module.broke_off(self.name, error)),

@@ -3,10 +3,11 @@
 //! kernels, grids and memory that cannot be. Each trouble has a process of its own, because it may cost that
 //! process its GPU.
 
+use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
-use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx};
+use warpbell_host_init::cuda::{ComputeCapability, DeviceRuntime, Module, Ptx};
 use warpbell_host_init::{
     Buffer, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePairConfig, StopWord,
 };
@@ -29,7 +30,7 @@ type Case = (
     &'static [&'static str],
 );
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     (
         "panic",
         panic,
@@ -98,6 +99,11 @@ const CASES: [Case; 13] = [
         "past the end",
         past_the_end,
         &["bytes at 0x", "are no memory of"],
+    ),
+    (
+        "no device runtime",
+        no_device_runtime,
+        &["libcudadevrt.a of a CUDA toolkit, and /dev/null cannot be linked"],
     ),
     (
         "no such GPU",
@@ -305,6 +311,11 @@ fn host_pointer(module: &'static Module) -> Result<(), Error> {
 fn past_the_end(module: &'static Module) -> Result<(), Error> {
     let buffer = Buffer::placed(Placement::Gpu(module.gpu()), 4096)?;
     Ok(module.gpu().check_memory(buffer.as_ptr() as u64, 1 << 40)?)
+}
+
+fn no_device_runtime(module: &'static Module) -> Result<(), Error> {
+    let other = Path::new("/dev/null");
+    Ok(DeviceRuntime::load(module.gpu(), Some(other)).map(drop)?)
 }
 
 fn no_such_gpu(_: &'static Module) -> Result<(), Error> {

@@ -10,6 +10,7 @@
 //! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
 //! | [`Inbound`](crate::inbound::Inbound) | sends messages and looks at every byte once it knows that they are there |
 //! | [`Receive`] | posts receives and takes messages |
+//! | [`Round`] | counts on, in a graph that launches itself |
 //! | [`TriggerChain`] | triggers the first operations of chains, and waits for the last ones |
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
@@ -24,6 +25,7 @@ mod inbound;
 mod mode;
 mod receive;
 mod requests;
+mod round;
 mod trigger_chain;
 mod trigger_storm;
 mod trouble;
@@ -43,6 +45,7 @@ pub use receive::{Message, MessageKind, Receive, suite_receive};
 pub use requests::{
     MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting, suite_requests,
 };
+pub use round::{Round, suite_round};
 pub use trigger_chain::{TriggerChain, suite_trigger_chain};
 pub use trigger_storm::{TriggerStorm, suite_trigger_storm};
 pub use trouble::{Trouble, TroubleKind, suite_trouble};

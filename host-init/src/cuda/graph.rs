@@ -1,0 +1,300 @@
+//! Kernels that follow one another on a GPU again and again without the host: a graph that launches itself.
+
+use std::ffi::{CString, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use cudarc::driver::sys::{
+    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphInstantiate_flags,
+    CUgraphNode, CUjitInputType, CUlinkState, CUstream,
+};
+use warpbell::{Stop, Word64};
+
+use super::driver::check;
+use super::gpu::Handle;
+use super::module::{load_all, reserve_local_memory};
+use super::run::Prepared;
+use super::{Gpu, GpuError, Module, Running};
+use crate::{Error, Grid, Launch, Placement, Shared, StopWord};
+
+/// A graph's last kernel, which launches the graph again.
+const RELAUNCH: &str = include_str!("relaunch.ptx");
+/// Its name there.
+const ENTRY: &str = "warpbell_relaunch";
+/// What has the function that it calls, among a CUDA toolkit's libraries.
+const LIBRARY: &str = "libcudadevrt.a";
+/// Where a CUDA toolkit lies, and where in it its libraries may.
+const TOOLKIT: &str = "/usr/local/cuda";
+const FOLDERS: [&str; 3] = ["lib64", "targets/x86_64-linux/lib", "lib"];
+
+/// CUDA's device runtime, linked with a kernel that launches its graph again; loaded until the process ends.
+///
+/// ```no_run
+/// use warpbell_host_init::cuda::{DeviceRuntime, Gpu, Module};
+/// use warpbell_host_init::{Launch, Placement, StopWord};
+///
+/// # fn serve(module: &Module, steps: &[Launch<'static>]) -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = DeviceRuntime::load(module.gpu(), None)?;
+/// // For as long as the kernels of the graph may look at it.
+/// let stop: &'static StopWord = Box::leak(Box::new(StopWord::new(Placement::Pinned(module.gpu()))?));
+/// let mut running = module.start_repeating(steps, stop, &runtime)?;
+/// // The host has nothing to do with it until it wants an end.
+/// stop.request();
+/// # while !running.has_ended()? {}
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRuntime {
+    gpu: Gpu,
+    relaunch: Handle<CUfunction>,
+}
+
+impl DeviceRuntime {
+    /// Links the kernel with the device runtime: the file given, or that of the CUDA toolkit in `CUDA_HOME` or
+    /// `CUDA_PATH`, or in `/usr/local/cuda`.
+    ///
+    /// # Errors
+    /// [`GpuError::NoDeviceRuntime`] if the file is not there, or is none that the driver can link.
+    pub fn load(gpu: Gpu, library: Option<&Path>) -> Result<Self, GpuError> {
+        let path = library.map_or_else(find, Path::to_owned);
+        let refuse = |why: String| GpuError::NoDeviceRuntime {
+            path: path.clone(),
+            why,
+        };
+        let mut library = std::fs::read(&path).map_err(|error| refuse(error.to_string()))?;
+        gpu.enter()?;
+        let mut text = CString::new(RELAUNCH)
+            .expect("a text of ours")
+            .into_bytes_with_nul();
+        let relaunch = link(&mut text, &mut library).map_err(|error| refuse(error.to_string()))?;
+        Ok(Self { gpu, relaunch })
+    }
+}
+
+/// Where the library lies, or would in the usual place.
+fn find() -> PathBuf {
+    let told = ["CUDA_HOME", "CUDA_PATH"].map(|name| std::env::var_os(name).map(PathBuf::from));
+    let toolkits = told.into_iter().flatten().chain([PathBuf::from(TOOLKIT)]);
+    let mut files = toolkits
+        .flat_map(|toolkit| FOLDERS.map(|folder| toolkit.join(folder).join(LIBRARY)))
+        .peekable();
+    let first = files.peek().cloned();
+    files
+        .find(|file| file.is_file())
+        .or(first)
+        .expect("the list ends with the usual place")
+}
+
+/// Has the driver link PTX that ends with 0 and a library, loads the result on the current GPU, and gives its one
+/// kernel.
+fn link(text: &mut [u8], library: &mut [u8]) -> Result<Handle<CUfunction>, GpuError> {
+    let mut state: CUlinkState = std::ptr::null_mut();
+    let none = std::ptr::null_mut;
+    // SAFETY: there are no options; the driver writes a handle.
+    check("cuLinkCreate", unsafe {
+        sys::cuLinkCreate_v2(0, none(), std::ptr::null_mut(), &raw mut state)
+    })?;
+    let linked = link_into(state, text, library);
+    // SAFETY: the handle is from above and used no more; what it linked is loaded by now.
+    let destroyed = check("cuLinkDestroy", unsafe { sys::cuLinkDestroy(state) });
+    linked.and_then(|kernel| destroyed.map(|()| kernel))
+}
+
+fn link_into(
+    state: CUlinkState,
+    text: &mut [u8],
+    library: &mut [u8],
+) -> Result<Handle<CUfunction>, GpuError> {
+    let parts = [
+        (CUjitInputType::CU_JIT_INPUT_PTX, text, c"relaunch"),
+        (CUjitInputType::CU_JIT_INPUT_LIBRARY, library, c"cudadevrt"),
+    ];
+    for (kind, bytes, name) in parts {
+        let (start, len) = (bytes.as_mut_ptr().cast::<c_void>(), bytes.len());
+        let (options, values) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the state is being linked; the driver reads `len` bytes during the call; there are no options.
+        check("cuLinkAddData", unsafe {
+            sys::cuLinkAddData_v2(state, kind, start, len, name.as_ptr(), 0, options, values)
+        })?;
+    }
+    let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the driver writes an address and a length, of memory that is the state's.
+    check("cuLinkComplete", unsafe {
+        sys::cuLinkComplete(state, &raw mut image, &raw mut bytes)
+    })?;
+    let mut module = std::ptr::null_mut();
+    // SAFETY: the image is from above, and the state that owns it lives; there are no options.
+    check("cuModuleLoadDataEx", unsafe {
+        sys::cuModuleLoadDataEx(
+            &raw mut module,
+            image,
+            0,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    })?;
+    let kernels = load_all(module)?;
+    reserve_local_memory(&kernels)?;
+    let relaunch = kernels
+        .get(ENTRY)
+        .ok_or_else(|| GpuError::NoSuchKernel { name: ENTRY.into() })?;
+    Ok(relaunch.entry)
+}
+
+/// A graph that launches itself, while it does, and the word for what the device runtime has against it.
+pub(super) struct Repeating {
+    graph: Handle<CUgraphExec>,
+    /// There until it has ended.
+    refusal: Option<Shared<Word64>>,
+}
+
+impl Repeating {
+    /// Gives back what a graph had that has ended.
+    pub(super) fn end(mut self) -> Result<(), GpuError> {
+        // SAFETY: no launch of it is under way.
+        check("cuGraphExecDestroy", unsafe {
+            sys::cuGraphExecDestroy(self.graph.0)
+        })?;
+        let refusal = self.refusal.take();
+        match refusal.map_or(0, |word| word.load(Ordering::Relaxed)) {
+            0 => Ok(()),
+            error => Err(GpuError::NoRelaunch { error }),
+        }
+    }
+}
+
+impl Drop for Repeating {
+    fn drop(&mut self) {
+        // The graph goes on, and may write there.
+        std::mem::forget(self.refusal.take());
+    }
+}
+
+/// What the relaunching kernel takes.
+#[repr(C)]
+struct Words<'w> {
+    stop: Stop<'w>,
+    refusal: &'w Word64,
+}
+
+impl Module {
+    /// Starts kernels that run one behind the other, each once the one before has ended, and then again from
+    /// the first, as a graph that launches itself on the GPU (tail launch): the host has nothing to do in
+    /// between. After each round it looks at `stop`, which the host may set, or a kernel of the graph
+    /// (`stop.stop()` in its parameters is the same word).
+    ///
+    /// What a round has stored is visible to the next one, as between kernels of a stream. Kernels of such a
+    /// graph launch nothing themselves.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and [`GpuError::BadGraph`] without kernels or with a runtime of another GPU.
+    /// [`Running::has_ended`] and [`Running::wait`] tell [`GpuError::NoRelaunch`] if the GPU refuses a launch.
+    pub fn start_repeating(
+        &self,
+        launches: &[Launch<'static>],
+        stop: &'static StopWord,
+        runtime: &DeviceRuntime,
+    ) -> Result<Running<'_>, Error> {
+        let Some(last) = launches.last() else {
+            return Err(GpuError::BadGraph { why: "no kernel" }.into());
+        };
+        if runtime.gpu != self.gpu() {
+            let why = "a device runtime loaded on another GPU";
+            return Err(GpuError::BadGraph { why }.into());
+        }
+        let refusal = Shared::new(Placement::Pinned(self.gpu()), Word64::new(0))?;
+        let words = Words {
+            stop: stop.stop(),
+            refusal: &refusal,
+        };
+        self.gpu().enter()?;
+        let graph = self.instantiate(launches, &words, runtime)?;
+        let refusal = Some(refusal);
+        let repeating = Repeating { graph, refusal };
+        Ok(self.begin_repeating(last.name(), repeating)?)
+    }
+
+    /// A graph of these kernels, the relaunching one last, ready to be launched.
+    fn instantiate(
+        &self,
+        launches: &[Launch<'static>],
+        words: &Words<'_>,
+        runtime: &DeviceRuntime,
+    ) -> Result<Handle<CUgraphExec>, GpuError> {
+        let mut nodes = Vec::new();
+        for launch in launches {
+            let Prepared { launch, kernel } = self.prepare(launch)?;
+            let parameter = launch.parameters().0.cast_mut();
+            nodes.push((kernel.entry, launch.grid(), vec![parameter]));
+        }
+        let stop = (&raw const words.stop).cast_mut().cast();
+        let refusal = (&raw const words.refusal).cast_mut().cast();
+        nodes.push((runtime.relaunch, Grid::ONE_THREAD, vec![stop, refusal]));
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the driver writes a handle; there are no flags.
+        check("cuGraphCreate", unsafe {
+            sys::cuGraphCreate(&raw mut graph, 0)
+        })?;
+        let made = chain(graph, nodes).and_then(|()| {
+            let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+            let mut ready = std::ptr::null_mut();
+            // SAFETY: the graph is whole; the driver writes a handle.
+            check("cuGraphInstantiate", unsafe {
+                sys::cuGraphInstantiateWithFlags(&raw mut ready, graph, flags.0.into())
+            })?;
+            Ok(Handle(ready))
+        });
+        // SAFETY: the graph is from above, and what was made of it does without it.
+        let destroyed = check("cuGraphDestroy", unsafe { sys::cuGraphDestroy(graph) });
+        made.and_then(|ready| destroyed.map(|()| ready))
+    }
+}
+
+/// Puts kernels into a graph, each behind the one before it.
+fn chain(
+    graph: CUgraph,
+    kernels: Vec<(Handle<CUfunction>, Grid, Vec<*mut c_void>)>,
+) -> Result<(), GpuError> {
+    let mut before: Option<CUgraphNode> = None;
+    for (kernel, grid, mut parameters) in kernels {
+        let node = CUDA_KERNEL_NODE_PARAMS {
+            func: kernel.0,
+            gridDimX: grid.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads_per_block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            kernelParams: parameters.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        };
+        let (dependencies, count) = match &before {
+            Some(node) => (std::ptr::from_ref(node), 1),
+            None => (std::ptr::null(), 0),
+        };
+        let mut made = std::ptr::null_mut();
+        // SAFETY: the driver copies the parameters, of the sizes that `prepare` has checked (the relaunching
+        // kernel's are two addresses, as its PTX says), and writes a handle; the dependency is of this graph.
+        check("cuGraphAddKernelNode", unsafe {
+            sys::cuGraphAddKernelNode_v2(&raw mut made, graph, dependencies, count, &raw const node)
+        })?;
+        before = Some(made);
+    }
+    Ok(())
+}
+
+/// Launches a graph in a stream of its GPU, which is current.
+pub(super) fn launch(graph: &Repeating, stream: Handle<CUstream>) -> Result<(), GpuError> {
+    // SAFETY: both live. A graph that the GPU launches is put there first.
+    check("cuGraphUpload", unsafe {
+        sys::cuGraphUpload(graph.graph.0, stream.0)
+    })?;
+    // SAFETY: as above; what its kernels borrow lives until the process ends.
+    check("cuGraphLaunch", unsafe {
+        sys::cuGraphLaunch(graph.graph.0, stream.0)
+    })
+}

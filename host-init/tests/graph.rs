@@ -1,0 +1,140 @@
+//! Graphs that launch themselves, under a driver that is a fake: each launch of one runs its kernels in their
+//! order until its word says stop.
+
+mod fake;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fake::{PTX, module, watch, with_fake};
+use warpbell::Stop;
+use warpbell_host_init::cuda::{DeviceRuntime, Module, Ptx};
+use warpbell_host_init::{Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared, StopWord};
+
+/// The fake driver's kernel stores a value, and adds how many threads there are.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Store<T> {
+    word: T,
+    value: u64,
+}
+
+fn store<T>(word: T, value: u64) -> Launch<'static>
+where
+    T: Copy + Sync + 'static,
+{
+    fn kernel<T>(_: Store<T>) {}
+    // SAFETY: the fake driver's kernel takes an address and a value.
+    let entry = unsafe { Entry::new("kernel", kernel::<T>) };
+    Launch::new(entry, Grid::ONE_THREAD, Store { word, value })
+}
+
+/// A file that begins as a library does, or not.
+fn library(name: &str, text: &str) -> PathBuf {
+    let name = format!("{name}-{}.a", std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn runtime(gpu: Gpu, name: &str) -> DeviceRuntime {
+    let library = library(name, "!<arch>\nmember");
+    let runtime = DeviceRuntime::load(gpu, Some(&library)).unwrap();
+    std::fs::remove_file(library).unwrap();
+    runtime
+}
+
+fn stop_word(gpu: Gpu) -> &'static StopWord {
+    Box::leak(Box::new(StopWord::new(Placement::Pinned(gpu)).unwrap()))
+}
+
+fn word(gpu: Gpu) -> &'static AtomicU64 {
+    let word = Shared::new(Placement::Pinned(gpu), AtomicU64::new(0)).unwrap();
+    Box::leak(Box::new(word))
+}
+
+#[test]
+fn a_kernel_of_the_graph_ends_it() {
+    with_fake("a_kernel_of_the_graph_ends_it", "works", || {
+        let module = module();
+        let gpu = module.gpu();
+        let (stop, word) = (stop_word(gpu), word(gpu));
+        let launches = [store(word, 6), store::<Stop<'_>>(stop.stop(), 0)];
+        let runtime = runtime(gpu, "ends");
+        let running = module.start_repeating(&launches, stop, &runtime).unwrap();
+        assert_eq!(running.wait(&watch()), Ok(()));
+        assert_eq!(word.load(Ordering::Relaxed), 7);
+        assert!(!gpu.is_lost());
+    });
+}
+
+#[test]
+fn the_host_ends_it() {
+    with_fake("the_host_ends_it", "works", || {
+        let module = module();
+        let gpu = module.gpu();
+        let (stop, word) = (stop_word(gpu), word(gpu));
+        stop.request();
+        let runtime = runtime(gpu, "host");
+        let running = module.start_repeating(&[store(word, 6)], stop, &runtime);
+        assert_eq!(running.unwrap().wait(&watch()), Ok(()));
+        assert_eq!(word.load(Ordering::Relaxed), 7, "one round");
+    });
+}
+
+#[test]
+fn a_launch_that_the_gpu_refuses_is_named() {
+    with_fake(
+        "a_launch_that_the_gpu_refuses_is_named",
+        "no-relaunch",
+        || {
+            let module = module();
+            let gpu = module.gpu();
+            let runtime = runtime(gpu, "refused");
+            let launches = [store(word(gpu), 6)];
+            let running = module.start_repeating(&launches, stop_word(gpu), &runtime);
+            // The third round's.
+            let refused = GpuError::NoRelaunch { error: 902 };
+            assert_eq!(running.unwrap().wait(&watch()), Err(refused));
+        },
+    );
+}
+
+#[test]
+fn a_library_that_cannot_be_linked_is_named() {
+    with_fake("a_library_that_cannot_be_linked_is_named", "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let none = Path::new("nowhere/libcudadevrt.a");
+        let line = DeviceRuntime::load(gpu, Some(none))
+            .unwrap_err()
+            .to_string();
+        let wanted = "a graph that launches itself needs libcudadevrt.a of a CUDA toolkit, and nowhere/libcudadevrt.a \
+            cannot be linked (No such file or directory";
+        assert!(line.starts_with(wanted), "{line}");
+        let other = library("other", "no library");
+        let error = DeviceRuntime::load(gpu, Some(&other)).unwrap_err();
+        std::fs::remove_file(other).unwrap();
+        assert!(error.to_string().contains("cuLinkAddData"), "{error}");
+    });
+}
+
+#[test]
+fn graphs_that_cannot_be_are_named() {
+    with_fake("graphs_that_cannot_be_are_named", "two-gpus", || {
+        let module = module();
+        let stop = stop_word(module.gpu());
+        let refusal = |module: &Module, launches: &[Launch<'static>], runtime| {
+            let refused = module.start_repeating(launches, stop, runtime);
+            let error = refused.map(drop).unwrap_err();
+            matches!(error, Error::Gpu(GpuError::BadGraph { .. })).then(|| error.to_string())
+        };
+        let runtime = runtime(module.gpu(), "two");
+        let line = "a graph cannot launch itself with no kernel";
+        assert_eq!(refusal(&module, &[], &runtime).as_deref(), Some(line));
+        let ptx = [Ptx::from_text(PTX).unwrap()];
+        let other = Module::load(Gpu::open(1).unwrap(), &ptx).unwrap();
+        let line = "a graph cannot launch itself with a device runtime loaded on another GPU";
+        let launches = [store(word(other.gpu()), 6)];
+        assert_eq!(refusal(&other, &launches, &runtime).as_deref(), Some(line));
+    });
+}
