@@ -2,7 +2,7 @@
 
 mod alone;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 
@@ -69,11 +69,20 @@ unsafe impl Wire for Counting {
     }
 }
 
-/// Memory with a range that nobody may read.
+/// Memory with a range that nobody may read, and a list of what was done to it.
 #[derive(Clone, Default)]
 struct Guarded {
     inner: DirectMemory,
     range: Rc<Cell<Range>>,
+    done: Rc<RefCell<Vec<Step>>>,
+}
+
+/// What is done to memory in an order that somebody relies on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// Something small was stored at this address.
+    Store(u64),
+    Release,
 }
 
 /// Methods that are the inner memory's.
@@ -106,14 +115,20 @@ unsafe impl Memory for Guarded {
     }
 
     fn release(&self) {
+        self.done.borrow_mut().push(Step::Release);
         self.inner.release();
+    }
+
+    unsafe fn store_small(&self, destination: u64, length: u64, data: &Small) {
+        self.done.borrow_mut().push(Step::Store(destination));
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.inner.store_small(destination, length, data) };
     }
 
     passed_on! {
         copy(source: u64, destination: u64, length: usize);
         copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
         load_small(source: u64, length: u64) -> Small;
-        store_small(destination: u64, length: u64, data: &Small);
         peek_u32(address: u64) -> u32;
         read(address: u64, bytes: &mut [u8]);
         write_u64(address: u64, value: u64);
@@ -134,6 +149,8 @@ struct Rig<W> {
     lender: Lender<'static, 'static>,
     crew: Crew<'static, 'static, Guarded, OneLane>,
     guarded: Rc<Cell<Range>>,
+    /// What the crew did to memory.
+    done: Rc<RefCell<Vec<Step>>>,
     pairs: [Qp; 2],
     memory: Region,
     may_write: bool,
@@ -192,6 +209,7 @@ impl<W: Wire> Rig<W> {
             range: guarded.clone(),
             ..Guarded::default()
         };
+        let done = crew.done.clone();
         let desk = Desk::set_up(Box::leak(Box::new(MaybeUninit::uninit())), 1);
         // SAFETY: the desk is new, and there is one lane.
         let crew = unsafe { Crew::new(desk, OneLane, crew) };
@@ -229,6 +247,7 @@ impl<W: Wire> Rig<W> {
             lender,
             crew,
             guarded,
+            done,
             pairs,
             memory,
             may_write: access.contains(Access::REMOTE_WRITE),
@@ -249,7 +268,7 @@ impl<W: Wire> Rig<W> {
             memory.remote(target + to),
         );
         // An error takes the other end down at a moment that depends on the packets: nothing else is under way.
-        let write = matches!(what, What::Write | What::Inline);
+        let write = matches!(what, What::Write | What::Inline | What::Words);
         let fails = what == What::WrongKey || (write && !self.may_write);
         if fails {
             self.settle();
@@ -258,6 +277,10 @@ impl<W: Wire> Rig<W> {
         let wqe = match what {
             What::Write => Wqe::<1>::write(local, remote),
             What::Inline => Wqe::<1>::write_value(u64::from(length) << 32 | to, remote),
+            What::Words => {
+                let bytes = pattern(24, length as u8);
+                Wqe::<1>::write_inline(&bytes, remote).unwrap()
+            }
             What::Read => {
                 Wqe::<1>::read(memory.local(answer + from, length), memory.remote(source))
             }
@@ -369,6 +392,8 @@ struct Seen {
 enum What {
     Write,
     Inline,
+    /// As many inline bytes as one block has room for words.
+    Words,
     Read,
     Add,
     Send,
@@ -394,6 +419,7 @@ fn action() -> impl Strategy<Value = Action> {
     let what = prop_oneof![
         8 => Just(What::Write),
         3 => Just(What::Inline),
+        2 => Just(What::Words),
         1 => Just(What::Read),
         1 => Just(What::Add),
         1 => Just(What::Send),
