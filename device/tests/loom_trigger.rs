@@ -8,10 +8,10 @@ mod common;
 use common::Rig;
 use common::model::model;
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 use warpbell::trigger::{Counter, Error, TriggerEntry, TriggerHandle, Triggers};
-use warpbell::wqe::{Opcode, Wqe, WqeIndex};
+use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe, WqeIndex};
 use warpbell::{CompletionKind, Deadline, LeftOut, Thread, Word64};
 
 /// One tag, and a word of data for each of two threads.
@@ -24,7 +24,7 @@ struct Table {
 
 impl Table {
     fn new() -> Arc<Self> {
-        let rig = Box::new(Rig::new(2, CompletionKind::Collapsed));
+        let rig = Box::new(Rig::new(2, CompletionKind::Collapsed).within_gpu());
         // SAFETY: the rig stays where it is as long as the entry. Its completions are collapsed, and its queue is used
         // through the entry alone.
         let entry = unsafe {
@@ -42,9 +42,24 @@ impl Table {
             .unwrap()
     }
 
+    /// A WQE of which no word is 0, as in a ring where none was stored.
+    fn write() -> Wqe<1> {
+        let (address, key) = (0x1000, 7);
+        let local = Local {
+            address,
+            length: 8,
+            key: LocalKey(key),
+        };
+        let remote = Remote {
+            address,
+            key: RemoteKey(key),
+        };
+        Wqe::write(local, remote)
+    }
+
     fn register(&self, threshold: u32) -> Result<(), Error> {
         self.triggers()
-            .register::<Thread, 1>(0, threshold, [Wqe::nop()], Deadline::PASSED)
+            .register::<Thread, 1>(0, threshold, [Self::write()], Deadline::PASSED)
     }
 
     /// The word that triggers add to, for those that do so by hand.
@@ -74,24 +89,76 @@ fn trigger_in_two_steps(table: &Table) -> bool {
     false
 }
 
-/// Without the order of its data before it.
-fn trigger_relaxed(table: &Table) -> bool {
-    table.word().fetch_add(ONE, Ordering::Relaxed);
-    false
+/// What a trigger by hand leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Without {
+    /// What the look tells of is not acquired.
+    Acquire,
+    /// This thread's data is not released.
+    Release,
+    /// What came between the look and the addition is neither acquired nor ordered before the record.
+    Behind,
+    /// The record is not ordered before the doorbell.
+    RecordFirst,
+    Nothing,
 }
 
-/// What the NIC does when it looks: doorbell, record, WQE, data.
-fn look(table: &Table) -> Option<u16> {
-    let rung = table.rig.doorbell_index()?;
+/// The steps of a trigger, some left out.
+fn trigger_by_hand(table: &Table, without: Without) -> bool {
+    let wants = |step| without != step;
+    let (word, order) = (table.word(), Ordering::Relaxed);
+    let seen = word.load(order);
+    if wants(Without::Acquire) {
+        fence(Ordering::Acquire);
+    }
+    if wants(Without::Release) {
+        fence(Ordering::Release);
+    }
+    let found = word.fetch_add(ONE, order);
+    if Counter::from_bits(found).missing() == 1 {
+        if found != seen && wants(Without::Behind) {
+            fence(Ordering::Acquire);
+            fence(Ordering::Release);
+        }
+        let end = Counter::from_bits(found).end();
+        table.rig.store_record(end);
+        if wants(Without::RecordFirst) {
+            fence(Ordering::Release);
+        }
+        table.rig.ring(end);
+    }
+    true
+}
+
+/// What the NIC does when it looks at the record, which it may at any time: record, WQE.
+fn fetch_by_record(table: &Table) -> u16 {
     let recorded = table.rig.producer_index();
-    assert!(recorded >= rung, "an old record after its doorbell");
     for block in 0..recorded {
         let found = table.rig.control(block.into());
-        assert_eq!(found, (block, Opcode::NOP), "the NIC fetched an old WQE");
+        let expected = (block, Opcode::RDMA_WRITE);
+        assert_eq!(found, expected, "the NIC fetched an old WQE");
     }
-    for data in &table.data {
-        assert_eq!(data.load(Ordering::Relaxed), 1, "the NIC sends old data");
-    }
+    recorded
+}
+
+/// What the NIC does when it looks at the doorbell, and then goes on.
+fn fetch(table: &Table) -> Option<u16> {
+    let rung = table.rig.doorbell_index()?;
+    let recorded = fetch_by_record(table);
+    assert!(recorded >= rung, "an old record after its doorbell");
+    Some(recorded)
+}
+
+fn sends(table: &Table, data: usize) {
+    let sent = table.data[data].load(Ordering::Relaxed);
+    assert_eq!(sent, 1, "the NIC sends old data");
+}
+
+/// The same, and it sends the data.
+fn look(table: &Table) -> Option<u16> {
+    let recorded = fetch(table)?;
+    sends(table, 0);
+    sends(table, 1);
     Some(recorded)
 }
 
@@ -121,6 +188,37 @@ fn two_triggers(without: Option<LeftOut>, other: Trigger) {
     });
 }
 
+/// One thread stores and triggers, one registers an operation that wants nothing else, and a third is the NIC, which
+/// knows nothing but what it sees.
+fn one_trigger(without: Option<LeftOut>, how: Trigger) {
+    model(without, move || {
+        let table = Table::new();
+        table.data[1].store(1, Ordering::Relaxed);
+        let triggering = Arc::clone(&table);
+        let triggering = thread::spawn(move || {
+            triggering.data[0].store(1, Ordering::Relaxed);
+            how(&triggering);
+        });
+        let nic = Arc::clone(&table);
+        let nic = thread::spawn(move || {
+            if fetch_by_record(&nic) == 1 {
+                sends(&nic, 0);
+            }
+            look(&nic);
+        });
+        table.register(1).unwrap();
+        nic.join().unwrap();
+        triggering.join().unwrap();
+        assert_eq!(look(&table), Some(1), "the operation was not sent");
+    });
+}
+
+#[test]
+fn an_operation_goes_with_its_trigger_or_its_registration() {
+    one_trigger(None, trigger);
+    one_trigger(None, |table| trigger_by_hand(table, Without::Nothing));
+}
+
 #[test]
 fn an_operation_goes_with_the_last_of_three() {
     two_triggers(None, trigger);
@@ -132,10 +230,64 @@ fn triggering_wants_an_atomic_step() {
     two_triggers(None, trigger_in_two_steps);
 }
 
+/// Two threads trigger for an operation each, of which the first goes with either: the second one's data belong to the
+/// second, whoever sends it.
+fn one_too_many(how: Trigger) {
+    model(None, move || {
+        let table = Table::new();
+        let first = Arc::clone(&table);
+        let first = thread::spawn(move || trigger(&first));
+        let second = Arc::clone(&table);
+        let second = thread::spawn(move || {
+            second.data[1].store(1, Ordering::Relaxed);
+            how(&second);
+        });
+        table.register(1).unwrap();
+        if fetch(&table) == Some(1) {
+            table.rig.complete(0, 0);
+            table.register(1).unwrap();
+        }
+        if fetch(&table) == Some(2) {
+            sends(&table, 1);
+        }
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+#[test]
+fn one_too_many_counts_with_its_data() {
+    one_too_many(trigger);
+    one_too_many(|table| trigger_by_hand(table, Without::Nothing));
+}
+
+#[test]
+fn the_steps_by_hand_are_those_of_a_trigger() {
+    two_triggers(None, |table| trigger_by_hand(table, Without::Nothing));
+}
+
 #[test]
 #[should_panic(expected = "the NIC sends old data")]
 fn triggering_releases_the_data() {
-    two_triggers(None, trigger_relaxed);
+    two_triggers(None, |table| trigger_by_hand(table, Without::Release));
+}
+
+#[test]
+#[should_panic(expected = "the NIC fetched an old WQE")]
+fn triggering_acquires_what_the_look_tells_of() {
+    one_trigger(None, |table| trigger_by_hand(table, Without::Acquire));
+}
+
+#[test]
+#[should_panic(expected = "the NIC fetched an old WQE")]
+fn the_last_orders_what_came_behind_its_look() {
+    one_trigger(None, |table| trigger_by_hand(table, Without::Behind));
+}
+
+#[test]
+#[should_panic(expected = "an old record after its doorbell")]
+fn the_last_orders_the_record() {
+    two_triggers(None, |table| trigger_by_hand(table, Without::RecordFirst));
 }
 
 /// Three triggers, two at the same time as the registrations, for two operations that want one and two.
@@ -212,7 +364,13 @@ fn triggers_are_counted_once_across_operations() {
 }
 
 #[test]
-#[should_panic(expected = "an old record after its doorbell")]
-fn sending_wants_its_fences() {
+#[should_panic(expected = "the NIC sends old data")]
+fn sending_wants_its_release_fences() {
     two_triggers(Some(LeftOut::Release), trigger);
+}
+
+#[test]
+#[should_panic(expected = "the NIC fetched an old WQE")]
+fn sending_wants_its_acquire_fences() {
+    one_trigger(Some(LeftOut::Acquire), trigger);
 }

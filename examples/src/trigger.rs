@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
+use warpbell::SendDoorbell;
 use warpbell::trigger::MAX_THRESHOLD;
 use warpbell::wqe::Wqe;
 use warpbell_host_init::{
@@ -215,15 +216,22 @@ pub struct CostCase {
     pub warm_up: u32,
     /// Bytes of the write: at least 8.
     pub bytes: u32,
+    /// Whether the queues have a doorbell record.
+    pub send_doorbell: SendDoorbell,
 }
 
 impl CostCase {
-    /// Measures it.
+    /// Measures it; none if the NIC has no queues without a record.
     ///
     /// # Errors
     /// A kernel that failed.
-    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Costs, Error> {
-        let sides = Sides::new(world, devices)?;
+    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Option<Costs>, Error> {
+        let mut sides = Sides::new(world, devices)?;
+        let without = self.send_doorbell == SendDoorbell::WithoutRecord;
+        if without && !sides.near.device().limits().without_record {
+            return Ok(None);
+        }
+        sides.config.send_doorbell = self.send_doorbell;
         let (mut triggers, _far) = sides.triggers(2)?;
         let (pair, _other) = sides.connected()?;
         let bytes = self.bytes as usize;
@@ -271,7 +279,7 @@ impl CostCase {
         let post_exclusive = cost(TriggerCost::POST_EXCLUSIVE);
         let trigger_sending_own = cost(TriggerCost::SENDING_OWN);
         let ratio = |of: u64, over: u64| of as f64 / over.max(1) as f64;
-        Ok(Costs {
+        Ok(Some(Costs {
             post_exclusive,
             post_ready: cost(TriggerCost::POST_READY),
             post_shared,
@@ -281,7 +289,7 @@ impl CostCase {
             sending_ratio: ratio(trigger_sending, post_shared),
             sending_own_ratio: ratio(trigger_sending_own, post_exclusive),
             counting_ratio: ratio(trigger_counting, post_shared),
-        })
+        }))
     }
 }
 

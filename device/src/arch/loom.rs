@@ -181,6 +181,12 @@ pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_add(value, Ordering::AcqRel)
 }
 
+/// Adds, in no order with other accesses, and returns the value from before.
+#[inline(always)]
+pub fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+    word.fetch_add(value, Ordering::Relaxed)
+}
+
 /// Every earlier access before every later store, for those within `reach`.
 #[inline(always)]
 pub fn fence_release(_reach: Reach) {
@@ -203,6 +209,14 @@ pub fn fence_acquire(_reach: Reach) {
     if LEFT_OUT.get() != Some(LeftOut::Acquire) {
         fence(Ordering::Acquire);
     }
+}
+
+/// Every earlier load before every later access, and every earlier access before every later store, for those within
+/// `reach`.
+#[inline(always)]
+pub fn fence_acquire_release(reach: Reach) {
+    fence_acquire(reach);
+    fence_release(reach);
 }
 
 /// Every earlier access before every later one, in one order for all within `reach`.

@@ -275,19 +275,33 @@ pub fn exchange_relaxed64(word: &Word64, new: u64, reach: Reach) -> u64 {
     found
 }
 
-/// Adds, as acquire and release, and returns the value from before.
-#[inline(always)]
-pub fn fetch_add64(word: &Word64, value: u64, reach: Reach) -> u64 {
-    let found: u64;
-    // SAFETY: the reference is valid, and an atomic word may be written while others use it.
-    unsafe {
-        by_reach!(reach, "atom.acq_rel", ".global.add.u64 {found}, [{word}], {value};",
-            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
-            value = in(reg64) value,
-            options(preserves_flags, nostack));
-    }
-    found
+/// An addition to a word.
+macro_rules! fetch_add {
+    ($(#[$doc:meta])* $name:ident, $before:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(word: &Word64, value: u64, reach: Reach) -> u64 {
+            let found: u64;
+            // SAFETY: the reference is valid, and an atomic word may be written while others use it.
+            unsafe {
+                by_reach!(reach, $before, ".global.add.u64 {found}, [{word}], {value};",
+                    found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+                    value = in(reg64) value,
+                    options(preserves_flags, nostack));
+            }
+            found
+        }
+    };
 }
+
+fetch_add!(
+    /// Adds, as acquire and release, and returns the value from before.
+    fetch_add64, "atom.acq_rel"
+);
+fetch_add!(
+    /// Adds, in no order with other accesses, and returns the value from before.
+    fetch_add_relaxed64, "atom.relaxed"
+);
 
 /// The names of the one-sided fences. Before sm_90 there are none: ptxas 13.0 assembles them into illegal
 /// instructions without a word, ptxas 13.5 refuses them.
@@ -330,6 +344,21 @@ pub fn fence_acquire(reach: Reach) {
         by_reach!(
             reach,
             one_sided!(acquire),
+            ";",
+            options(preserves_flags, nostack)
+        )
+    }
+}
+
+/// Every earlier load before every later access, and every earlier access before every later store, for those within
+/// `reach`.
+#[inline(always)]
+pub fn fence_acquire_release(reach: Reach) {
+    // SAFETY: a fence has no precondition.
+    unsafe {
+        by_reach!(
+            reach,
+            "fence.acq_rel",
             ";",
             options(preserves_flags, nostack)
         )

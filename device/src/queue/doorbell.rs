@@ -8,7 +8,7 @@
 
 use mlx5_wqe::{DoorbellRecord, QpNumber, WqeIndex};
 
-use crate::arch::{Reach, fence_release, ring_doorbell, store_relaxed32};
+use crate::arch::{Reach, fence_acquire_release, fence_release, ring_doorbell, store_relaxed32};
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
 
 /// Calls `publish` with the handle's reach as one that the compiler knows: one
@@ -87,6 +87,29 @@ impl Doorbell for EarlyAndAfter {
             ring(handle, end);
         });
     }
+}
+
+/// Publishes everything before block `end` as [`Now`] does, where others stored WQEs and data. `ordered` says that an
+/// acquire and a release fence of the GPU's reach lie between those and this; otherwise this thread has found, by a relaxed
+/// access, what the others released.
+#[inline(always)]
+pub(super) fn publish_found(handle: &SendQueueHandle<'_>, end: u64, ordered: bool) {
+    // A NIC outside of the GPU wants a fence that reaches it in any case.
+    let ordered = ordered & (handle.reach() == Reach::Gpu);
+    within(handle, |reach| {
+        if !ordered {
+            // What was found before the WQEs and data that it stands for, and all of these before record and
+            // doorbell, because the NIC fetches up to their index.
+            fence_acquire_release(reach);
+        }
+        if handle.has_record() {
+            store_record(handle, end);
+            // The record before the doorbell, because the NIC reads the record when the doorbell rings, and never
+            // again until the next one.
+            fence_release(reach);
+        }
+        ring(handle, end);
+    });
 }
 
 /// Publishes where the NIC reads no record.

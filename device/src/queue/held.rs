@@ -7,9 +7,9 @@ use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
 
 use crate::error::{PostError, QueueError};
 use crate::handle::SendQueueHandle;
-use crate::queue::completion;
 use crate::queue::producer::keep_first;
 use crate::queue::{Doorbell, Exclusive, Now, Ring, SendQueue, Thread, Ticket};
+use crate::queue::{completion, doorbell};
 
 /// Stores WQEs of a block each from index `start` on, the last one signalled, and gives the index behind them. The
 /// NIC hears nothing of them.
@@ -72,6 +72,13 @@ fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>, l
 #[inline(always)]
 pub(crate) fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
     Now::publish(handle, end.0.into());
+}
+
+/// The same for WQEs and data of others: `ordered` already before whatever this thread stores, for the threads of the GPU;
+/// or only found, by a relaxed access to what they released.
+#[inline(always)]
+pub(crate) fn publish_found(handle: &SendQueueHandle<'_>, end: WqeIndex, ordered: bool) {
+    doorbell::publish_found(handle, end.0.into(), ordered);
 }
 
 /// How an operation fares.

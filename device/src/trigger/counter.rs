@@ -2,7 +2,10 @@
 
 use mlx5_wqe::WqeIndex;
 
-use crate::arch::{Reach, Word64, exchange_relaxed64, fence_acquire, fetch_add64, load_acquire64};
+use crate::arch::{
+    Reach, Word64, exchange_relaxed64, fence_acquire, fence_acquire_release, fetch_add_relaxed64,
+    fetch_add64, load_acquire64, load_relaxed64,
+};
 
 /// The highest threshold.
 pub const MAX_THRESHOLD: u32 = (1 << THRESHOLD_BITS) - 1;
@@ -87,6 +90,16 @@ impl Counter {
     }
 }
 
+/// What the last trigger publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    /// The index behind the operation's WQEs.
+    pub(super) end: WqeIndex,
+    /// WQEs and data are ordered already, for all threads of the GPU, before whatever this thread stores. Otherwise
+    /// what others released is found, and not acquired.
+    pub(super) ordered: bool,
+}
+
 /// A tag's word in memory.
 ///
 /// Kernels' threads only add to it. Of what they find, all but the counter stays while an operation is registered.
@@ -99,14 +112,22 @@ impl CounterWord {
         Self(Word64::new(counter.to_bits()))
     }
 
-    /// Counts a trigger; gives the index to be published, if this was the last one that was missing.
+    /// Counts a trigger; says what there is to publish, if this was the last one that was missing.
     #[inline(always)]
-    pub(super) fn trigger(&self) -> Option<WqeIndex> {
-        // Release: this thread's data before its trigger, because another's may be the last. Acquire: the others' data,
-        // and the WQEs, before what the last one publishes. GPU scope, because threads of one GPU trigger: a GPU behind
-        // PCIe has no wider atomics.
-        let found = Counter(fetch_add64(&self.0, ONE, Reach::Gpu));
-        found.lacked_one().then_some(found.end())
+    pub(super) fn trigger(&self) -> Option<Due> {
+        // GPU scope, because threads of one GPU trigger: a GPU behind PCIe has no wider atomics.
+        let seen = Counter(load_relaxed64(&self.0, Reach::Gpu));
+        // What `seen` tells of, the WQEs and the data of triggers that came before, and this thread's data, before its
+        // trigger, because another's may be the last; and before record and doorbell, if nothing comes in between. An
+        // acquire and a release in one, because the word is then on its way as long as the fence lasts.
+        fence_acquire_release(Reach::Gpu);
+        let found = Counter(fetch_add_relaxed64(&self.0, ONE, Reach::Gpu));
+        found.lacked_one().then_some(Due {
+            end: found.end(),
+            // It looks unchanged, too, if 65,536 blocks were registered, sent and done meanwhile: between two
+            // instructions of this thread.
+            ordered: found == seen,
+        })
     }
 
     /// Registers the operation before index `end`, where the one before is over; whether its triggers are all there.
@@ -183,7 +204,7 @@ mod tests {
             for step in 0..steps {
                 let went = if random.random_bool(often) {
                     triggers += 1;
-                    word.trigger()
+                    word.trigger().map(|due| due.end)
                 } else if gone {
                     let threshold = random.random_range(1..5);
                     end = end.wrapping_add(random.random_range(1..4));

@@ -10,7 +10,8 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
 use warpbell::wqe::{
-    Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Opcode, QpNumber, Syndrome, VendorCode,
+    Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Doorbell, DoorbellRecord, Opcode, QpNumber, Syndrome,
+    VendorCode, WqeIndex,
 };
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, RingBlock,
@@ -35,6 +36,7 @@ pub struct Rig {
     completions: Vec<CompletionSlot>,
     completion_record: [Word32; 2],
     send_doorbell: SendDoorbell,
+    reach: FenceReach,
     pub state: QueueState,
 }
 
@@ -62,6 +64,7 @@ impl Rig {
             completions: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
             completion_record: [Word32::new(0), Word32::new(0)],
             send_doorbell: SendDoorbell::WithRecord,
+            reach: FenceReach::System,
             state: QueueState::new(),
         }
     }
@@ -70,6 +73,14 @@ impl Rig {
     pub fn with_doorbell(self, send_doorbell: SendDoorbell) -> Self {
         Self {
             send_doorbell,
+            ..self
+        }
+    }
+
+    /// The same, and the NIC is among the kernels.
+    pub fn within_gpu(self) -> Self {
+        Self {
+            reach: FenceReach::Gpu,
             ..self
         }
     }
@@ -96,7 +107,7 @@ impl Rig {
             qpn: QPN,
             max_message: MAX_MESSAGE,
             depth_log2: self.depth_log2,
-            reach: FenceReach::System,
+            reach: self.reach,
             send_doorbell: self.send_doorbell,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows; the
@@ -104,11 +115,22 @@ impl Rig {
         unsafe { SendQueueHandle::new(parts) }
     }
 
+    /// Stores the record, in no order.
+    pub fn store_record(&self, end: WqeIndex) {
+        self.record[1].store(DoorbellRecord::word(end.0), Ordering::Relaxed);
+    }
+
+    /// Rings the doorbell, in no order.
+    pub fn ring(&self, end: WqeIndex) {
+        let doorbell = Doorbell::of_producer(end, QpNumber::from_low_bits(QPN));
+        self.doorbell.store(doorbell.0, Ordering::Relaxed);
+    }
+
     /// The producer index that the doorbell carries, if it was ever rung.
     pub fn doorbell_index(&self) -> Option<u16> {
-        let word = self.doorbell.load(Ordering::Relaxed);
-        // The doorbell before the record, as the NIC reads them.
-        fence(Ordering::Acquire);
+        // The doorbell before the record, as the NIC reads them. No fence: loom's acquires what the thread that rang has
+        // seen, too, whether or not that thread acquired it.
+        let word = self.doorbell.load(Ordering::Acquire);
         (word != 0).then(|| (u64::from_be(word) >> 40) as u16)
     }
 
@@ -120,10 +142,8 @@ impl Rig {
 
     /// The record's producer index.
     pub fn producer_index(&self) -> u16 {
-        let index = u32::from_be(self.record[1].load(Ordering::Relaxed)) as u16;
         // The record before the WQEs, as the NIC reads them.
-        fence(Ordering::Acquire);
-        index
+        u32::from_be(self.record[1].load(Ordering::Acquire)) as u16
     }
 
     /// A word of the ring as the NIC reads it: block, then word 0 to 7.

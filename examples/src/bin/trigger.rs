@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell::SendDoorbell;
 use warpbell_examples::Error;
 use warpbell_examples::interrupt;
 use warpbell_examples::screen::{Screen, exit};
@@ -58,9 +59,34 @@ struct Document<'d> {
     sent: Vec<Sent>,
     /// "ns" or "cycles".
     unit: &'static str,
-    costs: Costs,
+    /// Of queues with a doorbell record.
+    costs: Option<Costs>,
+    /// Of queues without a doorbell record; none if the NIC has none.
+    costs_without_record: Option<Costs>,
     /// None if the NIC lets no queue start another.
     hops: Option<Hops>,
+}
+
+/// Shows what triggers cost beside posts.
+fn print(screen: &Screen, which: &str, costs: &Costs, unit: &str) {
+    screen.line(format_args!("{which}:"));
+    for (what, cost) in [
+        ("post, queue of the thread's own", costs.post_exclusive),
+        ("the same, from a ring filled once", costs.post_ready),
+        ("post, queue shared by the GPU", costs.post_shared),
+        ("trigger that sends the write", costs.trigger_sending),
+        (
+            "the same, tag of the thread's own",
+            costs.trigger_sending_own,
+        ),
+        ("trigger that counts", costs.trigger_counting),
+    ] {
+        screen.line(format_args!("{what}: median {cost} {unit}"));
+    }
+    screen.line(format_args!(
+        "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts; own tag over own queue: {:.2}",
+        costs.sending_ratio, costs.counting_ratio, costs.sending_own_ratio
+    ));
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
@@ -91,33 +117,30 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         sent.push(result);
     }
     screen.step("costs");
-    let case = CostCase {
-        rounds: arguments.rounds,
-        warm_up: arguments.warm_up,
-        bytes: arguments.bytes,
-    };
-    let costs = case.measure(world, &devices)?;
     let unit = match world.gpu() {
         None => "ns",
         Some(_) => "cycles",
     };
-    for (what, cost) in [
-        ("post, queue of the thread's own", costs.post_exclusive),
-        ("the same, from a ring filled once", costs.post_ready),
-        ("post, queue shared by the GPU", costs.post_shared),
-        ("trigger that sends the write", costs.trigger_sending),
-        (
-            "the same, tag of the thread's own",
-            costs.trigger_sending_own,
-        ),
-        ("trigger that counts", costs.trigger_counting),
+    let costs_of = |send_doorbell| {
+        let case = CostCase {
+            rounds: arguments.rounds,
+            warm_up: arguments.warm_up,
+            bytes: arguments.bytes,
+            send_doorbell,
+        };
+        case.measure(world, &devices)
+    };
+    let costs = costs_of(SendDoorbell::WithRecord)?;
+    let costs_without_record = costs_of(SendDoorbell::WithoutRecord)?;
+    for (which, costs) in [
+        ("with a doorbell record", costs),
+        ("without one", costs_without_record),
     ] {
-        screen.line(format_args!("{what}: median {cost} {unit}"));
+        match costs {
+            None => screen.line(format_args!("{which}: this NIC has no such queues")),
+            Some(costs) => print(&screen, which, &costs, unit),
+        }
     }
-    screen.line(format_args!(
-        "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts; own tag over own queue: {:.2}",
-        costs.sending_ratio, costs.counting_ratio, costs.sending_own_ratio
-    ));
     screen.step("chain");
     let case = HopCase {
         hops: arguments.hops,
@@ -146,6 +169,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         sent,
         unit,
         costs,
+        costs_without_record,
         hops,
     })?;
     Error::if_wrong(wrong, all)?;
