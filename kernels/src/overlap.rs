@@ -119,7 +119,8 @@ impl OverlapEnd<'_> {
     }
 
     /// Sends the part in pieces, and behind them the message's number; where it works, each group of pieces when the work
-    /// on it is done, so that it is on its way while the next one is worked on.
+    /// on it is done, so that it is on its way while the next one is worked on. It does not get further ahead of the NIC,
+    /// so that the NIC finds in a GPU's cache what was worked on.
     #[inline(always)]
     fn send(
         &self,
@@ -131,7 +132,7 @@ impl OverlapEnd<'_> {
         let (path, own) = (&self.path, block::thread_index());
         let first = u64::from(part) * u64::from(path.bytes);
         let group = self.group.min(block::size());
-        let mut sent = 0;
+        let (mut sent, mut before) = (0, None);
         while sent < path.bytes {
             let these = (group * self.chunk).min(path.bytes - sent);
             if works {
@@ -141,7 +142,11 @@ impl OverlapEnd<'_> {
             let mine = (own < group) & (offset < these);
             let bytes = self.chunk.min(these.wrapping_sub(offset));
             let place = first + u64::from(sent + offset);
-            let _ = queue.post_if(mine.then(|| path.write(place, place, bytes)), path.limit())?;
+            let write = || path.write(place, place, bytes).signalled();
+            let ticket = queue.post_if(mine.then(write), path.limit())?;
+            if works && let Some(before) = before.replace(ticket) {
+                queue.wait_outbound(before, path.limit())?;
+            }
             sent += these;
         }
         let told = path.tell(part, number);

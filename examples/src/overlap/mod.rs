@@ -28,7 +28,7 @@ pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
 const WORD: u32 = 8;
 /// Bytes that go under a doorbell at most: so much of each block's part stays in a GPU's cache between the work on it and the
 /// NIC's reading.
-const STRETCH: u32 = 512 << 10;
+const STRETCH: u32 = 256 << 10;
 /// How long the kernels of a repetition run, more or less; every word is compared behind each.
 const REPETITION: Duration = Duration::from_millis(500);
 
