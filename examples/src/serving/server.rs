@@ -115,7 +115,12 @@ impl Server<'_> {
             };
             met += Network::MEETINGS;
             let launch = Launch::new(entry!(serving_inference), case.grid(), inference);
-            world.run(&[launch], &[])
+            world.run(&[launch], &[])?;
+            // Before anybody copies what it did not compute.
+            self.outcome.result().map_err(|failure| Error::Kernel {
+                what: "the network".into(),
+                failure,
+            })
         };
         // Once ahead, so that no first launch counts.
         infer()?;

@@ -378,8 +378,10 @@ impl Inner {
             copies: stream()?,
             streams: Mutex::default(),
             events: Mutex::default(),
-            multiprocessors: attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
-                as u32,
+            multiprocessors: attribute(
+                device,
+                Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            )?,
             lost: AtomicBool::new(false),
         })
     }
