@@ -195,7 +195,7 @@ fn values(place: Place) -> *mut f32 {
 }
 
 impl Network {
-    /// How often the blocks meet in [`run`](Self::run).
+    /// How often the blocks meet while they make a picture larger.
     pub const MEETINGS: u64 = 2;
 
     /// Makes the picture larger, with all threads of all blocks. Each block's part of the output is there then, the
