@@ -234,11 +234,6 @@ unsafe impl Memory for GpuMemory {
         // SAFETY: as above.
         unsafe {
             match length as u32 {
-                24 => {
-                    self.store64(destination, data[0]);
-                    self.store64(destination + 8, data[1]);
-                    self.store64(destination + 16, data[2]);
-                }
                 length @ 9.. => {
                     store128(destination, [data[0], data[1]]);
                     if length > 16 {

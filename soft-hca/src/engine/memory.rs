@@ -45,12 +45,11 @@ pub unsafe trait Memory {
     /// `source` must be readable for `length` bytes, which with some destination are small.
     unsafe fn load_small(&self, source: u64, length: u64) -> Small;
 
-    /// The second half of a [`small`](is_small) copy, or [`three words`](is_three_words), in no order with other
-    /// accesses: one store for a word.
+    /// The second half of a [`small`](is_small) copy, in no order with other accesses: one store for a word.
     ///
     /// # Safety
     ///
-    /// `destination` must be writable for `length` bytes, which with some source are small, or three words there.
+    /// `destination` must be writable for `length` bytes, which with some source are small.
     unsafe fn store_small(&self, destination: u64, length: u64, data: &Small);
 
     /// What this thread has found before whatever it reads from now on, provided that who stored it had
@@ -175,12 +174,6 @@ pub const fn is_small(source: u64, destination: u64, length: u64) -> bool {
 #[inline(always)]
 pub const fn is_word(destination: u64, length: u64) -> bool {
     matches!(length, 1 | 2 | 4 | 8) & (destination & length.wrapping_sub(1) == 0)
-}
-
-/// Whether so many bytes at this address are three words of 8: the most that a WQE of one block has inline.
-#[inline(always)]
-pub const fn is_three_words(destination: u64, length: u64) -> bool {
-    (length == 24) & (destination & 7 == 0)
 }
 
 /// How far the order of an engine's accesses reaches. On a CPU it is the same for all.

@@ -241,8 +241,12 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
                 false => self.enlist(index),
             }
         }
+        // What was called back is in turn behind what waited for a seat, and stays so: turned once more, as many queues as
+        // there are seats would have them for ever.
+        if !lender.has_recalled() {
+            self.rotate();
+        }
         lender.resume();
-        self.rotate();
         self.work = done;
         done
     }

@@ -38,15 +38,6 @@ pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
     unsafe { memory.read_block(ring.block(index)) }
 }
 
-/// The first 24 bytes that a block has inline, if it has that many: no load, because the block was read.
-#[inline(always)]
-pub(super) fn inline_words(block: &Block) -> [u64; 3] {
-    // They begin in the middle of a word.
-    const { assert!(INLINE_AT == 4 * 8 + 4) };
-    let [.., a, b, c, d] = block.map(u64::from_le);
-    [a >> 32 | b << 32, b >> 32 | c << 32, c >> 32 | d << 32].map(u64::to_le)
-}
-
 /// What a block asks for, as the one with this index of this queue pair.
 #[inline(always)]
 pub(super) fn plain_write(

@@ -2,7 +2,7 @@
 
 mod alone;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 
@@ -69,20 +69,11 @@ unsafe impl Wire for Counting {
     }
 }
 
-/// Memory with a range that nobody may read, and a list of what was done to it.
+/// Memory with a range that nobody may read.
 #[derive(Clone, Default)]
 struct Guarded {
     inner: DirectMemory,
     range: Rc<Cell<Range>>,
-    done: Rc<RefCell<Vec<Step>>>,
-}
-
-/// What is done to memory in an order that somebody relies on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
-    /// Something small was stored at this address.
-    Store(u64),
-    Release,
 }
 
 /// Methods that are the inner memory's.
@@ -115,20 +106,14 @@ unsafe impl Memory for Guarded {
     }
 
     fn release(&self) {
-        self.done.borrow_mut().push(Step::Release);
         self.inner.release();
-    }
-
-    unsafe fn store_small(&self, destination: u64, length: u64, data: &Small) {
-        self.done.borrow_mut().push(Step::Store(destination));
-        // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { self.inner.store_small(destination, length, data) };
     }
 
     passed_on! {
         copy(source: u64, destination: u64, length: usize);
         copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
         load_small(source: u64, length: u64) -> Small;
+        store_small(destination: u64, length: u64, data: &Small);
         peek_u32(address: u64) -> u32;
         read(address: u64, bytes: &mut [u8]);
         write_u64(address: u64, value: u64);
@@ -149,8 +134,6 @@ struct Rig<W> {
     lender: Lender<'static, 'static>,
     crew: Crew<'static, 'static, Guarded, OneLane>,
     guarded: Rc<Cell<Range>>,
-    /// What the crew did to memory.
-    done: Rc<RefCell<Vec<Step>>>,
     pairs: [Qp; 2],
     memory: Region,
     may_write: bool,
@@ -209,7 +192,6 @@ impl<W: Wire> Rig<W> {
             range: guarded.clone(),
             ..Guarded::default()
         };
-        let done = crew.done.clone();
         let desk = Desk::set_up(Box::leak(Box::new(MaybeUninit::uninit())), 1);
         // SAFETY: the desk is new, and there is one lane.
         let crew = unsafe { Crew::new(desk, OneLane, crew) };
@@ -247,7 +229,6 @@ impl<W: Wire> Rig<W> {
             lender,
             crew,
             guarded,
-            done,
             pairs,
             memory,
             may_write: access.contains(Access::REMOTE_WRITE),
@@ -268,7 +249,7 @@ impl<W: Wire> Rig<W> {
             memory.remote(target + to),
         );
         // An error takes the other end down at a moment that depends on the packets: nothing else is under way.
-        let write = matches!(what, What::Write | What::Inline | What::Words);
+        let write = matches!(what, What::Write | What::Inline);
         let fails = what == What::WrongKey || (write && !self.may_write);
         if fails {
             self.settle();
@@ -277,10 +258,6 @@ impl<W: Wire> Rig<W> {
         let wqe = match what {
             What::Write => Wqe::<1>::write(local, remote),
             What::Inline => Wqe::<1>::write_value(u64::from(length) << 32 | to, remote),
-            What::Words => {
-                let bytes = pattern(24, length as u8);
-                Wqe::<1>::write_inline(&bytes, remote).unwrap()
-            }
             What::Read => {
                 Wqe::<1>::read(memory.local(answer + from, length), memory.remote(source))
             }
@@ -392,8 +369,6 @@ struct Seen {
 enum What {
     Write,
     Inline,
-    /// As many inline bytes as one block has room for words.
-    Words,
     Read,
     Add,
     Send,
@@ -419,7 +394,6 @@ fn action() -> impl Strategy<Value = Action> {
     let what = prop_oneof![
         8 => Just(What::Write),
         3 => Just(What::Inline),
-        2 => Just(What::Words),
         1 => Just(What::Read),
         1 => Just(What::Add),
         1 => Just(What::Send),
@@ -512,6 +486,35 @@ fn what_was_called_back_for_another_needs_no_packet_either() {
         assert_eq!(rig.pairs[1].send_cq.drain().len(), 1);
     }
     assert_eq!(rig.sent(), 0);
+}
+
+/// A queue that always has something posted keeps its seat only until another one asks for it.
+#[test]
+fn a_busy_queue_does_not_keep_the_only_seat() {
+    for rounds in 1..=4 {
+        let mut rig = Rig::new(Counting::new(true), Access::all());
+        let memory = rig.memory;
+        let write = Wqe::<1>::write(memory.local(0, 64), memory.remote(AREA)).signalled();
+        let (mut posted, mut done) = (0, 0);
+        for turn in 0..200 {
+            while posted - done < 3 {
+                rig.pairs[0].post(write);
+                posted += 1;
+            }
+            if turn == 20 {
+                rig.pairs[1].post(write);
+            }
+            rig.now += 1_000;
+            rig.engine.step_lending(rig.now, &mut rig.lender);
+            for _ in 0..rounds {
+                rig.crew.round();
+            }
+            done += rig.pairs[0].send_cq.drain().len();
+        }
+        assert!(done > 20, "{done} with {rounds} rounds a turn");
+        let other = rig.pairs[1].send_cq.drain().len();
+        assert_eq!((other, rig.sent()), (1, 0), "{rounds} rounds a turn");
+    }
 }
 
 /// A loan that is called back while a doorbell waits takes nothing of it along: the register still has it.

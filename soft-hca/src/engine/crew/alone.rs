@@ -1,4 +1,4 @@
-//! A few WQEs of a lane's own queue, executed by that lane without the others: the shortest way from a ring to a CQE.
+//! One WQE of a lane's own queue, executed by that lane without the others: the shortest way from a ring to a CQE.
 
 use mlx5_wqe::{Doorbell, DoorbellRecord};
 
@@ -9,25 +9,21 @@ use super::super::plain::plain_write;
 use super::Crew;
 use super::burst::store_cqe;
 
-/// How many WQEs a ring may tell of for a lane to execute them alone: enough for a payload, words that say what it is
-/// for, and the word behind them that is polled.
-const FEW: u16 = 4;
-
 /// What a lane has done alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Done {
     /// Nothing: all is as it was, for a burst.
     Nothing,
-    /// All that is posted.
+    /// The WQE.
     All,
-    /// Some of it, and there is more.
+    /// The WQE, and there are more.
     AndMore,
 }
 
 impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
-    /// Executes the few WQEs that a ring at this lane's register tells of, if nothing else was known to be posted, as
-    /// long as they are plain writes of few bytes that may be executed at once. All lanes have met since another one
-    /// changed the loan.
+    /// Executes the WQE that a ring at this lane's register tells of, if nothing else was known to be posted, and it is
+    /// one plain write of a few bytes that may be executed at once. All lanes have met since another one changed the
+    /// loan.
     #[inline(always)]
     pub(super) fn alone(&mut self, ring: u64) -> Done {
         match self.execute_alone(ring) {
@@ -41,77 +37,64 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     #[inline(always)]
     fn execute_alone(&mut self, ring: u64) -> Option<bool> {
         let memory = &self.memory;
-        // The ring before record and WQEs, which were written before.
+        // The ring before record and WQE, which were written before.
         memory.acquire();
         // On their way before anything else is asked: there is hardly a ring that does not tell of this WQE.
         // SAFETY: the owner vouched for the ring when the queue pair was created.
-        let mut block = unsafe { memory.read_block(self.front.block) };
+        let block = unsafe { memory.read_block(self.front.block) };
         // SAFETY: the owner vouched for the record, too; without one this is the block.
         let word = unsafe { memory.peek_u32(self.front.record) };
         let seat = self.seat?;
         // SAFETY: the loan is the crew's, and until all meet again no lane but this one looks at it.
         let mut loan = unsafe { *seat.loan() };
+        let next = loan.tail.wrapping_add(1);
+        let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu);
+        let opened = self.open(&loan, &write);
         let ring = Doorbell(ring);
-        let end = ring.producer().0;
-        let told = end.wrapping_sub(loan.tail);
-        let awaited = (ring.qpn() == loan.number) & (told.wrapping_sub(1) < FEW);
+        let awaited = (ring.qpn() == loan.number) & (ring.producer().0 == next);
         loan.producer = match loan.record {
             Some(_) => DoorbellRecord::producer(word),
-            None => end,
+            None => next,
         };
-        // Not if the record does not yet tell of them, or makes no sense.
-        let posted = loan.producer.wrapping_sub(loan.tail);
-        let recorded = (told <= posted) & (u32::from(posted) <= 1 << loan.ring.log_depth);
-        let mut executed = false;
-        loop {
-            let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu);
-            let opened = self.open(&loan, &block, &write);
-            // One question, while the payload is on its way.
-            if !(awaited & recorded & opened.opens & opened.small & !opened.is_revoked()) {
-                break;
-            }
-            let completions = &mut loan.completions;
-            if write.signalled && !completions.ignore_overrun && completions.room(memory, 1) == 0 {
-                break;
-            }
-            let (target, length) = (write.remote.address, write.source.length);
-            if is_word(target, length) && loan.unordered {
-                // All earlier payloads before this word, because who polls it goes on to read them.
-                memory.release();
-            }
-            let (address, words) = loan.cqe(&write, loan.tail, 0);
-            if write.signalled {
-                // While the payload is on its way: nothing counts before the last word.
-                // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
-                unsafe { store_cqe(memory, address, &words) };
-            }
-            // SAFETY: the range was just checked.
-            unsafe { memory.store_small(target, length, &opened.data) };
-            loan.unordered = true;
-            if write.signalled {
-                // All payloads, and the rest of the CQE, before its last word, because whoever sees the new owner bit
-                // goes on to read those.
-                memory.release();
-                // SAFETY: as above.
-                unsafe { memory.write_u64(address + 56, words[7]) };
-                loan.unordered = false;
-                loan.completions.producer = loan.completions.producer.wrapping_add(1);
-            }
-            loan.tail = loan.tail.wrapping_add(1);
-            loan.executed = loan.executed.wrapping_add(1);
-            executed = true;
-            if loan.tail == end {
-                break;
-            }
-            // SAFETY: as above; the record tells of this one, too.
-            block = unsafe { memory.read_block(loan.ring.block(loan.tail)) };
-        }
-        if !executed {
+        // Not if the record does not yet tell of it, or makes no sense.
+        let posted = u32::from(loan.producer.wrapping_sub(loan.tail));
+        let recorded = posted.wrapping_sub(1) < 1 << loan.ring.log_depth;
+        // One question, while the payload is on its way.
+        if !(awaited & recorded & opened.opens & opened.small & !opened.is_revoked()) {
             return None;
         }
+        let completions = &mut loan.completions;
+        if write.signalled && !completions.ignore_overrun && completions.room(memory, 1) == 0 {
+            return None;
+        }
+        let (target, length) = (write.remote.address, write.source.length);
+        if is_word(target, length) && loan.unordered {
+            // All earlier payloads before this word, because who polls it goes on to read them.
+            memory.release();
+        }
+        let (address, words) = loan.cqe(&write, loan.tail, 0);
+        if write.signalled {
+            // While the payload is on its way: nothing counts before the last word.
+            // SAFETY: the slot is in the ring that the owner vouched for when the queue was created.
+            unsafe { store_cqe(memory, address, &words) };
+        }
+        // SAFETY: the range was just checked.
+        unsafe { memory.store_small(target, length, &opened.data) };
+        loan.unordered = true;
+        if write.signalled {
+            // All payloads, and the rest of the CQE, before its last word, because whoever sees the new owner bit
+            // goes on to read those.
+            memory.release();
+            // SAFETY: as above.
+            unsafe { memory.write_u64(address + 56, words[7]) };
+            loan.unordered = false;
+            loan.completions.producer = loan.completions.producer.wrapping_add(1);
+        }
+        loan.tail = next;
+        loan.executed = loan.executed.wrapping_add(1);
         // SAFETY: as above.
         unsafe { seat.loan_mut() }.advance_to(&loan);
         self.front = Front::of(&loan);
-        Some(loan.producer != loan.tail)
+        Some(loan.producer != next)
     }
 }

@@ -157,7 +157,7 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         let index = loan.tail.wrapping_add(lanes.index() as u16);
         let mut write = plain_write(block, index, loan.ring, loan.number, loan.mtu);
         write.plain &= lanes.index() < posted;
-        let opened = self.open(loan, block, &write);
+        let opened = self.open(loan, &write);
         let good = lanes.ballot(opened.opens & !opened.is_revoked());
         let signalled = lanes.ballot(write.plain && write.signalled);
         let run = self.fit(loan, (!good).trailing_zeros().min(posted), signalled);

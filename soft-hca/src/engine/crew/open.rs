@@ -7,9 +7,9 @@ use super::super::command::Access;
 use super::super::desk::{Key, Wanted};
 use super::super::lanes::Lanes;
 use super::super::loan::Loan;
-use super::super::memory::{Memory, Small, is_small, is_three_words, is_word};
+use super::super::memory::{Memory, Small, is_small};
 use super::super::packet::Range;
-use super::super::plain::{Block, PlainWrite, inline_words};
+use super::super::plain::PlainWrite;
 use super::Crew;
 
 /// What the keys said of a write.
@@ -49,10 +49,9 @@ fn ask(key: &Key<'_>, wanted: Wanted, range: Range) -> (bool, bool) {
 }
 
 impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
-    /// Whether the keys of this lane's write open what it wants, and the payload, if it is small. The write is what
-    /// `block` asks for.
+    /// Whether the keys of this lane's write open what it wants, and the payload, if it is small.
     #[inline(always)]
-    pub(super) fn open(&self, loan: &Loan, block: &Block, write: &PlainWrite) -> Opened {
+    pub(super) fn open(&self, loan: &Loan, write: &PlainWrite) -> Opened {
         let Range { address, length } = write.source;
         let [own, peer] = loan.domains;
         let own = Wanted {
@@ -77,7 +76,6 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         // Inline data lie in the ring, and want no key.
         let own_known = own_known | write.inline;
         let opens = write.plain & (own_opens | write.inline) & peer_opens;
-        let words = is_word(target.address, length) | is_three_words(target.address, length);
         let mut opened = Opened {
             opens,
             unknown: write.plain & !(own_known & peer_known),
@@ -85,21 +83,16 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
                 true => peer,
                 false => own,
             },
-            small: match write.inline {
-                true => words,
-                false => is_small(address, target.address, length),
-            },
+            small: is_small(address, target.address, length),
             data: Small::default(),
             revocations,
             marks: [own_key.window.mark(), peer_key.window.mark()],
             inline: write.inline,
         };
-        if write.inline {
-            opened.data[..3].copy_from_slice(&inline_words(block));
-        } else if opened.opens & opened.small {
+        if opened.opens & opened.small {
             // Data that a key opens no more go nowhere; their memory stays as long as the loan, because only a command
             // takes it away.
-            // SAFETY: the range was just checked against registered memory.
+            // SAFETY: the range was just checked against registered memory, or lies in the ring.
             opened.data = unsafe { self.memory.load_small(address, length) };
         }
         opened
