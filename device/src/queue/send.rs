@@ -363,7 +363,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
                 let handle = &self.handle;
                 self.producer
                     .publish_next(leads, start + blocks as u64, |end| D::publish(handle, end));
-                // Nobody goes ahead of the leader, so that they come to the next post together.
+                // The leader's record, doorbell and turn before those of any lane that posts next: to all of them
+                // everything before `end` is published now.
                 warp::sync();
                 return Ok(ticket);
             }

@@ -145,8 +145,9 @@ pub type GpuShared = Shared<InGpu>;
 #[derive(Clone, Debug)]
 pub struct Shared<A: Among> {
     consumed: u64,
-    /// All blocks below are published: this view published the last of them, or one whose thread this one has met at
-    /// a barrier since.
+    /// All blocks below are published: this view published the last of them, or that of its group's leader has, whom a
+    /// warp of lone lanes meets at a barrier before it posts again. Followers of a warp's or block's view need none:
+    /// only their leader publishes.
     published: u64,
     /// Whether others posted between the last two posts of this view: then it is not asked first whether nobody has,
     /// because who has been told no at once tries again where the others are.

@@ -141,16 +141,32 @@ impl Module {
         name: &'static str,
         repeating: Repeating,
     ) -> Result<Running<'_>, GpuError> {
-        let gpu = self.gpu();
-        let stream = gpu.take_stream()?;
-        let end = gpu.take_event().inspect_err(|_| gpu.give_stream(stream))?;
-        graph::launch(&repeating, stream).inspect_err(|_| {
-            gpu.give_stream(stream);
-            gpu.give_event(end);
-        })?;
+        let launched = self.launch_repeating(&repeating);
+        let (stream, end) = match launched {
+            Ok(both) => both,
+            Err(error) => {
+                repeating.end()?;
+                return Err(error);
+            }
+        };
         let mut running = self.up_to(end, name, stream)?;
         (running.stream, running.repeating) = (Some(stream), Some(repeating));
         Ok(running)
+    }
+
+    /// Launches it in a stream, and gives that, and an event to come behind.
+    fn launch_repeating(
+        &self,
+        repeating: &Repeating,
+    ) -> Result<(Handle<CUstream>, Handle<CUevent>), GpuError> {
+        let gpu = self.gpu();
+        let stream = gpu.take_stream()?;
+        let end = gpu.take_event().inspect_err(|_| gpu.give_stream(stream))?;
+        graph::launch(repeating, stream).inspect_err(|_| {
+            gpu.give_stream(stream);
+            gpu.give_event(end);
+        })?;
+        Ok((stream, end))
     }
 
     pub(super) fn prepare<'l>(&self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
@@ -289,7 +305,9 @@ impl Running<'_> {
     /// Whether it has ended.
     ///
     /// # Errors
-    /// [`GpuError::Panicked`], [`GpuError::BrokeOff`]: the GPU is lost to this process.
+    /// [`GpuError::Panicked`], [`GpuError::BrokeOff`]: the GPU is lost to this process. It is not with
+    /// [`GpuError::NoRelaunch`], for a graph that the GPU did not launch again, or with what the driver has against
+    /// giving a graph back that has ended.
     pub fn has_ended(&mut self) -> Result<bool, GpuError> {
         let Some(end) = self.end else {
             return Ok(true);
@@ -357,9 +375,9 @@ fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), Gp
     }
 }
 
-/// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is not noticed late by more.
+/// How long a wait sleeps until its next look, after so long: a thousandth, so that an end is not noticed late by more.
 fn nap(waited: Duration) -> Duration {
-    (waited / 100).clamp(SHORTEST_NAP, LONGEST_NAP)
+    (waited / 1000).clamp(SHORTEST_NAP, LONGEST_NAP)
 }
 
 fn check_grid(grid: Grid) -> Result<(), GpuError> {
@@ -438,8 +456,9 @@ mod tests {
         for (waited, expected) in [
             (2, 100),
             (10, 100),
-            (50, 500),
-            (1000, 10_000),
+            (100, 100),
+            (500, 500),
+            (5000, 5000),
             (60_000, 10_000),
         ] {
             let found = nap(Duration::from_millis(waited));
