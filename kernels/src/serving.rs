@@ -19,7 +19,9 @@ use crate::posting::Place;
 pub const END: u64 = u64::MAX;
 /// Nothing has come yet.
 const NOTHING: u64 = 0;
-/// Nanoseconds for which a server waits before it looks whether it is to stop.
+/// Nothing came for too long.
+const LATE: u64 = END - 1;
+/// Nanoseconds for which a server's first block waits for a request before all meet again: a meeting's wait has an end.
 const LOOK_NS: u64 = 20_000_000;
 /// Between two looks of a client at the clock, while no request is due.
 const NAP_NS: u32 = 1_000;
@@ -112,8 +114,6 @@ pub struct ServingServer<'a> {
     pub decisions: Place,
     /// Microseconds without a request after which it ends with an error.
     pub patience_us: u64,
-    /// Ends it before.
-    pub stop: Stop<'a>,
     /// Takes [`Self::SERVED`] and the others.
     pub numbers: Numbers<'a>,
     /// What became of it.
@@ -148,7 +148,12 @@ impl ServingServer<'_> {
             let decision = self.decisions.word(turn);
             turn = 1 - turn;
             if leads {
-                decision.store(self.await_request(last), Ordering::Relaxed);
+                // Its patience alone counts: all break on one word, and no lane leaves its warp at a barrier.
+                let came = match self.await_request(last) {
+                    NOTHING if patience.wait().expired() => LATE,
+                    came => came,
+                };
+                decision.store(came, Ordering::Relaxed);
             }
             // The decision before the others read it, and the request before they compute.
             met += 1;
@@ -159,8 +164,8 @@ impl ServingServer<'_> {
                 path.limit(),
             )?;
             match decision.load(Ordering::Relaxed) {
-                NOTHING if patience.wait().expired() => break Err(WaitError::Deadline.into()),
                 NOTHING => continue,
+                LATE => break Err(WaitError::Deadline.into()),
                 END => break Ok(()),
                 number => last = number,
             }
@@ -191,9 +196,6 @@ impl ServingServer<'_> {
     /// Waits a little for all parts of a request behind number `last`, and gives its number.
     #[inline(always)]
     fn await_request(&self, last: u64) -> u64 {
-        if self.stop.requested() {
-            return END;
-        }
         let look = Deadline::after_ns(LOOK_NS).fixed();
         let mut newest = END;
         for part in 0..self.path.parts {

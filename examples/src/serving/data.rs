@@ -20,7 +20,7 @@ use crate::world::World;
 pub(super) struct Rooms {
     weights: Buffer,
     planes: [Buffer; 2],
-    arrivals: Buffer,
+    pub(super) arrivals: Buffer,
     pub(super) decisions: Buffer,
 }
 

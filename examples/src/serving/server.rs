@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::Word64;
-use warpbell_host_init::{Buffer, Launch, Shared, StopWord, entry};
+use warpbell_host_init::{Buffer, Launch, Shared, entry};
 use warpbell_kernels::network::Network;
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::path::Path;
@@ -62,16 +62,14 @@ impl Server<'_> {
             case, world, data, ..
         } = *self;
         let numbers: Shared<[Word64]> = world.numbers(ServingServer::NUMBERS)?;
-        // The client ends it, with Ctrl-C, too.
-        let never = StopWord::new(world.placement())?;
         let (input, output) = (data.arrived.word(0), data.answer.word(0));
+        // The client ends it, with Ctrl-C, too.
         let server = ServingServer {
             network: data.rooms.network(case, input, output),
             path: self.path,
             answer: case.answer(),
             decisions: place(&data.rooms.decisions),
             patience_us: case.limit_us(),
-            stop: never.stop(),
             numbers: Numbers::new(&numbers),
             outcome: self.outcome,
         };
@@ -184,5 +182,61 @@ impl Lap {
     fn add(&mut self, all: &mut Duration) {
         let now = Instant::now();
         *all += now - std::mem::replace(&mut self.0, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Driver;
+    use warpbell::WaitError;
+    use warpbell_kernels::outcome::Failure;
+
+    #[test]
+    fn all_blocks_end_together_when_no_request_comes() {
+        let world = World::cpu().unwrap();
+        let case = Case {
+            width: 8,
+            height: 8,
+            blocks: 3,
+            threads: 16,
+            parts: 2,
+            piece: 4096,
+            warm_up: 0,
+            rounds: 1,
+            limit: Duration::from_secs(1),
+            rate: None,
+            depth: 64,
+            seed: 1,
+        };
+        let rig = Rig::new(&world, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
+        let data = Data::new(&case, &world, &rig, Driver::Kernel, None).unwrap();
+        let handles = rig.handles(&rig.far).unwrap();
+        let back = (&data.answer, &data.returned);
+        let part = case.answer().part(case.parts);
+        let numbers = world.numbers(ServingServer::NUMBERS).unwrap();
+        let outcome = world.outcome().unwrap();
+        // The second part never comes.
+        rig.far.tell(0, 1);
+        let server = ServingServer {
+            network: data
+                .rooms
+                .network(&case, data.arrived.word(0), data.answer.word(0)),
+            path: rig.far.path(&rig.near, &handles, back, part),
+            answer: case.answer(),
+            decisions: place(&data.rooms.decisions),
+            patience_us: 50_000,
+            numbers: Numbers::new(&numbers),
+            outcome: &outcome,
+        };
+        let launch = Launch::new(entry!(serving_server), case.grid(), server);
+        world.run(&[launch], &[]).unwrap();
+        let late = Failure::Wait(WaitError::Deadline);
+        assert_eq!(outcome.result(), Err(late));
+        // No block went to a meeting to which the others did not come.
+        let mut met = vec![0; data.rooms.arrivals.len()];
+        data.rooms.arrivals.read(0, &mut met).unwrap();
+        let (met, _) = met.as_chunks::<8>();
+        assert!(met.iter().all(|times| times == &met[0]), "{met:?}");
     }
 }
