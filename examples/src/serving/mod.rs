@@ -256,7 +256,19 @@ impl Case {
 
     /// Microseconds that a wait may take: layers on a few CPU threads take their time.
     fn limit_us(&self) -> u64 {
-        LIMIT_US + 100 * u64::from(self.width * self.height)
+        LIMIT_US + self.picture_us()
+    }
+
+    /// Microseconds that a picture takes at most, on a few CPU threads.
+    fn picture_us(&self) -> u64 {
+        100 * u64::from(self.width * self.height)
+    }
+
+    /// How long the kernels are meant to run: the client's time begins behind the warm-up.
+    fn meant(&self) -> Duration {
+        let picture = Duration::from_micros(self.picture_us());
+        self.limit
+            .saturating_add(picture.saturating_mul(self.warm_up))
     }
 
     fn grid(&self) -> Grid {
@@ -391,6 +403,31 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_are_meant_to_run_for_the_warm_up_too() {
+        let case = Case {
+            width: 16,
+            height: 8,
+            blocks: 2,
+            threads: 32,
+            parts: 2,
+            piece: 4096,
+            warm_up: 1_000_000,
+            rounds: 1,
+            limit: Duration::from_secs(1),
+            rate: None,
+            depth: 64,
+            seed: 1,
+        };
+        // 128 pixels take 12.8 ms at most.
+        assert_eq!(case.meant(), Duration::from_secs(12_801));
+        let endless = Case {
+            limit: Duration::MAX,
+            ..case
+        };
+        assert_eq!(endless.meant(), Duration::MAX);
+    }
 
     #[test]
     fn blocks_run_at_once_as_far_as_registers_last() {

@@ -77,7 +77,7 @@ impl Server<'_> {
         let launches = [server, client];
         let pairs = self.rig.pairs();
         let time = CpuTime::begin();
-        wait(&|| world.run_for(&launches, &pairs, case.limit))?;
+        wait(&|| world.run_for(&launches, &pairs, case.meant()))?;
         let core_percent = time.percent();
         let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
         Ok(Served {
@@ -125,7 +125,7 @@ impl Server<'_> {
         let mut queues = rig.far.host_queues()?;
         let client = [client];
         thread::scope(|scope| {
-            let client = scope.spawn(|| world.run_for(&client, &pairs, case.limit));
+            let client = scope.spawn(|| world.run_for(&client, &pairs, case.meant()));
             let time = CpuTime::begin();
             let mut served = Served::default();
             let mut serve = || {
