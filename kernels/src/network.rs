@@ -79,6 +79,8 @@ const QUADS: u32 = GROUP / LANES;
 const CELLS: usize = (CHUNK * (MAX_ROWS + 2) * PITCH) as usize;
 /// Room for their weights.
 const ROOM: usize = (CHUNK * 9 * QUADS) as usize;
+/// Bytes of shared memory that a block has for both, of however many threads.
+pub const SHARED_BYTES: u32 = (CELLS * size_of::<f32>() + ROOM * size_of::<Four>()) as u32;
 
 /// Four outputs beside each other.
 #[repr(C, align(16))]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_host_init::{Grid, Launch, entry};
-use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
+use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE, SHARED_BYTES};
 use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::Place;
@@ -152,12 +152,19 @@ pub struct Measured {
 const MOST_ON_CPU: u32 = 64;
 
 /// Blocks of so many threads that run at the same time on a GPU for certain: beside NIC and client, which have a
-/// multiprocessor each, and if their threads take as many registers as a thread can.
+/// multiprocessor each, if their threads take as many registers as a thread can, and with the least shared memory that a
+/// multiprocessor has.
 fn blocks_at_once(multiprocessors: u32, threads: u32) -> u32 {
     const REGISTERS: u32 = 65_536;
     const OF_A_THREAD: u32 = 255;
+    // Of compute capability 12.0, the least of those that the PTX, which is for 9.0 and later, runs on; 9.0 has 228 KiB.
+    const SHARED: u32 = 100 << 10;
+    // What CUDA keeps for itself of each block's.
+    const RESERVED: u32 = 1 << 10;
     let warps = threads.div_ceil(LANES);
-    multiprocessors.saturating_sub(2) * (REGISTERS / (OF_A_THREAD * LANES * warps))
+    let by_registers = REGISTERS / (OF_A_THREAD * LANES * warps);
+    let by_shared_memory = SHARED / (SHARED_BYTES + RESERVED);
+    multiprocessors.saturating_sub(2) * by_registers.min(by_shared_memory)
 }
 
 /// A picture's size in words.
@@ -430,12 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_run_at_once_as_far_as_registers_last() {
+    fn blocks_run_at_once_as_far_as_registers_and_shared_memory_last() {
         for (multiprocessors, threads, blocks) in [
             (132, 256, 130),
             (132, 128, 260),
             (132, 112, 260),
-            (108, 64, 424),
+            // Registers would last for four of them and for eight, the shared memory for three of either.
+            (108, 64, 318),
+            (108, 16, 318),
             (2, 16, 0),
         ] {
             assert_eq!(
