@@ -28,7 +28,7 @@ struct Arguments {
     /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
-    /// A PNG file with the picture to serve, in place of some from the seed; colours become grey
+    /// A PNG file with the picture to serve, in turn with one from the seed; colours become grey
     #[arg(long, value_name = "PATH", conflicts_with = "sides")]
     picture: Option<PathBuf>,
     /// Where to write its last answer, as a PNG file

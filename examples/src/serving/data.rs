@@ -1,6 +1,6 @@
 //! Pictures, answers and the network's values, in memory of both ends.
 
-use std::thread;
+use std::{iter, thread};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -81,14 +81,23 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
         .collect()
 }
 
+/// The pictures that are sent in turn: first the given one, if there is one; the others are from the seed.
+fn pictures(case: &Case, first: Option<&Picture>) -> Vec<Picture> {
+    let mut random = SmallRng::seed_from_u64(case.seed);
+    let size = [case.width, case.height].map(|pixels| pixels as usize);
+    let seeded = iter::repeat_with(|| Picture::random(size, &mut random));
+    let all = first.cloned().into_iter().chain(seeded);
+    all.take(PICTURES as usize).collect()
+}
+
 /// Pictures and answers at both ends.
 pub(super) struct Data {
     pub(super) rooms: Rooms,
     pub(super) expected: Buffer,
-    /// The client's pictures.
+    /// What came back of the first picture.
+    pub(super) kept: Buffer,
+    /// The client's [`PICTURES`] pictures.
     pub(super) requests: Memory,
-    /// How many those are.
-    pub(super) pictures: u32,
     /// What comes back to it.
     pub(super) returned: Memory,
     /// A picture at the server.
@@ -106,14 +115,7 @@ impl Data {
         picture: Option<&Picture>,
     ) -> Result<Self, Error> {
         let model = Model::new(case.seed);
-        let mut random = SmallRng::seed_from_u64(case.seed);
-        let size = [case.width, case.height].map(|pixels| pixels as usize);
-        let pictures: Vec<Picture> = match picture {
-            Some(picture) => vec![picture.clone()],
-            None => (0..PICTURES)
-                .map(|_| Picture::random(size, &mut random))
-                .collect(),
-        };
+        let pictures = pictures(case, picture);
         // One thread each: the loops take a while.
         let expected: Vec<f32> = thread::scope(|scope| {
             let larger = pictures
@@ -136,7 +138,7 @@ impl Data {
         let data = Self {
             rooms: Rooms::new(case, world, &model)?,
             expected: there,
-            pictures: pictures.len() as u32,
+            kept: Buffer::placed(kernels_own(world), answer)?,
             requests: rig.near.memory(world, pictures.len() * request)?,
             returned: rig.near.memory(world, answer)?,
             arrived: at_server(request)?,
@@ -149,22 +151,60 @@ impl Data {
         Ok(data)
     }
 
-    /// What came back last.
-    pub(super) fn last_answer(&self, case: &Case) -> Picture {
-        let bytes = self.returned.read(0, self.returned.len());
+    /// What came back last of the first picture.
+    pub(super) fn last_answer(&self, case: &Case) -> Result<Picture, Error> {
+        let mut bytes = vec![0; self.kept.len()];
+        self.kept.read(0, &mut bytes)?;
         let (values, _) = bytes.as_chunks::<{ VALUE as usize }>();
-        Picture {
+        Ok(Picture {
             width: (SCALE * case.width) as usize,
             values: values
                 .iter()
                 .map(|value| f32::from_ne_bytes(*value))
                 .collect(),
-        }
+        })
     }
 
     /// Whether nothing beside pictures and answers was touched.
     pub(super) fn guarded(&self) -> bool {
         let all = [&self.requests, &self.returned, &self.arrived, &self.answer];
         all.iter().all(|memory| memory.check_guards().is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_given_picture_takes_turns_with_one_of_another_answer() {
+        let case = Case {
+            width: 9,
+            height: 8,
+            blocks: 1,
+            threads: 16,
+            parts: 1,
+            piece: 4096,
+            warm_up: 0,
+            rounds: 1,
+            limit: Duration::from_secs(1),
+            rate: None,
+            depth: 64,
+            seed: 1,
+        };
+        let given = Picture {
+            width: 9,
+            values: vec![0.5; 72],
+        };
+        for given in [None, Some(&given)] {
+            let all = pictures(&case, given);
+            assert_eq!(all.len(), 2);
+            assert!(all.iter().all(|one| (one.width, one.height()) == (9, 8)));
+            assert!(given.is_none_or(|given| given.values == all[0].values));
+            let model = Model::new(case.seed);
+            let [one, other] = [0, 1].map(|picture| model.enlarge(&all[picture]));
+            assert_ne!(one, other);
+        }
     }
 }

@@ -285,7 +285,8 @@ impl Case {
         }
     }
 
-    /// Serves picture after picture: this one again and again, or some from the seed in turn. Gives the last answer, too.
+    /// Serves picture after picture: some from the seed in turn, the first of which may be given. Gives the
+    /// first one's last answer, too.
     ///
     /// # Errors
     /// As [`check`](Self::check); a kernel or the host failed; Ctrl-C before a request counted.
@@ -324,9 +325,10 @@ impl Case {
         let client = ServingClient {
             path: there,
             request,
-            pictures: data.pictures,
+            pictures: PICTURES,
             answer: Place(data.returned.word(0)),
             expected: place(&data.expected),
+            kept: place(&data.kept),
             values: answer.bytes / VALUE,
             warm_up: self.warm_up,
             rounds: self.rounds,
@@ -403,7 +405,7 @@ impl Case {
                 && served.count == rounds + u64::from(self.warm_up)
                 && data.guarded(),
         };
-        Ok((measured, data.last_answer(self)))
+        Ok((measured, data.last_answer(self)?))
     }
 }
 

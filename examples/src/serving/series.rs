@@ -46,7 +46,7 @@ pub const PLOT: &str = "Inference serving";
 pub struct Series {
     /// Rows of a picture, and pixels of a row.
     pub sides: Vec<u32>,
-    /// A picture in place of those of these sides.
+    /// A picture that is served with its size, in place of these sides.
     #[serde(skip)]
     pub picture: Option<Picture>,
     /// Blocks of the server.
@@ -145,7 +145,7 @@ impl Series {
 pub struct Results {
     #[serde(flatten)]
     measured: Measurements<Measured>,
-    /// The last answer of the last measurement.
+    /// The first picture's last answer of the last measurement.
     #[serde(skip)]
     pub answer: Option<Picture>,
 }
