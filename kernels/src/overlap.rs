@@ -142,7 +142,11 @@ impl OverlapEnd<'_> {
             let mine = (own < group) & (offset < these);
             let bytes = self.chunk.min(these.wrapping_sub(offset));
             let place = first + u64::from(sent + offset);
-            let write = || path.write(place, place, bytes).signalled();
+            let write = || {
+                let write = path.write(place, place, bytes);
+                // Where nobody waits for the piece, the queue's own signals keep its ring free.
+                if works { write.signalled() } else { write }
+            };
             let ticket = queue.post_if(mine.then(write), path.limit())?;
             if works && let Some(before) = before.replace(ticket) {
                 queue.wait_outbound(before, path.limit())?;
