@@ -47,6 +47,14 @@ pub const fn least_of_bucket(bucket: u32) -> u64 {
     }
 }
 
+/// Which of so many kinds, a power of two, event `index` of all ways is: of another one than what lay in its slot before,
+/// also where all slots are a multiple of the kinds.
+#[inline(always)]
+const fn kind(index: u64, kinds: u32) -> u32 {
+    let laps = index >> kinds.trailing_zeros();
+    (index + laps) as u32 & (kinds - 1)
+}
+
 /// A block of two warps for each way: one reads the detector out, the other is the trigger.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +63,7 @@ pub struct DaqDetector<'a> {
     pub path: Path<'a>,
     /// Where primitives arrive, a word for each slot.
     pub primitives: Place,
-    /// Events that lie at the source, a power of two: they are sent in turn.
+    /// Events that lie at the source, a power of two: they are sent in turn, each lap one later.
     pub kinds: u32,
     /// Two words for each of them: its hits, as it says, and the [`Primitive`] that it was made of.
     pub truths: Place,
@@ -214,7 +222,7 @@ impl<'a> DaqDetector<'a> {
                 let least = sent + 1 - u64::from(self.slots);
                 free = came.wait(least, path.limit())? + u64::from(self.slots);
             }
-            let kind = index as u32 & (self.kinds - 1);
+            let kind = kind(index, self.kinds);
             let hits = self.truths.word(2 * kind).load(Ordering::Relaxed) as u32;
             let slot = slot(way, self.slots, sent as u32);
             let from = u64::from(kind) * u64::from(EVENT_BYTES);
@@ -260,7 +268,7 @@ impl<'a> DaqDetector<'a> {
             taken += 1;
             // What is in the slot has been read before the detector fills it again.
             self.shared.word(2 * way).store(taken, Ordering::Release);
-            let kind = index as u32 & (self.kinds - 1);
+            let kind = kind(index, self.kinds);
             let hits = self.truths.word(2 * kind).load(Ordering::Relaxed);
             let truth = self.truths.word(2 * kind + 1).load(Ordering::Relaxed);
             let truth = Primitive::from_bits(truth);
@@ -304,6 +312,28 @@ mod tests {
             // Narrower than a 64th of what it holds.
             let width = least_of_bucket(number + 1) - least;
             assert!(width == 1 || width * 64 <= least, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_slot_has_an_event_of_another_kind_each_time() {
+        for (ways, slots) in [(1, 1), (2, 64), (3, 512), (16, 64), (32, 64), (32, 1024)] {
+            for index in (0..100_000).chain(u64::from(u32::MAX)..(1 << 32) + 2000) {
+                let next = index + ways * slots;
+                assert_ne!(
+                    kind(index, 1024),
+                    kind(next, 1024),
+                    "{ways} {slots} {index}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn each_kind_comes_once_in_a_lap() {
+        for lap in 0..20 {
+            let kinds = (8 * lap..8 * lap + 8).map(|index| kind(index, 8));
+            assert_eq!(kinds.fold(0, |all, kind| all | 1 << kind), 0xff);
         }
     }
 }
