@@ -150,13 +150,15 @@ impl Plan {
         before + slice as u64 + 1
     }
 
-    /// Words of a rank's memory.
+    /// Words of a rank's memory; all else counts them in 32 bits, which are enough where this fits into them.
     pub const fn memory(&self) -> u64 {
-        let (vector, slots) = (self.words as u64, self.slots(0) as u64);
-        match self.doubling {
-            true => slots + Self::TURNS as u64 * self.steps() as u64 * vector,
-            false => slots + (self.ranks as u64 - 1) * self.chunk() as u64 * self.parts as u64,
-        }
+        let vector = self.words as u64;
+        let vectors = vector * (Self::INPUTS as u64 + self.rounds as u64);
+        vectors
+            + match self.doubling {
+                true => Self::TURNS as u64 * self.steps() as u64 * vector,
+                false => (self.ranks as u64 - 1) * self.chunk() as u64 * self.parts as u64,
+            }
     }
 
     /// The vector that a round sums.

@@ -177,7 +177,7 @@ impl Case {
     /// Whether vectors divide, as many ranks can be summed that way, and all blocks have room.
     ///
     /// # Errors
-    /// [`Error::Uneven`], [`Error::NotPowerOfTwo`], [`Error::Crowded`], [`Error::NoSuchRank`].
+    /// [`Error::Uneven`], [`Error::NotPowerOfTwo`], [`Error::Crowded`], [`Error::NoSuchRank`], [`Error::TooLarge`].
     pub fn check(&self, algorithm: Algorithm) -> Result<(), Error> {
         let (ranks, blocks) = (self.ranks, self.blocks);
         let chunks = match algorithm {
@@ -198,7 +198,7 @@ impl Case {
             return Err(Error::NoSuchRank { rank, ranks });
         }
         match self.bytes > 0 && self.bytes.is_multiple_of(u64::from(chunks * WORD)) {
-            true => Ok(()),
+            true => self.words(&self.plan(algorithm)).map(drop),
             false => Err(Error::Uneven {
                 bytes: self.bytes,
                 parts: chunks,
@@ -218,6 +218,13 @@ impl Case {
             slice: self.slice / WORD,
             rounds: self.rounds,
         }
+    }
+
+    /// Words of a rank's memory, which a kernel counts in 32 bits.
+    fn words(&self, plan: &Plan) -> Result<u32, Error> {
+        let words = plan.memory();
+        let bytes = u64::from(WORD) * words;
+        u32::try_from(words).map_err(|_| Error::TooLarge { bytes })
     }
 
     /// Blocks of a rank, or of all.
@@ -327,6 +334,24 @@ mod tests {
         let none = Case { bytes: 0, ..case };
         assert!(matches!(
             none.check(Algorithm::Ring),
+        // Rounds and vectors each of which is small enough, and 64 GiB together.
+        let large = Case {
+            ranks: 2,
+            bytes: 64 << 20,
+            rounds: 1024,
+            ..case
+        };
+        for (algorithm, vectors) in [(Algorithm::Ring, 1026.5), (Algorithm::Doubling, 1029.0)] {
+            let Err(Error::TooLarge { bytes }) = large.check(algorithm) else {
+                panic!("{algorithm:?}");
+            };
+            assert_eq!(bytes as f64, vectors * large.bytes as f64);
+            let enough = Case {
+                rounds: 500,
+                ..large
+            };
+            enough.check(algorithm).unwrap();
+        }
             Err(Error::Uneven { .. })
         ));
     }

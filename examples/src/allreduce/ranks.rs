@@ -71,12 +71,8 @@ impl<'c> Ranks<'c> {
                 one.connect(queue, other, to)?;
             }
         }
-        let bytes = u64::from(WORD) * plan.memory();
-        let too_large = || Error::TooLarge { bytes };
-        // A kernel counts words in 32 bits.
-        let _ = u32::try_from(plan.memory()).map_err(|_| too_large())?;
-        let memory =
-            |end: &End| end.memory(world, usize::try_from(bytes).map_err(|_| too_large())?);
+        let bytes = WORD as usize * case.words(&plan)? as usize;
+        let memory = |end: &End| end.memory(world, bytes);
         let memories = ends.iter().map(memory).collect::<Result<_, _>>()?;
         let queues = match way {
             Way::Host => Queues::Hosts,
