@@ -83,15 +83,15 @@ fn every_sum_is_right_in_every_way() {
 /// The others have sent all that they may while it has taken nothing: what waits for it in its slots is not overwritten.
 #[test]
 fn a_slow_rank_gets_every_sum_right() {
-    for (ranks, algorithm, slow) in [
-        ("3", "ring", "1"),
-        ("4", "doubling", "1"),
-        ("4", "doubling", "3"),
+    for (ranks, algorithm, slow, slice) in [
+        ("3", "ring", "1", "8"),
+        ("4", "doubling", "1", "64K"),
+        ("4", "doubling", "3", "8"),
     ] {
         let shape = ["--ranks", ranks, "--algorithms", algorithm, "--sizes", "96"];
         let pace = ["--slow-rank", slow, "--slow-us", "5000", "--rounds", "6"];
         let counts = ["--repetitions", "1", "--element", "u32", "--json"];
-        let blocks = ["--blocks", "1", "--threads", "2"];
+        let blocks = ["--blocks", "1", "--threads", "2", "--slice", slice];
         let output = run(ALLREDUCE, &[&shape[..], &pace, &counts, &blocks].concat());
         let document = document(&output);
         assert_verified(&document, 4);

@@ -365,7 +365,7 @@ pub struct Rank<'a> {
     pub memory: Place,
     /// To each of its peers. All have the same queues and signals, numbered as [`Plan::ways`] says.
     pub peers: Table<'a, Path<'a>>,
-    /// Microseconds that it dawdles before it takes what has come: 0, but for a rank that is to be slow.
+    /// Microseconds that it dawdles in a step, before it takes what has come: 0, but for a rank that is to be slow.
     pub delay_us: u64,
 }
 
@@ -438,7 +438,9 @@ impl<'a> AllReduce<'a> {
                     sender.prepare(message)?;
                 }
                 if step > 0 {
-                    dawdle(rank.delay_us);
+                    if slice == 0 {
+                        dawdle(rank.delay_us);
+                    }
                     let before = step - 1;
                     let signal = path.signal(plan.way(before) * parts + part);
                     let told = plan.number(round, before, slice);
