@@ -418,7 +418,9 @@ impl<'a> AllReduce<'a> {
         let way_of = |step: u32| plan.way(if step < steps { step } else { steps - 1 });
         let (mut round, mut step, mut slice) = (0, 0, 0);
         while round < plan.rounds {
-            // A peer's queue is open as long as it is the one to send to.
+            // A peer's queue is open as long as it is the one to send to: in a ring until the end, and by doubling until
+            // the next step, or the next round's first step.
+            let opened = round;
             let way = way_of(step);
             let Some(&path) = rank.peers.get(way) else {
                 return Ok(());
@@ -465,8 +467,8 @@ impl<'a> AllReduce<'a> {
                     round += 1;
                 }
             }
-            // Nobody opens it again.
-            if round + 1 >= plan.rounds {
+            // It will not be opened again: all is over, or it was the last round's time with it.
+            if (round >= plan.rounds) | (opened + 1 >= plan.rounds) {
                 sender.end(path.limit())?;
             }
         }
