@@ -192,7 +192,7 @@ impl<'c> Ranks<'c> {
             ranks: Table::new(&ranks),
             outcome: &outcome,
         };
-        let (grid, began) = (self.case.grid(self.plan.ranks), Instant::now());
+        let grid = self.case.grid(self.plan.ranks);
         let ran = match triggers.is_empty() {
             true => {
                 let pairs: Vec<_> = self.ends.iter().flat_map(End::pairs).collect();
@@ -207,20 +207,22 @@ impl<'c> Ranks<'c> {
                 self.run_kernel(Launch::new(entry!(allreduce_triggered), grid, all), &pairs)
             }
         };
-        let took = began.elapsed();
-        ran.and(outcome.result().map_err(|failure| Error::Kernel {
+        let took = ran?;
+        outcome.result().map_err(|failure| Error::Kernel {
             what: "the ranks".into(),
             failure,
-        }))?;
+        })?;
         Ok(took)
     }
 
-    /// It may take as long as all waits of all steps may: whoever waits in vain ends itself, long before a grid's own limit
-    /// would tell a kernel that is stuck from one that has many steps to go.
-    fn run_kernel(&self, launch: Launch<'_>, pairs: &[&QueuePair]) -> Result<(), Error> {
+    /// Gives how long it took. It may take as long as all waits of all steps may: whoever waits in vain ends itself, long
+    /// before a grid's own limit would tell a kernel that is stuck from one that has many steps to go.
+    fn run_kernel(&self, launch: Launch<'_>, pairs: &[&QueuePair]) -> Result<Duration, Error> {
         let waits = self.plan.rounds * self.plan.steps();
         let meant = Duration::from_micros(LIMIT_US).saturating_mul(waits);
-        self.world.run_for(&[launch], pairs, meant)
+        let began = Instant::now();
+        self.world.run_for(&[launch], pairs, meant)?;
+        Ok(began.elapsed())
     }
 
     /// As in as many nodes, each rank has a thread of its own.
