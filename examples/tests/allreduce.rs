@@ -169,3 +169,26 @@ fn ctrl_c_shows_what_was_measured_so_far() {
     let line = error_line(&output);
     assert!(line.contains("interrupted; what was measured"), "{line}");
 }
+
+#[test]
+fn hosts_hear_ctrl_c_within_a_repetition() {
+    // It would take some 10 s.
+    let long = ["--slow-rank", "0", "--slow-us", "5000", "--rounds", "1000"];
+    let what = ["--sizes", "64", "--ways", "host", "--ranks", "2"];
+    let only = ["--algorithms", "ring", "--repetitions", "1"];
+    let mut child = command(ALLREDUCE, &[&long[..], &what, &only].concat())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("µs a sum")));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let process = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &process]).status();
+    assert!(sent.unwrap().success());
+    // No repetition was over.
+    let rows: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(!rows.iter().any(|row| row.contains("by hosts")), "{rows:?}");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_line(&output).contains("interrupted"));
+}

@@ -14,11 +14,11 @@ use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::{Place, Table};
 
 use super::{Case, Reference, WORD, Way};
-use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
 use crate::rig::{self, End};
 use crate::world::World;
+use crate::{Error, interrupt};
 
 /// All ranks, connected.
 pub(super) struct Ranks<'c> {
@@ -245,7 +245,7 @@ impl<'c> Ranks<'c> {
         Ok(began.elapsed())
     }
 
-    /// All of a rank's rounds, or those until another one has failed, which says why.
+    /// All of a rank's rounds, or those until Ctrl-C, or until another one has failed, which says why.
     fn by_host(&self, rank: u32, other_failed: &AtomicBool) -> Result<(), Error> {
         let plan = self.plan;
         let (end, paths) = (&self.ends[rank as usize], self.paths(rank, &[]));
@@ -287,6 +287,9 @@ impl<'c> Ranks<'c> {
     }
 
     /// Waits for what comes in a step, and launches its sums, if there are any; says whether it came.
+    ///
+    /// # Errors
+    /// Ctrl-C before it came; a kernel failed; nothing came.
     fn take(
         &self,
         rank: u32,
@@ -297,11 +300,12 @@ impl<'c> Ranks<'c> {
     ) -> Result<bool, Error> {
         let plan = self.plan;
         thread::sleep(Duration::from_micros(self.case.delay_us(rank)));
-        let over = || other_failed.load(Ordering::Relaxed);
+        let over = || interrupt::requested() || other_failed.load(Ordering::Relaxed);
         let last = plan.number(round, step, plan.slices() - 1);
         for part in 0..plan.parts {
             let queue = plan.way(step) * plan.parts + part;
             if end.wait(queue, last, over)?.is_none() {
+                interrupt::check()?;
                 return Ok(false);
             }
         }
