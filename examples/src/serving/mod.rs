@@ -157,7 +157,7 @@ const MOST_ON_CPU: u32 = 64;
 fn blocks_at_once(multiprocessors: u32, threads: u32) -> u32 {
     const REGISTERS: u32 = 65_536;
     const OF_A_THREAD: u32 = 255;
-    // Of compute capability 12.0, the least of those that the PTX, which is for 9.0 and later, runs on; 9.0 has 228 KiB.
+    // Of compute capabilities 8.6, 8.9 and 12.0, the least that the PTX runs on; 9.0 has 228 KiB.
     const SHARED: u32 = 100 << 10;
     // What CUDA keeps for itself of each block's.
     const RESERVED: u32 = 1 << 10;

@@ -81,7 +81,7 @@ fn module_of(kernel: &str) -> &'static str {
 const LOCAL_MEMORY_ALLOWED: [(&str, &str); 11] = [
     (
         "allreduce_posted",
-        "16 bytes, in which the first two threads' requests are chosen between; a group of two posts takes more registers than there are",
+        "16 to 24 bytes, in which the first two threads' requests are chosen between; a group of two posts takes more registers than there are",
     ),
     ("soft_nic", "a NIC, which neither posts nor polls"),
     (
