@@ -9,8 +9,9 @@ use clap::Args;
 use plotters::prelude::*;
 
 use crate::origin::Origin;
+use crate::setting::Setting;
 use crate::world::World;
-use crate::{Error, screen};
+use crate::{Error, interrupt, screen};
 
 /// What becomes of the results.
 #[derive(Args, Clone, Debug)]
@@ -45,6 +46,23 @@ impl Output {
                 source: source.into(),
             }),
         }
+    }
+
+    /// Ends an application: draws its one panel, where that was asked for, and says whether so many of all results
+    /// were wrong, or Ctrl-C has ended it early.
+    ///
+    /// # Errors
+    /// A file that cannot be written; wrong results; an end by Ctrl-C.
+    pub fn end(
+        &self,
+        title: &str,
+        setting: &Setting,
+        panel: Panel,
+        (wrong, all): (usize, usize),
+    ) -> Result<(), Error> {
+        self.draw(title, &setting.origin, &setting.world, &[panel])?;
+        Error::if_wrong(wrong, all)?;
+        interrupt::check()
     }
 }
 

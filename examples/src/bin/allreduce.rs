@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_examples::Error;
 use warpbell_examples::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
 
 /// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN
 /// (LeBeane): by a ring, which adds and hands on a chunk for each rank, and by recursive doubling, in which pairs exchange
@@ -144,13 +144,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         series: &series,
         results: &results,
     })?;
-    let panels = [results.panel()];
     arguments
         .output
-        .draw(PLOT, &setting.origin, world, &panels)?;
-    let (wrong, all) = results.wrong();
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+        .end(PLOT, &setting, results.panel(), results.wrong())
 }
 
 fn main() -> ExitCode {

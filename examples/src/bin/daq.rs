@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
+use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::daq::{PLOT, Results, Series};
 use warpbell_examples::plot::Output;
@@ -12,7 +13,6 @@ use warpbell_examples::rig::Driver;
 use warpbell_examples::screen::{Screen, exit, parse_seconds};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
 
 /// Sends a detector's events to a receiver that seeks a circle in each and sends what it found on to the trigger, as NaNet
 /// does for NA62 (Ammendola and others 2017), and tells how long that takes.
@@ -146,13 +146,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         results: &results,
         verdicts,
     })?;
-    let panels = [results.panel()];
     arguments
         .output
-        .draw(PLOT, &setting.origin, world, &panels)?;
-    let (wrong, all) = results.wrong();
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+        .end(PLOT, &setting, results.panel(), results.wrong())
 }
 
 fn main() -> ExitCode {

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_examples::Error;
 use warpbell_examples::jacobi::{PLOT, Results, Series};
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_seconds};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
 
 /// Relaxes the cells of two ranks, one under the other and round again, which exchange the rows at their edges in every
 /// step, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
@@ -91,13 +91,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         series: &series,
         results: &results,
     })?;
-    let panels = [results.panel()];
     arguments
         .output
-        .draw(PLOT, &setting.origin, world, &panels)?;
-    let (wrong, all) = results.wrong();
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+        .end(PLOT, &setting, results.panel(), results.wrong())
 }
 
 fn main() -> ExitCode {

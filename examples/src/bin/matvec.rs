@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::matvec::{PAPER, PLOT, PaperRow, Results, Series};
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
 
 /// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products back, as in
 /// table 3 of GPUrdma (Daoud, Watad and Silberstein 2016).
@@ -107,13 +107,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         verdict,
         paper: PAPER,
     })?;
-    let panels = [results.panel()];
     arguments
         .output
-        .draw(PLOT, &setting.origin, world, &panels)?;
-    let (wrong, all) = results.wrong();
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+        .end(PLOT, &setting, results.panel(), results.wrong())
 }
 
 fn main() -> ExitCode {

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::overlap::{PAPER, PLOT, PaperRow, Results, Series};
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
 
 /// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of GPUrdma
 /// (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.
@@ -115,13 +115,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         verdict,
         paper: PAPER,
     })?;
-    let panels = [results.panel()];
     arguments
         .output
-        .draw(PLOT, &setting.origin, world, &panels)?;
-    let (wrong, all) = results.wrong();
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+        .end(PLOT, &setting, results.panel(), results.wrong())
 }
 
 fn main() -> ExitCode {

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::serving::{PLOT, Results, Series, files};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
 
 /// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
 /// back, as in the evaluation of GPU-driven RDMA for inference serving.
@@ -141,13 +141,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         results: &results,
         verdicts,
     })?;
-    let panels = [results.panel()];
     arguments
         .output
-        .draw(PLOT, &setting.origin, world, &panels)?;
-    let (wrong, all) = results.wrong();
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+        .end(PLOT, &setting, results.panel(), results.wrong())
 }
 
 fn main() -> ExitCode {
