@@ -196,13 +196,15 @@ impl Wqe<1> {
                 "the value does not fit one block"
             );
         }
-        let mut inline = InlineValue {
-            header: InlineHeader::new(size_of::<T>() as u32),
-            bytes: [0; Self::MAX_VALUE],
-        };
+        let mut bytes = [0; Self::MAX_VALUE];
         // The size was checked above, so that this cannot fail.
-        let _ = value.write_to_prefix(&mut inline.bytes);
-        let [first, second]: [Octoword; 2] = zerocopy::transmute!(inline);
+        let _ = value.write_to_prefix(&mut bytes);
+        // In words, each of which lies within one of the WQE's: a value across two would lie in a GPU's local memory where a
+        // kernel chooses between this and another request.
+        let [a, b, c, d, e, f, g]: [u32; 7] = zerocopy::transmute!(bytes);
+        let header = zerocopy::transmute!(InlineHeader::new(size_of::<T>() as u32));
+        let first = octoword([header, a, b, c]);
+        let second = octoword([d, e, f, g]);
         let ds = 2 + (size_of::<InlineHeader>() + size_of::<T>()).div_ceil(16) as u8;
         one(
             [
@@ -476,12 +478,10 @@ impl Wqe<1> {
     }
 }
 
-/// Header and bytes of inline data that fill two octowords.
-#[derive(IntoBytes, Immutable)]
-#[repr(C)]
-struct InlineValue {
-    header: InlineHeader,
-    bytes: [u8; Wqe::<1>::MAX_VALUE],
+/// Four words as they lie in memory.
+#[inline(always)]
+const fn octoword(words: [u32; 4]) -> Octoword {
+    zerocopy::transmute!(words)
 }
 
 /// The form of two blocks.

@@ -78,11 +78,7 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &str); 11] = [
-    (
-        "allreduce_posted",
-        "16 to 24 bytes, in which the first two threads' requests are chosen between; a group of two posts takes more registers than there are",
-    ),
+const LOCAL_MEMORY_ALLOWED: [(&str, &str); 10] = [
     ("soft_nic", "a NIC, which neither posts nor polls"),
     (
         "suite_active_ask",
