@@ -9,6 +9,7 @@ pub mod bare;
 pub mod cpu_time;
 pub mod daq;
 pub mod demo;
+pub mod distribution;
 pub mod error;
 pub mod gaspi;
 pub mod inbound;

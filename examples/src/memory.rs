@@ -11,6 +11,17 @@ use warpbell_host_init::{
 /// Bytes on each side of the registered ones that nobody may touch.
 const GUARD: usize = 4096;
 
+/// The words of a buffer that kernels have for themselves.
+///
+/// # Errors
+/// As [`Buffer::read`].
+pub fn words(buffer: &Buffer) -> Result<Vec<u64>, Error> {
+    let mut bytes = vec![0; buffer.len()];
+    buffer.read(0, &mut bytes)?;
+    let (words, _) = bytes.as_chunks();
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+}
+
 /// Registered memory with bytes on both sides that belong to the process but not to the NIC.
 #[derive(Debug)]
 pub struct Memory {

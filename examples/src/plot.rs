@@ -48,7 +48,7 @@ impl Output {
         }
     }
 
-    /// Ends an application: draws its one panel, where that was asked for, and says whether so many of all results
+    /// Ends an application: draws its panels, where that was asked for, and says whether so many of all results
     /// were wrong, or Ctrl-C has ended it early.
     ///
     /// # Errors
@@ -57,10 +57,10 @@ impl Output {
         &self,
         title: &str,
         setting: &Setting,
-        panel: Panel,
+        panels: &[Panel],
         (wrong, all): (usize, usize),
     ) -> Result<(), Error> {
-        self.draw(title, &setting.origin, &setting.world, &[panel])?;
+        self.draw(title, &setting.origin, &setting.world, panels)?;
         Error::if_wrong(wrong, all)?;
         interrupt::check()
     }

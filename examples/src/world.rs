@@ -1,5 +1,7 @@
 //! Where kernels run: on a grid of CPU threads, or on a GPU.
 
+mod repeating;
+
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
 use warpbell::{Stop, Word64};
 use warpbell_cpu_grid::{Dim, LaunchError, Options};
-use warpbell_host_init::cuda::{Module, Watch};
+use warpbell_host_init::cuda::{DeviceRuntime, Module, Watch};
 use warpbell_host_init::{
     self as host_init, Device, Drive, EngineOn, GidChoice, Gpu, GpuError, Launch, Mlx5Options,
     Placement, QueuePair, Shared, SoftGpuOptions, SoftOptions, entry,
@@ -116,6 +118,8 @@ pub struct World {
     engine: Option<&'static Module>,
     /// Whether somebody looks at its requests.
     watch: bool,
+    /// What lets kernels on a GPU launch others, if it is loaded.
+    runtime: Option<DeviceRuntime>,
     /// Ctrl-C.
     stop: Stop<'static>,
 }
@@ -223,6 +227,7 @@ impl Machine {
             },
             engine,
             watch: self.watch,
+            runtime: None,
             stop: interrupt::stop(kernels.placement())?,
         })
     }
@@ -240,6 +245,7 @@ impl World {
             gid: GidChoice::default(),
             engine: None,
             watch: false,
+            runtime: None,
             stop: interrupt::stop(Placement::Host)?,
         })
     }

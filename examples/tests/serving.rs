@@ -29,10 +29,10 @@ fn every_value_of_every_answer_is_right_in_every_way() {
         let all = format!("--nic {nic} --sides {side} {shape} {counts}");
         let output = run(SERVING, &all.split(' ').collect::<Vec<_>>());
         let document = document(&output);
-        assert_verified(&document, 3);
+        assert_verified(&document, 4);
         let results = document["measured"].as_array().unwrap();
         let ways: Vec<_> = results.iter().map(|result| &result["way"]).collect();
-        assert_eq!(ways, ["host", "asleep", "spinning"]);
+        assert_eq!(ways, ["host", "asleep", "spinning", "graph"]);
         for result in results {
             assert_eq!(result["rounds"], 3, "{document:#}");
             assert_eq!(
@@ -41,9 +41,14 @@ fn every_value_of_every_answer_is_right_in_every_way() {
             );
             let number = |field: &str| result[field].as_f64().unwrap();
             assert_eq!(number("answer_bytes"), 9.0 * number("bytes"));
-            assert!(number("median_us") <= number("p99_us"));
-            assert!(number("p99_us") <= number("longest_us"));
-            assert!(number("total_us") <= number("longest_us"));
+            let of = &result["distribution"];
+            let time = |field: &str| of[field].as_f64().unwrap();
+            assert_eq!(of["events"], 3);
+            assert!(time("p50_us") <= time("p99_us") && time("p99_us") <= time("p999_us"));
+            assert_eq!(time("p999_us"), time("longest_us"));
+            assert!(number("total_us") <= time("longest_us"));
+            let counts = of["histogram"].as_array().unwrap().iter();
+            assert_eq!(counts.map(|one| one[1].as_u64().unwrap()).sum::<u64>(), 3);
             assert!(number("compute_us") > 0.0 && number("send_us") > 0.0);
             // The host alone copies.
             let copies = number("copy_in_us") > 0.0 && number("copy_out_us") > 0.0;
@@ -71,7 +76,7 @@ fn a_picture_comes_back_larger_from_file_to_file() {
     ];
     let counts = ["--rounds", "2", "--warm-up", "0", "--seed", "5", "--json"];
     let document = document(&run(SERVING, &[&paths[..], &counts].concat()));
-    assert_verified(&document, 3);
+    assert_verified(&document, 4);
     assert_eq!(document["measured"][0]["answer_bytes"], 4 * 60 * 27);
     let found = files::read(&larger).unwrap();
     assert_eq!((found.width, found.height()), (60, 27));
@@ -120,7 +125,7 @@ fn what_comes_too_often_is_dropped_and_counted() {
     // A picture takes longer than a millisecond here, whatever the machine.
     let fast = "--sides 16 --rate 1000 --seconds 0.2 --warm-up 1 --json";
     let document = document(&run(SERVING, &fast.split(' ').collect::<Vec<_>>()));
-    assert_verified(&document, 3);
+    assert_verified(&document, 4);
     for result in document["measured"].as_array().unwrap() {
         let number = |field: &str| result[field].as_f64().unwrap();
         assert!(number("dropped") > 0.0, "{document:#}");
@@ -128,7 +133,7 @@ fn what_comes_too_often_is_dropped_and_counted() {
         let due = number("seconds") * 1000.0;
         assert!(
             (number("rounds") + number("dropped") - due).abs()
-                < 2.0 + number("longest_us") / 1000.0
+                < 2.0 + result["distribution"]["longest_us"].as_f64().unwrap() / 1000.0
         );
     }
 }

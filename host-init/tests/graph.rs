@@ -101,6 +101,52 @@ fn a_launch_that_the_gpu_refuses_is_named() {
 }
 
 #[test]
+fn others_run_beside_it() {
+    with_fake("others_run_beside_it", "works", || {
+        let module = module();
+        let gpu = module.gpu();
+        let (stop, word, other) = (stop_word(gpu), word(gpu), word(gpu));
+        let launches = [store(word, 6), store::<Stop<'_>>(stop.stop(), 0)];
+        let runtime = runtime(gpu, "beside");
+        let beside = [store(other, 8)];
+        let ended = module.run_repeating(&launches, stop, &runtime, &beside, &watch());
+        assert!(ended.is_ok(), "{ended:?}");
+        let found = [word, other].map(|word| word.load(Ordering::Relaxed));
+        assert_eq!(found, [7, 9]);
+    });
+}
+
+#[test]
+fn it_is_asked_to_end_if_another_does_not_start() {
+    with_fake(
+        "it_is_asked_to_end_if_another_does_not_start",
+        "no-relaunch",
+        || {
+            let module = module();
+            let gpu = module.gpu();
+            let (stop, runtime) = (stop_word(gpu), runtime(gpu, "asked"));
+            let other = store(word(gpu), 8);
+            let none = Grid {
+                blocks: 0,
+                ..Grid::ONE_THREAD
+            };
+            // SAFETY: nothing runs.
+            let entry = unsafe { Entry::new("kernel", |_: Store<u64>| ()) };
+            let parameters = Store { word: 0, value: 0 };
+            let beside = [other, Launch::new(entry, none, parameters)];
+            let launches = [store(word(gpu), 6)];
+            let ended = module.run_repeating(&launches, stop, &runtime, &beside, &watch());
+            let error = ended.unwrap_err();
+            assert!(
+                matches!(error, Error::Gpu(GpuError::BadGrid { .. })),
+                "{error}"
+            );
+            assert!(stop.stop().requested());
+        },
+    );
+}
+
+#[test]
 fn a_library_that_cannot_be_linked_is_named() {
     with_fake("a_library_that_cannot_be_linked_is_named", "works", || {
         let gpu = Gpu::open(0).unwrap();

@@ -12,6 +12,7 @@ pub mod bare;
 pub mod checksum;
 pub mod daq;
 pub mod demo;
+pub mod distribution;
 pub mod gaspi;
 pub mod inbound;
 pub mod jacobi;

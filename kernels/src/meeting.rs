@@ -6,6 +6,13 @@ use warpbell::{Deadline, Signal, WaitError, block, thread};
 
 use crate::posting::Place;
 
+/// How many meetings the block has been to, in this launch or in one before: from here on its kernel counts. All threads of
+/// the block ask before the next meeting.
+#[inline(always)]
+pub(crate) fn met_before(arrivals: Place) -> u64 {
+    arrivals.word(block::index()).load(Ordering::Relaxed)
+}
+
 /// Waits, with all threads of each block, until all of so many blocks are here for meeting number `number`, the first
 /// being 1. What any of them wrote before may be read by all behind it.
 ///

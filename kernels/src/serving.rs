@@ -1,6 +1,6 @@
-//! Pictures that come over the network, are made larger, and go back: a server that stays and drives the network itself,
-//! the network's computation alone for a host that drives, and the client of both. From a paper on GPU-driven RDMA for
-//! inference serving, section 5.2.
+//! Pictures that come over the network, are made larger, and go back: a server that drives the network itself, and stays or is
+//! launched for each; the network's computation alone for a host that drives; and the client of all. From a paper on
+//! GPU-driven RDMA for inference serving, section 5.2.
 
 use core::sync::atomic::Ordering;
 
@@ -9,7 +9,8 @@ use warpbell::{
     Block, Deadline, Exclusive, Stop, Thread, WaitError, block, kernel, shared_array, thread,
 };
 
-use crate::meeting::meet;
+use crate::distribution::bucket;
+use crate::meeting::{meet, met_before};
 use crate::network::Network;
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
@@ -21,7 +22,7 @@ pub const END: u64 = u64::MAX;
 const NOTHING: u64 = 0;
 /// Nothing came for too long.
 const LATE: u64 = END - 1;
-/// Nanoseconds for which a server's first block waits for a request before all meet again: a meeting's wait has an end.
+/// Nanoseconds for which a server's first block looks for a request before all meet again: a meeting's wait has an end.
 const LOOK_NS: u64 = 20_000_000;
 /// Between two looks of a client at the clock, while no request is due.
 const NAP_NS: u32 = 1_000;
@@ -83,8 +84,6 @@ const fn at_least_one(number: u32) -> u32 {
 pub struct Inference<'a> {
     /// What computes.
     pub network: Network,
-    /// Meetings before this kernel.
-    pub met: u64,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// What became of it.
@@ -95,12 +94,13 @@ pub struct Inference<'a> {
 #[kernel]
 pub fn serving_inference(p: Inference<'_>) {
     p.outcome.record(|| {
-        let mut met = p.met;
+        let mut met = met_before(p.network.arrivals);
         Ok(p.network.run(&mut met, Deadline::after_us(p.limit_us))?)
     });
 }
 
-/// The server that stays: its first blocks have a queue each.
+/// The server: its first blocks have a queue each. It stays; or it looks for one request and ends, and what launches it again
+/// is a graph that launches itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ServingServer<'a> {
@@ -110,50 +110,65 @@ pub struct ServingServer<'a> {
     pub path: Path<'a>,
     /// An answer.
     pub answer: Message,
-    /// Two words by which the first block tells the others what has come.
-    pub decisions: Place,
+    /// [`Self::STATE`] words of the kernels' own, 0 before the first launch: by them the first block tells the others what has
+    /// come, and a launch goes on where the one before it has ended. Among them are [`Self::SERVED`] and the others.
+    pub state: Place,
+    /// How often a launch looks for a request, whether one comes or not.
+    pub looks: u64,
     /// Microseconds without a request after which it ends with an error.
     pub patience_us: u64,
-    /// Takes [`Self::SERVED`] and the others.
-    pub numbers: Numbers<'a>,
+    /// Ends it between two requests; once it is not to be launched again, it asks for that itself.
+    pub stop: Stop<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
 
-/// Serves until the client says that there is no more.
+/// Serves until the client or the host says that there is no more, or has looked often enough.
 #[kernel]
 pub fn serving_server(p: ServingServer<'_>) {
-    p.outcome.record(|| p.serve());
+    p.outcome.record(|| {
+        let result = p.serve();
+        if result.is_err() {
+            // A launch behind this one would wait for who has failed.
+            p.stop.request();
+        }
+        result
+    });
 }
 
 impl ServingServer<'_> {
-    /// Answers sent.
-    pub const SERVED: u64 = 0;
+    /// Words of its state.
+    pub const STATE: u32 = 7;
+    /// Of these: answers sent.
+    pub const SERVED: u32 = 2;
     /// Nanoseconds from where requests were there until their answers were, of all together.
-    pub const COMPUTED: u64 = 1;
+    pub const COMPUTED: u32 = 3;
     /// Nanoseconds from there until the first part was posted, of all together.
-    pub const SENT: u64 = 2;
-    /// How many numbers there are.
-    pub const NUMBERS: usize = 3;
+    pub const SENT: u32 = 4;
+    /// The number of the request that was answered last.
+    const LAST: u32 = 5;
+    /// When that was, or the first launch began.
+    const SINCE: u32 = 6;
 
     #[inline(always)]
     fn serve(&self) -> Result<(), Failure> {
         let (path, part) = (&self.path, block::index());
-        let (mut met, mut turn, mut last) = (0, 0, NOTHING);
-        let (mut served, mut computed, mut sent) = (0, 0, 0);
         let leads = thread::first();
-        let mut patience = Deadline::after_us(self.patience_us).fixed();
-        let result = loop {
+        // From the launch before; what this one stores there it stores behind a meeting, or the first block alone reads it.
+        let mut met = met_before(self.network.arrivals);
+        let mut last = self.kept(Self::LAST);
+        if leads & (self.kept(Self::SINCE) == 0) {
+            self.keep(Self::SINCE, thread::clock_ns());
+        }
+        let (mut turn, mut looks) = (0, 0);
+        while looks < self.looks {
+            looks += 1;
             // Two words take turns: nobody comes to the next meeting but one before all have read.
-            let decision = self.decisions.word(turn);
+            let decision = self.state.word(turn);
             turn = 1 - turn;
             if leads {
                 // Its patience alone counts: all break on one word, and no lane leaves its warp at a barrier.
-                let came = match self.await_request(last) {
-                    NOTHING if patience.wait().expired() => LATE,
-                    came => came,
-                };
-                decision.store(came, Ordering::Relaxed);
+                decision.store(self.decide(last), Ordering::Relaxed);
             }
             // The decision before the others read it, and the request before they compute.
             met += 1;
@@ -165,8 +180,13 @@ impl ServingServer<'_> {
             )?;
             match decision.load(Ordering::Relaxed) {
                 NOTHING => continue,
-                LATE => break Err(WaitError::Deadline.into()),
-                END => break Ok(()),
+                LATE => return Err(WaitError::Deadline.into()),
+                END => {
+                    if leads {
+                        self.stop.request();
+                    }
+                    break;
+                }
                 number => last = number,
             }
             let began = thread::clock_ns();
@@ -180,17 +200,45 @@ impl ServingServer<'_> {
             )?;
             let done = thread::clock_ns();
             let posted = self.send(part, last)?;
-            served += 1;
-            computed += done - began;
-            sent += posted.saturating_sub(done);
-            patience = Deadline::after_us(self.patience_us).fixed();
-        };
-        if leads {
-            self.numbers.store(Self::SERVED, served);
-            self.numbers.store(Self::COMPUTED, computed);
-            self.numbers.store(Self::SENT, sent);
+            if leads {
+                self.add(Self::SERVED, 1);
+                self.add(Self::COMPUTED, done - began);
+                self.add(Self::SENT, posted.saturating_sub(done));
+                self.keep(Self::LAST, last);
+                self.keep(Self::SINCE, thread::clock_ns());
+            }
         }
-        result
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn kept(&self, word: u32) -> u64 {
+        self.state.word(word).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn keep(&self, word: u32, value: u64) {
+        self.state.word(word).store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn add(&self, word: u32, more: u64) {
+        self.keep(word, self.kept(word) + more);
+    }
+
+    /// What the first block tells the others, behind request number `last`.
+    #[inline(always)]
+    fn decide(&self, last: u64) -> u64 {
+        let came = self.await_request(last);
+        if came != NOTHING {
+            return came;
+        }
+        let waited = thread::clock_ns().saturating_sub(self.kept(Self::SINCE));
+        match self.stop.requested() {
+            true => END,
+            false if waited > self.patience_us.saturating_mul(1_000) => LATE,
+            false => NOTHING,
+        }
     }
 
     /// Waits a little for all parts of a request behind number `last`, and gives its number.
@@ -259,10 +307,8 @@ pub struct ServingClient<'a> {
     pub stop: Stop<'a>,
     /// Takes [`Self::ROUNDS`] and the others, then how many values each thread found wrong.
     pub numbers: Numbers<'a>,
-    /// Takes how many nanoseconds the newest requests took, each in the place of the one that was so many before.
-    pub samples: Numbers<'a>,
-    /// How many those are.
-    pub newest: u32,
+    /// [`BUCKETS`](crate::distribution::BUCKETS) words of the kernel's own, 0 at first: how many requests took how long.
+    pub histogram: Place,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -339,9 +385,9 @@ impl ServingClient<'_> {
                 ended = thread::clock_ns();
                 if counted {
                     let took = ended - sent;
-                    let count = round - self.warm_up;
-                    self.samples
-                        .store(u64::from((count - 1) % self.newest.max(1)), took);
+                    let counted = self.histogram.word(bucket(took));
+                    // This thread's alone.
+                    counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     total += took;
                     longest = if took > longest { took } else { longest };
                 }

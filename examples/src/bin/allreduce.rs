@@ -146,7 +146,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     })?;
     arguments
         .output
-        .end(PLOT, &setting, results.panel(), results.wrong())
+        .end(PLOT, &setting, &[results.panel()], results.wrong())
 }
 
 fn main() -> ExitCode {

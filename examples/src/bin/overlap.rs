@@ -117,7 +117,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     })?;
     arguments
         .output
-        .end(PLOT, &setting, results.panel(), results.wrong())
+        .end(PLOT, &setting, &[results.panel()], results.wrong())
 }
 
 fn main() -> ExitCode {

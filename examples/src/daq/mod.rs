@@ -2,7 +2,6 @@
 //! network, or one stays and drives it itself.
 
 mod classic;
-mod distribution;
 mod events;
 mod series;
 
@@ -12,20 +11,19 @@ use std::time::Duration;
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell_host_init::{Buffer, Grid, Launch, Placement, entry};
-use warpbell_kernels::daq::{
-    BUCKETS, DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver,
-};
+use warpbell_kernels::daq::{DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver};
+use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
-use crate::memory::Memory;
+use crate::distribution::Distribution;
+use crate::memory::{self, Memory};
 use crate::rig::{self, Driver, Rig};
 use crate::world::World;
 use crate::{Error, interrupt};
 
-pub use distribution::Distribution;
 pub use series::{APPLICATION, PLOT, Results, Series};
 
 /// What comes, how fast, and for how long.
@@ -176,15 +174,6 @@ impl Data {
         Ok(data)
     }
 
-    fn counts(&self) -> Result<Vec<u64>, Error> {
-        let mut bytes = vec![0; self.histogram.len()];
-        self.histogram.read(0, &mut bytes)?;
-        let words = bytes.chunks_exact(8);
-        Ok(words
-            .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
-            .collect())
-    }
-
     /// Whether nothing beside them was touched.
     fn guarded(&self) -> bool {
         let all = [&self.kinds, &self.found, &self.ring, &self.primitives];
@@ -289,7 +278,8 @@ impl Case {
         let most = |number| of_ways(number).max().unwrap_or(0);
         let sent = sum(DaqDetector::SENT);
         let longest = most(DaqDetector::LONGEST);
-        let Some(distribution) = Distribution::new(&data.counts()?, longest) else {
+        let Some(distribution) = Distribution::new(&memory::words(&data.histogram)?, longest)
+        else {
             interrupt::check()?;
             return Err(Error::NoneCounts { events: sent });
         };

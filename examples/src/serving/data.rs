@@ -6,8 +6,10 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpbell::Word64;
 use warpbell_host_init::{Buffer, Placement};
+use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::network::{LAYERS, Network, SCALE};
 use warpbell_kernels::posting::Place;
+use warpbell_kernels::serving::ServingServer;
 
 use super::model::{Model, Picture};
 use super::{Case, PICTURES, VALUE};
@@ -21,7 +23,8 @@ pub(super) struct Rooms {
     weights: Buffer,
     planes: [Buffer; 2],
     pub(super) arrivals: Buffer,
-    pub(super) decisions: Buffer,
+    /// What a server keeps from one launch to the next.
+    pub(super) state: Buffer,
 }
 
 impl Rooms {
@@ -37,7 +40,7 @@ impl Rooms {
             weights: Buffer::placed(own, weights.len())?,
             planes: [plane(0)?, plane(1)?],
             arrivals: Buffer::placed(own, 8 * case.blocks as usize)?,
-            decisions: Buffer::placed(own, 2 * 8)?,
+            state: Buffer::placed(own, 8 * ServingServer::STATE as usize)?,
         };
         rooms.weights.write(0, &weights)?;
         Ok(rooms)
@@ -96,6 +99,8 @@ pub(super) struct Data {
     pub(super) expected: Buffer,
     /// What came back of the first picture.
     pub(super) kept: Buffer,
+    /// How many requests took how long.
+    pub(super) histogram: Buffer,
     /// The client's [`PICTURES`] pictures.
     pub(super) requests: Memory,
     /// What comes back to it.
@@ -139,6 +144,7 @@ impl Data {
             rooms: Rooms::new(case, world, &model)?,
             expected: there,
             kept: Buffer::placed(kernels_own(world), answer)?,
+            histogram: Buffer::placed(kernels_own(world), 8 * BUCKETS as usize)?,
             requests: rig.near.memory(world, pictures.len() * request)?,
             returned: rig.near.memory(world, answer)?,
             arrived: at_server(request)?,

@@ -18,21 +18,20 @@ use warpbell_kernels::posting::Place;
 use warpbell_kernels::serving::{Message, ServingClient, serving_client};
 
 use crate::application::Measurement;
+use crate::distribution::Distribution;
 use crate::launch::LIMIT_US;
+use crate::memory;
 use crate::rig::{self, Driver, Rig};
-use crate::statistics::percentile;
 use crate::world::World;
 use crate::{Error, interrupt};
 use data::{Data, place};
 use model::Picture;
-use server::{Served, Server, spin_beside};
+use server::{Served, Server, Stays, spin_beside};
 
 pub use series::{APPLICATION, PLOT, Results, Series};
 
 /// Pictures that are sent in turn, so that what is left of one answer is wrong in the next.
 const PICTURES: u32 = 2;
-/// Requests whose times are kept.
-const NEWEST: u32 = 1 << 16;
 /// Bytes of a value.
 const VALUE: u32 = 4;
 /// Threads of a warp: one drives the client's queues.
@@ -48,11 +47,13 @@ pub enum Way {
     Asleep,
     /// The kernel does, and the host spins until it ends, as a synchronising call does.
     Spinning,
+    /// A graph of the kernel does, which launches itself for each request, and the host sleeps.
+    Graph,
 }
 
 impl Way {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Self; 3] = [Self::Host, Self::Asleep, Self::Spinning];
+    pub const ALL: [Self; 4] = [Self::Host, Self::Asleep, Self::Spinning, Self::Graph];
 
     /// In words.
     pub fn name(self) -> &'static str {
@@ -60,13 +61,14 @@ impl Way {
             Self::Host => "host",
             Self::Asleep => "kernel, host asleep",
             Self::Spinning => "kernel, host spinning",
+            Self::Graph => "graph, host asleep",
         }
     }
 
     fn driver(self) -> Driver {
         match self {
             Self::Host => Driver::Host,
-            Self::Asleep | Self::Spinning => Driver::Kernel,
+            Self::Asleep | Self::Spinning | Self::Graph => Driver::Kernel,
         }
     }
 }
@@ -101,7 +103,7 @@ pub struct Case {
 }
 
 /// What was measured. Times are in microseconds, each for one request.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// Who drove the server's network.
     pub way: Way,
@@ -123,12 +125,8 @@ pub struct Measured {
     pub per_s: f64,
     /// From post to answer, the mean.
     pub total_us: f64,
-    /// The same, half of the newest 65,536 requests took no longer.
-    pub median_us: f64,
-    /// 99 of a hundred.
-    pub p99_us: f64,
-    /// The longest of all.
-    pub longest_us: f64,
+    /// The same, of all of them.
+    pub distribution: Distribution,
     /// Of the mean: what is no part of the others, which is both messages' way and their being noticed.
     pub wait_us: f64,
     /// From the memory that the NIC reaches to the GPU's.
@@ -173,8 +171,8 @@ fn size(width: u32, height: u32) -> String {
 }
 
 /// The columns of [`Measured::row`].
-pub const HEADER: &str = "picture    driven by               total µs   wait  copy in  compute  copy out   send   median    p99   \
-    longest   a second   a core's %";
+pub const HEADER: &str = "picture    driven by               total µs   wait  copy in  compute  copy out   send   \
+    median      90 %      99 %    99.9 %   longest   a second   a core's %";
 
 impl Measurement for Measured {
     fn row(&self) -> String {
@@ -182,8 +180,10 @@ impl Measurement for Measured {
             0 => String::new(),
             dropped => format!("  {dropped} dropped"),
         };
+        let percentiles = self.distribution.percentiles();
+        let percentiles: String = percentiles.map(|us| format!(" {us:>9.1}")).concat();
         format!(
-            "{:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1} {:>8.1} {:>6.1} {:>9.1} {:>10.1} {:>12.2}{dropped}",
+            "{:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1}{percentiles} {:>10.1} {:>12.2}{dropped}",
             size(self.width, self.height),
             self.way.name(),
             self.total_us,
@@ -192,9 +192,6 @@ impl Measurement for Measured {
             self.compute_us,
             self.copy_out_us,
             self.send_us,
-            self.median_us,
-            self.p99_us,
-            self.longest_us,
             self.per_s,
             self.core_percent,
         )
@@ -316,7 +313,6 @@ impl Case {
             LANES
         };
         let numbers = world.numbers(ServingClient::WRONG as usize + comparing as usize)?;
-        let samples = world.numbers(NEWEST as usize)?;
         let outcomes = [world.outcome()?, world.outcome()?];
         let client = ServingClient {
             path: there,
@@ -332,8 +328,7 @@ impl Case {
             interval: self.rate.map_or(0, |rate| (1e9 / rate) as u64),
             stop: world.stop(),
             numbers: Numbers::new(&numbers),
-            samples: Numbers::new(&samples),
-            newest: NEWEST,
+            histogram: place(&data.histogram),
             outcome: &outcomes[0],
         };
         let grid = Grid {
@@ -351,8 +346,9 @@ impl Case {
         };
         let ran = match way {
             Way::Host => server.by_host(client),
-            Way::Asleep => server.by_kernel(client, |run| run()),
-            Way::Spinning => server.by_kernel(client, spin_beside),
+            Way::Asleep => server.by_kernel(client, Stays::Always, |run| run()),
+            Way::Spinning => server.by_kernel(client, Stays::Always, spin_beside),
+            Way::Graph => server.by_kernel(client, Stays::ForOne, |run| run()),
         };
         let (ran, served) = match ran {
             Ok(served) => (Ok(()), served),
@@ -362,20 +358,19 @@ impl Case {
         rig::ended(ran, kernels)?;
         let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
         let rounds = number(ServingClient::ROUNDS);
-        if rounds == 0 {
+        let longest = number(ServingClient::LONGEST);
+        let counts = memory::words(&data.histogram)?;
+        let Some(distribution) = Distribution::new(&counts, longest) else {
             return Err(Error::Interrupted);
-        }
+        };
         let wrong = (0..u64::from(comparing)).map(|thread| number(ServingClient::WRONG + thread));
         let wrong = wrong.sum();
-        let newest = rounds.min(NEWEST.into()) as usize;
-        let samples = samples.iter().take(newest);
-        let mut samples: Vec<u64> = samples.map(|word| word.load(Ordering::Relaxed)).collect();
-        samples.sort_unstable();
         let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
         let each = |all: Duration| 1e6 * all.as_secs_f64() / served.count.max(1) as f64;
         let total_us = us(number(ServingClient::TOTAL)) / rounds as f64;
         let known = served.copied_in + served.computed + served.copied_out + served.sent;
         let seconds = number(ServingClient::NANOSECONDS) as f64 / 1e9;
+        let all = rounds + u64::from(self.warm_up);
         let measured = Measured {
             way,
             width: self.width,
@@ -387,9 +382,7 @@ impl Case {
             seconds,
             per_s: rounds as f64 / seconds,
             total_us,
-            median_us: us(percentile(&samples, 50)),
-            p99_us: us(percentile(&samples, 99)),
-            longest_us: us(number(ServingClient::LONGEST)),
+            distribution,
             wait_us: (total_us - each(known)).max(0.0),
             copy_in_us: each(served.copied_in),
             compute_us: each(served.computed),
@@ -398,7 +391,7 @@ impl Case {
             core_percent: served.core_percent,
             wrong,
             verified: wrong == 0
-                && served.count == rounds + u64::from(self.warm_up)
+                && (counts.iter().sum::<u64>(), served.count) == (rounds, all)
                 && data.guarded(),
         };
         Ok((measured, data.last_answer(self)?))

@@ -1,13 +1,10 @@
 //! A server in all of its ways.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell::Word64;
-use warpbell_host_init::{Buffer, Launch, Shared, entry};
-use warpbell_kernels::network::Network;
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_host_init::{Buffer, Launch, StopWord, entry};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::serving::{END, Inference, ServingServer, serving_inference, serving_server};
 
@@ -15,6 +12,7 @@ use super::Case;
 use super::data::{Data, kernels_own, place};
 use crate::Error;
 use crate::cpu_time::CpuTime;
+use crate::memory;
 use crate::rig::{self, HostQueue, Rig};
 use crate::world::World;
 
@@ -52,34 +50,57 @@ pub(super) struct Server<'s> {
     pub(super) outcome: &'s Outcome,
 }
 
+/// For how long a launch of a server's kernel serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stays {
+    /// Until nothing is left to do.
+    Always,
+    /// For one request; then a graph launches it again.
+    ForOne,
+}
+
 impl Server<'_> {
     pub(super) fn by_kernel(
         &self,
         client: Launch<'_>,
+        stays: Stays,
         wait: impl Fn(&(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error>,
     ) -> Result<Served, Error> {
         let Self {
             case, world, data, ..
         } = *self;
-        let numbers: Shared<[Word64]> = world.numbers(ServingServer::NUMBERS)?;
         let (input, output) = (data.arrived.word(0), data.answer.word(0));
         // The client ends it, with Ctrl-C, too.
+        let stop = StopWord::new(world.placement())?;
         let server = ServingServer {
             network: data.rooms.network(case, input, output),
             path: self.path,
             answer: case.answer(),
-            decisions: place(&data.rooms.decisions),
+            state: place(&data.rooms.state),
+            looks: match stays {
+                Stays::Always => u64::MAX,
+                Stays::ForOne => 1,
+            },
             patience_us: case.limit_us(),
-            numbers: Numbers::new(&numbers),
+            stop: stop.stop(),
             outcome: self.outcome,
         };
         let server = Launch::new(entry!(serving_server), case.grid(), server);
-        let launches = [server, client];
         let pairs = self.rig.pairs();
         let time = CpuTime::begin();
-        wait(&|| world.run_for(&launches, &pairs, case.meant()))?;
+        match stays {
+            Stays::Always => {
+                let both = [server, client];
+                wait(&|| world.run_for(&both, &pairs, case.meant()))?;
+            }
+            Stays::ForOne => {
+                let (server, client) = ([server], [client]);
+                wait(&|| world.run_repeating(&server, &stop, &client, &pairs, case.meant()))?;
+            }
+        }
         let core_percent = time.percent();
-        let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
+        let state = memory::words(&data.rooms.state)?;
+        let number = |word: u32| state[word as usize];
         Ok(Served {
             count: number(ServingServer::SERVED),
             computed: Duration::from_nanos(number(ServingServer::COMPUTED)),
@@ -103,15 +124,12 @@ impl Server<'_> {
         let output = Buffer::placed(own, data.answer.len())?;
         let (from, to) = (input.as_ptr().cast(), output.as_ptr().cast());
         let network = data.rooms.network(case, from, to);
-        let mut met = 0;
-        let mut infer = || {
+        let infer = || {
             let inference = Inference {
                 network,
-                met,
                 limit_us: case.limit_us(),
                 outcome: self.outcome,
             };
-            met += Network::MEETINGS;
             let launch = Launch::new(entry!(serving_inference), case.grid(), inference);
             world.run(&[launch], &[])?;
             // Before anybody copies what it did not compute.
@@ -214,7 +232,7 @@ mod tests {
         let handles = rig.handles(&rig.far).unwrap();
         let back = (&data.answer, &data.returned);
         let part = case.answer().part(case.parts);
-        let numbers = world.numbers(ServingServer::NUMBERS).unwrap();
+        let stop = StopWord::new(world.placement()).unwrap();
         let outcome = world.outcome().unwrap();
         // The second part never comes.
         rig.far.tell(0, 1);
@@ -224,15 +242,17 @@ mod tests {
                 .network(&case, data.arrived.word(0), data.answer.word(0)),
             path: rig.far.path(&rig.near, &handles, back, part),
             answer: case.answer(),
-            decisions: place(&data.rooms.decisions),
+            state: place(&data.rooms.state),
+            looks: u64::MAX,
             patience_us: 50_000,
-            numbers: Numbers::new(&numbers),
+            stop: stop.stop(),
             outcome: &outcome,
         };
         let launch = Launch::new(entry!(serving_server), case.grid(), server);
         world.run(&[launch], &[]).unwrap();
         let late = Failure::Wait(WaitError::Deadline);
         assert_eq!(outcome.result(), Err(late));
+        assert!(stop.stop().requested(), "nobody launches it again");
         // No block went to a meeting to which the others did not come.
         let mut met = vec![0; data.rooms.arrivals.len()];
         data.rooms.arrivals.read(0, &mut met).unwrap();

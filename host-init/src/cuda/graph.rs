@@ -13,8 +13,8 @@ use warpbell::{Stop, Word64};
 use super::driver::check;
 use super::gpu::Handle;
 use super::module::{load_all, reserve_local_memory};
-use super::run::Prepared;
-use super::{Gpu, GpuError, Module, Running};
+use super::run::{Prepared, wait_for_all};
+use super::{Gpu, GpuError, Module, Running, Watch};
 use crate::{Error, Grid, Launch, Placement, Shared, StopWord};
 
 /// A graph's last kernel, which launches the graph again.
@@ -196,6 +196,44 @@ impl Module {
         stop: &'static StopWord,
         runtime: &DeviceRuntime,
     ) -> Result<Running<'_>, Error> {
+        // SAFETY: the parameters and the word borrow nothing that ends.
+        unsafe { self.repeat(launches, stop, runtime) }
+    }
+
+    /// Runs kernels as [`start_repeating`](Self::start_repeating) starts them, and others beside them as
+    /// [`run`](Self::run) does, and returns when all have ended.
+    ///
+    /// # Errors
+    /// As there. The graph is asked to end if one of the others cannot be started.
+    pub fn run_repeating(
+        &self,
+        launches: &[Launch<'_>],
+        stop: &StopWord,
+        runtime: &DeviceRuntime,
+        beside: &[Launch<'_>],
+        watch: &Watch<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: what the launches borrow, and the word, outlive this call, which returns only when the graph
+        // has ended, or the GPU is lost and keeps all memory that it reaches.
+        let mut running = vec![unsafe { self.repeat(launches, stop, runtime)? }];
+        // SAFETY: as above.
+        let begun = unsafe { self.begin_all(beside, &mut running) };
+        if begun.is_err() {
+            stop.request();
+        }
+        let ended = wait_for_all(&mut running, watch);
+        Ok(begun.and(ended)?)
+    }
+
+    /// # Safety
+    /// What the launches borrow, and the word, stay as they are until the graph has ended; if the GPU is lost before,
+    /// for good.
+    unsafe fn repeat(
+        &self,
+        launches: &[Launch<'_>],
+        stop: &StopWord,
+        runtime: &DeviceRuntime,
+    ) -> Result<Running<'_>, Error> {
         let Some(last) = launches.last() else {
             return Err(GpuError::BadGraph { why: "no kernel" }.into());
         };
@@ -218,7 +256,7 @@ impl Module {
     /// A graph of these kernels, the relaunching one last, ready to be launched.
     fn instantiate(
         &self,
-        launches: &[Launch<'static>],
+        launches: &[Launch<'_>],
         words: &Words<'_>,
         runtime: &DeviceRuntime,
     ) -> Result<Handle<CUgraphExec>, GpuError> {
@@ -293,7 +331,7 @@ pub(super) fn launch(graph: &Repeating, stream: Handle<CUstream>) -> Result<(), 
     check("cuGraphUpload", unsafe {
         sys::cuGraphUpload(graph.graph.0, stream.0)
     })?;
-    // SAFETY: as above; what its kernels borrow lives until the process ends.
+    // SAFETY: as above; what its kernels borrow lives until it has ended, as `Module::repeat` is promised.
     check("cuGraphLaunch", unsafe {
         sys::cuGraphLaunch(graph.graph.0, stream.0)
     })

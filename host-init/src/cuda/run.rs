@@ -100,28 +100,35 @@ impl Module {
     /// [`GpuError::Panicked`], [`GpuError::BrokeOff`], [`GpuError::Hangs`]: the GPU is lost to this process,
     /// and keeps all memory that it had.
     pub fn run(&self, launches: &[Launch<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
+        let mut running = Vec::new();
+        // SAFETY: what the launches borrow outlives this call, which returns only when all kernels have
+        // ended, or the GPU is lost and keeps all memory that it reaches.
+        let begun = unsafe { self.begin_all(launches, &mut running) };
+        // Those before one that did not start may wait for it, so that they end by their deadlines.
+        let ended = wait_for_all(&mut running, watch);
+        begun.and(ended)
+    }
+
+    /// Starts kernels until one cannot be started.
+    ///
+    /// # Safety
+    /// As for [`begin`](Self::begin), of each that is running then.
+    pub(super) unsafe fn begin_all<'m>(
+        &'m self,
+        launches: &[Launch<'_>],
+        running: &mut Vec<Running<'m>>,
+    ) -> Result<(), GpuError> {
         // All before the first launch: the driver may hold up a call while a kernel runs that waits for
         // another one.
         let mut prepared = Vec::new();
         for launch in launches {
             prepared.push(self.prepare(launch)?);
         }
-        let mut running = Vec::new();
-        let mut result = Ok(());
         for kernel in prepared {
-            // SAFETY: what the launch borrows outlives this call, which returns only when the kernel has
-            // ended, or the GPU is lost and keeps all memory that it reaches.
-            match unsafe { self.begin(kernel) } {
-                Ok(kernel) => running.push(kernel),
-                // Those before it may wait for it, so that they end by their deadlines.
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
+            // SAFETY: the caller's promise.
+            running.push(unsafe { self.begin(kernel)? });
         }
-        let ended = wait_for_all(&mut running, watch);
-        result.and(ended)
+        Ok(())
     }
 
     /// Starts a kernel that runs while the host does something else, until it ends by itself: one that is
@@ -344,7 +351,7 @@ impl fmt::Debug for Running<'_> {
     }
 }
 
-fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
+pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
     let begin = Instant::now();
     let mut vigil = Vigil::new(watch.limit);
     loop {

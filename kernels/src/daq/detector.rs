@@ -6,46 +6,13 @@ use core::sync::atomic::Ordering;
 use warpbell::{Deadline, Exclusive, Signal, Stop, Thread, block, kernel, thread};
 
 use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
+use crate::distribution::{BUCKETS, bucket};
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
 use crate::posting::Place;
 
 /// Nanoseconds within which NA62's trigger wants an event's primitive.
 pub const DEADLINE_NS: u64 = 1_000_000;
-
-/// Base-2 logarithm of the buckets for each doubling.
-const FINE: u32 = 6;
-/// Base-2 logarithm of the nanoseconds that no bucket has: 68 s.
-const LONGEST: u32 = 36;
-/// Buckets of a histogram of nanoseconds, 64 for each doubling: 1.6 % at most.
-pub const BUCKETS: u32 = (LONGEST - FINE + 1) << FINE;
-
-/// The bucket of so many nanoseconds.
-#[inline(always)]
-pub const fn bucket(nanoseconds: u64) -> u32 {
-    let most = (1 << LONGEST) - 1;
-    let nanoseconds = if nanoseconds < most {
-        nanoseconds
-    } else {
-        most
-    };
-    let doublings = (nanoseconds >> FINE).checked_ilog2();
-    match doublings {
-        None => nanoseconds as u32,
-        Some(doublings) => {
-            let fine = (nanoseconds >> doublings) as u32 & ((1 << FINE) - 1);
-            (doublings + 1) << FINE | fine
-        }
-    }
-}
-
-/// The least nanoseconds of a bucket.
-pub const fn least_of_bucket(bucket: u32) -> u64 {
-    match (bucket >> FINE).checked_sub(1) {
-        None => bucket as u64,
-        Some(doublings) => ((1 << FINE) | (bucket as u64 & ((1 << FINE) - 1))) << doublings,
-    }
-}
 
 /// Which of so many kinds, a power of two, event `index` of all ways is: of another one than what lay in its slot before,
 /// also where all slots are a multiple of the kinds.
@@ -297,23 +264,6 @@ impl<'a> DaqDetector<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_follow_each_other_without_a_gap() {
-        assert_eq!((bucket(0), bucket(63), bucket(64)), (0, 63, 64));
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-        for number in 0..BUCKETS {
-            let least = least_of_bucket(number);
-            assert_eq!(bucket(least), number);
-            // The nanosecond before is in the bucket before.
-            if let Some(before) = least.checked_sub(1) {
-                assert_eq!(bucket(before) + 1, number);
-            }
-            // Narrower than a 64th of what it holds.
-            let width = least_of_bucket(number + 1) - least;
-            assert!(width == 1 || width * 64 <= least, "{number}");
-        }
-    }
 
     #[test]
     fn a_slot_has_an_event_of_another_kind_each_time() {

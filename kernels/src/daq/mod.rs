@@ -15,7 +15,7 @@ use crate::path::Path;
 use crate::posting::Place;
 
 pub use circle::{Hit, Moments, Primitive, Status, UNITS};
-pub use detector::{BUCKETS, DEADLINE_NS, DaqDetector, bucket, daq_detector, least_of_bucket};
+pub use detector::{DEADLINE_NS, DaqDetector, daq_detector};
 
 /// The most hits of an event: a lane of a warp for each.
 pub const HITS: u32 = 32;

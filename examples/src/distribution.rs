@@ -1,7 +1,7 @@
-//! How long events took: a distribution that a kernel counted in buckets.
+//! How long events or requests took: a distribution that a kernel counted in buckets.
 
 use serde::Serialize;
-use warpbell_kernels::daq::{BUCKETS, least_of_bucket};
+use warpbell_kernels::distribution::{BUCKETS, least_of_bucket};
 
 /// How many events took how long.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -20,6 +20,9 @@ pub struct Distribution {
     pub longest_us: f64,
     /// Of so many events one took longer than so many microseconds.
     pub one_of: Vec<(u64, f64)>,
+    /// From how many microseconds on, and how many events took so long but less than the next one: those of which there are
+    /// any.
+    pub histogram: Vec<(f64, u64)>,
 }
 
 impl Distribution {
@@ -59,6 +62,11 @@ impl Distribution {
             one_of: one_of
                 .filter_map(|step| Some((step, at_most(events / step)?)))
                 .collect(),
+            histogram: (0..)
+                .map(|bucket| least_of_bucket(bucket) as f64 / 1e3)
+                .zip(all.iter().copied())
+                .filter(|&(_, count)| count > 0)
+                .collect(),
         })
     }
 
@@ -77,7 +85,7 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpbell_kernels::daq::bucket;
+    use warpbell_kernels::distribution::bucket;
 
     #[test]
     fn percentiles_are_those_of_all_ways_together() {
@@ -105,6 +113,14 @@ mod tests {
         let steps: Vec<u64> = found.one_of.iter().map(|&(step, _)| step).collect();
         assert_eq!(steps, [2, 5, 10, 20, 50, 100, 200, 500, 1000]);
         assert_eq!(found.one_of[8].1, 0.06);
+        let [first, .., last] = &found.histogram[..] else {
+            panic!("ten buckets");
+        };
+        assert_eq!((first, last.1), (&(0.036, 499), 1));
+        // 64 buckets for each doubling.
+        assert!((983.0..=1000.0).contains(&last.0), "{}", last.0);
+        let counts = found.histogram.iter().map(|(_, count)| count);
+        assert_eq!((counts.sum::<u64>(), found.histogram.len()), (1000, 9));
         assert!(Distribution::new(&vec![0; BUCKETS as usize], 0).is_none());
     }
 }
