@@ -4,11 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpbell::wqe::Wqe;
+use warpbell::wqe::{Remote, Wqe};
 use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, WaitError};
 use warpbell_host_init::{
-    Placement, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, QueuePairConfig, SendDoorbell,
-    Shared, Triggers, connect,
+    Device, Peer, Placement, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, QueuePairConfig,
+    RemoteMemory, SendDoorbell, Shared, Triggers, connect,
 };
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::{MAX_PARTS, Path};
@@ -188,6 +188,44 @@ impl End {
         Ok(connect(own, theirs)?)
     }
 
+    /// Connects all parts with those of an end in another process, which does the same.
+    ///
+    /// # Errors
+    /// As [`Peer::connect`].
+    pub fn connect_over(&mut self, peer: &mut Peer) -> Result<(), Error> {
+        let mut pairs = self.pairs.iter_mut();
+        Ok(pairs.try_for_each(|pair| peer.connect(pair))?)
+    }
+
+    /// Takes its queues from whatever they are in to where they can be connected anew, and sets all signals back.
+    ///
+    /// # Errors
+    /// As [`QueuePair::reset`].
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.pairs.iter_mut().try_for_each(QueuePair::reset)?;
+        // Behind the queues, through which the other end could still have told.
+        self.clear_signals();
+        Ok(())
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        self.domain.device()
+    }
+
+    /// What an end in another process needs to know of its signals.
+    pub fn signals(&self) -> RemoteMemory {
+        self.signals.shared()
+    }
+
+    /// The newest number that any of its signals tells.
+    pub fn newest(&self) -> u64 {
+        let bytes = self.signals.read(0, self.signals.len());
+        let (words, _) = bytes.as_chunks();
+        let words = words.iter().map(|word| u64::from_ne_bytes(*word));
+        words.max().unwrap_or(0)
+    }
+
     /// Sets all signals back, between two runs.
     pub fn clear_signals(&self) {
         self.signals.write(0, &vec![0; self.signals.len()]);
@@ -246,7 +284,21 @@ impl End {
         number: u64,
         over: impl Fn() -> bool,
     ) -> Result<Option<u64>, Error> {
-        let limit = Instant::now() + Duration::from_micros(LIMIT_US);
+        self.wait_within(part, number, Duration::from_micros(LIMIT_US), over)
+    }
+
+    /// The same with a limit of one's own.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_within(
+        &self,
+        part: u32,
+        number: u64,
+        limit: Duration,
+        over: impl Fn() -> bool,
+    ) -> Result<Option<u64>, Error> {
+        let limit = Instant::now() + limit;
         loop {
             // Before the look: what came last is seen.
             let (over, late) = (over(), Instant::now() > limit);
@@ -301,11 +353,23 @@ impl End {
         (source, target): (&'a Memory, &'a Memory),
         bytes: u32,
     ) -> Path<'a> {
+        let there = [target.remote(0), other.signals.remote(0)];
+        self.path_to(queues, source, there, bytes)
+    }
+
+    /// The same to an end in another process, where targets and signals begin there.
+    pub fn path_to<'a>(
+        &'a self,
+        queues: &'a [SendQueueHandle<'a>],
+        source: &'a Memory,
+        [target, told]: [Remote; 2],
+        bytes: u32,
+    ) -> Path<'a> {
         Path {
             queues: Table::new(queues),
             source: source.local(0, bytes as usize),
-            target: target.remote(0),
-            told: other.signals.remote(0),
+            target,
+            told,
             signals: Place(self.signals.word(0)),
             bytes,
             parts: self.pairs.len() as u32,

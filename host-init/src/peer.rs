@@ -1,9 +1,10 @@
 //! Two processes of one machine: how they find each other and what they tell.
 
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -61,20 +62,8 @@ impl Peer {
     /// [`Error::Exchange`] if the path cannot be used, nobody comes in time, or
     /// what comes is no Warpbell process of this version.
     pub fn listen(device: &Device, path: &Path, timeout: Duration) -> Result<Self, Error> {
-        let failed = |step| socket_failed(step, path);
-        let listener = UnixListener::bind(path).map_err(failed("bind"))?;
-        let _remove = RemoveFile(path);
-        listener
-            .set_nonblocking(true)
-            .map_err(failed("set_nonblocking"))?;
-        let socket = retried(timeout, "join", || match listener.accept() {
-            Ok((socket, _)) => Ok(Some(socket)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(failed("accept")(error)),
-        })?;
-        socket
-            .set_nonblocking(false)
-            .map_err(failed("set_nonblocking"))?;
+        let listener = Listener::bind(path)?;
+        let socket = retried(timeout, "join", || listener.accept())?;
         Self::greet(device, socket, Role::Listener, timeout)
     }
 
@@ -141,6 +130,22 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Whether the other process has ended, or has closed its device and the connection. Waits for nothing, and takes
+    /// nothing of what it has said.
+    pub fn has_gone(&self) -> bool {
+        let mut byte = 0u8;
+        let (socket, flags) = (self.socket.as_raw_fd(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        // SAFETY: the socket is open, and there is room for the one byte that is asked for.
+        match unsafe { libc::recv(socket, (&raw mut byte).cast(), 1, flags) } {
+            0 => true,
+            1.. => false,
+            _ => {
+                let waits = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
+                !waits.contains(&io::Error::last_os_error().kind())
+            }
+        }
+    }
+
     /// The other process's device.
     pub fn gid(&self) -> Gid {
         self.gid
@@ -201,13 +206,72 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// Removes the socket file, whatever happens.
-struct RemoveFile<'p>(&'p Path);
+/// A path at which other processes [`join`](Peer::join), one after the other. Who comes while nobody is taken waits,
+/// as long as its timeout lasts. The socket file is gone once this is dropped.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use warpbell_host_init::{Device, Error, Listener};
+/// # fn serve(device: Device) -> Result<(), Error> {
+/// let listener = Listener::bind("/tmp/service.sock".as_ref())?;
+/// loop {
+///     match listener.take(&device, Duration::from_secs(10))? {
+///         Some(mut peer) => peer.barrier("served")?,
+///         None => std::thread::sleep(Duration::from_millis(10)),
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+}
 
-impl Drop for RemoveFile<'_> {
+impl Listener {
+    /// Listens at a path from now on.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] if the path cannot be used.
+    pub fn bind(path: &Path) -> Result<Self, Error> {
+        let bound = UnixListener::bind(path).map_err(socket_failed("bind", path))?;
+        let listener = Self {
+            listener: bound,
+            path: path.to_owned(),
+        };
+        let waits_not = listener.listener.set_nonblocking(true);
+        waits_not.map_err(socket_failed("set_nonblocking", path))?;
+        Ok(listener)
+    }
+
+    /// Takes the process that has come first, if one has, and makes the wire to it. That, and each later step with it,
+    /// waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] if what comes is no Warpbell process of this version, or does not go on; others may still join.
+    pub fn take(&self, device: &Device, timeout: Duration) -> Result<Option<Peer>, Error> {
+        let socket = self.accept()?;
+        let greet = |socket| Peer::greet(device, socket, Role::Listener, timeout);
+        socket.map(greet).transpose()
+    }
+
+    fn accept(&self) -> Result<Option<UnixStream>, ExchangeError> {
+        let failed = |step| socket_failed(step, &self.path);
+        let socket = match self.listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(failed("accept")(error)),
+        };
+        let waits = socket.set_nonblocking(false);
+        waits.map_err(failed("set_nonblocking"))?;
+        Ok(Some(socket))
+    }
+}
+
+impl Drop for Listener {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "the socket file stays");
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "the socket file stays");
         }
     }
 }
@@ -340,6 +404,44 @@ mod tests {
             matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
             "{error}"
         );
+    }
+
+    #[test]
+    fn one_process_after_the_other_is_taken_and_seen_to_go() {
+        let path = std::env::temp_dir().join(format!("warpbell-many-{}", std::process::id()));
+        let open = || Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let ours = open();
+        let listener = Listener::bind(&path).unwrap();
+        assert!(listener.take(&ours, PATIENCE).unwrap().is_none());
+        for leaves_some_unread in [false, true] {
+            let (theirs, at) = (open(), path.clone());
+            let joiner = std::thread::spawn(move || {
+                let joined = Peer::join(&theirs, &at, PATIENCE).unwrap();
+                (theirs, joined)
+            });
+            let taken = || {
+                let taken = listener.take(&ours, PATIENCE);
+                taken.map_err(|error| panic!("{error}"))
+            };
+            let mut peer = retried(PATIENCE, "join", taken).unwrap();
+            let (theirs, mut joined) = joiner.join().unwrap();
+            assert!(!peer.has_gone() && !joined.has_gone());
+            // What it says before it goes is not lost by the look.
+            frame::send(&joined.socket, Kind::Barrier, &"bye", PATIENCE).unwrap();
+            assert!(!peer.has_gone());
+            peer.barrier("bye").unwrap();
+            joined.swap::<String>(Kind::Barrier, &"end".into()).unwrap();
+            peer.barrier("end").unwrap();
+            if !leaves_some_unread {
+                let end: String = frame::receive(&joined.socket, Kind::Barrier, PATIENCE).unwrap();
+                assert_eq!(end, "end");
+            }
+            drop((joined, theirs));
+            assert!(peer.has_gone());
+        }
+        assert!(path.exists());
+        drop(listener);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! Inference serving without the CPU: pictures that are made larger, the network driven by the host and by the kernel.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
-use warpbell_examples::serving::{PLOT, Results, Series, files};
+use warpbell_examples::serving::{
+    Answered, CLIENT_HEADER, Client, PLOT, Results, Series, files, serve,
+};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, interrupt};
 
 /// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
 /// back, as in the evaluation of GPU-driven RDMA for inference serving.
@@ -19,7 +22,11 @@ use warpbell_examples::world::Machine;
 /// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
 /// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
 /// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
-/// answer is compared with a loop on the host. The HCAs are software, and no network card takes part.
+/// answer is compared with a loop on the host. At last the same kernel is a graph that launches itself for each picture. The
+/// HCAs are software, and no network card takes part.
+///
+/// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
+/// by its host.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -65,6 +72,16 @@ struct Arguments {
     /// Seed of weights and pictures
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Serve the clients that connect at this path, one after the other, until Ctrl-C
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "sides", "picture", "rate", "seconds", "rounds",
+        "warm_up", "json", "svg"])]
+    listen: Option<PathBuf>,
+    /// Be a client of the server that listens at this path, with --picture or one of the first of --sides
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
+    connect: Option<PathBuf>,
+    /// Seconds that a client waits for its server
+    #[arg(long, default_value_t = 30, requires = "connect", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
     #[command(flatten)]
     output: Output,
 }
@@ -95,6 +112,15 @@ struct Document<'d> {
     verdicts: Vec<Verdict>,
 }
 
+/// What a client's `--json` prints.
+#[derive(Serialize)]
+struct Asked<'a> {
+    #[serde(flatten)]
+    setting: &'a Setting,
+    #[serde(flatten)]
+    answered: &'a Answered,
+}
+
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
     let world = &setting.world;
@@ -119,6 +145,60 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         depth: arguments.depth,
         seed: arguments.seed,
     };
+    match (&arguments.listen, &arguments.connect) {
+        (Some(path), _) => listen(&setting, &series, path),
+        (None, Some(path)) => connect(arguments, &setting, &series, path),
+        (None, None) => measure(arguments, &setting, &series),
+    }
+}
+
+/// A server for other processes.
+fn listen(setting: &Setting, series: &Series, path: &Path) -> Result<(), Error> {
+    let screen = Screen::new(false, 0);
+    screen.line(format_args!(
+        "A server of {} blocks runs on {}; no network card takes part.",
+        series.blocks,
+        setting.world.words()
+    ));
+    // The least; a client says how large its pictures are.
+    let case = series.case((files::FEWEST, files::FEWEST));
+    serve(&setting.world, &case, path, &screen)
+}
+
+/// A client of such a server.
+fn connect(
+    arguments: &Arguments,
+    setting: &Setting,
+    series: &Series,
+    path: &Path,
+) -> Result<(), Error> {
+    let screen = Screen::new(arguments.output.json, 0);
+    let size = series.sizes()[0];
+    let client = Client {
+        timeout: Duration::from_secs(arguments.timeout),
+        picture: series.picture.clone(),
+        case: series.case(size),
+    };
+    let (answered, larger) = client.run(&setting.world, path)?;
+    screen.heading(CLIENT_HEADER);
+    screen.line(match answered.verified {
+        true => answered.row(),
+        false => format!("{}  {}", answered.row(), screen.mark(false)),
+    });
+    if let Some(path) = &arguments.larger {
+        files::write(path, &larger)?;
+    }
+    screen.document(&Asked {
+        setting,
+        answered: &answered,
+    })?;
+    Error::if_wrong(usize::from(!answered.verified), 1)?;
+    interrupt::check()
+}
+
+/// Client and servers in this process, in all ways.
+fn measure(arguments: &Arguments, setting: &Setting, series: &Series) -> Result<(), Error> {
+    let world = &setting.world;
     let screen = Screen::new(arguments.output.json, series.measurements());
     screen.line(format_args!(
         "A client and a server of {} blocks run on {}; no network card takes part.",
@@ -136,14 +216,14 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         files::write(path, answer)?;
     }
     screen.document(&Document {
-        setting: &setting,
-        series: &series,
+        setting,
+        series,
         results: &results,
         verdicts,
     })?;
     arguments
         .output
-        .end(PLOT, &setting, &results.panels(), results.wrong())
+        .end(PLOT, setting, &results.panels(), results.wrong())
 }
 
 fn main() -> ExitCode {

@@ -28,7 +28,7 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    fn new(case: &Case, world: &World, model: &Model) -> Result<Self, Error> {
+    pub(super) fn new(case: &Case, world: &World, model: &Model) -> Result<Self, Error> {
         let own = kernels_own(world);
         let pixels = (case.width * case.height) as usize;
         let plane = |layer: usize| {
@@ -77,7 +77,7 @@ pub(super) fn kernels_own(world: &World) -> Placement {
     }
 }
 
-fn bytes_of(values: &[f32]) -> Vec<u8> {
+pub(super) fn bytes_of(values: &[f32]) -> Vec<u8> {
     values
         .iter()
         .flat_map(|value| value.to_ne_bytes())
@@ -85,12 +85,26 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 }
 
 /// The pictures that are sent in turn: first the given one, if there is one; the others are from the seed.
-fn pictures(case: &Case, first: Option<&Picture>) -> Vec<Picture> {
+pub(super) fn pictures(case: &Case, first: Option<&Picture>) -> Vec<Picture> {
     let mut random = SmallRng::seed_from_u64(case.seed);
     let size = [case.width, case.height].map(|pixels| pixels as usize);
     let seeded = iter::repeat_with(|| Picture::random(size, &mut random));
     let all = first.cloned().into_iter().chain(seeded);
     all.take(PICTURES as usize).collect()
+}
+
+/// What a loop on the host makes of each.
+pub(super) fn enlarged(model: &Model, pictures: &[Picture]) -> Vec<Vec<f32>> {
+    // One thread each: the loops take a while.
+    thread::scope(|scope| {
+        let one = |picture| scope.spawn(move || model.enlarge(picture));
+        let all: Vec<_> = pictures.iter().map(one).collect();
+        let joined = all.into_iter().map(|one| {
+            let larger = one.join();
+            larger.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.collect()
+    })
 }
 
 /// Pictures and answers at both ends.
@@ -121,18 +135,7 @@ impl Data {
     ) -> Result<Self, Error> {
         let model = Model::new(case.seed);
         let pictures = pictures(case, picture);
-        // One thread each: the loops take a while.
-        let expected: Vec<f32> = thread::scope(|scope| {
-            let larger = pictures
-                .iter()
-                .map(|picture| scope.spawn(|| model.enlarge(picture)));
-            let larger: Vec<_> = larger.collect();
-            let joined = larger.into_iter().flat_map(|one| {
-                one.join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
-            joined.collect()
-        });
+        let expected = enlarged(&model, &pictures).concat();
         let there = Buffer::placed(kernels_own(world), VALUE as usize * expected.len())?;
         there.write(0, &bytes_of(&expected))?;
         let (request, answer) = (case.request().bytes as usize, case.answer().bytes as usize);

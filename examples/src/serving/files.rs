@@ -26,12 +26,7 @@ pub fn read(path: &Path) -> Result<Picture, Error> {
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(|error| no(error.to_string()))?;
     let (width, height) = reader.info().size();
-    let served = FEWEST..=MOST;
-    if !served.contains(&width) || !served.contains(&height) {
-        return Err(no(format!(
-            "it has {width} × {height} pixels; choose from {FEWEST} to {MOST} either way"
-        )));
-    }
+    check_size(width, height).map_err(no)?;
     let size = reader.output_buffer_size().unwrap_or(0);
     let mut bytes = vec![0; size];
     let info = reader
@@ -42,6 +37,17 @@ pub fn read(path: &Path) -> Result<Picture, Error> {
         width: width as usize,
         values: pixels.map(luma).collect(),
     })
+}
+
+/// Whether pictures of that size are served; if not, why.
+pub(super) fn check_size(width: u32, height: u32) -> Result<(), String> {
+    let served = FEWEST..=MOST;
+    match served.contains(&width) && served.contains(&height) {
+        true => Ok(()),
+        false => Err(format!(
+            "it has {width} × {height} pixels; choose from {FEWEST} to {MOST} either way"
+        )),
+    }
 }
 
 /// What a pixel with one grey value or three colours, and perhaps an opacity, is in grey.

@@ -1,10 +1,12 @@
 //! Pictures that are made larger by a network of three layers, the server's network driven by its host or by its kernel.
 
+mod client;
 mod data;
 pub mod files;
 pub mod model;
 mod series;
 mod server;
+mod service;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,7 +30,9 @@ use data::{Data, place};
 use model::Picture;
 use server::{Served, Server, Stays, spin_beside};
 
+pub use client::{Answered, CLIENT_HEADER, Client};
 pub use series::{APPLICATION, PLOT, Results, Series};
+pub use service::serve;
 
 /// Pictures that are sent in turn, so that what is left of one answer is wrong in the next.
 const PICTURES: u32 = 2;

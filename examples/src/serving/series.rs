@@ -101,19 +101,9 @@ impl Series {
         (Way::ALL.len() * self.sizes().len()) as u64
     }
 
-    fn sizes(&self) -> Vec<(u32, u32)> {
-        match &self.picture {
-            Some(picture) => vec![(picture.width as u32, picture.height() as u32)],
-            None => self.sides.iter().map(|&side| (side, side)).collect(),
-        }
-    }
-
-    /// Measures all; with Ctrl-C what there is until then.
-    ///
-    /// # Errors
-    /// Blocks, threads or queues that do not suffice, before anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
-        let case = |(width, height)| Case {
+    /// What is served of pictures of that size.
+    pub fn case(&self, (width, height): (u32, u32)) -> Case {
+        Case {
             width,
             height,
             blocks: self.blocks,
@@ -126,8 +116,24 @@ impl Series {
             rate: self.rate,
             depth: self.depth,
             seed: self.seed,
-        };
-        let cases: Vec<Case> = self.sizes().into_iter().map(case).collect();
+        }
+    }
+
+    /// How large the pictures are, one after the other.
+    pub fn sizes(&self) -> Vec<(u32, u32)> {
+        match &self.picture {
+            Some(picture) => vec![(picture.width as u32, picture.height() as u32)],
+            None => self.sides.iter().map(|&side| (side, side)).collect(),
+        }
+    }
+
+    /// Measures all; with Ctrl-C what there is until then.
+    ///
+    /// # Errors
+    /// Blocks, threads or queues that do not suffice, before anything is measured; what [`Case::measure`] says.
+    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+        let sizes = self.sizes().into_iter();
+        let cases: Vec<Case> = sizes.map(|size| self.case(size)).collect();
         cases.iter().try_for_each(|case| case.check(world))?;
         let (world, left_out) = match world.able_to_repeat() {
             Ok(able) => (able, None),

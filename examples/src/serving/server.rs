@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use warpbell_host_init::{Buffer, Launch, StopWord, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
-use warpbell_kernels::serving::{END, Inference, ServingServer, serving_inference, serving_server};
+use warpbell_kernels::serving::{
+    END, Inference, Message, ServingServer, serving_inference, serving_server,
+};
 
 use super::Case;
 use super::data::{Data, kernels_own, place};
@@ -163,7 +165,7 @@ impl Server<'_> {
                     // SAFETY: the answer before has gone, and nobody else has the memory.
                     output.read(0, unsafe { data.answer.bytes_mut() })?;
                     clock.add(&mut served.copied_out);
-                    self.post(&mut queues, number)?;
+                    post(&mut queues, &self.path, case.answer(), 0, number)?;
                     clock.add(&mut served.sent);
                     queues.iter_mut().try_for_each(HostQueue::drain)?;
                     served.count += 1;
@@ -178,18 +180,23 @@ impl Server<'_> {
             Ok(served)
         })
     }
+}
 
-    /// Posts all parts of an answer.
-    fn post(&self, queues: &mut [HostQueue<'_>], number: u64) -> Result<(), Error> {
-        let (path, answer) = (&self.path, self.case.answer());
-        for (part, queue) in (0..).zip(&mut *queues) {
-            let pieces = 0..answer.pieces(path.parts);
-            let pieces = pieces.filter_map(|piece| answer.write(path, part, 0, piece));
-            let all: Vec<_> = pieces.chain([path.tell(part, number)]).collect();
-            queue.post(all.into_iter())?;
-        }
-        Ok(())
+/// Posts all parts of a message, which is that of number `from` at this end, and behind each what tells of it.
+pub(super) fn post(
+    queues: &mut [HostQueue<'_>],
+    path: &Path<'_>,
+    message: Message,
+    from: u32,
+    number: u64,
+) -> Result<(), Error> {
+    for (part, queue) in (0..).zip(queues) {
+        let pieces = 0..message.pieces(path.parts);
+        let pieces = pieces.filter_map(|piece| message.write(path, part, from, piece));
+        let all: Vec<_> = pieces.chain([path.tell(part, number)]).collect();
+        queue.post(all.into_iter())?;
     }
+    Ok(())
 }
 
 /// When the step before ended.

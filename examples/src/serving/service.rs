@@ -1,0 +1,283 @@
+//! A server that other processes join, one after the other: a kernel serves each of them, while its host sleeps until the
+//! client has done or has gone.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use warpbell_host_init::{
+    Error as HostError, Launch, Listener, Peer, QueuePair, RemoteMemory, StopWord, entry,
+};
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::path::MAX_PARTS;
+use warpbell_kernels::serving::{END, ServingServer, serving_server};
+
+use super::data::{Rooms, place};
+use super::model::Model;
+use super::{Case, files, size};
+use crate::cpu_time::CpuTime;
+use crate::memory::{self, Memory};
+use crate::rig::{self, Driver, End};
+use crate::screen::Screen;
+use crate::world::{Nic, World};
+use crate::{Error, interrupt};
+
+/// How long a client may take for a step before its first request: in one of them it makes its pictures larger for itself.
+const STEP: Duration = Duration::from_secs(60);
+/// Between two looks at who has come or gone.
+const NAP: Duration = Duration::from_millis(10);
+
+/// What server and client tell each other before the first request, one behind the other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Talk {
+    /// The client: how large its pictures are.
+    Pictures {
+        /// Pixels of a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+    },
+    /// The server: how it serves.
+    Terms(Terms),
+    /// Both: so be it.
+    Agreed,
+    /// The server: why it does not serve such pictures.
+    Refused(String),
+    /// Both.
+    Room {
+        /// Where messages come.
+        messages: RemoteMemory,
+        /// The words that tell of them.
+        signals: RemoteMemory,
+    },
+}
+
+/// What a client has to know of its server.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Terms {
+    /// Queues that a message goes through, a part each.
+    pub(super) parts: u32,
+    /// Bytes of a work request at most.
+    pub(super) piece: u32,
+    /// Depth of each queue.
+    pub(super) depth: u32,
+    /// Seed of the weights.
+    pub(super) seed: u64,
+}
+
+/// What both come to when all requests are answered.
+pub(super) const SERVED: &str = "served";
+/// What both come to before the first one.
+pub(super) const READY: &str = "ready";
+
+/// The other process says something else than what comes next.
+pub(super) fn out_of_turn(said: &Talk) -> Error {
+    Error::Unfit {
+        what: format!("the other process is none of this service: it says {said:?}"),
+    }
+}
+
+/// Serves all who join at a path, one after the other, until Ctrl-C; pictures are as large as each client says, and all else
+/// is as `case` has it. Says of each client in a line what became of it.
+///
+/// # Errors
+/// A NIC that reaches no other process; a path that cannot be used; as [`Case::check`]; what fails here, and not at a client.
+pub fn serve(world: &World, case: &Case, path: &Path, screen: &Screen) -> Result<(), Error> {
+    if world.nic() == Nic::SoftGpu {
+        return Err(Error::Alone);
+    }
+    case.check(world)?;
+    let devices = world.devices_for(rig::reach([Driver::Kernel; 2]), MAX_PARTS)?;
+    let mut end = End::new(world, &devices, Driver::Kernel, [case.parts, 1], case.depth)?;
+    let model = Model::new(case.seed);
+    let listener = Listener::bind(path)?;
+    screen.line(format_args!(
+        "Waiting for clients: serving --connect {}",
+        path.display()
+    ));
+    let mut client = 1;
+    while !interrupt::requested() {
+        let served = match listener.take(end.device(), STEP) {
+            Ok(None) => {
+                thread::sleep(NAP);
+                continue;
+            }
+            Ok(Some(peer)) => {
+                let joins =
+                    |size| screen.line(format_args!("Client {client} sends pictures of {size}."));
+                serve_one(world, case, &model, &mut end, peer, joins)
+            }
+            Err(error) => Err(error.into()),
+        };
+        let words = served.or_else(|error| match of_client(&error) {
+            true => Ok(format!("not served: {error}")),
+            false => Err(error),
+        })?;
+        screen.line(format_args!("Client {client}: {words}"));
+        client += 1;
+        // No kernel has them any more; whatever the client still sends finds nobody.
+        end.reset()?;
+    }
+    Ok(())
+}
+
+/// Whether who joined is to blame, so that others may be served.
+fn of_client(error: &Error) -> bool {
+    match error {
+        Error::Unfit { .. } => true,
+        Error::Setup(error) => matches!(
+            error,
+            HostError::Exchange(_)
+                | HostError::Unreachable { .. }
+                | HostError::BadEndpoint { .. }
+                | HostError::OutOfRange { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Serves a client to its end, and says what became of it; `joins` hears how large its pictures are, once they may come.
+fn serve_one(
+    world: &World,
+    case: &Case,
+    model: &Model,
+    end: &mut End,
+    mut peer: Peer,
+    joins: impl Fn(String),
+) -> Result<String, Error> {
+    let terms = Terms {
+        parts: case.parts,
+        piece: case.piece,
+        depth: case.depth,
+        seed: case.seed,
+    };
+    let (width, height) = match peer.exchange(&Talk::Terms(terms))? {
+        Talk::Pictures { width, height } => (width, height),
+        said => return Err(out_of_turn(&said)),
+    };
+    let case = Case {
+        width,
+        height,
+        ..*case
+    };
+    let agreed = files::check_size(width, height).map_err(|what| Error::Unfit { what });
+    let agreed = agreed.and_then(|()| case.check(world));
+    let answer = match &agreed {
+        Ok(()) => Talk::Agreed,
+        Err(why) => Talk::Refused(why.to_string()),
+    };
+    let _: Talk = peer.exchange(&answer)?;
+    agreed?;
+    let session = Session {
+        world,
+        case: &case,
+        rooms: Rooms::new(&case, world, model)?,
+        arrived: end.memory(world, case.request().bytes as usize)?,
+        answer: end.memory(world, case.answer().bytes as usize)?,
+    };
+    end.connect_over(&mut peer)?;
+    session.run(end, &mut peer, joins)
+}
+
+/// A client's share of the server.
+struct Session<'s> {
+    world: &'s World,
+    case: &'s Case,
+    rooms: Rooms,
+    arrived: Memory,
+    answer: Memory,
+}
+
+impl Session<'_> {
+    /// Has a kernel serve until the client has done or has gone.
+    fn run(&self, end: &End, peer: &mut Peer, joins: impl Fn(String)) -> Result<String, Error> {
+        let Self { world, case, .. } = *self;
+        let ours = Talk::Room {
+            messages: self.arrived.shared(),
+            signals: end.signals(),
+        };
+        let (messages, signals) = match peer.exchange(&ours)? {
+            Talk::Room { messages, signals } => (messages, signals),
+            said => return Err(out_of_turn(&said)),
+        };
+        let answer = case.answer();
+        let there = [
+            messages.at(0, answer.bytes)?,
+            signals.at(0, 8 * case.parts)?,
+        ];
+        let handles = end.handles(world)?;
+        let part = answer.part(case.parts);
+        let path = end.path_to(&handles, &self.answer, there, part);
+        let stop = StopWord::new(world.placement())?;
+        let outcome = world.outcome()?;
+        let (from, to) = (self.arrived.word(0), self.answer.word(0));
+        let server = ServingServer {
+            network: self.rooms.network(case, from, to),
+            path: warpbell_kernels::path::Path {
+                limit_us: case.limit_us(),
+                ..path
+            },
+            answer,
+            state: place(&self.rooms.state),
+            looks: u64::MAX,
+            patience_us: case.limit_us(),
+            stop: stop.stop(),
+            outcome: &outcome,
+        };
+        let server = [Launch::new(entry!(serving_server), case.grid(), server)];
+        let pairs: Vec<&QueuePair> = end.pairs().iter().collect();
+        peer.barrier(READY)?;
+        joins(size(case.width, case.height));
+        let time = CpuTime::begin();
+        let ran = thread::scope(|scope| {
+            let kernel = scope.spawn(|| world.run_for(&server, &pairs, Duration::MAX));
+            while !kernel.is_finished() {
+                if interrupt::requested() || peer.has_gone() {
+                    stop.request();
+                }
+                thread::sleep(NAP);
+            }
+            let ran = kernel.join();
+            ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        let core_percent = time.percent();
+        ran?;
+        let served = memory::words(&self.rooms.state)?[ServingServer::SERVED as usize];
+        let told = end.newest();
+        let mut parted = parted(&outcome, peer, told, served)?;
+        if told == END
+            && let Err(error) = peer.barrier(SERVED)
+        {
+            parted = format!("; {error}");
+        }
+        Ok(format!(
+            "{served} answers, {core_percent:.2} % of a core asleep{parted}"
+        ))
+    }
+}
+
+/// How a client has parted whose newest request was told by that number, in words to be added; no words for one that has
+/// said that there is no more.
+fn parted(outcome: &Outcome, peer: &Peer, told: u64, served: u64) -> Result<String, Error> {
+    let gone = match peer.has_gone() {
+        true => "it has vanished",
+        false => "it does not go on",
+    };
+    let within = match told > served {
+        true => "in mid-request",
+        false => "between two requests",
+    };
+    match outcome.result() {
+        Ok(()) if told == END => Ok(String::new()),
+        Ok(()) if interrupt::requested() => Ok("; ended by Ctrl-C".into()),
+        Ok(()) => Ok(format!("; {gone} {within}")),
+        Err(failure @ Failure::Wait(_) | failure @ Failure::Post(_)) => {
+            Ok(format!("; {gone} {within} ({failure})"))
+        }
+        Err(failure) => Err(Error::Kernel {
+            what: "the server".into(),
+            failure,
+        }),
+    }
+}
