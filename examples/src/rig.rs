@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, WaitError};
+use warpbell::{
+    Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, Ticket, WaitError,
+};
 use warpbell_host_init::{
     Device, Peer, Placement, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, QueuePairConfig,
     RemoteMemory, SendDoorbell, Shared, Triggers, connect,
@@ -326,7 +328,10 @@ impl End {
     pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
         let opened = self.pairs.iter().map(|pair| {
             let queue = pair.send_queue()?.open::<Exclusive, Thread>();
-            Ok(HostQueue(queue.map_err(failed)?))
+            Ok(HostQueue {
+                queue: queue.map_err(failed)?,
+                newest: None,
+            })
         });
         opened.collect()
     }
@@ -379,17 +384,23 @@ impl End {
 }
 
 /// A queue in the host's hands.
-pub struct HostQueue<'q>(SendQueue<'q, Exclusive, Thread>);
+pub struct HostQueue<'q> {
+    queue: SendQueue<'q, Exclusive, Thread>,
+    /// The newest request, whose completion tells of all before.
+    newest: Option<Ticket>,
+}
 
 impl HostQueue<'_> {
-    /// Posts requests under one doorbell; those are signalled that the queue needs for its own room.
+    /// Posts requests under one doorbell. The last one is signalled, beside those that the queue needs for its own room.
     ///
     /// # Errors
     /// The queue failed, or has no room for too long.
     pub fn post(&mut self, wqes: impl ExactSizeIterator<Item = Wqe<1>>) -> Result<(), Error> {
-        let mut batch = self.0.batch(wqes.len() as u32, LIMIT).map_err(failed)?;
-        for wqe in wqes {
-            let _ = batch.post(wqe).map_err(failed)?;
+        let last = wqes.len().saturating_sub(1);
+        let mut batch = self.queue.batch(wqes.len() as u32, LIMIT).map_err(failed)?;
+        for (index, wqe) in wqes.enumerate() {
+            let wqe = if index == last { wqe.signalled() } else { wqe };
+            self.newest = Some(batch.post(wqe).map_err(failed)?);
         }
         Ok(())
     }
@@ -399,7 +410,10 @@ impl HostQueue<'_> {
     /// # Errors
     /// As [`post`](Self::post).
     pub fn drain(&mut self) -> Result<(), Error> {
-        self.0.drain(LIMIT).map_err(failed)
+        match self.newest.take() {
+            Some(newest) => self.queue.wait(newest, LIMIT).map_err(failed),
+            None => Ok(()),
+        }
     }
 }
 

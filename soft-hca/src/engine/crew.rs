@@ -41,7 +41,7 @@ pub struct Crew<'d, 't, M, L> {
     state: &'d Signal,
     /// The register that this lane listens to while the loan in the seat of its number is the crew's; 0 otherwise.
     register: u64,
-    /// The last ring that it heard there, 0 if none was.
+    /// The last ring that was heard there, 0 if none was.
     heard: u64,
     /// Where the WQE lies that the next ring tells of, unless it is `stale`.
     front: Front,
@@ -91,8 +91,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         let ring = self.listen();
         let call = self.desk.call.peek();
         let offer = self.offer();
-        // 0 is what the engine leaves behind. No two rings that count are alike: 65,536 blocks lie between them, more
-        // than a ring has.
+        // No two rings that count are alike: 65,536 blocks lie between them, more than a ring has.
         let ring = match ring == self.heard {
             true => 0,
             false => ring,
@@ -165,7 +164,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         let loan = place.map(|seat| unsafe { seat.loan() });
         let waiting = loan.is_some_and(|loan| loan.producer != loan.tail);
         if let Some(loan) = loan {
-            (self.register, self.heard) = (loan.register, 0);
+            (self.register, self.heard) = (loan.register.address, loan.register.heard);
             (self.front, self.stale) = (Front::of(loan), false);
         }
         self.pending |= lanes.ballot(waiting);

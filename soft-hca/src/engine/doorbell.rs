@@ -37,12 +37,16 @@ struct Page {
     users: u32,
     /// Send registers that are looked at.
     registers: u8,
+    /// What was heard there last.
+    heard: [u64; MAX_SEND_REGISTERS as usize],
     first_queue_pair: Option<u32>,
     first_completion_queue: Option<u32>,
     /// A queue pair without a doorbell record uses it.
     claimed: bool,
     /// That queue pair, where its doorbell is heard.
     without_record: Option<u32>,
+    /// What was heard there last.
+    heard_without_record: u64,
     /// Steps left before it counts as idle.
     patience: u32,
     /// The queue pair whose doorbell was the newest.
@@ -65,6 +69,14 @@ pub(super) struct Uars<'t> {
     reach: usize,
     /// One more than the last slot ever used.
     used: usize,
+}
+
+/// A doorbell register that is lent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LentRegister {
+    pub(super) address: u64,
+    /// What was heard there last.
+    pub(super) heard: u64,
 }
 
 /// The tables that a ring leads to.
@@ -107,10 +119,12 @@ impl<'t> Uars<'t> {
             address,
             users: 0,
             registers: 1,
+            heard: [0; MAX_SEND_REGISTERS as usize],
             first_queue_pair: None,
             first_completion_queue: None,
             claimed: false,
             without_record: None,
+            heard_without_record: 0,
             patience: 0,
             newest: None,
             sibling: None,
@@ -174,15 +188,19 @@ impl<'t> Uars<'t> {
         {
             if doorbell == SendDoorbell::WithoutRecord {
                 let _ = take(memory, page.address + WITHOUT_RECORD);
+                page.heard_without_record = 0;
                 page.without_record = Some(pair);
                 return;
             }
             page.registers = page.registers.max(wanted.min(MAX_SEND_REGISTERS));
-            if page.first_queue_pair.is_none() {
-                for register in 0..page.registers {
-                    let _ = take(memory, page.address + offset(register));
+            // The first ring of this queue pair may be like the last one of another that had its number. What is taken
+            // may be others': all are looked at.
+            for register in 0..page.registers {
+                if take(memory, page.address + offset(register)).is_some() {
+                    page.sibling = page.first_queue_pair;
                 }
             }
+            page.heard = [0; _];
             slot.next_of_uar = page.first_queue_pair.replace(pair);
         }
     }
@@ -247,19 +265,20 @@ impl<'t> Uars<'t> {
         self.release(index);
     }
 
-    /// The doorbell register of a queue pair behind which `next` is chained, if its page can be lent: only one can that is
-    /// one queue's alone, with one register.
-    fn lendable(&self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
+    /// The doorbell register of a queue pair behind which `next` is chained, and what was heard there last, if its page can
+    /// be lent: only one can that is one queue's alone, with one register.
+    fn lendable(&self, index: u32, pair: u32, next: Option<u32>) -> Option<LentRegister> {
         let page = self.slots.get(index as usize)?.page.as_ref()?;
-        let register = match (page.first_queue_pair, page.without_record) {
+        let (register, heard) = match (page.first_queue_pair, page.without_record) {
             (Some(first), None) if first == pair && page.registers == 1 && next.is_none() => {
-                offset(0)
+                (offset(0), page.heard[0])
             }
-            (None, Some(only)) if only == pair => WITHOUT_RECORD,
+            (None, Some(only)) if only == pair => (WITHOUT_RECORD, page.heard_without_record),
             _ => return None,
         };
         let alone = !page.lent && page.first_completion_queue.is_none();
-        alone.then_some(page.address + register)
+        let address = page.address + register;
+        alone.then_some(LentRegister { address, heard })
     }
 
     /// Whether the page of a queue pair can be lent.
@@ -268,7 +287,12 @@ impl<'t> Uars<'t> {
     }
 
     /// Lends the page of a queue pair, if it can be; gives the doorbell register.
-    pub(super) fn lend(&mut self, index: u32, pair: u32, next: Option<u32>) -> Option<u64> {
+    pub(super) fn lend(
+        &mut self,
+        index: u32,
+        pair: u32,
+        next: Option<u32>,
+    ) -> Option<LentRegister> {
         let register = self.lendable(index, pair, next)?;
         self.page(index)?.lent = true;
         Some(register)
@@ -324,7 +348,7 @@ impl<'t> Uars<'t> {
         let mut rings = usize::from(page.look_at_arm(memory, rung));
         rings += usize::from(page.look_at_doorbell_without_record(memory, rung));
         for register in 0..page.registers {
-            rings += usize::from(page.look_at_doorbell(memory, rung, offset(register)));
+            rings += usize::from(page.look_at_doorbell(memory, rung, register));
         }
         page.look_at_siblings(memory, rung);
         page.patience = match rings {
@@ -351,6 +375,21 @@ const fn offset(register: u8) -> u64 {
     first as u64 + register as u64 * (second - first) as u64
 }
 
+/// What was stored to a send register since `heard`, which was heard there last. Nothing is stored there: a GPU cannot
+/// exchange a word of the host's in one step, so that what a host rings meanwhile would be lost. No two rings in turn
+/// that count are alike: 65,536 blocks lie between them, more than a ring has.
+fn listen<M: Memory>(memory: &M, register: u64, heard: &mut u64) -> Option<u64> {
+    // SAFETY: the owner vouched for the page when the queue pair was created.
+    let value = unsafe { memory.peek_u64(register) };
+    if value == *heard {
+        return None;
+    }
+    // The doorbell before record and WQEs, which were written before it.
+    memory.acquire();
+    *heard = value;
+    Some(value)
+}
+
 /// Takes what was stored to a register since it was last looked at.
 fn take<M: Memory>(memory: &M, register: u64) -> Option<u64> {
     // SAFETY: the owner vouched for the page when the queue was created. Acquire: record and WQEs
@@ -365,18 +404,20 @@ fn take<M: Memory>(memory: &M, register: u64) -> Option<u64> {
 }
 
 impl Page {
-    /// Looks at the send register at an offset. Of a WQE pushed there (BlueFlame) the first 8 bytes are the doorbell;
+    /// Looks at a send register. Of a WQE pushed there (BlueFlame) the first 8 bytes are the doorbell;
     /// it lies in the ring as well, where it is read.
     fn look_at_doorbell<M: Memory>(
         &mut self,
         memory: &M,
         rung: &mut Rung<'_, '_>,
-        register: u64,
+        register: u8,
     ) -> bool {
         let Some(first) = self.first_queue_pair else {
             return false;
         };
-        let Some(value) = take(memory, self.address + register) else {
+        let address = self.address + offset(register);
+        let heard = &mut self.heard[usize::from(register)];
+        let Some(value) = listen(memory, address, heard) else {
             return false;
         };
         // The queue pair named is looked at now, the others in turn: their doorbells may have
@@ -400,7 +441,8 @@ impl Page {
         let Some(index) = self.without_record else {
             return false;
         };
-        let Some(value) = take(memory, self.address + WITHOUT_RECORD) else {
+        let address = self.address + WITHOUT_RECORD;
+        let Some(value) = listen(memory, address, &mut self.heard_without_record) else {
             return false;
         };
         self.newest = Some(index);

@@ -12,6 +12,7 @@ use super::Engine;
 use super::command::{Access, ProtectionDomain, QueuePairState, Transport};
 use super::completion::{Completion, LentCompletions, number_index};
 use super::desk::Wanted;
+use super::doorbell::LentRegister;
 use super::memory::Memory;
 use super::plain::{PlainWrite, block, plain_write};
 use super::protection::Window;
@@ -26,7 +27,7 @@ pub(super) struct Loan {
     queue_pair: u32,
     pub(super) number: QpNumber,
     /// Its doorbell register.
-    pub(super) register: u64,
+    pub(super) register: LentRegister,
     /// Address of its half of the doorbell record; none if the doorbell tells the producer index.
     pub(super) record: Option<u64>,
     pub(super) ring: Ring,

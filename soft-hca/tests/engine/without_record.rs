@@ -53,6 +53,29 @@ fn the_doorbell_counts_and_no_record() {
     assert_eq!(ring(&mut world, REGISTER, told(3)), 1);
 }
 
+/// A GPU cannot exchange a word of the host's in one step: what a host rings between its load and its store would be lost.
+#[test]
+fn what_was_heard_stays_in_its_register() {
+    for (send_doorbell, register) in [
+        (SendDoorbell::WithRecord, UarPage::DOORBELLS[0]),
+        (SendDoorbell::WithoutRecord, REGISTER),
+    ] {
+        let shape = Shape {
+            send_doorbell,
+            ..Shape::default()
+        };
+        let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
+        for producer in 1..=3 {
+            world.a.qp.post(Wqe::<1>::nop().signalled());
+            world.settle();
+            assert_eq!(world.a.qp.send_cq.drain().len(), 1);
+            let told = Doorbell::of_producer(WqeIndex(producer), world.a.qp.number);
+            let found = world.a.qp.uar.atomic_u64(register).load(Ordering::Relaxed);
+            assert_eq!(found, told.0, "{send_doorbell:?}");
+        }
+    }
+}
+
 /// What was told stays told, also while it waits for something else.
 #[test]
 fn a_doorbell_that_comes_late_takes_nothing_back() {
