@@ -307,6 +307,12 @@ impl World {
         }
     }
 
+    /// Whether the NIC is a thread of the host, which reaches the host's memory and not the kernels' own; one for kernels on
+    /// the CPU stands for it.
+    pub fn nic_is_on_host(&self) -> bool {
+        matches!(self.nic, Nic::Soft | Nic::SoftHost)
+    }
+
     /// Whether the NIC's engine is a kernel on another GPU than the other kernels.
     fn nic_is_apart(&self) -> bool {
         self.engine

@@ -52,9 +52,9 @@ fn every_value_of_every_answer_is_right_in_every_way() {
             let counts = of["histogram"].as_array().unwrap().iter();
             assert_eq!(counts.map(|one| one[1].as_u64().unwrap()).sum::<u64>(), 3);
             assert!(number("compute_us") > 0.0 && number("send_us") > 0.0);
-            // The host alone copies.
+            // The host copies, and a kernel where the NIC reaches other memory than it.
             let copies = number("copy_in_us") > 0.0 && number("copy_out_us") > 0.0;
-            assert_eq!(copies, result["way"] == "host");
+            assert_eq!(copies, result["way"] == "host" || nic == "soft");
         }
     }
 }

@@ -16,6 +16,9 @@ pub(crate) fn met_before(arrivals: Place) -> u64 {
 /// Waits, with all threads of each block, until all of so many blocks are here for meeting number `number`, the first
 /// being 1. What any of them wrote before may be read by all behind it.
 ///
+/// The first block waits for all others' words, and each of those for that of the first one: so a word is looked at by one
+/// thread of each block, and not by most threads of all.
+///
 /// `arrivals` has a word for each block, 0 before the first meeting, in memory of the kernel's own.
 ///
 /// # Errors
@@ -29,21 +32,34 @@ pub fn meet(
 ) -> Result<(), WaitError> {
     // What the block's threads did before its word, because others go on by that.
     thread::sync_threads();
-    let own = block::thread_index();
-    if own == 0 {
-        let word = arrivals.word(block::index());
-        // That and the others' before it, too: nobody but this kernel's blocks looks.
-        thread::device_fence();
-        word.store(number, Ordering::Relaxed);
-    }
-    let (mut other, mut late) = (own, 0);
-    while other < blocks {
+    let (own, hosts) = (block::thread_index(), block::index() == 0);
+    let has_come = |other: u32| {
         // SAFETY: the host promises a word for each block for the launch; kernels touch them as atomics.
         let arrival = unsafe { Signal::new(arrivals.word(other)) };
-        late += u32::from(arrival.wait(number, deadline).is_err());
-        other += block::size();
+        u32::from(arrival.wait(number, deadline).is_err())
+    };
+    let mut late = 0;
+    if hosts {
+        let mut other = 1 + own;
+        while other < blocks {
+            late += has_come(other);
+            other += block::size();
+        }
+        // All words before the first block's, by which the others go on.
+        late = thread::sync_threads_count(late);
     }
-    // All words before anybody goes on.
+    if (own == 0) & (late == 0) {
+        // What the block did, and in the first block what all others did, before its word: nobody but this kernel's blocks
+        // looks.
+        thread::device_fence();
+        arrivals
+            .word(block::index())
+            .store(number, Ordering::Relaxed);
+        if !hosts {
+            late = has_come(0);
+        }
+    }
+    // The word before anybody goes on.
     match thread::sync_threads_count(late) {
         0 => Ok(()),
         _ => Err(WaitError::Deadline),

@@ -79,8 +79,6 @@ const QUADS: u32 = GROUP / LANES;
 const CELLS: usize = (CHUNK * (MAX_ROWS + 2) * PITCH) as usize;
 /// Room for their weights.
 const ROOM: usize = (CHUNK * 9 * QUADS) as usize;
-/// Bytes of shared memory that a block has for both, of however many threads.
-pub const SHARED_BYTES: u32 = (CELLS * size_of::<f32>() + ROOM * size_of::<Four>()) as u32;
 
 /// Four outputs beside each other.
 #[repr(C, align(16))]
@@ -366,26 +364,62 @@ impl Network {
         side: u32,
         (left, top, rows): (u32, u32, u32),
     ) {
-        let (around, high) = (side / 2, rows + side - 1);
-        let mut index = block::thread_index();
-        while index < channels * high * PITCH {
-            let (line, column) = (index / PITCH, index % PITCH);
-            let (channel, row) = (line / high, line % high);
-            // Beside the picture these wrap to more than it has.
-            let x = (left + column).wrapping_sub(around);
-            let y = (top + row).wrapping_sub(around);
-            let inside = (x < self.width) & (y < self.height);
-            if column < COLUMNS + side - 1 {
-                let mut value = 0.0;
-                if inside {
-                    let at = ((first + channel) * self.height + y) * self.width + x;
-                    // SAFETY: a pixel of the plane.
-                    value = unsafe { *from.add(at as usize) };
-                }
+        let cells = channels * (rows + side - 1) * PITCH;
+        let size = block::size();
+        let cell = |index| self.cell(from, first, side, (left, top, rows), index, cells);
+        let keep = |index: u32, value: f32| {
+            if index < cells {
                 // SAFETY: a value inside the array, which is one thread's.
                 unsafe { *room.cells.add(index as usize) = value };
             }
-            index += block::size();
+        };
+        let mut index = block::thread_index();
+        while index < cells {
+            // All loads before the first store, because that waits for its load, and nothing behind it begins before.
+            let one = cell(index);
+            let two = cell(index + size);
+            let three = cell(index + 2 * size);
+            let four = cell(index + 3 * size);
+            let five = cell(index + 4 * size);
+            let six = cell(index + 5 * size);
+            let seven = cell(index + 6 * size);
+            let eight = cell(index + 7 * size);
+            keep(index, one);
+            keep(index + size, two);
+            keep(index + 2 * size, three);
+            keep(index + 3 * size, four);
+            keep(index + 4 * size, five);
+            keep(index + 5 * size, six);
+            keep(index + 6 * size, seven);
+            keep(index + 7 * size, eight);
+            index += 8 * size;
+        }
+    }
+
+    /// What belongs into a cell of shared memory: a pixel, or 0 beside the picture and where nobody looks.
+    #[inline(always)]
+    fn cell(
+        &self,
+        from: *const f32,
+        first: u32,
+        side: u32,
+        (left, top, rows): (u32, u32, u32),
+        index: u32,
+        cells: u32,
+    ) -> f32 {
+        let (around, high) = (side / 2, rows + side - 1);
+        let (line, column) = (index / PITCH, index % PITCH);
+        let (channel, row) = (line / high, line % high);
+        // Beside the picture these wrap to more than it has.
+        let x = (left + column).wrapping_sub(around);
+        let y = (top + row).wrapping_sub(around);
+        let looked_at = (index < cells) & (column < COLUMNS + side - 1);
+        if looked_at & (x < self.width) & (y < self.height) {
+            let at = ((first + channel) * self.height + y) * self.width + x;
+            // SAFETY: a pixel of the plane.
+            unsafe { *from.add(at as usize) }
+        } else {
+            0.0
         }
     }
 

@@ -110,6 +110,8 @@ pub struct ServingServer<'a> {
     pub path: Path<'a>,
     /// An answer.
     pub answer: Message,
+    /// Where picture and answer lie for the NIC, if the network has its own in memory of the kernels': then they are copied.
+    pub copied: Copied,
     /// [`Self::STATE`] words of the kernels' own, 0 before the first launch: by them the first block tells the others what has
     /// come, and a launch goes on where the one before it has ended. Among them are [`Self::SERVED`] and the others.
     pub state: Place,
@@ -121,6 +123,18 @@ pub struct ServingServer<'a> {
     pub stop: Stop<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
+}
+
+/// A picture and its answer in memory that the NIC reaches.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    /// Whether the network has them elsewhere.
+    pub wanted: bool,
+    /// Where the picture comes.
+    pub picture: Place,
+    /// Where the answer is to be.
+    pub answer: Place,
 }
 
 /// Serves until the client or the host says that there is no more, or has looked often enough.
@@ -138,17 +152,21 @@ pub fn serving_server(p: ServingServer<'_>) {
 
 impl ServingServer<'_> {
     /// Words of its state.
-    pub const STATE: u32 = 7;
+    pub const STATE: u32 = 9;
     /// Of these: answers sent.
     pub const SERVED: u32 = 2;
-    /// Nanoseconds from where requests were there until their answers were, of all together.
-    pub const COMPUTED: u32 = 3;
-    /// Nanoseconds from there until the first part was posted, of all together.
-    pub const SENT: u32 = 4;
+    /// Nanoseconds from where requests were there until they were where the network has them, of all together.
+    pub const COPIED_IN: u32 = 3;
+    /// From there until their answers were.
+    pub const COMPUTED: u32 = 4;
+    /// From there until those were where the NIC has them.
+    pub const COPIED_OUT: u32 = 5;
+    /// From there until the first part was posted.
+    pub const SENT: u32 = 6;
     /// The number of the request that was answered last.
-    const LAST: u32 = 5;
+    const LAST: u32 = 7;
     /// When that was, or the first launch began.
-    const SINCE: u32 = 6;
+    const SINCE: u32 = 8;
 
     #[inline(always)]
     fn serve(&self) -> Result<(), Failure> {
@@ -171,13 +189,7 @@ impl ServingServer<'_> {
                 decision.store(self.decide(last), Ordering::Relaxed);
             }
             // The decision before the others read it, and the request before they compute.
-            met += 1;
-            meet(
-                self.network.arrivals,
-                self.network.blocks,
-                met,
-                path.limit(),
-            )?;
+            self.meet(&mut met)?;
             match decision.load(Ordering::Relaxed) {
                 NOTHING => continue,
                 LATE => return Err(WaitError::Deadline.into()),
@@ -189,26 +201,57 @@ impl ServingServer<'_> {
                 }
                 number => last = number,
             }
-            let began = thread::clock_ns();
+            let came = thread::clock_ns();
+            let mut began = came;
+            if self.copied.wanted {
+                let values = self.network.width * self.network.height;
+                self.copy(self.copied.picture, self.network.input, values);
+                self.meet(&mut met)?;
+                began = thread::clock_ns();
+            }
             self.network.run(&mut met, path.limit())?;
-            met += 1;
-            meet(
-                self.network.arrivals,
-                self.network.blocks,
-                met,
-                path.limit(),
-            )?;
+            self.meet(&mut met)?;
             let done = thread::clock_ns();
+            let mut ready = done;
+            if self.copied.wanted {
+                let values = self.answer.bytes / size_of::<f32>() as u32;
+                self.copy(self.network.output, self.copied.answer, values);
+                self.meet(&mut met)?;
+                ready = thread::clock_ns();
+            }
             let posted = self.send(part, last)?;
             if leads {
                 self.add(Self::SERVED, 1);
+                self.add(Self::COPIED_IN, began - came);
                 self.add(Self::COMPUTED, done - began);
-                self.add(Self::SENT, posted.saturating_sub(done));
+                self.add(Self::COPIED_OUT, ready - done);
+                self.add(Self::SENT, posted.saturating_sub(ready));
                 self.keep(Self::LAST, last);
                 self.keep(Self::SINCE, thread::clock_ns());
             }
         }
         Ok(())
+    }
+
+    /// Copies so many values of 4 bytes, with all threads of all blocks: those of a warp beside each other.
+    #[inline(always)]
+    fn copy(&self, from: Place, to: Place, values: u32) {
+        let mut index = thread::index();
+        while index < values {
+            let value = from.value(index).load(Ordering::Relaxed);
+            to.value(index).store(value, Ordering::Relaxed);
+            index += self.network.blocks * block::size();
+        }
+    }
+
+    /// All blocks meet; `met` counts.
+    #[inline(always)]
+    fn meet(&self, met: &mut u64) -> Result<(), WaitError> {
+        *met += 1;
+        let Network {
+            arrivals, blocks, ..
+        } = self.network;
+        meet(arrivals, blocks, *met, self.path.limit())
     }
 
     #[inline(always)]
@@ -267,10 +310,12 @@ impl ServingServer<'_> {
             let pieces = self.answer.pieces(path.parts);
             let mut all = queue.batch(pieces + 1, path.limit())?;
             let _ = all.post_if(self.answer.write(path, part, 0, own))?;
-            let _ = all.post_if((own == 0).then(|| path.tell(part, number)))?;
+            // Its completion tells of all before it.
+            let tell = path.tell(part, number).signalled();
+            let told = all.post_if((own == 0).then_some(tell))?;
             drop(all);
             posted = thread::clock_ns();
-            queue.drain(path.limit())?;
+            queue.wait_outbound(told, path.limit())?;
         }
         Ok(posted)
     }

@@ -41,10 +41,10 @@ struct Arguments {
     /// Where to write its last answer, as a PNG file
     #[arg(long, value_name = "PATH", requires = "picture")]
     larger: Option<PathBuf>,
-    /// Blocks of the server, all of which run at once; by default 196 on a GPU, 2 on a CPU
+    /// Blocks of the server, all of which run at once; by default 98 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     blocks: Option<u32>,
-    /// Threads of each, a multiple of 16; by default 128 on a GPU, 32 on a CPU
+    /// Threads of each, a multiple of 16; by default 256 on a GPU, 32 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=256))]
     threads: Option<u32>,
     /// Queues that a message goes through, a part each; by default 8 on a GPU, 2 on a CPU

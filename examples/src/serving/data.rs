@@ -4,7 +4,6 @@ use std::{iter, thread};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use warpbell::Word64;
 use warpbell_host_init::{Buffer, Placement};
 use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::network::{LAYERS, Network, SCALE};
@@ -25,6 +24,10 @@ pub(super) struct Rooms {
     pub(super) arrivals: Buffer,
     /// What a server keeps from one launch to the next.
     pub(super) state: Buffer,
+    /// A picture, where what the NIC reaches is not the kernels' own.
+    pub(super) picture: Buffer,
+    /// Its answer there.
+    pub(super) answer: Buffer,
 }
 
 impl Rooms {
@@ -41,24 +44,22 @@ impl Rooms {
             planes: [plane(0)?, plane(1)?],
             arrivals: Buffer::placed(own, 8 * case.blocks as usize)?,
             state: Buffer::placed(own, 8 * ServingServer::STATE as usize)?,
+            picture: Buffer::placed(own, case.request().bytes as usize)?,
+            answer: Buffer::placed(own, case.answer().bytes as usize)?,
         };
         rooms.weights.write(0, &weights)?;
         Ok(rooms)
     }
 
-    pub(super) fn network(
-        &self,
-        case: &Case,
-        input: *const Word64,
-        output: *const Word64,
-    ) -> Network {
+    /// The network, with picture and answer here.
+    pub(super) fn network(&self, case: &Case) -> Network {
         Network {
             width: case.width,
             height: case.height,
-            input: Place(input),
+            input: place(&self.picture),
             weights: place(&self.weights),
             planes: [place(&self.planes[0]), place(&self.planes[1])],
-            output: Place(output),
+            output: place(&self.answer),
             arrivals: place(&self.arrivals),
             blocks: case.blocks,
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_host_init::{Grid, Launch, entry};
-use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE, SHARED_BYTES};
+use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
 use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::Place;
@@ -153,20 +153,11 @@ pub struct Measured {
 /// Blocks on a CPU: each has a thread at least.
 const MOST_ON_CPU: u32 = 64;
 
-/// Blocks of so many threads that run at the same time on a GPU for certain: beside NIC and client, which have a
-/// multiprocessor each, if their threads take as many registers as a thread can, and with the least shared memory that a
-/// multiprocessor has.
-fn blocks_at_once(multiprocessors: u32, threads: u32) -> u32 {
-    const REGISTERS: u32 = 65_536;
-    const OF_A_THREAD: u32 = 255;
-    // Of compute capabilities 8.6, 8.9 and 12.0, the least that the PTX runs on; 9.0 has 228 KiB.
-    const SHARED: u32 = 100 << 10;
-    // What CUDA keeps for itself of each block's.
-    const RESERVED: u32 = 1 << 10;
-    let warps = threads.div_ceil(LANES);
-    let by_registers = REGISTERS / (OF_A_THREAD * LANES * warps);
-    let by_shared_memory = SHARED / (SHARED_BYTES + RESERVED);
-    multiprocessors.saturating_sub(2) * by_registers.min(by_shared_memory)
+/// Blocks that run at the same time on a GPU for certain, beside a NIC's and the client's: one on each multiprocessor, where
+/// any of them fits alone, and two left for those. A GPU spreads blocks over all that it has, and the client's block is too
+/// large to lie beside others.
+fn blocks_at_once(multiprocessors: u32) -> u32 {
+    multiprocessors.saturating_sub(2)
 }
 
 /// A picture's size in words.
@@ -257,9 +248,8 @@ impl Case {
 
     /// Blocks that run at the same time for certain.
     fn at_once(&self, world: &World) -> u32 {
-        world.gpu().map_or(MOST_ON_CPU, |gpu| {
-            blocks_at_once(gpu.multiprocessors(), self.threads)
-        })
+        let gpu = world.gpu();
+        gpu.map_or(MOST_ON_CPU, |gpu| blocks_at_once(gpu.multiprocessors()))
     }
 
     /// Microseconds that a wait may take: layers on a few CPU threads take their time.
@@ -432,21 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_run_at_once_as_far_as_registers_and_shared_memory_last() {
-        for (multiprocessors, threads, blocks) in [
-            (132, 256, 130),
-            (132, 128, 260),
-            (132, 112, 260),
-            // Registers would last for four of them and for eight, the shared memory for three of either.
-            (108, 64, 318),
-            (108, 16, 318),
-            (2, 16, 0),
-        ] {
-            assert_eq!(
-                blocks_at_once(multiprocessors, threads),
-                blocks,
-                "{threads}"
-            );
-        }
+    fn two_multiprocessors_are_left_for_nic_and_client() {
+        assert_eq!([132, 3, 2, 1].map(blocks_at_once), [130, 1, 0, 0]);
     }
 }

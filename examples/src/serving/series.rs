@@ -75,9 +75,9 @@ pub struct Series {
 impl Series {
     /// Sides of 56 to 224; on a CPU smaller ones, fewer blocks and threads.
     pub fn new(world: &World) -> Self {
-        // On a GPU, pictures of 224 × 224 have 196 tiles for 128 threads each.
+        // On a GPU, pictures of 224 × 224 have 98 tiles for 256 threads each.
         let (blocks, threads, parts, sides) = match world.gpu() {
-            Some(_) => (196, 128, 8, vec![56, 112, 224]),
+            Some(_) => (98, 256, 8, vec![56, 112, 224]),
             None => (2, 32, 2, vec![16, 32, 64]),
         };
         Self {

@@ -3,18 +3,20 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell_host_init::{Buffer, Launch, StopWord, entry};
+use warpbell_host_init::{Launch, StopWord, entry};
+use warpbell_kernels::network::Network;
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
+use warpbell_kernels::posting::Place;
 use warpbell_kernels::serving::{
-    END, Inference, Message, ServingServer, serving_inference, serving_server,
+    Copied, END, Inference, Message, ServingServer, serving_inference, serving_server,
 };
 
 use super::Case;
-use super::data::{Data, kernels_own, place};
+use super::data::{Data, Rooms, place};
 use crate::Error;
 use crate::cpu_time::CpuTime;
-use crate::memory;
+use crate::memory::{self, Memory};
 use crate::rig::{self, HostQueue, Rig};
 use crate::world::World;
 
@@ -61,6 +63,60 @@ pub(super) enum Stays {
     ForOne,
 }
 
+/// What a server works with, but for who drives it.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'s> {
+    pub(super) case: &'s Case,
+    pub(super) world: &'s World,
+    pub(super) rooms: &'s Rooms,
+    /// Where pictures come.
+    pub(super) arrived: &'s Memory,
+    /// Where answers are sent from.
+    pub(super) answer: &'s Memory,
+    pub(super) path: Path<'s>,
+    pub(super) outcome: &'s Outcome,
+}
+
+impl<'s> Site<'s> {
+    /// The kernel that serves, until `stop` or what comes says that there is no more.
+    pub(super) fn launch(&self, stays: Stays, stop: &'s StopWord) -> Launch<'s> {
+        let server = self.server(stays, stop);
+        Launch::new(entry!(serving_server), self.case.grid(), server)
+    }
+
+    fn server(&self, stays: Stays, stop: &'s StopWord) -> ServingServer<'s> {
+        let case = self.case;
+        let (picture, answer) = (self.arrived.word(0), self.answer.word(0));
+        let copied = Copied {
+            wanted: self.world.nic_is_on_host(),
+            picture: Place(picture),
+            answer: Place(answer),
+        };
+        let network = self.rooms.network(case);
+        ServingServer {
+            network: match copied.wanted {
+                true => network,
+                false => Network {
+                    input: copied.picture,
+                    output: copied.answer,
+                    ..network
+                },
+            },
+            path: self.path,
+            answer: case.answer(),
+            copied,
+            state: place(&self.rooms.state),
+            looks: match stays {
+                Stays::Always => u64::MAX,
+                Stays::ForOne => 1,
+            },
+            patience_us: case.limit_us(),
+            stop: stop.stop(),
+            outcome: self.outcome,
+        }
+    }
+}
+
 impl Server<'_> {
     pub(super) fn by_kernel(
         &self,
@@ -71,23 +127,18 @@ impl Server<'_> {
         let Self {
             case, world, data, ..
         } = *self;
-        let (input, output) = (data.arrived.word(0), data.answer.word(0));
         // The client ends it, with Ctrl-C, too.
         let stop = StopWord::new(world.placement())?;
-        let server = ServingServer {
-            network: data.rooms.network(case, input, output),
+        let site = Site {
+            case,
+            world,
+            rooms: &data.rooms,
+            arrived: &data.arrived,
+            answer: &data.answer,
             path: self.path,
-            answer: case.answer(),
-            state: place(&data.rooms.state),
-            looks: match stays {
-                Stays::Always => u64::MAX,
-                Stays::ForOne => 1,
-            },
-            patience_us: case.limit_us(),
-            stop: stop.stop(),
             outcome: self.outcome,
         };
-        let server = Launch::new(entry!(serving_server), case.grid(), server);
+        let server = site.launch(stays, &stop);
         let pairs = self.rig.pairs();
         let time = CpuTime::begin();
         match stays {
@@ -105,10 +156,11 @@ impl Server<'_> {
         let number = |word: u32| state[word as usize];
         Ok(Served {
             count: number(ServingServer::SERVED),
+            copied_in: Duration::from_nanos(number(ServingServer::COPIED_IN)),
             computed: Duration::from_nanos(number(ServingServer::COMPUTED)),
+            copied_out: Duration::from_nanos(number(ServingServer::COPIED_OUT)),
             sent: Duration::from_nanos(number(ServingServer::SENT)),
             core_percent,
-            ..Served::default()
         })
     }
 
@@ -121,11 +173,8 @@ impl Server<'_> {
             ..
         } = *self;
         let pairs = rig.pairs();
-        let own = kernels_own(world);
-        let input = Buffer::placed(own, data.arrived.len())?;
-        let output = Buffer::placed(own, data.answer.len())?;
-        let (from, to) = (input.as_ptr().cast(), output.as_ptr().cast());
-        let network = data.rooms.network(case, from, to);
+        let (input, output) = (&data.rooms.picture, &data.rooms.answer);
+        let network = data.rooms.network(case);
         let infer = || {
             let inference = Inference {
                 network,
@@ -243,17 +292,18 @@ mod tests {
         let outcome = world.outcome().unwrap();
         // The second part never comes.
         rig.far.tell(0, 1);
-        let server = ServingServer {
-            network: data
-                .rooms
-                .network(&case, data.arrived.word(0), data.answer.word(0)),
+        let site = Site {
+            case: &case,
+            world: &world,
+            rooms: &data.rooms,
+            arrived: &data.arrived,
+            answer: &data.answer,
             path: rig.far.path(&rig.near, &handles, back, part),
-            answer: case.answer(),
-            state: place(&data.rooms.state),
-            looks: u64::MAX,
-            patience_us: 50_000,
-            stop: stop.stop(),
             outcome: &outcome,
+        };
+        let server = ServingServer {
+            patience_us: 50_000,
+            ..site.server(Stays::Always, &stop)
         };
         let launch = Launch::new(entry!(serving_server), case.grid(), server);
         world.run(&[launch], &[]).unwrap();

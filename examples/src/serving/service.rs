@@ -6,15 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use warpbell_host_init::{
-    Error as HostError, Launch, Listener, Peer, QueuePair, RemoteMemory, StopWord, entry,
-};
+use warpbell_host_init::{Error as HostError, Listener, Peer, QueuePair, RemoteMemory, StopWord};
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::MAX_PARTS;
-use warpbell_kernels::serving::{END, ServingServer, serving_server};
+use warpbell_kernels::serving::{END, ServingServer};
 
-use super::data::{Rooms, place};
+use super::data::Rooms;
 use super::model::Model;
+use super::server::{Site, Stays};
 use super::{Case, files, size};
 use crate::cpu_time::CpuTime;
 use crate::memory::{self, Memory};
@@ -211,21 +210,19 @@ impl Session<'_> {
         let path = end.path_to(&handles, &self.answer, there, part);
         let stop = StopWord::new(world.placement())?;
         let outcome = world.outcome()?;
-        let (from, to) = (self.arrived.word(0), self.answer.word(0));
-        let server = ServingServer {
-            network: self.rooms.network(case, from, to),
+        let site = Site {
+            case,
+            world,
+            rooms: &self.rooms,
+            arrived: &self.arrived,
+            answer: &self.answer,
             path: warpbell_kernels::path::Path {
                 limit_us: case.limit_us(),
                 ..path
             },
-            answer,
-            state: place(&self.rooms.state),
-            looks: u64::MAX,
-            patience_us: case.limit_us(),
-            stop: stop.stop(),
             outcome: &outcome,
         };
-        let server = [Launch::new(entry!(serving_server), case.grid(), server)];
+        let server = [site.launch(Stays::Always, &stop)];
         let pairs: Vec<&QueuePair> = end.pairs().iter().collect();
         peer.barrier(READY)?;
         joins(size(case.width, case.height));

@@ -382,9 +382,10 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
     }
 }
 
-/// How long a wait sleeps until its next look, after so long: a thousandth, so that an end is not noticed late by more.
+/// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is not noticed late by more, and
+/// hardly anything of a core is wanted for some tenths of a second.
 fn nap(waited: Duration) -> Duration {
-    (waited / 1000).clamp(SHORTEST_NAP, LONGEST_NAP)
+    (waited / 100).clamp(SHORTEST_NAP, LONGEST_NAP)
 }
 
 fn check_grid(grid: Grid) -> Result<(), GpuError> {
@@ -463,9 +464,9 @@ mod tests {
         for (waited, expected) in [
             (2, 100),
             (10, 100),
-            (100, 100),
-            (500, 500),
-            (5000, 5000),
+            (100, 1000),
+            (500, 5000),
+            (5000, 10_000),
             (60_000, 10_000),
         ] {
             let found = nap(Duration::from_millis(waited));
