@@ -2,6 +2,7 @@
 //! Silberstein 2016, section 7 and table 3): a server that stays and drives the network itself, one that is launched for
 //! each batch and leaves the network to its host, and the client of both.
 
+use core::mem;
 use core::sync::atomic::Ordering;
 
 use warpbell::{
@@ -20,6 +21,8 @@ pub const VECTOR_BYTES: u32 = 4 * SIDE;
 const VECTOR_WORDS: u32 = VECTOR_BYTES / 8;
 /// Vectors that a block takes into its shared memory at a time: 16 KiB.
 const TILE: u32 = 128;
+/// Values that a thread takes from there in one load.
+const QUAD: u32 = 4;
 /// Parts of the client's memory for results, which take turns: while one is compared, the next one fills.
 pub const TURNS: u32 = 2;
 /// What a signal says behind the last batch.
@@ -44,6 +47,11 @@ pub struct Multiply {
 #[derive(Clone, Copy)]
 struct Columns(*mut f32);
 
+/// Values of a vector beside each other.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Quad([f32; QUAD as usize]);
+
 impl Multiply {
     /// Takes the matrix into shared memory.
     #[inline(always)]
@@ -62,45 +70,93 @@ impl Multiply {
         Columns(columns)
     }
 
-    /// Multiplies the block's part. A product's element is the sum over the columns in their order, each product and each
-    /// sum rounded to nearest: the same bits everywhere.
+    /// Multiplies the block's part. A thread has a row of the matrix, and takes turns with the others that have the same
+    /// one; where a block has fewer threads than there are rows, it has several, one after the other.
     #[inline(always)]
-    fn run(&self, Columns(columns): Columns) {
-        let tile = shared_array![u64; (TILE * VECTOR_WORDS) as usize];
-        let first = block::index() * self.vectors_of_a_part;
-        let mut done = 0;
-        while done < self.vectors_of_a_part {
-            let vectors = TILE.min(self.vectors_of_a_part - done);
-            let mut index = block::thread_index();
-            while index < vectors * VECTOR_WORDS {
-                let from = self.vectors.word((first + done) * VECTOR_WORDS + index);
-                // SAFETY: inside the array; each word is one thread's.
-                unsafe { *tile.add(index as usize) = from.load(Ordering::Relaxed) };
-                index += block::size();
-            }
-            // The tile's words before anybody reads them.
-            thread::sync_threads();
-            let values = tile.cast::<f32>();
-            let mut element = block::thread_index();
-            while element < vectors * SIDE {
-                let (vector, row) = (element / SIDE, element % SIDE);
-                let mut sum = 0.0;
-                for column in 0..SIDE {
-                    // SAFETY: inside the arrays, which nobody writes meanwhile.
-                    sum += unsafe {
-                        *columns.add((column * SIDE + row) as usize)
-                            * *values.add((vector * SIDE + column) as usize)
-                    };
+    fn run(&self, columns: Columns) {
+        let tile = shared_array![Quad; (TILE * SIDE / QUAD) as usize];
+        let (own, size) = (block::thread_index(), block::size());
+        let teams = (size / SIDE).max(1);
+        let mut rows = 0;
+        while rows < SIDE {
+            let row = rows + own % SIDE;
+            // The threads beside whole teams, and beside the last rows, have nothing to do.
+            let works = (own / SIDE < teams) & (row < SIDE);
+            let values = columns.row(row % SIDE);
+            let mut done = 0;
+            while done < self.vectors_of_a_part {
+                let first = block::index() * self.vectors_of_a_part + done;
+                let vectors = TILE.min(self.vectors_of_a_part - done);
+                self.load_tile(tile, first, vectors);
+                let mut vector = if works { own / SIDE } else { vectors };
+                while vector < vectors {
+                    // SAFETY: inside the tile, which nobody writes meanwhile.
+                    let product =
+                        unsafe { product(&values, tile.add((vector * SIDE / QUAD) as usize)) };
+                    let to = self.products.value((first + vector) * SIDE + row);
+                    to.store(product.to_bits(), Ordering::Relaxed);
+                    vector += teams;
                 }
-                let to = self.products.value((first + done) * SIDE + element);
-                to.store(sum.to_bits(), Ordering::Relaxed);
-                element += block::size();
+                // All have read the tile before it is filled again, and all products are stored before anybody goes on.
+                thread::sync_threads();
+                done += vectors;
             }
-            // All have read the tile before it is filled again.
-            thread::sync_threads();
-            done += vectors;
+            rows += size.min(SIDE);
         }
     }
+
+    /// Takes so many vectors from the first on into shared memory.
+    #[inline(always)]
+    fn load_tile(&self, tile: *mut Quad, first: u32, vectors: u32) {
+        let (words, size) = (vectors * VECTOR_WORDS, block::size());
+        let mut index = block::thread_index();
+        while index < words {
+            // Four at a time: none waits for another's load.
+            let at = [0, 1, 2, 3].map(|nth| index + nth * size);
+            let loaded = at.map(|at| {
+                let word = self.vectors.word(first * VECTOR_WORDS + at.min(words - 1));
+                word.load(Ordering::Relaxed)
+            });
+            for nth in 0..at.len() {
+                if at[nth] < words {
+                    // SAFETY: inside the array; each word is one thread's.
+                    unsafe { *tile.cast::<u64>().add(at[nth] as usize) = loaded[nth] };
+                }
+            }
+            index += 4 * size;
+        }
+        // The tile's words before anybody reads them.
+        thread::sync_threads();
+    }
+}
+
+impl Columns {
+    /// A row, in registers.
+    #[inline(always)]
+    fn row(self, row: u32) -> [f32; SIDE as usize] {
+        let mut values = [0.0; SIDE as usize];
+        for column in 0..SIDE {
+            // SAFETY: inside the array, which nobody writes any more.
+            values[column as usize] = unsafe { *self.0.add((column * SIDE + row) as usize) };
+        }
+        values
+    }
+}
+
+/// An element of a product: the sum over the columns in their order, each product and each sum rounded to nearest: the same
+/// bits everywhere.
+///
+/// # Safety
+/// `vector` is valid for a vector's reads, and nobody writes there meanwhile.
+#[inline(always)]
+unsafe fn product(row: &[f32; SIDE as usize], vector: *const Quad) -> f32 {
+    let mut sum = 0.0;
+    for column in 0..SIDE {
+        // SAFETY: the caller's promise.
+        let Quad(values) = unsafe { *vector.add((column / QUAD) as usize) };
+        sum += row[column as usize] * values[(column % QUAD) as usize];
+    }
+    sum
 }
 
 /// The server that stays: each of its blocks waits for its part of a batch, multiplies, and sends the products.
@@ -154,16 +210,24 @@ impl MatvecServer<'_> {
         let signal = path.signal(part);
         let leads = block::thread_index() == 0;
         let mut round = 0;
-        while signal.wait_together::<Warp>(u64::from(round) + 1, path.limit())? != END {
+        loop {
+            // Prepared while the part is on its way, so that only publishing is left to do behind the product.
+            let mut both = queue.batch(2, path.limit())?;
+            let products = path.write_part(part, 0, round % TURNS);
+            let told = path.tell(part, u64::from(round) + 1);
+            let _ = both.post_if(leads.then_some(products))?;
+            let _ = both.post_if(leads.then_some(told))?;
+            let told = signal.wait_together::<Warp>(u64::from(round) + 1, path.limit());
+            if !matches!(told, Ok(number) if number != END) {
+                // What is prepared is not to be posted.
+                mem::forget(both);
+                told?;
+                break;
+            }
             // The part is there before anybody reads it.
             thread::sync_threads_or(0);
             // Which ends with a meeting: all products are stored before they are sent.
             self.multiply.run(matrix);
-            let products = path.write_part(part, 0, round % TURNS);
-            let told = path.tell(part, u64::from(round) + 1);
-            let mut both = queue.batch(2, path.limit())?;
-            let _ = both.post_if(leads.then_some(products))?;
-            let _ = both.post_if(leads.then_some(told))?;
             drop(both);
             round += 1;
         }
@@ -232,36 +296,47 @@ impl MatvecClient<'_> {
         let (mut round, mut batch) = (0, 0);
         let (mut began, mut before, mut longest) = (0, 0, 0);
         loop {
+            // Prepared while the batch before is under way, so that only publishing is left to do behind it.
+            let mut both = queue.batch(2, path.limit())?;
+            let _ = both.post(path.write_part(part, batch, 0))?;
+            let _ = both.post(path.tell(part, u64::from(round) + 1))?;
+            if round > 0 {
+                let goes_on = match signal.wait(u64::from(round), path.limit()) {
+                    Ok(_) => {
+                        let now = thread::clock_ns();
+                        let counted = round > self.warm_up;
+                        if counted & (now - before > longest) {
+                            longest = now - before;
+                        }
+                        before = now;
+                        let late = now - began >= self.nanoseconds;
+                        let last = (counted & late) | (round >= end);
+                        let stopped = round.is_multiple_of(LOOK) && self.stop.requested();
+                        !(leads & (last | stopped))
+                    }
+                    Err(error) => {
+                        mem::forget(both);
+                        return Err(error.into());
+                    }
+                };
+                // All parts' products are there before anybody compares them, and before the next batch begins.
+                if thread::sync_threads_count(goes_on.into()) != path.parts {
+                    // What is prepared is not to be posted.
+                    mem::forget(both);
+                    break;
+                }
+            }
             if round == self.warm_up {
                 began = thread::clock_ns();
                 before = began;
             }
-            let told = path.tell(part, u64::from(round) + 1);
-            let mut both = queue.batch(2, path.limit())?;
-            let _ = both.post(path.write_part(part, batch, 0))?;
-            let _ = both.post(told)?;
             drop(both);
-            signal.wait(u64::from(round) + 1, path.limit())?;
             round += 1;
             batch = if batch + 1 < self.batches {
                 batch + 1
             } else {
                 0
             };
-            let now = thread::clock_ns();
-            let counted = round > self.warm_up;
-            if counted & (now - before > longest) {
-                longest = now - before;
-            }
-            before = now;
-            let late = now - began >= self.nanoseconds;
-            let last = (counted & late) | (round >= end);
-            let stopped = round.is_multiple_of(LOOK) && self.stop.requested();
-            let goes_on = !(leads & (last | stopped));
-            // All parts' products are there before anybody compares them, and before the next batch begins.
-            if thread::sync_threads_count(goes_on.into()) != path.parts {
-                break;
-            }
         }
         let _ = queue.post(path.tell(part, END), path.limit())?;
         if leads {

@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_batch,
         default_value = "60K,120K,240K,480K,960K,1920K")]
     sizes: Vec<u64>,
-    /// Blocks of the server, each of which takes a part of a batch; by default one for each 32 vectors, up to 30 on a GPU and
+    /// Blocks of the server, each of which takes a part of a batch; by default one for each 60 vectors, up to 30 on a GPU and
     /// 4 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     blocks: Option<u32>,

@@ -148,7 +148,7 @@ const MOST_BLOCKS: u32 = 30;
 const CPU_BLOCKS: u32 = 4;
 /// Vectors of a block at least. Each block's part is two requests more for the NIC, there and back; with few vectors they
 /// take longer than these are multiplied.
-const VECTORS_OF_A_BLOCK: u64 = 32;
+const VECTORS_OF_A_BLOCK: u64 = 60;
 
 /// How many blocks suit a batch: a block for so many vectors, if they divide, and no more than `most`.
 pub fn usual_blocks(bytes: u64, most: u32) -> u32 {
@@ -294,10 +294,10 @@ mod tests {
     #[test]
     fn a_block_has_enough_vectors_and_as_many_as_the_others() {
         let blocks = PAPER.map(|row| usual_blocks(row.bytes, MOST_BLOCKS));
-        assert_eq!(blocks, [15, 30, 30, 30, 30, 30]);
+        assert_eq!(blocks, [8, 16, 30, 30, 30, 30]);
         let vector = u64::from(VECTOR_BYTES);
         // 1,210 is twice 5 times 11 times 11; a single vector; none whole.
-        assert_eq!(usual_blocks(1210 * vector, MOST_BLOCKS), 22);
+        assert_eq!(usual_blocks(1210 * vector, MOST_BLOCKS), 11);
         assert_eq!(usual_blocks(vector, MOST_BLOCKS), 1);
         assert_eq!(usual_blocks(vector - 1, MOST_BLOCKS), 1);
         assert_eq!(usual_blocks(1 << 20, CPU_BLOCKS), 4);
