@@ -31,9 +31,9 @@ pub use noise::Noise;
 pub use post::{
     suite_litmus_block, suite_litmus_block_early, suite_litmus_completions_block,
     suite_litmus_completions_shared, suite_litmus_completions_thread,
-    suite_litmus_completions_warp, suite_litmus_lanes, suite_litmus_lanes_early,
-    suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread, suite_litmus_thread_early,
-    suite_litmus_warp, suite_litmus_warp_early,
+    suite_litmus_completions_warp, suite_litmus_lanes, suite_litmus_lanes_alone,
+    suite_litmus_lanes_early, suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread,
+    suite_litmus_thread_early, suite_litmus_warp, suite_litmus_warp_early,
 };
 
 /// A queue and its NIC.

@@ -39,9 +39,10 @@ impl Poster<'_, '_> {
         }
     }
 
-    /// Posts with all lanes of a warp, each for itself, until the time is over; all lanes post equally often.
+    /// Posts with all lanes of a warp, each for itself, until the time is over; all lanes post equally often. With
+    /// `ALONE` one of them, another one each time, posts once more behind each round, while the others wait.
     #[inline(always)]
-    fn lanes<D: Doorbell>(self, posted: &mut u64) -> Result<(), Failure> {
+    fn lanes<D: Doorbell, const ALONE: bool>(self, posted: &mut u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.test.limit_us);
         let mut queue = self.pair.queue.open_with::<GpuShared, Thread, D>()?;
         let lane = u64::from(warp::lane_id());
@@ -55,6 +56,15 @@ impl Poster<'_, '_> {
                     result = queue.post(marked(own), limit).map(|_| ());
                 }
                 *posted += u64::from(thread::warp_size());
+                if ALONE {
+                    let next = *posted % u64::from(thread::warp_size());
+                    if lane == next && result.is_ok() {
+                        let own = self.tag(lane << 40 | *posted);
+                        result = queue.post(marked(own), limit).map(|_| ());
+                    }
+                    *posted += 1;
+                    warp::sync();
+                }
             }
             if !warp::any(lane == 0 && thread::clock_ns() < until) {
                 return Ok(result?);
@@ -165,7 +175,7 @@ streams! {
 #[kernel]
 pub fn suite_litmus_lanes(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
-        poster.lanes::<Now>(posted)
+        poster.lanes::<Now, false>(posted)
     });
 }
 
@@ -173,7 +183,15 @@ pub fn suite_litmus_lanes(p: Litmus<'_>) {
 #[kernel]
 pub fn suite_litmus_lanes_early(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
-        poster.lanes::<EarlyAndAfter>(posted)
+        poster.lanes::<EarlyAndAfter, false>(posted)
+    });
+}
+
+/// All lanes of a warp post to a queue that the GPU shares, each for itself, and one of them alone, in turns.
+#[kernel]
+pub fn suite_litmus_lanes_alone(p: Litmus<'_>) {
+    p.run(thread::warp_size(), false, |poster, posted| {
+        poster.lanes::<Now, true>(posted)
     });
 }
 

@@ -18,6 +18,7 @@ pub enum Way {
     Shared,
     SharedEarly,
     Lanes,
+    LanesAlone,
     LanesEarly,
     CompletionsThread,
     CompletionsWarp,
@@ -38,8 +39,8 @@ impl Way {
 
     /// Whether who posts knows the numbers of its WQEs before.
     pub fn knows_numbers(self) -> bool {
-        use Way::{Lanes, LanesEarly, Shared, SharedEarly};
-        !matches!(self, Shared | SharedEarly | Lanes | LanesEarly)
+        use Way::{Lanes, LanesAlone, LanesEarly, Shared, SharedEarly};
+        !matches!(self, Shared | SharedEarly | Lanes | LanesAlone | LanesEarly)
     }
 
     /// Blocks that post to a queue.
@@ -273,6 +274,21 @@ pub fn of_the_library() -> Vec<(&'static str, Vec<Case>)> {
             Doorbell,
         ),
         ("lanes of a warp, each for itself, record", W::Lanes, Record),
+        (
+            "lanes of a warp, and one alone, without a record",
+            W::LanesAlone,
+            DoorbellAlone,
+        ),
+        (
+            "lanes of a warp, and one alone, doorbell",
+            W::LanesAlone,
+            Doorbell,
+        ),
+        (
+            "lanes of a warp, and one alone, record",
+            W::LanesAlone,
+            Record,
+        ),
         (
             "lanes of a warp, early and after, doorbell",
             W::LanesEarly,

@@ -16,9 +16,9 @@ use warpbell_kernels::litmus::{
     FOUND, LOOKS, Litmus, NIC_SM, Noise, OLD_DATA, OLD_RECORD, OLD_WQE, POSTER_SM, Pair, WENT_BACK,
     suite_litmus_block, suite_litmus_block_early, suite_litmus_completions_block,
     suite_litmus_completions_shared, suite_litmus_completions_thread,
-    suite_litmus_completions_warp, suite_litmus_hand, suite_litmus_lanes, suite_litmus_lanes_early,
-    suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread, suite_litmus_thread_early,
-    suite_litmus_warp, suite_litmus_warp_early,
+    suite_litmus_completions_warp, suite_litmus_hand, suite_litmus_lanes, suite_litmus_lanes_alone,
+    suite_litmus_lanes_early, suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread,
+    suite_litmus_thread_early, suite_litmus_warp, suite_litmus_warp_early,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Table;
@@ -271,7 +271,12 @@ impl Rig {
 /// Threads of each block, and how many post together.
 fn threads_and_group(way: Way) -> (u32, u32) {
     let group = match way {
-        Way::Warp | Way::WarpEarly | Way::CompletionsWarp | Way::Lanes | Way::LanesEarly => 32,
+        Way::Warp
+        | Way::WarpEarly
+        | Way::CompletionsWarp
+        | Way::Lanes
+        | Way::LanesAlone
+        | Way::LanesEarly => 32,
         Way::Block | Way::BlockEarly | Way::CompletionsBlock => match World::here() {
             World::Cpu(_) => BLOCK_ON_CPU,
             World::Gpu(_) => BLOCK_ON_GPU,
@@ -295,6 +300,7 @@ fn launch<'k>(way: Way, grid: Grid, kernel: Litmus<'k>) -> Launch<'k> {
         Way::Shared => Launch::new(entry!(suite_litmus_shared), grid, kernel),
         Way::SharedEarly => Launch::new(entry!(suite_litmus_shared_early), grid, kernel),
         Way::Lanes => Launch::new(entry!(suite_litmus_lanes), grid, kernel),
+        Way::LanesAlone => Launch::new(entry!(suite_litmus_lanes_alone), grid, kernel),
         Way::LanesEarly => Launch::new(entry!(suite_litmus_lanes_early), grid, kernel),
         Way::CompletionsThread => {
             Launch::new(entry!(suite_litmus_completions_thread), grid, kernel)
