@@ -120,6 +120,17 @@ impl Write {
         }
     }
 
+    /// The same, with the address that it goes to kept in a register.
+    #[inline(always)]
+    pub(crate) fn with_kept_target(self) -> Self {
+        let address = thread::kept(self.remote.address);
+        let remote = Remote {
+            address,
+            ..self.remote
+        };
+        Self { remote, ..self }
+    }
+
     /// The request number `number`.
     #[inline(always)]
     pub(crate) fn wqe(&self, number: u32) -> Wqe<1> {
@@ -240,7 +251,7 @@ impl<'a> Posting<'a> {
     ) -> Result<(), Failure> {
         // A group needs its registers for other things, and its lanes share the instructions.
         let write = match C::COLLECTIVE {
-            true => self.write,
+            true => self.write.with_kept_target(),
             false => self.write.kept(),
         };
         let index = self.index();

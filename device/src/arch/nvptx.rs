@@ -76,82 +76,86 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
     }
 }
 
-/// Stores 16 bytes of a block, ordered only by the fence that follows.
-///
-/// # Safety
-/// As for [`store_block`]; `octoword` is below 4.
-#[inline(always)]
-unsafe fn store_octoword(slot: *mut Block, octoword: u32, value: Octoword) {
-    // SAFETY: the caller's promise; a quarter of a `Block` is aligned to 16 bytes, so a vector store is allowed.
-    unsafe {
-        asm!(
-            "st.global.v2.b64 [{address}], {{{a}, {b}}};",
-            address = in(reg64) global(slot) + 16 * u64::from(octoword),
-            a = in(reg64) value.0[0],
-            b = in(reg64) value.0[1],
-            options(preserves_flags, nostack),
-        );
-    }
-}
-
-/// Gives away `high` for `low` of the lane `distance` above, or the other way round.
+/// What two lanes side by side store in two pieces of 16 bytes each: of the even lane's block, and of the odd one's. Where
+/// `low` is a lane's first piece and `high` its second one, the even lane gets both first pieces, and the odd one both
+/// second ones.
 ///
 /// # Safety
 /// All 32 lanes of the warp call this together, each with its own number.
 #[inline(always)]
-unsafe fn exchange(
-    lane: u32,
-    distance: u32,
-    low: Octoword,
-    high: Octoword,
-) -> (Octoword, Octoword) {
-    let upper = lane & distance != 0;
-    // SAFETY: the caller's promise.
-    let word = |value| unsafe { shuffle(u32::MAX, value, lane ^ distance) };
-    let half = |low: u64, high: u64| {
-        let sent = if upper { low } else { high };
-        let got = u64::from(word((sent >> 32) as u32)) << 32 | u64::from(word(sent as u32));
-        match upper {
+unsafe fn exchange(odd: bool, low: Octoword, high: Octoword) -> (Octoword, Octoword) {
+    let half = |low: u32, high: u32| {
+        // Zeros in all lanes, because the compiler asks no lane: nothing to exchange.
+        if is_known(low == 0) && low == 0 && is_known(high == 0) && high == 0 {
+            return (0, 0);
+        }
+        let sent = if odd { low } else { high };
+        // SAFETY: the caller's promise.
+        let got = unsafe { shuffle_bfly(u32::MAX, sent as i32, 1, 31) } as u32;
+        match odd {
             true => (got, high),
             false => (low, got),
         }
     };
-    let (low0, high0) = half(low.0[0], high.0[0]);
-    let (low1, high1) = half(low.0[1], high.0[1]);
-    (Octoword([low0, low1]), Octoword([high0, high1]))
+    let word = |low: u64, high: u64| {
+        let (even0, odd0) = half(low as u32, high as u32);
+        let (even1, odd1) = half((low >> 32) as u32, (high >> 32) as u32);
+        let join = |low, high| u64::from(high) << 32 | u64::from(low);
+        (join(even0, even1), join(odd0, odd1))
+    };
+    let (even0, odd0) = word(low.0[0], high.0[0]);
+    let (even1, odd1) = word(low.0[1], high.0[1]);
+    (Octoword([even0, even1]), Octoword([odd0, odd1]))
 }
 
 /// Stores a block of each lane of a whole warp; `slot` says where that of a lane goes.
 ///
-/// The lanes exchange 16-byte parts first, so that each of the four stores covers 512 bytes in a row where the slots
-/// follow each other, and not 32 places 64 bytes apart, which keeps the SM's path to memory busy for longer. The
-/// exchange itself costs a warp some 350 cycles: it pays where several warps store at the same time.
+/// Two lanes exchange 16-byte parts first, so that each of the four stores covers 16 pieces of 32 bytes, a sector of the
+/// memory each, and not 32 halves of such, which keeps the SM's path to memory busy for twice as long.
 ///
 /// # Safety
 /// As for [`store_block`], for all slots; all 32 lanes of the warp call this together, with the same `slot`.
 #[inline(always)]
 pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut Block, block: WqeBlock) {
     let lane = lane_id();
-    // A transposition of the 4 parts of lanes n, n + 8, n + 16, n + 24: part r of lane n + 8q becomes part q of
-    // lane n + 8r, one bit of q and r at a time.
+    let odd = lane & 1 != 0;
     let [a, b, c, d] = block;
     // SAFETY: the caller's promise: a whole warp.
-    let (a, b) = unsafe { exchange(lane, 8, a, b) };
-    // SAFETY: as above.
-    let (c, d) = unsafe { exchange(lane, 8, c, d) };
-    // SAFETY: as above.
-    let (a, c) = unsafe { exchange(lane, 16, a, c) };
-    // SAFETY: as above.
-    let (b, d) = unsafe { exchange(lane, 16, b, d) };
-    let store = |row: u32, part| {
-        let of_lane = (lane & 7) + 8 * row;
-        // SAFETY: the caller's promise.
-        unsafe { store_octoword(slot(of_lane), lane >> 3, part) };
+    let (even0, odd0) = unsafe { exchange(odd, a, b) };
+    let part = 16 * u64::from(odd);
+    let empty = d.0[0] | d.0[1] == 0;
+    let (even1, odd1, last) = if is_known(empty) && empty {
+        // Zeros in all lanes, because the compiler asks no lane: each lane can store its neighbour's.
+        match odd {
+            true => (d, c, 0),
+            false => (c, d, 16),
+        }
+    } else {
+        // SAFETY: as above.
+        let (even, odd) = unsafe { exchange(odd, c, d) };
+        (even, odd, part)
     };
-    store(0, a);
-    store(1, b);
-    store(2, c);
-    store(3, d);
+    // SAFETY: the caller's promise; a quarter of a `Block` is aligned to 16 bytes, so vector stores are allowed.
+    unsafe {
+        asm!(
+            "st.global.v2.b64 [{even}], {{{a}, {b}}};",
+            "st.global.v2.b64 [{even}+32], {{{c}, {d}}};",
+            "st.global.v2.b64 [{odd}], {{{e}, {f}}};",
+            "st.global.v2.b64 [{last}+32], {{{g}, {h}}};",
+            even = in(reg64) global(slot(lane & !1)) + part,
+            odd = in(reg64) global(slot(lane | 1)) + part,
+            last = in(reg64) global(slot(lane | 1)) + last,
+            a = in(reg64) even0.0[0],
+            b = in(reg64) even0.0[1],
+            c = in(reg64) even1.0[0],
+            d = in(reg64) even1.0[1],
+            e = in(reg64) odd0.0[0],
+            f = in(reg64) odd0.0[1],
+            g = in(reg64) odd1.0[0],
+            h = in(reg64) odd1.0[1],
+            options(preserves_flags, nostack),
+        );
+    }
 }
 
 /// 16 bytes of a receive ring.
@@ -501,6 +505,8 @@ unsafe extern "C" {
     fn activemask() -> u32;
     #[link_name = "llvm.nvvm.match.any.sync.i64"]
     fn match_any_sync(mask: u32, value: u64) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+    fn shuffle_bfly(mask: u32, value: i32, distance: u32, clamp: u32) -> i32;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot_sync(mask: u32, predicate: bool) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]

@@ -5,7 +5,7 @@ use mlx5_wqe::{QpNumber, Wqe, WqeBlock};
 use crate::arch::{Block, store_block, store_blocks};
 use crate::error::PostError;
 use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
-use crate::{thread, warp};
+use crate::{block, thread, warp};
 
 impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
     /// Finds out who of the scope posts a WQE: whoever has one that is sound.
@@ -13,11 +13,15 @@ impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
     pub(super) fn gather<const B: usize>(&self, wqe: &Option<Wqe<B>>) -> Group {
         let posts = wqe.as_ref().is_some_and(|wqe| self.is_sound(wqe));
         let (rank, count) = C::rank_and_count(posts);
+        // A warp that is whole is told by its lanes' number: `of_a_warp`.
+        let whole = C::WIDE && count == C::size() && count.is_multiple_of(thread::warp_size());
         Group {
             span: span::<C, B>(wqe.as_ref()),
-            rank,
+            // Of a whole scope, all know their ranks without a question for those of others.
+            rank: if whole { C::rank() } else { rank },
             count,
             posts,
+            whole: whole && B == 1,
         }
     }
 
@@ -107,7 +111,8 @@ impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
             } else {
                 wqe.unsignalled()
             };
-            match group.is_of_whole_warps::<C>() && B == 1 {
+            // A warp alone in its block takes longer to exchange parts than it takes to store them as they are.
+            match group.whole && block::size() > thread::warp_size() {
                 true => self.store_of_warp(own, wqe),
                 false => self.store(own, span, wqe),
             }
@@ -197,13 +202,21 @@ pub(super) struct Group {
     pub(super) count: u32,
     /// Whether this thread does.
     posts: bool,
+    /// Whether all threads of a scope do, which are warps of 32 lanes, each with a WQE of a block.
+    whole: bool,
 }
 
 impl Group {
-    /// Whether all threads of the scope post, and these are warps of 32 lanes.
+    /// All lanes of a warp, each with a WQE of a block.
     #[inline(always)]
-    fn is_of_whole_warps<C: Scope>(&self) -> bool {
-        C::WIDE && self.count == C::size() && self.count.is_multiple_of(thread::warp_size())
+    pub(super) fn of_a_warp() -> Self {
+        Self {
+            span: 1,
+            rank: warp::lane_id(),
+            count: thread::warp_size(),
+            posts: true,
+            whole: true,
+        }
     }
 
     /// Blocks for all.

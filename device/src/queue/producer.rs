@@ -33,6 +33,11 @@ const DONE: u64 = 0;
 /// Done, and the queue has failed at something behind it.
 const DONE_BEFORE_ERROR: u64 = 1;
 
+/// How long lanes that post together look for room together, in microseconds, before each of them waits for itself: for
+/// longer than another thread is busy reading the completion that tells of it. Lanes that part may not meet again, and
+/// then each has a doorbell of its own.
+const TOGETHER_US: u64 = 10;
+
 /// What stands for an error that is no longer there.
 const LOST: u64 = QueueError::new(Cause::UnexpectedCompletion { op_own: 0 }).to_bits();
 
@@ -139,8 +144,8 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     }
 
     /// Reserves `blocks` for the scope, or for `lanes` that act each for itself.
-    /// Without a deadline it answers at once, and so it does for several lanes,
-    /// whose deadlines may differ. `poll` takes up what the NIC has completed since.
+    /// Without a deadline it answers at once, and soon for several lanes, whose
+    /// deadlines may differ. `poll` takes up what the NIC has completed since.
     #[inline(always)]
     pub(super) fn reserve<H>(
         &mut self,
@@ -156,6 +161,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         if C::leads() && lanes.leads() {
             let limit = match deadline {
                 Some(deadline) if lanes.count() == 1 => deadline,
+                Some(_) if S::SHARED => Deadline::after_us(TOGETHER_US),
                 _ => Deadline::PASSED,
             };
             word = match self.attempt(blocks) {

@@ -29,7 +29,8 @@ use crate::{thread, warp};
 ///
 /// With scope [`Thread`](crate::Thread) each thread acts for itself. Lanes of a
 /// warp that post to the same shared queue at the same time still have one
-/// reservation and one doorbell between them, where there is room for all.
+/// reservation and one doorbell between them, where there is room for all; they
+/// look for it together for up to 10 microseconds, whatever their deadlines.
 pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
     pub(super) handle: SendQueueHandle<'a>,
     pub(super) producer: Producer<'a, S, C>,
@@ -288,17 +289,21 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         if S::SHARED && !C::COLLECTIVE {
             return self.submit_together::<B, CREDIT>(wqe, group, deadline);
         }
-        if S::SHARED && CREDIT {
-            // Mostly nobody else has posted since: one vote, and all know where they stand.
-            let blocks = group.blocks();
-            let leads = C::leads() && self.producer.has_room_next(blocks);
-            if C::any(leads && self.producer.reserve_next(blocks)) {
-                let ticket = self.post_next(&wqe, &group);
-                return self.answer(ticket, &wqe, &group);
+        if C::COLLECTIVE && !C::WIDE && B == 1 {
+            // Mostly all of a warp posts: a way on which nothing has to be counted.
+            if group.count == thread::warp_size() {
+                let group = Group::of_a_warp();
+                if let Some(ticket) = self.submit_at_hand::<B, CREDIT>(&wqe, &group) {
+                    return Ok(ticket);
+                }
             }
+        } else if (S::SHARED || !C::COLLECTIVE)
+            && let Some(ticket) = self.submit_at_hand::<B, CREDIT>(&wqe, &group)
+        {
+            return self.answer(ticket, &wqe, &group);
         }
         let (start, marked) = match self.producer.reserve_at_hand(group.blocks()) {
-            // What is at hand for a thread ends before the next such block.
+            // Not for a thread, which has asked before.
             Some(start) => (start, C::COLLECTIVE),
             None => match self.reserve_by::<CREDIT>(Lanes::alone(), group.blocks(), deadline) {
                 Ok(start) => (start, self.may_be_marked(start, group.blocks())),
@@ -308,6 +313,31 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         let ticket = self.fill(start, marked, &wqe, &group);
         self.publish(start, start + group.blocks() as u64);
         self.answer(ticket, &wqe, &group)
+    }
+
+    /// Posts a group if there is room at hand and, in a shared queue, nobody else has posted since. A way of its own,
+    /// because where it met the other one a compiler would move what either brings.
+    #[inline(always)]
+    fn submit_at_hand<const B: usize, const CREDIT: bool>(
+        &mut self,
+        wqe: &Option<Wqe<B>>,
+        group: &Group,
+    ) -> Option<Ticket> {
+        let blocks = group.blocks();
+        if S::SHARED {
+            if !CREDIT {
+                return None;
+            }
+            let leads = C::leads() && self.producer.has_room_next(blocks);
+            // One vote, and all know where they stand.
+            let reserved = C::any(leads && self.producer.reserve_next(blocks));
+            return reserved.then(|| self.post_next(wqe, group));
+        }
+        let start = self.producer.reserve_at_hand(blocks)?;
+        // What is at hand for a thread ends before the next block that makes its WQE be signalled.
+        let ticket = self.fill(start, C::COLLECTIVE, wqe, group);
+        self.publish(start, start + blocks as u64);
+        Some(ticket)
     }
 
     /// Posts what `reserve_next` reserved.
@@ -327,7 +357,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
 
     /// Posts a thread's WQE to a shared queue, together with those of the other
     /// lanes of its warp that post there just now: one reservation and one doorbell
-    /// serve them all. Where there is no room for all of them at once, each posts
+    /// serve them all. Where there is no room for all of them soon, each posts
     /// for itself, and waits as long as it may.
     #[inline(always)]
     fn submit_together<const B: usize, const CREDIT: bool>(
