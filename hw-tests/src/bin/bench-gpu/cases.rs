@@ -246,10 +246,10 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
         )
         .want(Rate(250.0)),
         case(
-            "28 warps of one SM, own queues",
+            "20 warps of one SM, own queues",
             W::ExclusiveWarp,
             // 32 do not fit: the kernel takes more registers than 1,024 threads have.
-            own_queues(28),
+            own_queues(20),
             Hand::Warp,
         )
         .want(Rate(450.0)),
