@@ -8,7 +8,7 @@ use warpbell_host_init::{
     QueuePair, QueuePairConfig, SoftGpuOptions, SoftOptions, connect, entry,
 };
 use warpbell_kernels::soft_nic;
-use warpbell_soft_hca::engine::Counters;
+use warpbell_soft_hca::engine::{Counters, Reach};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};
 
 use crate::arena::Arena;
@@ -97,11 +97,16 @@ impl Nodes {
     /// Two ends of what the command line chose: two software HCAs that one thread drives, one whose
     /// engine is a kernel, or a card.
     pub fn chosen() -> Self {
+        Self::reaching(world::reach())
+    }
+
+    /// The same, where a NIC that is a kernel reaches so far.
+    pub fn reaching(reach: Reach) -> Self {
         let nic = match world::nic() {
             Nic::Soft | Nic::SoftHost => return Self::faulty(None, None),
             Nic::SoftGpu => {
                 let mut options = SoftGpuOptions::new(entry!(soft_nic::soft_nic), world::engine());
-                options.reach = world::reach();
+                options.reach = reach;
                 options.limit = world::patient(options.limit);
                 host_init::Nic::SoftGpu(options)
             }

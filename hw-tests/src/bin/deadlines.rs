@@ -1,21 +1,24 @@
-//! Proves that nothing hangs: with a NIC that stopped, a peer that is gone, a wire that loses everything, or a
-//! message that never comes, every call ends when its time is up or with the NIC's own error, and the other
-//! side of the trouble is a queue that works again.
+//! Proves that nothing hangs: with a NIC that stopped, a peer that is gone, a wire that loses everything, a host that
+//! rings faster than the NIC looks, or a message that never comes, every call ends when its time is up or with the NIC's
+//! own error, and the other side of the trouble is a queue that works again.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
-use warpbell::{Cause, PostError, QueueError, WaitError};
-use warpbell_host_init::{QueuePair, QueuePairConfig, State, Timers};
+use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, Wqe, WqeIndex};
+use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, Thread, WaitError};
+use warpbell_host_init::{
+    Placement, QueuePair, QueuePairConfig, SendDoorbell, State, Timers, connect,
+};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{grid, patient};
+use warpbell_hw_tests::world::{World, grid, patient};
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
+use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::Header;
 use warpbell_soft_hca::shell::Faults;
@@ -34,6 +37,8 @@ fn main() -> ExitCode {
         progress.step_with_orders("our NIC has stopped", stopped_nic);
         progress.step_with_orders("the peer is gone", peer_gone);
         progress.step_with_orders("the wire loses everything", lossy_wire);
+        progress.step("a host rings again at once");
+        host_rings_again();
         progress.step("no message comes");
         no_message();
     })
@@ -188,6 +193,63 @@ fn works_again(pair: &Pair, request: Request) {
         &Posting::default().post(queue, &[request]),
         "after the reset",
     );
+}
+
+/// A host's posts to several queues, and another one behind each before the NIC can have heard the first: no ring is lost.
+/// The registers lie in memory that the host rings in and the NIC looks at, which for a NIC that is a kernel is beyond its
+/// GPU.
+fn host_rings_again() {
+    const ROUNDS: u64 = 500;
+    let nodes = Nodes::reaching(Reach::System);
+    let able = nodes.ours.device.limits().without_record;
+    for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
+        if send_doorbell == SendDoorbell::WithoutRecord && !able {
+            continue;
+        }
+        let config = QueuePairConfig {
+            placement: World::here().placement(),
+            state_placement: Some(Placement::Host),
+            send_depth: 64,
+            send_doorbell,
+            ..QueuePairConfig::default()
+        };
+        let pair = || {
+            let mut ours = nodes.ours.domain.queue_pair(&config).expect("a queue pair");
+            let mut theirs = nodes.theirs.queue_pair(&QueuePairConfig::default());
+            connect(&mut ours, &mut theirs).expect("a connection");
+            (ours, theirs)
+        };
+        let pairs: Vec<_> = (0..8).map(|_| pair()).collect();
+        let target = nodes.theirs.arena(8 * pairs.len(), ALL_ACCESS, 1);
+        let mut expected = target.image();
+        let mut queues: Vec<_> = pairs
+            .iter()
+            .map(|(ours, _)| {
+                let queue = ours.send_queue().expect("a send queue");
+                queue.open::<Exclusive, Thread>().expect("open")
+            })
+            .collect();
+        let limit = Deadline::after_us(patient(HANG).as_micros() as u64);
+        for round in 1..=ROUNDS {
+            for (queue, offset) in queues.iter_mut().zip((0..).step_by(8)) {
+                let write = Wqe::write_value(round, target.remote(offset));
+                let _ = queue.post(write, limit).expect("a post");
+            }
+            for (number, queue) in queues.iter_mut().enumerate() {
+                let done = queue.drain(limit);
+                assert_eq!(
+                    done,
+                    Ok(()),
+                    "{send_doorbell:?}, queue {number}, round {round}"
+                );
+            }
+        }
+        for number in 0..pairs.len() {
+            let at = target.remote(8 * number as i64).address;
+            expected.set(at, &ROUNDS.to_ne_bytes());
+        }
+        target.check(&expected, "what a host has written");
+    }
 }
 
 /// A receive waits no longer than it is told, in every mode.
