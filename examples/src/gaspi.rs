@@ -7,9 +7,10 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 use warpbell::{Signal, Word64};
-use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, QueuePairConfig, Shared, entry};
+use warpbell_host_init::{Entry, Gaspi, GaspiConfig, Grid, Launch, QueuePairConfig, Shared, entry};
 use warpbell_kernels::gaspi::{
-    NotifyRoundTrip, Stencil, WriteRoundTrip, gaspi_round_trip, gaspi_stencil, write_round_trip,
+    NotifyRoundTrip, Stencil, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind,
+    gaspi_stencil, write_round_trip,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 
@@ -233,8 +234,32 @@ impl RoundTrips {
     /// # Errors
     /// A kernel that failed.
     pub fn notifications(&self, world: &World, devices: &Devices) -> Result<OneWay, Error> {
+        self.ranks(world, devices, 0, entry!(gaspi_round_trip))
+    }
+
+    /// The same where the first of both notifies behind so many bytes: `write_notify`. The other one's answer is a
+    /// notification alone.
+    ///
+    /// # Errors
+    /// A kernel that failed.
+    pub fn notifications_behind(
+        &self,
+        world: &World,
+        devices: &Devices,
+        bytes: u32,
+    ) -> Result<OneWay, Error> {
+        self.ranks(world, devices, bytes, entry!(gaspi_round_trip_behind))
+    }
+
+    fn ranks(
+        &self,
+        world: &World,
+        devices: &Devices,
+        bytes: u32,
+        kernel: Entry<impl Fn(NotifyRoundTrip<'_>) + Copy + Sync>,
+    ) -> Result<OneWay, Error> {
         let mut gaspi = program(devices, 2, &config(world, self.depth, 1, 1))?;
-        gaspi.segment_create(0, 8)?;
+        gaspi.segment_create(0, bytes.max(8) as usize)?;
         let outcomes = outcomes(world, 2)?;
         let samples = [self.samples(world)?, self.samples(world)?];
         let launches = (0..2)
@@ -244,11 +269,11 @@ impl RoundTrips {
                 let parameters = NotifyRoundTrip {
                     gaspi: gaspi.handle(rank)?,
                     rounds: self.all(),
+                    bytes,
                     samples: Numbers::new(samples),
                     outcome,
                 };
-                let entry = entry!(gaspi_round_trip);
-                Ok(Launch::new(entry, Grid::ONE_THREAD, parameters))
+                Ok(Launch::new(kernel, Grid::ONE_THREAD, parameters))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         run(world, &gaspi, "notifications", &launches, &outcomes)?;

@@ -153,26 +153,37 @@ pub struct NotifyRoundTrip<'a> {
     pub gaspi: GaspiHandle<'a>,
     /// How many rounds.
     pub rounds: u32,
+    /// How many bytes of its segment rank 0 writes ahead of its notifications, if it does.
+    pub bytes: u32,
     /// Takes the nanoseconds of each round.
     pub samples: Numbers<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
 
-/// Plays one side, with one thread.
+/// Plays one side, with one thread; either answers with a notification alone.
 #[kernel]
 pub fn gaspi_round_trip(p: NotifyRoundTrip<'_>) {
-    p.outcome.record(|| Ok(round_trip(p)?));
+    p.outcome.record(|| Ok(round_trip::<false>(p)?));
+}
+
+/// The same; rank 0 notifies behind a write, under one doorbell.
+#[kernel]
+pub fn gaspi_round_trip_behind(p: NotifyRoundTrip<'_>) {
+    p.outcome.record(|| Ok(round_trip::<true>(p)?));
 }
 
 #[inline(always)]
-fn round_trip(p: NotifyRoundTrip<'_>) -> Result<(), Error> {
+fn round_trip<const BEHIND: bool>(p: NotifyRoundTrip<'_>) -> Result<(), Error> {
     let gaspi = p.gaspi.open()?;
     let begins = gaspi.proc_rank() == 0;
     let mut queue = gaspi.queue::<Exclusive, Thread>(0, u32::from(begins))?;
     for round in 0..p.rounds {
         let begin = thread::clock_ns();
-        if begins {
+        if begins & BEHIND {
+            let bytes = u64::from(p.bytes);
+            queue.write_notify(SEGMENT, 0, SEGMENT, 0, bytes, 0, round + 1, GASPI_BLOCK)?;
+        } else if begins {
             queue.notify(SEGMENT, 0, round + 1, GASPI_BLOCK)?;
         }
         expect::<Thread>(gaspi, 0, round + 1)?;

@@ -53,6 +53,8 @@ pub struct Lane<'a, C: Scope> {
     next: u32,
     answered: u32,
     refused: u32,
+    /// The answer that a wait took last: the one that it waited for.
+    last: Answer,
     queue: Led<'a, Exclusive, C>,
 }
 
@@ -64,6 +66,7 @@ impl<'a, C: Scope> Lane<'a, C> {
             next: 0,
             answered: 0,
             refused: 0,
+            last: Answer(0),
             queue: Led::open(end.queue)?,
             end,
         };
@@ -293,8 +296,13 @@ impl<'a, C: Scope> Lane<'a, C> {
     /// Takes all answers up to that to a message, which it gives.
     #[inline(always)]
     fn taken(&mut self, sent: Sent, deadline: Deadline) -> Result<Answer, Error> {
+        self.last = Answer(0);
         self.take(sent.index.wrapping_add(1), deadline)?;
-        let answer = self.answer(sent.index);
+        // The one that was taken just now is not loaded once more; one that was taken before may be overwritten.
+        let answer = match self.last.is_of(sent.index) {
+            true => self.last,
+            false => self.answer(sent.index),
+        };
         // So far back that sequence numbers tell nothing, or overwritten by a later message's.
         let kept = self.answered.wrapping_sub(sent.index) <= 1 << self.end.slots_log2;
         if !(kept & answer.is_of(sent.index)) {
@@ -335,6 +343,7 @@ impl<'a, C: Scope> Lane<'a, C> {
             if !answer.is_of(self.answered) {
                 break;
             }
+            self.last = answer;
             self.refused = self.refused.wrapping_add(u32::from(answer.is_refusal()));
             self.answered = self.answered.wrapping_add(1);
         }

@@ -8,7 +8,7 @@ use super::Function;
 use super::error::Error;
 use super::handle::End;
 use super::lane::why_late;
-use super::table::{Buffers, FunctionEntry, check_function};
+use super::table::{Buffers, FunctionEntry, LastFunction, check_function};
 use super::words::{
     ANSWER, Answer, FIRST_ARGUMENT, Header, MAX_ARGUMENTS, PAYLOAD_WORD, PayloadWord, SLOT_WORDS,
     sequence,
@@ -46,6 +46,7 @@ pub struct Server<'a, C: Scope> {
     next: u32,
     /// An answer that is not posted yet, or 0.
     owed: u64,
+    function: LastFunction,
     queue: Led<'a, Exclusive, C>,
 }
 
@@ -146,6 +147,7 @@ impl<'a, C: Scope> Server<'a, C> {
             function_entries,
             next: 0,
             owed: 0,
+            function: LastFunction::none(),
             queue: Led::open(end.queue)?,
             end,
         };
@@ -267,7 +269,9 @@ impl<'a, C: Scope> Server<'a, C> {
             let header = self.header();
             if header.is_of(self.next) {
                 let function = header.function();
-                let entry = self.function(function);
+                let (functions, entries) = (self.functions, self.function_entries);
+                let load = || entry_of(functions, entries, function);
+                let entry = self.function.get(function, load);
                 // The header before the rest of the slot and the payload, because the NIC writes those first. The
                 // entry of the function may be loaded before.
                 fence_acquire(self.end.queue.reach());
@@ -298,16 +302,6 @@ impl<'a, C: Scope> Server<'a, C> {
             self.end.buffers.check(place)?;
         }
         Ok(())
-    }
-
-    /// The word of a function; 0 where there is none.
-    #[inline(always)]
-    fn function(&self, function: Function) -> u64 {
-        if function >= self.functions {
-            return 0;
-        }
-        // SAFETY: there are so many entries (the promise of `TargetHandle::new`).
-        unsafe { &*self.function_entries.add(function as usize) }.load()
     }
 
     /// Ends the task that is next: its answer is owed.
@@ -404,4 +398,14 @@ impl<C: Scope> Drop for Server<'_, C> {
             // They come before the claim's end, because the queue, which is dropped behind this, releases them.
         }
     }
+}
+
+/// The word of a function; 0 where there is none.
+#[inline(always)]
+fn entry_of(functions: u32, entries: *const FunctionEntry, function: Function) -> u64 {
+    if function >= functions {
+        return 0;
+    }
+    // SAFETY: there are so many entries (the promise of `TargetHandle::new`).
+    unsafe { &*entries.add(function as usize) }.load()
 }

@@ -1,7 +1,7 @@
 //! What is registered at the target: its functions, its buffers.
 
 use super::error::Error;
-use super::words::{MAX_ARGUMENTS, PayloadWord};
+use super::words::{MAX_ARGUMENTS, MAX_FUNCTION, PayloadWord};
 use super::{Buffer, Function};
 use crate::arch::{Reach, Word64, load_relaxed64};
 
@@ -31,6 +31,31 @@ impl FunctionEntry {
     }
 }
 
+/// The function that was asked for last and its word, kept in a register: entries do not change while kernels run, and an
+/// acquire fence, of which each message has one, empties the cache that they would be in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastFunction {
+    /// The number above the word's 16 bits.
+    both: u32,
+}
+
+impl LastFunction {
+    /// Before any was asked for.
+    #[inline(always)]
+    pub(super) fn none() -> Self {
+        Self { both: u32::MAX }
+    }
+
+    /// The word of a function, which `load` gives of one that is not the last.
+    #[inline(always)]
+    pub(super) fn get(&mut self, function: Function, load: impl Fn() -> u64) -> u64 {
+        if function != self.both >> 16 {
+            self.both = function << 16 | load() as u16 as u32;
+        }
+        u64::from(self.both as u16)
+    }
+}
+
 /// Whether a function with this word takes so many arguments.
 #[inline(always)]
 pub(super) fn check_function(word: u64, function: Function, arguments: u32) -> Result<(), Error> {
@@ -45,7 +70,12 @@ pub(super) fn check_function(word: u64, function: Function, arguments: u32) -> R
     })
 }
 
-const _: () = assert!(MAX_ARGUMENTS < REGISTERED as usize);
+const _: () = {
+    assert!(MAX_ARGUMENTS < REGISTERED as usize);
+    // Of `LastFunction`.
+    assert!(MAX_FUNCTION < u16::MAX as Function);
+    assert!(FunctionEntry::word(MAX_ARGUMENTS as u32) <= u16::MAX as u64);
+};
 
 /// A buffer of the target, as the host describes it to both ends.
 ///

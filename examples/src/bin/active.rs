@@ -51,6 +51,9 @@ struct Arguments {
     json: bool,
 }
 
+/// Bytes of two arguments.
+const ARGUMENTS: u32 = 16;
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
@@ -59,10 +62,16 @@ struct Document<'d> {
     reduction: ReduceResult,
     /// Half a round trip.
     notification: OneWay,
+    /// The same behind as many bytes as two arguments have.
+    notification_behind_arguments: OneWay,
+    /// The same behind as many bytes as the payload has.
+    notification_behind_payload: OneWay,
     /// The same until a task starts.
     starts: Starts,
     /// The medians over that of a notification: with a value, with arguments, behind a payload.
     ratios: [f64; 3],
+    /// The medians over that of a notification that carries as much: with a value, with arguments, behind a payload.
+    ratios_of_as_much: [f64; 3],
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
@@ -98,6 +107,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         depth: 64,
     };
     let notification = trips.notifications(world, &devices)?;
+    let behind = |bytes| trips.notifications_behind(world, &devices, bytes);
+    let (behind_arguments, behind_payload) = (behind(ARGUMENTS)?, behind(arguments.bytes)?);
     screen.step("active messages");
     let starts = TaskStarts {
         rounds: arguments.rounds,
@@ -105,25 +116,41 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         bytes: arguments.bytes,
     };
     let starts = starts.measure(world, &devices)?;
-    let kinds = [starts.value, starts.arguments, starts.payload];
-    let over = |one_way: OneWay| one_way.median_ns as f64 / notification.median_ns.max(1) as f64;
-    let ratios = kinds.map(over);
     let us = |ns: u64| ns as f64 / 1e3;
-    let payload = format!("a task behind {} bytes", arguments.bytes);
     for (what, one_way) in [
-        "notify, notify_waitsome, notify_reset",
-        "a task with a value",
-        "a task with two arguments",
-        &payload,
-    ]
-    .into_iter()
-    .zip([notification].into_iter().chain(kinds))
+        ("notify, notify_waitsome, notify_reset", notification),
+        (
+            &format!("the same behind {ARGUMENTS} bytes (write_notify)"),
+            behind_arguments,
+        ),
+        (
+            &format!("the same behind {} bytes", arguments.bytes),
+            behind_payload,
+        ),
+    ] {
+        screen.line(format_args!(
+            "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs",
+            us(one_way.median_ns),
+            us(one_way.min_ns)
+        ));
+    }
+    let over =
+        |one_way: OneWay, base: OneWay| one_way.median_ns as f64 / base.median_ns.max(1) as f64;
+    let kinds = [starts.value, starts.arguments, starts.payload];
+    let bases = [notification, behind_arguments, behind_payload];
+    let ratios = kinds.map(|kind| over(kind, notification));
+    let ratios_of_as_much = [0, 1, 2].map(|kind| over(kinds[kind], bases[kind]));
+    let payload = format!("a task behind {} bytes", arguments.bytes);
+    for (kind, what) in ["a task with a value", "a task with two arguments", &payload]
+        .into_iter()
+        .enumerate()
     {
         screen.line(format_args!(
-            "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs, {:.2} × the notification",
-            us(one_way.median_ns),
-            us(one_way.min_ns),
-            over(one_way)
+            "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs, {:.2} × the notification, {:.2} × that which carries as much",
+            us(kinds[kind].median_ns),
+            us(kinds[kind].min_ns),
+            ratios[kind],
+            ratios_of_as_much[kind]
         ));
     }
     screen.finish();
@@ -131,8 +158,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         setting: &setting,
         reduction,
         notification,
+        notification_behind_arguments: behind_arguments,
+        notification_behind_payload: behind_payload,
         starts,
         ratios,
+        ratios_of_as_much,
     })?;
     Error::if_wrong(usize::from(!reduction.verified), 1)?;
     interrupt::check()
