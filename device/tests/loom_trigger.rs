@@ -78,6 +78,12 @@ fn trigger(table: &Table) -> bool {
     true
 }
 
+/// Through a look: loom lets it be as old as anybody's memory may be.
+fn look_and_trigger(table: &Table) -> bool {
+    table.triggers().look::<Thread>(0).unwrap().trigger();
+    true
+}
+
 const ONE: u64 = Counter::new(WqeIndex(0), 0, 1).to_bits();
 
 /// In two steps, between which another trigger may come.
@@ -128,6 +134,32 @@ fn trigger_by_hand(table: &Table, without: Without) -> bool {
         table.rig.ring(end);
     }
     true
+}
+
+/// The steps of a trigger through a look, some left out.
+fn claim_by_hand(table: &Table, without: Without) -> bool {
+    let wants = |step| without != step;
+    let (word, order) = (table.word(), Ordering::Relaxed);
+    let seen = word.load(order);
+    if Counter::from_bits(seen).missing() == 1 {
+        let claimed = word.compare_exchange(seen, seen.wrapping_add(ONE), order, order);
+        if wants(Without::Acquire) {
+            fence(Ordering::Acquire);
+        }
+        if wants(Without::Release) {
+            fence(Ordering::Release);
+        }
+        if claimed.is_ok() {
+            let end = Counter::from_bits(seen).end();
+            table.rig.store_record(end);
+            if wants(Without::RecordFirst) {
+                fence(Ordering::Release);
+            }
+            table.rig.ring(end);
+            return true;
+        }
+    }
+    trigger_by_hand(table, Without::Nothing)
 }
 
 /// What the NIC does when it looks at the record, which it may at any time: record, WQE.
@@ -225,6 +257,22 @@ fn an_operation_goes_with_the_last_of_three() {
 }
 
 #[test]
+fn a_look_is_one_of_its_triggers() {
+    one_trigger(None, look_and_trigger);
+    one_trigger(None, |table| claim_by_hand(table, Without::Nothing));
+}
+
+#[test]
+fn a_look_is_the_last_of_three_or_another() {
+    two_triggers(None, look_and_trigger);
+}
+
+#[test]
+fn a_look_too_many_counts_with_its_data() {
+    one_too_many(look_and_trigger);
+}
+
+#[test]
 #[should_panic(expected = "a trigger is lost")]
 fn triggering_wants_an_atomic_step() {
     two_triggers(None, trigger_in_two_steps);
@@ -290,6 +338,47 @@ fn the_last_orders_the_record() {
     two_triggers(None, |table| trigger_by_hand(table, Without::RecordFirst));
 }
 
+#[test]
+#[should_panic(expected = "the NIC fetched an old WQE")]
+fn a_claim_acquires_what_it_finds() {
+    one_trigger(None, |table| claim_by_hand(table, Without::Acquire));
+}
+
+/// One thread stores and triggers; the one that registered is the NIC, which has the WQE and looks at the record alone.
+fn one_trigger_for_who_registered(how: Trigger) {
+    model(None, move || {
+        let table = Table::new();
+        let triggering = Arc::clone(&table);
+        let triggering = thread::spawn(move || {
+            triggering.data[0].store(1, Ordering::Relaxed);
+            how(&triggering);
+        });
+        table.register(1).unwrap();
+        if fetch_by_record(&table) == 1 {
+            sends(&table, 0);
+        }
+        triggering.join().unwrap();
+    });
+}
+
+#[test]
+fn a_record_alone_tells_of_the_data() {
+    one_trigger_for_who_registered(trigger);
+    one_trigger_for_who_registered(look_and_trigger);
+}
+
+#[test]
+#[should_panic(expected = "the NIC sends old data")]
+fn a_claim_releases_the_data() {
+    one_trigger_for_who_registered(|table| claim_by_hand(table, Without::Release));
+}
+
+#[test]
+#[should_panic(expected = "an old record after its doorbell")]
+fn a_claim_orders_the_record() {
+    one_trigger(None, |table| claim_by_hand(table, Without::RecordFirst));
+}
+
 /// Three triggers, two at the same time as the registrations, for two operations that want one and two.
 fn two_operations(without: Option<LeftOut>) {
     model(without, move || {
@@ -335,15 +424,14 @@ fn two_operations(without: Option<LeftOut>) {
 }
 
 /// One thread has the tag to itself for a trigger of its own, the other one triggers meanwhile, before or after.
-#[test]
-fn a_tag_of_ones_own_loses_nothing() {
-    model(None, || {
+fn own_and_other(how: Trigger) {
+    model(None, move || {
         let table = Table::new();
         table.register(2).unwrap();
         let other = Arc::clone(&table);
         let other = thread::spawn(move || {
             other.data[1].store(1, Ordering::Relaxed);
-            trigger(&other);
+            how(&other);
             look(&other);
         });
         table.data[0].store(1, Ordering::Relaxed);
@@ -356,6 +444,12 @@ fn a_tag_of_ones_own_loses_nothing() {
         assert_eq!((counter.counted(), counter.missing()), (2, 0));
         assert_eq!(look(&table), Some(1), "the operation was not sent");
     });
+}
+
+#[test]
+fn a_tag_of_ones_own_loses_nothing() {
+    own_and_other(trigger);
+    own_and_other(look_and_trigger);
 }
 
 #[test]

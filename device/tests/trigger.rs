@@ -4,6 +4,8 @@
 mod common;
 
 use common::{MAX_MESSAGE, QPN, Rig};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use warpbell::trigger::{Counter, Error, MAX_THRESHOLD, TriggerEntry, TriggerHandle, Triggers};
 use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
 use warpbell::{Cause, CompletionKind, Deadline, SendDoorbell, Thread};
@@ -192,6 +194,7 @@ fn what_is_wrong_is_named_and_changes_nothing() {
     let triggers = open(&entries);
     let tag = Error::InvalidTag { tag: 2 };
     assert_eq!(triggers.trigger::<Thread>(2), Err(tag));
+    assert_eq!(triggers.look::<Thread>(2).err(), Some(tag));
     assert_eq!(triggers.wait::<Thread>(2, NOW), Err(tag));
     assert_eq!(triggers.counter(2), Err(tag));
     let register = |tag, threshold| triggers.register::<Thread, 1>(tag, threshold, [write(8)], NOW);
@@ -348,4 +351,72 @@ fn a_tag_of_ones_own_does_the_same_without_the_others() {
     assert_eq!(rigs[0].take_doorbell(), Some(5));
     drop(triggers.own::<Thread>(0).unwrap());
     assert_eq!(rigs[0].take_doorbell(), None, "sent twice");
+}
+
+/// Looks, triggers through them and without, and registrations in any order, against a model that counts: a look's
+/// trigger is one trigger, whatever came since.
+#[test]
+fn a_look_triggers_once_whatever_came_since() {
+    let steps = if cfg!(miri) { 300 } else { 50_000 };
+    let kinds = [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord];
+    for (seed, kind) in (0..).zip(kinds.into_iter().cycle().take(8)) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let [mut rig] = rigs::<1>(kind);
+        if seed % 4 < 2 {
+            rig = rig.within_gpu();
+        }
+        let rigs = [rig];
+        let entries = entries(&rigs);
+        let triggers = open(&entries);
+        let mut looks = Vec::new();
+        let (mut came, mut wanted, mut end, mut done) = (0u64, 0u64, 0u16, true);
+        let mut claimed = 0;
+        for step in 0..steps {
+            match random.random_range(0..4) {
+                // Some of them become old.
+                0 => looks.push(triggers.look::<Thread>(0).unwrap()),
+                1 if !looks.is_empty() => {
+                    let which = match random.random() {
+                        true => looks.len() - 1,
+                        false => random.random_range(0..looks.len()),
+                    };
+                    let missing = triggers.counter(0).unwrap().missing();
+                    claimed += u32::from(missing == 1);
+                    looks.swap_remove(which).trigger();
+                    came += 1;
+                }
+                2 => {
+                    triggers.trigger::<Thread>(0).unwrap();
+                    came += 1;
+                }
+                _ if done => {
+                    let threshold = random.random_range(1..5);
+                    triggers
+                        .register::<Thread, 1>(0, threshold, [write(8)], NOW)
+                        .unwrap();
+                    (wanted, end, done) =
+                        (wanted + u64::from(threshold), end.wrapping_add(1), false);
+                }
+                _ => {}
+            }
+            let sent = (!done && came >= wanted).then_some(end);
+            assert_eq!(rigs[0].take_doorbell(), sent, "seed {seed}, step {step}");
+            if sent.is_some() {
+                let recorded = match kind {
+                    SendDoorbell::WithRecord => end,
+                    SendDoorbell::WithoutRecord => 0,
+                };
+                assert_eq!(rigs[0].producer_index(), recorded);
+                rigs[0].complete(0, end.wrapping_sub(1));
+                done = true;
+            }
+            let missing = triggers.counter(0).unwrap().missing();
+            assert_eq!(
+                u64::from(missing),
+                wanted.saturating_sub(came),
+                "step {step}"
+            );
+        }
+        assert!(claimed > steps / 100, "looks were hardly ever the last");
+    }
 }

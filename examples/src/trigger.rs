@@ -195,12 +195,16 @@ pub struct Costs {
     pub post_shared: u64,
     /// A trigger that sends it.
     pub trigger_sending: u64,
-    /// The same, the tag being the thread's own.
+    /// The same, the tag having been looked at before.
+    pub trigger_sending_looked: u64,
+    /// A trigger that sends it, the tag being the thread's own.
     pub trigger_sending_own: u64,
     /// A trigger that counts, because others are missing.
     pub trigger_counting: u64,
     /// The trigger that sends over the post to the shared queue.
     pub sending_ratio: f64,
+    /// That whose tag was looked at before over the same.
+    pub sending_looked_ratio: f64,
     /// That of the thread's own tag over the post to its own queue.
     pub sending_own_ratio: f64,
     /// The trigger that counts over the same.
@@ -275,6 +279,7 @@ impl CostCase {
         let cost = |way| median(way).saturating_sub(nothing);
         let post_shared = cost(TriggerCost::POST_SHARED);
         let trigger_sending = cost(TriggerCost::SENDING);
+        let trigger_sending_looked = cost(TriggerCost::SENDING_LOOKED);
         let trigger_counting = cost(TriggerCost::COUNTING);
         let post_exclusive = cost(TriggerCost::POST_EXCLUSIVE);
         let trigger_sending_own = cost(TriggerCost::SENDING_OWN);
@@ -284,9 +289,11 @@ impl CostCase {
             post_ready: cost(TriggerCost::POST_READY),
             post_shared,
             trigger_sending,
+            trigger_sending_looked,
             trigger_sending_own,
             trigger_counting,
             sending_ratio: ratio(trigger_sending, post_shared),
+            sending_looked_ratio: ratio(trigger_sending_looked, post_shared),
             sending_own_ratio: ratio(trigger_sending_own, post_exclusive),
             counting_ratio: ratio(trigger_counting, post_shared),
         }))

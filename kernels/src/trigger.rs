@@ -125,8 +125,12 @@ impl TriggerCost<'_> {
     pub const POST_READY: u64 = 5;
     /// A trigger that sends the write, the tag being this thread's.
     pub const SENDING_OWN: u64 = 6;
+    /// A trigger that sends the write, the tag having been looked at before.
+    pub const SENDING_LOOKED: u64 = 7;
+    /// Cycles of the work between a look and its trigger, which do not count.
+    const WORK: u64 = 1000;
     /// How many ways there are.
-    pub const WAYS: u64 = 7;
+    pub const WAYS: u64 = 8;
 
     #[inline(always)]
     fn write(&self) -> Wqe<1> {
@@ -141,6 +145,13 @@ impl TriggerCost<'_> {
         // SAFETY: the host promises a word.
         unsafe { &*value }.store(round.into(), Ordering::Relaxed);
         began
+    }
+
+    /// What a kernel does between a look and the trigger: the clock goes on for as long as a look takes, and longer.
+    #[inline(always)]
+    fn work() {
+        let began = thread::cycles();
+        while thread::cycles() - began < Self::WORK {}
     }
 
     /// Notes what a write took that began then.
@@ -197,6 +208,16 @@ impl TriggerCost<'_> {
             let cycles = thread::cycles() - began;
             triggers.wait::<Thread>(0, limit)?;
             self.note(Self::SENDING, round, cycles);
+        }
+        for round in 0..self.all() {
+            triggers.register::<Thread, 1>(0, 1, [self.write()], limit)?;
+            let look = triggers.look::<Thread>(0)?;
+            Self::work();
+            let began = self.begin(round);
+            look.trigger();
+            let cycles = thread::cycles() - began;
+            triggers.wait::<Thread>(0, limit)?;
+            self.note(Self::SENDING_LOOKED, round, cycles);
         }
         let mut own = triggers.own::<Thread>(0)?;
         for round in 0..self.all() {

@@ -89,27 +89,44 @@ impl Doorbell for EarlyAndAfter {
     }
 }
 
-/// Publishes everything before block `end` as [`Now`] does, where others stored WQEs and data. `ordered` says that an
-/// acquire and a release fence of the GPU's reach lie between those and this; otherwise this thread has found, by a relaxed
-/// access, what the others released.
+/// Publishes everything before block `end` as [`Now`] does, where others stored WQEs and data, if `due`, which is asked
+/// last, says that it is this thread's to publish; gives what it said. `ordered` says that an acquire and a release fence
+/// of the GPU's reach lie between what others stored and this; otherwise this thread finds, by a relaxed access, what the
+/// others released.
 #[inline(always)]
-pub(super) fn publish_found(handle: &SendQueueHandle<'_>, end: u64, ordered: bool) {
+pub(super) fn publish_found(
+    handle: &SendQueueHandle<'_>,
+    end: u64,
+    ordered: bool,
+    due: impl Fn() -> bool,
+) -> bool {
     // A NIC outside of the GPU wants a fence that reaches it in any case.
     let ordered = ordered & (handle.reach() == Reach::Gpu);
     within(handle, |reach| {
         if !ordered {
-            // What was found before the WQEs and data that it stands for, and all of these before record and
-            // doorbell, because the NIC fetches up to their index.
+            // What was found before the WQEs and data that it stands for, and all of these, and this thread's data, before
+            // record and doorbell, because the NIC fetches up to their index. Ahead of the question, because what it asks
+            // for is then on its way as long as the fence lasts.
             fence_acquire_release(reach);
         }
-        if handle.has_record() {
-            store_record(handle, end);
-            // The record before the doorbell, because the NIC reads the record when the doorbell rings, and never
-            // again until the next one.
-            fence_release(reach);
+        let due = due();
+        if due {
+            publish_ordered(handle, end, reach);
         }
-        ring(handle, end);
-    });
+        due
+    })
+}
+
+/// Record, if there is one, and doorbell, of WQEs and data that are ordered before whatever this thread stores.
+#[inline(always)]
+fn publish_ordered(handle: &SendQueueHandle<'_>, end: u64, reach: Reach) {
+    if handle.has_record() {
+        store_record(handle, end);
+        // The record before the doorbell, because the NIC reads the record when the doorbell rings, and never again
+        // until the next one.
+        fence_release(reach);
+    }
+    ring(handle, end);
 }
 
 /// Publishes where the NIC reads no record.

@@ -74,11 +74,17 @@ pub(crate) fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
     Now::publish(handle, end.0.into());
 }
 
-/// The same for WQEs and data of others: `ordered` already before whatever this thread stores, for the threads of the GPU;
-/// or only found, by a relaxed access to what they released.
+/// The same for WQEs and data of others, if `due`, which is asked last, says that it is this thread's to do; gives what it
+/// said. They are `ordered` already before whatever this thread stores, for the threads of the GPU; or only found, by a
+/// relaxed access to what the others released.
 #[inline(always)]
-pub(crate) fn publish_found(handle: &SendQueueHandle<'_>, end: WqeIndex, ordered: bool) {
-    doorbell::publish_found(handle, end.0.into(), ordered);
+pub(crate) fn publish_found(
+    handle: &SendQueueHandle<'_>,
+    end: WqeIndex,
+    ordered: bool,
+    due: impl Fn() -> bool,
+) -> bool {
+    doorbell::publish_found(handle, end.0.into(), ordered, due)
 }
 
 /// How an operation fares.

@@ -3,9 +3,10 @@
 use mlx5_wqe::WqeIndex;
 
 use crate::arch::{
-    Reach, Word64, exchange_relaxed64, fence_acquire, fence_acquire_release, fetch_add_relaxed64,
-    fetch_add64, load_acquire64, load_relaxed64,
+    Reach, Word64, compare_exchange_relaxed64, exchange_relaxed64, fence_acquire,
+    fence_acquire_release, fetch_add_relaxed64, fetch_add64, load_acquire64, load_relaxed64,
 };
+use crate::thread::kept;
 
 /// The highest threshold.
 pub const MAX_THRESHOLD: u32 = (1 << THRESHOLD_BITS) - 1;
@@ -90,16 +91,6 @@ impl Counter {
     }
 }
 
-/// What the last trigger publishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Due {
-    /// The index behind the operation's WQEs.
-    pub(super) end: WqeIndex,
-    /// WQEs and data are ordered already, for all threads of the GPU, before whatever this thread stores. Otherwise
-    /// what others released is found, and not acquired.
-    pub(super) ordered: bool,
-}
-
 /// A tag's word in memory.
 ///
 /// Kernels' threads only add to it. Of what they find, all but the counter stays while an operation is registered.
@@ -112,22 +103,36 @@ impl CounterWord {
         Self(Word64::new(counter.to_bits()))
     }
 
-    /// Counts a trigger; says what there is to publish, if this was the last one that was missing.
+    /// Counts a trigger; gives what the word said a fence before, and what it said then.
     #[inline(always)]
-    pub(super) fn trigger(&self) -> Option<Due> {
-        // GPU scope, because threads of one GPU trigger: a GPU behind PCIe has no wider atomics.
-        let seen = Counter(load_relaxed64(&self.0, Reach::Gpu));
+    pub(super) fn trigger(&self) -> [Counter; 2] {
+        let seen = self.look();
         // What `seen` tells of, the WQEs and the data of triggers that came before, and this thread's data, before its
         // trigger, because another's may be the last; and before record and doorbell, if nothing comes in between. An
         // acquire and a release in one, because the word is then on its way as long as the fence lasts.
         fence_acquire_release(Reach::Gpu);
         let found = Counter(fetch_add_relaxed64(&self.0, ONE, Reach::Gpu));
-        found.lacked_one().then_some(Due {
-            end: found.end(),
-            // It looks unchanged, too, if 65,536 blocks were registered, sent and done meanwhile: between two
-            // instructions of this thread.
-            ordered: found == seen,
-        })
+        // `kept`, because a GPU's assembler would work out what follows from the look ahead of the fence, where it has to
+        // wait for it. Here it is at hand, and what follows is worked out while the addition is under way.
+        [Counter(kept(seen.0)), found]
+    }
+
+    /// What it says now; nothing that it stands for is ordered yet.
+    #[inline(always)]
+    pub(super) fn look(&self) -> Counter {
+        // GPU scope, because threads of one GPU trigger: a GPU behind PCIe has no wider atomics.
+        Counter(load_relaxed64(&self.0, Reach::Gpu))
+    }
+
+    /// Counts a trigger if the word still says what was `seen` of it; gives what it says. Relaxed: the trigger of an
+    /// operation that lacks no other may count before this thread's data is ordered, because nobody but this thread
+    /// publishes then.
+    #[inline(always)]
+    pub(super) fn claim(&self, seen: Counter) -> Counter {
+        let next = seen.triggered();
+        match compare_exchange_relaxed64(&self.0, seen.0, next.0, Reach::Gpu) {
+            Ok(found) | Err(found) => Counter(found),
+        }
     }
 
     /// Registers the operation before index `end`, where the one before is over; whether its triggers are all there.
@@ -169,12 +174,19 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
+    /// Counts a trigger; where the operation ends that it sends.
+    fn trigger(word: &CounterWord) -> Option<WqeIndex> {
+        let [seen, found] = word.trigger();
+        assert_eq!(seen, found, "nobody else is here");
+        found.lacked_one().then_some(found.end())
+    }
+
     #[test]
     fn fields_keep_to_themselves() {
         let full = Counter::new(WqeIndex(u16::MAX), MAX_THRESHOLD, (1 << 28) - 1);
         assert_eq!(full.to_bits(), u64::MAX);
         let word = CounterWord::new(full);
-        assert_eq!(word.trigger(), None);
+        assert_eq!(trigger(&word), None);
         assert_eq!(
             word.load(),
             Counter::new(WqeIndex(u16::MAX), MAX_THRESHOLD, 0),
@@ -186,7 +198,7 @@ mod tests {
     fn no_number_of_triggers_sends_what_is_not_registered() {
         for counted in [0, 1, (1 << 28) - 1] {
             let word = CounterWord::new(Counter::new(WqeIndex(0), 0, counted));
-            assert_eq!(word.trigger(), None, "after {counted}");
+            assert_eq!(trigger(&word), None, "after {counted}");
         }
     }
 
@@ -204,7 +216,7 @@ mod tests {
             for step in 0..steps {
                 let went = if random.random_bool(often) {
                     triggers += 1;
-                    word.trigger().map(|due| due.end)
+                    trigger(&word)
                 } else if gone {
                     let threshold = random.random_range(1..5);
                     end = end.wrapping_add(random.random_range(1..4));

@@ -16,6 +16,7 @@ use crate::handle::{
 };
 use crate::queue::held::{self, Outcome};
 use crate::state::QueueState;
+use crate::thread::kept;
 
 /// A tag, 128 bytes: the word that triggers add to, and where the queue of its own lies.
 ///
@@ -160,9 +161,38 @@ impl<'a> TriggerEntry<'a> {
     pub(super) fn trigger(&self) {
         // With the counter, which lies beside it: behind the addition these loads would take their time once more.
         let queue = self.queue();
-        if let Some(due) = self.counter.trigger() {
-            held::publish_found(&queue, due.end, due.ordered);
+        let [seen, found] = self.counter.trigger();
+        // It looks unchanged, too, if 65,536 blocks were registered, sent and done meanwhile: between two instructions of
+        // this thread.
+        let unchanged = || found == seen;
+        if seen.lacked_one() && held::publish_found(&queue, seen.end(), true, unchanged) {
+            return;
         }
+        if found.lacked_one() {
+            held::publish_found(&queue, found.end(), false, || true);
+        }
+    }
+
+    /// The same where the tag was looked at before.
+    #[inline(always)]
+    pub(super) fn trigger_seen(&self, queue: &SendQueueHandle<'a>, seen: Counter) {
+        if seen.lacked_one() {
+            let found = self.counter.claim(seen);
+            // `kept`, because a GPU's assembler would compare ahead of the fence, and wait for what was found. It looks
+            // unchanged, too, if 65,536 blocks were registered, sent and done since: then this is the trigger of those
+            // that came behind them.
+            let unchanged = || kept(found.to_bits()) == seen.to_bits();
+            if held::publish_found(queue, seen.end(), false, unchanged) {
+                return;
+            }
+        }
+        self.trigger();
+    }
+
+    /// What its word says, which orders nothing.
+    #[inline(always)]
+    pub(super) fn look(&self) -> Counter {
+        self.counter.look()
     }
 
     #[inline(always)]

@@ -24,6 +24,10 @@
 //!     triggers.trigger::<Block>(block::index())?;
 //!     // Kernel level: one operation, whose threshold is the number of blocks.
 //!     triggers.trigger::<Block>(0)?;
+//!     // Where there is work to do before, the tag's word may come meanwhile.
+//!     let look = triggers.look::<Block>(0)?;
+//!     // ... the work ...
+//!     look.trigger();
 //!     // ... more work; then, where the data is to be overwritten:
 //!     triggers.wait::<Block>(0, Deadline::after_ms(100))
 //! }
@@ -35,6 +39,7 @@
 //! | `entry` | a tag: its word, its queue |
 //! | `handle` | the ABI: what the host hands over, and how it is opened |
 //! | `table` | the calls |
+//! | `look` | a tag that was looked at before the work that its trigger ends |
 //! | `own` | a tag that one thread, warp or block has to itself |
 //! | `error` | what is wrong |
 
@@ -42,6 +47,7 @@ mod counter;
 mod entry;
 mod error;
 mod handle;
+mod look;
 mod own;
 mod table;
 
@@ -49,6 +55,7 @@ pub use counter::{Counter, MAX_THRESHOLD};
 pub use entry::TriggerEntry;
 pub use error::Error;
 pub use handle::TriggerHandle;
+pub use look::Look;
 pub use own::OwnTag;
 pub use table::Triggers;
 

@@ -6,6 +6,7 @@ use mlx5_wqe::Wqe;
 
 use super::entry::TriggerEntry;
 use super::error::Error;
+use super::look::Look;
 use super::own::OwnTag;
 use super::{Counter, MAX_THRESHOLD, Tag};
 use crate::together::{begin, finish};
@@ -61,6 +62,16 @@ impl<'a> Triggers<'a> {
             entry.trigger();
         }
         Ok(())
+    }
+
+    /// Looks at a tag ahead of the work that its trigger is to end, so that [`Look::trigger`] need not wait for what it
+    /// says.
+    ///
+    /// # Errors
+    /// [`Error::InvalidTag`].
+    #[inline(always)]
+    pub fn look<C: Scope>(&self, tag: Tag) -> Result<Look<'a, C>, Error> {
+        Ok(Look::at(self.entry(tag)?))
     }
 
     /// Registers an operation under a tag: the WQEs, of which the last is signalled, are sent under one doorbell, in

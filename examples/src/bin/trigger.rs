@@ -75,6 +75,7 @@ fn print(screen: &Screen, which: &str, costs: &Costs, unit: &str) {
         ("the same, from a ring filled once", costs.post_ready),
         ("post, queue shared by the GPU", costs.post_shared),
         ("trigger that sends the write", costs.trigger_sending),
+        ("the same, looked at before", costs.trigger_sending_looked),
         (
             "the same, tag of the thread's own",
             costs.trigger_sending_own,
@@ -84,8 +85,11 @@ fn print(screen: &Screen, which: &str, costs: &Costs, unit: &str) {
         screen.line(format_args!("{what}: median {cost} {unit}"));
     }
     screen.line(format_args!(
-        "over a post to the shared queue: {:.2} where it sends, {:.2} where it counts; own tag over own queue: {:.2}",
-        costs.sending_ratio, costs.counting_ratio, costs.sending_own_ratio
+        "over a post to the shared queue: {:.2} where it sends, {:.2} looked at before, {:.2} where it counts; own tag over own queue: {:.2}",
+        costs.sending_ratio,
+        costs.sending_looked_ratio,
+        costs.counting_ratio,
+        costs.sending_own_ratio
     ));
 }
 
