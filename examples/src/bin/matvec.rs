@@ -28,8 +28,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_batch,
         default_value = "60K,120K,240K,480K,960K,1920K")]
     sizes: Vec<u64>,
-    /// Blocks of the server, each of which takes a part of a batch; by default one for each 60 vectors, up to 30 on a GPU and
-    /// 4 on a CPU
+    /// Blocks of the server, each of which takes a part of a batch; by default 8, and more where a
+    /// part would have more than 480 vectors, up to 30 on a GPU; 4 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     blocks: Option<u32>,
     /// Threads of each block, and of the client; by default 256 on a GPU, 32 on a CPU

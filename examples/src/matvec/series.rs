@@ -146,15 +146,18 @@ impl Series {
 /// Blocks at most, where nobody says how many: the paper's; and on a CPU.
 const MOST_BLOCKS: u32 = 30;
 const CPU_BLOCKS: u32 = 4;
-/// Vectors of a block at least. Each block's part is two requests more for the NIC, there and back; with few vectors they
-/// take longer than these are multiplied.
-const VECTORS_OF_A_BLOCK: u64 = 60;
+/// Parts at least, where vectors divide: one for each engine of the software NIC. Each is two requests, there and back, which
+/// take an engine longer than what a block multiplies.
+const FEWEST_BLOCKS: u64 = 8;
+/// Vectors of a block at most, where blocks suffice: 60 KiB, which that NIC copies as one message.
+const VECTORS_OF_A_BLOCK: u64 = 480;
 
-/// How many blocks suit a batch: a block for so many vectors, if they divide, and no more than `most`.
+/// How many blocks suit a batch: as few as engines have to do and as messages allow, a number that divides its vectors, and
+/// no more than `most`.
 pub fn usual_blocks(bytes: u64, most: u32) -> u32 {
     let vectors = bytes / u64::from(VECTOR_BYTES);
-    let wanted = vectors / VECTORS_OF_A_BLOCK;
-    let wanted = wanted.clamp(1, most.into()) as u32;
+    let wanted = vectors.div_ceil(VECTORS_OF_A_BLOCK).max(FEWEST_BLOCKS);
+    let wanted = wanted.min(vectors.clamp(1, most.into())) as u32;
     let divides = |blocks: &u32| vectors.is_multiple_of((*blocks).into());
     (1..=wanted).rev().find(divides).unwrap_or(1)
 }
@@ -292,12 +295,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_has_enough_vectors_and_as_many_as_the_others() {
+    fn blocks_are_as_few_as_suffice_and_have_as_many_vectors_each() {
         let blocks = PAPER.map(|row| usual_blocks(row.bytes, MOST_BLOCKS));
-        assert_eq!(blocks, [8, 16, 30, 30, 30, 30]);
+        assert_eq!(blocks, [8, 8, 8, 8, 16, 30]);
         let vector = u64::from(VECTOR_BYTES);
         // 1,210 is twice 5 times 11 times 11; a single vector; none whole.
-        assert_eq!(usual_blocks(1210 * vector, MOST_BLOCKS), 11);
+        assert_eq!(usual_blocks(1210 * vector, MOST_BLOCKS), 5);
         assert_eq!(usual_blocks(vector, MOST_BLOCKS), 1);
         assert_eq!(usual_blocks(vector - 1, MOST_BLOCKS), 1);
         assert_eq!(usual_blocks(1 << 20, CPU_BLOCKS), 4);
