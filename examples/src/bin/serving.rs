@@ -10,7 +10,7 @@ use warpbell_examples::application::Verdict;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::serving::{
-    Answered, CLIENT_HEADER, Client, PLOT, Results, Series, files, serve,
+    Answered, CLIENT_HEADER, Client, PLOT, Results, Series, Way, files, serve,
 };
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
@@ -22,8 +22,8 @@ use warpbell_examples::{Error, interrupt};
 /// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
 /// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
 /// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
-/// answer is compared with a loop on the host. At last the same kernel is a graph that launches itself for each picture. The
-/// HCAs are software, and no network card takes part.
+/// answer is compared with a loop on the host. With --ways graph the same kernel is a graph that launches itself for each picture.
+/// The HCAs are software, and no network card takes part.
 ///
 /// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
 /// by its host.
@@ -35,6 +35,9 @@ struct Arguments {
     /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
+    /// Who drives the server's network, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Way::USUAL)]
+    ways: Vec<Way>,
     /// A PNG file with the picture to serve, in turn with one from the seed; colours become grey
     #[arg(long, value_name = "PATH", conflicts_with = "sides")]
     picture: Option<PathBuf>,
@@ -73,11 +76,11 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Serve the clients that connect at this path, one after the other, until Ctrl-C
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "sides", "picture", "rate", "seconds", "rounds",
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
         "warm_up", "json", "svg"])]
     listen: Option<PathBuf>,
     /// Be a client of the server that listens at this path, with --picture or one of the first of --sides
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
     connect: Option<PathBuf>,
     /// Seconds that a client waits for its server
     #[arg(long, default_value_t = 30, requires = "connect", value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -134,6 +137,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             None => None,
             Some(path) => Some(files::read(path)?),
         },
+        ways: arguments.ways.clone(),
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         threads: arguments.threads.unwrap_or(usual.threads),
         parts: arguments.parts.unwrap_or(usual.parts),

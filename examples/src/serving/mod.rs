@@ -11,6 +11,7 @@ mod service;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use warpbell_host_init::{Grid, Launch, entry};
 use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
@@ -42,7 +43,7 @@ const VALUE: u32 = 4;
 const LANES: u32 = 32;
 
 /// Who drives the server's network, and what its host does meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// The host drives.
@@ -56,7 +57,9 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them, in the order in which they are measured.
+    /// Those that are measured where none are named: no graph has been seen to end beside a NIC yet.
+    pub const USUAL: [Self; 3] = [Self::Host, Self::Asleep, Self::Spinning];
+    /// All of them.
     pub const ALL: [Self; 4] = [Self::Host, Self::Asleep, Self::Spinning, Self::Graph];
 
     /// In words.

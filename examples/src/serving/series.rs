@@ -50,6 +50,8 @@ pub struct Series {
     /// A picture that is served with its size, in place of these sides.
     #[serde(skip)]
     pub picture: Option<Picture>,
+    /// Who drives the server's network, one after the other.
+    pub ways: Vec<Way>,
     /// Blocks of the server.
     pub blocks: u32,
     /// Threads of each.
@@ -83,6 +85,7 @@ impl Series {
         Self {
             sides,
             picture: None,
+            ways: Way::USUAL.to_vec(),
             blocks,
             threads,
             parts,
@@ -98,7 +101,7 @@ impl Series {
 
     /// How many measurements that are, for a screen.
     pub fn measurements(&self) -> u64 {
-        (Way::ALL.len() * self.sizes().len()) as u64
+        (self.ways.len() * self.sizes().len()) as u64
     }
 
     /// What is served of pictures of that size.
@@ -135,13 +138,14 @@ impl Series {
         let sizes = self.sizes().into_iter();
         let cases: Vec<Case> = sizes.map(|size| self.case(size)).collect();
         cases.iter().try_for_each(|case| case.check(world))?;
-        let (world, left_out) = match world.able_to_repeat() {
-            Ok(able) => (able, None),
+        let repeats = self.ways.contains(&Way::Graph);
+        let able = repeats.then(|| world.able_to_repeat());
+        let (world, left_out) = match able.transpose() {
+            Ok(able) => (able.unwrap_or(*world), None),
             Err(why) => (*world, Some(why.to_string())),
         };
-        let repeats = left_out.is_none();
-        let ways = Way::ALL.into_iter();
-        let ways: Vec<Way> = ways.filter(|&way| repeats || way != Way::Graph).collect();
+        let possible = |way: &&Way| left_out.is_none() || **way != Way::Graph;
+        let ways: Vec<Way> = self.ways.iter().filter(possible).copied().collect();
         if let Some(why) = &left_out {
             screen.line(format_args!("Left out: {why}."));
         }
@@ -224,7 +228,8 @@ impl Results {
             points.collect()
         };
         let curves = |points: &dyn Fn(Way) -> Vec<(f64, f64)>| -> Vec<Curve> {
-            let ways = Way::ALL.into_iter();
+            let measured = |way: &Way| all.iter().any(|result| result.way == *way);
+            let ways = Way::ALL.into_iter().filter(measured);
             let curve = |way: Way| Curve {
                 name: format!("driven by the {}", way.name()),
                 points: points(way),
