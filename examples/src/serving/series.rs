@@ -30,9 +30,8 @@ pub const APPLICATION: Application = Application {
         the NIC. GPU-driven: a graph of kernels that waits for the input, computes, sends and launches itself again, while \
         the host sleeps. Its figure 6 halves the total, of which our copy has no bars; its figure 7 has a core at 100 % where \
         the host synchronises, and at 0 % where it sleeps.",
-    differs: "No card: the NIC is software, and the client is a block of a kernel. The graph that launches itself has one kernel, \
-        which waits, computes and sends, and whose blocks meet between the layers; or that kernel stays, and nothing is \
-        launched. The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
+    differs: "No card: the NIC is software, and the client is a block of a kernel. In place of the graph there is one kernel \
+        that stays, whose blocks meet between the layers. The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
         3 × 3 to 9, which become 3 × 3 pixels), rectified between the layers, weights from a seed, single precision without \
         tensor cores. The paper does not say how large its pictures are; those of 224 × 224 are what such a model is \
         published with. Every value of every answer is compared with a loop on the host, within a thousandth.",
