@@ -46,6 +46,17 @@ impl Deadline {
         Self(Kind::At(self.point()))
     }
 
+    /// This one, or so many microseconds from now, whichever comes first.
+    #[inline]
+    pub(crate) fn at_most_us(self, microseconds: u64) -> Self {
+        let most = microseconds.saturating_mul(1_000);
+        Self(match self.0 {
+            Kind::After(nanoseconds) => Kind::After(nanoseconds.min(most)),
+            Kind::At(0) => Kind::At(0),
+            Kind::At(point) => Kind::At(point.min(arch::now_ns().saturating_add(most))),
+        })
+    }
+
     /// Begins a waiting loop that looks at the clock only now and then.
     ///
     /// ```

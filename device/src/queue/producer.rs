@@ -33,7 +33,8 @@ const DONE: u64 = 0;
 /// Done, and the queue has failed at something behind it.
 const DONE_BEFORE_ERROR: u64 = 1;
 
-/// How long lanes that post together look for room together, in microseconds, before each of them waits for itself: for
+/// How long lanes that post together look for room together, in microseconds, before each of them waits for itself, if the
+/// first one's deadline does not pass before: for
 /// longer than another thread is busy reading the completion that tells of it. Lanes that part may not meet again, and
 /// then each has a doorbell of its own.
 const TOGETHER_US: u64 = 10;
@@ -159,14 +160,14 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
         let mut word = DONE;
         if C::leads() && lanes.leads() {
-            let limit = match deadline {
-                Some(deadline) if lanes.count() == 1 => deadline,
-                Some(_) if S::SHARED => Deadline::after_us(TOGETHER_US),
-                _ => Deadline::PASSED,
-            };
             word = match self.attempt(blocks) {
                 Some(word) => word,
                 None => {
+                    let limit = match deadline {
+                        Some(deadline) if lanes.count() == 1 => deadline,
+                        Some(deadline) if S::SHARED => deadline.at_most_us(TOGETHER_US),
+                        _ => Deadline::PASSED,
+                    };
                     let attempt = |producer: &mut Self, _: &mut bool| producer.attempt(blocks);
                     self.poll_until(limit, false, poll, attempt)
                 }

@@ -30,7 +30,8 @@ use crate::{thread, warp};
 /// With scope [`Thread`](crate::Thread) each thread acts for itself. Lanes of a
 /// warp that post to the same shared queue at the same time still have one
 /// reservation and one doorbell between them, where there is room for all; they
-/// look for it together for up to 10 microseconds, whatever their deadlines.
+/// look for it together for up to 10 microseconds, or until the first lane's
+/// deadline.
 pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
     pub(super) handle: SendQueueHandle<'a>,
     pub(super) producer: Producer<'a, S, C>,
@@ -290,7 +291,8 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             return self.submit_together::<B, CREDIT>(wqe, group, deadline);
         }
         if C::COLLECTIVE && !C::WIDE && B == 1 {
-            // Mostly all of a warp posts: a way on which nothing has to be counted.
+            // Mostly all of a warp posts: a way on which nothing has to be counted. Some of it, as in `drain`, go the longer
+            // way: a third way would be a third copy of all that follows.
             if group.count == thread::warp_size() {
                 let group = Group::of_a_warp();
                 if let Some(ticket) = self.submit_at_hand::<B, CREDIT>(&wqe, &group) {

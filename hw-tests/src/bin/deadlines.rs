@@ -196,14 +196,15 @@ fn works_again(pair: &Pair, request: Request) {
 }
 
 /// A host's posts to several queues, and another one behind each before the NIC can have heard the first: no ring is lost.
-/// The registers lie in memory that the host rings in and the NIC looks at, which for a NIC that is a kernel is beyond its
-/// GPU.
+/// The registers lie in memory that the host rings in and the NIC looks at. For an engine on a GPU that is beyond the GPU:
+/// one that exchanged them for 0 there would hang here, where a CPU's would not.
 fn host_rings_again() {
     const ROUNDS: u64 = 500;
     let nodes = Nodes::reaching(Reach::System);
     let able = nodes.ours.device.limits().without_record;
     for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
         if send_doorbell == SendDoorbell::WithoutRecord && !able {
+            println!("         left out, because this NIC wants a record: {send_doorbell:?}");
             continue;
         }
         let config = QueuePairConfig {

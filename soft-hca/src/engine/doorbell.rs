@@ -51,6 +51,9 @@ struct Page {
     patience: u32,
     /// The queue pair whose doorbell was the newest.
     newest: Option<u32>,
+    /// A queue pair whose doorbell tells of more than its record, and that doorbell: a poster may ring ahead of its record,
+    /// and its ring behind it is like the first.
+    ahead: Option<(u32, Doorbell)>,
     /// The next queue pair to be looked at because another one rang, whose doorbell may have
     /// overwritten this one's.
     sibling: Option<u32>,
@@ -127,6 +130,7 @@ impl<'t> Uars<'t> {
             heard_without_record: 0,
             patience: 0,
             newest: None,
+            ahead: None,
             sibling: None,
             lent: false,
         });
@@ -200,7 +204,7 @@ impl<'t> Uars<'t> {
                     page.sibling = page.first_queue_pair;
                 }
             }
-            page.heard = [0; _];
+            (page.heard, page.ahead) = ([0; _], None);
             slot.next_of_uar = page.first_queue_pair.replace(pair);
         }
     }
@@ -271,7 +275,13 @@ impl<'t> Uars<'t> {
         let page = self.slots.get(index as usize)?.page.as_ref()?;
         let (register, heard) = match (page.first_queue_pair, page.without_record) {
             (Some(first), None) if first == pair && page.registers == 1 && next.is_none() => {
-                (offset(0), page.heard[0])
+                // What came ahead of its record is heard once more.
+                let heard = if page.ahead.is_some() {
+                    0
+                } else {
+                    page.heard[0]
+                };
+                (offset(0), heard)
             }
             (None, Some(only)) if only == pair => (WITHOUT_RECORD, page.heard_without_record),
             _ => return None,
@@ -298,10 +308,11 @@ impl<'t> Uars<'t> {
         Some(register)
     }
 
-    /// Takes a page back that was lent; it was rung lately.
+    /// Takes a page back that was lent; it was rung lately. What was heard there meanwhile is heard once more.
     pub(super) fn take_back(&mut self, index: u32) {
         if let Some(page) = self.page(index) {
             page.lent = false;
+            (page.heard, page.heard_without_record) = ([0; _], 0);
             page.patience = PATIENCE;
             self.hot.push(self.slots, index, |slot| &mut slot.hot);
         }
@@ -345,6 +356,7 @@ impl<'t> Uars<'t> {
         let Some(page) = self.page(index).filter(|page| !page.lent) else {
             return 0;
         };
+        page.look_at_record_behind(memory, rung);
         let mut rings = usize::from(page.look_at_arm(memory, rung));
         rings += usize::from(page.look_at_doorbell_without_record(memory, rung));
         for register in 0..page.registers {
@@ -376,8 +388,9 @@ const fn offset(register: u8) -> u64 {
 }
 
 /// What was stored to a send register since `heard`, which was heard there last. Nothing is stored there: a GPU cannot
-/// exchange a word of the host's in one step, so that what a host rings meanwhile would be lost. No two rings in turn
-/// that count are alike: 65,536 blocks lie between them, more than a ring has.
+/// exchange a word of the host's in one step, so that what a host rings meanwhile would be lost. Two rings in turn are alike
+/// where the first came ahead of its record (`Page::ahead`), or where 65,536 blocks lie between them: that is more than a
+/// ring has, and takes two full rings of the greatest depth under one doorbell each where a queue rings two registers in turn.
 fn listen<M: Memory>(memory: &M, register: u64, heard: &mut u64) -> Option<u64> {
     // SAFETY: the owner vouched for the page when the queue pair was created.
     let value = unsafe { memory.peek_u64(register) };
@@ -424,12 +437,28 @@ impl Page {
         // been overwritten by this one.
         let named = Doorbell(value).qpn();
         self.newest = rung.kick_number(memory, named);
+        self.ahead = self.newest.map(|index| (index, Doorbell(value)));
+        self.look_at_record_behind(memory, rung);
         let slot = &rung.queue_pairs[first as usize];
         let is_first = slot.pair.as_ref().is_some_and(|pair| pair.number == named);
         if !is_first || slot.next_of_uar.is_some() {
             self.sibling = Some(first);
         }
         true
+    }
+
+    /// Looks at the record of a doorbell that came ahead of it, until it tells as much.
+    fn look_at_record_behind<M: Memory>(&mut self, memory: &M, rung: &mut Rung<'_, '_>) {
+        self.ahead = self.ahead.filter(|&(index, doorbell)| {
+            let is_behind = |rung: &Rung<'_, '_>| {
+                let pair = rung.queue_pairs[index as usize].pair.as_ref();
+                pair.is_some_and(|pair| pair.is_behind(doorbell))
+            };
+            is_behind(rung) && {
+                rung.kick(memory, index);
+                is_behind(rung)
+            }
+        });
     }
 
     /// Looks at the doorbell of the queue pair without a record: all that was posted, it tells.

@@ -470,6 +470,18 @@ impl QueuePair {
         moved
     }
 
+    /// Whether the record, as it was read last, tells of less than a doorbell does.
+    pub(super) fn is_behind(&self, doorbell: Doorbell) -> bool {
+        let requester = &self.requester;
+        let [told, known] =
+            [doorbell.producer().0, requester.producer].map(|end| end.wrapping_sub(requester.tail));
+        doorbell.qpn() == self.number
+            && self.send_record().is_some()
+            && self.listens()
+            && told > known
+            && told <= 1 << self.attributes.log_send_depth
+    }
+
     /// Reads the producer index of the send queue from the record, if there is one; true if it moved.
     pub(super) fn look_at_record<M: Memory>(&mut self, memory: &M) -> bool {
         let Some(record) = self.send_record().filter(|_| self.listens()) else {

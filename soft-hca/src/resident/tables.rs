@@ -47,7 +47,7 @@ mod entry {
     pub const REVOKED: u64 = 4;
     pub const COMPLETION_QUEUE: u64 = 128;
     pub const QUEUE_PAIR: u64 = 3072;
-    pub const UAR: u64 = 160;
+    pub const UAR: u64 = 192;
     pub const ENGINE: u64 = 8192;
 }
 

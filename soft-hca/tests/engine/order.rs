@@ -1,6 +1,8 @@
 //! Fences, many queues on one page, and payloads that go back to their owner in time.
 
-use mlx5_wqe::{Fence, Immediate, Wqe};
+use std::sync::atomic::Ordering;
+
+use mlx5_wqe::{Doorbell, DoorbellRecord, Fence, Immediate, UarPage, Wqe, WqeIndex};
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::{Header, Opcode};
 use warpbell_soft_hca::engine::{Transition, WireAddress};
@@ -104,8 +106,6 @@ fn nothing_is_executed_without_a_doorbell_or_outside_rts() {
 
 #[test]
 fn the_record_counts_and_not_what_the_doorbell_says() {
-    use mlx5_wqe::{Doorbell, DoorbellRecord, UarPage, WqeIndex};
-    use std::sync::atomic::Ordering;
     let mut world = World::new();
     for _ in 0..3 {
         world.a.qp.write(Wqe::<1>::nop().signalled());
@@ -133,6 +133,30 @@ fn a_doorbell_overwritten_by_a_sibling_s_is_not_lost() {
     other.post(Wqe::<1>::nop().signalled());
     world.settle();
     assert!(world.a.qp.send_cq.poll().is_some());
+}
+
+/// A poster that rings ahead of its record rings the same behind it.
+#[test]
+fn a_ring_ahead_of_its_record_is_not_all_that_is_heard() {
+    for late in [0, 300] {
+        let mut world = World::new();
+        world.a.qp.write(Wqe::<1>::nop().signalled());
+        let doorbell = Doorbell::of_producer(WqeIndex(world.a.qp.producer), world.a.qp.number);
+        let [register, _] = UarPage::DOORBELLS;
+        let uar = world.a.qp.uar;
+        let register = uar.atomic_u64(register);
+        register.store(doorbell.0, Ordering::Release);
+        for _ in 0..late {
+            world.step();
+        }
+        world.settle();
+        assert!(world.a.qp.send_cq.poll().is_none(), "no record tells of it");
+        let word = DoorbellRecord::word(world.a.qp.producer);
+        world.a.qp.record.write(4, &word.to_ne_bytes());
+        register.store(doorbell.0, Ordering::Release);
+        world.settle();
+        assert!(world.a.qp.send_cq.poll().is_some(), "{late}");
+    }
 }
 
 /// A register keeps what was heard there, and a queue pair that begins anew rings as it did before.
