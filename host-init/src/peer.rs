@@ -48,6 +48,14 @@ pub(crate) struct Hello {
     gid: Gid,
 }
 
+/// What comes next from the other process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peeked {
+    Nothing,
+    Words,
+    End,
+}
+
 #[derive(Clone, Copy)]
 enum Role {
     Listener,
@@ -75,7 +83,7 @@ impl Peer {
     pub fn join(device: &Device, path: &Path, timeout: Duration) -> Result<Self, Error> {
         let socket = retried(timeout, "listen", || match UnixStream::connect(path) {
             Ok(socket) => Ok(Some(socket)),
-            // Not there yet, or a leftover that the listener will replace.
+            // Not there yet; or a leftover, which somebody may still remove before a listener comes.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -133,16 +141,26 @@ impl Peer {
     /// Whether the other process has ended, or has closed its device and the connection. Waits for nothing, and takes
     /// nothing of what it has said.
     pub fn has_gone(&self) -> bool {
+        self.peek() == Peeked::End
+    }
+
+    /// Whether the other process has said something that was not taken yet, or has gone: then the next step with it is not
+    /// kept waiting for the first word. Waits for nothing.
+    pub fn has_spoken(&self) -> bool {
+        self.peek() != Peeked::Nothing
+    }
+
+    fn peek(&self) -> Peeked {
         let mut byte = 0u8;
         let (socket, flags) = (self.socket.as_raw_fd(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         // SAFETY: the socket is open, and there is room for the one byte that is asked for.
         match unsafe { libc::recv(socket, (&raw mut byte).cast(), 1, flags) } {
-            0 => true,
-            1.. => false,
-            _ => {
-                let waits = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
-                !waits.contains(&io::Error::last_os_error().kind())
-            }
+            0 => Peeked::End,
+            1.. => Peeked::Words,
+            _ => match io::Error::last_os_error().kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => Peeked::Nothing,
+                _ => Peeked::End,
+            },
         }
     }
 

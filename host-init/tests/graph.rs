@@ -117,9 +117,9 @@ fn others_run_beside_it() {
 }
 
 #[test]
-fn it_is_asked_to_end_if_another_does_not_start() {
+fn it_is_not_launched_if_another_cannot_be() {
     with_fake(
-        "it_is_asked_to_end_if_another_does_not_start",
+        "it_is_not_launched_if_another_cannot_be",
         "no-relaunch",
         || {
             let module = module();
@@ -134,14 +134,15 @@ fn it_is_asked_to_end_if_another_does_not_start() {
             let entry = unsafe { Entry::new("kernel", |_: Store<u64>| ()) };
             let parameters = Store { word: 0, value: 0 };
             let beside = [other, Launch::new(entry, none, parameters)];
-            let launches = [store(word(gpu), 6)];
+            let repeated = word(gpu);
+            let launches = [store(repeated, 6)];
             let ended = module.run_repeating(&launches, stop, &runtime, &beside, &watch());
             let error = ended.unwrap_err();
             assert!(
                 matches!(error, Error::Gpu(GpuError::BadGrid { .. })),
                 "{error}"
             );
-            assert!(stop.stop().requested());
+            assert_eq!(repeated.load(Ordering::Relaxed), 0);
         },
     );
 }

@@ -152,8 +152,8 @@ pub fn serving_server(p: ServingServer<'_>) {
 
 impl ServingServer<'_> {
     /// Words of its state.
-    pub const STATE: u32 = 9;
-    /// Of these: answers sent.
+    pub const STATE: u32 = 10;
+    /// Of these: answers of which all parts are complete.
     pub const SERVED: u32 = 2;
     /// Nanoseconds from where requests were there until they were where the network has them, of all together.
     pub const COPIED_IN: u32 = 3;
@@ -167,6 +167,8 @@ impl ServingServer<'_> {
     const LAST: u32 = 7;
     /// When that was, or the first launch began.
     const SINCE: u32 = 8;
+    /// Answers of which the first block's part is complete.
+    const ANSWERED: u32 = 9;
 
     #[inline(always)]
     fn serve(&self) -> Result<(), Failure> {
@@ -190,6 +192,10 @@ impl ServingServer<'_> {
             }
             // The decision before the others read it, and the request before they compute.
             self.meet(&mut met)?;
+            if leads {
+                // All have come here, and nobody does whose part is not complete.
+                self.keep(Self::SERVED, self.kept(Self::ANSWERED));
+            }
             match decision.load(Ordering::Relaxed) {
                 NOTHING => continue,
                 LATE => return Err(WaitError::Deadline.into()),
@@ -221,7 +227,7 @@ impl ServingServer<'_> {
             }
             let posted = self.send(part, last)?;
             if leads {
-                self.add(Self::SERVED, 1);
+                self.add(Self::ANSWERED, 1);
                 self.add(Self::COPIED_IN, began - came);
                 self.add(Self::COMPUTED, done - began);
                 self.add(Self::COPIED_OUT, ready - done);
@@ -273,13 +279,16 @@ impl ServingServer<'_> {
     #[inline(always)]
     fn decide(&self, last: u64) -> u64 {
         let came = self.await_request(last);
+        // Asked behind each look: requests may follow one another without a pause.
+        if self.stop.requested() {
+            return END;
+        }
         if came != NOTHING {
             return came;
         }
         let waited = thread::clock_ns().saturating_sub(self.kept(Self::SINCE));
-        match self.stop.requested() {
-            true => END,
-            false if waited > self.patience_us.saturating_mul(1_000) => LATE,
+        match waited > self.patience_us.saturating_mul(1_000) {
+            true => LATE,
             false => NOTHING,
         }
     }

@@ -132,35 +132,24 @@ impl Series {
     /// Measures all; with Ctrl-C what there is until then.
     ///
     /// # Errors
-    /// Blocks, threads or queues that do not suffice, before anything is measured; what [`Case::measure`] says.
+    /// Blocks, threads or queues that do not suffice, or no device runtime for a graph, before anything is measured; what [`Case::measure`] says.
     pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
         let sizes = self.sizes().into_iter();
         let cases: Vec<Case> = sizes.map(|size| self.case(size)).collect();
         cases.iter().try_for_each(|case| case.check(world))?;
-        let repeats = self.ways.contains(&Way::Graph);
-        let able = repeats.then(|| world.able_to_repeat());
-        let (world, left_out) = match able.transpose() {
-            Ok(able) => (able.unwrap_or(*world), None),
-            Err(why) => (*world, Some(why.to_string())),
+        let world = match self.ways.contains(&Way::Graph) {
+            true => world.able_to_repeat()?,
+            false => *world,
         };
-        let possible = |way: &&Way| left_out.is_none() || **way != Way::Graph;
-        let ways: Vec<Way> = self.ways.iter().filter(possible).copied().collect();
-        if let Some(why) = &left_out {
-            screen.line(format_args!("Left out: {why}."));
-        }
         screen.heading(HEADER);
         let mut answer = None;
-        let measured = Measurements::of(&cases, &ways, screen, |case, way| {
+        let measured = Measurements::of(&cases, &self.ways, screen, |case, way| {
             screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
             let (measured, last) = case.measure(&world, way, self.picture.as_ref())?;
             answer = Some(last);
             Ok(measured)
         })?;
-        Ok(Results {
-            measured,
-            left_out,
-            answer,
-        })
+        Ok(Results { measured, answer })
     }
 }
 
@@ -169,8 +158,6 @@ impl Series {
 pub struct Results {
     #[serde(flatten)]
     measured: Measurements<Measured>,
-    /// Why the graph that launches itself was left out, if it was.
-    left_out: Option<String>,
     /// The first picture's last answer of the last measurement.
     #[serde(skip)]
     pub answer: Option<Picture>,

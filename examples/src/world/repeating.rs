@@ -68,14 +68,36 @@ fn repeat_on_cpu(
     };
     // Whoever calls this sleeps meanwhile, as beside a GPU.
     thread::scope(|scope| {
-        let both = [
-            scope.spawn(again),
-            scope.spawn(|| run_on_cpu(beside, meant)),
-        ];
-        let ended = both.map(|thread| {
-            let ended = thread.join();
-            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let again = scope.spawn(again);
+        let beside = scope.spawn(|| run_on_cpu(beside, meant)).join();
+        if !matches!(beside, Ok(Ok(()))) {
+            // Nobody is left who would say so.
+            stop.request();
+        }
+        let ended = [again.join(), beside]
+            .map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.into_iter().collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use warpbell_host_init::{Entry, Grid, Placement};
+
+    use super::*;
+
+    #[test]
+    fn kernels_are_not_repeated_for_others_that_have_failed() {
+        fn nothing(_: ()) {}
+        let none = Grid {
+            blocks: 0,
+            ..Grid::ONE_THREAD
+        };
+        // SAFETY: nothing runs.
+        let entry = unsafe { Entry::new("nothing", nothing) };
+        let stop = StopWord::new(Placement::Host).unwrap();
+        let ended = repeat_on_cpu(&[], &stop, &[Launch::new(entry, none, ())], Duration::ZERO);
+        assert!(matches!(ended, Err(Error::Launch(_))), "{ended:?}");
+        assert!(stop.stop().requested());
+    }
 }

@@ -204,7 +204,7 @@ impl Module {
     /// [`run`](Self::run) does, and returns when all have ended.
     ///
     /// # Errors
-    /// As there. The graph is asked to end if one of the others cannot be started.
+    /// As there, where nothing runs if one of the others cannot be prepared. The graph is asked to end if one of the others cannot be started.
     pub fn run_repeating(
         &self,
         launches: &[Launch<'_>],
@@ -213,11 +213,12 @@ impl Module {
         beside: &[Launch<'_>],
         watch: &Watch<'_>,
     ) -> Result<(), Error> {
+        let prepared = self.prepare_all(beside)?;
         // SAFETY: what the launches borrow, and the word, outlive this call, which returns only when the graph
         // has ended, or the GPU is lost and keeps all memory that it reaches.
         let mut running = vec![unsafe { self.repeat(launches, stop, runtime)? }];
         // SAFETY: as above.
-        let begun = unsafe { self.begin_all(beside, &mut running) };
+        let begun = unsafe { self.begin_all(prepared, &mut running) };
         if begun.is_err() {
             stop.request();
         }

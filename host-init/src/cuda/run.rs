@@ -101,12 +101,21 @@ impl Module {
     /// and keeps all memory that it had.
     pub fn run(&self, launches: &[Launch<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
         let mut running = Vec::new();
+        let prepared = self.prepare_all(launches)?;
         // SAFETY: what the launches borrow outlives this call, which returns only when all kernels have
         // ended, or the GPU is lost and keeps all memory that it reaches.
-        let begun = unsafe { self.begin_all(launches, &mut running) };
+        let begun = unsafe { self.begin_all(prepared, &mut running) };
         // Those before one that did not start may wait for it, so that they end by their deadlines.
         let ended = wait_for_all(&mut running, watch);
         begun.and(ended)
+    }
+
+    /// All before the first launch: the driver may hold up a call while a kernel runs that waits for another one.
+    pub(super) fn prepare_all<'l>(
+        &self,
+        launches: &'l [Launch<'l>],
+    ) -> Result<Vec<Prepared<'l>>, GpuError> {
+        launches.iter().map(|launch| self.prepare(launch)).collect()
     }
 
     /// Starts kernels until one cannot be started.
@@ -115,15 +124,9 @@ impl Module {
     /// As for [`begin`](Self::begin), of each that is running then.
     pub(super) unsafe fn begin_all<'m>(
         &'m self,
-        launches: &[Launch<'_>],
+        prepared: Vec<Prepared<'_>>,
         running: &mut Vec<Running<'m>>,
     ) -> Result<(), GpuError> {
-        // All before the first launch: the driver may hold up a call while a kernel runs that waits for
-        // another one.
-        let mut prepared = Vec::new();
-        for launch in launches {
-            prepared.push(self.prepare(launch)?);
-        }
         for kernel in prepared {
             // SAFETY: the caller's promise.
             running.push(unsafe { self.begin(kernel)? });
@@ -354,17 +357,23 @@ impl fmt::Debug for Running<'_> {
 pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
     let begin = Instant::now();
     let mut vigil = Vigil::new(watch.limit);
+    let mut ended = Ok(());
     loop {
         // The clock first: kernels that end late still get a look after it.
         let waited = begin.elapsed();
         let mut left = Vec::new();
         for kernel in running.iter_mut() {
-            if !kernel.has_ended()? {
-                left.push((kernel.module.gpu(), kernel.name));
+            let gpu = kernel.module.gpu();
+            match kernel.has_ended() {
+                Ok(true) => {}
+                Ok(false) => left.push((gpu, kernel.name)),
+                Err(error) if gpu.is_lost() => return Err(error),
+                // The others go on, and reach what their caller has lent them.
+                Err(error) => ended = ended.and(Err(error)),
             }
         }
         let Some((gpu, _)) = left.first() else {
-            return Ok(());
+            return ended;
         };
         if vigil.is_over(waited, || mark(watch.queue_pairs)) {
             gpu.lose();
@@ -382,8 +391,8 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
     }
 }
 
-/// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is not noticed late by more, and
-/// hardly anything of a core is wanted for some tenths of a second.
+/// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is noticed late by no more than
+/// that or the shortest nap, and hardly anything of a core is wanted.
 fn nap(waited: Duration) -> Duration {
     (waited / 100).clamp(SHORTEST_NAP, LONGEST_NAP)
 }
