@@ -228,6 +228,14 @@ impl End {
         words.max().unwrap_or(0)
     }
 
+    /// The newest number that all of its first signals tell, one for each of so many parts.
+    pub fn whole(&self, parts: u32) -> u64 {
+        let bytes = self.signals.read(0, 8 * parts as usize);
+        let (words, _) = bytes.as_chunks();
+        let words = words.iter().map(|word| u64::from_ne_bytes(*word));
+        words.min().unwrap_or(0)
+    }
+
     /// Sets all signals back, between two runs.
     pub fn clear_signals(&self) {
         self.signals.write(0, &vec![0; self.signals.len()]);

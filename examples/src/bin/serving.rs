@@ -79,7 +79,7 @@ struct Arguments {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
         "warm_up", "json", "svg"])]
     listen: Option<PathBuf>,
-    /// Be a client of the server that listens at this path, with --picture or one of the first of --sides
+    /// Be a client of the server that listens at this path, with --picture or the first of --sides alone
     #[arg(long, value_name = "PATH", conflicts_with_all = ["ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
     connect: Option<PathBuf>,
     /// Seconds that a client waits for its server

@@ -3,10 +3,12 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpbell_host_init::{Error as HostError, Listener, Peer, QueuePair, RemoteMemory, StopWord};
+use warpbell_host_init::{
+    Error as HostError, ExchangeError, Listener, Peer, QueuePair, RemoteMemory, StopWord,
+};
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::MAX_PARTS;
 use warpbell_kernels::serving::{END, ServingServer};
@@ -22,8 +24,11 @@ use crate::screen::Screen;
 use crate::world::{Nic, World};
 use crate::{Error, interrupt};
 
-/// How long a client may take for a step before its first request: in one of them it makes its pictures larger for itself.
-const STEP: Duration = Duration::from_secs(60);
+/// How long a client may take to greet, and for a message once it has begun.
+const STEP: Duration = Duration::from_secs(5);
+/// How long it may take until its next message, before its first request: before one of them it makes its pictures larger
+/// for itself.
+const PREPARES: Duration = Duration::from_secs(60);
 /// Between two looks at who has come or gone.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -121,19 +126,30 @@ pub fn serve(world: &World, case: &Case, path: &Path, screen: &Screen) -> Result
     Ok(())
 }
 
-/// Whether who joined is to blame, so that others may be served.
+/// Whether others may be served: all that fails of a client once it has come is its own, but for what fails of the path,
+/// the kernel, the GPU, or the thread that drives the NIC.
 fn of_client(error: &Error) -> bool {
-    match error {
-        Error::Unfit { .. } => true,
-        Error::Setup(error) => matches!(
-            error,
-            HostError::Exchange(_)
-                | HostError::Unreachable { .. }
-                | HostError::BadEndpoint { .. }
-                | HostError::OutOfRange { .. }
-        ),
-        _ => false,
+    !matches!(
+        error,
+        Error::Kernel { .. }
+            | Error::Launch(_)
+            | Error::Driver(_)
+            | Error::Setup(HostError::Gpu(_) | HostError::Exchange(ExchangeError::Socket { .. }))
+    )
+}
+
+/// Waits for a client's next message, at most for as long as it may take, and until Ctrl-C.
+fn listen_to(peer: &Peer) -> Result<(), Error> {
+    let began = Instant::now();
+    while !peer.has_spoken() {
+        interrupt::check()?;
+        if began.elapsed() > PREPARES {
+            let what = format!("it has said nothing for {} s", PREPARES.as_secs());
+            return Err(Error::Unfit { what });
+        }
+        thread::sleep(NAP);
     }
+    Ok(())
 }
 
 /// Serves a client to its end, and says what became of it; `joins` hears how large its pictures are, once they may come.
@@ -151,6 +167,7 @@ fn serve_one(
         depth: case.depth,
         seed: case.seed,
     };
+    listen_to(&peer)?;
     let (width, height) = match peer.exchange(&Talk::Terms(terms))? {
         Talk::Pictures { width, height } => (width, height),
         said => return Err(out_of_turn(&said)),
@@ -162,19 +179,18 @@ fn serve_one(
     };
     let agreed = files::check_size(width, height).map_err(|what| Error::Unfit { what });
     let agreed = agreed.and_then(|()| case.check(world));
-    let answer = match &agreed {
-        Ok(()) => Talk::Agreed,
+    // With its memory, for which there may be no room.
+    let session = agreed.and_then(|()| Session::new(&case, world, model, end));
+    let answer = match &session {
+        Ok(_) => Talk::Agreed,
         Err(why) => Talk::Refused(why.to_string()),
     };
+    listen_to(&peer)?;
     let _: Talk = peer.exchange(&answer)?;
-    agreed?;
-    let session = Session {
-        world,
-        case: &case,
-        rooms: Rooms::new(&case, world, model)?,
-        arrived: end.memory(world, case.request().bytes as usize)?,
-        answer: end.memory(world, case.answer().bytes as usize)?,
-    };
+    let session = session.map_err(|why| Error::Unfit {
+        what: why.to_string(),
+    })?;
+    listen_to(&peer)?;
     end.connect_over(&mut peer)?;
     session.run(end, &mut peer, joins)
 }
@@ -188,7 +204,17 @@ struct Session<'s> {
     answer: Memory,
 }
 
-impl Session<'_> {
+impl<'s> Session<'s> {
+    fn new(case: &'s Case, world: &'s World, model: &Model, end: &End) -> Result<Self, Error> {
+        Ok(Self {
+            world,
+            case,
+            rooms: Rooms::new(case, world, model)?,
+            arrived: end.memory(world, case.request().bytes as usize)?,
+            answer: end.memory(world, case.answer().bytes as usize)?,
+        })
+    }
+
     /// Has a kernel serve until the client has done or has gone.
     fn run(&self, end: &End, peer: &mut Peer, joins: impl Fn(String)) -> Result<String, Error> {
         let Self { world, case, .. } = *self;
@@ -196,6 +222,7 @@ impl Session<'_> {
             messages: self.arrived.shared(),
             signals: end.signals(),
         };
+        listen_to(peer)?;
         let (messages, signals) = match peer.exchange(&ours)? {
             Talk::Room { messages, signals } => (messages, signals),
             said => return Err(out_of_turn(&said)),
@@ -224,11 +251,17 @@ impl Session<'_> {
         };
         let server = [site.launch(Stays::Always, &stop)];
         let pairs: Vec<&QueuePair> = end.pairs().iter().collect();
+        listen_to(peer)?;
         peer.barrier(READY)?;
         joins(size(case.width, case.height));
         let time = CpuTime::begin();
-        let ran = thread::scope(|scope| {
-            let kernel = scope.spawn(|| world.run_for(&server, &pairs, Duration::MAX));
+        let (ran, waited_percent) = thread::scope(|scope| {
+            let kernel = scope.spawn(|| {
+                let time = CpuTime::begin();
+                let ran = world.run_for(&server, &pairs, Duration::MAX);
+                // On a CPU this thread is the kernel's first one, or waits for all.
+                (ran, time.percent())
+            });
             while !kernel.is_finished() {
                 if interrupt::requested() || peer.has_gone() {
                     stop.request();
@@ -238,11 +271,12 @@ impl Session<'_> {
             let ran = kernel.join();
             ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        let core_percent = time.percent();
+        let core_percent = time.percent() + waited_percent;
         ran?;
         let served = memory::words(&self.rooms.state)?[ServingServer::SERVED as usize];
         let told = end.newest();
-        let mut parted = parted(&outcome, peer, told, served)?;
+        let whole = end.whole(case.parts);
+        let mut parted = parted(&outcome, peer, [told, whole], served)?;
         if told == END
             && let Err(error) = peer.barrier(SERVED)
         {
@@ -254,9 +288,14 @@ impl Session<'_> {
     }
 }
 
-/// How a client has parted whose newest request was told by that number, in words to be added; no words for one that has
-/// said that there is no more.
-fn parted(outcome: &Outcome, peer: &Peer, told: u64, served: u64) -> Result<String, Error> {
+/// How a client has parted, in words to be added; no words for one that has said that there is no more. Of its newest request
+/// any part was told by the one number, and all parts by the other. A wait that it has not kept waiting is the server's own.
+fn parted(
+    outcome: &Outcome,
+    peer: &Peer,
+    [told, whole]: [u64; 2],
+    served: u64,
+) -> Result<String, Error> {
     let gone = match peer.has_gone() {
         true => "it has vanished",
         false => "it does not go on",
@@ -269,7 +308,9 @@ fn parted(outcome: &Outcome, peer: &Peer, told: u64, served: u64) -> Result<Stri
         Ok(()) if told == END => Ok(String::new()),
         Ok(()) if interrupt::requested() => Ok("; ended by Ctrl-C".into()),
         Ok(()) => Ok(format!("; {gone} {within}")),
-        Err(failure @ Failure::Wait(_) | failure @ Failure::Post(_)) => {
+        Err(failure @ (Failure::Wait(_) | Failure::Post(_)))
+            if peer.has_gone() || failure.queue_error().is_some() || whole <= served =>
+        {
             Ok(format!("; {gone} {within} ({failure})"))
         }
         Err(failure) => Err(Error::Kernel {
