@@ -259,7 +259,7 @@ impl<'s> Session<'s> {
             let kernel = scope.spawn(|| {
                 let time = CpuTime::begin();
                 let ran = world.run_for(&server, &pairs, Duration::MAX);
-                // On a CPU this thread is the kernel's first one, or waits for all.
+                // This thread waits for the kernel; on a CPU the kernel has threads of its own.
                 (ran, time.percent())
             });
             while !kernel.is_finished() {
