@@ -417,6 +417,6 @@ fn a_look_triggers_once_whatever_came_since() {
                 "step {step}"
             );
         }
-        assert!(claimed > steps / 100, "looks were hardly ever the last");
+        assert!(claimed >= steps / 100, "looks were hardly ever the last");
     }
 }
