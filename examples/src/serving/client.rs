@@ -20,8 +20,8 @@ use super::service::{READY, SERVED, Talk, out_of_turn};
 use super::{Case, PICTURES, VALUE, size};
 use crate::distribution::Distribution;
 use crate::memory::Memory;
-use crate::rig::{self, Driver, End, HostQueue};
-use crate::world::{Devices, Nic, World};
+use crate::rig::{Driver, End, HostQueue};
+use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// What a client asks for.
@@ -90,11 +90,7 @@ impl Client {
     /// # Errors
     /// A NIC that reaches no other process; no server there; one that refuses the picture, or goes; no request that counts.
     pub fn run(&self, world: &World, path: &Path) -> Result<(Answered, Picture), Error> {
-        if world.nic() == Nic::SoftGpu {
-            return Err(Error::Alone);
-        }
-        let devices = world.devices_for(rig::reach([Driver::Host; 2]), MAX_PARTS)?;
-        let device = devices.open()?;
+        let device = world.reachable()?;
         let mut peer = Peer::join(&device, path, self.timeout)?;
         let case = self.agree(&mut peer)?;
         let (devices, parts) = (Devices::One(device), [case.parts, 1]);

@@ -185,24 +185,10 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_given_picture_takes_turns_with_one_of_another_answer() {
-        let case = Case {
-            width: 9,
-            height: 8,
-            blocks: 1,
-            threads: 16,
-            parts: 1,
-            piece: 4096,
-            warm_up: 0,
-            rounds: 1,
-            limit: Duration::from_secs(1),
-            rate: None,
-            depth: 64,
-            seed: 1,
-        };
+        let case = Case::small(9, 8);
         let given = Picture {
             width: 9,
             values: vec![0.5; 72],

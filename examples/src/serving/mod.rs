@@ -200,6 +200,27 @@ impl Measurement for Measured {
     }
 }
 
+#[cfg(test)]
+impl Case {
+    /// One request of a size, for tests.
+    fn small(width: u32, height: u32) -> Self {
+        Self {
+            width,
+            height,
+            blocks: 1,
+            threads: 16,
+            parts: 1,
+            piece: 4096,
+            warm_up: 0,
+            rounds: 1,
+            limit: Duration::from_secs(1),
+            rate: None,
+            depth: 64,
+            seed: 1,
+        }
+    }
+}
+
 impl Case {
     fn request(&self) -> Message {
         Message {

@@ -270,18 +270,9 @@ mod tests {
     fn all_blocks_end_together_when_no_request_comes() {
         let world = World::cpu().unwrap();
         let case = Case {
-            width: 8,
-            height: 8,
             blocks: 3,
-            threads: 16,
             parts: 2,
-            piece: 4096,
-            warm_up: 0,
-            rounds: 1,
-            limit: Duration::from_secs(1),
-            rate: None,
-            depth: 64,
-            seed: 1,
+            ..Case::small(8, 8)
         };
         let rig = Rig::new(&world, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
         let data = Data::new(&case, &world, &rig, Driver::Kernel, None).unwrap();

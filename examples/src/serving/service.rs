@@ -10,7 +10,6 @@ use warpbell_host_init::{
     Error as HostError, ExchangeError, Listener, Peer, QueuePair, RemoteMemory, StopWord,
 };
 use warpbell_kernels::outcome::{Failure, Outcome};
-use warpbell_kernels::path::MAX_PARTS;
 use warpbell_kernels::serving::{END, ServingServer};
 
 use super::data::Rooms;
@@ -19,9 +18,9 @@ use super::server::{Site, Stays};
 use super::{Case, files, size};
 use crate::cpu_time::CpuTime;
 use crate::memory::{self, Memory};
-use crate::rig::{self, Driver, End};
+use crate::rig::{Driver, End};
 use crate::screen::Screen;
-use crate::world::{Nic, World};
+use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// How long a client may take to greet, and for a message once it has begun.
@@ -88,11 +87,8 @@ pub(super) fn out_of_turn(said: &Talk) -> Error {
 /// # Errors
 /// A NIC that reaches no other process; a path that cannot be used; as [`Case::check`]; what fails here, and not at a client.
 pub fn serve(world: &World, case: &Case, path: &Path, screen: &Screen) -> Result<(), Error> {
-    if world.nic() == Nic::SoftGpu {
-        return Err(Error::Alone);
-    }
+    let devices = Devices::One(world.reachable()?);
     case.check(world)?;
-    let devices = world.devices_for(rig::reach([Driver::Kernel; 2]), MAX_PARTS)?;
     let mut end = End::new(world, &devices, Driver::Kernel, [case.parts, 1], case.depth)?;
     let model = Model::new(case.seed);
     let listener = Listener::bind(path)?;
