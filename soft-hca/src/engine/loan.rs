@@ -70,6 +70,8 @@ pub(super) struct Front {
     /// Address of the queue's half of the doorbell record. That of the block, if the doorbell tells the producer index:
     /// there is always something to load, and nothing to ask before.
     pub(super) record: u64,
+    /// The producer index that tells of this WQE alone.
+    pub(super) next: u16,
 }
 
 impl Front {
@@ -77,6 +79,7 @@ impl Front {
     pub(super) const NOWHERE: Self = Self {
         block: 0,
         record: 0,
+        next: 0,
     };
 
     #[inline(always)]
@@ -85,6 +88,7 @@ impl Front {
         Self {
             block,
             record: loan.record.unwrap_or(block),
+            next: loan.tail.wrapping_add(1),
         }
     }
 }

@@ -36,6 +36,10 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     /// As [`alone`](Self::alone); gives whether more is posted.
     #[inline(always)]
     fn execute_alone(&mut self, ring: u64) -> Option<bool> {
+        // Several are the others' work, too: nothing of it is done twice.
+        if Doorbell(ring).producer().0 != self.front.next {
+            return None;
+        }
         let memory = &self.memory;
         // The ring before record and WQE, which were written before.
         memory.acquire();
