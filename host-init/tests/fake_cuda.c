@@ -235,7 +235,9 @@ Result cuGraphInstantiateWithFlags(void **ready, void *graph, unsigned long long
     return flags == 4 ? OK : INVALID_VALUE;
 }
 Result cuGraphDestroy(void *graph) { return OK; }
-Result cuGraphExecDestroy(void *ready) { return OK; }
+static int destroyed;
+int fakeGraphsDestroyed(void) { return destroyed; }
+Result cuGraphExecDestroy(void *ready) { destroyed++; return OK; }
 Result cuGraphUpload(void *ready, void *stream) { uploaded = 1; return OK; }
 Result cuGraphLaunch(void *ready, void *stream) {
     if (!uploaded) return INVALID_VALUE;

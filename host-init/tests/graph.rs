@@ -116,6 +116,44 @@ fn others_run_beside_it() {
     });
 }
 
+/// Graphs that the driver has been told to destroy.
+fn destroyed() -> i32 {
+    // SAFETY: it is loaded already, by this name.
+    let driver = unsafe { libloading::Library::new("libcuda.so") }.unwrap();
+    // SAFETY: so it is declared there.
+    let count = unsafe { driver.get::<extern "C" fn() -> i32>(b"fakeGraphsDestroyed") };
+    count.unwrap()()
+}
+
+#[test]
+fn the_driver_destroys_it_only_when_nothing_runs() {
+    // It waits for all kernels then.
+    let name = "the_driver_destroys_it_only_when_nothing_runs";
+    with_fake(name, "works", || {
+        let module = module();
+        let gpu = module.gpu();
+        let runtime = runtime(gpu, "destroyed");
+        let graph = || {
+            let stop = stop_word(gpu);
+            stop.request();
+            let running = module.start_repeating(&[store(word(gpu), 6)], stop, &runtime);
+            running.unwrap()
+        };
+        assert_eq!(graph().wait(&watch()), Ok(()));
+        assert_eq!(destroyed(), 1);
+        let other = module.start(&store(word(gpu), 8)).unwrap();
+        assert_eq!(graph().wait(&watch()), Ok(()));
+        assert_eq!(graph().wait(&watch()), Ok(()));
+        assert_eq!(destroyed(), 1);
+        assert_eq!(other.wait(&watch()), Ok(()));
+        assert_eq!(destroyed(), 3);
+        // Nobody sees this one end.
+        drop(module.start(&store(word(gpu), 8)).unwrap());
+        assert_eq!(graph().wait(&watch()), Ok(()));
+        assert_eq!(destroyed(), 3);
+    });
+}
+
 #[test]
 fn it_is_not_launched_if_another_cannot_be() {
     with_fake(

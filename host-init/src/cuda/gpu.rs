@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
     self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUdevice,
-    CUdevice_attribute, CUevent, CUevent_flags, CUpointer_attribute, CUresult, CUstream,
-    CUstream_flags,
+    CUdevice_attribute, CUevent, CUevent_flags, CUgraphExec, CUpointer_attribute, CUresult,
+    CUstream, CUstream_flags,
 };
 
 use super::driver::{check, describe, present};
@@ -33,11 +33,21 @@ struct Inner {
     copies: Handle<CUstream>,
     /// Streams that run nothing now.
     streams: Mutex<Vec<Handle<CUstream>>>,
-    /// Events that nobody waits for.
-    events: Mutex<Vec<Handle<CUevent>>>,
+    under_way: Mutex<UnderWay>,
     multiprocessors: u32,
     /// A kernel broke off or hangs.
     lost: AtomicBool,
+}
+
+/// What there is for kernels under way, and of those that were.
+#[derive(Default)]
+struct UnderWay {
+    /// Events that nobody waits for.
+    idle: Vec<Handle<CUevent>>,
+    /// How many others there are: each comes behind a kernel that nobody has seen end.
+    taken: usize,
+    /// Graphs that have ended.
+    graphs: Vec<Handle<CUgraphExec>>,
 }
 
 /// A pointer that the driver gave out, which any thread may hand back to it.
@@ -285,17 +295,50 @@ impl Gpu {
         lock(&self.0.streams).push(stream);
     }
 
-    /// An event, to be given back with [`give_event`](Self::give_event).
+    /// An event to come behind a kernel, taken before that starts, to be given back with
+    /// [`give_event`](Self::give_event) once it has ended.
     pub(super) fn take_event(self) -> Result<Handle<CUevent>, GpuError> {
-        match lock(&self.0.events).pop() {
-            Some(event) => Ok(event),
-            None => event(),
-        }
+        let mut under_way = lock(&self.0.under_way);
+        let event = match under_way.idle.pop() {
+            Some(event) => event,
+            None => event()?,
+        };
+        under_way.taken += 1;
+        Ok(event)
     }
 
     /// Gives an event back that nobody waits for.
     pub(super) fn give_event(self, event: Handle<CUevent>) {
-        lock(&self.0.events).push(event);
+        let mut under_way = lock(&self.0.under_way);
+        under_way.idle.push(event);
+        under_way.taken -= 1;
+        self.destroy_graphs(&mut under_way);
+    }
+
+    /// Gives a graph back that has ended.
+    pub(super) fn give_graph(self, graph: Handle<CUgraphExec>) {
+        let mut under_way = lock(&self.0.under_way);
+        under_way.graphs.push(graph);
+        self.destroy_graphs(&mut under_way);
+    }
+
+    /// Destroys graphs that have ended if no kernel is under way: the driver waits in that call until the GPU runs
+    /// nothing, which is never beside a NIC's engine. Nobody starts a kernel meanwhile, who would need an event.
+    fn destroy_graphs(self, under_way: &mut UnderWay) {
+        if under_way.taken > 0 || self.is_lost() {
+            return;
+        }
+        for graph in under_way.graphs.drain(..) {
+            let destroyed = self.enter().and_then(|()| {
+                // SAFETY: no launch of it is under way, and nobody else has it.
+                check("cuGraphExecDestroy", unsafe {
+                    sys::cuGraphExecDestroy(graph.0)
+                })
+            });
+            if let Err(error) = destroyed {
+                tracing::error!(%error, "a graph that has ended stays");
+            }
+        }
     }
 }
 
@@ -377,7 +420,7 @@ impl Inner {
             memory: Mutex::default(),
             copies: stream()?,
             streams: Mutex::default(),
-            events: Mutex::default(),
+            under_way: Mutex::default(),
             multiprocessors: attribute(
                 device,
                 Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,

@@ -150,12 +150,9 @@ pub(super) struct Repeating {
 }
 
 impl Repeating {
-    /// Gives back what a graph had that has ended.
-    pub(super) fn end(mut self) -> Result<(), GpuError> {
-        // SAFETY: no launch of it is under way.
-        check("cuGraphExecDestroy", unsafe {
-            sys::cuGraphExecDestroy(self.graph.0)
-        })?;
+    /// Gives back what a graph of this GPU had that has ended.
+    pub(super) fn end(mut self, gpu: Gpu) -> Result<(), GpuError> {
+        gpu.give_graph(self.graph);
         let refusal = self.refusal.take();
         match refusal.map_or(0, |word| word.load(Ordering::Relaxed)) {
             0 => Ok(()),

@@ -155,7 +155,7 @@ impl Module {
         let (stream, end) = match launched {
             Ok(both) => both,
             Err(error) => {
-                repeating.end()?;
+                repeating.end(self.gpu())?;
                 return Err(error);
             }
         };
@@ -316,8 +316,7 @@ impl Running<'_> {
     ///
     /// # Errors
     /// [`GpuError::Panicked`], [`GpuError::BrokeOff`]: the GPU is lost to this process. It is not with
-    /// [`GpuError::NoRelaunch`], for a graph that the GPU did not launch again, or with what the driver has against
-    /// giving a graph back that has ended.
+    /// [`GpuError::NoRelaunch`], for a graph that the GPU did not launch again.
     pub fn has_ended(&mut self) -> Result<bool, GpuError> {
         let Some(end) = self.end else {
             return Ok(true);
@@ -332,7 +331,8 @@ impl Running<'_> {
                 if let Some(stream) = self.stream.take() {
                     gpu.give_stream(stream);
                 }
-                self.repeating.take().map_or(Ok(()), Repeating::end)?;
+                let repeating = self.repeating.take();
+                repeating.map_or(Ok(()), |repeating| repeating.end(gpu))?;
                 Ok(true)
             }
             error => Err(self.module.broke_off(self.name, error)),
