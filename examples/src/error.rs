@@ -46,6 +46,25 @@ pub enum Error {
     /// A GPU for a NIC that is on none.
     #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
     NoNicGpu,
+    /// Several GPUs for kernels that are on none.
+    #[error("--gpus names the GPUs of --on gpu; choose that, or leave it out")]
+    NoGpus,
+    /// A GPU among several that is there before.
+    #[error("--gpus names GPU {gpu} twice; each GPU has its ranks once")]
+    GpuTwice {
+        /// Its number.
+        gpu: u32,
+    },
+    /// More GPUs than ranks.
+    #[error(
+        "{ranks} ranks leave some of {gpus} GPUs without any; choose more --ranks, or fewer --gpus"
+    )]
+    IdleGpu {
+        /// How many ranks.
+        ranks: u32,
+        /// How many GPUs.
+        gpus: usize,
+    },
     /// A NIC whose writes cannot be late on purpose.
     #[error(
         "only a NIC on a CPU thread can be unlucky; choose --nic soft, or soft-host with --on gpu"

@@ -22,11 +22,22 @@ impl Setting {
     /// # Errors
     /// As [`Machine::open`].
     pub fn open(machine: &Machine) -> Result<Self, Error> {
+        let (setting, _) = Self::open_each(machine, &[])?;
+        Ok(setting)
+    }
+
+    /// The same on each of these GPUs, if there are any; the setting is that of the first. All of them come beside it.
+    ///
+    /// # Errors
+    /// As [`Machine::open_each`].
+    pub fn open_each(machine: &Machine, gpus: &[u32]) -> Result<(Self, Vec<World>), Error> {
         interrupt::listen();
-        Ok(Self {
+        let worlds = machine.open_each(gpus)?;
+        let setting = Self {
             origin: Origin::here(),
-            world: machine.open()?,
-        })
+            world: worlds[0],
+        };
+        Ok((setting, worlds))
     }
 }
 

@@ -188,6 +188,32 @@ impl Machine {
     /// # Errors
     /// A NIC that does not work with kernels there; whatever is missing for a GPU.
     pub fn open(&self) -> Result<World, Error> {
+        let worlds = self.open_on(&[self.gpu])?;
+        Ok(worlds[0])
+    }
+
+    /// The same with kernels on each of several GPUs: a place for each, all with one NIC. Without any named there is the one
+    /// place of [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); several GPUs of a CPU, or one twice; those out of the NIC's reach.
+    pub fn open_each(&self, gpus: &[u32]) -> Result<Vec<World>, Error> {
+        if gpus.is_empty() {
+            return self.open_on(&[self.gpu]);
+        }
+        if self.on == On::Cpu {
+            return Err(Error::NoGpus);
+        }
+        for (index, &gpu) in gpus.iter().enumerate() {
+            if gpus[..index].contains(&gpu) {
+                return Err(Error::GpuTwice { gpu });
+            }
+        }
+        self.open_on(gpus)
+    }
+
+    /// A place on each of these GPUs, of which there is one at least; a CPU is one place.
+    fn open_on(&self, gpus: &[u32]) -> Result<Vec<World>, Error> {
         let (able, needed) = self.able();
         let nic = self.nic.unwrap_or(able[0]);
         if !able.contains(&nic) && !nic.is_card() {
@@ -204,32 +230,41 @@ impl Machine {
             return Err(Error::NoWatch);
         }
         let own = OwnPtx::read(&self.ptx)?;
-        let (kernels, engine) = match self.on {
-            On::Cpu => (Kernels::Cpu, None),
+        let (places, engine) = match self.on {
+            On::Cpu => (vec![Kernels::Cpu], None),
             On::Gpu => {
-                let gpu = Gpu::open(self.gpu)?;
-                let nic_gpu = Gpu::open(self.nic_gpu.unwrap_or(self.gpu))?;
-                gpu.enable_peer_access(nic_gpu)?;
-                let kernels = own.load(gpu, &KERNELS)?;
+                let opened = gpus.iter().map(|&gpu| Gpu::open(gpu));
+                let opened = opened.collect::<Result<Vec<_>, _>>()?;
                 let engine = match nic {
-                    Nic::SoftGpu => Some(own.load(nic_gpu, &SOFT_NIC)?),
+                    Nic::SoftGpu => {
+                        let nic_gpu = self.nic_gpu.map_or(Ok(opened[0]), Gpu::open)?;
+                        // Before any kernel is loaded: what is out of reach is said at once.
+                        let mut each = opened.iter();
+                        each.try_for_each(|gpu| gpu.enable_peer_access(nic_gpu))?;
+                        Some(own.load(nic_gpu, &SOFT_NIC)?)
+                    }
                     Nic::Soft | Nic::SoftHost | Nic::Card(_) => None,
                 };
-                (Kernels::Gpu(kernels), engine)
+                let load = |&gpu| own.load(gpu, &KERNELS).map(Kernels::Gpu);
+                let places = opened.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+                (places, engine)
             }
         };
-        Ok(World {
-            kernels,
-            nic,
-            gid: GidChoice {
-                index: self.gid_index,
-                ..GidChoice::default()
-            },
-            engine,
-            watch: self.watch,
-            runtime: None,
-            stop: interrupt::stop(kernels.placement())?,
-        })
+        let world = |kernels: Kernels| {
+            Ok(World {
+                kernels,
+                nic,
+                gid: GidChoice {
+                    index: self.gid_index,
+                    ..GidChoice::default()
+                },
+                engine,
+                watch: self.watch,
+                runtime: None,
+                stop: interrupt::stop(kernels.placement())?,
+            })
+        };
+        places.into_iter().map(world).collect()
     }
 }
 
@@ -431,6 +466,36 @@ impl World {
                 "both ends of a software HCA, whose engine is a kernel beside them,".into()
             }
             Nic::Card(name) => format!("two queue pairs of {name}"),
+        }
+    }
+
+    /// Runs kernels at the same time until all have ended, each in a place of its own, which have one NIC.
+    ///
+    /// # Errors
+    /// As [`run_for`](Self::run_for).
+    pub fn run_each(
+        launches: Vec<(Self, Launch<'_>)>,
+        queue_pairs: &[&QueuePair],
+        meant: Duration,
+    ) -> Result<(), Error> {
+        let (kernels, launches): (Vec<_>, Vec<_>) = launches
+            .into_iter()
+            .map(|(world, launch)| (world.kernels, launch))
+            .unzip();
+        let module = |kernels| match kernels {
+            Kernels::Cpu => None,
+            Kernels::Gpu(module) => Some(module),
+        };
+        match kernels.into_iter().map(module).collect::<Option<Vec<_>>>() {
+            None => run_on_cpu(&launches, meant),
+            Some(modules) => {
+                let watch = Watch {
+                    limit: WATCHED,
+                    queue_pairs,
+                };
+                let launches: Vec<_> = modules.into_iter().zip(launches).collect();
+                Ok(Module::run_each(&launches, &watch)?)
+            }
         }
     }
 

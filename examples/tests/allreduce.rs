@@ -122,6 +122,8 @@ fn bad_arguments_are_refused() {
         &["--ways", "pigeon"],
         &["--element", "f16"],
         &["--slow-rank", "1"],
+        &["--gpus", "0,x"],
+        &["--gpu", "0", "--gpus", "0,1"],
     ] {
         let output = run(ALLREDUCE, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
@@ -141,6 +143,15 @@ fn bad_arguments_are_refused() {
             "there is no rank 2 among 2, which are counted from 0",
         ),
         (
+            &["--gpus", "0,1"],
+            "--gpus names the GPUs of --on gpu; choose that, or leave it out",
+        ),
+        // Before there is a look for any.
+        (
+            &["--on", "gpu", "--gpus", "1,0,1"],
+            "--gpus names GPU 1 twice; each GPU has its ranks once",
+        ),
+        (
             &["--ranks", "8", "--blocks", "32"],
             "8 ranks of 32 blocks are more than the 128 blocks that run at the same time for certain; choose fewer",
         ),
@@ -150,6 +161,22 @@ fn bad_arguments_are_refused() {
         assert_eq!(error_line(&output).trim(), format!("error: {said}"));
         let shown = String::from_utf8(output.stdout).unwrap();
         assert!(!shown.contains("by hosts"), "{shown}");
+    }
+}
+
+#[test]
+fn a_machine_with_too_few_gpus_says_so() {
+    for nic in ["soft-host", "soft-gpu"] {
+        // On a machine that has GPUs, the last of these is one too many.
+        let output = run(
+            ALLREDUCE,
+            &["--on", "gpu", "--nic", nic, "--gpus", "0,77", "--json"],
+        );
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let line = error_line(&output);
+        let missing = ["no NVIDIA driver", "no GPU", "there is no GPU 77"];
+        assert!(missing.iter().any(|words| line.contains(words)), "{line}");
     }
 }
 

@@ -242,19 +242,33 @@ impl Case {
         }
     }
 
-    /// Sums again and again, and compares with the reference of the same case.
+    /// Whether each of so many GPUs has a rank.
     ///
     /// # Errors
-    /// What [`check`](Self::check) says; a kernel or a host failed; Ctrl-C before a repetition was over.
+    /// [`Error::IdleGpu`].
+    pub fn check_places(&self, gpus: usize) -> Result<(), Error> {
+        let ranks = self.ranks;
+        match gpus <= ranks as usize {
+            true => Ok(()),
+            false => Err(Error::IdleGpu { ranks, gpus }),
+        }
+    }
+
+    /// Sums again and again, and compares with the reference of the same case. Ranks run in these places, which have one NIC:
+    /// those of each are neighbours, and as many as in the others, or one more.
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) and [`check_places`](Self::check_places) say; a kernel or a host failed; Ctrl-C before a repetition was over.
     pub fn measure(
         &self,
-        world: &World,
+        worlds: &[World],
         algorithm: Algorithm,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
         self.check(algorithm)?;
-        let ranks = Ranks::new(self, world, self.plan(algorithm), way)?;
+        self.check_places(worlds.len())?;
+        let ranks = Ranks::new(self, worlds, self.plan(algorithm), way)?;
         ranks.give(reference);
         let (began, mut spent, mut repetitions) = (Instant::now(), Duration::ZERO, 0);
         let mut verified = true;
@@ -352,6 +366,12 @@ mod tests {
             };
             enough.check(algorithm).unwrap();
         }
+        let idle = case.check_places(4).unwrap_err().to_string();
+        assert_eq!(
+            idle,
+            "3 ranks leave some of 4 GPUs without any; choose more --ranks, or fewer --gpus"
+        );
+        case.check_places(3).unwrap();
         let none = Case { bytes: 0, ..case };
         assert!(matches!(
             none.check(Algorithm::Ring),

@@ -12,6 +12,7 @@ use warpbell_kernels::allreduce::{
 };
 use warpbell_kernels::path::Path;
 use warpbell_kernels::posting::{Place, Table};
+use warpbell_soft_hca::engine::Reach;
 
 use super::{Case, Reference, WORD, Way};
 use crate::launch::LIMIT_US;
@@ -23,7 +24,8 @@ use crate::{Error, interrupt};
 /// All ranks, connected.
 pub(super) struct Ranks<'c> {
     case: &'c Case,
-    world: &'c World,
+    /// Places in which ranks run, in equal runs.
+    worlds: &'c [World],
     plan: Plan,
     queues: Queues,
     /// Behind the queues, whose requests go to it.
@@ -44,18 +46,29 @@ enum Queues {
     ),
 }
 
+/// In which of several places a rank runs: neighbours together, so that a ring crosses as seldom as it can.
+fn place_of(rank: u32, ranks: u32, places: usize) -> usize {
+    rank as usize * places / ranks as usize
+}
+
 impl<'c> Ranks<'c> {
-    /// Connects each part of each rank with its peers'.
-    pub fn new(case: &'c Case, world: &'c World, plan: Plan, way: Way) -> Result<Self, Error> {
+    /// Connects each part of each rank with its peers'. There are no more places than ranks, and one at least; they have one
+    /// NIC.
+    pub fn new(case: &'c Case, worlds: &'c [World], plan: Plan, way: Way) -> Result<Self, Error> {
         let (ranks, parts) = (plan.ranks, plan.parts);
         // In a ring as many more, at which the messages from the rank before arrive.
         let queues = match plan.doubling {
             true => plan.ways() * parts,
             false => 2 * parts,
         };
-        let reach = rig::reach([way.driver(); 2]);
-        let devices = world.devices_for(reach, ranks * queues)?;
-        let end = |_| End::new(world, &devices, way.driver(), [queues, 1], case.depth);
+        let reach = match worlds.len() {
+            1 => rig::reach([way.driver(); 2]),
+            // To the other GPUs' memory.
+            _ => Reach::System,
+        };
+        let world = |rank| &worlds[place_of(rank, ranks, worlds.len())];
+        let devices = worlds[0].devices_for(reach, ranks * queues)?;
+        let end = |rank| End::new(world(rank), &devices, way.driver(), [queues, 1], case.depth);
         let mut ends = (0..ranks).map(end).collect::<Result<Vec<_>, _>>()?;
         for rank in 0..ranks {
             for queue in 0..plan.ways() * parts {
@@ -72,8 +85,8 @@ impl<'c> Ranks<'c> {
             }
         }
         let bytes = WORD as usize * case.words(&plan)? as usize;
-        let memory = |end: &End| end.memory(world, bytes);
-        let memories = ends.iter().map(memory).collect::<Result<_, _>>()?;
+        let memory = |(rank, end): (u32, &End)| end.memory(world(rank), bytes);
+        let memories = (0..).zip(&ends).map(memory).collect::<Result<_, _>>()?;
         let queues = match way {
             Way::Host => Queues::Hosts,
             Way::Posted => Queues::Kernel,
@@ -83,13 +96,14 @@ impl<'c> Ranks<'c> {
             }
             Way::Proxied => {
                 let proxy = Proxy::start(1)?;
-                let served = ends.iter_mut().map(|end| end.served(world, &proxy));
+                let served = (0..).zip(&mut ends);
+                let served = served.map(|(rank, end)| end.served(world(rank), &proxy));
                 Queues::Proxied(served.collect::<Result<_, _>>()?, proxy)
             }
         };
         Ok(Self {
             case,
-            world,
+            worlds,
             plan,
             queues,
             ends,
@@ -138,13 +152,14 @@ impl<'c> Ranks<'c> {
         match &self.queues {
             Queues::Hosts => self.by_hosts(),
             Queues::Kernel => {
-                let handles = self.ends.iter().map(|end| end.handles(self.world));
+                let ends = (0..).zip(&self.ends);
+                let handles = ends.map(|(rank, end)| end.handles(self.world(rank)));
                 self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
             }
             Queues::Proxied(served, _) => {
-                let handles = served.iter().map(|queues| {
+                let handles = (0..).zip(served).map(|(rank, queues)| {
                     let handle = |at: usize| queues[at].send_queue();
-                    Shared::slice(self.world.placement(), queues.len(), handle)
+                    Shared::slice(self.world(rank).placement(), queues.len(), handle)
                 });
                 self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
             }
@@ -168,60 +183,101 @@ impl<'c> Ranks<'c> {
         Place(self.memories[rank as usize].word(0))
     }
 
-    /// Has the kernel sum, whose ranks' queues have these handles, or are triggered.
+    /// Where a rank runs.
+    fn world(&self, rank: u32) -> &'c World {
+        &self.worlds[place_of(rank, self.plan.ranks, self.worlds.len())]
+    }
+
+    /// Has kernels sum, whose ranks' queues have these handles, or are triggered: one in each place, with its ranks.
     fn within(
         &self,
         handles: &[Shared<[SendQueueHandle<'_>]>],
         triggers: &[Triggers],
     ) -> Result<Duration, Error> {
-        let placement = self.world.placement();
         let peers = (0..self.plan.ranks).map(|rank| {
             let handles = handles.get(rank as usize);
             let paths = self.paths(rank, handles.map_or(&[], |handles| &handles[..]));
-            Shared::slice(placement, paths.len(), |way| paths[way])
+            Shared::slice(self.world(rank).placement(), paths.len(), |way| paths[way])
         });
         let peers = peers.collect::<Result<Vec<_>, _>>()?;
-        let ranks = Shared::slice(placement, peers.len(), |at| Rank {
-            memory: self.place(at as u32),
-            peers: Table::new(&peers[at]),
-            delay_us: self.case.delay_us(at as u32),
-        })?;
-        let outcome = self.world.outcome()?;
-        let all = AllReduce {
-            plan: self.plan,
-            ranks: Table::new(&ranks),
-            outcome: &outcome,
-        };
+        let there = (0..self.worlds.len()).map(|place| self.ranks_in(place, &peers));
+        let there = there.collect::<Result<Vec<_>, _>>()?;
+        let outcomes = self.worlds.iter().map(World::outcome);
+        let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
         let grid = self.case.grid(self.plan.ranks);
+        let all = there
+            .iter()
+            .zip(&outcomes)
+            .map(|(ranks, outcome)| AllReduce {
+                plan: self.plan,
+                ranks: Table::new(ranks),
+                outcome,
+            });
+        let places = self.worlds.iter().copied();
         let ran = match triggers.is_empty() {
             true => {
                 let pairs: Vec<_> = self.ends.iter().flat_map(End::pairs).collect();
-                self.run_kernel(Launch::new(entry!(allreduce_posted), grid, all), &pairs)
+                let launch = |all| Launch::new(entry!(allreduce_posted), grid, all);
+                self.run_kernels(places.zip(all.map(launch)).collect(), &pairs)
             }
             false => {
                 let pairs: Vec<_> = triggers.iter().flat_map(Triggers::queue_pairs).collect();
-                let count = triggers.len();
-                let triggers = Shared::slice(placement, count, |at| triggers[at].handle())?;
-                let triggers = Table::new(&triggers);
-                let all = AllReduceTriggered { all, triggers };
-                self.run_kernel(Launch::new(entry!(allreduce_triggered), grid, all), &pairs)
+                let handles = self.worlds.iter().map(|world| {
+                    let handle = |at: usize| triggers[at].handle();
+                    Shared::slice(world.placement(), triggers.len(), handle)
+                });
+                let handles = handles.collect::<Result<Vec<_>, _>>()?;
+                let launch = |(all, triggers)| {
+                    let triggers = Table::new(triggers);
+                    let all = AllReduceTriggered { all, triggers };
+                    Launch::new(entry!(allreduce_triggered), grid, all)
+                };
+                let launches = all.zip(handles.iter().map(|of| &**of)).map(launch);
+                self.run_kernels(places.zip(launches).collect(), &pairs)
             }
         };
         let took = ran?;
-        outcome.result().map_err(|failure| Error::Kernel {
-            what: "the ranks".into(),
-            failure,
-        })?;
+        rig::first_cause(outcomes.iter().map(|outcome| {
+            outcome.result().map_err(|failure| Error::Kernel {
+                what: "the ranks".into(),
+                failure,
+            })
+        }))?;
         Ok(took)
+    }
+
+    /// All ranks as the kernel of a place sees them: those elsewhere have no peers, so that their blocks have nothing to do.
+    fn ranks_in<'r>(
+        &'r self,
+        place: usize,
+        peers: &'r [Shared<[Path<'r>]>],
+    ) -> Result<Shared<[Rank<'r>]>, Error> {
+        let rank = |at: usize| Rank {
+            memory: self.place(at as u32),
+            peers: match place_of(at as u32, self.plan.ranks, self.worlds.len()) == place {
+                true => Table::new(&peers[at]),
+                false => Table::new(&[]),
+            },
+            delay_us: self.case.delay_us(at as u32),
+        };
+        Ok(Shared::slice(
+            self.worlds[place].placement(),
+            peers.len(),
+            rank,
+        )?)
     }
 
     /// Gives how long it took. It may take as long as all waits of all steps may: whoever waits in vain ends itself, long
     /// before a grid's own limit would tell a kernel that is stuck from one that has many steps to go.
-    fn run_kernel(&self, launch: Launch<'_>, pairs: &[&QueuePair]) -> Result<Duration, Error> {
+    fn run_kernels(
+        &self,
+        launches: Vec<(World, Launch<'_>)>,
+        pairs: &[&QueuePair],
+    ) -> Result<Duration, Error> {
         let waits = self.plan.rounds * self.plan.steps();
         let meant = Duration::from_micros(LIMIT_US).saturating_mul(waits);
         let began = Instant::now();
-        self.world.run_for(&[launch], pairs, meant)?;
+        World::run_each(launches, pairs, meant)?;
         Ok(began.elapsed())
     }
 
@@ -318,7 +374,7 @@ impl<'c> Ranks<'c> {
                 step,
             };
             let launch = Launch::new(entry!(allreduce_step), self.case.grid(1), sums);
-            self.world.run(&[launch], &[])?;
+            self.world(rank).run(&[launch], &[])?;
         }
         Ok(true)
     }
@@ -346,10 +402,10 @@ mod tests {
 
     #[test]
     fn each_wrong_value_of_each_rank_is_found() {
-        let world = World::cpu().unwrap();
+        let worlds = [World::cpu().unwrap()];
         let reference = Reference::new(&CASE).unwrap();
         let plan = CASE.plan(Algorithm::Ring);
-        let ranks = Ranks::new(&CASE, &world, plan, Way::Posted).unwrap();
+        let ranks = Ranks::new(&CASE, &worlds, plan, Way::Posted).unwrap();
         ranks.give(&reference);
         ranks.run().unwrap();
         assert!(ranks.are_right(&reference));
@@ -372,9 +428,54 @@ mod tests {
     }
 
     #[test]
-    fn hosts_do_not_wait_for_one_that_failed() {
+    fn places_have_as_many_neighbours_each() {
+        let places = |ranks, places| -> Vec<_> {
+            let place = |rank| place_of(rank, ranks, places);
+            (0..ranks).map(place).collect()
+        };
+        assert_eq!(places(8, 1), [0; 8]);
+        assert_eq!(places(2, 2), [0, 1]);
+        assert_eq!(places(8, 2), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(places(5, 3), [0, 0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn ranks_in_several_places_sum_in_every_way() {
         let world = World::cpu().unwrap();
-        let ranks = Ranks::new(&CASE, &world, CASE.plan(Algorithm::Ring), Way::Host).unwrap();
+        let four = Case { ranks: 4, ..CASE };
+        for (case, algorithm, places) in [
+            (CASE, Algorithm::Ring, 2),
+            (CASE, Algorithm::Ring, 3),
+            (four, Algorithm::Doubling, 2),
+        ] {
+            let reference = Reference::new(&case).unwrap();
+            let worlds = vec![world; places];
+            for way in Way::all(&world) {
+                let plan = case.plan(algorithm);
+                let ranks = Ranks::new(&case, &worlds, plan, way).unwrap();
+                ranks.give(&reference);
+                ranks.run().unwrap();
+                assert!(ranks.are_right(&reference), "{way:?} in {places}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_says_why_all_failed() {
+        let worlds = [World::cpu().unwrap(); 2];
+        let plan = CASE.plan(Algorithm::Ring);
+        let ranks = Ranks::new(&CASE, &worlds, plan, Way::Posted).unwrap();
+        // One in the second place, for which those of the first wait in vain.
+        let used = ranks.ends[2].host_queues().unwrap();
+        let error = ranks.run().unwrap_err();
+        assert!(error.to_string().contains("open elsewhere"), "{error}");
+        drop(used);
+    }
+
+    #[test]
+    fn hosts_do_not_wait_for_one_that_failed() {
+        let worlds = [World::cpu().unwrap()];
+        let ranks = Ranks::new(&CASE, &worlds, CASE.plan(Algorithm::Ring), Way::Host).unwrap();
         // A queue that is in use is why its rank fails, and not that the others get nothing from it.
         let used = ranks.ends[1].host_queues().unwrap();
         let began = Instant::now();

@@ -115,11 +115,11 @@ impl Series {
         }
     }
 
-    /// Measures all; with Ctrl-C what there is until then.
+    /// Measures all, with ranks in these places; with Ctrl-C what there is until then.
     ///
     /// # Errors
-    /// What [`Case::check`] says, before anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+    /// What [`Case::check`] and [`Case::check_places`] say, before anything is measured; what [`Case::measure`] says.
+    pub fn run(&self, worlds: &[World], screen: &Screen) -> Result<Results, Error> {
         let sizes = || self.sizes.iter();
         let of = |&ranks| sizes().map(move |&bytes| self.case(ranks, bytes));
         let cases: Vec<Case> = self.ranks.iter().flat_map(of).collect();
@@ -128,6 +128,7 @@ impl Series {
         for case in &cases {
             let mut algorithms = self.algorithms.iter();
             algorithms.try_for_each(|&algorithm| case.check(algorithm))?;
+            case.check_places(worlds.len())?;
         }
         screen.heading(HEADER);
         // A case's ways come one after the other.
@@ -138,7 +139,7 @@ impl Series {
                 Some(of) if (of.ranks, of.bytes) == (case.ranks, case.bytes) => of,
                 _ => reference.insert(Reference::new(case)?),
             };
-            case.measure(world, algorithm, way, reference)
+            case.measure(worlds, algorithm, way, reference)
         })?;
         Ok(Results(results))
     }
@@ -229,7 +230,7 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
         series.sizes.truncate(1);
         series.rounds = Some(2);
     }
-    let results = series.run(world, screen)?;
+    let results = series.run(&[*world], screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: Vec::new(),

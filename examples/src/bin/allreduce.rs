@@ -9,14 +9,14 @@ use warpbell_examples::allreduce::{Algorithm, Element, PLOT, Results, Series, St
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::world::{Machine, World};
 
 /// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN
 /// (LeBeane): by a ring, which adds and hands on a chunk for each rank, and by recursive doubling, in which pairs exchange
 /// what they have summed.
 ///
 /// First with a thread of the host for each rank, which waits, launches a kernel that adds, waits for its end and posts; then
-/// by the blocks of one kernel for all ranks, which post; by operations that these register ahead of a slice and trigger
+/// by the blocks of one kernel for all ranks of a GPU, which post; by operations that these register ahead of a slice and trigger
 /// behind it; and by way of a proxy, where a CPU reaches the queues. Every value of each sum is compared at each rank. The
 /// HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
@@ -24,6 +24,15 @@ use warpbell_examples::world::Machine;
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
+    /// Numbers of the GPUs that share the ranks, neighbours together, in place of --gpu; with soft-gpu the NIC's engine runs
+    /// on the first, or on --nic-gpu
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NUMBERS",
+        conflicts_with = "gpu"
+    )]
+    gpus: Vec<u32>,
     /// Numbers of ranks; by default 2, 4 and 8 on a GPU, 2 and 4 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=8))]
     ranks: Vec<u32>,
@@ -102,13 +111,15 @@ fn or<T: Clone>(chosen: &[T], usual: Vec<T>) -> Vec<T> {
 struct Document<'d> {
     #[serde(flatten)]
     setting: &'d Setting,
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    gpus: &'d [u32],
     series: &'d Series,
     #[serde(flatten)]
     results: &'d Results,
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let setting = Setting::open(&arguments.machine)?;
+    let (setting, worlds) = Setting::open_each(&arguments.machine, &arguments.gpus)?;
     let world = &setting.world;
     let usual = Series::new(world);
     let straggler = arguments.slow_rank.zip(arguments.slow_us);
@@ -129,18 +140,20 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         seed: arguments.seed,
     };
     let screen = Screen::new(arguments.output.json, series.measurements());
+    let places: Vec<_> = worlds.iter().map(World::words).collect();
     screen.line(format_args!(
         "Ranks of {} blocks run on {}; no network card takes part.",
         series.blocks,
-        world.words()
+        places.join(" and on ")
     ));
     if !Way::all(world).contains(&Way::Proxied) {
         screen.line("Without a proxy: a CPU reaches no queues in a GPU's memory.");
     }
-    let results = series.run(world, &screen)?;
+    let results = series.run(&worlds, &screen)?;
     screen.finish();
     screen.document(&Document {
         setting: &setting,
+        gpus: &arguments.gpus,
         series: &series,
         results: &results,
     })?;

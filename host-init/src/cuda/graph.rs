@@ -13,7 +13,7 @@ use warpbell::{Stop, Word64};
 use super::driver::check;
 use super::gpu::Handle;
 use super::module::{load_all, reserve_local_memory};
-use super::run::{Prepared, wait_for_all};
+use super::run::{Prepared, begin_all, prepare_all, wait_for_all};
 use super::{Gpu, GpuError, Module, Running, Watch};
 use crate::{Error, Grid, Launch, Placement, Shared, StopWord};
 
@@ -210,12 +210,12 @@ impl Module {
         beside: &[Launch<'_>],
         watch: &Watch<'_>,
     ) -> Result<(), Error> {
-        let prepared = self.prepare_all(beside)?;
+        let prepared = prepare_all(beside.iter().map(|launch| (self, launch)))?;
         // SAFETY: what the launches borrow, and the word, outlive this call, which returns only when the graph
         // has ended, or the GPU is lost and keeps all memory that it reaches.
         let mut running = vec![unsafe { self.repeat(launches, stop, runtime)? }];
         // SAFETY: as above.
-        let begun = unsafe { self.begin_all(prepared, &mut running) };
+        let begun = unsafe { begin_all(prepared, &mut running) };
         if begun.is_err() {
             stop.request();
         }
@@ -260,7 +260,7 @@ impl Module {
     ) -> Result<Handle<CUgraphExec>, GpuError> {
         let mut nodes = Vec::new();
         for launch in launches {
-            let Prepared { launch, kernel } = self.prepare(launch)?;
+            let Prepared { launch, kernel, .. } = self.prepare(launch)?;
             let parameter = launch.parameters().0.cast_mut();
             nodes.push((kernel.entry, launch.grid(), vec![parameter]));
         }

@@ -87,6 +87,7 @@ pub struct Running<'m> {
 
 /// A kernel that only needs to be started.
 pub(super) struct Prepared<'l> {
+    module: &'l Module,
     pub launch: &'l Launch<'l>,
     pub kernel: LoadedKernel,
 }
@@ -100,38 +101,16 @@ impl Module {
     /// [`GpuError::Panicked`], [`GpuError::BrokeOff`], [`GpuError::Hangs`]: the GPU is lost to this process,
     /// and keeps all memory that it had.
     pub fn run(&self, launches: &[Launch<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
-        let mut running = Vec::new();
-        let prepared = self.prepare_all(launches)?;
-        // SAFETY: what the launches borrow outlives this call, which returns only when all kernels have
-        // ended, or the GPU is lost and keeps all memory that it reaches.
-        let begun = unsafe { self.begin_all(prepared, &mut running) };
-        // Those before one that did not start may wait for it, so that they end by their deadlines.
-        let ended = wait_for_all(&mut running, watch);
-        begun.and(ended)
+        run_each(launches.iter().map(|launch| (self, launch)), watch)
     }
 
-    /// All before the first launch: the driver may hold up a call while a kernel runs that waits for another one.
-    pub(super) fn prepare_all<'l>(
-        &self,
-        launches: &'l [Launch<'l>],
-    ) -> Result<Vec<Prepared<'l>>, GpuError> {
-        launches.iter().map(|launch| self.prepare(launch)).collect()
-    }
-
-    /// Starts kernels until one cannot be started.
+    /// The same of kernels on several GPUs, each with its module there: one watch over all, and all GPUs are lost with one.
     ///
-    /// # Safety
-    /// As for [`begin`](Self::begin), of each that is running then.
-    pub(super) unsafe fn begin_all<'m>(
-        &'m self,
-        prepared: Vec<Prepared<'_>>,
-        running: &mut Vec<Running<'m>>,
-    ) -> Result<(), GpuError> {
-        for kernel in prepared {
-            // SAFETY: the caller's promise.
-            running.push(unsafe { self.begin(kernel)? });
-        }
-        Ok(())
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_each(launches: &[(&Self, Launch<'_>)], watch: &Watch<'_>) -> Result<(), GpuError> {
+        let launches = launches.iter();
+        run_each(launches.map(|(module, launch)| (*module, launch)), watch)
     }
 
     /// Starts a kernel that runs while the host does something else, until it ends by itself: one that is
@@ -179,7 +158,7 @@ impl Module {
         Ok((stream, end))
     }
 
-    pub(super) fn prepare<'l>(&self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
+    pub(super) fn prepare<'l>(&'l self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
         if self.gpu().is_lost() {
             return Err(GpuError::Lost);
         }
@@ -193,7 +172,11 @@ impl Module {
                 limit: kernel.threads_per_block,
             });
         }
-        Ok(Prepared { launch, kernel })
+        Ok(Prepared {
+            module: self,
+            launch,
+            kernel,
+        })
     }
 
     /// # Safety
@@ -285,10 +268,49 @@ impl Module {
     }
 }
 
+/// Runs kernels, each of a module, and returns when all have ended.
+fn run_each<'l>(
+    launches: impl Iterator<Item = (&'l Module, &'l Launch<'l>)>,
+    watch: &Watch<'_>,
+) -> Result<(), GpuError> {
+    let prepared = prepare_all(launches)?;
+    let mut running = Vec::new();
+    // SAFETY: what the launches borrow outlives this call, which returns only when all kernels have
+    // ended, or their GPUs are lost and keep all memory that they reach.
+    let begun = unsafe { begin_all(prepared, &mut running) };
+    // Those before one that did not start may wait for it, so that they end by their deadlines.
+    let ended = wait_for_all(&mut running, watch);
+    begun.and(ended)
+}
+
+/// All before the first launch: the driver may hold up a call while a kernel runs that waits for another one.
+pub(super) fn prepare_all<'l>(
+    launches: impl Iterator<Item = (&'l Module, &'l Launch<'l>)>,
+) -> Result<Vec<Prepared<'l>>, GpuError> {
+    launches
+        .map(|(module, launch)| module.prepare(launch))
+        .collect()
+}
+
+/// Starts kernels until one cannot be started.
+///
+/// # Safety
+/// As for [`Module::begin`], of each that is running then.
+pub(super) unsafe fn begin_all<'m>(
+    prepared: Vec<Prepared<'m>>,
+    running: &mut Vec<Running<'m>>,
+) -> Result<(), GpuError> {
+    for kernel in prepared {
+        // SAFETY: the caller's promise.
+        running.push(unsafe { kernel.module.begin(kernel)? });
+    }
+    Ok(())
+}
+
 /// # Safety
 /// As for [`Module::begin_on`].
 unsafe fn launch(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(), GpuError> {
-    let Prepared { launch, kernel } = prepared;
+    let Prepared { launch, kernel, .. } = prepared;
     let grid = launch.grid();
     let mut parameters = [launch.parameters().0.cast_mut()];
     // SAFETY: the driver reads one parameter of the size that `prepare` has checked, and copies it; the
@@ -354,6 +376,8 @@ impl fmt::Debug for Running<'_> {
     }
 }
 
+/// Waits until all have ended. On an error of one that leaves others running, all their GPUs are lost: each may go on in what
+/// was lent to any of them.
 pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
     let begin = Instant::now();
     let mut vigil = Vigil::new(watch.limit);
@@ -366,20 +390,22 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
             let gpu = kernel.module.gpu();
             match kernel.has_ended() {
                 Ok(true) => {}
-                Ok(false) => left.push((gpu, kernel.name)),
-                Err(error) if gpu.is_lost() => return Err(error),
+                Ok(false) => left.push(kernel.name),
+                Err(error) if gpu.is_lost() => {
+                    lose_all(running);
+                    return Err(error);
+                }
                 // The others go on, and reach what their caller has lent them.
                 Err(error) => ended = ended.and(Err(error)),
             }
         }
-        let Some((gpu, _)) = left.first() else {
+        if left.is_empty() {
             return ended;
-        };
+        }
         if vigil.is_over(waited, || mark(watch.queue_pairs)) {
-            gpu.lose();
-            let names: Vec<_> = left.iter().map(|(_, name)| *name).collect();
+            lose_all(running);
             return Err(GpuError::Hangs {
-                kernels: names.join(", "),
+                kernels: left.join(", "),
                 limit: watch.limit,
                 hanging: hanging(watch.queue_pairs),
             });
@@ -389,6 +415,10 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
             false => thread::sleep(nap(waited)),
         }
     }
+}
+
+fn lose_all(running: &[Running<'_>]) {
+    running.iter().for_each(|kernel| kernel.module.gpu().lose());
 }
 
 /// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is noticed late by no more than

@@ -82,13 +82,15 @@ pub fn allreduce_step(p: AllReduceStep) {
 pub struct Rank<'a> {
     /// Its memory, for the threads.
     pub memory: Place,
-    /// To each of its peers. All have the same queues and signals, numbered as [`Plan::ways`] says.
+    /// To each of its peers. All have the same queues and signals, numbered as [`Plan::ways`] says. None for a rank that
+    /// another kernel runs, on another GPU: its blocks return at once.
     pub peers: Table<'a, Path<'a>>,
     /// Microseconds that it dawdles in a step, before it takes what has come: 0, but for a rank that is to be slow.
     pub delay_us: u64,
 }
 
-/// All ranks in one kernel, which drives the network itself: a block of at least 2 threads for each part of rank 0, and so on.
+/// All ranks in one kernel, or in one on each GPU, which drives the network itself: a block of at least 2 threads for each part
+/// of rank 0, and so on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AllReduce<'a> {
