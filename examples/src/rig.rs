@@ -10,7 +10,7 @@ use warpbell::{
 };
 use warpbell_host_init::{
     Device, Peer, Placement, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, QueuePairConfig,
-    RemoteMemory, SendDoorbell, Shared, Triggers, connect,
+    RemoteMemory, SendDoorbell, Shared, Timers, Triggers, connect,
 };
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::{MAX_PARTS, Path};
@@ -20,7 +20,7 @@ use warpbell_soft_hca::engine::Reach;
 use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::world::{Devices, World};
+use crate::world::{Devices, Nic, World};
 
 /// Who drives an end's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,6 +47,7 @@ impl Driver {
             placement: self.signals(world),
             send_depth: depth,
             receive_depth: 0,
+            timers: timers(world.nic()),
             ..QueuePairConfig::default()
         };
         match self {
@@ -56,6 +57,21 @@ impl Driver {
                 ..config
             },
         }
+    }
+}
+
+/// How long queues wait for what they send. An engine in a kernel takes up to a millisecond for a packet of 64 KiB, and many
+/// queues' may be before it; none is lost on the way, so that there is nothing to be gained by sending it again: they wait for
+/// longer than any kernel or host does. All others wait as usual.
+fn timers(nic: Nic) -> Timers {
+    let usual = Timers::default();
+    match nic {
+        // 8.6 s.
+        Nic::SoftGpu => Timers {
+            acknowledge_timeout: 21,
+            ..usual
+        },
+        Nic::Soft | Nic::SoftHost | Nic::Card(_) => usual,
     }
 }
 
@@ -481,6 +497,15 @@ mod tests {
         assert_eq!(reach([Kernel, Kernel]), Reach::Gpu);
         for drivers in [[Kernel, Host], [Host, Kernel], [Host, Host]] {
             assert_eq!(reach(drivers), Reach::System);
+        }
+    }
+
+    #[test]
+    fn queues_of_a_nic_that_is_a_kernel_outwait_all_others() {
+        let microseconds = |nic| 4.096 * f64::powi(2.0, timers(nic).acknowledge_timeout.into());
+        assert!(microseconds(Nic::SoftGpu) > LIMIT_US as f64);
+        for nic in [Nic::Soft, Nic::SoftHost, Nic::Card("mlx5_0")] {
+            assert_eq!(timers(nic), Timers::default());
         }
     }
 

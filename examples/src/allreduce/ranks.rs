@@ -1,5 +1,6 @@
 //! The ranks, each with a device of its own where the NIC has several, and who drives them.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,8 +69,17 @@ impl<'c> Ranks<'c> {
         };
         let world = |rank| &worlds[place_of(rank, ranks, worlds.len())];
         let devices = worlds[0].devices_for(reach, ranks * queues)?;
-        let end = |rank| End::new(world(rank), &devices, way.driver(), [queues, 1], case.depth);
-        let mut ends = (0..ranks).map(end).collect::<Result<Vec<_>, _>>()?;
+        let bytes = WORD as usize * case.words(&plan)? as usize;
+        // A rank's signals and memory behind each other, so that their keys are neighbours: a crew of an engine has one place
+        // for all keys that are 8 apart, and most requests of a queue want both of these.
+        let rank = |rank| {
+            let world = world(rank);
+            let end = End::new(world, &devices, way.driver(), [queues, 1], case.depth)?;
+            let memory = end.memory(world, bytes)?;
+            Ok((end, memory))
+        };
+        let all = (0..ranks).map(rank).collect::<Result<Vec<_>, Error>>()?;
+        let (mut ends, memories): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         for rank in 0..ranks {
             for queue in 0..plan.ways() * parts {
                 let peer = plan.peer(rank, queue / parts);
@@ -84,9 +94,6 @@ impl<'c> Ranks<'c> {
                 one.connect(queue, other, to)?;
             }
         }
-        let bytes = WORD as usize * case.words(&plan)? as usize;
-        let memory = |(rank, end): (u32, &End)| end.memory(world(rank), bytes);
-        let memories = (0..).zip(&ends).map(memory).collect::<Result<_, _>>()?;
         let queues = match way {
             Way::Host => Queues::Hosts,
             Way::Posted => Queues::Kernel,
@@ -281,31 +288,38 @@ impl<'c> Ranks<'c> {
         Ok(began.elapsed())
     }
 
-    /// As in as many nodes, each rank has a thread of its own.
+    /// As in as many nodes, each rank has a thread of its own. All have opened their queues before one begins, and the time
+    /// counts from there: a NIC on a GPU calls all queues back for each look at a queue pair's state, and cuts what is posted
+    /// meanwhile into packets, as long as one follows another.
     fn by_hosts(&self) -> Result<Duration, Error> {
         let failed = AtomicBool::new(false);
+        let ready = Barrier::new(self.plan.ranks as usize + 1);
         let run = |rank| {
-            let result = self.by_host(rank, &failed);
+            let result = self.by_host(rank, &ready, &failed);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             result
         };
-        let began = Instant::now();
         thread::scope(|scope| {
             let start = |rank| scope.spawn(move || run(rank));
             let started: Vec<_> = (0..self.plan.ranks).map(start).collect();
+            ready.wait();
+            let began = Instant::now();
             let ended = started.into_iter().map(|thread| thread.join());
             let results =
                 ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            rig::first_cause(results.collect::<Vec<_>>())
-        })?;
-        Ok(began.elapsed())
+            rig::first_cause(results.collect::<Vec<_>>())?;
+            Ok(began.elapsed())
+        })
     }
 
-    /// All of a rank's rounds, or those until Ctrl-C, or until another one has failed, which says why.
-    fn by_host(&self, rank: u32, other_failed: &AtomicBool) -> Result<(), Error> {
+    /// All of a rank's rounds once all ranks are ready, or those until Ctrl-C, or until another one has failed, which says why.
+    fn by_host(&self, rank: u32, ready: &Barrier, other_failed: &AtomicBool) -> Result<(), Error> {
         let plan = self.plan;
         let (end, paths) = (&self.ends[rank as usize], self.paths(rank, &[]));
-        let mut queues = end.host_queues()?;
+        let queues = end.host_queues();
+        // One that failed says so to those that wait for it.
+        ready.wait();
+        let mut queues = queues?;
         // Half a ring under a doorbell, a slice and its signal at a time.
         let group = (self.case.depth as usize / 4).max(1);
         for round in 0..plan.rounds {
@@ -329,6 +343,7 @@ impl<'c> Ranks<'c> {
                             what,
                             slice,
                             number: plan.number(round, step, slice),
+                            last: plan.is_last(round, step, slice),
                         };
                         [message.write(), message.tell()]
                     });

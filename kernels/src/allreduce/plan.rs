@@ -145,6 +145,14 @@ impl Plan {
         before + slice as u64 + 1
     }
 
+    /// Whether nothing goes to a step's peer behind this slice.
+    #[inline(always)]
+    pub const fn is_last(&self, round: u32, step: u32, slice: u32) -> bool {
+        (round + 1 == self.rounds)
+            & (self.doubling | (step + 1 == self.steps()))
+            & (slice + 1 == self.slices())
+    }
+
     /// Words of a rank's memory; all else counts them in 32 bits, which are enough where this fits into them.
     pub const fn memory(&self) -> u64 {
         let vector = self.words as u64;
@@ -289,4 +297,43 @@ impl Plan {
 #[inline(always)]
 pub(super) const fn at_least_one(number: u32) -> u32 {
     if number == 0 { 1 } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn the_last_slice_to_each_peer_is_known() {
+        for (doubling, ranks) in [(false, 3), (false, 8), (true, 2), (true, 8)] {
+            let plan = Plan {
+                doubling,
+                floats: false,
+                ranks,
+                parts: 1,
+                words: 5 * ranks,
+                slice: 2,
+                rounds: 3,
+            };
+            let steps =
+                (0..plan.rounds).flat_map(|round| (0..plan.steps()).map(move |step| (round, step)));
+            let slices = steps.flat_map(|(round, step)| {
+                (0..plan.slices()).map(move |slice| (round, step, slice))
+            });
+            let slices: Vec<_> = slices.collect();
+            for (index, &(round, step, slice)) in slices.iter().enumerate() {
+                let mut behind = slices[index + 1..].iter();
+                let more = behind.any(|(_, later, _)| plan.way(*later) == plan.way(step));
+                assert_eq!(
+                    plan.is_last(round, step, slice),
+                    !more,
+                    "{plan:?} {round} {step} {slice}"
+                );
+            }
+        }
+    }
 }
