@@ -3,14 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 use warpbell::{Signal, Word64};
-use warpbell_host_init::{Entry, Gaspi, GaspiConfig, Grid, Launch, QueuePairConfig, Shared, entry};
+use warpbell_host_init::{
+    Entry, Gaspi, GaspiConfig, Grid, Launch, ProtectionDomain, QueuePairConfig, Shared, entry,
+};
 use warpbell_kernels::gaspi::{
-    NotifyRoundTrip, Stencil, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind,
-    gaspi_stencil, write_round_trip,
+    NotifyRoundTrip, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind, write_round_trip,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 
@@ -21,38 +20,7 @@ use crate::statistics::percentile;
 use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
-/// A stencil over all ranks.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct StencilCase {
-    /// How many ranks.
-    pub ranks: u32,
-    /// Blocks of each rank's kernel.
-    pub blocks: u32,
-    /// Threads of each block.
-    pub threads: u32,
-    /// Cells of each block.
-    pub cells: u32,
-    /// Steps.
-    pub steps: u32,
-    /// Depth of each queue in blocks of 64 bytes.
-    pub depth: u32,
-    /// Seed of the cells.
-    pub seed: u64,
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct StencilResult {
-    /// What was computed.
-    #[serde(flatten)]
-    pub case: StencilCase,
-    /// From the launch of the kernels to their end.
-    pub seconds: f64,
-    /// Every cell is what a loop on the host says.
-    pub verified: bool,
-}
-
-fn config(world: &World, depth: u32, queues: u32, notifications: u32) -> GaspiConfig {
+pub(crate) fn config(world: &World, depth: u32, queues: u32, notifications: u32) -> GaspiConfig {
     GaspiConfig {
         queues,
         segments: 1,
@@ -67,19 +35,18 @@ fn config(world: &World, depth: u32, queues: u32, notifications: u32) -> GaspiCo
     }
 }
 
-/// Ranks on devices of their own, or on one.
-fn program(devices: &Devices, ranks: u32, config: &GaspiConfig) -> Result<Gaspi, Error> {
-    let domains = (0..ranks)
+/// Protection domains of so many ranks, on devices of their own or on one.
+pub(crate) fn domains(devices: &Devices, ranks: u32) -> Result<Vec<ProtectionDomain>, Error> {
+    (0..ranks)
         .map(|_| Ok(devices.open()?.protection_domain()?))
-        .collect::<Result<Vec<_>, Error>>()?;
-    Ok(Gaspi::new(&domains, config)?)
+        .collect()
 }
 
-/// Runs a kernel for each rank at the same time.
-fn run(
+/// Runs a kernel for each rank at the same time; they are meant to run for so long.
+pub(crate) fn run(
     world: &World,
     gaspi: &Gaspi,
-    what: &str,
+    (what, meant): (&str, Duration),
     launches: &[Launch<'_>],
     outcomes: &[Shared<Outcome>],
 ) -> Result<(), Error> {
@@ -88,7 +55,7 @@ fn run(
     for rank in 0..gaspi.ranks() {
         queue_pairs.extend(gaspi.queue_pairs(rank)?);
     }
-    world.run(launches, &queue_pairs)?;
+    world.run_for(launches, &queue_pairs, meant)?;
     for outcome in outcomes {
         outcome.result().map_err(|failure| Error::Kernel {
             what: what.into(),
@@ -98,96 +65,8 @@ fn run(
     Ok(())
 }
 
-fn outcomes(world: &World, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
+pub(crate) fn outcomes(world: &World, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
     (0..ranks).map(|_| world.outcome()).collect()
-}
-
-impl StencilCase {
-    /// Cells of all blocks of all ranks.
-    fn start(&self) -> Vec<u64> {
-        let mut random = SmallRng::seed_from_u64(self.seed);
-        let cells = self.ranks as usize * self.blocks as usize * self.cells as usize;
-        (0..cells).map(|_| random.next_u64()).collect()
-    }
-
-    /// The same after all steps, by a loop.
-    fn end(&self) -> Vec<u64> {
-        let mut cells = self.start();
-        for _ in 0..self.steps {
-            let count = cells.len();
-            let of = |cell: usize| cells[cell % count];
-            cells = (0..count)
-                .map(|cell| Stencil::next(of(cell + count - 1), of(cell), of(cell + 1)))
-                .collect();
-        }
-        cells
-    }
-
-    /// Computes it with kernels.
-    ///
-    /// # Errors
-    /// Numbers that are refused; a kernel that failed.
-    pub fn compute(&self, world: &World, devices: &Devices) -> Result<StencilResult, Error> {
-        let config = GaspiConfig {
-            // Where a block's neighbour is a block of the same rank.
-            to_self: self.blocks > 1 || self.ranks == 1,
-            ..config(
-                world,
-                self.depth,
-                2 * self.blocks,
-                Stencil::notifications(self.blocks),
-            )
-        };
-        let mut gaspi = program(devices, self.ranks, &config)?;
-        gaspi.segment_create(0, Stencil::bytes(self.blocks, self.cells))?;
-        let start = self.start();
-        let strips = self.ranks * self.blocks;
-        for strip in 0..strips {
-            let (rank, block) = (strip / self.blocks, strip % self.blocks);
-            let first = strip as usize * self.cells as usize;
-            // With the neighbours' cells at both ends.
-            let count = start.len();
-            let bytes: Vec<u8> = (first + count - 1..=first + count + self.cells as usize)
-                .flat_map(|cell| start[cell % count].to_ne_bytes())
-                .collect();
-            let offset = Stencil::offset(self.cells, block, 0, 0) as usize;
-            gaspi.segment_write(rank, 0, offset, &bytes)?;
-        }
-        let outcomes = outcomes(world, self.ranks)?;
-        let grid = Grid {
-            blocks: self.blocks,
-            threads_per_block: self.threads,
-        };
-        let launches = (0..self.ranks)
-            .zip(&outcomes)
-            .map(|(rank, outcome)| {
-                let parameters = Stencil {
-                    gaspi: gaspi.handle(rank)?,
-                    cells: self.cells,
-                    steps: self.steps,
-                    outcome,
-                };
-                Ok(Launch::new(entry!(gaspi_stencil), grid, parameters))
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let began = std::time::Instant::now();
-        run(world, &gaspi, "the stencil", &launches, &outcomes)?;
-        let seconds = began.elapsed().as_secs_f64();
-        let mut found = Vec::new();
-        for strip in 0..strips {
-            let (rank, block) = (strip / self.blocks, strip % self.blocks);
-            let offset = Stencil::offset(self.cells, block, self.steps, 1) as usize;
-            let mut bytes = vec![0; 8 * self.cells as usize];
-            gaspi.segment_read(rank, 0, offset, &mut bytes)?;
-            let (words, _) = bytes.as_chunks::<8>();
-            found.extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
-        }
-        Ok(StencilResult {
-            case: *self,
-            seconds,
-            verified: found == self.end(),
-        })
-    }
 }
 
 /// Half a round trip in nanoseconds.
@@ -258,7 +137,7 @@ impl RoundTrips {
         bytes: u32,
         kernel: Entry<impl Fn(NotifyRoundTrip<'_>) + Copy + Sync>,
     ) -> Result<OneWay, Error> {
-        let mut gaspi = program(devices, 2, &config(world, self.depth, 1, 1))?;
+        let mut gaspi = Gaspi::new(&domains(devices, 2)?, &config(world, self.depth, 1, 1))?;
         gaspi.segment_create(0, bytes.max(8) as usize)?;
         let outcomes = outcomes(world, 2)?;
         let samples = [self.samples(world)?, self.samples(world)?];
@@ -276,7 +155,8 @@ impl RoundTrips {
                 Ok(Launch::new(kernel, Grid::ONE_THREAD, parameters))
             })
             .collect::<Result<Vec<_>, Error>>()?;
-        run(world, &gaspi, "notifications", &launches, &outcomes)?;
+        let what = ("notifications", Duration::ZERO);
+        run(world, &gaspi, what, &launches, &outcomes)?;
         Ok(OneWay::of(&samples[0], self.warm_up))
     }
 

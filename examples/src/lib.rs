@@ -12,6 +12,7 @@ pub mod demo;
 pub mod distribution;
 pub mod error;
 pub mod gaspi;
+pub mod halo;
 pub mod inbound;
 pub mod interrupt;
 pub mod jacobi;

@@ -1,126 +1,317 @@
-//! GPUrdma's stencil in one dimension with strips of several sizes, for the report.
+//! GPUrdma's stencil in one dimension: edges exchanged by notifications within a kernel, as its figure 6 sketches it over
+//! GASPI; by the host between kernels; and by operations that kernels trigger.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::json;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, QueuePairConfig, entry};
+use warpbell_kernels::path::{MAX_PARTS, Path};
+use warpbell_kernels::stencil::{
+    ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,
+    stencil_step, stencil_triggered,
+};
 
-use crate::application::{Application, Extent, Measurement, Measurements, Section, Table};
-use crate::gaspi::StencilCase;
+use crate::application::{Application, Extent, Section};
+use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
+use crate::launch::LIMIT_US;
 use crate::origin::Origin;
-use crate::plot::{self, Curve, Panel};
 use crate::screen::Screen;
 use crate::world::World;
-use crate::{Error, interrupt};
+use crate::{Error, gaspi, interrupt, rig};
 
 /// For the report.
 pub const APPLICATION: Application = Application {
     name: "stencil",
     title: "Stencil in one dimension",
     paper: "GPUrdma (Daoud, Watad and Silberstein 2016), figure 6: a sketch of a kernel that computes a stencil over GASPI, \
-        whose blocks give the cells at their edges to their neighbours by write_notify and wait for theirs by \
-        notify_waitsome. The paper has no figures of it.",
-    differs: "No card: the NIC is software, and both ranks are kernels of one process. Each cell is compared with a loop on \
-        the host. A step is the time from the launch of both kernels to their end, over the number of steps.",
+        whose blocks give the cells at their edges to other nodes by write_notify and wait for theirs by notify_waitsome. The \
+        paper has no figures of it.",
+    differs: "No card: the NIC is software, and both ranks are in one process. Each block has a strip of 64 to 1,024 cells of 8 \
+        bytes, as many as the sides of Jacobi's relaxation, and the strips beside it are the other rank's. Beside GASPI's \
+        notifications there are edges that a host exchanges between two kernels, and operations that are triggered. Every cell \
+        is compared with a loop on the host behind each repetition.",
     run,
 };
 
 /// The title of the plot.
-const PLOT: &str = "Stencil in one dimension";
+pub const PLOT: &str = "Stencil in one dimension";
 
-const HEADER: &str = "cells of a block    µs a step      steps";
+/// Bytes of a cell.
+const CELL: u32 = 8;
 
-/// Strips of one size.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Measured {
-    cells: u32,
-    /// Of all repetitions.
-    steps: u64,
-    seconds: f64,
-    us_per_step: f64,
-    /// Every cell was what a loop on the host says, after each repetition.
-    verified: bool,
+/// Strips of 64 to 1,024 cells in all ways; on a CPU fewer blocks, and none as large.
+pub fn series(world: &World) -> Series {
+    let blocks = match world.gpu() {
+        Some(_) => 8,
+        None => 2,
+    };
+    Series::new(world, blocks)
 }
 
-impl Measurement for Measured {
-    fn row(&self) -> String {
-        format!(
-            "{:<16} {:>12.2} {:>10}",
-            self.cells, self.us_per_step, self.steps
-        )
+/// Ranks whose blocks have a strip of `size` cells each, dealt out to the ranks in turn; the last one is beside the first.
+pub struct Ring;
+
+impl Stencil for Ring {
+    const SIZE: &'static str = "cells of a block";
+    const WHOSE: &'static str = "bytes of a block's cells";
+
+    fn bytes(size: u32) -> u64 {
+        u64::from(CELL) * u64::from(size)
     }
 
-    fn verified(&self) -> bool {
-        self.verified
+    /// Without GASPI there are two ranks, and a queue for each end of each strip.
+    fn check(case: &Case, ways: &[Way]) -> Result<(), Error> {
+        let Some(way) = ways.iter().find(|&&way| way != Way::Notified) else {
+            return Ok(());
+        };
+        let most = MAX_PARTS / ENDS;
+        let what = match (case.ranks, case.blocks) {
+            (2, blocks) if blocks <= most => return Ok(()),
+            (2, blocks) => format!("at most {most} blocks, not {blocks}"),
+            (ranks, _) => format!("two ranks, not {ranks}"),
+        };
+        Err(Error::Unfit {
+            what: format!(
+                "edges {} take {what}; choose that, or --ways notified",
+                way.name()
+            ),
+        })
+    }
+
+    fn reference(case: &Case) -> Result<Reference, Error> {
+        let mut random = SmallRng::seed_from_u64(case.seed);
+        let strips = case.ranks as usize * case.blocks as usize;
+        let cells = (0..strips * case.size as usize).map(|_| random.next_u64());
+        let start: Vec<u64> = cells.collect();
+        Ok(Reference {
+            expected: bytes_of(&advanced(&start, case.steps)?),
+            start: bytes_of(&start),
+        })
+    }
+
+    fn ranks(case: &Case, world: &World, way: Way) -> Result<Box<dyn Ranks>, Error> {
+        Ok(match way {
+            Way::Notified => Box::new(Notified::new(case, world)?),
+            Way::Host | Way::Triggered => Box::new(Bare {
+                case: *case,
+                pair: Pair::new(
+                    world,
+                    way,
+                    (ENDS * case.blocks, CELL),
+                    case.depth,
+                    Strips::bytes(case.blocks, case.size),
+                )?,
+            }),
+        })
     }
 }
 
-/// Computes again and again until the time is over.
-fn measure(world: &World, case: &StencilCase, limit: Duration) -> Result<Measured, Error> {
-    let devices = world.devices()?;
-    let (began, mut seconds, mut steps) = (Instant::now(), 0.0, 0);
-    let mut verified = true;
-    while steps == 0 || (began.elapsed() < limit && !interrupt::requested()) {
-        let result = case.compute(world, &devices)?;
-        seconds += result.seconds;
-        steps += u64::from(case.steps);
-        verified &= result.verified;
+/// The cells after so many steps, by a loop.
+///
+/// # Errors
+/// Ctrl-C before a step.
+fn advanced(start: &[u64], steps: u32) -> Result<Vec<u64>, Error> {
+    let mut cells = start.to_vec();
+    let count = cells.len();
+    for _ in 0..steps {
+        interrupt::check()?;
+        let of = |cell: usize| cells[cell % count];
+        cells = (0..count)
+            .map(|cell| Strips::next(of(cell + count - 1), of(cell), of(cell + 1)))
+            .collect();
     }
-    Ok(Measured {
-        cells: case.cells,
-        steps,
-        seconds,
-        us_per_step: 1e6 * seconds / steps as f64,
-        verified,
+    Ok(cells)
+}
+
+fn bytes_of(cells: &[u64]) -> Vec<u8> {
+    cells.iter().flat_map(|cell| cell.to_ne_bytes()).collect()
+}
+
+fn grid(case: &Case) -> Grid {
+    Grid {
+        blocks: case.blocks,
+        threads_per_block: case.threads,
+    }
+}
+
+/// Whose strip each is.
+fn owners(case: &Case) -> impl Iterator<Item = Owner> {
+    let ranks = case.ranks;
+    (0..ranks * case.blocks).map(move |strip| Owner::of(strip, ranks))
+}
+
+/// The first steps' strips in their order: where each lies in its rank's bytes, and its cells with the neighbours' at both
+/// ends.
+fn strips(case: &Case, start: &[u8]) -> impl Iterator<Item = (Owner, usize, Vec<u8>)> {
+    let (cell, count) = (CELL as usize, start.len() / CELL as usize);
+    let size = case.size;
+    owners(case).enumerate().map(move |(strip, owner)| {
+        let first = strip * size as usize;
+        let with_ends = first + count - 1..=first + count + size as usize;
+        let bytes = with_ends.flat_map(|at| start[at % count * cell..][..cell].to_vec());
+        let offset = Strips::offset(size, owner.block, 0, 0) as usize;
+        (owner, offset, bytes.collect())
     })
+}
+
+/// Where a block's cells lie after all steps.
+fn last(case: &Case, block: u32) -> (usize, usize) {
+    let first = Strips::offset(case.size, block, case.steps, 1);
+    (first as usize, Ring::bytes(case.size) as usize)
+}
+
+/// Ranks over GASPI.
+struct Notified {
+    case: Case,
+    world: World,
+    gaspi: Gaspi,
+}
+
+impl Notified {
+    fn new(case: &Case, world: &World) -> Result<Self, Error> {
+        let devices = world.devices_for(rig::reach([Way::Notified.driver(); 2]), 2 * MAX_PARTS)?;
+        let domains = gaspi::domains(&devices, case.ranks)?;
+        let (queues, notifications) = (ENDS * case.blocks, Kernel::notifications(case.blocks));
+        let config = gaspi::config(world, case.depth, queues, notifications);
+        let doorbells = domains.first().map(|domain| rig::doorbell(domain.device()));
+        let config = GaspiConfig {
+            // The strips beside one are its own rank's only where there is no other one.
+            to_self: case.ranks == 1,
+            queue_pair: QueuePairConfig {
+                send_doorbell: doorbells.unwrap_or_default(),
+                ..config.queue_pair
+            },
+            ..config
+        };
+        let mut gaspi = Gaspi::new(&domains, &config)?;
+        gaspi.segment_create(0, Strips::bytes(case.blocks, case.size))?;
+        Ok(Self {
+            case: *case,
+            world: *world,
+            gaspi,
+        })
+    }
+}
+
+impl Ranks for Notified {
+    fn begin(&self, start: &[u8]) -> Result<(), Error> {
+        let empty = vec![0; Strips::bytes(self.case.blocks, self.case.size)];
+        for rank in 0..self.case.ranks {
+            self.gaspi.segment_write(rank, 0, 0, &empty)?;
+        }
+        for (owner, offset, cells) in strips(&self.case, start) {
+            self.gaspi.segment_write(owner.rank, 0, offset, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self) -> Result<Duration, Error> {
+        let Case { ranks, steps, .. } = self.case;
+        let outcomes = gaspi::outcomes(&self.world, ranks)?;
+        let launches = (0..ranks).zip(&outcomes).map(|(rank, outcome)| {
+            let parameters = Kernel {
+                gaspi: self.gaspi.handle(rank)?,
+                cells: self.case.size,
+                steps,
+                outcome,
+            };
+            Ok(Launch::new(
+                entry!(gaspi_stencil),
+                grid(&self.case),
+                parameters,
+            ))
+        });
+        let launches = launches.collect::<Result<Vec<_>, Error>>()?;
+        let meant = Duration::from_micros(LIMIT_US).saturating_mul(steps);
+        let began = std::time::Instant::now();
+        let what = ("the stencil", meant);
+        gaspi::run(&self.world, &self.gaspi, what, &launches, &outcomes)?;
+        Ok(began.elapsed())
+    }
+
+    fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
+        let mut all = Vec::new();
+        for owner in owners(&self.case) {
+            let (first, bytes) = last(&self.case, owner.block);
+            let mut cells = vec![0; bytes];
+            self.gaspi.segment_read(owner.rank, 0, first, &mut cells)?;
+            all.extend(cells);
+        }
+        Ok(Some(all))
+    }
+}
+
+/// Two ranks without GASPI.
+struct Bare {
+    case: Case,
+    pair: Pair,
+}
+
+impl Bare {
+    fn strips(&self, rank: usize) -> Strips {
+        Strips {
+            start: self.pair.start(rank),
+            cells: self.case.size,
+        }
+    }
+}
+
+impl Ranks for Bare {
+    fn begin(&self, start: &[u8]) -> Result<(), Error> {
+        self.pair.clear();
+        for (owner, offset, cells) in strips(&self.case, start) {
+            self.pair.cells[owner.rank as usize].write(offset, &cells);
+        }
+        Ok(())
+    }
+
+    fn run(&self) -> Result<Duration, Error> {
+        let (steps, grid) = (self.case.steps, grid(&self.case));
+        let Some(triggers) = &self.pair.triggers else {
+            let launch = |rank, step| {
+                let strips = self.strips(rank);
+                Launch::new(entry!(stencil_step), grid, StencilStep { strips, step })
+            };
+            // A part for each end of each block's strip.
+            let message = |rank, path: &Path<'_>, part, step| {
+                let (block, end) = (part / ENDS, part % ENDS);
+                let own = Owner {
+                    rank: rank as u32,
+                    block,
+                };
+                self.strips(rank).message(path, own, end, step)
+            };
+            return self.pair.by_hosts(steps, launch, message);
+        };
+        self.pair
+            .triggered(steps, triggers, |rank, path, triggers, outcome| {
+                let parameters = StencilTriggered {
+                    strips: self.strips(rank),
+                    rank: rank as u32,
+                    steps,
+                    path,
+                    triggers,
+                    outcome,
+                };
+                Launch::new(entry!(stencil_triggered), grid, parameters)
+            })
+    }
+
+    fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
+        let cells = owners(&self.case).flat_map(|owner| {
+            let (first, bytes) = last(&self.case, owner.block);
+            self.pair.cells[owner.rank as usize].read(first, bytes)
+        });
+        let cells = cells.collect();
+        Ok(self.pair.intact().then_some(cells))
+    }
 }
 
 fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
-    let (blocks, threads, steps) = match world.gpu() {
-        Some(_) => (8, 256, 1000),
-        None => (2, 32, 100),
+    let series = Series {
+        seconds: extent.seconds,
+        ..series(world)
     };
-    let case = |cells| StencilCase {
-        ranks: 2,
-        blocks,
-        threads,
-        cells,
-        steps,
-        depth: 64,
-        seed: 1,
-    };
-    let sizes = match extent.quick {
-        true => &[100][..],
-        false => &[100, 1_000, 10_000],
-    };
-    let cases: Vec<StencilCase> = sizes.iter().copied().map(case).collect();
-    let limit = Duration::try_from_secs_f64(extent.seconds).unwrap_or(Duration::MAX);
-    screen.heading(HEADER);
-    let results = Measurements::of(&cases, &[()], screen, |case, ()| {
-        screen.step(case.cells.to_string());
-        measure(world, case, limit)
-    })?;
-    let points = results.measured.iter();
-    let panel = Panel {
-        quantity: "µs a step",
-        over: "bytes of a block's cells",
-        curves: vec![Curve {
-            name: "notifications within the kernel".into(),
-            points: points
-                .map(|of| (8.0 * f64::from(of.cells), of.us_per_step))
-                .collect(),
-        }],
-    };
-    let row = |of: &Measured| vec![of.cells.to_string(), format!("{:.2}", of.us_per_step)];
-    Ok(Section {
-        table: Table {
-            columns: ["cells of a block", "µs a step"].map(String::from).to_vec(),
-            rows: results.measured.iter().map(row).collect(),
-        },
-        verdicts: Vec::new(),
-        plot: plot::svg(PLOT, origin, world, &[panel])?,
-        wrong: results.wrong(),
-        interrupted: results.interrupted,
-        document: json!({ "cases": cases, "results": results }),
-    })
+    series.section::<Ring>(world, extent.quick, (PLOT, origin), screen)
 }

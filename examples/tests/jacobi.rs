@@ -31,7 +31,7 @@ fn every_cell_is_right_in_every_way() {
             assert!((result["us_per_step"].as_f64().unwrap() / us - 1.0).abs() < 1e-9);
         }
         let ways = [0, 1, 2].map(|index| document["measured"][index]["way"].clone());
-        assert_eq!(ways, ["host", "posted", "triggered"]);
+        assert_eq!(ways, ["host", "notified", "triggered"]);
     }
 }
 

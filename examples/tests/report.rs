@@ -31,8 +31,8 @@ fn a_report_has_every_application_with_every_nic() {
         "serving",
     ];
     assert_eq!(names, [each, each].concat());
-    // Twice two drivers, thrice three ways, one, and twice four ways, each with two NICs.
-    assert_verified(&document, 44);
+    // Twice two drivers, four times three ways, and twice four ways, each with two NICs.
+    assert_verified(&document, 48);
     let html = fs::read_to_string(&path).unwrap();
     for nic in ["soft", "soft-gpu"] {
         let heading = format!("<h3>CPU threads, NIC {nic}</h3>");

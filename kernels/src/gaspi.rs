@@ -1,145 +1,24 @@
-//! GASPI in kernels: the stencil that the GPUrdma paper sketches in its figure 6, and how long a notification takes.
-
-use core::sync::atomic::Ordering;
+//! GASPI in kernels: how long a notification takes, beside a bare write.
 
 use warpbell::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle};
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{
-    Block, Deadline, Exclusive, SendQueueHandle, Signal, Thread, Word64, block, kernel, thread,
-};
+use warpbell::{Deadline, Exclusive, Scope, SendQueueHandle, Signal, Thread, kernel, thread};
 
 use crate::outcome::{Numbers, Outcome};
 
-/// The segment of both kernels.
+/// The segment of both ranks.
 const SEGMENT: u32 = 0;
-
-/// A stencil in one dimension over all blocks of all ranks, the last beside the first.
-///
-/// Each block has a strip of cells, and uses queue `2 * block` towards the strip on its left, `2 * block + 1` towards
-/// the one on its right. Segment 0 holds the strips of a rank's blocks, twice: what is read in one step is written in
-/// the next. A strip is its cells with one more at each end, a copy of the neighbour's.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Stencil<'a> {
-    /// The rank.
-    pub gaspi: GaspiHandle<'a>,
-    /// Cells of a strip, without the copies.
-    pub cells: u32,
-    /// How many steps.
-    pub steps: u32,
-    /// What became of it.
-    pub outcome: &'a Outcome,
-}
-
-/// The ends of a strip. Numbers, because an array of them that is gone through would lie in a GPU's local memory.
-const LEFT: u32 = 0;
-const RIGHT: u32 = 1;
-
-impl Stencil<'_> {
-    /// Bytes of segment 0 for so many blocks.
-    pub const fn bytes(blocks: u32, cells: u32) -> usize {
-        8 * 2 * blocks as usize * (cells as usize + 2)
-    }
-
-    /// Notifications of so many blocks.
-    pub const fn notifications(blocks: u32) -> u32 {
-        4 * blocks
-    }
-
-    /// Where a block's cell lies in segment 0 after so many steps, in bytes; cell 0 is the copy on the left.
-    pub const fn offset(cells: u32, block: u32, step: u32, cell: u32) -> u64 {
-        let strip = 2 * block + step % 2;
-        8 * (strip as u64 * (cells as u64 + 2) + cell as u64)
-    }
-
-    /// What a cell becomes.
-    pub const fn next(left: u64, own: u64, right: u64) -> u64 {
-        left.wrapping_add(own.wrapping_mul(3)).wrapping_sub(right)
-    }
-
-    /// Says that a block's copy at that end is there after so many steps. Two numbers in turn: the neighbour may be one
-    /// step ahead.
-    const fn notification(block: u32, end: u32, step: u32) -> u32 {
-        4 * block + 2 * (step % 2) + end
-    }
-}
-
-/// Computes all steps, with all threads of each block.
-#[kernel]
-pub fn gaspi_stencil(p: Stencil<'_>) {
-    p.outcome.record(|| Ok(stencil(p)?));
-}
-
-#[inline(always)]
-fn stencil(p: Stencil<'_>) -> Result<(), Error> {
-    let gaspi = p.gaspi.open()?;
-    // Never 0, which the compiler does not know: a division by 0 would be a panic.
-    let (blocks, own) = (thread::grid_dim_x().max(1), block::index());
-    let strips = (gaspi.proc_num() * blocks).max(1);
-    let strip = gaspi.proc_rank() * blocks + own;
-    let (left, right) = ((strip + strips - 1) % strips, (strip + 1) % strips);
-    let mut to_left = gaspi.queue::<Exclusive, Block>(2 * own, left / blocks)?;
-    let mut to_right = gaspi.queue::<Exclusive, Block>(2 * own + 1, right / blocks)?;
-    let (left, right) = (left % blocks, right % blocks);
-    let segment = gaspi.segment_ptr(SEGMENT)?;
-    let at = |step, cell| {
-        let offset = Stencil::offset(p.cells, own, step, cell);
-        // SAFETY: inside the segment, whose words are touched as atomics.
-        unsafe { &*segment.wrapping_add(offset as usize).cast::<Word64>() }
-    };
-    let old = |step, cell| at(step, cell).load(Ordering::Relaxed);
-    let offset = |block, step, cell| Stencil::offset(p.cells, block, step, cell);
-    for step in 0..p.steps {
-        let next = step + 1;
-        let mut cell = 1 + block::thread_index();
-        while cell <= p.cells {
-            let value = Stencil::next(old(step, cell - 1), old(step, cell), old(step, cell + 1));
-            at(next, cell).store(value, Ordering::Relaxed);
-            cell += block::size();
-        }
-        // Our first cell is the copy at their right end, our last one that at their left.
-        let there = offset(left, next, p.cells + 1);
-        let told = Stencil::notification(left, RIGHT, next);
-        to_left.write_notify(
-            SEGMENT,
-            offset(own, next, 1),
-            SEGMENT,
-            there,
-            8,
-            told,
-            next,
-            GASPI_BLOCK,
-        )?;
-        let there = offset(right, next, 0);
-        let told = Stencil::notification(right, LEFT, next);
-        to_right.write_notify(
-            SEGMENT,
-            offset(own, next, p.cells),
-            SEGMENT,
-            there,
-            8,
-            told,
-            next,
-            GASPI_BLOCK,
-        )?;
-        for end in LEFT..=RIGHT {
-            let told = Stencil::notification(own, end, next);
-            expect::<Block>(gaspi, told, next)?;
-        }
-    }
-    to_left.wait(GASPI_BLOCK)?;
-    to_right.wait(GASPI_BLOCK)
-}
 
 /// Waits for a notification, takes it, and compares its value.
 #[inline(always)]
-fn expect<C: warpbell::Scope>(
+pub(crate) fn expect<C: Scope>(
     gaspi: Gaspi<'_>,
+    segment: u32,
     notification: u32,
     value: u32,
 ) -> Result<(), Error> {
-    let first = gaspi.notify_waitsome::<C>(SEGMENT, notification, 1, GASPI_BLOCK)?;
-    match gaspi.notify_reset::<C>(SEGMENT, first)? {
+    let first = gaspi.notify_waitsome::<C>(segment, notification, 1, GASPI_BLOCK)?;
+    match gaspi.notify_reset::<C>(segment, first)? {
         found if found == value => Ok(()),
         _ => Err(Error::InvalidNotificationValue),
     }
@@ -186,7 +65,7 @@ fn round_trip<const BEHIND: bool>(p: NotifyRoundTrip<'_>) -> Result<(), Error> {
         } else if begins {
             queue.notify(SEGMENT, 0, round + 1, GASPI_BLOCK)?;
         }
-        expect::<Thread>(gaspi, 0, round + 1)?;
+        expect::<Thread>(gaspi, SEGMENT, 0, round + 1)?;
         if !begins {
             queue.notify(SEGMENT, 0, round + 1, GASPI_BLOCK)?;
         }

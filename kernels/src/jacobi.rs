@@ -1,12 +1,12 @@
 //! Jacobi's relaxation in two dimensions over two ranks, which exchange the rows at their edges in every step: within the
-//! kernel, by posts or by triggered operations, or at its end by the host, as in the evaluation of ComP-Net and GPU-TN
+//! kernel, by notifications or by triggered operations, or at its end by the host, as in the evaluation of ComP-Net and GPU-TN
 //! (LeBeane, thesis defence, 2018).
 
 use core::sync::atomic::Ordering;
 
 use warpbell::trigger::{OwnTag, TriggerHandle};
 use warpbell::wqe::Wqe;
-use warpbell::{Block, Deadline, Exclusive, SendQueue, block, kernel, thread};
+use warpbell::{Block, Deadline, Exclusive, SendQueue, Ticket, block, kernel, thread};
 
 use crate::meeting::meet;
 use crate::outcome::{Failure, Outcome};
@@ -135,9 +135,9 @@ pub struct JacobiTriggered<'a> {
     pub triggers: TriggerHandle<'a>,
 }
 
-/// Computes all steps; the blocks at the edges post their rows.
+/// Computes all steps; the blocks at the edges post their rows, and a notification behind each.
 #[kernel]
-pub fn jacobi_posted(p: Jacobi<'_>) {
+pub fn jacobi_notified(p: Jacobi<'_>) {
     p.outcome.record(|| match p.edge() {
         // Whole blocks part here: each may come to barriers of its own.
         INNER => p.run(&mut Inner),
@@ -146,7 +146,11 @@ pub fn jacobi_posted(p: Jacobi<'_>) {
                 return Ok(());
             };
             let queue = queue.open::<Exclusive, Block>()?;
-            p.run(&mut Posted { queue, way })
+            p.run(&mut Notified {
+                queue,
+                way,
+                newest: None,
+            })
         }
     });
 }
@@ -256,12 +260,14 @@ fn receive(p: &Jacobi<'_>, way: u32, step: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-struct Posted<'a> {
+struct Notified<'a> {
     queue: SendQueue<'a, Exclusive, Block>,
     way: u32,
+    /// The last row's notification.
+    newest: Option<Ticket>,
 }
 
-impl Edge for Posted<'_> {
+impl Edge for Notified<'_> {
     #[inline(always)]
     fn way(&self) -> u32 {
         self.way
@@ -278,7 +284,15 @@ impl Edge for Posted<'_> {
         let [row, told] = p.cells.message(&p.path, self.way, step);
         let mut both = self.queue.batch(2, p.path.limit())?;
         let _ = both.post_if(leads.then_some(row))?;
-        let _ = both.post_if(leads.then_some(told))?;
+        // The last one's completion tells of all before it.
+        let told = if step == p.steps {
+            told.signalled()
+        } else {
+            told
+        };
+        let newest = both.post_if(leads.then_some(told))?;
+        drop(both);
+        self.newest = Some(newest);
         Ok(())
     }
 
@@ -289,7 +303,10 @@ impl Edge for Posted<'_> {
 
     #[inline(always)]
     fn end(&mut self, limit: Deadline) -> Result<(), Failure> {
-        Ok(self.queue.drain(limit)?)
+        match self.newest {
+            Some(newest) => Ok(self.queue.wait_outbound(newest, limit)?),
+            None => Ok(()),
+        }
     }
 }
 

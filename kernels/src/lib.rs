@@ -33,6 +33,7 @@ pub mod send_pingpong;
 pub mod serving;
 pub mod sharing;
 pub mod soft_nic;
+pub mod stencil;
 pub mod suite;
 pub mod trigger;
 

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Block, Exclusive, SendQueue, WaitError, block, kernel, thread};
+use warpbell::{Block, Exclusive, SendQueue, Ticket, WaitError, block, kernel, thread};
 
 use crate::meeting::meet;
 use crate::outcome::{Failure, Numbers, Outcome};
@@ -91,7 +91,7 @@ impl OverlapEnd<'_> {
         let mut queue = queue.open::<Exclusive, Block>()?;
         let signal = path.signal(part);
         let began = thread::clock_ns();
-        let mut meetings = 0;
+        let (mut meetings, mut newest) = (0, None);
         // The end that begins takes its first step without a message, and its last one without an answer.
         for step in 0..self.rounds + self.begins {
             let message = u64::from(step + 1 - self.begins);
@@ -107,7 +107,7 @@ impl OverlapEnd<'_> {
             }
             if step < self.rounds {
                 let works = (message > 0) & !together;
-                self.send(&mut queue, part, works, u64::from(step) + 1)?;
+                newest = Some(self.send(&mut queue, part, works, step + 1)?);
             }
         }
         let ended = thread::clock_ns();
@@ -115,20 +115,24 @@ impl OverlapEnd<'_> {
             self.times.store(2 * u64::from(part), began);
             self.times.store(2 * u64::from(part) + 1, ended);
         }
-        Ok(queue.drain(path.limit())?)
+        match newest {
+            Some(newest) => Ok(queue.wait_outbound(newest, path.limit())?),
+            None => Ok(()),
+        }
     }
 
     /// Sends the part in pieces, and behind them the message's number; where it works, each group of pieces when the work
     /// on it is done, so that it is on its way while the next one is worked on. It does not get further ahead of the NIC,
-    /// so that the NIC finds in a GPU's cache what was worked on.
+    /// so that the NIC finds in a GPU's cache what was worked on. The last message's number is signalled, whose completion
+    /// tells of all before it.
     #[inline(always)]
     fn send(
         &self,
         queue: &mut SendQueue<'_, Exclusive, Block>,
         part: u32,
         works: bool,
-        number: u64,
-    ) -> Result<(), Failure> {
+        number: u32,
+    ) -> Result<Ticket, Failure> {
         let (path, own) = (&self.path, block::thread_index());
         let first = u64::from(part) * u64::from(path.bytes);
         let group = self.group.min(block::size());
@@ -153,9 +157,13 @@ impl OverlapEnd<'_> {
             }
             sent += these;
         }
-        let told = path.tell(part, number);
-        let _ = queue.post_if((own == 0).then_some(told), path.limit())?;
-        Ok(())
+        let told = path.tell(part, number.into());
+        let told = if number == self.rounds {
+            told.signalled()
+        } else {
+            told
+        };
+        Ok(queue.post_if((own == 0).then_some(told), path.limit())?)
     }
 
     /// Waits for all blocks, where parts go together.

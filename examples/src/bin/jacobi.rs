@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::Error;
-use warpbell_examples::jacobi::{PLOT, Results, Series};
-use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, exit, parse_seconds};
+use warpbell_examples::halo::{Arguments, Results, Series};
+use warpbell_examples::jacobi::{self, PLOT, Relaxation};
+use warpbell_examples::screen::{Screen, exit};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 
@@ -15,12 +15,13 @@ use warpbell_examples::world::Machine;
 /// step, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
 ///
 /// First between two kernels by a thread of the host for each rank; then within kernels that stay, whose blocks at the edges
-/// post their rows; then by operations that these register ahead of a step and trigger behind it. Every cell is compared
+/// post their rows with a notification behind each; then by operations that these register ahead of a step and trigger behind
+/// it. Every cell is compared
 /// with a loop on the host. Ctrl-C ends the run behind the repetition that is under way, or within that loop; a second one at
 /// once. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
-struct Arguments {
+struct Jacobi {
     #[command(flatten)]
     machine: Machine,
     /// Rows of a rank, and cells of a row: multiples of the blocks; by default 64 to 1,024 on a GPU, to 256 on a CPU
@@ -29,26 +30,8 @@ struct Arguments {
     /// Blocks of each rank; by default 16 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=32))]
     blocks: Option<u32>,
-    /// Threads of each block; by default 256 on a GPU, 32 on a CPU
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
-    threads: Option<u32>,
-    /// Steps of a repetition, behind which all cells are compared; by default 1,000 on a GPU, 100 on a CPU
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    steps: Option<u32>,
-    /// Seconds for each side and way, comparisons and all
-    #[arg(long, default_value = "1", value_parser = parse_seconds)]
-    seconds: f64,
-    /// The most repetitions for each side and way
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    repetitions: Option<u64>,
-    /// Depth of each queue in blocks of 64 bytes, a power of two
-    #[arg(long, default_value_t = 64)]
-    depth: u32,
-    /// Seed of the cells
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
-    output: Output,
+    rest: Arguments,
 }
 
 /// What `--json` prints.
@@ -61,41 +44,33 @@ struct Document<'d> {
     results: &'d Results,
 }
 
-fn run(arguments: &Arguments) -> Result<(), Error> {
+fn run(arguments: &Jacobi) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
     let world = &setting.world;
-    let usual = Series::new(world);
-    let series = Series {
-        sides: match arguments.sides.is_empty() {
-            true => usual.sides,
-            false => arguments.sides.clone(),
-        },
+    let usual = jacobi::series(world);
+    let usual = Series {
         blocks: arguments.blocks.unwrap_or(usual.blocks),
-        threads: arguments.threads.unwrap_or(usual.threads),
-        steps: arguments.steps.unwrap_or(usual.steps),
-        repetitions: arguments.repetitions.unwrap_or(usual.repetitions),
-        seconds: arguments.seconds,
-        depth: arguments.depth,
-        seed: arguments.seed,
+        ..usual
     };
-    let screen = Screen::new(arguments.output.json, series.measurements());
+    let series = arguments.rest.series(usual, &arguments.sides);
+    let screen = Screen::new(arguments.rest.output.json, series.measurements());
     screen.line(format_args!(
         "Two ranks of {} blocks run on {}; no network card takes part.",
         series.blocks,
         world.words()
     ));
-    let results = series.run(world, &screen)?;
+    let results = series.run::<Relaxation>(world, &screen)?;
     screen.finish();
     screen.document(&Document {
         setting: &setting,
         series: &series,
         results: &results,
     })?;
-    arguments
-        .output
-        .end(PLOT, &setting, &[results.panel()], results.wrong())
+    let panel = results.panel::<Relaxation>();
+    let output = &arguments.rest.output;
+    output.end(PLOT, &setting, &[panel], results.wrong())
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    exit(run(&Jacobi::parse()))
 }

@@ -1,56 +1,47 @@
-//! GASPI from kernels: a stencil over several ranks, and what a notification costs.
+//! GPUrdma's stencil over several ranks, its edges exchanged between kernels and within, and what a notification costs.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
-use warpbell_examples::gaspi::{OneWay, RoundTrips, StencilCase, StencilResult};
-use warpbell_examples::interrupt;
+use warpbell_examples::gaspi::{OneWay, RoundTrips};
+use warpbell_examples::halo::{Arguments, Results, Series, Way};
 use warpbell_examples::screen::{Screen, exit};
 use warpbell_examples::setting::Setting;
+use warpbell_examples::stencil::{self, PLOT, Ring};
 use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, interrupt};
 
-/// Computes a stencil over several ranks, whose blocks exchange their edges with write_notify, and compares how long a
-/// notification takes with a bare write of the same size.
+/// Computes a stencil over several ranks, whose blocks exchange the cells at their edges in every step, as figure 6 of GPUrdma
+/// (Daoud, Watad and Silberstein 2016) sketches it.
 ///
-/// The ranks are kernels that run at the same time, each with queues and a segment of its own. The HCAs are software,
-/// and no network card takes part.
+/// First between two kernels by a thread of the host for each rank; then within kernels that stay, by GASPI's write_notify, as
+/// in the figure; then by operations that these register ahead of a step and trigger behind it. Every cell is compared with a
+/// loop on the host. Then it compares how long a notification takes with a bare write of the same size. Ctrl-C ends the run
+/// with what was measured so far, behind the repetition that is under way; a second one at once. The HCAs are software, and no
+/// network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
-struct Arguments {
+struct Stencil {
     #[command(flatten)]
     machine: Machine,
-    /// Ranks
+    /// Cells of each block; by default 64 to 1,024 on a GPU, to 256 on a CPU
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cells: Vec<u32>,
+    /// Ranks; with other than two, edges are notified within kernels
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: u32,
-    /// Blocks of each rank
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=128))]
-    blocks: u32,
-    /// Threads of each block
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
-    threads: u32,
-    /// Cells of each block
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    cells: u32,
-    /// Steps of the stencil
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    steps: u32,
-    /// Round trips that are measured
+    /// Blocks of each rank, 16 at most but for --ways notified; by default 8 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=128))]
+    blocks: Option<u32>,
+    #[command(flatten)]
+    rest: Arguments,
+    /// Round trips of a notification that are measured
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
     /// Round trips before them that are not
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
-    /// Depth of each queue in blocks of 64 bytes, a power of two
-    #[arg(long, default_value_t = 64)]
-    depth: u32,
-    /// Seed of the cells
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 /// What `--json` prints.
@@ -58,7 +49,17 @@ struct Arguments {
 struct Document<'d> {
     #[serde(flatten)]
     setting: &'d Setting,
-    stencil: StencilResult,
+    series: &'d Series,
+    #[serde(flatten)]
+    results: &'d Results,
+    /// None where Ctrl-C came first.
+    #[serde(flatten)]
+    notification: Option<Notification>,
+}
+
+/// What a notification costs.
+#[derive(Serialize)]
+struct Notification {
     /// Half a round trip.
     notification: OneWay,
     /// The same with a bare write and a word that is polled.
@@ -67,69 +68,79 @@ struct Document<'d> {
     ratio: f64,
 }
 
-fn run(arguments: &Arguments) -> Result<(), Error> {
+impl Notification {
+    fn measure(arguments: &Stencil, setting: &Setting, screen: &Screen) -> Result<Self, Error> {
+        let world = &setting.world;
+        let devices = world.devices()?;
+        let trips = RoundTrips {
+            rounds: arguments.rounds,
+            warm_up: arguments.warm_up,
+            depth: arguments.rest.depth,
+        };
+        screen.step("bare writes");
+        let bare_write = trips.writes(world, &devices)?;
+        screen.step("notifications");
+        let notification = trips.notifications(world, &devices)?;
+        let ratio = notification.median_ns as f64 / bare_write.median_ns as f64;
+        let us = |ns: u64| ns as f64 / 1e3;
+        screen.line("");
+        for (what, one_way) in [
+            ("a bare write of 8 bytes, polled", bare_write),
+            ("notify, notify_waitsome, notify_reset", notification),
+        ] {
+            screen.line(format_args!(
+                "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs",
+                us(one_way.median_ns),
+                us(one_way.min_ns)
+            ));
+        }
+        screen.line(format_args!("ratio of the medians: {ratio:.2}"));
+        Ok(Self {
+            notification,
+            bare_write,
+            ratio,
+        })
+    }
+}
+
+fn run(arguments: &Stencil) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
     let world = &setting.world;
-    let devices = world.devices()?;
-    let screen = Screen::new(arguments.json, 3);
+    let usual = stencil::series(world);
+    let usual = Series {
+        ranks: arguments.ranks,
+        blocks: arguments.blocks.unwrap_or(usual.blocks),
+        ways: match arguments.ranks {
+            2 => usual.ways,
+            _ => vec![Way::Notified],
+        },
+        ..usual
+    };
+    let series = arguments.rest.series(usual, &arguments.cells);
+    let screen = Screen::new(arguments.rest.output.json, series.measurements() + 2);
     screen.line(format_args!(
-        "The kernels of {} ranks run on {}; no network card takes part.",
-        arguments.ranks,
+        "{} ranks of {} blocks run on {}; no network card takes part.",
+        series.ranks,
+        series.blocks,
         world.words()
     ));
-    screen.step("stencil");
-    let case = StencilCase {
-        ranks: arguments.ranks,
-        blocks: arguments.blocks,
-        threads: arguments.threads,
-        cells: arguments.cells,
-        steps: arguments.steps,
-        depth: arguments.depth,
-        seed: arguments.seed,
+    let results = series.run::<Ring>(world, &screen)?;
+    let notification = match interrupt::requested() {
+        true => None,
+        false => Some(Notification::measure(arguments, &setting, &screen)?),
     };
-    let stencil = case.compute(world, &devices)?;
-    screen.line(format_args!(
-        "{} steps over {} blocks of {} cells: {:.3} s, {}",
-        case.steps,
-        case.ranks * case.blocks,
-        case.cells,
-        stencil.seconds,
-        screen.mark(stencil.verified)
-    ));
-    let trips = RoundTrips {
-        rounds: arguments.rounds,
-        warm_up: arguments.warm_up,
-        depth: arguments.depth,
-    };
-    screen.step("bare writes");
-    let bare_write = trips.writes(world, &devices)?;
-    screen.step("notifications");
-    let notification = trips.notifications(world, &devices)?;
-    let ratio = notification.median_ns as f64 / bare_write.median_ns as f64;
-    let us = |ns: u64| ns as f64 / 1e3;
-    for (what, one_way) in [
-        ("a bare write of 8 bytes, polled", bare_write),
-        ("notify, notify_waitsome, notify_reset", notification),
-    ] {
-        screen.line(format_args!(
-            "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs",
-            us(one_way.median_ns),
-            us(one_way.min_ns)
-        ));
-    }
-    screen.line(format_args!("ratio of the medians: {ratio:.2}"));
     screen.finish();
     screen.document(&Document {
         setting: &setting,
-        stencil,
+        series: &series,
+        results: &results,
         notification,
-        bare_write,
-        ratio,
     })?;
-    Error::if_wrong(usize::from(!stencil.verified), 1)?;
-    interrupt::check()
+    let panel = results.panel::<Ring>();
+    let output = &arguments.rest.output;
+    output.end(PLOT, &setting, &[panel], results.wrong())
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    exit(run(&Stencil::parse()))
 }

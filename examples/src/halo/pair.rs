@@ -1,0 +1,258 @@
+//! Two ranks over a NIC of their own: their cells, and how hosts or kernels take them through all steps.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpbell::SendQueueHandle;
+use warpbell::trigger::TriggerHandle;
+use warpbell::wqe::Wqe;
+use warpbell_host_init::{Launch, QueuePair, Shared, Triggers};
+use warpbell_kernels::outcome::Outcome;
+use warpbell_kernels::path::Path;
+use warpbell_kernels::posting::Place;
+
+use super::Way;
+use crate::Error;
+use crate::launch::LIMIT_US;
+use crate::memory::Memory;
+use crate::rig::{self, End, Rig};
+use crate::world::World;
+
+/// Two ranks.
+pub struct Pair {
+    /// The cells of each.
+    pub cells: [Memory; 2],
+    world: World,
+    rig: Rig,
+    parts: u32,
+    bytes: u32,
+    /// A tag for each part, where the way takes that.
+    pub triggers: Option<[Triggers; 2]>,
+}
+
+impl Pair {
+    /// Connects two ranks for a way: so many messages of each in every step, each of so many bytes and through a queue of its
+    /// own, and so many bytes of cells.
+    ///
+    /// # Errors
+    /// As [`Rig::new`]; no memory.
+    pub fn new(
+        world: &World,
+        way: Way,
+        (parts, bytes): (u32, u32),
+        depth: u32,
+        cells: usize,
+    ) -> Result<Self, Error> {
+        let mut rig = Rig::new(world, [way.driver(); 2], parts, depth)?;
+        let cells = [
+            rig.near.memory(world, cells)?,
+            rig.far.memory(world, cells)?,
+        ];
+        let triggers = match way {
+            Way::Triggered => Some([rig.near.triggers()?, rig.far.triggers()?]),
+            Way::Host | Way::Notified => None,
+        };
+        Ok(Self {
+            cells,
+            world: *world,
+            rig,
+            parts,
+            bytes,
+            triggers,
+        })
+    }
+
+    /// Sets all signals and cells back to 0.
+    pub fn clear(&self) {
+        self.rig.clear_signals();
+        for cells in &self.cells {
+            cells.write(0, &vec![0; cells.len()]);
+        }
+    }
+
+    /// Whether nothing beside the cells was touched.
+    pub fn intact(&self) -> bool {
+        self.cells.iter().all(|cells| cells.check_guards().is_ok())
+    }
+
+    /// Where a rank's cells begin.
+    pub fn start(&self, rank: usize) -> Place {
+        Place(self.cells[rank].word(0))
+    }
+
+    /// Takes both ranks through so many steps: each has a thread of the host, as in two nodes, which launches a step, waits for
+    /// its end, posts all messages, and waits for those of the other rank.
+    ///
+    /// `launch` gives the step of a rank that comes behind so many steps, `message` what a part sends after so many.
+    ///
+    /// # Errors
+    /// The first failure of both; the other one then stops waiting.
+    pub fn by_hosts<'l>(
+        &self,
+        steps: u32,
+        launch: impl Fn(usize, u32) -> Launch<'l> + Sync,
+        message: impl Fn(usize, &Path<'_>, u32, u32) -> [Wqe<1>; 2] + Sync,
+    ) -> Result<Duration, Error> {
+        let began = Instant::now();
+        let failed = AtomicBool::new(false);
+        let run = |rank| {
+            let result = self.by_host(rank, steps, &launch, &message, &failed);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(|| run(1));
+            let own = run(0);
+            let other = other.join();
+            let other = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            rig::first_cause([own, other])
+        })?;
+        Ok(began.elapsed())
+    }
+
+    /// Takes a rank through all steps, or until the other one has failed, which says why.
+    fn by_host<'l>(
+        &self,
+        rank: usize,
+        steps: u32,
+        launch: &impl Fn(usize, u32) -> Launch<'l>,
+        message: &impl Fn(usize, &Path<'_>, u32, u32) -> [Wqe<1>; 2],
+        other_failed: &AtomicBool,
+    ) -> Result<(), Error> {
+        let (end, path) = (self.end(rank), self.path(rank, &[]));
+        let mut queues = end.host_queues()?;
+        for step in 0..steps {
+            self.world.run(&[launch(rank, step)], &[])?;
+            for (part, queue) in (0..self.parts).zip(&mut queues) {
+                queue.post(message(rank, &path, part, step + 1).into_iter())?;
+            }
+            for part in 0..self.parts {
+                let over = || other_failed.load(Ordering::Relaxed);
+                if end.wait(part, u64::from(step) + 1, over)?.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        queues.iter_mut().try_for_each(|queue| queue.drain())
+    }
+
+    /// Runs both ranks' kernels, which take them through so many steps by posts of their own.
+    ///
+    /// # Errors
+    /// A kernel failed.
+    pub fn posted(
+        &self,
+        steps: u32,
+        launch: impl for<'r> Fn(usize, Path<'r>, &'r Outcome) -> Launch<'r>,
+    ) -> Result<Duration, Error> {
+        let handles = [
+            self.rig.handles(&self.rig.near)?,
+            self.rig.handles(&self.rig.far)?,
+        ];
+        let outcomes = self.outcomes()?;
+        let launches = [0, 1].map(|rank: usize| {
+            let path = self.path(rank, &handles[rank]);
+            launch(rank, path, &outcomes[rank])
+        });
+        self.within(steps, &launches, &self.rig.pairs(), &outcomes)
+    }
+
+    /// Runs both ranks' kernels, which take them through so many steps by operations that they trigger, a tag for each part.
+    ///
+    /// # Errors
+    /// A kernel failed.
+    pub fn triggered(
+        &self,
+        steps: u32,
+        triggers: &[Triggers; 2],
+        launch: impl for<'r> Fn(usize, Path<'r>, TriggerHandle<'r>, &'r Outcome) -> Launch<'r>,
+    ) -> Result<Duration, Error> {
+        let outcomes = self.outcomes()?;
+        let pairs: Vec<_> = triggers.iter().flat_map(Triggers::queue_pairs).collect();
+        let launches = [0, 1].map(|rank: usize| {
+            let (path, tags) = (self.path(rank, &[]), triggers[rank].handle());
+            launch(rank, path, tags, &outcomes[rank])
+        });
+        self.within(steps, &launches, &pairs, &outcomes)
+    }
+
+    /// Runs the kernels of both ranks. They may take as long as all waits of all steps may: whoever waits in vain ends itself,
+    /// long before a grid's own limit would tell a kernel that is stuck from one that has many steps to go.
+    fn within(
+        &self,
+        steps: u32,
+        launches: &[Launch<'_>; 2],
+        pairs: &[&QueuePair],
+        outcomes: &[Shared<Outcome>; 2],
+    ) -> Result<Duration, Error> {
+        let began = Instant::now();
+        let meant = Duration::from_micros(LIMIT_US).saturating_mul(steps);
+        let ran = self.world.run_for(launches, pairs, meant);
+        let took = began.elapsed();
+        let [first, second] = outcomes;
+        rig::ended(
+            ran,
+            [("the first rank", first), ("the second rank", second)],
+        )?;
+        Ok(took)
+    }
+
+    fn outcomes(&self) -> Result<[Shared<Outcome>; 2], Error> {
+        Ok([self.world.outcome()?, self.world.outcome()?])
+    }
+
+    fn end(&self, rank: usize) -> &End {
+        match rank {
+            0 => &self.rig.near,
+            _ => &self.rig.far,
+        }
+    }
+
+    /// From a rank's cells to the other one's.
+    fn path<'a>(&'a self, rank: usize, queues: &'a [SendQueueHandle<'a>]) -> Path<'a> {
+        let (end, other) = (self.end(rank), self.end(1 - rank));
+        let cells = (&self.cells[rank], &self.cells[1 - rank]);
+        let path = end.path(other, queues, cells, self.bytes);
+        // As many where the queues are operations that are triggered.
+        Path {
+            parts: self.parts,
+            ..path
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpbell_host_init::{Grid, entry};
+    use warpbell_kernels::stencil::{LEFT, Owner, RIGHT, StencilStep, Strips, stencil_step};
+
+    #[test]
+    fn a_host_does_not_wait_for_one_that_failed() {
+        let world = World::cpu().unwrap();
+        let pair = Pair::new(&world, Way::Host, (2, 8), 16, Strips::bytes(1, 1)).unwrap();
+        let strips = |rank: usize| Strips {
+            start: pair.start(rank),
+            cells: 1,
+        };
+        let launch = |rank: usize, step| {
+            let strips = strips(rank);
+            let parameters = StencilStep { strips, step };
+            Launch::new(entry!(stencil_step), Grid::ONE_THREAD, parameters)
+        };
+        let message = |rank: usize, path: &Path<'_>, part, step| {
+            let own = Owner::of(rank as u32, 2);
+            let end = if part == 0 { LEFT } else { RIGHT };
+            strips(rank).message(path, own, end, step)
+        };
+        // Nothing ever comes from the other rank.
+        let failed = AtomicBool::new(true);
+        pair.by_host(0, 1, &launch, &message, &failed).unwrap();
+        // A queue that is in use is why the second rank fails, and not that nobody waits for it.
+        let used = pair.rig.far.host_queues().unwrap();
+        let error = pair.by_hosts(1, launch, message).unwrap_err();
+        assert!(error.to_string().contains("open elsewhere"), "{error}");
+        drop(used);
+    }
+}
