@@ -112,7 +112,10 @@ fn bad_arguments_are_refused() {
 
 #[test]
 fn ctrl_c_shows_what_was_measured_so_far() {
+    let plot = format!("{}/stencil.svg", env!("CARGO_TARGET_TMPDIR"));
+    let _ = std::fs::remove_file(&plot);
     let arguments = ["--cells", "8", "--steps", "10", "--seconds", "600"];
+    let arguments = [&arguments[..], &["--svg", &plot]].concat();
     let mut child = command(STENCIL, &arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("µs a step")));
@@ -121,9 +124,11 @@ fn ctrl_c_shows_what_was_measured_so_far() {
     let sent = Command::new("kill").args(["-INT", &process]).status();
     assert!(sent.unwrap().success());
     // The one way that was under way, and no round trips.
-    assert!(lines.count() <= 1);
+    let rows = lines.count();
+    assert!(rows <= 1);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let line = error_line(&output);
     assert!(line.contains("interrupted; what was measured"), "{line}");
+    assert_eq!(std::fs::exists(&plot).unwrap(), rows == 1);
 }

@@ -70,6 +70,7 @@ struct Notification {
 
 impl Notification {
     fn measure(arguments: &Stencil, setting: &Setting, screen: &Screen) -> Result<Self, Error> {
+        interrupt::check()?;
         let world = &setting.world;
         let devices = world.devices()?;
         let trips = RoundTrips {
@@ -125,9 +126,10 @@ fn run(arguments: &Stencil) -> Result<(), Error> {
         world.words()
     ));
     let results = series.run::<Ring>(world, &screen)?;
-    let notification = match interrupt::requested() {
-        true => None,
-        false => Some(Notification::measure(arguments, &setting, &screen)?),
+    let notification = match Notification::measure(arguments, &setting, &screen) {
+        Ok(notification) => Some(notification),
+        Err(Error::Interrupted) => None,
+        Err(error) => return Err(error),
     };
     screen.finish();
     screen.document(&Document {
