@@ -480,20 +480,31 @@ impl LentCompletions {
         self.consumer = other.consumer;
     }
 
+    /// How many CQEs the consumer index that was last read has not made room for again.
+    #[inline(always)]
+    const fn used(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    }
+
+    /// Whether that index leaves room for so many, so that it need not be read again.
+    #[inline(always)]
+    pub(super) const fn known_to_fit(&self, wanted: u32) -> bool {
+        self.used() + wanted <= 1 << self.log_depth
+    }
+
     /// How many CQEs there is room for, up to `wanted`, in a queue that must not overrun. Reads the consumer index
     /// only when the one last read would not do.
     #[inline(always)]
     pub(super) fn room<M: Memory>(&mut self, memory: &M, wanted: u32) -> u32 {
         let depth = 1u32 << self.log_depth;
-        let used = |queue: &Self| queue.producer.wrapping_sub(queue.consumer) & INDEX_MASK;
-        if used(self) + wanted > depth {
+        if !self.known_to_fit(wanted) {
             // SAFETY: the owner vouched for the record when the queue was created.
             let word = unsafe { memory.peek_u32(self.record) };
             // The consumer has read its CQEs before we write over them.
             memory.acquire();
             self.consumer = CqDoorbellRecord::consumer(word);
         }
-        wanted.min(depth.saturating_sub(used(self)))
+        wanted.min(depth.saturating_sub(self.used()))
     }
 
     /// Whether the CQE that comes after `before` others, `count` in all, is written: not if the one behind it takes

@@ -226,14 +226,16 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             self.heard = ring;
         }
         let rung = rung & !served;
+        let ring = match rung >> lanes.index() & 1 {
+            0 => 0,
+            _ => ring,
+        };
         let mut waiting = rung | self.pending;
         while waiting != 0 {
             let which = waiting.trailing_zeros();
             waiting &= waiting - 1;
-            let heard = match rung >> which & 1 {
-                0 => None,
-                _ => Some(lanes.broadcast(ring, which)),
-            };
+            // A lane whose ring does not count brings 0.
+            let heard = lanes.broadcast(ring, which);
             let Some(seat) = self.desk.seat(which as usize) else {
                 break;
             };
@@ -241,11 +243,8 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             let bit = 1 << which;
             self.pending = (self.pending & !bit) | if done.more { bit } else { 0 };
             let mine = lanes.index() == which;
-            if let Some(heard) = heard
-                && done.confirmed
-                && mine
-            {
-                self.heard = heard;
+            if mine & (ring != 0) & done.confirmed {
+                self.heard = ring;
             }
             self.stale |= mine;
             if done.verdict == Verdict::Executed {

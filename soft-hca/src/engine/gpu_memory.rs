@@ -14,8 +14,10 @@ use core::cell::Cell;
 use super::memory::Small;
 use super::{Memory, Reach};
 pub(super) use in_block::{fence_in_block, load_in_block, store_in_block};
-use out_of_line::{copy_part, load_word, store_word};
-use wide::{copy16, copy64, global, load8, load128, load512, store8, store128};
+use out_of_line::{copy_rest, load_word, store_word};
+use wide::{
+    BLOCKS, copy_blocks, copy16, copy64, global, load8, load128, load512, store8, store128,
+};
 
 /// Memory in a GPU's global address space.
 #[derive(Clone, Debug)]
@@ -199,8 +201,27 @@ unsafe impl Memory for GpuMemory {
 
     #[inline(always)]
     unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32) {
-        // SAFETY: the caller's promise is passed on unchanged.
-        unsafe { copy_part(self.reach, source, destination, length, part, parts) }
+        // The parts are interleaved, so that what a warp loads together lies together.
+        let whole = match (source | destination) % 16 {
+            0 => length as u32 & !15,
+            _ => 0,
+        };
+        let stride = 16 * parts;
+        let mut at = 16 * part;
+        // SAFETY: inside the caller's ranges, and aligned.
+        unsafe {
+            while at < whole {
+                let [source, destination] =
+                    [source, destination].map(|range| range + u64::from(at));
+                copy_blocks(source, destination, whole - at, stride);
+                at += BLOCKS * stride;
+            }
+            let whole = u64::from(whole);
+            if whole != length {
+                let [source, destination] = [source, destination].map(|range| range + whole);
+                copy_rest(self.reach, source, destination, length - whole, part, parts);
+            }
+        }
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@ use super::super::desk::{Seat, Wanted};
 use super::super::lanes::Lanes;
 use super::super::loan::Loan;
 use super::super::memory::{Memory, is_word};
-use super::super::plain::{Block, PlainWrite, block, plain_write};
+use super::super::plain::{Block, PlainWrite, plain_write};
 use super::Crew;
 use super::open::Opened;
 
@@ -67,23 +67,14 @@ const fn first(count: u32) -> u32 {
 
 impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
     /// Executes plain writes from the front of the loan in a seat. `heard` is the ring that called for it; without
-    /// one, what was known to be posted goes on.
+    /// one, which is 0, what was known to be posted goes on.
     #[inline(always)]
-    pub(super) fn burst(&self, seat: &Seat<'_>, heard: Option<u64>) -> Burst {
+    pub(super) fn burst(&self, seat: &Seat<'_>, heard: u64) -> Burst {
         let lanes = self.lanes;
         lanes.sync();
         // SAFETY: the loan is the crew's, and lane 0 changes it only below, when all have looked.
         let mut loan = unsafe { *seat.loan() };
-        let (block, posted, confirmed) = self.fetch(&mut loan, heard);
-        let mut burst = Burst {
-            confirmed,
-            ..Burst::NOTHING
-        };
-        match posted {
-            Some(0) => {}
-            Some(posted) => self.execute(&mut loan, &block, posted, &mut burst),
-            None => burst.verdict = Verdict::NotPlain,
-        }
+        let burst = self.execute(&mut loan, heard);
         // All have looked before lane 0 changes it.
         lanes.sync();
         if lanes.index() == 0 {
@@ -93,74 +84,71 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         burst
     }
 
-    /// This lane's block, as far as it is posted, how many are that can be looked at now, and whether the record
-    /// says what the ring said. No number if the record makes no sense.
+    /// Executes what is plain and allowed of what is posted.
+    ///
+    /// Nothing is asked between the blocks' loads and the payloads': how many of the blocks count is asked while the
+    /// payloads are on their way.
     #[inline(always)]
-    fn fetch(&self, loan: &mut Loan, heard: Option<u64>) -> (Block, Option<u32>, bool) {
+    fn execute(&self, loan: &mut Loan, heard: u64) -> Burst {
         let (lanes, memory) = (self.lanes, &self.memory);
-        let depth = 1 << loan.ring.log_depth;
-        let read = |count: u16| match lanes.index() < u32::from(count) {
-            true => block(
-                memory,
-                loan.ring,
-                loan.tail.wrapping_add(lanes.index() as u16),
-            ),
-            false => Block::default(),
+        // A ring tells an index up to which all is posted, so that WQEs and record are on their way together.
+        let ring = Doorbell(heard);
+        let told = match (heard == 0, ring.qpn() == loan.number) {
+            (true, _) => loan.producer,
+            (false, true) => ring.producer().0,
+            (false, false) => loan.tail,
         };
+        let depth = 1u32 << loan.ring.log_depth;
+        let told = u32::from(told.wrapping_sub(loan.tail));
+        let told = if told > depth { 0 } else { told };
+        let index = loan.tail.wrapping_add(lanes.index() as u16);
+        let at = loan.ring.block(index);
         // The ring, or the record as it was read last time, before record and WQEs, which were written before.
         memory.acquire();
-        // A ring tells an index up to which all is posted, so that WQEs and record are on their way together.
-        let told = match heard.map(Doorbell) {
-            None => loan.producer,
-            Some(ring) if ring.qpn() == loan.number => ring.producer().0,
-            Some(_) => loan.tail,
+        let block = match lanes.index() < told {
+            // SAFETY: the owner vouched for the ring when the queue pair was created.
+            true => unsafe { memory.read_block(at) },
+            // Asks for nothing that is plain.
+            false => Block::default(),
         };
-        let told = match told.wrapping_sub(loan.tail) {
-            told if told > depth => 0,
-            told => told,
+        // One lane looks there, because each may find another word.
+        let word = match loan.record {
+            // SAFETY: the owner vouched for the record, too.
+            Some(record) if (heard != 0) & (lanes.index() == 0) => unsafe {
+                memory.peek_u32(record)
+            },
+            _ => 0,
         };
-        let mut blocks = read(told);
-        match loan.record.filter(|_| heard.is_some()) {
-            Some(record) => {
-                // SAFETY: the owner vouched for the record when the queue pair was created.
-                let word = unsafe { memory.peek_u32(record) };
-                // Each lane may have found another one.
-                let word = lanes.broadcast(word.into(), 0) as u32;
-                loan.producer = DoorbellRecord::producer(word);
-            }
-            // Without a record, what the ring tells counts, unless it is an old one.
-            None if told > loan.producer.wrapping_sub(loan.tail) => {
-                loan.producer = loan.tail.wrapping_add(told);
-            }
-            None => {}
-        }
-        let posted = loan.producer.wrapping_sub(loan.tail);
-        if posted > depth {
-            return (blocks, None, true);
-        }
-        let confirmed = told <= posted;
-        let mut known = told.min(posted);
-        if known == 0 && posted > 0 {
-            // The record before the WQEs that it alone has told of.
-            memory.acquire();
-            known = posted;
-            blocks = read(known);
-        }
-        (blocks, Some(known.into()), confirmed)
-    }
-
-    /// Executes what is plain and allowed of the first `posted` WQEs.
-    #[inline(always)]
-    fn execute(&self, loan: &mut Loan, block: &Block, posted: u32, burst: &mut Burst) {
-        let lanes = self.lanes;
-        let posted = posted.min(lanes.count());
-        let index = loan.tail.wrapping_add(lanes.index() as u16);
-        let mut write = plain_write(block, index, loan.ring, loan.number, loan.mtu);
-        write.plain &= lanes.index() < posted;
+        let write = plain_write(&block, index, loan.ring, loan.number, loan.mtu);
         let opened = self.open(loan, &write);
+        let word = lanes.broadcast(word.into(), 0) as u32;
+        let told_last = u32::from(loan.producer.wrapping_sub(loan.tail));
+        loan.producer = match (heard != 0, loan.record.is_some()) {
+            (true, true) => DoorbellRecord::producer(word),
+            // Without a record, what the ring tells counts, unless it is an old one.
+            (true, false) if told > told_last => loan.tail.wrapping_add(told as u16),
+            _ => loan.producer,
+        };
+        let posted = u32::from(loan.producer.wrapping_sub(loan.tail));
+        let known = told.min(posted).min(lanes.count());
+        let mut burst = Burst {
+            // What the record alone has told of is for the next round, so that an acquire fence comes between the two.
+            more: posted != 0,
+            confirmed: told <= posted,
+            ..Burst::NOTHING
+        };
         let good = lanes.ballot(opened.opens & !opened.is_revoked());
-        let signalled = lanes.ballot(write.plain && write.signalled);
-        let run = self.fit(loan, (!good).trailing_zeros().min(posted), signalled);
+        let signalled = lanes.ballot(write.signalled);
+        if posted > depth {
+            // The record makes no sense.
+            burst.verdict = Verdict::NotPlain;
+            burst.confirmed = true;
+            return burst;
+        }
+        if known == 0 {
+            return burst;
+        }
+        let run = self.fit(loan, (!good).trailing_zeros().min(known), signalled);
         if run == 0 {
             burst.wanted = opened.wanted;
             burst.verdict = match lanes.ballot(opened.unknown) & 1 {
@@ -173,6 +161,7 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         loan.tail = loan.tail.wrapping_add(run as u16);
         loan.executed = loan.executed.wrapping_add(run);
         burst.more = loan.producer != loan.tail;
+        burst
     }
 
     /// How many of the first `run` WQEs have room for their completions.
@@ -180,7 +169,8 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
     fn fit(&self, loan: &mut Loan, run: u32, signalled: u32) -> u32 {
         let mut signalled = signalled & first(run);
         let wanted = signalled.count_ones();
-        if wanted == 0 || loan.completions.ignore_overrun {
+        let completions = &loan.completions;
+        if completions.ignore_overrun | completions.known_to_fit(wanted) {
             return run;
         }
         // One lane reads the consumer index, because each may find another one.
@@ -209,8 +199,13 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         );
         let words = lanes.ballot(is_word(target, length));
         let small = lanes.ballot(opened.small);
+        // Those that something was stored before.
+        let behind = match loan.unordered {
+            true => words,
+            false => words & !1,
+        };
         for lane in 0..run {
-            if words >> lane & 1 != 0 && loan.unordered {
+            if behind >> lane & 1 != 0 {
                 // All earlier payloads before this word, because who polls it goes on to read them.
                 lanes.sync();
                 memory.release();
@@ -228,8 +223,8 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
             }
             // This payload before the next one, which may go to the same place.
             lanes.sync();
-            loan.unordered = true;
         }
+        loan.unordered |= run != 0;
     }
 
     /// Writes the completions of the signalled lanes.

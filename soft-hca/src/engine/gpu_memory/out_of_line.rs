@@ -3,15 +3,15 @@
 
 use super::super::Reach;
 use super::GpuMemory;
-use super::wide::{load8, load128, store8, store128};
+use super::wide::{load8, store8};
 
-/// Copies one of `parts` parts, as [`Memory::copy_part`]. Out of the way: its loops want registers that whoever copies
-/// but a word has better use for.
+/// Copies one of `parts` parts, as [`Memory::copy_part`], of what is not aligned to 16, or not as long. Out of the way:
+/// what is copied at length is aligned.
 ///
 /// # Safety
 /// As for that.
 #[inline(never)]
-pub(super) unsafe fn copy_part(
+pub(super) unsafe fn copy_rest(
     reach: Reach,
     source: u64,
     destination: u64,
@@ -24,31 +24,7 @@ pub(super) unsafe fn copy_part(
     // The parts are interleaved, so that what a warp loads together lies together.
     // SAFETY: inside the caller's ranges, and aligned where the two are.
     unsafe {
-        if (source | destination) % 16 == 0 {
-            let whole = length & !15;
-            let stride = 16 * parts;
-            let mut at = 16 * part;
-            // Four loads under way take the time of one.
-            while at + 3 * stride < whole {
-                let at_each = [0, 1, 2, 3].map(|part| at + part * stride);
-                let [a, b, c, d] = at_each.map(|at| load128(source + at));
-                let [to_a, to_b, to_c, to_d] = at_each.map(|at| destination + at);
-                store128(to_a, a);
-                store128(to_b, b);
-                store128(to_c, c);
-                store128(to_d, d);
-                at += 4 * stride;
-            }
-            while at < whole {
-                store128(destination + at, load128(source + at));
-                at += stride;
-            }
-            let mut at = whole + part;
-            while at < length {
-                store8(destination + at, load8(source + at));
-                at += parts;
-            }
-        } else if (source | destination) % 4 == 0 {
+        if (source | destination) % 4 == 0 {
             let whole = length & !3;
             let mut at = 4 * part;
             while at < whole {

@@ -79,6 +79,50 @@ pub(super) unsafe fn copy64(source: u64, destination: u64) {
     }
 }
 
+/// Blocks of 16 bytes that [`copy_blocks`] has on their way at a time.
+pub(super) const BLOCKS: u32 = 8;
+
+/// Copies up to [`BLOCKS`] blocks of 16 bytes, each `stride` bytes behind the one before and none of them `left` bytes
+/// behind the first or more: all loads before the stores, so that they take the time of one.
+///
+/// # Safety
+/// Both are aligned to 16, and each of these blocks is readable at `source` and writable at `destination`.
+#[inline(always)]
+pub(super) unsafe fn copy_blocks(source: u64, destination: u64, left: u32, stride: u32) {
+    /// The instructions for each of the blocks: which are there is asked for the loads and again for the stores, because
+    /// there are fewer predicates than blocks.
+    macro_rules! blocks {
+        ($($low:literal $high:literal)*) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                asm!(
+                    "{{ .reg .pred there; .reg .b64 from, to, stride; .reg .b32 at;",
+                    $(concat!(".reg .b64 ", $low, ", ", $high, ";"),)*
+                    "cvt.u64.u32 stride, {stride}; mov.b64 from, {source}; mov.b32 at, 0;",
+                    $(
+                        "setp.lt.u32 there, at, {left};",
+                        concat!("@there ld.global.v2.b64 {{", $low, ", ", $high, "}}, [from];"),
+                        "add.s64 from, from, stride; add.s32 at, at, {stride};",
+                    )*
+                    "mov.b64 to, {destination}; mov.b32 at, 0;",
+                    $(
+                        "setp.lt.u32 there, at, {left};",
+                        concat!("@there st.global.v2.b64 [to], {{", $low, ", ", $high, "}};"),
+                        "add.s64 to, to, stride; add.s32 at, at, {stride};",
+                    )*
+                    "}}",
+                    source = in(reg64) global(source),
+                    destination = in(reg64) global(destination),
+                    left = in(reg32) left,
+                    stride = in(reg32) stride,
+                    options(preserves_flags, nostack),
+                );
+            }
+        };
+    }
+    blocks!("a0" "b0" "a1" "b1" "a2" "b2" "a3" "b3" "a4" "b4" "a5" "b5" "a6" "b6" "a7" "b7");
+}
+
 /// 16 bytes in one load.
 ///
 /// # Safety

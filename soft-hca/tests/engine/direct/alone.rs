@@ -60,6 +60,19 @@ fn takes_along_what_the_record_tells_of() {
 }
 
 #[test]
+fn executes_what_the_record_alone_tells_of() {
+    let (mut rig, write) = lent(Shape::default());
+    assert_eq!(rig.pairs[0].send_cq.drain().len(), 1);
+    rig.pairs[0].write(write);
+    let record = rig.pairs[0].record;
+    record.write(4, &DoorbellRecord::word(2).to_ne_bytes());
+    // An old ring.
+    rig.ring_only(0);
+    rig.some_rounds();
+    assert_eq!(rig.pairs[0].send_cq.drain().len(), 1);
+}
+
+#[test]
 fn overwrites_no_completion_that_was_not_polled() {
     let (mut rig, write) = lent(Shape {
         log_cq_depth: 1,
