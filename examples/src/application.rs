@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// An application, for the report.
 pub struct Application {
-    /// Its binary.
+    /// Its binary, where it has one of its own.
     pub name: &'static str,
     /// What it is.
     pub title: &'static str,
@@ -33,7 +33,7 @@ pub struct Extent {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Application; 7] = [
+pub const ALL: [Application; 8] = [
     crate::matvec::APPLICATION,
     crate::overlap::APPLICATION,
     crate::jacobi::APPLICATION,
@@ -41,6 +41,7 @@ pub const ALL: [Application; 7] = [
     crate::allreduce::APPLICATION,
     crate::daq::APPLICATION,
     crate::serving::APPLICATION,
+    crate::generator::APPLICATION,
 ];
 
 /// What came of a run.

@@ -12,6 +12,7 @@ pub mod demo;
 pub mod distribution;
 pub mod error;
 pub mod gaspi;
+pub mod generator;
 pub mod halo;
 pub mod inbound;
 pub mod interrupt;

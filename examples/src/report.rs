@@ -56,6 +56,13 @@ pub fn page(applications: &[Application], runs: &[Run], origin: &str, command: &
         escape(command),
         escape(LIMITS)
     ));
+    let has_run = |application: &&Application| runs.iter().any(|run| run.name == application.name);
+    let entry = |of: &Application| {
+        let (name, title) = (of.name, escape(of.title));
+        format!("<li><a href=\"#{name}\">{title}</a></li>\n")
+    };
+    let entries = applications.iter().filter(has_run).map(entry);
+    add(format!("<ul>\n{}</ul>\n", entries.collect::<String>()));
     for application in applications {
         let mut own = runs
             .iter()
@@ -203,6 +210,7 @@ mod tests {
     fn a_page_has_each_run_under_its_application_and_no_other() {
         let html = page(&[ONE, OTHER], &[run(0), run(1)], "here", "report --nic <x>");
         for wanted in [
+            "<ul>\n<li><a href=\"#one\">One &amp; only</a></li>\n</ul>",
             "<h2 id=\"one\">One &amp; only</h2>",
             "a &lt; b",
             "<code>report --nic &lt;x&gt;</code>",

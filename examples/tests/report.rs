@@ -29,10 +29,11 @@ fn a_report_has_every_application_with_every_nic() {
         "allreduce",
         "daq",
         "serving",
+        "generator",
     ];
     assert_eq!(names, [each, each].concat());
-    // Twice two drivers, four times three ways, and twice four ways, each with two NICs.
-    assert_verified(&document, 48);
+    // Thrice two drivers, four times three ways, and twice four ways, each with two NICs.
+    assert_verified(&document, 52);
     let html = fs::read_to_string(&path).unwrap();
     for nic in ["soft", "soft-gpu"] {
         let heading = format!("<h3>CPU threads, NIC {nic}</h3>");

@@ -25,7 +25,8 @@ pub struct Stream<'a> {
     pub signal_every: u64,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
-    /// Takes the clock in nanoseconds before the first post, and after the last completion.
+    /// Takes the clock in nanoseconds before the first post, after the last completion, and, where there is a third word,
+    /// after the last post.
     pub times: Numbers<'a>,
     /// What became of it.
     pub outcome: &'a Outcome,
@@ -70,10 +71,12 @@ pub(crate) fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) 
                 }
             }
         }
+        let posted = thread::clock_ns();
         if let Some(last) = last {
             queue.wait(last, limit)?;
         }
         p.keep_times(begin);
+        p.times.store(2, posted);
         Ok(())
     });
 }

@@ -24,7 +24,7 @@ use warpbell_examples::world::Machine;
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Applications, by the names of their binaries; by default all
+    /// Applications, by their names, which are those of their binaries, and generator; by default all
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = names())]
     only: Vec<String>,
     /// Seconds for each measurement of an application
