@@ -22,7 +22,8 @@ use warpbell_examples::{Error, interrupt};
 /// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
 /// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
 /// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
-/// answer is compared with a loop on the host. With --ways graph the same kernel is a graph that launches itself for each picture.
+/// answer is compared with a loop on the host. On a GPU a graph of the same kernel, which
+/// launches itself for each picture, is another way.
 /// The HCAs are software, and no network card takes part.
 ///
 /// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
@@ -35,8 +36,9 @@ struct Arguments {
     /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
-    /// Who drives the server's network, one after the other
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Way::USUAL)]
+    /// Who drives the server's network, one after the other; by default all, but the graph on a GPU alone, and only where
+    /// CUDA's device runtime (libcudadevrt.a) is found
+    #[arg(long, value_enum, value_delimiter = ',')]
     ways: Vec<Way>,
     /// A PNG file with the picture to serve, in turn with one from the seed; colours become grey
     #[arg(long, value_name = "PATH", conflicts_with = "sides")]
@@ -137,7 +139,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             None => None,
             Some(path) => Some(files::read(path)?),
         },
-        ways: arguments.ways.clone(),
+        asked: !arguments.ways.is_empty(),
+        ways: match arguments.ways.is_empty() {
+            true => usual.ways,
+            false => arguments.ways.clone(),
+        },
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         threads: arguments.threads.unwrap_or(usual.threads),
         parts: arguments.parts.unwrap_or(usual.parts),

@@ -57,10 +57,15 @@ pub enum Way {
 }
 
 impl Way {
-    /// Those that are measured where none are named: no graph has been seen to end beside a NIC yet.
-    pub const USUAL: [Self; 3] = [Self::Host, Self::Asleep, Self::Spinning];
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Host, Self::Asleep, Self::Spinning, Self::Graph];
+
+    /// Those that are measured where none are named. On a CPU a graph is a kernel that a thread launches, which tells
+    /// nothing.
+    pub fn usual(world: &World) -> Vec<Self> {
+        let told = |way: &Self| world.gpu().is_some() || *way != Self::Graph;
+        Self::ALL.into_iter().filter(told).collect()
+    }
 
     /// In words.
     pub fn name(self) -> &'static str {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use warpbell_host_init::{Error as HostError, GpuError};
 
 use super::model::Picture;
 use super::{Case, HEADER, Measured, Way, size};
@@ -30,8 +31,9 @@ pub const APPLICATION: Application = Application {
         the NIC. GPU-driven: a graph of kernels that waits for the input, computes, sends and launches itself again, while \
         the host sleeps. Its figure 6 halves the total, of which our copy has no bars; its figure 7 has a core at 100 % where \
         the host synchronises, and at 0 % where it sleeps.",
-    differs: "No card: the NIC is software, and the client is a block of a kernel. In place of the graph there is one kernel \
-        that stays, whose blocks meet between the layers. The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
+    differs: "No card: the NIC is software, and the client is a block of a kernel. In place of the graph of four kernels there \
+        is one kernel, whose blocks meet between the layers: it stays, or is launched again by a graph that launches itself. \
+        The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
         3 × 3 to 9, which become 3 × 3 pixels), rectified between the layers, weights from a seed, single precision without \
         tensor cores. The paper does not say how large its pictures are; those of 224 × 224 are what such a model is \
         published with. Every value of every answer is compared with a loop on the host, within a thousandth.",
@@ -51,6 +53,9 @@ pub struct Series {
     pub picture: Option<Picture>,
     /// Who drives the server's network, one after the other.
     pub ways: Vec<Way>,
+    /// Whether these ways were asked for, so that one that cannot be is an error; else it is left out.
+    #[serde(skip)]
+    pub asked: bool,
     /// Blocks of the server.
     pub blocks: u32,
     /// Threads of each.
@@ -84,7 +89,8 @@ impl Series {
         Self {
             sides,
             picture: None,
-            ways: Way::USUAL.to_vec(),
+            ways: Way::usual(world),
+            asked: false,
             blocks,
             threads,
             parts,
@@ -132,24 +138,53 @@ impl Series {
     /// Measures all; with Ctrl-C what there is until then.
     ///
     /// # Errors
-    /// Blocks, threads or queues that do not suffice, or no device runtime for a graph, before anything is measured; what [`Case::measure`] says.
+    /// Blocks, threads or queues that do not suffice, or no device runtime for a graph that was asked for, before
+    /// anything is measured; what [`Case::measure`] says.
     pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
         let sizes = self.sizes().into_iter();
         let cases: Vec<Case> = sizes.map(|size| self.case(size)).collect();
         cases.iter().try_for_each(|case| case.check(world))?;
-        let world = match self.ways.contains(&Way::Graph) {
-            true => world.able_to_repeat()?,
-            false => *world,
-        };
+        let (world, ways, left_out) = self.possible(world)?;
+        left_out.iter().for_each(|words| screen.line(words));
         screen.heading(HEADER);
         let mut answer = None;
-        let measured = Measurements::of(&cases, &self.ways, screen, |case, way| {
+        let measured = Measurements::of(&cases, &ways, screen, |case, way| {
             screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
             let (measured, last) = case.measure(&world, way, self.picture.as_ref())?;
             answer = Some(last);
             Ok(measured)
         })?;
-        Ok(Results { measured, answer })
+        Ok(Results {
+            measured,
+            left_out,
+            answer,
+        })
+    }
+
+    /// The ways that are possible here, where they are, and in words which is not.
+    fn possible(&self, world: &World) -> Result<(World, Vec<Way>, Option<String>), Error> {
+        let mut ways = self.ways.clone();
+        if !ways.contains(&Way::Graph) {
+            return Ok((*world, ways, None));
+        }
+        match world.able_to_repeat() {
+            Ok(world) => Ok((world, ways, None)),
+            Err(error) => {
+                let words = self.leave_out(error)?;
+                ways.retain(|&way| way != Way::Graph);
+                Ok((*world, ways, Some(words)))
+            }
+        }
+    }
+
+    /// That there is no graph, in words, if it is for want of CUDA's device runtime alone, and nobody has asked for one.
+    fn leave_out(&self, error: Error) -> Result<String, Error> {
+        match error {
+            Error::Setup(HostError::Gpu(why @ GpuError::NoDeviceRuntime { .. })) if !self.asked => {
+                Ok(format!("{}: left out, because {why}", Way::Graph.name()))
+            }
+            error => Err(error),
+        }
     }
 }
 
@@ -158,6 +193,8 @@ impl Series {
 pub struct Results {
     #[serde(flatten)]
     measured: Measurements<Measured>,
+    /// Which way was not possible here, and why.
+    left_out: Option<String>,
     /// The first picture's last answer of the last measurement.
     #[serde(skip)]
     pub answer: Option<Picture>,
@@ -280,9 +317,14 @@ impl Results {
                 .chain([format!("{:.2}", result.core_percent)])
                 .collect()
         });
+        let left_out = self.left_out.iter().map(|words| {
+            let mut row = vec![String::new(); columns.len()];
+            row[1].clone_from(words);
+            row
+        });
         Table {
             columns: columns.map(String::from).to_vec(),
-            rows: rows.collect(),
+            rows: rows.chain(left_out).collect(),
         }
     }
 }
@@ -304,4 +346,49 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
         interrupted: results.measured.interrupted,
         document: json!({ "series": series, "results": results }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_that_nobody_asked_for_is_left_out_without_a_device_runtime() {
+        let none = || GpuError::NoDeviceRuntime {
+            path: "nowhere".into(),
+            why: "it is not there".into(),
+        };
+        let usual = Series::new(&World::cpu().unwrap());
+        let words = usual.leave_out(none().into()).unwrap();
+        assert!(words.starts_with("graph, host asleep: left out"), "{words}");
+        assert!(words.contains("nowhere"), "{words}");
+        let other = usual.leave_out(GpuError::Lost.into()).unwrap_err();
+        assert!(matches!(
+            other,
+            Error::Setup(HostError::Gpu(GpuError::Lost))
+        ));
+        let asked = Series {
+            asked: true,
+            ..usual
+        };
+        assert!(asked.leave_out(none().into()).is_err());
+    }
+
+    #[test]
+    fn a_way_that_was_left_out_is_in_the_table() {
+        let results = Results {
+            measured: Measurements {
+                measured: Vec::new(),
+                interrupted: false,
+            },
+            left_out: Some("graph: left out".into()),
+            answer: None,
+        };
+        let Table { columns, rows } = results.table();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(
+            (rows[0].len(), &*rows[0][1]),
+            (columns.len(), "graph: left out")
+        );
+    }
 }

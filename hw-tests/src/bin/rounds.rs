@@ -1,5 +1,5 @@
 //! Proves that a graph of kernels launches itself on a GPU, round after round, each kernel behind the one before
-//! it, until a kernel or the host asks for an end.
+//! it, until a kernel or the host asks for an end, beside a kernel that stays, too.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -9,10 +9,11 @@ use warpbell::Word64;
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Watch};
 use warpbell_host_init::{Entry, Grid, Launch, Placement, Shared, StopWord, entry};
 use warpbell_hw_tests::run::run_on_gpu;
-use warpbell_hw_tests::world::patient;
-use warpbell_kernels::suite::{self, Round};
+use warpbell_hw_tests::world::{World, patient};
+use warpbell_kernels::suite::{self, EndingWords, Output, Round, Trouble, TroubleKind};
 
 const ROUND: Entry<fn(Round<'_>)> = entry!(suite::suite_round);
+const TROUBLE: Entry<fn(Trouble<'_>)> = entry!(suite::suite_trouble);
 /// One thread counts; the others are there.
 const GRID: Grid = Grid {
     blocks: 2,
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
         a_kernel_ends_it(module, &runtime);
         progress.step("the host ends it");
         the_host_ends_it(module, &runtime);
+        progress.step("it ends beside a kernel that stays");
+        it_ends_beside_a_kernel_that_stays(module, &runtime);
     })
 }
 
@@ -96,4 +99,29 @@ fn the_host_ends_it(module: &Module, runtime: &DeviceRuntime) {
     let [even, odd] = turns.counted();
     assert_eq!((even % 2, odd), (0, even - 1), "whole rounds");
     assert!(even >= 200);
+}
+
+fn it_ends_beside_a_kernel_that_stays(module: &Module, runtime: &DeviceRuntime) {
+    let stop = StopWord::new(Placement::Pinned(module.gpu())).expect("a word");
+    let stop: &StopWord = Box::leak(Box::new(stop));
+    let ending = Box::leak(Box::new(World::here().values(1, EndingWords::default())));
+    let stay = Trouble {
+        kind: TroubleKind::Stay,
+        thread: 0,
+        stop: stop.stop(),
+        patience_ns: patient(Duration::from_secs(20)).as_nanos() as u64,
+        ending: Output::new(ending),
+    };
+    let stays = module.start(&Launch::new(TROUBLE, Grid::ONE_THREAD, stay));
+    let mut stays = stays.expect("a kernel");
+    let turns = Turns::new(module);
+    let running = module.start_repeating(&turns.launches(20), turns.stop, runtime);
+    running.expect("a graph").wait(&watch()).expect("an end");
+    assert_eq!(turns.counted(), [20, 19]);
+    assert!(
+        !stays.has_ended().expect("a kernel that stays"),
+        "nobody waited for it"
+    );
+    stop.request();
+    stays.wait(&watch()).expect("an end");
 }
