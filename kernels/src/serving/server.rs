@@ -1,0 +1,250 @@
+//! The server: it waits for pictures, makes them larger and sends them back, all by itself.
+
+use core::sync::atomic::Ordering;
+
+use warpbell::{Block, Deadline, Exclusive, Stop, WaitError, block, kernel, thread};
+
+use super::{END, Message};
+use crate::meeting::{meet, met_before};
+use crate::network::Network;
+use crate::outcome::{Failure, Outcome};
+use crate::path::Path;
+use crate::posting::Place;
+
+/// Nothing has come yet.
+const NOTHING: u64 = 0;
+/// Nothing came for too long.
+const LATE: u64 = END - 1;
+/// Nanoseconds for which a server's first block looks for a request before all meet again: a meeting's wait has an end.
+const LOOK_NS: u64 = 20_000_000;
+
+/// The server: its first blocks have a queue each. It stays; or it looks for one request and ends, and what launches it again
+/// is a graph that launches itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ServingServer<'a> {
+    /// What computes.
+    pub network: Network,
+    /// From the client and back; answers are its messages.
+    pub path: Path<'a>,
+    /// An answer.
+    pub answer: Message,
+    /// Where picture and answer lie for the NIC, if the network has its own in memory of the kernels': then they are copied.
+    pub copied: Copied,
+    /// [`Self::STATE`] words of the kernels' own, 0 before the first launch: by them the first block tells the others what has
+    /// come, and a launch goes on where the one before it has ended. Among them are [`Self::SERVED`] and the others.
+    pub state: Place,
+    /// How often a launch looks for a request, whether one comes or not.
+    pub looks: u64,
+    /// Microseconds without a request after which it ends with an error.
+    pub patience_us: u64,
+    /// Ends it between two requests; once it is not to be launched again, it asks for that itself.
+    pub stop: Stop<'a>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// A picture and its answer in memory that the NIC reaches.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    /// Whether the network has them elsewhere.
+    pub wanted: bool,
+    /// Where the picture comes.
+    pub picture: Place,
+    /// Where the answer is to be.
+    pub answer: Place,
+}
+
+/// Serves until the client or the host says that there is no more, or has looked often enough.
+#[kernel]
+pub fn serving_server(p: ServingServer<'_>) {
+    p.outcome.record(|| {
+        let result = p.serve();
+        if result.is_err() {
+            // A launch behind this one would wait for who has failed.
+            p.stop.request();
+        }
+        result
+    });
+}
+
+impl ServingServer<'_> {
+    /// Words of its state.
+    pub const STATE: u32 = 10;
+    /// Of these: answers of which all parts are complete.
+    pub const SERVED: u32 = 2;
+    /// Nanoseconds from where requests were there until they were where the network has them, of all together.
+    pub const COPIED_IN: u32 = 3;
+    /// From there until their answers were.
+    pub const COMPUTED: u32 = 4;
+    /// From there until those were where the NIC has them.
+    pub const COPIED_OUT: u32 = 5;
+    /// From there until the first part was posted.
+    pub const SENT: u32 = 6;
+    /// The number of the request that was answered last.
+    const LAST: u32 = 7;
+    /// When that was, or the first launch began.
+    const SINCE: u32 = 8;
+    /// Answers of which the first block's part is complete.
+    const ANSWERED: u32 = 9;
+
+    #[inline(always)]
+    fn serve(&self) -> Result<(), Failure> {
+        let (path, part) = (&self.path, block::index());
+        let leads = thread::first();
+        // From the launch before; what this one stores there it stores behind a meeting, or the first block alone reads it.
+        let mut met = met_before(self.network.arrivals);
+        let mut last = self.kept(Self::LAST);
+        if leads & (self.kept(Self::SINCE) == 0) {
+            self.keep(Self::SINCE, thread::clock_ns());
+        }
+        let (mut turn, mut looks) = (0, 0);
+        while looks < self.looks {
+            looks += 1;
+            // Two words take turns: nobody comes to the next meeting but one before all have read.
+            let decision = self.state.word(turn);
+            turn = 1 - turn;
+            if leads {
+                // Its patience alone counts: all break on one word, and no lane leaves its warp at a barrier.
+                decision.store(self.decide(last), Ordering::Relaxed);
+            }
+            // The decision before the others read it, and the request before they compute.
+            self.meet(&mut met)?;
+            if leads {
+                // All have come here, and nobody does whose part is not complete.
+                self.keep(Self::SERVED, self.kept(Self::ANSWERED));
+            }
+            match decision.load(Ordering::Relaxed) {
+                NOTHING => continue,
+                LATE => return Err(WaitError::Deadline.into()),
+                END => {
+                    if leads {
+                        self.stop.request();
+                    }
+                    break;
+                }
+                number => last = number,
+            }
+            let came = thread::clock_ns();
+            let mut began = came;
+            if self.copied.wanted {
+                let values = self.network.width * self.network.height;
+                self.copy(self.copied.picture, self.network.input, values);
+                self.meet(&mut met)?;
+                began = thread::clock_ns();
+            }
+            self.network.run(&mut met, path.limit())?;
+            self.meet(&mut met)?;
+            let done = thread::clock_ns();
+            let mut ready = done;
+            if self.copied.wanted {
+                let values = self.answer.bytes / size_of::<f32>() as u32;
+                self.copy(self.network.output, self.copied.answer, values);
+                self.meet(&mut met)?;
+                ready = thread::clock_ns();
+            }
+            let posted = self.send(part, last)?;
+            if leads {
+                self.add(Self::ANSWERED, 1);
+                self.add(Self::COPIED_IN, began - came);
+                self.add(Self::COMPUTED, done - began);
+                self.add(Self::COPIED_OUT, ready - done);
+                self.add(Self::SENT, posted.saturating_sub(ready));
+                self.keep(Self::LAST, last);
+                self.keep(Self::SINCE, thread::clock_ns());
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies so many values of 4 bytes, with all threads of all blocks: those of a warp beside each other.
+    #[inline(always)]
+    fn copy(&self, from: Place, to: Place, values: u32) {
+        let mut index = thread::index();
+        while index < values {
+            let value = from.value(index).load(Ordering::Relaxed);
+            to.value(index).store(value, Ordering::Relaxed);
+            index += self.network.blocks * block::size();
+        }
+    }
+
+    /// All blocks meet; `met` counts.
+    #[inline(always)]
+    fn meet(&self, met: &mut u64) -> Result<(), WaitError> {
+        *met += 1;
+        let Network {
+            arrivals, blocks, ..
+        } = self.network;
+        meet(arrivals, blocks, *met, self.path.limit())
+    }
+
+    #[inline(always)]
+    fn kept(&self, word: u32) -> u64 {
+        self.state.word(word).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn keep(&self, word: u32, value: u64) {
+        self.state.word(word).store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn add(&self, word: u32, more: u64) {
+        self.keep(word, self.kept(word) + more);
+    }
+
+    /// What the first block tells the others, behind request number `last`.
+    #[inline(always)]
+    fn decide(&self, last: u64) -> u64 {
+        let came = self.await_request(last);
+        // Asked behind each look: requests may follow one another without a pause.
+        if self.stop.requested() {
+            return END;
+        }
+        if came != NOTHING {
+            return came;
+        }
+        let waited = thread::clock_ns().saturating_sub(self.kept(Self::SINCE));
+        match waited > self.patience_us.saturating_mul(1_000) {
+            true => LATE,
+            false => NOTHING,
+        }
+    }
+
+    /// Waits a little for all parts of a request behind number `last`, and gives its number.
+    #[inline(always)]
+    fn await_request(&self, last: u64) -> u64 {
+        let look = Deadline::after_ns(LOOK_NS).fixed();
+        let mut newest = END;
+        for part in 0..self.path.parts {
+            match self.path.signal(part).wait(last + 1, look) {
+                Ok(number) => newest = newest.min(number),
+                Err(_) => return NOTHING,
+            }
+        }
+        newest
+    }
+
+    /// Sends the block's part of an answer, if it has one, and waits until it is complete. Gives when it was posted.
+    #[inline(always)]
+    fn send(&self, part: u32, number: u64) -> Result<u64, Failure> {
+        let path = &self.path;
+        let mut posted = 0;
+        // Opened anew each time, so that nothing of it is kept while the block computes.
+        if let Some(queue) = path.queues.get(part) {
+            let mut queue = queue.open::<Exclusive, Block>()?;
+            let own = block::thread_index();
+            let pieces = self.answer.pieces(path.parts);
+            let mut all = queue.batch(pieces + 1, path.limit())?;
+            let _ = all.post_if(self.answer.write(path, part, 0, own))?;
+            // Its completion tells of all before it.
+            let tell = path.tell(part, number).signalled();
+            let told = all.post_if((own == 0).then_some(tell))?;
+            drop(all);
+            posted = thread::clock_ns();
+            queue.wait_outbound(told, path.limit())?;
+        }
+        Ok(posted)
+    }
+}
