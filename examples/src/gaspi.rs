@@ -20,7 +20,7 @@ use crate::statistics::percentile;
 use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
-pub(crate) fn config(world: &World, depth: u32, queues: u32, notifications: u32) -> GaspiConfig {
+fn config(world: &World, depth: u32, queues: u32, notifications: u32) -> GaspiConfig {
     GaspiConfig {
         queues,
         segments: 1,

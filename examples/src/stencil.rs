@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, QueuePairConfig, entry};
+use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, ProtectionDomain, entry};
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::stencil::{
     ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,
@@ -170,19 +170,18 @@ struct Notified {
 
 impl Notified {
     fn new(case: &Case, world: &World) -> Result<Self, Error> {
-        let devices = world.devices_for(rig::reach([Way::Notified.driver(); 2]), 2 * MAX_PARTS)?;
+        let driver = Way::Notified.driver();
+        let devices = world.devices_for(rig::reach([driver; 2]), 2 * MAX_PARTS)?;
         let domains = gaspi::domains(&devices, case.ranks)?;
-        let (queues, notifications) = (ENDS * case.blocks, Kernel::notifications(case.blocks));
-        let config = gaspi::config(world, case.depth, queues, notifications);
-        let doorbells = domains.first().map(|domain| rig::doorbell(domain.device()));
+        let queues = |domain: &ProtectionDomain| driver.queues(world, domain.device(), case.depth);
         let config = GaspiConfig {
+            queues: ENDS * case.blocks,
+            segments: 1,
+            notifications: Kernel::notifications(case.blocks),
             // The strips beside one are its own rank's only where there is no other one.
             to_self: case.ranks == 1,
-            queue_pair: QueuePairConfig {
-                send_doorbell: doorbells.unwrap_or_default(),
-                ..config.queue_pair
-            },
-            ..config
+            block_limit: Duration::from_micros(LIMIT_US),
+            queue_pair: domains.first().map(queues).unwrap_or_default(),
         };
         let mut gaspi = Gaspi::new(&domains, &config)?;
         gaspi.segment_create(0, Strips::bytes(case.blocks, case.size))?;

@@ -1,96 +1,29 @@
 //! Ends with a queue pair for each part of an application's data, driven by a kernel or by a thread of the host.
 
+mod cause;
+mod driver;
+mod host_queue;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use warpbell::wqe::{Remote, Wqe};
-use warpbell::{
-    Deadline, Exclusive, SendQueue, SendQueueHandle, Signal, Thread, Ticket, WaitError,
-};
+use warpbell::wqe::Remote;
+use warpbell::{SendQueueHandle, Signal};
 use warpbell_host_init::{
-    Device, Peer, Placement, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, QueuePairConfig,
-    RemoteMemory, SendDoorbell, Shared, Timers, Triggers, connect,
+    Device, Peer, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, RemoteMemory, Shared, Triggers,
+    connect,
 };
-use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::posting::{Place, Table};
-use warpbell_soft_hca::engine::Reach;
 
 use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::world::{Devices, Nic, World};
+use crate::world::{Devices, World};
 
-/// Who drives an end's network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Driver {
-    /// A thread of the host: it waits for messages, launches a kernel, waits for its end, and posts.
-    Host,
-    /// The kernel itself, which stays.
-    Kernel,
-}
-
-impl Driver {
-    /// Where this driver of an end reaches its signals.
-    fn signals(self, world: &World) -> Placement {
-        match self {
-            Self::Host => world.placement(),
-            Self::Kernel => world.nic_placement(),
-        }
-    }
-
-    /// Queues that it reaches.
-    fn queues(self, world: &World, depth: u32) -> QueuePairConfig {
-        let config = QueuePairConfig {
-            placement: self.signals(world),
-            send_depth: depth,
-            receive_depth: 0,
-            timers: timers(world.nic()),
-            ..QueuePairConfig::default()
-        };
-        match self {
-            Self::Kernel => config,
-            Self::Host => QueuePairConfig {
-                state_placement: Some(Placement::Host),
-                ..config
-            },
-        }
-    }
-}
-
-/// How long queues wait for what they send. An engine in a kernel takes up to a millisecond for a packet of 64 KiB, and many
-/// queues' may be before it; none is lost on the way, so that there is nothing to be gained by sending it again: they wait for
-/// longer than any kernel or host does. All others wait as usual.
-fn timers(nic: Nic) -> Timers {
-    let usual = Timers::default();
-    match nic {
-        // 8.6 s.
-        Nic::SoftGpu => Timers {
-            acknowledge_timeout: 21,
-            ..usual
-        },
-        Nic::Soft | Nic::SoftHost | Nic::Card(_) => usual,
-    }
-}
-
-/// What a NIC of ends with these drivers has to reach: the queues of a host lie in pinned memory, beyond a GPU's own, and
-/// fences that reach there cost the kernels more.
-pub fn reach(drivers: [Driver; 2]) -> Reach {
-    match drivers.contains(&Driver::Host) {
-        true => Reach::System,
-        false => Reach::Gpu,
-    }
-}
-
-/// The doorbells that suit a NIC best: without a record a post has a fence less, and the NIC nothing more to look at.
-pub fn doorbell(device: &Device) -> SendDoorbell {
-    match device.limits().without_record {
-        true => SendDoorbell::WithoutRecord,
-        false => SendDoorbell::WithRecord,
-    }
-}
+pub use cause::{ended, first_cause};
+pub use driver::{Driver, reach};
+pub use host_queue::HostQueue;
 
 /// An end of all parts.
 pub struct End {
@@ -179,10 +112,7 @@ impl End {
     ) -> Result<Self, Error> {
         let device = devices.open()?;
         let domain = device.protection_domain()?;
-        let config = QueuePairConfig {
-            send_doorbell: doorbell(&device),
-            ..driver.queues(world, depth)
-        };
+        let config = driver.queues(world, &device, depth);
         let pairs = (0..parts).map(|_| domain.queue_pair(&config));
         let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
         let bytes = 8 * parts as usize * signals as usize;
@@ -353,14 +283,7 @@ impl End {
     /// # Errors
     /// A queue that failed before.
     pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
-        let opened = self.pairs.iter().map(|pair| {
-            let queue = pair.send_queue()?.open::<Exclusive, Thread>();
-            Ok(HostQueue {
-                queue: queue.map_err(failed)?,
-                newest: None,
-            })
-        });
-        opened.collect()
+        self.pairs.iter().map(HostQueue::open).collect()
     }
 
     /// Tells this end of a part, as if its message had come.
@@ -407,152 +330,5 @@ impl End {
             parts: self.pairs.len() as u32,
             limit_us: LIMIT_US,
         }
-    }
-}
-
-/// A queue in the host's hands.
-pub struct HostQueue<'q> {
-    queue: SendQueue<'q, Exclusive, Thread>,
-    /// The newest request, whose completion tells of all before.
-    newest: Option<Ticket>,
-}
-
-impl HostQueue<'_> {
-    /// Posts requests under one doorbell. The last one is signalled, beside those that the queue needs for its own room.
-    ///
-    /// # Errors
-    /// The queue failed, or has no room for too long.
-    pub fn post(&mut self, wqes: impl ExactSizeIterator<Item = Wqe<1>>) -> Result<(), Error> {
-        let last = wqes.len().saturating_sub(1);
-        let mut batch = self.queue.batch(wqes.len() as u32, LIMIT).map_err(failed)?;
-        for (index, wqe) in wqes.enumerate() {
-            let wqe = if index == last { wqe.signalled() } else { wqe };
-            self.newest = Some(batch.post(wqe).map_err(failed)?);
-        }
-        Ok(())
-    }
-
-    /// Waits until all is done.
-    ///
-    /// # Errors
-    /// As [`post`](Self::post).
-    pub fn drain(&mut self) -> Result<(), Error> {
-        match self.newest.take() {
-            Some(newest) => self.queue.wait(newest, LIMIT).map_err(failed),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What ends kernels and hosts that wait for one another: the first failure that is more than a wait in vain, because such a
-/// wait is mostly for somebody who failed; the first of all where none is more.
-///
-/// # Errors
-/// That failure.
-pub fn first_cause(results: impl IntoIterator<Item = Result<(), Error>>) -> Result<(), Error> {
-    let mut vain = Ok(());
-    for result in results {
-        match result {
-            Err(
-                error @ (Error::Silent { .. }
-                | Error::Kernel {
-                    failure: Failure::Wait(WaitError::Deadline),
-                    ..
-                }),
-            ) => vain = vain.and(Err(error)),
-            other => other?,
-        }
-    }
-    vain
-}
-
-/// The same of two ends: of what ran them, and of what became of the kernels with these names.
-///
-/// # Errors
-/// As [`first_cause`].
-pub fn ended(ran: Result<(), Error>, kernels: [(&str, &Outcome); 2]) -> Result<(), Error> {
-    let said = kernels.map(|(what, outcome)| {
-        outcome.result().map_err(|failure| Error::Kernel {
-            what: what.into(),
-            failure,
-        })
-    });
-    first_cause([ran].into_iter().chain(said))
-}
-
-const LIMIT: Deadline = Deadline::after_us(LIMIT_US);
-
-fn failed(error: impl Into<Failure>) -> Error {
-    Error::Kernel {
-        what: "what the host posts".into(),
-        failure: error.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use warpbell::OpenError;
-
-    #[test]
-    fn a_nic_reaches_beyond_its_gpu_for_a_host_alone() {
-        use Driver::{Host, Kernel};
-        assert_eq!(reach([Kernel, Kernel]), Reach::Gpu);
-        for drivers in [[Kernel, Host], [Host, Kernel], [Host, Host]] {
-            assert_eq!(reach(drivers), Reach::System);
-        }
-    }
-
-    #[test]
-    fn queues_of_a_nic_that_is_a_kernel_outwait_all_others() {
-        let microseconds = |nic| 4.096 * f64::powi(2.0, timers(nic).acknowledge_timeout.into());
-        assert!(microseconds(Nic::SoftGpu) > LIMIT_US as f64);
-        for nic in [Nic::Soft, Nic::SoftHost, Nic::Card("mlx5_0")] {
-            assert_eq!(timers(nic), Timers::default());
-        }
-    }
-
-    #[test]
-    fn the_cause_comes_before_those_who_waited_for_it() {
-        let kernel = |what: &str, failure| {
-            let what = what.into();
-            Err(Error::Kernel { what, failure })
-        };
-        let late = Failure::Wait(WaitError::Deadline);
-        let cause = Failure::Open(OpenError::InUse);
-        let silent = || Err(Error::Silent { part: 3 });
-        let said = |results: Vec<Result<(), Error>>| first_cause(results).unwrap_err().to_string();
-        let first = said(vec![
-            silent(),
-            kernel("a", late),
-            kernel("b", cause),
-            kernel("c", cause),
-        ]);
-        assert_eq!(first, format!("b: {cause}"));
-        assert_eq!(
-            said(vec![Ok(()), silent(), kernel("a", late)]),
-            "part 3 does not come"
-        );
-        assert_eq!(
-            said(vec![kernel("a", late), silent(), Ok(())]),
-            format!("a: {late}")
-        );
-        assert!(first_cause([Ok(()), Ok(())]).is_ok());
-    }
-
-    #[test]
-    fn what_a_kernel_says_of_the_cause_comes_before_a_silent_host() {
-        let world = World::cpu().unwrap();
-        let outcomes = [world.outcome().unwrap(), world.outcome().unwrap()];
-        outcomes[1].record(|| Err(Failure::Open(OpenError::InUse)));
-        let kernels = || [("one", &*outcomes[0]), ("other", &*outcomes[1])];
-        for ran in [Ok(()), Err(Error::Silent { part: 0 })] {
-            let error = ended(ran, kernels()).unwrap_err().to_string();
-            assert!(error.starts_with("other: "), "{error}");
-        }
-        assert!(matches!(
-            ended(Err(Error::Alone), kernels()),
-            Err(Error::Alone)
-        ));
     }
 }

@@ -1,0 +1,93 @@
+//! Why kernels and hosts that wait for one another ended.
+
+use warpbell::WaitError;
+use warpbell_kernels::outcome::{Failure, Outcome};
+
+use crate::Error;
+
+/// What ends kernels and hosts that wait for one another: the first failure that is more than a wait in vain, because such a
+/// wait is mostly for somebody who failed; the first of all where none is more.
+///
+/// # Errors
+/// That failure.
+pub fn first_cause(results: impl IntoIterator<Item = Result<(), Error>>) -> Result<(), Error> {
+    let mut vain = Ok(());
+    for result in results {
+        match result {
+            Err(
+                error @ (Error::Silent { .. }
+                | Error::Kernel {
+                    failure: Failure::Wait(WaitError::Deadline),
+                    ..
+                }),
+            ) => vain = vain.and(Err(error)),
+            other => other?,
+        }
+    }
+    vain
+}
+
+/// The same of two ends: of what ran them, and of what became of the kernels with these names.
+///
+/// # Errors
+/// As [`first_cause`].
+pub fn ended(ran: Result<(), Error>, kernels: [(&str, &Outcome); 2]) -> Result<(), Error> {
+    let said = kernels.map(|(what, outcome)| {
+        outcome.result().map_err(|failure| Error::Kernel {
+            what: what.into(),
+            failure,
+        })
+    });
+    first_cause([ran].into_iter().chain(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::World;
+    use warpbell::OpenError;
+
+    #[test]
+    fn the_cause_comes_before_those_who_waited_for_it() {
+        let kernel = |what: &str, failure| {
+            let what = what.into();
+            Err(Error::Kernel { what, failure })
+        };
+        let late = Failure::Wait(WaitError::Deadline);
+        let cause = Failure::Open(OpenError::InUse);
+        let silent = || Err(Error::Silent { part: 3 });
+        let said = |results: Vec<Result<(), Error>>| first_cause(results).unwrap_err().to_string();
+        let first = said(vec![
+            silent(),
+            kernel("a", late),
+            kernel("b", cause),
+            kernel("c", cause),
+        ]);
+        assert_eq!(first, format!("b: {cause}"));
+        assert_eq!(
+            said(vec![Ok(()), silent(), kernel("a", late)]),
+            "part 3 does not come"
+        );
+        assert_eq!(
+            said(vec![kernel("a", late), silent(), Ok(())]),
+            format!("a: {late}")
+        );
+        assert!(first_cause([Ok(()), Ok(())]).is_ok());
+    }
+
+    #[test]
+    fn what_a_kernel_says_of_the_cause_comes_before_a_silent_host() {
+        let world = World::cpu().unwrap();
+        let outcomes = [world.outcome().unwrap(), world.outcome().unwrap()];
+        outcomes[1].record(|| Err(Failure::Open(OpenError::InUse)));
+        let kernels = || [("one", &*outcomes[0]), ("other", &*outcomes[1])];
+        for ran in [Ok(()), Err(Error::Silent { part: 0 })] {
+            let error = ended(ran, kernels()).unwrap_err().to_string();
+            assert!(error.starts_with("other: "), "{error}");
+        }
+        assert!(matches!(
+            ended(Err(Error::Alone), kernels()),
+            Err(Error::Alone)
+        ));
+    }
+}
