@@ -11,7 +11,7 @@ mod wide;
 use core::arch::asm;
 use core::cell::Cell;
 
-use super::memory::Small;
+use super::memory::{INLINE, Small};
 use super::{Memory, Reach};
 pub(super) use in_block::{fence_in_block, load_in_block, store_in_block};
 use out_of_line::{copy_rest, load_word, store_word};
@@ -193,7 +193,13 @@ unsafe impl Memory for GpuMemory {
                     self.fence_release();
                     store8(destination, byte);
                 }
-                _ => self.copy_many(source, destination, length as u64),
+                _ => {
+                    if length <= INLINE {
+                        // As above.
+                        self.fence_release();
+                    }
+                    self.copy_many(source, destination, length as u64);
+                }
             }
         }
         self.unordered.set(true);

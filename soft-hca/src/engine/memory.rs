@@ -25,6 +25,9 @@ pub unsafe trait Memory {
     /// with release order, so that whoever polls those bytes sees all of them, and all that was
     /// copied before. The source may have any alignment: inline data lie anywhere in a WQE.
     ///
+    /// Of a copy of up to [`INLINE`] bytes, each word of 4 that is aligned at the destination is one store or part of one, in
+    /// no order among themselves, but behind all that was copied before: they may tell for themselves whether they came.
+    ///
     /// # Safety
     ///
     /// `source` must be readable and `destination` writable for `length` bytes.
@@ -162,6 +165,9 @@ pub unsafe trait Memory {
 /// in two words each.
 pub type Small = [u64; 8];
 
+/// What a WQE of one block carries in itself, in bytes.
+pub const INLINE: usize = 28;
+
 /// Whether a copy passes through a thread's registers in one piece: 1, 2, 4 or 8 bytes to an address aligned to
 /// their number, or up to four blocks of 16 bytes that are aligned at both ends.
 #[inline(always)]
@@ -223,14 +229,21 @@ unsafe impl Memory for DirectMemory {
             2 if aligned(destination) => copy_word!(AtomicU16, u16),
             4 if aligned(destination) => copy_word!(AtomicU32, u32),
             8 if aligned(destination) => copy_word!(AtomicU64, u64),
-            // SAFETY: the caller vouches for both ranges.
-            _ => unsafe { watched::copy(source, destination, length) },
+            _ => {
+                if length <= INLINE {
+                    // As above.
+                    fence(Ordering::Release);
+                }
+                // SAFETY: the caller vouches for both ranges.
+                unsafe { watched::copy(source, destination, length) }
+            }
         }
     }
 
     #[inline]
     unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32) {
-        let share = length.div_ceil(u64::from(parts));
+        // In whole words, where the destination is aligned to them.
+        let share = length.div_ceil(u64::from(parts)).next_multiple_of(8);
         let begin = (u64::from(part) * share).min(length);
         let length = share.min(length - begin) as usize;
         // SAFETY: inside the caller's ranges.

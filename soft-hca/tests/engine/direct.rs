@@ -2,7 +2,7 @@
 
 mod alone;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 
@@ -69,11 +69,26 @@ unsafe impl Wire for Counting {
     }
 }
 
-/// Memory with a range that nobody may read.
+/// Memory with a range that nobody may read, which notes in what order it is stored to.
 #[derive(Clone, Default)]
 struct Guarded {
     inner: DirectMemory,
     range: Rc<Cell<Range>>,
+    stores: Rc<RefCell<Vec<Stored>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    /// Bytes from this address on.
+    At(u64),
+    /// A fence: what is before it comes before what is behind it.
+    Released,
+}
+
+impl Guarded {
+    fn note(&self, stored: Stored) {
+        self.stores.borrow_mut().push(stored);
+    }
 }
 
 /// Methods that are the inner memory's.
@@ -106,14 +121,28 @@ unsafe impl Memory for Guarded {
     }
 
     fn release(&self) {
+        self.note(Stored::Released);
         self.inner.release();
+    }
+
+    unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32) {
+        self.note(Stored::At(destination));
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe {
+            self.inner
+                .copy_part(source, destination, length, part, parts);
+        }
+    }
+
+    unsafe fn store_small(&self, destination: u64, length: u64, data: &Small) {
+        self.note(Stored::At(destination));
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.inner.store_small(destination, length, data) }
     }
 
     passed_on! {
         copy(source: u64, destination: u64, length: usize);
-        copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
         load_small(source: u64, length: u64) -> Small;
-        store_small(destination: u64, length: u64, data: &Small);
         peek_u32(address: u64) -> u32;
         read(address: u64, bytes: &mut [u8]);
         write_u64(address: u64, value: u64);
@@ -134,6 +163,8 @@ struct Rig<W> {
     lender: Lender<'static, 'static>,
     crew: Crew<'static, 'static, Guarded, OneLane>,
     guarded: Rc<Cell<Range>>,
+    /// What the crew stores.
+    stores: Rc<RefCell<Vec<Stored>>>,
     pairs: [Qp; 2],
     memory: Region,
     may_write: bool,
@@ -192,6 +223,7 @@ impl<W: Wire> Rig<W> {
             range: guarded.clone(),
             ..Guarded::default()
         };
+        let stores = crew.stores.clone();
         let desk = Desk::set_up(Box::leak(Box::new(MaybeUninit::uninit())), 1);
         // SAFETY: the desk is new, and there is one lane.
         let crew = unsafe { Crew::new(desk, OneLane, crew) };
@@ -229,6 +261,7 @@ impl<W: Wire> Rig<W> {
             lender,
             crew,
             guarded,
+            stores,
             pairs,
             memory,
             may_write: access.contains(Access::REMOTE_WRITE),
@@ -257,6 +290,11 @@ impl<W: Wire> Rig<W> {
         let qp = &mut self.pairs[usize::from(pair)];
         let wqe = match what {
             What::Write => Wqe::<1>::write(local, remote),
+            // Three words, as active messages are, or one.
+            What::Inline if length > 64 => {
+                let word = u64::from(length) << 32 | to;
+                Wqe::<1>::write_value([word, !word, word + 1], remote)
+            }
             What::Inline => Wqe::<1>::write_value(u64::from(length) << 32 | to, remote),
             What::Read => {
                 Wqe::<1>::read(memory.local(answer + from, length), memory.remote(source))

@@ -72,8 +72,9 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             return None;
         }
         let (target, length) = (write.remote.address, write.source.length);
-        if is_word(target, length) && loan.unordered {
-            // All earlier payloads before this word, because who polls it goes on to read them.
+        if (is_word(target, length) | write.inline) & loan.unordered {
+            // All earlier payloads before this word, or these that lay in the ring, because who polls them goes on to read
+            // those.
             memory.release();
         }
         let (address, words) = loan.cqe(&write, loan.tail, 0);

@@ -197,7 +197,7 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
             write.remote.address,
             write.source.length,
         );
-        let words = lanes.ballot(is_word(target, length));
+        let words = lanes.ballot(is_word(target, length) | write.inline);
         let small = lanes.ballot(opened.small);
         // Those that something was stored before.
         let behind = match loan.unordered {
@@ -206,7 +206,8 @@ impl<'t, M: Memory, L: Lanes> Crew<'_, 't, M, L> {
         };
         for lane in 0..run {
             if behind >> lane & 1 != 0 {
-                // All earlier payloads before this word, because who polls it goes on to read them.
+                // All earlier payloads before this word, or these that lay in the ring, because who polls them goes on to
+                // read those.
                 lanes.sync();
                 memory.release();
             }

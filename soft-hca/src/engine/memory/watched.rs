@@ -6,11 +6,14 @@
 //! same.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes from which the string instruction is faster than a loop over words.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING: usize = 512;
+
+/// Bytes up to which every aligned word of the destination is stored in one.
+const SHORT: usize = 64;
 
 const WORD: usize = size_of::<u64>();
 
@@ -21,6 +24,10 @@ const WORD: usize = size_of::<u64>();
 /// `source` must be readable and `destination` writable for `length` bytes; others may access them
 /// at the same time through atomics, or as a device would.
 pub(super) unsafe fn copy(source: u64, destination: u64, length: usize) {
+    if length <= SHORT {
+        // SAFETY: the caller's promise is passed on unchanged.
+        return unsafe { copy_short(source, destination, length) };
+    }
     // Both sides come to a multiple of eight together, or never.
     let alike = (source ^ destination).is_multiple_of(WORD as u64);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -51,6 +58,49 @@ pub(super) unsafe fn copy(source: u64, destination: u64, length: usize) {
             self::word(to).store(word, Ordering::Relaxed);
         }
     }
+}
+
+/// How many bytes go in one store to an address, of so many that are left: the largest aligned word.
+const fn piece(destination: u64, left: usize) -> usize {
+    match left {
+        8.. if destination.is_multiple_of(8) => 8,
+        4.. if destination.is_multiple_of(4) => 4,
+        _ => 1,
+    }
+}
+
+/// # Safety
+///
+/// As for [`copy`].
+unsafe fn copy_short(source: u64, destination: u64, length: usize) {
+    let mut done = 0;
+    while done < length {
+        let (from, to) = (source + done as u64, destination + done as u64);
+        let piece = piece(to, length - done);
+        // SAFETY: inside the caller's ranges, and aligned at the destination.
+        unsafe {
+            match piece {
+                8 if from.is_multiple_of(8) => {
+                    let value = word(from).load(Ordering::Relaxed);
+                    word(to).store(value, Ordering::Relaxed);
+                }
+                8 => word(to).store(u64::from_ne_bytes(bytes(from)), Ordering::Relaxed),
+                4 => half(to).store(u32::from_ne_bytes(bytes(from)), Ordering::Relaxed),
+                _ => byte(to).store(byte(from).load(Ordering::Relaxed), Ordering::Relaxed),
+            }
+        }
+        done += piece;
+    }
+}
+
+/// Some bytes, each loaded for itself.
+///
+/// # Safety
+///
+/// They are valid, as for [`copy`].
+unsafe fn bytes<const N: usize>(address: u64) -> [u8; N] {
+    // SAFETY: the caller vouches for them.
+    core::array::from_fn(|at| unsafe { byte(address + at as u64) }.load(Ordering::Relaxed))
 }
 
 /// Writes `bytes`, which nobody else accesses.
@@ -86,6 +136,14 @@ pub(super) unsafe fn write(bytes: &[u8], destination: u64) {
 unsafe fn byte<'a>(address: u64) -> &'a AtomicU8 {
     // SAFETY: the caller vouches for it.
     unsafe { AtomicU8::from_ptr(ptr::with_exposed_provenance_mut(address as usize)) }
+}
+
+/// # Safety
+///
+/// The four bytes are valid, as for [`copy`], as long as the reference is used, and aligned.
+unsafe fn half<'a>(address: u64) -> &'a AtomicU32 {
+    // SAFETY: the caller vouches for it.
+    unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(address as usize)) }
 }
 
 /// # Safety
@@ -134,6 +192,29 @@ mod tests {
                 let (moved, after) = rest.split_at(length);
                 assert_eq!(moved, &data[from..from + length], "{length} {from} {to}");
                 assert!(before.iter().chain(after).all(|byte| *byte == 0));
+            }
+        }
+    }
+
+    /// Whichever words of 4 or 8 bytes a short copy covers whole, no store ends inside of them.
+    #[test]
+    fn aligned_words_of_a_short_copy_come_whole() {
+        for (begin, length) in (0..8).flat_map(|begin| (0..=28).map(move |length| (begin, length)))
+        {
+            let end = begin + length as u64;
+            let mut ends = std::vec![begin];
+            while let Some(&at) = ends.last().filter(|&&at| at < end) {
+                ends.push(at + super::piece(at, (end - at) as usize) as u64);
+            }
+            assert_eq!(ends.last(), Some(&end));
+            for width in [4, 8] {
+                let words = (0..64)
+                    .step_by(width)
+                    .map(|first| (first, first + width as u64));
+                for (first, last) in words.filter(|word| word.0 >= begin && word.1 <= end) {
+                    let torn = ends.iter().any(|&at| first < at && at < last);
+                    assert!(!torn, "{width} bytes at {first} of {begin}..{end}");
+                }
             }
         }
     }

@@ -175,6 +175,39 @@ fn leaves_what_is_not_small_to_all_lanes() {
     }
 }
 
+/// Whoever polls what lay in the ring goes on to read the payload that was written before it.
+#[test]
+fn orders_inline_data_behind_earlier_payloads() {
+    let (mut rig, _) = lent(Shape::default());
+    let memory = rig.memory;
+    let (payload, polled) = (memory.remote(512), memory.remote(768));
+    let words = Wqe::<1>::write_value([1u64, 2, 3], polled).signalled();
+    let part = Wqe::<1>::write_value([1u64, 2], polled).signalled();
+    let word = Wqe::<1>::write_value(1u64, polled).signalled();
+    // Without a completion, which would order them, too.
+    let write = Wqe::<1>::write(memory.local(0, 64), payload);
+    for inline in [words, part, word] {
+        for doorbells in 1..=2 {
+            rig.stores.borrow_mut().clear();
+            rig.pairs[0].write(write);
+            if doorbells == 2 {
+                rig.pairs[0].ring_doorbell();
+                rig.some_rounds();
+            }
+            rig.pairs[0].post(inline);
+            rig.some_rounds();
+            let stores = rig.stores.borrow();
+            let at = |what| stores.iter().position(|&stored| stored == what).unwrap();
+            let (first, then) = (
+                at(Stored::At(payload.address)),
+                at(Stored::At(polled.address)),
+            );
+            let between = &stores[first..then];
+            assert!(between.contains(&Stored::Released), "{stores:?}");
+        }
+    }
+}
+
 #[test]
 fn gives_the_queue_back_though_it_rings_each_time() {
     let (mut rig, write) = lent(Shape::default());
