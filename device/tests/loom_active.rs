@@ -36,19 +36,19 @@ impl Lane {
     }
 }
 
-/// The target's NIC brings what came while the target looks: payload, argument, header.
+/// The target's NIC brings what came while the target looks: the payload, and behind it the message's words, which have no
+/// order among themselves.
 fn taking(without: Option<LeftOut>) {
     model(without, || {
         let lane = Lane::new();
         let nic = Arc::clone(&lane);
         let nic = thread::spawn(move || {
-            // A header as the initiator makes it: let it make one, and bring it.
+            // A message as the initiator makes it: let it make one, and bring it.
             let tables = nic.wire.tables();
             let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
             let _ = sender.send(1, 7, [42], NOW).unwrap();
             nic.data.store(1, Ordering::Relaxed);
-            nic.wire.near_step();
-            // As NICs do before a word that may be polled.
+            // As NICs do before words that may be polled.
             fence(Ordering::Release);
             nic.wire.near_step();
         });
@@ -218,7 +218,7 @@ fn sending(without: Option<LeftOut>) {
         let nic = thread::spawn(move || {
             let rig = &nic.wire.near;
             if let Some(rung) = rig.doorbell_index() {
-                assert_eq!(rung, 2, "one doorbell for arguments and header");
+                assert_eq!(rung, 2, "one doorbell for all arguments and the header");
                 assert_eq!(rig.producer_index(), 2, "an old record");
                 for block in 0..2 {
                     assert_eq!(rig.control(block.into()).0, block, "an old WQE");
@@ -230,7 +230,7 @@ fn sending(without: Option<LeftOut>) {
         let tables = lane.wire.tables();
         let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
         lane.data.store(1, Ordering::Relaxed);
-        let _ = sender.send(1, 0, [1], NOW).unwrap();
+        let _ = sender.send(1, 0, [1, 2, 3], NOW).unwrap();
         drop(sender);
         nic.join().unwrap();
     });

@@ -263,13 +263,13 @@ pub fn active_round_trip_value(p: ActiveRoundTrip<'_>) {
     p.outcome.record(|| round_trip::<VALUE>(p));
 }
 
-/// The same; they carry two arguments beside it: two writes.
+/// The same; they carry two arguments beside it: one write of 24 bytes.
 #[kernel]
 pub fn active_round_trip_arguments(p: ActiveRoundTrip<'_>) {
     p.outcome.record(|| round_trip::<TWO_ARGUMENTS>(p));
 }
 
-/// The same; they come behind a payload: three writes.
+/// The same; they come behind a payload: two writes.
 #[kernel]
 pub fn active_round_trip_payload(p: ActiveRoundTrip<'_>) {
     p.outcome.record(|| round_trip::<PAYLOAD>(p));

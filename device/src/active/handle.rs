@@ -5,10 +5,9 @@ use core::marker::PhantomData;
 use super::error::Error;
 use super::lane::Lane;
 use super::server::Server;
+use super::slot::{SLOT_BYTES, marks_of};
 use super::table::{BufferEntry, Buffers, FunctionEntry};
-use super::words::{
-    ANSWER, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, SLOT_BYTES, answer_bytes, result_bytes,
-};
+use super::words::{ANSWER, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, answer_bytes, result_bytes};
 use crate::Scope;
 use crate::arch::Word64;
 use crate::handle::{ABI_VERSION, SendQueueHandle};
@@ -187,6 +186,12 @@ impl End<'_> {
     #[inline(always)]
     pub(super) fn slot(&self, index: u32) -> u32 {
         index & ((1 << self.slots_log2) - 1)
+    }
+
+    /// What marks the first word of a message in its slot.
+    #[inline(always)]
+    pub(super) fn marks(&self, index: u32) -> u64 {
+        marks_of(index, self.slots_log2)
     }
 
     /// Bytes from the beginning of the initiator's words to the room for a slot's result.

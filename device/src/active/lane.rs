@@ -5,10 +5,8 @@ use mlx5_wqe::{Local, Remote, RemoteKey, Wqe};
 use super::error::Error;
 use super::handle::End;
 use super::reply::Reply;
-use super::words::{
-    ANSWER, Answer, Header, MAX_ARGUMENTS, MAX_FUNCTION, PAYLOAD_WORD, PayloadWord, SLOT_BYTES,
-    sequence,
-};
+use super::slot::{MARKS, SLOT_BYTES, first_word, item, item_word, top, top_word, writes};
+use super::words::{ANSWER, Answer, MAX_ARGUMENTS, MAX_FUNCTION, PayloadWord, sequence};
 use super::{Buffer, Function};
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
 use crate::error::WaitError;
@@ -79,7 +77,8 @@ impl<'a, C: Scope> Lane<'a, C> {
     }
 
     /// Sends a task: its function's number at the target, a value, and up to [`MAX_ARGUMENTS`](super::MAX_ARGUMENTS)
-    /// arguments. Waits until the deadline for a slot. With no arguments the message is one write of 8 bytes.
+    /// arguments. Waits until the deadline for a slot. With no arguments the message is one write of 8 bytes, with one or
+    /// two one of 24.
     ///
     /// # Errors
     /// [`Error::InvalidFunction`], [`Error::TooManyArguments`]; [`Error::Full`]; [`Error::TooShallow`]; the lane's queue
@@ -205,17 +204,12 @@ impl<'a, C: Scope> Lane<'a, C> {
         check::<N>(function)?;
         self.make_room(deadline)?;
         let index = self.next;
-        let header = Header::new(index, function, value, N, false);
-        let place = self.slot(index);
+        let (slot, marks) = (self.slot(index), self.end.marks(index));
         // A batch for one write, too: where a kernel posts in several places, the closure of `post` is not inlined, and
         // the queue would lie in a GPU's local memory.
-        if N == 0 {
-            let mut message = self.queue.batch(1, deadline)?;
-            let _ = message.post(Wqe::write_value(header.0, place))?;
-        } else {
-            let mut message = self.queue.batch(1 + chunks(N), deadline)?;
-            fill(&mut message, place, header, 0, arguments)?;
-        }
+        let mut message = self.queue.batch(writes(N), deadline)?;
+        fill::<N, false>(&mut message, slot, (function, value, marks), 0, arguments)?;
+        drop(message);
         self.next = index.wrapping_add(1);
         Ok(index)
     }
@@ -253,13 +247,18 @@ impl<'a, C: Scope> Lane<'a, C> {
         };
         self.make_room(deadline)?;
         let index = self.next;
-        let header = Header::new(index, function, value, N, true);
-        let place = self.slot(index);
-        let words = PayloadWord::new(buffer, offset, local.length);
+        let (slot, marks) = (self.slot(index), self.end.marks(index));
+        let place = PayloadWord::new(buffer, offset, local.length);
         // Room for all of it or nothing. Behind it nothing is refused any more, so that no message goes in part.
-        let mut message = self.queue.batch(2 + chunks(N), deadline)?;
+        let mut message = self.queue.batch(1 + writes(1 + N), deadline)?;
         let _ = message.post(Wqe::write(local, remote))?;
-        fill(&mut message, place, header, words.0, arguments)?;
+        fill::<N, true>(
+            &mut message,
+            slot,
+            (function, value, marks),
+            place.0,
+            arguments,
+        )?;
         drop(message);
         self.next = index.wrapping_add(1);
         Ok(index)
@@ -402,42 +401,47 @@ fn check<const N: usize>(function: Function) -> Result<(), Error> {
     Ok(())
 }
 
-/// Words that a write of one block carries.
-const CHUNK: usize = 3;
-
-/// Writes for so many arguments behind the payload's word.
-const fn chunks(arguments: usize) -> u32 {
-    (1 + arguments).div_ceil(CHUNK) as u32
-}
-
-/// Adds a slot's words to a batch that has room for them: the header, by which the target knows that the rest is
-/// there, as a write of its own and last.
+/// Adds a message's words to a batch that has room for them: what does not fit beside the header, then the header's
+/// write, which is the last because the receiver's NIC brings it behind the payload.
 #[inline(always)]
-fn fill<const N: usize>(
+fn fill<const N: usize, const HAS_PAYLOAD: bool>(
     message: &mut Batch<'_, '_, Exclusive, Thread, Now>,
     slot: Remote,
-    header: Header,
+    (function, value, marks): (Function, u32, u64),
     payload: u64,
     arguments: [u64; N],
 ) -> Result<(), Error> {
-    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    let before = HAS_PAYLOAD as usize;
+    let value_of = |number: usize| match number < before {
+        true => payload,
+        false => arguments.get(number - before).copied().unwrap_or(0),
+    };
+    let tops = |first: usize| top(first, value_of(first)) | top(first + 1, value_of(first + 1));
+    let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|number| item(value_of(number)));
     let at = |word: usize| Remote {
         address: slot.address + 8 * word as u64,
         ..slot
     };
-    let first = [payload, argument(0), argument(1)];
-    let _ = message.post(Wqe::write_value(first, at(PAYLOAD_WORD)))?;
-    if chunks(N) > 1 {
-        let second = [argument(2), argument(3), argument(4)];
-        let _ = message.post(Wqe::write_value(second, at(PAYLOAD_WORD + CHUNK)))?;
+    let items = before + N;
+    if writes(items) > 2 {
+        let _ = message.post(Wqe::write_value([e, f], at(item_word(4))))?;
     }
-    let _ = message.post(Wqe::write_value(header.0, slot))?;
+    if writes(items) > 1 {
+        let second = MARKS | tops(2) | tops(4);
+        let _ = message.post(Wqe::write_value([second, c, d], at(top_word(2))))?;
+    }
+    let first = marks | first_word(function, value, N as u32, HAS_PAYLOAD, tops(0));
+    let _ = match items {
+        0 => message.post(Wqe::write_value(first, slot))?,
+        _ => message.post(Wqe::write_value([first, a, b], slot))?,
+    };
     Ok(())
 }
 
 const _: () = {
     assert!(ANSWER == 8);
-    assert!(PAYLOAD_WORD + 2 * CHUNK == 1 + 1 + MAX_ARGUMENTS);
+    // Three words, as `fill` writes them.
+    assert!(item_word(1) == 2 && top_word(2) == 3 && item_word(2) == 4 && item_word(4) == 6);
     assert!(sequence(0) == 1);
 };
 

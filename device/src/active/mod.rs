@@ -47,7 +47,8 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `words` | what crosses the wire |
+//! | `slot` | a task's words on the wire |
+//! | `words` | what they say; an answer's word |
 //! | `table` | functions and buffers of the target |
 //! | `handle` | the ABI: what the host hands over, and how it is opened |
 //! | `lane` | the initiator's end |
@@ -60,6 +61,7 @@ mod handle;
 mod lane;
 mod reply;
 mod server;
+mod slot;
 mod table;
 mod words;
 
@@ -68,10 +70,10 @@ pub use handle::{ActiveParts, InitiatorHandle, STATE_WORDS, TargetHandle};
 pub use lane::{Lane, Payload, Sent};
 pub use reply::Reply;
 pub use server::{Server, Task};
+pub use slot::SLOT_BYTES;
 pub use table::{BufferEntry, FunctionEntry};
 pub use words::{
-    MAX_ARGUMENTS, MAX_BUFFER, MAX_FUNCTION, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, SLOT_BYTES,
-    answer_bytes,
+    MAX_ARGUMENTS, MAX_BUFFER, MAX_FUNCTION, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, answer_bytes,
 };
 
 /// Number of a function, from 0.

@@ -8,11 +8,9 @@ use super::Function;
 use super::error::Error;
 use super::handle::End;
 use super::lane::why_late;
+use super::slot::{MARKS, SLOT_WORDS, is_there, item_word, read_first, read_item, top_word};
 use super::table::{Buffers, FunctionEntry, LastFunction, check_function};
-use super::words::{
-    ANSWER, Answer, FIRST_ARGUMENT, Header, MAX_ARGUMENTS, PAYLOAD_WORD, PayloadWord, SLOT_WORDS,
-    sequence,
-};
+use super::words::{ANSWER, Answer, Header, MAX_ARGUMENTS, PayloadWord, sequence};
 use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
 use crate::together::{Led, begin, finish};
 use crate::{Deadline, Exclusive, Scope};
@@ -86,7 +84,8 @@ impl Task<'_> {
     pub fn argument(&self, number: u32) -> u64 {
         let there = (number < self.header.arguments()) & (number < MAX_ARGUMENTS as u32);
         match there {
-            true => self.word(FIRST_ARGUMENT + number as usize),
+            // Behind the payload's place, if it has one.
+            true => load_item(self.slot, number as usize + usize::from(self.has_payload())),
             false => 0,
         }
     }
@@ -113,7 +112,7 @@ impl Task<'_> {
         if !self.has_payload() {
             return (core::ptr::null_mut(), 0);
         }
-        let place = PayloadWord(self.word(PAYLOAD_WORD));
+        let place = PayloadWord(load_item(self.slot, 0));
         // Once more: the slot is memory that the other end may write, though it should not.
         if self.buffers.check(place).is_err() {
             return (core::ptr::null_mut(), 0);
@@ -124,14 +123,6 @@ impl Task<'_> {
             core::ptr::with_exposed_provenance_mut(address),
             place.length(),
         )
-    }
-
-    #[inline(always)]
-    fn word(&self, word: usize) -> u64 {
-        debug_assert!(word < SLOT_WORDS);
-        // SAFETY: a slot has so many words.
-        let word = unsafe { &*self.slot.add(word) };
-        load_relaxed64(word, Reach::System)
     }
 }
 
@@ -211,7 +202,7 @@ impl<'a, C: Scope> Server<'a, C> {
                 false => Err(Error::NotServed),
                 true => {
                     let result = result.map_err(|code| Error::Task { code });
-                    self.end_task(Answer::new(sequence(self.next), result));
+                    self.end_task(task.header, Answer::new(sequence(self.next), result));
                     self.post_answer(NO_RESULT, deadline).map(|()| 0)
                 }
             };
@@ -243,11 +234,8 @@ impl<'a, C: Scope> Server<'a, C> {
             } else if result.length.wrapping_sub(1) >= limit {
                 Err(Error::InvalidResult { limit })
             } else {
-                self.end_task(Answer::with_result(
-                    sequence(self.next),
-                    value,
-                    result.length,
-                ));
+                let answer = Answer::with_result(sequence(self.next), value, result.length);
+                self.end_task(task.header, answer);
                 self.post_answer(result, deadline).map(|()| 0)
             };
         }
@@ -265,20 +253,33 @@ impl<'a, C: Scope> Server<'a, C> {
         self.settle(deadline)?;
         let mut wait = deadline.wait();
         let mut late = deadline == Deadline::PASSED;
+        let mut marks = self.end.marks(self.next);
         loop {
-            let header = self.header();
-            if header.is_of(self.next) {
+            let slot = self.slot(self.next);
+            // One load a look, because it may go across a bus. The others follow once it tells of them.
+            let first = load(slot, 0);
+            let header = read_first(first, self.next);
+            let items = header.items();
+            let (mut second, mut here) = (0, is_there(first, marks));
+            if here & (items > 0) {
+                second = load(slot, 1);
+                here = is_there(second & load(slot, 2) & rest_of(slot, items), MARKS);
+            }
+            if here {
                 let function = header.function();
                 let (functions, entries) = (self.functions, self.function_entries);
                 let load = || entry_of(functions, entries, function);
                 let entry = self.function.get(function, load);
-                // The header before the rest of the slot and the payload, because the NIC writes those first. The
-                // entry of the function may be loaded before.
+                // What is registered may be loaded before the fence: it does not change while kernels run.
+                let checked = self.check(header, entry, PayloadWord(read_item(0, second, first)));
+                // The header before the payload, because the NIC writes that first; and all words before they are loaded
+                // again.
                 fence_acquire(self.end.queue.reach());
-                match self.check(header, entry) {
+                match checked {
                     Ok(()) => return Ok(header),
                     Err(refusal) => {
-                        self.end_task(Answer::new(sequence(self.next), Err(refusal)));
+                        self.end_task(header, Answer::new(sequence(self.next), Err(refusal)));
+                        marks = self.end.marks(self.next);
                         self.post_answer(NO_RESULT, deadline)?;
                     }
                 }
@@ -291,22 +292,33 @@ impl<'a, C: Scope> Server<'a, C> {
         }
     }
 
-    /// Whether a message is a task of this target's.
+    /// Whether a message is a task of this target's: its function's entry, and where its payload is, if it has one.
     #[inline(always)]
-    fn check(&self, header: Header, entry: u64) -> Result<(), Error> {
+    fn check(&self, header: Header, entry: u64, place: PayloadWord) -> Result<(), Error> {
         check_function(entry, header.function(), header.arguments())?;
-        if header.has_payload() {
-            // SAFETY: as in `Task::word`.
-            let word = unsafe { &*self.slot(self.next).add(PAYLOAD_WORD) };
-            let place = PayloadWord(load_relaxed64(word, Reach::System));
-            self.end.buffers.check(place)?;
+        match header.has_payload() {
+            true => self.end.buffers.check(place),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// Ends the task that is next: its answer is owed.
+    /// Ends the task that is next, which all threads have read: its words are cleared, and its answer is owed.
+    ///
+    /// They are cleared before the answer goes, by rules 1 to 4 of the memory model, because the slot's next message, which
+    /// may have them and may not, comes once the answer is taken. The first is told from the one before without that.
     #[inline(always)]
-    fn end_task(&mut self, answer: Answer) {
+    fn end_task(&mut self, header: Header, answer: Answer) {
+        let slot = self.slot(self.next);
+        let items = header.items();
+        if items > 0 {
+            clear(slot, [1, 2]);
+        }
+        if items > 2 {
+            clear(slot, [3, 4, 5]);
+        }
+        if items > 4 {
+            clear(slot, [6, 7]);
+        }
         self.owed = answer.0;
         self.next = self.next.wrapping_add(1);
     }
@@ -373,14 +385,6 @@ impl<'a, C: Scope> Server<'a, C> {
         self.end.slot(u32::from(sequence.wrapping_sub(1)))
     }
 
-    /// The first word of the next task's slot.
-    #[inline(always)]
-    fn header(&self) -> Header {
-        // SAFETY: a slot begins with it.
-        let word = unsafe { &*self.slot(self.next) };
-        Header(load_relaxed64(word, Reach::System))
-    }
-
     #[inline(always)]
     fn slot(&self, index: u32) -> *const Word64 {
         let first = self.end.slot(index) as usize * SLOT_WORDS;
@@ -398,6 +402,49 @@ impl<C: Scope> Drop for Server<'_, C> {
             // They come before the claim's end, because the queue, which is dropped behind this, releases them.
         }
     }
+}
+
+/// A word of a slot.
+#[inline(always)]
+fn word_of<'a>(slot: *const Word64, word: usize) -> &'a Word64 {
+    debug_assert!(word < SLOT_WORDS);
+    // SAFETY: a slot has so many words, and lives as long as the lane's handle, which whoever asks has (the promise of
+    // `TargetHandle::new`).
+    unsafe { &*slot.add(word) }
+}
+
+/// Loads it.
+#[inline(always)]
+fn load(slot: *const Word64, word: usize) -> u64 {
+    load_relaxed64(word_of(slot, word), Reach::System)
+}
+
+/// Clears some.
+#[inline(always)]
+fn clear<const N: usize>(slot: *const Word64, words: [usize; N]) {
+    for word in words {
+        store_relaxed64(word_of(slot, word), 0, Reach::System);
+    }
+}
+
+/// Loads an item of a message that is there.
+#[inline(always)]
+fn load_item(slot: *const Word64, number: usize) -> u64 {
+    let (word, tops) = (load(slot, item_word(number)), load(slot, top_word(number)));
+    read_item(number, word, tops)
+}
+
+/// The marks that all words have which a message of so many items has behind the first three.
+#[inline(always)]
+fn rest_of(slot: *const Word64, items: u32) -> u64 {
+    let mut marks = MARKS;
+    if items > 2 {
+        marks &= load(slot, 3) & load(slot, 4) & load(slot, 5);
+    }
+    if items > 4 {
+        marks &= load(slot, 6) & load(slot, 7);
+    }
+    marks
 }
 
 /// The word of a function; 0 where there is none.

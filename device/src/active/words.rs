@@ -1,4 +1,4 @@
-//! What crosses the wire: a task's slot, and its answer, as words of 8 bytes that arrive whole.
+//! What a message says beside its arguments, where its payload is, and its answer: a word of 8 bytes each.
 
 use super::error::Error;
 use super::{Buffer, Function};
@@ -21,24 +21,17 @@ pub const MAX_RESULT: u32 = (1 << DETAIL_BITS) - 1;
 /// The most slots of a lane: a sequence number tells two messages of one slot apart as long as it does not come round.
 pub const MAX_SLOTS: u32 = 1 << 15;
 
-/// Bytes of a slot: header, payload, arguments, and 8 that are unused.
-pub const SLOT_BYTES: u64 = 64;
-/// Words of a slot.
-pub(super) const SLOT_WORDS: usize = SLOT_BYTES as usize / 8;
-/// The word of a slot that says where the payload is.
-pub(super) const PAYLOAD_WORD: usize = 1;
-/// The word of a slot that holds the first argument.
-pub(super) const FIRST_ARGUMENT: usize = 2;
 /// Bytes of an answer.
 pub(super) const ANSWER: u64 = 8;
 
 const SEQUENCE_BITS: u32 = 16;
-const FUNCTION_BITS: u32 = 11;
+pub(super) const FUNCTION_BITS: u32 = 11;
 const FUNCTION_SHIFT: u32 = SEQUENCE_BITS;
-/// Set in every header and answer: memory that nobody has written is neither.
+/// Set in every header: none is 0.
 const PRESENT: u64 = 1 << (FUNCTION_SHIFT + FUNCTION_BITS);
 const HAS_PAYLOAD: u64 = PRESENT << 1;
 const COUNT_SHIFT: u32 = 29;
+pub(super) const COUNT_BITS: u32 = 3;
 const VALUE_SHIFT: u32 = 32;
 const LENGTH_BITS: u32 = 24;
 /// Of an answer: the length of a result, or the kind of a refusal.
@@ -62,8 +55,8 @@ pub(super) const fn sequence(index: u32) -> u16 {
     (index as u16).wrapping_add(1)
 }
 
-/// A task's first word, which arrives last. From the low bits up: sequence number (16), function (11), present (1), has
-/// a payload (1), number of arguments (3), value (32).
+/// What a message says but for its arguments and its payload, as the threads of a scope tell each other. From the low bits
+/// up: sequence number (16), function (11), present (1), has a payload (1), number of arguments (3), value (32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(pub(super) u64);
 
@@ -73,7 +66,7 @@ impl Header {
         index: u32,
         function: Function,
         value: u32,
-        arguments: usize,
+        arguments: u32,
         has_payload: bool,
     ) -> Self {
         Self(
@@ -86,7 +79,7 @@ impl Header {
         )
     }
 
-    /// Whether it is the header of the message with this index, of at most [`MAX_SLOTS`] that share a slot's memory.
+    /// Whether it is the header of the message with this index, of at most [`MAX_SLOTS`] that are under way.
     #[inline(always)]
     pub(super) const fn is_of(self, index: u32) -> bool {
         self.0 & (PRESENT | u16::MAX as u64) == PRESENT | sequence(index) as u64
@@ -109,7 +102,13 @@ impl Header {
 
     #[inline(always)]
     pub(super) const fn arguments(self) -> u32 {
-        (self.0 >> COUNT_SHIFT) as u32 & 7
+        (self.0 >> COUNT_SHIFT) as u32 & ((1 << COUNT_BITS) - 1)
+    }
+
+    /// The payload's place, if it has one, and its arguments.
+    #[inline(always)]
+    pub(super) const fn items(self) -> u32 {
+        self.arguments() + self.has_payload() as u32
     }
 
     #[inline(always)]
@@ -183,7 +182,7 @@ impl Answer {
         self.0 as u16
     }
 
-    /// As [`Header::is_of`].
+    /// Whether it is the answer to the message with this index, of at most [`MAX_SLOTS`] that share a slot's memory.
     #[inline(always)]
     pub(super) const fn is_of(self, index: u32) -> bool {
         let mask = Self::PRESENT | u16::MAX as u64;
@@ -245,9 +244,8 @@ mod tests {
     ];
 
     #[test]
-    fn memory_that_nobody_wrote_is_neither_header_nor_answer() {
+    fn memory_that_nobody_wrote_is_no_answer() {
         for index in [0, 1, 0xfffe, 0xffff, u32::MAX] {
-            assert!(!Header(0).is_of(index));
             assert!(!Answer(0).is_of(index));
         }
     }
@@ -284,13 +282,14 @@ mod tests {
         for _ in 0..if cfg!(miri) { 50 } else { 5000 } {
             let (index, value) = (random.random(), random.random());
             let function = random.random_range(0..=MAX_FUNCTION);
-            let arguments = random.random_range(0..=MAX_ARGUMENTS);
+            let arguments = random.random_range(0..=MAX_ARGUMENTS as u32);
             let has_payload = random.random();
             let header = Header::new(index, function, value, arguments, has_payload);
             assert!(header.is_of(index));
             assert_eq!(header.function(), function);
             assert_eq!(header.value(), value);
-            assert_eq!(header.arguments() as usize, arguments);
+            assert_eq!(header.arguments(), arguments);
+            assert_eq!(header.items(), arguments + u32::from(has_payload));
             assert_eq!(header.has_payload(), has_payload);
             for lap in (0..=MAX_SLOTS.trailing_zeros()).map(|log2| 1 << log2) {
                 assert!(!header.is_of(index.wrapping_add(lap)), "the slot's next");

@@ -32,6 +32,12 @@ pub const BUFFER: BufferEntry = BufferEntry {
 /// What a payload's write asked for: address, length, key at the initiator; address and key at the target.
 pub type Moved = (u64, u32, u32, u64, u32);
 
+/// What marks the words of a message: the highest bit of each half.
+pub const MARKS: u64 = 1 << 63 | 1 << 31;
+
+/// Half a word of what an inline write carries, on its way to the words of the other end: number of the half, and bits.
+pub type Half = (usize, u32);
+
 /// Both ends of a lane.
 pub struct Wire {
     pub near: Rig,
@@ -105,6 +111,14 @@ impl Wire {
             buffers: [BUFFER, BufferEntry::default()],
             executed: [Cell::new(0), Cell::new(0)],
         };
+        // As the messages before have left them: of each slot's next one the first word has other marks, which for the
+        // first of a lane are those of memory that nobody has written.
+        for index in (0..1 << slots_log2).map(|slot| first.wrapping_add(slot)) {
+            if index >> slots_log2 & 1 != 0 {
+                let slot = index as usize & ((1 << slots_log2) - 1);
+                wire.slots[8 * slot].store(MARKS, Ordering::Relaxed);
+            }
+        }
         let [near, far] = &wire.states;
         for word in [&near[0], &near[1], &far[0]] {
             word.store(first.into(), Ordering::Relaxed);
@@ -121,15 +135,31 @@ impl Wire {
 
     /// The initiator's NIC executes a WQE, if there is one; what it moved, if that was a payload.
     pub fn near_step(&self) -> Option<Option<Moved>> {
-        self.step(0, &self.near, &self.slots, (SLOTS_AT, SLOTS_KEY))
+        let (moved, halves) = self.step(0, &self.near, (SLOTS_AT, SLOTS_KEY))?;
+        bring_words(&self.slots, &halves);
+        Some(moved)
     }
 
-    /// The same at the target.
+    /// The same, but that what it brings to the slots is given, and not brought.
+    pub fn near_step_without(&self) -> Option<(Option<Moved>, Vec<Half>)> {
+        self.step(0, &self.near, (SLOTS_AT, SLOTS_KEY))
+    }
+
+    /// Brings half a word to the slots.
+    pub fn bring(&self, (half, bits): Half) {
+        let (word, shift) = (&self.slots[half / 2], half % 2 * 32);
+        let other = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(other | u64::from(bits) << shift, Ordering::Relaxed);
+    }
+
+    /// The target's NIC executes a WQE, if there is one.
     pub fn far_step(&self) -> bool {
-        let words = (ANSWERS_AT, ANSWERS_KEY);
-        let moved = self.step(1, &self.far, &self.answers, words);
-        assert_eq!(moved.flatten(), None, "answers have no payload");
-        moved.is_some()
+        let Some((moved, halves)) = self.step(1, &self.far, (ANSWERS_AT, ANSWERS_KEY)) else {
+            return false;
+        };
+        assert_eq!(moved, None, "answers have no payload");
+        bring_words(&self.answers, &halves);
+        true
     }
 
     /// Everything that is posted at either end.
@@ -148,9 +178,8 @@ impl Wire {
         &self,
         end: usize,
         rig: &Rig,
-        words: &[Word64],
         (first, key): (u64, u32),
-    ) -> Option<Option<Moved>> {
+    ) -> Option<(Option<Moved>, Vec<Half>)> {
         let executed = self.executed[end].get();
         if rig.producer_index() == executed as u16 {
             return None;
@@ -159,7 +188,7 @@ impl Wire {
         let word = |at| u64::from_be(rig.ring_word(block, at));
         let (address, remote_key) = (word(2), (word(3) >> 32) as u32);
         let length = (word(4) >> 32) as u32;
-        let mut moved = None;
+        let (mut moved, mut halves) = (None, Vec::new());
         if (length >> 31 == 0) & (remote_key == ANSWERS_KEY) {
             self.bring_result((word(5), word(4) as u32), address, length);
         } else if length >> 31 == 0 {
@@ -169,21 +198,17 @@ impl Wire {
             // Inline bytes begin in the middle of a word.
             let inline = (4..8).flat_map(|at| rig.ring_word(block, at).to_ne_bytes());
             let inline: Vec<u8> = inline.skip(4).take(length as usize & 0x3ff).collect();
-            let place = (address - first) as usize / 8;
-            for (bytes, word) in inline.chunks_exact(8).zip(&words[place..]) {
-                let value = u64::from_ne_bytes(bytes.try_into().unwrap());
-                word.store(value, Ordering::Relaxed);
-            }
+            let place = (address - first) as usize / 4;
+            let bits = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
+            halves.extend((place..).zip(inline.chunks_exact(4).map(bits)));
         }
         if rig.signalled(block) {
             rig.complete(0, executed as u16);
         }
         self.executed[end].set(executed + 1);
-        Some(moved)
+        Some((moved, halves))
     }
-}
 
-impl Wire {
     /// Brings a result from the target's memory to the room for it, which begins with a word: a store for each word.
     fn bring_result(&self, (from, key): (u64, u32), to: u64, length: u32) {
         assert_eq!(key, RESULTS_KEY, "the key of the target's results");
@@ -201,6 +226,14 @@ impl Wire {
             value[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_le_bytes(value), Ordering::Relaxed);
         }
+    }
+}
+
+/// Brings whole words.
+fn bring_words(words: &[Word64], halves: &[Half]) {
+    for pair in halves.chunks_exact(2) {
+        let [(low, bits), (_, high)] = [pair[0], pair[1]];
+        words[low / 2].store(u64::from(high) << 32 | u64::from(bits), Ordering::Relaxed);
     }
 }
 

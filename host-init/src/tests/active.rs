@@ -6,10 +6,12 @@ use warpbell::active::{
     Error as Refused, InitiatorHandle, MAX_ARGUMENTS, MAX_RESULT, MAX_SLOTS, Payload, TargetHandle,
 };
 use warpbell::{Deadline, Thread};
+use warpbell_soft_hca::shell::{HcaOptions, LateStores};
 
 use super::{ALL, region, resident, threaded};
 use crate::{
-    ActiveConfig, ActiveError, ActiveMessages, Device, Error, ProtectionDomain, QueuePairConfig,
+    ActiveConfig, ActiveError, ActiveMessages, Device, Error, Nic, ProtectionDomain,
+    QueuePairConfig, SoftOptions,
 };
 
 const LIMIT: Deadline = Deadline::after_ms(20_000);
@@ -127,6 +129,57 @@ fn tasks_run_once_and_are_answered() {
 #[test]
 fn tasks_run_once_through_a_kernel() {
     lanes_at_the_same_time(&resident());
+}
+
+/// What a message's words rely on is that each comes whole: here they come late, each at a time of its own.
+#[test]
+fn messages_come_though_their_words_come_late_and_in_any_order() {
+    let device = Device::open(Nic::Soft(SoftOptions {
+        hca: HcaOptions {
+            late_stores: Some(LateStores {
+                seed: 5,
+                piece: 8,
+                late: 600,
+                longest_ns: 3_000_000,
+            }),
+            ..HcaOptions::default()
+        },
+        ..SoftOptions::default()
+    }));
+    let (mut active, _near) = active(&device.unwrap());
+    const MIXED: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (of_one, of_five) = (0, 2);
+    active.register(of_one, 1).unwrap();
+    active.register(of_five, 5).unwrap();
+    let sum = |arguments: &[u64]| arguments.iter().fold(0, |sum, word| sum ^ word) as u32;
+    thread::scope(|scope| {
+        let target = active.target();
+        scope.spawn(move || {
+            let mut server = target.serve::<Thread>(0).unwrap();
+            for _ in 0..180 {
+                let task = server.next(LIMIT).unwrap();
+                let arguments: Vec<_> = (0..task.arguments()).map(|at| task.argument(at)).collect();
+                let value = task.value() ^ sum(&arguments);
+                server.answer(task, Ok(value), LIMIT).unwrap();
+            }
+        });
+        let mut lane = active.initiator().lane::<Thread>(0).unwrap();
+        for message in 0..60u32 {
+            let [a, b, c, d, e] = [1, 2, 3, 4, 5]
+                .map(|number: u64| (number << 32 | u64::from(message)).wrapping_mul(MIXED));
+            let all = [
+                (lane.send(of_one, message, [a], LIMIT), sum(&[a])),
+                (lane.send(ADD, message, [a, b], LIMIT), sum(&[a, b])),
+                (
+                    lane.send(of_five, message, [a, b, c, d, e], LIMIT),
+                    sum(&[a, b, c, d, e]),
+                ),
+            ];
+            for (sent, sum) in all {
+                assert_eq!(lane.wait(sent.unwrap(), LIMIT), Ok(message ^ sum));
+            }
+        }
+    });
 }
 
 /// More tasks of one lane than it has slots, each of which answers with a piece of a buffer.

@@ -33,8 +33,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// How many arguments each function takes: a value alone, one write of arguments, two of them; the payload's; the last
-    /// one ends the target.
+    /// How many arguments each function takes: so many that a message is one write, two or three; the payload's; the last one
+    /// ends the target.
     pub const ARGUMENTS: [u32; 8] = [0, 2, 3, 5, 0, 2, 1, 0];
     /// The function of a payload.
     pub const PAYLOAD: u32 = 6;
