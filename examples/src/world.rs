@@ -120,6 +120,8 @@ pub struct World {
     watch: bool,
     /// What lets kernels on a GPU launch others, if it is loaded.
     runtime: Option<DeviceRuntime>,
+    /// Whether its host sleeps beside kernels on a GPU, from the start.
+    asleep: bool,
     /// Ctrl-C.
     stop: Stop<'static>,
 }
@@ -261,6 +263,7 @@ impl Machine {
                 engine,
                 watch: self.watch,
                 runtime: None,
+                asleep: false,
                 stop: interrupt::stop(kernels.placement())?,
             })
         };
@@ -281,6 +284,7 @@ impl World {
             engine: None,
             watch: false,
             runtime: None,
+            asleep: false,
             stop: interrupt::stop(Placement::Host)?,
         })
     }
@@ -491,6 +495,7 @@ impl World {
             Some(modules) => {
                 let watch = Watch {
                     limit: WATCHED,
+                    asleep: false,
                     queue_pairs,
                 };
                 let launches: Vec<_> = modules.into_iter().zip(launches).collect();
@@ -513,6 +518,14 @@ impl World {
     /// No memory for them.
     pub fn numbers(&self, count: usize) -> Result<Shared<[Word64]>, Error> {
         Ok(Shared::slice(self.placement(), count, |_| Word64::new(0))?)
+    }
+
+    /// The same place, whose host sleeps beside kernels that stay: on a GPU it sees their end late by up to 10 ms.
+    pub fn asleep(&self) -> Self {
+        Self {
+            asleep: true,
+            ..*self
+        }
     }
 
     /// Runs kernels at the same time until all have ended. The queue pairs are those that a watchdog looks at.
@@ -539,6 +552,7 @@ impl World {
             Kernels::Gpu(module) => {
                 let watch = Watch {
                     limit: WATCHED,
+                    asleep: self.asleep,
                     queue_pairs,
                 };
                 Ok(module.run(launches, &watch)?)

@@ -77,6 +77,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     let watch = Watch {
         limit: Duration::from_secs(10),
+        asleep: false,
         queue_pairs: &[&our_end],
     };
     // SAFETY: the parameters point to pinned memory that outlives the kernel, and are the kernel's own.

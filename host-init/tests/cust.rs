@@ -69,6 +69,7 @@ fn word(gpu: Gpu) -> &'static Shared<AtomicU64> {
 
 const WATCH: Watch<'static> = Watch {
     limit: Duration::from_millis(50),
+    asleep: false,
     queue_pairs: &[],
 };
 

@@ -426,6 +426,7 @@ fn launch<'k, K: Kernel + Copy>(grid: Dim, kernel: &'k K) -> Launch<'k> {
 fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
     let watch = Watch {
         limit: patient(WATCHED),
+        asleep: false,
         queue_pairs: &[],
     };
     module
@@ -446,7 +447,14 @@ pub fn launch_watched<K: Kernel + Copy>(
     let World::Gpu(module) = World::here() else {
         panic!("no GPU in this test");
     };
-    module.run(&[launch(grid, kernel)], &Watch { limit, queue_pairs })
+    module.run(
+        &[launch(grid, kernel)],
+        &Watch {
+            limit,
+            asleep: false,
+            queue_pairs,
+        },
+    )
 }
 
 impl fmt::Debug for World {

@@ -22,9 +22,8 @@ use warpbell_examples::{Error, interrupt};
 /// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
 /// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
 /// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
-/// answer is compared with a loop on the host. On a GPU a graph of the same kernel, which
-/// launches itself for each picture, is another way.
-/// The HCAs are software, and no network card takes part.
+/// answer is compared with a loop on the host. On a GPU a graph of the same kernel, which launches itself
+/// for each picture, is another way. The HCAs are software, and no network card takes part.
 ///
 /// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
 /// by its host.

@@ -140,6 +140,7 @@ impl Server<'_> {
         };
         let server = site.launch(stays, &stop);
         let pairs = self.rig.pairs();
+        let world = world.asleep();
         let time = CpuTime::begin();
         match stays {
             Stays::Always => {

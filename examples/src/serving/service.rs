@@ -254,7 +254,7 @@ impl<'s> Session<'s> {
         let (ran, waited_percent) = thread::scope(|scope| {
             let kernel = scope.spawn(|| {
                 let time = CpuTime::begin();
-                let ran = world.run_for(&server, &pairs, Duration::MAX);
+                let ran = world.asleep().run_for(&server, &pairs, Duration::MAX);
                 // This thread waits for the kernel; on a CPU the kernel has threads of its own.
                 (ran, time.percent())
             });

@@ -46,6 +46,7 @@ impl World {
         };
         let watch = Watch {
             limit: WATCHED,
+            asleep: self.asleep,
             queue_pairs,
         };
         Ok(module.run_repeating(repeated, stop, &runtime, beside, &watch)?)

@@ -20,6 +20,9 @@ pub struct Watch<'w> {
     /// kernels may run. Kernels that wait have deadlines of their own; this is for those that forget them.
     /// It is noticed late by at most a quarter.
     pub limit: Duration,
+    /// Whether the host sleeps from the start, beside kernels that stay for long: it has hardly any of a core then, and may
+    /// notice an end late by 10 ms.
+    pub asleep: bool,
     /// The queue pairs that they use. The outstanding work requests of one that stands still are named.
     pub queue_pairs: &'w [&'w QueuePair],
 }
@@ -410,9 +413,9 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
                 hanging: hanging(watch.queue_pairs),
             });
         }
-        match waited < BRISK {
-            true => thread::yield_now(),
-            false => thread::sleep(nap(waited)),
+        match nap(waited, watch.asleep) {
+            None => thread::yield_now(),
+            Some(nap) => thread::sleep(nap),
         }
     }
 }
@@ -421,10 +424,14 @@ fn lose_all(running: &[Running<'_>]) {
     running.iter().for_each(|kernel| kernel.module.gpu().lose());
 }
 
-/// How long a wait sleeps until its next look, after so long: a hundredth, so that an end is noticed late by no more than
-/// that or the shortest nap, and hardly anything of a core is wanted.
-fn nap(waited: Duration) -> Duration {
-    (waited / 100).clamp(SHORTEST_NAP, LONGEST_NAP)
+/// How long a wait sleeps until its next look, after so long; not at all at first. A hundredth, so that an end is noticed late
+/// by no more than that or the shortest nap, and hardly anything of a core is wanted.
+fn nap(waited: Duration, asleep: bool) -> Option<Duration> {
+    match asleep {
+        true => Some(LONGEST_NAP),
+        false if waited < BRISK => None,
+        false => Some((waited / 100).clamp(SHORTEST_NAP, LONGEST_NAP)),
+    }
 }
 
 fn check_grid(grid: Grid) -> Result<(), GpuError> {
@@ -508,9 +515,12 @@ mod tests {
             (5000, 10_000),
             (60_000, 10_000),
         ] {
-            let found = nap(Duration::from_millis(waited));
-            assert_eq!(found, Duration::from_micros(expected), "after {waited} ms");
+            let found = nap(Duration::from_millis(waited), false);
+            let expected = Duration::from_micros(expected);
+            assert_eq!(found, Some(expected), "after {waited} ms");
         }
+        assert_eq!(nap(Duration::from_millis(1), false), None);
+        assert_eq!(nap(Duration::ZERO, true), Some(Duration::from_millis(10)));
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub fn module() -> Module {
 pub fn watch() -> Watch<'static> {
     Watch {
         limit: Duration::from_millis(50),
+        asleep: false,
         queue_pairs: &[],
     }
 }

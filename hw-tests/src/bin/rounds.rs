@@ -73,6 +73,7 @@ impl Turns {
 fn watch() -> Watch<'static> {
     Watch {
         limit: patient(Duration::from_secs(20)),
+        asleep: false,
         queue_pairs: &[],
     }
 }

@@ -261,6 +261,7 @@ fn launched<P: Copy + Sync>(
     };
     let watch = warpbell_host_init::cuda::Watch {
         limit: ample(),
+        asleep: false,
         queue_pairs: &[],
     };
     Ok(module.run(&[Launch::new(entry, grid, parameters)], &watch)?)
