@@ -15,7 +15,7 @@ use crate::thread;
 
 /// Version of the handles' layouts, of all that they lead to but the NIC's own, and of [`QueueState`]'s: all change
 /// together.
-pub const ABI_VERSION: u16 = 4;
+pub const ABI_VERSION: u16 = 5;
 
 /// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
 /// can only tell old from new within half of that.
