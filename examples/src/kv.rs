@@ -467,7 +467,7 @@ impl Store {
                 }),
                 Way::ActiveMessage => {
                     traffic.round_trips += 1;
-                    let writes = [ARGUMENT_WRITE, WORD_WRITE, WORD_WRITE].into_iter();
+                    let writes = [ARGUMENT_WRITE, WORD_WRITE].into_iter();
                     for bytes in writes.chain(found.then_some(length)) {
                         traffic.write(bytes, self.case.mtu);
                     }

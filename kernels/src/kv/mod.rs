@@ -27,7 +27,7 @@ pub const END: u32 = 1;
 /// How many arguments each function takes, from 0 on.
 pub const ARGUMENTS: [u32; 2] = [1, 0];
 
-/// Bytes of the two WRITEs of a message with one argument, and of an answer: `docs/active.md`, "On the wire".
+/// Bytes of the WRITE of a message with one argument, and of an answer: `docs/active.md`, "On the wire".
 pub const ARGUMENT_WRITE: u32 = 24;
 /// See [`ARGUMENT_WRITE`].
 pub const WORD_WRITE: u32 = 8;
@@ -391,7 +391,6 @@ impl GetByTasks<'_> {
         let (traffic, mtu) = (&mut seen.traffic, self.client.mtu);
         traffic.round_trips += 1;
         traffic.write(ARGUMENT_WRITE, mtu);
-        traffic.write(WORD_WRITE, mtu);
         if reply.length() != 0 {
             traffic.write(reply.length(), mtu);
         }
