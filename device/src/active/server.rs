@@ -310,14 +310,19 @@ impl<'a, C: Scope> Server<'a, C> {
     fn end_task(&mut self, header: Header, answer: Answer) {
         let slot = self.slot(self.next);
         let items = header.items();
+        // One by one: an array that is gone through would lie in a GPU's local memory.
         if items > 0 {
-            clear(slot, [1, 2]);
+            clear(slot, 1);
+            clear(slot, 2);
         }
         if items > 2 {
-            clear(slot, [3, 4, 5]);
+            clear(slot, 3);
+            clear(slot, 4);
+            clear(slot, 5);
         }
         if items > 4 {
-            clear(slot, [6, 7]);
+            clear(slot, 6);
+            clear(slot, 7);
         }
         self.owed = answer.0;
         self.next = self.next.wrapping_add(1);
@@ -419,12 +424,10 @@ fn load(slot: *const Word64, word: usize) -> u64 {
     load_relaxed64(word_of(slot, word), Reach::System)
 }
 
-/// Clears some.
+/// Clears it.
 #[inline(always)]
-fn clear<const N: usize>(slot: *const Word64, words: [usize; N]) {
-    for word in words {
-        store_relaxed64(word_of(slot, word), 0, Reach::System);
-    }
+fn clear(slot: *const Word64, word: usize) {
+    store_relaxed64(word_of(slot, word), 0, Reach::System);
 }
 
 /// Loads an item of a message that is there.
