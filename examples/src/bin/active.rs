@@ -25,8 +25,8 @@ struct Arguments {
     /// Blocks of either kernel; each has a lane, which takes two queue pairs
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=128))]
     blocks: u32,
-    /// Threads of each block
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
+    /// Threads of each block; a multiprocessor has registers for 448 of those that run tasks
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=448))]
     threads: u32,
     /// Words of a vector
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
