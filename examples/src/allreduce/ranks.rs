@@ -1,6 +1,5 @@
 //! The ranks, each with a device of its own where the NIC has several, and who drives them.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use warpbell_soft_hca::engine::Reach;
 use super::{Case, Reference, WORD, Way};
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::rig::{self, End};
+use crate::rig::{self, End, HostQueue};
 use crate::world::World;
 use crate::{Error, interrupt};
 
@@ -288,38 +287,39 @@ impl<'c> Ranks<'c> {
         Ok(began.elapsed())
     }
 
-    /// As in as many nodes, each rank has a thread of its own. All have opened their queues before one begins, and the time
-    /// counts from there: a NIC on a GPU calls all queues back for each look at a queue pair's state, and cuts what is posted
-    /// meanwhile into packets, as long as one follows another.
+    /// As in as many nodes, each rank has a thread of its own. All queues are open before one begins, and the time counts from
+    /// there: a NIC on a GPU calls all queues back for each look at a queue pair's state, and cuts what is posted meanwhile
+    /// into packets, as long as one follows another.
     fn by_hosts(&self) -> Result<Duration, Error> {
-        let failed = AtomicBool::new(false);
-        let ready = Barrier::new(self.plan.ranks as usize + 1);
-        let run = |rank| {
-            let result = self.by_host(rank, &ready, &failed);
+        let queues = self.ends.iter().map(End::host_queues);
+        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let failed = &AtomicBool::new(false);
+        let run = |rank, queues| {
+            let result = self.by_host(rank, queues, failed);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             result
         };
+        let began = Instant::now();
         thread::scope(|scope| {
-            let start = |rank| scope.spawn(move || run(rank));
-            let started: Vec<_> = (0..self.plan.ranks).map(start).collect();
-            ready.wait();
-            let began = Instant::now();
+            let start = |(rank, queues)| scope.spawn(move || run(rank, queues));
+            let started: Vec<_> = (0..).zip(queues).map(start).collect();
             let ended = started.into_iter().map(|thread| thread.join());
             let results =
                 ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            rig::first_cause(results.collect::<Vec<_>>())?;
-            Ok(began.elapsed())
-        })
+            rig::first_cause(results.collect::<Vec<_>>())
+        })?;
+        Ok(began.elapsed())
     }
 
-    /// All of a rank's rounds once all ranks are ready, or those until Ctrl-C, or until another one has failed, which says why.
-    fn by_host(&self, rank: u32, ready: &Barrier, other_failed: &AtomicBool) -> Result<(), Error> {
+    /// All of a rank's rounds, or those until Ctrl-C, or until another one has failed, which says why.
+    fn by_host(
+        &self,
+        rank: u32,
+        mut queues: Vec<HostQueue<'_>>,
+        other_failed: &AtomicBool,
+    ) -> Result<(), Error> {
         let plan = self.plan;
         let (end, paths) = (&self.ends[rank as usize], self.paths(rank, &[]));
-        let queues = end.host_queues();
-        // One that failed says so to those that wait for it.
-        ready.wait();
-        let mut queues = queues?;
         // Half a ring under a doorbell, a slice and its signal at a time.
         let group = (self.case.depth as usize / 4).max(1);
         for round in 0..plan.rounds {
