@@ -30,7 +30,7 @@ pub struct Message<'p, 'a> {
     pub slice: u32,
     /// What the signal says.
     pub number: u64,
-    /// Whether it is the last through its queue.
+    /// Whether it is the last through its queue: a block that posts waits for it at once. Triggers and hosts wait at their end.
     pub last: bool,
 }
 
@@ -223,9 +223,10 @@ trait Senders<'a>: Copy {
 trait Sender {
     /// Before the message's bytes are there.
     fn prepare(&mut self, message: Message<'_, '_>) -> Result<(), Failure>;
-    /// Sends it; waits until all is sent, if it is the last.
+    /// Sends it. By posts it waits as well until all is sent, if it is the last: a ticket that is kept until the end would be
+    /// one register more than there is.
     fn send(&mut self, message: Message<'_, '_>) -> Result<(), Failure>;
-    /// Waits until all is sent, if nobody has yet.
+    /// Waits until all is sent, unless [`send`](Self::send) has.
     fn end(&mut self, limit: Deadline) -> Result<(), Failure>;
 }
 
