@@ -53,11 +53,29 @@ Result cuCtxEnablePeerAccess(void *peer, unsigned flags) {
 }
 Result cuStreamCreate(void **stream, unsigned flags) { *stream = &object; return OK; }
 Result cuStreamSynchronize(void *stream) { return OK; }
-Result cuEventCreate(void **event, unsigned flags) { *event = &object; return OK; }
-static Result ended(void) { return fake("fault") || fake("panic") ? LAUNCH_FAILED : OK; }
-Result cuEventQuery(void *event) { return fake("hang") ? NOT_READY : ended(); }
+// An event is of a GPU; what comes behind the first one may be held up until a test lets it go on.
+typedef struct { void *context; int held; } Event;
+static int events, released;
+void fakeRelease(void) { released = 1; }
+Result cuEventCreate(void **event, unsigned flags) {
+    Event *made = malloc(sizeof *made);
+    *made = (Event){current, events++ == 0 && fake("holds-the-first")};
+    *event = made;
+    return OK;
+}
+// Whether what befalls kernels befalls those of the event's GPU.
+static int befalls(const Event *event) {
+    return !fake("on-one-alone") || event->context == &contexts[1];
+}
+static Result ended(const Event *event) {
+    return befalls(event) && (fake("fault") || fake("panic")) ? LAUNCH_FAILED : OK;
+}
+Result cuEventQuery(Event *event) {
+    if (event->held && !released) return NOT_READY;
+    return befalls(event) && fake("hang") ? NOT_READY : ended(event);
+}
 // Behind a kernel that has broken off by now.
-Result cuEventRecord(void *event, void *stream) { return fake("at-once") ? ended() : OK; }
+Result cuEventRecord(Event *event, void *stream) { return fake("at-once") ? ended(event) : OK; }
 Result cuGetErrorName(Result error, const char **text) {
     *text = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
         : error == TOO_MANY_PEERS ? "CUDA_ERROR_TOO_MANY_PEERS"

@@ -537,3 +537,92 @@ fn memory_that_a_lost_gpu_reaches_is_kept() {
         assert_ne!(addresses(), addresses(), "a kernel may still write there");
     });
 }
+
+/// Runs a kernel on each of two GPUs, and says what came of both, and which GPUs are lost.
+fn launched_on_both(grids: [Grid; 2]) -> (Result<(), GpuError>, [u64; 2], [bool; 2]) {
+    let gpus = open_both();
+    let module = |gpu| Module::load(gpu, &[Ptx::from_text(PTX).unwrap()]).unwrap();
+    let modules = gpus.map(module);
+    let word = |gpu| Shared::new(Placement::Pinned(gpu), AtomicU64::new(0)).unwrap();
+    let words = gpus.map(word);
+    let launch = |at: usize| {
+        let word = &words[at];
+        let store = Store { word, value: 7 };
+        let launch = Launch::new(named("kernel"), grids[at], store);
+        (&modules[at], launch)
+    };
+    let ran = Module::run_each(&[0, 1].map(launch), &watch());
+    let stored = [0, 1].map(|at| words[at].load(Ordering::Relaxed));
+    (ran, stored, gpus.map(Gpu::is_lost))
+}
+
+const ONE_THREAD_EACH: [Grid; 2] = [Grid::ONE_THREAD; 2];
+
+#[test]
+fn kernels_on_two_gpus_run_and_end() {
+    with_fake("kernels_on_two_gpus_run_and_end", "two-gpus", || {
+        let (ran, stored, lost) = launched_on_both(ONE_THREAD_EACH);
+        assert_eq!((ran, stored, lost), (Ok(()), [8, 8], [false, false]));
+    });
+}
+
+#[test]
+fn nothing_runs_if_one_of_two_gpus_cannot_run_its_kernel() {
+    let name = "nothing_runs_if_one_of_two_gpus_cannot_run_its_kernel";
+    with_fake(name, "two-gpus", || {
+        let (blocks, threads_per_block) = (0, 1);
+        let none = Grid {
+            blocks,
+            threads_per_block,
+        };
+        let (ran, stored, lost) = launched_on_both([Grid::ONE_THREAD, none]);
+        let bad = GpuError::BadGrid {
+            blocks,
+            threads_per_block,
+        };
+        assert_eq!((ran, stored, lost), (Err(bad), [0, 0], [false, false]));
+    });
+}
+
+/// What is said of a kernel on one GPU of two, with which both are lost.
+fn lost_with_one() -> String {
+    let (ran, _, lost) = launched_on_both(ONE_THREAD_EACH);
+    assert_eq!(lost, [true, true]);
+    ran.unwrap_err().to_string()
+}
+
+#[test]
+fn with_a_kernel_that_breaks_off_both_gpus_are_lost() {
+    let name = "with_a_kernel_that_breaks_off_both_gpus_are_lost";
+    with_fake(name, "two-gpus fault on-one-alone", || {
+        let line = lost_with_one();
+        assert!(line.contains("CUDA_ERROR_LAUNCH_FAILED"), "{line}");
+    });
+}
+
+#[test]
+fn so_they_are_with_one_that_does_while_the_others_begin() {
+    let name = "so_they_are_with_one_that_does_while_the_others_begin";
+    with_fake(name, "two-gpus fault at-once on-one-alone", || {
+        let line = lost_with_one();
+        assert!(line.contains("CUDA_ERROR_LAUNCH_FAILED"), "{line}");
+    });
+}
+
+#[test]
+fn so_they_are_before_the_kernel_of_the_other_has_begun() {
+    let name = "so_they_are_before_the_kernel_of_the_other_has_begun";
+    with_fake(name, "two-gpus fault at-once", || {
+        let line = lost_with_one();
+        assert!(line.contains("CUDA_ERROR_LAUNCH_FAILED"), "{line}");
+    });
+}
+
+#[test]
+fn so_they_are_with_a_kernel_that_does_not_end() {
+    let name = "so_they_are_with_a_kernel_that_does_not_end";
+    with_fake(name, "two-gpus hang on-one-alone", || {
+        let line = lost_with_one();
+        assert!(line.contains("kernel did not end"), "{line}");
+    });
+}

@@ -116,13 +116,26 @@ fn others_run_beside_it() {
     });
 }
 
+/// The fake driver, which is loaded already, by this name.
+fn driver() -> libloading::Library {
+    // SAFETY: nothing runs when it is loaded.
+    unsafe { libloading::Library::new("libcuda.so") }.unwrap()
+}
+
 /// Graphs that the driver has been told to destroy.
 fn destroyed() -> i32 {
-    // SAFETY: it is loaded already, by this name.
-    let driver = unsafe { libloading::Library::new("libcuda.so") }.unwrap();
+    let driver = driver();
     // SAFETY: so it is declared there.
     let count = unsafe { driver.get::<extern "C" fn() -> i32>(b"fakeGraphsDestroyed") };
     count.unwrap()()
+}
+
+/// Lets the kernel that was held up end.
+fn release() {
+    let driver = driver();
+    // SAFETY: so it is declared there.
+    let release = unsafe { driver.get::<extern "C" fn()>(b"fakeRelease") };
+    release.unwrap()();
 }
 
 #[test]
@@ -147,10 +160,28 @@ fn the_driver_destroys_it_only_when_nothing_runs() {
         assert_eq!(destroyed(), 1);
         assert_eq!(other.wait(&watch()), Ok(()));
         assert_eq!(destroyed(), 3);
-        // Nobody sees this one end.
+    });
+}
+
+#[test]
+fn a_kernel_that_nobody_waits_for_counts_until_it_has_ended() {
+    let name = "a_kernel_that_nobody_waits_for_counts_until_it_has_ended";
+    with_fake(name, "holds-the-first", || {
+        let module = module();
+        let gpu = module.gpu();
+        let runtime = runtime(gpu, "dropped");
+        let graph = || {
+            let stop = stop_word(gpu);
+            stop.request();
+            let running = module.start_repeating(&[store(word(gpu), 6)], stop, &runtime);
+            running.unwrap()
+        };
         drop(module.start(&store(word(gpu), 8)).unwrap());
         assert_eq!(graph().wait(&watch()), Ok(()));
-        assert_eq!(destroyed(), 3);
+        assert_eq!(destroyed(), 0);
+        release();
+        assert_eq!(graph().wait(&watch()), Ok(()));
+        assert_eq!(destroyed(), 2);
     });
 }
 

@@ -46,6 +46,8 @@ struct UnderWay {
     idle: Vec<Handle<CUevent>>,
     /// How many others there are: each comes behind a kernel that nobody has seen end.
     taken: usize,
+    /// Those among them that nobody will ask for.
+    left: Vec<Handle<CUevent>>,
     /// Graphs that have ended.
     graphs: Vec<Handle<CUgraphExec>>,
 }
@@ -315,6 +317,13 @@ impl Gpu {
         self.destroy_graphs(&mut under_way);
     }
 
+    /// Gives an event back whose kernel may still run, and nobody will ask for its end.
+    pub(super) fn leave_event(self, event: Handle<CUevent>) {
+        let mut under_way = lock(&self.0.under_way);
+        under_way.left.push(event);
+        self.destroy_graphs(&mut under_way);
+    }
+
     /// Gives a graph back that has ended.
     pub(super) fn give_graph(self, graph: Handle<CUgraphExec>) {
         let mut under_way = lock(&self.0.under_way);
@@ -323,8 +332,11 @@ impl Gpu {
     }
 
     /// Destroys graphs that have ended if no kernel is under way: the driver waits in that call until the GPU runs
-    /// nothing, which is never beside a NIC's engine. Nobody starts a kernel meanwhile, who would need an event.
+    /// nothing, which is never beside a NIC's engine. Nobody starts a kernel through this crate meanwhile, who would need
+    /// an event. Kernels that others start, as cust's `launch!` does, are not counted: the driver waits for them, and with
+    /// it whoever needs an event.
     fn destroy_graphs(self, under_way: &mut UnderWay) {
+        under_way.see_ends();
         if under_way.taken > 0 || self.is_lost() {
             return;
         }
@@ -339,6 +351,19 @@ impl Gpu {
                 tracing::error!(%error, "a graph that has ended stays");
             }
         }
+    }
+}
+
+impl UnderWay {
+    /// Takes back the events that nobody asks for, whose kernels have ended.
+    fn see_ends(&mut self) {
+        let ended = self.left.extract_if(.., |event| {
+            // SAFETY: the event lives until the process ends.
+            unsafe { sys::cuEventQuery(event.0) == CUresult::CUDA_SUCCESS }
+        });
+        let idle = self.idle.len();
+        self.idle.extend(ended);
+        self.taken -= self.idle.len() - idle;
     }
 }
 

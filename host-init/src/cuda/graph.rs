@@ -184,6 +184,10 @@ impl Module {
     /// What a round has stored is visible to the next one, as between kernels of a stream. Kernels of such a
     /// graph launch nothing themselves.
     ///
+    /// When it has ended, and no kernel is under way on the GPU that this crate has started, the driver destroys it, and
+    /// waits in that call until the GPU runs nothing at all. Kernels that others have started there, as cust's `launch!`
+    /// does, must not wait for the host meanwhile.
+    ///
     /// # Errors
     /// As [`start`](Self::start), and [`GpuError::BadGraph`] without kernels or with a runtime of another GPU.
     /// [`Running::has_ended`] and [`Running::wait`] tell [`GpuError::NoRelaunch`] if the GPU refuses a launch.
@@ -201,7 +205,8 @@ impl Module {
     /// [`run`](Self::run) does, and returns when all have ended.
     ///
     /// # Errors
-    /// As there, where nothing runs if one of the others cannot be prepared. The graph is asked to end if one of the others cannot be started.
+    /// As there, where nothing runs if one of the others cannot be prepared. The graph is asked to end if one of the
+    /// others cannot be started.
     pub fn run_repeating(
         &self,
         launches: &[Launch<'_>],

@@ -73,7 +73,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(10);
 /// Most threads of a block, on every GPU.
 const MAX_THREADS_PER_BLOCK: u32 = 1024;
 
-/// A kernel under way. One that is dropped runs on.
+/// A kernel under way. One that is dropped runs on, and nobody hears what becomes of it.
 pub struct Running<'m> {
     module: &'m Module,
     name: &'static str,
@@ -278,12 +278,18 @@ fn run_each<'l>(
 ) -> Result<(), GpuError> {
     let prepared = prepare_all(launches)?;
     let mut running = Vec::new();
+    let gpus: Vec<_> = prepared.iter().map(|kernel| kernel.module.gpu()).collect();
     // SAFETY: what the launches borrow outlives this call, which returns only when all kernels have
-    // ended, or their GPUs are lost and keep all memory that they reach.
+    // ended, or the GPUs of all launches are lost and keep all memory that they reach.
     let begun = unsafe { begin_all(prepared, &mut running) };
     // Those before one that did not start may wait for it, so that they end by their deadlines.
     let ended = wait_for_all(&mut running, watch);
-    begun.and(ended)
+    let ran = begun.and(ended);
+    // What goes on may reach what was lent to any of them, to one whose own kernel did not start, too.
+    if ran.is_err() && gpus.iter().any(|gpu| gpu.is_lost()) {
+        gpus.iter().for_each(|gpu| gpu.lose());
+    }
+    ran
 }
 
 /// All before the first launch: the driver may hold up a call while a kernel runs that waits for another one.
@@ -373,14 +379,22 @@ impl Running<'_> {
     }
 }
 
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end {
+            self.module.gpu().leave_event(end);
+        }
+    }
+}
+
 impl fmt::Debug for Running<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Running").field(&self.name).finish()
     }
 }
 
-/// Waits until all have ended. On an error of one that leaves others running, all their GPUs are lost: each may go on in what
-/// was lent to any of them.
+/// Waits until all have ended. On an error that leaves some running, a GPU at least is lost; whoever runs them on several loses
+/// all.
 pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
     let begin = Instant::now();
     let mut vigil = Vigil::new(watch.limit);
@@ -394,10 +408,7 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
             match kernel.has_ended() {
                 Ok(true) => {}
                 Ok(false) => left.push(kernel.name),
-                Err(error) if gpu.is_lost() => {
-                    lose_all(running);
-                    return Err(error);
-                }
+                Err(error) if gpu.is_lost() => return Err(error),
                 // The others go on, and reach what their caller has lent them.
                 Err(error) => ended = ended.and(Err(error)),
             }
@@ -406,7 +417,7 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
             return ended;
         }
         if vigil.is_over(waited, || mark(watch.queue_pairs)) {
-            lose_all(running);
+            running.iter().for_each(|kernel| kernel.module.gpu().lose());
             return Err(GpuError::Hangs {
                 kernels: left.join(", "),
                 limit: watch.limit,
@@ -418,10 +429,6 @@ pub(super) fn wait_for_all(running: &mut [Running<'_>], watch: &Watch<'_>) -> Re
             Some(nap) => thread::sleep(nap),
         }
     }
-}
-
-fn lose_all(running: &[Running<'_>]) {
-    running.iter().for_each(|kernel| kernel.module.gpu().lose());
 }
 
 /// How long a wait sleeps until its next look, after so long; not at all at first. A hundredth, so that an end is noticed late
