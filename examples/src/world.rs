@@ -482,22 +482,19 @@ impl World {
         queue_pairs: &[&QueuePair],
         meant: Duration,
     ) -> Result<(), Error> {
-        let (kernels, launches): (Vec<_>, Vec<_>) = launches
-            .into_iter()
-            .map(|(world, launch)| (world.kernels, launch))
-            .unzip();
-        let module = |kernels| match kernels {
+        let (worlds, launches): (Vec<_>, Vec<_>) = launches.into_iter().unzip();
+        let Some(first) = worlds.first() else {
+            return Ok(());
+        };
+        let module = |world: &Self| match world.kernels {
             Kernels::Cpu => None,
             Kernels::Gpu(module) => Some(module),
         };
-        match kernels.into_iter().map(module).collect::<Option<Vec<_>>>() {
+        match worlds.iter().map(module).collect::<Option<Vec<_>>>() {
             None => run_on_cpu(&launches, meant),
             Some(modules) => {
-                let watch = Watch {
-                    limit: WATCHED,
-                    asleep: false,
-                    queue_pairs,
-                };
+                let sleeper = worlds.iter().find(|world| world.asleep);
+                let watch = sleeper.unwrap_or(first).watched(queue_pairs);
                 let launches: Vec<_> = modules.into_iter().zip(launches).collect();
                 Ok(Module::run_each(&launches, &watch)?)
             }
@@ -549,14 +546,16 @@ impl World {
     ) -> Result<(), Error> {
         match self.kernels {
             Kernels::Cpu => run_on_cpu(launches, meant),
-            Kernels::Gpu(module) => {
-                let watch = Watch {
-                    limit: WATCHED,
-                    asleep: self.asleep,
-                    queue_pairs,
-                };
-                Ok(module.run(launches, &watch)?)
-            }
+            Kernels::Gpu(module) => Ok(module.run(launches, &self.watched(queue_pairs))?),
+        }
+    }
+
+    /// How kernels on a GPU are watched that use these queue pairs.
+    fn watched<'w>(&self, queue_pairs: &'w [&'w QueuePair]) -> Watch<'w> {
+        Watch {
+            limit: WATCHED,
+            asleep: self.asleep,
+            queue_pairs,
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use warpbell_host_init::cuda::{DeviceRuntime, Watch};
+use warpbell_host_init::cuda::DeviceRuntime;
 use warpbell_host_init::{Launch, QueuePair, StopWord};
 
-use super::{Kernels, WATCHED, World, run_on_cpu};
+use super::{Kernels, World, run_on_cpu};
 use crate::Error;
 
 impl World {
@@ -44,11 +44,7 @@ impl World {
             Some(runtime) => runtime,
             None => DeviceRuntime::load(module.gpu(), None)?,
         };
-        let watch = Watch {
-            limit: WATCHED,
-            asleep: self.asleep,
-            queue_pairs,
-        };
+        let watch = self.watched(queue_pairs);
         Ok(module.run_repeating(repeated, stop, &runtime, beside, &watch)?)
     }
 }
