@@ -258,7 +258,8 @@ impl Case {
     /// those of each are neighbours, and as many as in the others, or one more.
     ///
     /// # Errors
-    /// What [`check`](Self::check) and [`check_places`](Self::check_places) say; a kernel or a host failed; Ctrl-C before a repetition was over.
+    /// What [`check`](Self::check) and [`check_places`](Self::check_places) say; a kernel or a host failed; Ctrl-C before a
+    /// repetition was over.
     pub fn measure(
         &self,
         worlds: &[World],
