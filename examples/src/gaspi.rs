@@ -18,19 +18,16 @@ use crate::memory::Memory;
 use crate::setup::Ends;
 use crate::statistics::percentile;
 use crate::world::{Devices, World};
-use crate::{Error, interrupt};
+use crate::{Error, interrupt, rig};
 
-fn config(world: &World, depth: u32, queues: u32, notifications: u32) -> GaspiConfig {
+/// So many queues and notifications for a segment of each rank.
+pub(crate) fn config(queue_pair: QueuePairConfig, queues: u32, notifications: u32) -> GaspiConfig {
     GaspiConfig {
         queues,
         segments: 1,
         notifications,
         block_limit: Duration::from_micros(LIMIT_US),
-        queue_pair: QueuePairConfig {
-            placement: world.nic_placement(),
-            send_depth: depth,
-            ..QueuePairConfig::default()
-        },
+        queue_pair,
         ..GaspiConfig::default()
     }
 }
@@ -43,6 +40,9 @@ pub(crate) fn domains(devices: &Devices, ranks: u32) -> Result<Vec<ProtectionDom
 }
 
 /// Runs a kernel for each rank at the same time; they are meant to run for so long.
+///
+/// # Errors
+/// Ctrl-C before that; as [`rig::ended`].
 pub(crate) fn run(
     world: &World,
     gaspi: &Gaspi,
@@ -55,14 +55,8 @@ pub(crate) fn run(
     for rank in 0..gaspi.ranks() {
         queue_pairs.extend(gaspi.queue_pairs(rank)?);
     }
-    world.run_for(launches, &queue_pairs, meant)?;
-    for outcome in outcomes {
-        outcome.result().map_err(|failure| Error::Kernel {
-            what: what.into(),
-            failure,
-        })?;
-    }
-    Ok(())
+    let ran = world.run_for(launches, &queue_pairs, meant);
+    rig::ended(ran, outcomes.iter().map(|outcome| (what, &**outcome)))
 }
 
 pub(crate) fn outcomes(world: &World, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
@@ -108,6 +102,15 @@ impl RoundTrips {
         self.warm_up + self.rounds
     }
 
+    /// As a program gets them that asks for nothing but a depth.
+    fn queues(&self, world: &World) -> QueuePairConfig {
+        QueuePairConfig {
+            placement: world.nic_placement(),
+            send_depth: self.depth,
+            ..QueuePairConfig::default()
+        }
+    }
+
     /// How long a notification takes, from `notify` to `notify_waitsome` and `notify_reset`.
     ///
     /// # Errors
@@ -137,7 +140,7 @@ impl RoundTrips {
         bytes: u32,
         kernel: Entry<impl Fn(NotifyRoundTrip<'_>) + Copy + Sync>,
     ) -> Result<OneWay, Error> {
-        let mut gaspi = Gaspi::new(&domains(devices, 2)?, &config(world, self.depth, 1, 1))?;
+        let mut gaspi = Gaspi::new(&domains(devices, 2)?, &config(self.queues(world), 1, 1))?;
         gaspi.segment_create(0, bytes.max(8) as usize)?;
         let outcomes = outcomes(world, 2)?;
         let samples = [self.samples(world)?, self.samples(world)?];
@@ -167,7 +170,7 @@ impl RoundTrips {
     pub fn writes(&self, world: &World, devices: &Devices) -> Result<OneWay, Error> {
         let config = QueuePairConfig {
             receive_depth: 0,
-            ..config(world, self.depth, 1, 1).queue_pair
+            ..self.queues(world)
         };
         let ends = Ends::several(world, devices, &config, 1)?;
         let [ends] = &ends[..] else {
@@ -202,5 +205,30 @@ impl RoundTrips {
 
     fn samples(&self, world: &World) -> Result<Shared<[Word64]>, Error> {
         world.numbers(self.all() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpbell::{OpenError, WaitError};
+    use warpbell_kernels::outcome::Failure;
+
+    #[test]
+    fn a_rank_that_failed_comes_before_one_that_waited_for_it() {
+        let world = World::cpu().unwrap();
+        let trips = RoundTrips {
+            rounds: 1,
+            warm_up: 0,
+            depth: 16,
+        };
+        let domains = domains(&world.devices().unwrap(), 2).unwrap();
+        let gaspi = Gaspi::new(&domains, &config(trips.queues(&world), 1, 1)).unwrap();
+        let outcomes = outcomes(&world, 2).unwrap();
+        outcomes[0].record(|| Err(Failure::Wait(WaitError::Deadline)));
+        outcomes[1].record(|| Err(Failure::Open(OpenError::InUse)));
+        let error = run(&world, &gaspi, ("ranks", Duration::ZERO), &[], &outcomes).unwrap_err();
+        let cause = Failure::Open(OpenError::InUse);
+        assert_eq!(error.to_string(), format!("ranks: {cause}"));
     }
 }

@@ -39,6 +39,8 @@ pub const PLOT: &str = "Stencil in one dimension";
 
 /// Bytes of a cell.
 const CELL: u32 = 8;
+/// The most blocks of all ranks, which wait for one another: a GPU of 132 multiprocessors has room for them all, besides a NIC.
+const MAX_BLOCKS: u32 = 128;
 
 /// Strips of 64 to 1,024 cells in all ways; on a CPU fewer blocks, and none as large.
 pub fn series(world: &World) -> Series {
@@ -60,8 +62,15 @@ impl Stencil for Ring {
         u64::from(CELL) * u64::from(size)
     }
 
-    /// Without GASPI there are two ranks, and a queue for each end of each strip.
+    /// All blocks wait for one another. Without GASPI there are two ranks, and a queue for each end of each strip.
     fn check(case: &Case, ways: &[Way]) -> Result<(), Error> {
+        if case.ranks * case.blocks > MAX_BLOCKS {
+            return Err(Error::Crowded {
+                ranks: case.ranks,
+                blocks: case.blocks,
+                limit: MAX_BLOCKS,
+            });
+        }
         let Some(way) = ways.iter().find(|&&way| way != Way::Notified) else {
             return Ok(());
         };
@@ -161,6 +170,17 @@ fn last(case: &Case, block: u32) -> (usize, usize) {
     (first as usize, Ring::bytes(case.size) as usize)
 }
 
+/// Queue pairs of all ranks over GASPI: a queue of each end of each strip has one to each other rank, or two to its own where
+/// there is no other one. No fewer than in the other ways, so that the NIC's tables, and what a look into them costs, are the
+/// same wherever these suffice.
+fn queue_pairs(case: &Case) -> u32 {
+    let peers = match case.ranks {
+        1 => 2,
+        ranks => ranks * (ranks - 1),
+    };
+    (ENDS * case.blocks * peers).max(2 * MAX_PARTS)
+}
+
 /// Ranks over GASPI.
 struct Notified {
     case: Case,
@@ -171,17 +191,15 @@ struct Notified {
 impl Notified {
     fn new(case: &Case, world: &World) -> Result<Self, Error> {
         let driver = Way::Notified.driver();
-        let devices = world.devices_for(rig::reach([driver; 2]), 2 * MAX_PARTS)?;
+        let devices = world.devices_for(rig::reach([driver; 2]), queue_pairs(case))?;
         let domains = gaspi::domains(&devices, case.ranks)?;
         let queues = |domain: &ProtectionDomain| driver.queues(world, domain.device(), case.depth);
+        let queues = domains.first().map(queues).unwrap_or_default();
+        let notifications = Kernel::notifications(case.blocks);
         let config = GaspiConfig {
-            queues: ENDS * case.blocks,
-            segments: 1,
-            notifications: Kernel::notifications(case.blocks),
             // The strips beside one are its own rank's only where there is no other one.
             to_self: case.ranks == 1,
-            block_limit: Duration::from_micros(LIMIT_US),
-            queue_pair: domains.first().map(queues).unwrap_or_default(),
+            ..gaspi::config(queues, ENDS * case.blocks, notifications)
         };
         let mut gaspi = Gaspi::new(&domains, &config)?;
         gaspi.segment_create(0, Strips::bytes(case.blocks, case.size))?;

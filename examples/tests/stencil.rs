@@ -51,6 +51,8 @@ fn notifications_take_other_numbers_of_ranks() {
         ("soft", "1", "2"),
         ("soft", "3", "2"),
         ("soft-gpu", "3", "1"),
+        // 96 queue pairs.
+        ("soft-gpu", "3", "8"),
     ] {
         let shape = ["--nic", nic, "--ranks", ranks, "--blocks", blocks];
         let small = ["--cells", "7", "--threads", "8", "--steps", "5"];
@@ -94,10 +96,9 @@ fn bad_arguments_are_refused() {
             &["--blocks", "17", "--ways", "triggered"],
             "error: edges triggered within take at most 16 blocks, not 17; choose that, or --ways notified",
         ),
-        // A NIC among the kernels has no room for so many queue pairs.
         (
-            &["--nic", "soft-gpu", "--ranks", "64"],
-            "no free entry in the engine's table",
+            &["--blocks", "65", "--ways", "notified"],
+            "error: 2 ranks of 65 blocks are more than the 128 blocks",
         ),
     ] {
         let output = run(STENCIL, wrong);

@@ -31,7 +31,7 @@ struct Stencil {
     /// Ranks; with other than two, edges are notified within kernels
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: u32,
-    /// Blocks of each rank, 16 at most but for --ways notified; by default 8 on a GPU, 2 on a CPU
+    /// Blocks of each rank, 128 of all ranks at most, and but for --ways notified 16 of each; by default 8 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=128))]
     blocks: Option<u32>,
     #[command(flatten)]

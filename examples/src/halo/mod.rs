@@ -121,13 +121,15 @@ pub trait Ranks {
     /// Memory that cannot be reached.
     fn begin(&self, start: &[u8]) -> Result<(), Error>;
 
-    /// Computes all steps, and gives how long that took, from the first launch to the last kernel's end.
+    /// Computes all steps, and gives how long that took, from the first launch to the last kernel's end, or of hosts
+    /// until all that they posted is done.
     ///
     /// # Errors
     /// A kernel or the host failed.
     fn run(&self) -> Result<Duration, Error>;
 
-    /// The cells of all ranks in their order; nothing where something beside them was touched.
+    /// The cells of all ranks in their order; nothing where something beside their memory was touched, which that of a GASPI
+    /// segment does not tell.
     ///
     /// # Errors
     /// Memory that cannot be reached.
@@ -143,11 +145,12 @@ pub struct Measured {
     pub size: u32,
     /// Steps, of all repetitions.
     pub steps: u64,
-    /// How long they took, from the first launch to the last kernel's end.
+    /// How long they took, from the first launch to the last kernel's end, or of hosts until all that they posted is done.
     pub seconds: f64,
     /// How long one took, in microseconds.
     pub us_per_step: f64,
-    /// Every cell was what a loop on the host says, after each repetition, and nothing beside was touched.
+    /// Every cell was what a loop on the host says, after each repetition, and, but for GASPI's segments, nothing beside was
+    /// touched.
     pub verified: bool,
 }
 
@@ -189,7 +192,10 @@ impl Case {
                 break;
             }
             ranks.begin(&reference.start)?;
-            spent += ranks.run()?;
+            // One that is not over does not count.
+            if interrupt::ended_early(ranks.run().map(|took| spent += took))? {
+                break;
+            }
             repetitions += 1;
             verified &= ranks.cells()?.as_ref() == Some(&reference.expected);
         }
@@ -229,7 +235,11 @@ mod tests {
         }
 
         fn run(&self) -> Result<Duration, Error> {
-            Ok(Duration::from_millis(self.repetition.get().into()))
+            match self.repetition.get() {
+                // Ctrl-C within.
+                5 => Err(Error::Interrupted),
+                number => Ok(Duration::from_millis(number.into())),
+            }
         }
 
         fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
@@ -261,9 +271,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_repetition_that_is_wrong_or_touches_more_is_seen_behind_all_others() {
-        let case = |repetitions| Case {
+    /// So many repetitions of 5 steps, which should give that cell.
+    fn measured(repetitions: u64, expected: u8) -> Measured {
+        let case = Case {
             size: 1,
             ranks: 2,
             blocks: 1,
@@ -274,20 +284,27 @@ mod tests {
             depth: 16,
             seed: 1,
         };
-        let world = World::cpu().unwrap();
-        let measured = |repetitions, expected| {
-            let reference = Reference {
-                start: vec![7],
-                expected: vec![expected],
-            };
-            let case = case(repetitions);
-            case.measure::<Known>(&world, Way::Host, &reference)
-                .unwrap()
+        let reference = Reference {
+            start: vec![7],
+            expected: vec![expected],
         };
+        let world = World::cpu().unwrap();
+        case.measure::<Known>(&world, Way::Host, &reference)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_repetition_that_is_wrong_or_touches_more_is_seen_behind_all_others() {
         let right = measured(2, 1);
         assert!(right.verified);
         assert_eq!((right.steps, right.us_per_step), (10, 300.0));
         assert!(!measured(2, 2).verified, "other cells");
         assert!(!measured(4, 1).verified, "more than the cells");
+    }
+
+    #[test]
+    fn repetitions_before_one_that_ctrl_c_ended_count() {
+        let four = measured(6, 1);
+        assert_eq!((four.steps, four.us_per_step), (20, 500.0));
     }
 }

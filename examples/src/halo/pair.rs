@@ -16,7 +16,7 @@ use super::Way;
 use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::rig::{self, End, Rig};
+use crate::rig::{self, End, HostQueue, Rig};
 use crate::world::World;
 
 /// Two ranks.
@@ -82,28 +82,31 @@ impl Pair {
     }
 
     /// Takes both ranks through so many steps: each has a thread of the host, as in two nodes, which launches a step, waits for
-    /// its end, posts all messages, and waits for those of the other rank.
+    /// its end, posts all messages, and waits for those of the other rank. All queues are open before one begins, and the time
+    /// counts from there: a NIC on a GPU calls all queues back for each look at a queue pair's state.
     ///
     /// `launch` gives the step of a rank that comes behind so many steps, `message` what a part sends after so many.
     ///
     /// # Errors
-    /// The first failure of both; the other one then stops waiting.
+    /// A queue that is open elsewhere, before anything begins; as [`rig::first_cause`] of both: who waits for a rank that failed
+    /// then stops waiting.
     pub fn by_hosts<'l>(
         &self,
         steps: u32,
         launch: impl Fn(usize, u32) -> Launch<'l> + Sync,
         message: impl Fn(usize, &Path<'_>, u32, u32) -> [Wqe<1>; 2] + Sync,
     ) -> Result<Duration, Error> {
-        let began = Instant::now();
+        let [queues, others] = [self.end(0).host_queues()?, self.end(1).host_queues()?];
         let failed = AtomicBool::new(false);
-        let run = |rank| {
-            let result = self.by_host(rank, steps, &launch, &message, &failed);
+        let run = |rank, queues| {
+            let result = self.by_host((rank, queues), steps, &launch, &message, &failed);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             result
         };
+        let began = Instant::now();
         thread::scope(|scope| {
-            let other = scope.spawn(|| run(1));
-            let own = run(0);
+            let other = scope.spawn(|| run(1, others));
+            let own = run(0, queues);
             let other = other.join();
             let other = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             rig::first_cause([own, other])
@@ -111,17 +114,16 @@ impl Pair {
         Ok(began.elapsed())
     }
 
-    /// Takes a rank through all steps, or until the other one has failed, which says why.
+    /// Takes a rank with its queues through all steps, or until the other one has failed, which says why.
     fn by_host<'l>(
         &self,
-        rank: usize,
+        (rank, mut queues): (usize, Vec<HostQueue<'_>>),
         steps: u32,
         launch: &impl Fn(usize, u32) -> Launch<'l>,
         message: &impl Fn(usize, &Path<'_>, u32, u32) -> [Wqe<1>; 2],
         other_failed: &AtomicBool,
     ) -> Result<(), Error> {
         let (end, path) = (self.end(rank), self.path(rank, &[]));
-        let mut queues = end.host_queues()?;
         for step in 0..steps {
             self.world.run(&[launch(rank, step)], &[])?;
             for (part, queue) in (0..self.parts).zip(&mut queues) {
@@ -193,7 +195,7 @@ impl Pair {
         let [first, second] = outcomes;
         rig::ended(
             ran,
-            [("the first rank", first), ("the second rank", second)],
+            [("the first rank", &**first), ("the second rank", second)],
         )?;
         Ok(took)
     }
@@ -228,29 +230,60 @@ mod tests {
     use warpbell_host_init::{Grid, entry};
     use warpbell_kernels::stencil::{LEFT, Owner, RIGHT, StencilStep, Strips, stencil_step};
 
-    #[test]
-    fn a_host_does_not_wait_for_one_that_failed() {
+    /// Two ranks of a strip of one cell.
+    fn pair() -> Pair {
         let world = World::cpu().unwrap();
-        let pair = Pair::new(&world, Way::Host, (2, 8), 16, Strips::bytes(1, 1)).unwrap();
-        let strips = |rank: usize| Strips {
+        Pair::new(&world, Way::Host, (2, 8), 16, Strips::bytes(1, 1)).unwrap()
+    }
+
+    fn strips(pair: &Pair, rank: usize) -> Strips {
+        Strips {
             start: pair.start(rank),
             cells: 1,
-        };
-        let launch = |rank: usize, step| {
-            let strips = strips(rank);
-            let parameters = StencilStep { strips, step };
-            Launch::new(entry!(stencil_step), Grid::ONE_THREAD, parameters)
-        };
-        let message = |rank: usize, path: &Path<'_>, part, step| {
-            let own = Owner::of(rank as u32, 2);
-            let end = if part == 0 { LEFT } else { RIGHT };
-            strips(rank).message(path, own, end, step)
-        };
+        }
+    }
+
+    fn launch<'l>(pair: &Pair, rank: usize, step: u32, grid: Grid) -> Launch<'l> {
+        let strips = strips(pair, rank);
+        Launch::new(entry!(stencil_step), grid, StencilStep { strips, step })
+    }
+
+    fn message(pair: &Pair, rank: usize, path: &Path<'_>, part: u32, step: u32) -> [Wqe<1>; 2] {
+        let own = Owner::of(rank as u32, 2);
+        let end = if part == 0 { LEFT } else { RIGHT };
+        strips(pair, rank).message(path, own, end, step)
+    }
+
+    #[test]
+    fn a_host_does_not_wait_for_one_that_failed() {
+        let pair = pair();
+        let message =
+            |rank: usize, path: &Path<'_>, part, step| message(&pair, rank, path, part, step);
         // Nothing ever comes from the other rank.
+        let launches = |rank, step| launch(&pair, rank, step, Grid::ONE_THREAD);
         let failed = AtomicBool::new(true);
-        pair.by_host(0, 1, &launch, &message, &failed).unwrap();
-        // A queue that is in use is why the second rank fails, and not that nobody waits for it.
+        let queues = pair.end(0).host_queues().unwrap();
+        pair.by_host((0, queues), 1, &launches, &message, &failed)
+            .unwrap();
+        // A kernel that cannot be launched is why the second rank fails, and not that nobody waits for it.
+        let none = Grid {
+            blocks: 0,
+            threads_per_block: 1,
+        };
+        let launches = |rank, step| match rank {
+            0 => launch(&pair, rank, step, Grid::ONE_THREAD),
+            _ => launch(&pair, rank, step, none),
+        };
+        let error = pair.by_hosts(1, launches, message).unwrap_err();
+        assert!(!matches!(error, Error::Silent { .. }), "{error}");
+    }
+
+    #[test]
+    fn no_host_begins_before_all_queues_are_open() {
+        let pair = pair();
         let used = pair.rig.far.host_queues().unwrap();
+        let launch = |rank, _| unreachable!("rank {rank} begins");
+        let message = |rank, _: &Path<'_>, _, _| unreachable!("rank {rank} posts");
         let error = pair.by_hosts(1, launch, message).unwrap_err();
         assert!(error.to_string().contains("open elsewhere"), "{error}");
         drop(used);

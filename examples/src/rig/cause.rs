@@ -27,12 +27,15 @@ pub fn first_cause(results: impl IntoIterator<Item = Result<(), Error>>) -> Resu
     vain
 }
 
-/// The same of two ends: of what ran them, and of what became of the kernels with these names.
+/// The same of what ran kernels, and of what became of those with these names.
 ///
 /// # Errors
 /// As [`first_cause`].
-pub fn ended(ran: Result<(), Error>, kernels: [(&str, &Outcome); 2]) -> Result<(), Error> {
-    let said = kernels.map(|(what, outcome)| {
+pub fn ended<'k>(
+    ran: Result<(), Error>,
+    kernels: impl IntoIterator<Item = (&'k str, &'k Outcome)>,
+) -> Result<(), Error> {
+    let said = kernels.into_iter().map(|(what, outcome)| {
         outcome.result().map_err(|failure| Error::Kernel {
             what: what.into(),
             failure,
