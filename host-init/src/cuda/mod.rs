@@ -21,6 +21,7 @@ mod order;
 mod peer;
 mod pool;
 mod run;
+mod under_way;
 
 pub(crate) use card::MappedRegister;
 #[cfg(feature = "cust")]
