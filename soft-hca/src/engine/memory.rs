@@ -25,8 +25,9 @@ pub unsafe trait Memory {
     /// with release order, so that whoever polls those bytes sees all of them, and all that was
     /// copied before. The source may have any alignment: inline data lie anywhere in a WQE.
     ///
-    /// Of a copy of up to [`INLINE`] bytes, each word of 4 that is aligned at the destination is one store or part of one, in
-    /// no order among themselves, but behind all that was copied before: they may tell for themselves whether they came.
+    /// A copy of up to [`INLINE`] bytes comes behind all that was copied before. Of inline data, which begin 4 bytes behind a
+    /// multiple of 16, to a multiple of 8 each word of 4 is one store or part of one, in no order among themselves: they may
+    /// tell for themselves whether they came.
     ///
     /// # Safety
     ///
@@ -34,7 +35,7 @@ pub unsafe trait Memory {
     unsafe fn copy(&self, source: u64, destination: u64, length: usize);
 
     /// One of `parts` parts of a copy, which are together what [`copy`](Self::copy) is for a length that is
-    /// not [`small`](is_small).
+    /// not [`small`](is_small), but in no order with other accesses.
     ///
     /// # Safety
     ///

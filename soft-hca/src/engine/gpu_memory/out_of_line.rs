@@ -1,4 +1,4 @@
-//! What is copied seldom, or at length: functions of their own, because what they want in registers is taken from whoever
+//! What is copied seldom, or is not aligned to 16: functions of their own, because what they want in registers is taken from whoever
 //! they are part of.
 
 use super::super::Reach;

@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING: usize = 512;
 
-/// Bytes up to which every aligned word of the destination is stored in one.
+/// Bytes up to which every aligned word of the destination is stored in one: a block of a WQE, and so all inline data of one.
+/// Beyond, nobody counts on it, and what is quickest is best.
 const SHORT: usize = 64;
 
 const WORD: usize = size_of::<u64>();
