@@ -97,7 +97,16 @@ fn bad_arguments_are_refused() {
             "error: edges triggered within take at most 16 blocks, not 17; choose that, or --ways notified",
         ),
         (
-            &["--blocks", "65", "--ways", "notified"],
+            &[
+                "--blocks=65",
+                "--ways=notified",
+                "--cells=1",
+                "--threads=1",
+                "--steps=1",
+                "--repetitions=1",
+                "--rounds=1",
+                "--warm-up=0",
+            ],
             "error: 2 ranks of 65 blocks are more than the 128 blocks",
         ),
     ] {

@@ -10,7 +10,7 @@ use warpbell_examples::application::Verdict;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
 use warpbell_examples::serving::{
-    Answered, CLIENT_HEADER, Client, PLOT, Results, Series, Way, files, serve,
+    Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
 };
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
     /// Who drives the server's network, one after the other; by default all, but the graph on a GPU alone, and only where
-    /// CUDA's device runtime (libcudadevrt.a) is found
+    /// CUDA's device runtime (libcudadevrt.a) is found and can be linked
     #[arg(long, value_enum, value_delimiter = ',')]
     ways: Vec<Way>,
     /// A PNG file with the picture to serve, in turn with one from the seed; colours become grey
@@ -110,7 +110,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 struct Document<'d> {
     #[serde(flatten)]
     setting: &'d Setting,
-    series: &'d Series,
+    series: &'d Possible,
     #[serde(flatten)]
     results: &'d Results,
     verdicts: Vec<Verdict>,
@@ -138,10 +138,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             None => None,
             Some(path) => Some(files::read(path)?),
         },
-        asked: !arguments.ways.is_empty(),
         ways: match arguments.ways.is_empty() {
             true => usual.ways,
-            false => arguments.ways.clone(),
+            false => Some(arguments.ways.clone()),
         },
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         threads: arguments.threads.unwrap_or(usual.threads),
@@ -157,7 +156,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     match (&arguments.listen, &arguments.connect) {
         (Some(path), _) => listen(&setting, &series, path),
         (None, Some(path)) => connect(arguments, &setting, &series, path),
-        (None, None) => measure(arguments, &setting, &series),
+        (None, None) => measure(arguments, &setting, series),
     }
 }
 
@@ -206,15 +205,15 @@ fn connect(
 }
 
 /// Client and servers in this process, in all ways.
-fn measure(arguments: &Arguments, setting: &Setting, series: &Series) -> Result<(), Error> {
-    let world = &setting.world;
+fn measure(arguments: &Arguments, setting: &Setting, series: Series) -> Result<(), Error> {
+    let (world, blocks) = (&setting.world, series.blocks);
+    let series = series.possible(world)?;
     let screen = Screen::new(arguments.output.json, series.measurements());
     screen.line(format_args!(
-        "A client and a server of {} blocks run on {}; no network card takes part.",
-        series.blocks,
+        "A client and a server of {blocks} blocks run on {}; no network card takes part.",
         world.words()
     ));
-    let results = series.run(world, &screen)?;
+    let results = series.run(&screen)?;
     screen.finish();
     let verdicts = results.verdicts();
     screen.line("");
@@ -226,7 +225,7 @@ fn measure(arguments: &Arguments, setting: &Setting, series: &Series) -> Result<
     }
     screen.document(&Document {
         setting,
-        series,
+        series: &series,
         results: &results,
         verdicts,
     })?;

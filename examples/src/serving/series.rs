@@ -51,11 +51,10 @@ pub struct Series {
     /// A picture that is served with its size, in place of these sides.
     #[serde(skip)]
     pub picture: Option<Picture>,
-    /// Who drives the server's network, one after the other.
-    pub ways: Vec<Way>,
-    /// Whether these ways were asked for, so that one that cannot be is an error; else it is left out.
+    /// Who drives the server's network, one after the other, and one that cannot is an error; by default those who can of
+    /// [`Way::usual`].
     #[serde(skip)]
-    pub asked: bool,
+    pub ways: Option<Vec<Way>>,
     /// Blocks of the server.
     pub blocks: u32,
     /// Threads of each.
@@ -89,8 +88,7 @@ impl Series {
         Self {
             sides,
             picture: None,
-            ways: Way::usual(world),
-            asked: false,
+            ways: None,
             blocks,
             threads,
             parts,
@@ -102,11 +100,6 @@ impl Series {
             depth: 256,
             seed: 1,
         }
-    }
-
-    /// How many measurements that are, for a screen.
-    pub fn measurements(&self) -> u64 {
-        (self.ways.len() * self.sizes().len()) as u64
     }
 
     /// What is served of pictures of that size.
@@ -135,56 +128,102 @@ impl Series {
         }
     }
 
+    /// What of it can be measured here.
+    ///
+    /// # Errors
+    /// Blocks, threads or queues that do not suffice, or no device runtime for a graph that was asked for.
+    pub fn possible(self, world: &World) -> Result<Possible, Error> {
+        self.cases().iter().try_for_each(|case| case.check(world))?;
+        let ways = self.ways.clone();
+        let ways = ways.unwrap_or_else(|| Way::usual(world));
+        self.possible_of(ways, world, World::able_to_repeat)
+    }
+
+    /// The same of these ways, where `able` says where graphs can be, or why they cannot.
+    fn possible_of(
+        self,
+        mut ways: Vec<Way>,
+        world: &World,
+        able: impl Fn(&World) -> Result<World, Error>,
+    ) -> Result<Possible, Error> {
+        let (world, left_out) = match ways.contains(&Way::Graph) {
+            false => (*world, None),
+            true => match able(world) {
+                Ok(world) => (world, None),
+                Err(error) => (*world, Some(self.leave_out(error)?)),
+            },
+        };
+        if left_out.is_some() {
+            ways.retain(|&way| way != Way::Graph);
+        }
+        Ok(Possible {
+            series: self,
+            ways,
+            world,
+            left_out,
+        })
+    }
+
+    /// That there is no graph, in words, if CUDA's device runtime is not there or cannot be linked, and nobody has asked for
+    /// one.
+    fn leave_out(&self, error: Error) -> Result<String, Error> {
+        match error {
+            Error::Setup(HostError::Gpu(why @ GpuError::NoDeviceRuntime { .. }))
+                if self.ways.is_none() =>
+            {
+                Ok(format!("{}: left out, because {why}", Way::Graph.name()))
+            }
+            error => Err(error),
+        }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let sizes = self.sizes().into_iter();
+        sizes.map(|size| self.case(size)).collect()
+    }
+}
+
+/// A series in the ways that are possible.
+#[derive(Debug, Serialize)]
+pub struct Possible {
+    #[serde(flatten)]
+    series: Series,
+    /// Who drives the server's network, one after the other.
+    ways: Vec<Way>,
+    /// Where they are.
+    #[serde(skip)]
+    world: World,
+    /// Which way is not possible here, and why.
+    #[serde(skip)]
+    left_out: Option<String>,
+}
+
+impl Possible {
+    /// How many measurements that are, for a screen.
+    pub fn measurements(&self) -> u64 {
+        (self.ways.len() * self.series.sizes().len()) as u64
+    }
+
     /// Measures all; with Ctrl-C what there is until then.
     ///
     /// # Errors
-    /// Blocks, threads or queues that do not suffice, or no device runtime for a graph that was asked for, before
-    /// anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
-        let sizes = self.sizes().into_iter();
-        let cases: Vec<Case> = sizes.map(|size| self.case(size)).collect();
-        cases.iter().try_for_each(|case| case.check(world))?;
-        let (world, ways, left_out) = self.possible(world)?;
-        left_out.iter().for_each(|words| screen.line(words));
+    /// What [`Case::measure`] says.
+    pub fn run(&self, screen: &Screen) -> Result<Results, Error> {
+        let Self { series, world, .. } = self;
+        self.left_out.iter().for_each(|words| screen.line(words));
         screen.heading(HEADER);
         let mut answer = None;
-        let measured = Measurements::of(&cases, &ways, screen, |case, way| {
+        let measured = Measurements::of(&series.cases(), &self.ways, screen, |case, way| {
             screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
-            let (measured, last) = case.measure(&world, way, self.picture.as_ref())?;
+            let (measured, last) = case.measure(world, way, series.picture.as_ref())?;
             answer = Some(last);
             Ok(measured)
         })?;
         Ok(Results {
             measured,
-            left_out,
+            left_out: self.left_out.clone(),
             answer,
         })
-    }
-
-    /// The ways that are possible here, where they are, and in words which is not.
-    fn possible(&self, world: &World) -> Result<(World, Vec<Way>, Option<String>), Error> {
-        let mut ways = self.ways.clone();
-        if !ways.contains(&Way::Graph) {
-            return Ok((*world, ways, None));
-        }
-        match world.able_to_repeat() {
-            Ok(world) => Ok((world, ways, None)),
-            Err(error) => {
-                let words = self.leave_out(error)?;
-                ways.retain(|&way| way != Way::Graph);
-                Ok((*world, ways, Some(words)))
-            }
-        }
-    }
-
-    /// That there is no graph, in words, if it is for want of CUDA's device runtime alone, and nobody has asked for one.
-    fn leave_out(&self, error: Error) -> Result<String, Error> {
-        match error {
-            Error::Setup(HostError::Gpu(why @ GpuError::NoDeviceRuntime { .. })) if !self.asked => {
-                Ok(format!("{}: left out, because {why}", Way::Graph.name()))
-            }
-            error => Err(error),
-        }
     }
 }
 
@@ -337,7 +376,8 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
     if extent.quick {
         series.sides.truncate(1);
     }
-    let results = series.run(world, screen)?;
+    let series = series.possible(world)?;
+    let results = series.run(screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: results.verdicts(),
@@ -354,24 +394,34 @@ mod tests {
 
     #[test]
     fn a_graph_that_nobody_asked_for_is_left_out_without_a_device_runtime() {
-        let none = || GpuError::NoDeviceRuntime {
-            path: "nowhere".into(),
-            why: "it is not there".into(),
+        fn none() -> GpuError {
+            GpuError::NoDeviceRuntime {
+                path: "nowhere".into(),
+                why: "it is not there".into(),
+            }
+        }
+        let world = World::cpu().unwrap();
+        let possible_of = |ways: Option<Vec<Way>>, error: fn() -> GpuError| {
+            let series = Series {
+                ways,
+                ..Series::new(&world)
+            };
+            series.possible_of(Way::ALL.to_vec(), &world, |_| Err(error().into()))
         };
-        let usual = Series::new(&World::cpu().unwrap());
-        let words = usual.leave_out(none().into()).unwrap();
+        let usual = possible_of(None, none).unwrap();
+        let words = usual.left_out.as_ref().unwrap();
         assert!(words.starts_with("graph, host asleep: left out"), "{words}");
         assert!(words.contains("nowhere"), "{words}");
-        let other = usual.leave_out(GpuError::Lost.into()).unwrap_err();
+        assert_eq!(usual.measurements(), 3 * usual.series.sides.len() as u64);
+        let document = json!(usual);
+        assert_eq!(document["ways"], json!(["host", "asleep", "spinning"]));
+        assert_eq!(document["sides"], json!(usual.series.sides));
+        let other = possible_of(None, || GpuError::Lost).unwrap_err();
         assert!(matches!(
             other,
             Error::Setup(HostError::Gpu(GpuError::Lost))
         ));
-        let asked = Series {
-            asked: true,
-            ..usual
-        };
-        assert!(asked.leave_out(none().into()).is_err());
+        assert!(possible_of(Some(Way::ALL.to_vec()), none).is_err());
     }
 
     #[test]
