@@ -78,6 +78,62 @@ fn taking_a_task_wants_its_fence() {
     taking(Some(LeftOut::Acquire));
 }
 
+/// A lane of one slot, whose next message comes once its answer is on its way: the words of the task before were cleared
+/// ahead of that, and nothing of what comes now is.
+fn used_again(without: Option<LeftOut>) {
+    model(without, || {
+        let lane = Arc::new(Wire::new(0, 4, 0, &[5]));
+        bring(&lane, [1, 2, 3, 4, 5]);
+        // The next message, as it is made by a lane that has come so far.
+        let later = Wire::new(0, 4, 1, &[5]);
+        bring(&later, [6, 7, 8, 9, 10]);
+        let next: Vec<_> = later
+            .slots
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
+        let nic = Arc::clone(&lane);
+        let nic = thread::spawn(move || {
+            // The record tells of an answer: the initiator takes it, and the next message comes.
+            let answered = nic.far.producer_index() == 1;
+            if answered {
+                for (slot, &word) in nic.slots.iter().zip(&next) {
+                    slot.store(word, Ordering::Relaxed);
+                }
+            }
+            answered
+        });
+        let tables = lane.tables();
+        let mut server = tables.target().serve::<Thread>(0).unwrap();
+        let task = server.next(NOW).unwrap();
+        server.answer(task, Ok(0), NOW).unwrap();
+        if nic.join().unwrap() {
+            let task = server.next(NOW).expect("a word was cleared late");
+            let arguments: Vec<_> = (0..5).map(|at| task.argument(at)).collect();
+            assert_eq!(arguments, [6, 7, 8, 9, 10]);
+        }
+    });
+}
+
+/// Sends a message and brings it.
+fn bring(wire: &Wire, arguments: [u64; 5]) {
+    let tables = wire.tables();
+    let mut sender = tables.initiator().lane::<Thread>(0).unwrap();
+    let _ = sender.send(0, 0, arguments, NOW).unwrap();
+    while wire.near_step().is_some() {}
+}
+
+#[test]
+fn a_slots_next_message_comes_behind_the_clearing_of_its_words() {
+    used_again(None);
+}
+
+#[test]
+#[should_panic(expected = "a word was cleared late")]
+fn clearing_a_slots_words_wants_its_fence() {
+    used_again(Some(LeftOut::Release));
+}
+
 /// The initiator's NIC brings what the task wrote back, and then the answer, while the initiator looks.
 fn answered(without: Option<LeftOut>) {
     model(without, || {
