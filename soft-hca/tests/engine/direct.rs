@@ -1,10 +1,10 @@
 //! Writes within one HCA, with packets and without: nobody can tell the difference.
 
 mod alone;
+mod burst;
 
-use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use mlx5_wqe::{RemoteKey, Wqe};
 use proptest::prelude::*;
@@ -73,8 +73,11 @@ unsafe impl Wire for Counting {
 #[derive(Clone, Default)]
 struct Guarded {
     inner: DirectMemory,
-    range: Rc<Cell<Range>>,
-    stores: Rc<RefCell<Vec<Stored>>>,
+    range: Arc<Mutex<Range>>,
+    /// Which lane stores, and what.
+    stores: Arc<Mutex<Vec<(u32, Stored)>>>,
+    /// Whose memory this is.
+    lane: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +90,7 @@ enum Stored {
 
 impl Guarded {
     fn note(&self, stored: Stored) {
-        self.stores.borrow_mut().push(stored);
+        self.stores.lock().unwrap().push((self.lane, stored));
     }
 }
 
@@ -109,7 +112,7 @@ unsafe impl Memory for Guarded {
             length: 64,
         };
         assert!(
-            !self.range.get().overlaps(&block),
+            !self.range.lock().unwrap().overlaps(&block),
             "a block that is not posted"
         );
         // SAFETY: the caller's promise is passed on unchanged.
@@ -162,9 +165,9 @@ struct Rig<W> {
     engine: Engine<'static, Guarded, W>,
     lender: Lender<'static, 'static>,
     crew: Crew<'static, 'static, Guarded, OneLane>,
-    guarded: Rc<Cell<Range>>,
+    guarded: Arc<Mutex<Range>>,
     /// What the crew stores.
-    stores: Rc<RefCell<Vec<Stored>>>,
+    stores: Arc<Mutex<Vec<(u32, Stored)>>>,
     pairs: [Qp; 2],
     memory: Region,
     may_write: bool,
@@ -282,7 +285,7 @@ impl<W: Wire> Rig<W> {
             memory.remote(target + to),
         );
         // An error takes the other end down at a moment that depends on the packets: nothing else is under way.
-        let write = matches!(what, What::Write | What::Inline);
+        let write = matches!(what, What::Write | What::Word | What::Words);
         let fails = what == What::WrongKey || (write && !self.may_write);
         if fails {
             self.settle();
@@ -290,12 +293,12 @@ impl<W: Wire> Rig<W> {
         let qp = &mut self.pairs[usize::from(pair)];
         let wqe = match what {
             What::Write => Wqe::<1>::write(local, remote),
-            // Three words, as active messages are, or one.
-            What::Inline if length > 64 => {
+            What::Word => Wqe::<1>::write_value(u64::from(length) << 32 | to, remote),
+            // As active messages are.
+            What::Words => {
                 let word = u64::from(length) << 32 | to;
                 Wqe::<1>::write_value([word, !word, word + 1], remote)
             }
-            What::Inline => Wqe::<1>::write_value(u64::from(length) << 32 | to, remote),
             What::Read => {
                 Wqe::<1>::read(memory.local(answer + from, length), memory.remote(source))
             }
@@ -406,7 +409,8 @@ struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Write,
-    Inline,
+    Word,
+    Words,
     Read,
     Add,
     Send,
@@ -431,7 +435,8 @@ struct Action {
 fn action() -> impl Strategy<Value = Action> {
     let what = prop_oneof![
         8 => Just(What::Write),
-        3 => Just(What::Inline),
+        2 => Just(What::Word),
+        1 => Just(What::Words),
         1 => Just(What::Read),
         1 => Just(What::Add),
         1 => Just(What::Send),
@@ -588,10 +593,10 @@ fn a_block_that_is_not_posted_is_not_looked_at() {
         rig.pairs[0].post(wqe);
         let posted = 64 * u64::from(rig.pairs[0].producer);
         let ring = rig.pairs[0].ring;
-        rig.guarded.set(Range {
+        *rig.guarded.lock().unwrap() = Range {
             address: ring.address() + posted,
             length: ring.length as u64 - posted,
-        });
+        };
         rig.settle();
     }
     assert_eq!(rig.pairs[0].send_cq.drain().len(), 3);

@@ -188,7 +188,7 @@ fn orders_inline_data_behind_earlier_payloads() {
     let write = Wqe::<1>::write(memory.local(0, 64), payload);
     for inline in [words, part, word] {
         for doorbells in 1..=2 {
-            rig.stores.borrow_mut().clear();
+            rig.stores.lock().unwrap().clear();
             rig.pairs[0].write(write);
             if doorbells == 2 {
                 rig.pairs[0].ring_doorbell();
@@ -196,14 +196,19 @@ fn orders_inline_data_behind_earlier_payloads() {
             }
             rig.pairs[0].post(inline);
             rig.some_rounds();
-            let stores = rig.stores.borrow();
-            let at = |what| stores.iter().position(|&stored| stored == what).unwrap();
+            let stores = rig.stores.lock().unwrap();
+            let at = |what| {
+                stores
+                    .iter()
+                    .position(|&stored| stored == (0, what))
+                    .unwrap()
+            };
             let (first, then) = (
                 at(Stored::At(payload.address)),
                 at(Stored::At(polled.address)),
             );
             let between = &stores[first..then];
-            assert!(between.contains(&Stored::Released), "{stores:?}");
+            assert!(between.contains(&(0, Stored::Released)), "{stores:?}");
         }
     }
 }
