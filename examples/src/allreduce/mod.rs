@@ -140,7 +140,7 @@ pub struct Measured {
     pub bytes: u64,
     /// How often vectors were summed.
     pub rounds: u64,
-    /// How long that took, from the first launch to the last kernel's end.
+    /// How long that took, from the first launch to the last kernel's end, or of hosts until all that they posted is done.
     pub seconds: f64,
     /// How long one took, in microseconds.
     pub us_per_sum: f64,
