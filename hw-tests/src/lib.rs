@@ -28,6 +28,7 @@
 //! | [`flood`] | many threads at one queue |
 //! | [`model`] | what a request does to memory, said a second time |
 //! | [`post`] | a list of requests through the kernel and back |
+//! | [`turns`] | two kernels that count in turns |
 //! | [`collect`] | receives through the kernel, and what came |
 //! | [`abi`] | a handle's fields by their documented offsets |
 //! | [`mod@bench`] | repetitions, medians, tables |
@@ -41,4 +42,5 @@ pub mod model;
 pub mod node;
 pub mod post;
 pub mod run;
+pub mod turns;
 pub mod world;
