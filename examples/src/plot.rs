@@ -114,8 +114,8 @@ pub struct Panel {
 const SIZE: (u32, u32) = (620, 430);
 /// Pixels for the two lines of the title.
 const TITLE: u32 = 56;
-/// Pixels for the legend.
-const LEGEND: u32 = 210;
+/// Pixels for the legend: the longest label is `driven by the kernel, host spinning`.
+const LEGEND: u32 = 250;
 /// Told apart by those who see few colours, too (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
