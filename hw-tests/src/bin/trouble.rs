@@ -186,7 +186,7 @@ fn stays_until_stopped() {
     expect_done(&endings(&words), "a kernel that was asked to stop");
 }
 
-/// Here, and not where graphs are tested: under compute-sanitizer it takes longer than anybody waits.
+/// Here, and not where graphs are tested, which compute-sanitizer is run over: whether this ends under it is not known.
 fn ends_beside_a_kernel_that_stays() {
     let world = World::here();
     let World::Gpu(module) = world else {
