@@ -9,7 +9,7 @@ use warpbell_hw_tests::run::run_on_gpu;
 use warpbell_hw_tests::turns::Turns;
 use warpbell_hw_tests::world::patient;
 
-const ROUNDS: u64 = 10_000;
+const ROUNDS: u64 = 1_000;
 
 fn main() -> ExitCode {
     run_on_gpu(Duration::from_secs(60), |progress, module| {

@@ -92,13 +92,10 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         let call = self.desk.call.peek();
         let offer = self.offer();
         // No two rings that count are alike: 65,536 blocks lie between them, more than a ring has.
-        let ring = match ring == self.heard {
-            true => 0,
-            false => ring,
-        };
+        let rung = (ring != self.heard) & (ring != 0);
         let called = (call == call::CLOSE) | (call == call::RECALL) & (self.register != 0);
         let other = called | (offer != seat::FREE);
-        let news = lanes.ballot(other | (ring != 0));
+        let news = lanes.ballot(other | rung);
         let others = lanes.ballot(other);
         if news | self.pending == 0 {
             if self.stale {

@@ -20,8 +20,9 @@ use super::protection::Window;
 
 /// Queues that a crew serves at most.
 pub(super) const SEATS: usize = 16;
-/// Keys that it knows at most. A power of two.
-const KEYS: usize = 16;
+/// Keys that it knows at most. A power of two: enough for 16 regions that were registered one behind the other, as data and
+/// signals of 8 ranks are. Two that share a place drive each other out, and a loan goes back for each that is not there.
+const KEYS: usize = 32;
 
 /// States of a seat.
 pub(super) mod seat {
@@ -301,4 +302,28 @@ pub(super) fn in_turn<L: Lanes>(lanes: L, turns: u32, mut turn: impl FnMut()) {
         }
     }
     lanes.sync();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_keys_share_no_place() {
+        for first in 0..4u32 {
+            let mut taken = [false; KEYS];
+            for index in first..first + 16 {
+                for access in [Access::empty(), Access::REMOTE_WRITE] {
+                    let place = Wanted {
+                        key: index << 8 | 0x5a,
+                        domain: ProtectionDomain(0),
+                        access,
+                    }
+                    .place();
+                    assert!(!taken[place], "key {index} from {first} on");
+                    taken[place] = true;
+                }
+            }
+        }
+    }
 }

@@ -36,8 +36,9 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
     /// As [`alone`](Self::alone); gives whether more is posted.
     #[inline(always)]
     fn execute_alone(&mut self, ring: u64) -> Option<bool> {
+        let ring = Doorbell(ring);
         // Several are the others' work, too: nothing of it is done twice.
-        if Doorbell(ring).producer().0 != self.front.next {
+        if ring.producer().0 != self.front.next {
             return None;
         }
         let memory = &self.memory;
@@ -54,8 +55,7 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
         let next = loan.tail.wrapping_add(1);
         let write = plain_write(&block, loan.tail, loan.ring, loan.number, loan.mtu);
         let opened = self.open(&loan, &write);
-        let ring = Doorbell(ring);
-        let awaited = (ring.qpn() == loan.number) & (ring.producer().0 == next);
+        let awaited = ring.qpn() == loan.number;
         loan.producer = match loan.record {
             Some(_) => DoorbellRecord::producer(word),
             None => next,
@@ -72,9 +72,9 @@ impl<M: Memory, L: Lanes> Crew<'_, '_, M, L> {
             return None;
         }
         let (target, length) = (write.remote.address, write.source.length);
-        if (is_word(target, length) | write.inline) & loan.unordered {
-            // All earlier payloads before this word, or these that lay in the ring, because who polls them goes on to read
-            // those.
+        if is_word(target, length) & loan.unordered {
+            // All earlier payloads before this word, because who polls it goes on to read those. Inline data that are small
+            // are a word, too.
             memory.release();
         }
         let (address, words) = loan.cqe(&write, loan.tail, 0);
