@@ -68,3 +68,15 @@ pub fn assert_verified(document: &Value, count: usize) {
     assert_eq!(fields.len(), count, "{document:#}");
     assert!(fields.iter().all(|&verified| verified), "{document:#}");
 }
+
+/// Fails unless a stencil took so many steps in each of its three ways, in order, at the time a step that follows.
+pub fn assert_stepped(document: &Value, steps: u64) {
+    let measured = document["measured"].as_array().unwrap();
+    for result in measured {
+        assert_eq!(result["steps"], steps, "{document:#}");
+        let us = 1e6 * result["seconds"].as_f64().unwrap() / steps as f64;
+        assert!((result["us_per_step"].as_f64().unwrap() / us - 1.0).abs() < 1e-9);
+    }
+    let ways = [0, 1, 2].map(|index| &measured[index]["way"]);
+    assert_eq!(ways, ["host", "notified", "triggered"]);
+}
