@@ -23,7 +23,8 @@ pub const APPLICATION: Application = Application {
         or of operations that the GPU triggers. Simulated APUs; the figures are pictures that our copy lacks.",
     differs: "No card: the NIC is software. All ranks are in one process and on one GPU, the blocks of one kernel (allreduce \
         --gpus has them on several); hosts have a thread for each rank. By a ring and by recursive doubling. Vectors go in \
-        slices of 64 KiB at most, each with its signal behind it. Each sum is compared at each rank: the same bits at all, and within 1e-6 of a tree on the host.",
+        slices of 64 KiB at most, each with its signal behind it. Each sum is compared at each rank: the same bits at \
+        all, and within 1e-6 of a tree on the host.",
     run,
 };
 

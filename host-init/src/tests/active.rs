@@ -132,7 +132,7 @@ fn tasks_run_once_through_a_kernel() {
 }
 
 /// Words come late here, each at a time of its own. Pieces are of 8 bytes because an answer relies on its word coming
-/// whole; that a message does not, and that its halves may come one by one, is seen in `device/tests/active.rs`.
+/// whole; that a message does not, and that its halves may come one by one, is seen in `device/tests/active`.
 #[test]
 fn messages_come_though_their_words_come_late_and_in_any_order() {
     let device = Device::open(Nic::Soft(SoftOptions {
