@@ -194,7 +194,9 @@ pub fn launch(dim: Dim, options: Options, kernel: impl Fn() + Sync) -> Result<()
     if lane::inside_kernel() {
         return Err(LaunchError::InsideKernel);
     }
-    cpu::install(&lane::HOOKS);
+    // SAFETY: the hooks are this grid's, which runs each lane in its own position, and keeps a block's memory until its
+    // last lane has gone; the process has no other table.
+    unsafe { cpu::install(&lane::HOOKS) };
 
     let launch = Launch::new(dim, options.order, warps);
     thread::scope(|scope| {

@@ -91,8 +91,13 @@ pub struct Hooks {
 static INSTALLED: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
 
 /// Makes `hooks` the table that every thread of the process uses from now on. Installing the same table
-/// again changes nothing; another table replaces it, which no kernel may be running to see.
-pub fn install(hooks: &'static Hooks) {
+/// again changes nothing; another table replaces it.
+///
+/// # Safety
+/// The functions do what the fields of [`Hooks`] say, because queues rely on them: no two threads that run at the same
+/// time have one position, all that meet get the same answer, and `shared` gives memory that is valid for its layout as
+/// long as the block lives. No kernel runs while another table is replaced.
+pub unsafe fn install(hooks: &'static Hooks) {
     // The table's content before its address, because another thread may call through it at once.
     INSTALLED.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
 }

@@ -216,6 +216,8 @@ pub enum OpenError {
     },
     /// Somebody has the queue open, and one of the two wants it exclusively.
     InUse,
+    /// The threads of a warp or block that opened it together brought different queues.
+    Apart,
     /// The queue has failed and was not reset since.
     Failed(QueueError),
 }
@@ -246,6 +248,9 @@ impl fmt::Display for OpenError {
                 )
             }
             Self::InUse => f.write_str("the queue is open elsewhere"),
+            Self::Apart => {
+                f.write_str("threads that open a queue together brought different queues")
+            }
             Self::Failed(error) => write!(f, "the queue has failed and wants a reset: {error}"),
         }
     }

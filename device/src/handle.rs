@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
 use crate::error::OpenError;
-use crate::queue::{Doorbell, Now, ReceiveQueue, Scope, SendQueue, Sharing};
+use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing, Thread};
 use crate::state::QueueState;
 use crate::thread;
 
@@ -28,7 +28,9 @@ pub struct CompletionSlot {
 }
 
 impl CompletionSlot {
-    /// A slot that the NIC has not written yet: `op_own = 0xf0`, the rest 0.
+    /// A slot that the NIC has not written yet: `op_own = 0xf0`, the rest 0. The host makes it: a slot on a GPU thread's
+    /// stack would have no global address.
+    #[cfg(not(target_arch = "nvptx64"))]
     pub fn invalid() -> Self {
         let slot = Self {
             words: core::array::from_fn(|_| Word64::new(0)),
@@ -415,10 +417,7 @@ impl<'a> SendQueueHandle<'a> {
         self
     }
 
-    /// Opens the queue for this thread, warp or block (scope `C`), with sharing `S`.
-    ///
-    /// With a scope wider than a thread, every thread of that scope calls this
-    /// together, and every later call too.
+    /// Opens the queue for this thread, with sharing `S`.
     ///
     /// # Errors
     /// A handle of another version, or with a reach or a kind of doorbell that this one does not know;
@@ -426,18 +425,27 @@ impl<'a> SendQueueHandle<'a> {
     /// both share it alike (the GPU, or the same block); a queue that has failed
     /// and was not reset since.
     #[inline(always)]
-    pub fn open<S: Sharing, C: Scope>(self) -> Result<SendQueue<'a, S, C>, OpenError> {
-        self.open_with::<S, C, Now>()
+    pub fn open<S: Sharing>(self) -> Result<SendQueue<'a, S, Thread>, OpenError> {
+        // SAFETY: a thread makes its calls together with itself.
+        unsafe { self.open_together() }
     }
 
-    /// Opens the queue with another doorbell policy `D`; the rest as [`open`](Self::open).
+    /// Opens the queue for all threads of a scope `C` (a warp or a block) together, with sharing `S`.
+    ///
+    /// # Safety
+    /// All threads of the scope call this together with the same handle. From then on they make every call on the
+    /// queue together, the drop included: one call on this queue, in the same place of the program, by each of them.
+    /// No call checks that, because a warp's vote on it takes longer than what the vote would protect
+    /// (`docs/memory-model.md`). If some threads stay away or call on another queue, the leader
+    /// publishes slots that nobody filled.
     ///
     /// # Errors
-    /// As there.
+    /// As [`open`](Self::open); on a CPU [`OpenError::Apart`] if the threads bring different queues. All threads get the
+    /// same answer.
     #[inline(always)]
-    pub fn open_with<S: Sharing, C: Scope, D: Doorbell>(
+    pub unsafe fn open_together<S: Sharing, C: Scope>(
         self,
-    ) -> Result<SendQueue<'a, S, C, D>, OpenError> {
+    ) -> Result<SendQueue<'a, S, C>, OpenError> {
         self.check()?;
         SendQueue::open(self)
     }
@@ -478,12 +486,27 @@ impl<'a> ReceiveQueueHandle<'a> {
         FenceReach::of(self.reach)
     }
 
-    /// Opens the queue, as [`SendQueueHandle::open`] does.
+    /// Opens the queue for this thread, as [`SendQueueHandle::open`] does.
     ///
     /// # Errors
     /// As there.
     #[inline(always)]
-    pub fn open<S: Sharing, C: Scope>(self) -> Result<ReceiveQueue<'a, S, C>, OpenError> {
+    pub fn open<S: Sharing>(self) -> Result<ReceiveQueue<'a, S, Thread>, OpenError> {
+        // SAFETY: a thread makes its calls together with itself.
+        unsafe { self.open_together() }
+    }
+
+    /// Opens the queue for all threads of a scope, as [`SendQueueHandle::open_together`] does.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn open_together<S: Sharing, C: Scope>(
+        self,
+    ) -> Result<ReceiveQueue<'a, S, C>, OpenError> {
         self.check()?;
         ReceiveQueue::open(self)
     }

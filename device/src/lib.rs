@@ -9,7 +9,7 @@
 //! use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread, WaitError};
 //!
 //! fn kernel(queue: SendQueueHandle<'_>, local: Local, remote: Remote) -> Result<(), WaitError> {
-//!     let mut queue = queue.open::<Exclusive, Thread>().expect("a good handle");
+//!     let mut queue = queue.open::<Exclusive>().expect("a good handle");
 //!     let write = Wqe::write(local, remote).signalled();
 //!     let ticket = queue.post(write, Deadline::after_ms(10)).expect("a good request");
 //!     queue.wait(ticket, Deadline::after_ms(10))

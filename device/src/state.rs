@@ -41,7 +41,9 @@ const _: () = {
 };
 
 impl QueueState {
-    /// The state of a queue that nobody has used yet.
+    /// The state of a queue that nobody has used yet. The host makes it: a state on a GPU thread's stack would have no
+    /// global address.
+    #[cfg(not(target_arch = "nvptx64"))]
     pub fn new() -> Self {
         let zero = || Word64::new(0);
         Self {
@@ -90,6 +92,7 @@ impl QueueState {
     }
 }
 
+#[cfg(not(target_arch = "nvptx64"))]
 impl Default for QueueState {
     fn default() -> Self {
         Self::new()

@@ -22,8 +22,11 @@ use crate::arch::{Reach, Word64, load_relaxed64, store_relaxed64};
 /// }
 ///
 /// // On the host, `warpbell_host_init::StopWord` holds the word.
-/// assert_eq!(kernel(Stop::new(&Word64::new(1))), 0);
-/// assert_eq!(kernel(Stop::new(&Word64::new(0))), 1000);
+/// let (asked, quiet) = (Word64::new(1), Word64::new(0));
+/// // SAFETY: both words are of a CPU's memory, where kernels of its grid look at them.
+/// let (asked, quiet) = unsafe { (Stop::new(&asked), Stop::new(&quiet)) };
+/// assert_eq!(kernel(asked), 0);
+/// assert_eq!(kernel(quiet), 1000);
 /// ```
 ///
 /// `repr(transparent)`, 8 bytes: the host hands it to the kernel.
@@ -35,7 +38,11 @@ pub struct Stop<'a> {
 
 impl<'a> Stop<'a> {
     /// A stop that this word stands for: 0 until the host asks.
-    pub const fn new(word: &'a Word64) -> Self {
+    ///
+    /// # Safety
+    /// The word lies where every kernel that gets the stop reaches it by global addresses: for a GPU in its memory or in
+    /// pinned host memory, not in a kernel's shared or local memory.
+    pub const unsafe fn new(word: &'a Word64) -> Self {
         Self { word }
     }
 

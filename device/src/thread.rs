@@ -154,10 +154,13 @@ pub fn system_fence() {
 /// `compare_exchange` of the word itself would be an atomic for GPU and CPU, which a GPU behind PCIe does not
 /// have on host memory.
 ///
+/// # Safety
+/// On a GPU the word lies in global memory (or host memory mapped there), not in shared or local memory.
+///
 /// # Errors
 /// The word is not `current`.
 #[inline(always)]
-pub fn compare_exchange(word: &Word64, current: u64, new: u64) -> Result<u64, u64> {
+pub unsafe fn compare_exchange(word: &Word64, current: u64, new: u64) -> Result<u64, u64> {
     arch::compare_exchange64(word, current, new, Reach::Gpu)
 }
 

@@ -30,7 +30,7 @@ impl<'a, S: Sharing, C: Scope> Led<'a, S, C> {
         let mut queue = SendQueue::follower(handle);
         let mut word = 0;
         if C::leads() {
-            match handle.open::<S, Thread>() {
+            match handle.open::<S>() {
                 Ok(opened) => queue = ManuallyDrop::new(opened),
                 Err(OpenError::Failed(error)) => word = error.to_bits(),
                 Err(_) => word = IN_USE,

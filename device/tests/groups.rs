@@ -12,7 +12,7 @@ use common::Rig;
 use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
 use warpbell::{
     Block, BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    Scope, Sharing, Thread, WaitError, Warp, block, thread, warp,
+    Scope, Sharing, WaitError, Warp, block, thread, warp,
 };
 use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
 
@@ -78,7 +78,8 @@ fn group<S: Sharing, C: Scope>(threads: u32) {
 }
 
 fn group_kernel<S: Sharing, C: Scope>(rig: &Rig, threads: u32) {
-    let mut queue = rig.handle().open::<S, C>().unwrap();
+    // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+    let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
     let me = block::thread_index();
     // Odd threads only, then all.
     let odd = queue
@@ -139,7 +140,8 @@ fn a_bad_lane_harms_nobody() {
     let rig = Rig::new(10, CompletionKind::Collapsed);
     let refused = Mutex::new(0);
     run_thrice(32, || {
-        let mut queue = rig.handle().open::<Exclusive, Warp>().unwrap();
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<Exclusive, Warp>() }.unwrap();
         let bad = warp::lane_id() == 3;
         let wqe = if bad {
             Wqe::send(Local::default())
@@ -166,7 +168,8 @@ fn a_group_too_large_for_the_ring_is_refused() {
     fn refused<S: Sharing>() {
         let rig = Rig::new(5, CompletionKind::Collapsed);
         run_thrice(32, || {
-            let mut queue = rig.handle().open::<S, Warp>().unwrap();
+            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+            let mut queue = unsafe { rig.handle().open_together::<S, Warp>() }.unwrap();
             let (asked, limit) = (32, 16);
             assert_eq!(
                 queue.post(write(0), SOON),
@@ -186,7 +189,8 @@ fn a_group_of_nobody_posts_nothing() {
     fn nobody<S: Sharing, C: Scope>(threads: u32) {
         let rig = Rig::new(8, CompletionKind::Collapsed);
         run_thrice(threads, || {
-            let mut queue = rig.handle().open::<S, C>().unwrap();
+            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+            let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
             let ticket = queue.post_if::<1>(None, SOON).unwrap();
             assert_eq!(queue.wait(ticket, Deadline::PASSED), Ok(()));
             // And behind others.
@@ -210,7 +214,8 @@ fn warps_take_turns() {
     let rig = Rig::new(10, CompletionKind::Collapsed);
     run_thrice(64, || {
         let own = thread::thread_idx_x() / 32;
-        let mut queue = rig.handle().open::<GpuShared, Warp>().unwrap();
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<GpuShared, Warp>() }.unwrap();
         let first = rig.producer_index() as usize;
         block::sync();
         for turn in TURNS {
@@ -234,7 +239,8 @@ fn warps_take_turns() {
 fn a_warp_batches() {
     let rig = Rig::new(10, CompletionKind::Collapsed);
     run_thrice(32, || {
-        let mut queue = rig.handle().open::<GpuShared, Warp>().unwrap();
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<GpuShared, Warp>() }.unwrap();
         let before = rig.producer_index();
         warp::sync();
         let mut batch = queue.batch(70, SOON).unwrap();
@@ -255,7 +261,7 @@ fn a_warp_batches() {
 fn threads_share<S: Sharing>(threads: u32) {
     let rig = Rig::new(12, CompletionKind::Collapsed);
     run_thrice(threads, || {
-        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap();
         let _ = queue.post(write(thread::thread_idx_x()), SOON).unwrap();
     });
     let total = 3 * threads as usize;
@@ -277,7 +283,8 @@ fn threads_share_a_queue() {
 fn asks<S: Sharing, C: Scope>(threads: u32) {
     let rig = Rig::new(12, CompletionKind::Collapsed);
     run(threads, LaneOrder::Ascending, || {
-        let mut queue = rig.handle().open::<S, C>().unwrap();
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
         let me = block::thread_index();
         // Past the block that is signalled in any case.
         let _ = queue.post(write(me), SOON).unwrap();
@@ -312,7 +319,7 @@ fn whoever_asks_is_answered() {
 fn a_warp_opens_or_not_together() {
     for order in ORDERS {
         let rig = Rig::new(6, CompletionKind::Collapsed);
-        let mut before = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut before = rig.handle().open::<GpuShared>().unwrap();
         let ticket = before.try_post(Wqe::nop().signalled()).unwrap();
         rig.fail(0, 0, Syndrome::REMOTE_ACCESS, 0x88);
         let before = Mutex::new(before);
@@ -321,7 +328,8 @@ fn a_warp_opens_or_not_together() {
             if warp::lane_id() == 5 {
                 assert!(before.lock().unwrap().is_done(ticket).is_err());
             }
-            match rig.handle().open::<GpuShared, Warp>() {
+            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+            match unsafe { rig.handle().open_together::<GpuShared, Warp>() } {
                 Ok(_) => {
                     opened.fetch_add(1, Ordering::Relaxed);
                 }
@@ -349,7 +357,7 @@ fn a_block_shares_with_no_other() {
         }
     };
     launch(dim, Options::default(), || {
-        let open = || rig.handle().open::<BlockShared, Thread>();
+        let open = || rig.handle().open::<BlockShared>();
         if thread::block_idx_x() == 0 {
             let queue = open();
             assert!(queue.is_ok());
@@ -360,7 +368,7 @@ fn a_block_shares_with_no_other() {
         } else {
             wait_for(2);
             assert_eq!(open().err(), Some(OpenError::InUse));
-            let gpu_wide = rig.handle().open::<GpuShared, Thread>();
+            let gpu_wide = rig.handle().open::<GpuShared>();
             assert_eq!(gpu_wide.err(), Some(OpenError::InUse));
             step.fetch_add(1, Ordering::Relaxed);
             wait_for(6);
@@ -368,7 +376,7 @@ fn a_block_shares_with_no_other() {
         }
     })
     .unwrap();
-    assert!(rig.handle().open::<Exclusive, Thread>().is_ok());
+    assert!(rig.handle().open::<Exclusive>().is_ok());
 }
 
 /// A full queue answers all threads of a warp alike.
@@ -376,7 +384,8 @@ fn a_block_shares_with_no_other() {
 fn no_room_for_a_warp() {
     let rig = Rig::new(6, CompletionKind::Collapsed);
     run(32, LaneOrder::Ascending, || {
-        let mut queue = rig.handle().open::<Exclusive, Warp>().unwrap();
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<Exclusive, Warp>() }.unwrap();
         let first = queue.try_post(write(1)).unwrap();
         let _ = queue.try_post(write(2)).unwrap();
         assert_eq!(queue.try_post(write(3)), Err(PostError::NoRoom));
@@ -392,4 +401,33 @@ fn no_room_for_a_warp() {
         assert_eq!(queue.is_done(first), Ok(true));
     });
     assert_eq!(rig.producer_index(), 96);
+}
+
+/// Threads of a scope that bring different queues get an error, all of them, and claim none.
+fn apart<C: Scope>(threads: u32) {
+    let rigs = [0, 1].map(|_| Rig::new(8, CompletionKind::Collapsed));
+    run_thrice(threads, || {
+        let part = block::thread_index() >= threads / 2;
+        // SAFETY: no queue comes of it that a call could be made on.
+        let opened = unsafe {
+            rigs[usize::from(part)]
+                .handle()
+                .open_together::<Exclusive, C>()
+        };
+        assert_eq!(opened.err(), Some(OpenError::Apart));
+    });
+    for rig in &rigs {
+        rig.handle().open::<Exclusive>().expect("nobody has it");
+    }
+}
+
+#[test]
+fn a_warp_opens_one_queue() {
+    apart::<Warp>(32);
+    apart::<Warp>(20);
+}
+
+#[test]
+fn a_block_opens_one_queue() {
+    apart::<Block>(96);
 }

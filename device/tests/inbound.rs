@@ -191,13 +191,13 @@ fn a_flush_is_one_read_that_is_waited_for() {
     };
     let rig = Rig::new(2, CompletionKind::Collapsed);
     let handle = |needed| FlushHandle::new(rig.handle(), into, from, needed);
-    let mut flush = handle(false).open::<Exclusive, Thread>().unwrap();
+    let mut flush = handle(false).open::<Exclusive>().unwrap();
     assert!(!flush.is_needed());
     assert_eq!(flush.flush(Deadline::PASSED), Ok(()));
     assert_eq!(rig.doorbell_index(), None, "nothing is posted");
     drop(flush);
 
-    let mut flush = handle(true).open::<Exclusive, Thread>().unwrap();
+    let mut flush = handle(true).open::<Exclusive>().unwrap();
     assert!(flush.is_needed());
     let soon = Deadline::after_us(100);
     assert_eq!(flush.flush(soon), Err(WaitError::Deadline));

@@ -38,7 +38,7 @@ fn publish<S: Sharing, D: Doorbell>(without: Option<LeftOut>, batch: bool, early
             let rig = Arc::clone(&rig);
             move || fetch(&rig)
         });
-        let mut queue = rig.handle().open_with::<S, Thread, D>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap().ringing::<D>();
         if batch {
             let mut batch = queue.batch(2, Deadline::PASSED).unwrap();
             let _ = batch.post(Wqe::nop()).unwrap();
@@ -129,10 +129,7 @@ fn ring_twice<S: Sharing>(without: Option<LeftOut>) {
                 }
             }
         });
-        let mut queue = rig
-            .handle()
-            .open_with::<S, Thread, EarlyAndAfter>()
-            .unwrap();
+        let mut queue = rig.handle().open::<S>().ringing::<EarlyAndAfter>().unwrap();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         drop(queue);
         nic.join().unwrap();
@@ -173,7 +170,7 @@ fn publish_by_doorbell<S: Sharing, D: Doorbell>(without: Option<LeftOut>) {
             let rig = Arc::clone(&rig);
             move || fetch_by_doorbell(&rig)
         });
-        let mut queue = rig.handle().open_with::<S, Thread, D>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap().ringing::<D>();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         let mut batch = queue.batch(1, Deadline::PASSED).unwrap();
         let _ = batch.post(Wqe::nop()).unwrap();
@@ -204,7 +201,7 @@ fn two_publishers_by_doorbell(without: Option<LeftOut>) {
         let rig = Rig::new(2, CompletionKind::Collapsed);
         let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
         let post = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+            let mut queue = rig.handle().open::<GpuShared>().unwrap();
             let _ = queue.try_post(Wqe::nop()).unwrap();
         };
         let other = thread::spawn({
@@ -243,7 +240,7 @@ fn who_posts_again_keeps_the_order() {
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
             move || {
-                let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+                let mut queue = rig.handle().open::<GpuShared>().unwrap();
                 let _ = queue.try_post(Wqe::nop()).unwrap();
             }
         });
@@ -251,7 +248,7 @@ fn who_posts_again_keeps_the_order() {
             let rig = Arc::clone(&rig);
             move || fetch_by_doorbell(&rig)
         });
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         drop(queue);
@@ -266,7 +263,7 @@ fn two_publishers_with<D: Doorbell>(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
         let post = |rig: &Rig| {
-            let mut queue = rig.handle().open_with::<GpuShared, Thread, D>().unwrap();
+            let mut queue = rig.handle().open::<GpuShared>().unwrap().ringing::<D>();
             let _ = queue.try_post(Wqe::nop()).unwrap();
         };
         let other = thread::spawn({
@@ -299,7 +296,7 @@ fn poll<S: Sharing>(kind: CompletionKind, without: Option<LeftOut>, nic_releases
     model(without, move || {
         let rig = Arc::new(Rig::new(2, kind));
         let data = Arc::new(warpbell::Word64::new(0));
-        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap();
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
         let nic = thread::spawn({
             let (rig, data) = (Arc::clone(&rig), Arc::clone(&data));
@@ -346,7 +343,7 @@ fn poll_wants_the_nic_to_write_the_last_word_last() {
 /// Two threads wait for the same request of a shared queue.
 fn poll_together(kind: CompletionKind, without: Option<LeftOut>) {
     fn look(rig: &Rig, data: &warpbell::Word64, ticket: Ticket) {
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         if queue.is_done(ticket).unwrap() {
             assert_eq!(data.load(Ordering::Relaxed), 42, "old data after the CQE");
         }
@@ -354,7 +351,7 @@ fn poll_together(kind: CompletionKind, without: Option<LeftOut>) {
     model(without, move || {
         let rig = Arc::new(Rig::new(2, kind));
         let data = Arc::new(warpbell::Word64::new(0));
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
         drop(queue);
         let nic = thread::spawn({
@@ -403,7 +400,7 @@ fn poll_shared_ordinary_wants_its_acquire_fence() {
 fn entries_are_free_before_their_slots() {
     model(None, || {
         let rig = Arc::new(Rig::new(1, CompletionKind::Ordinary));
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
         let last = queue.try_post(Wqe::nop().signalled()).unwrap();
         rig.complete(0, 0);
@@ -428,7 +425,7 @@ fn entries_are_free_before_their_slots() {
 fn fail_together(kind: CompletionKind, without: Option<LeftOut>) {
     model(without, move || {
         let rig = Arc::new(Rig::new(2, kind));
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         let done = queue.try_post(Wqe::nop().signalled()).unwrap();
         let failed = queue.try_post(Wqe::nop().signalled()).unwrap();
         let nic = thread::spawn({
@@ -438,7 +435,7 @@ fn fail_together(kind: CompletionKind, without: Option<LeftOut>) {
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
             move || {
-                let mut queue = rig.handle().open::<GpuShared, Thread>();
+                let mut queue = rig.handle().open::<GpuShared>();
                 // The error may be known already.
                 if let Ok(queue) = &mut queue {
                     assert!(queue.is_done(done).is_ok(), "done, and then failed");
@@ -474,10 +471,10 @@ fn fail_shared_wants_its_acquire_fence() {
 fn hand_over<S: Sharing>() {
     model(None, || {
         let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
-        let mut first = rig.handle().open::<Exclusive, Thread>().unwrap();
+        let mut first = rig.handle().open::<Exclusive>().unwrap();
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
-            move || match rig.handle().open::<S, Thread>() {
+            move || match rig.handle().open::<S>() {
                 Ok(mut queue) => {
                     let _ = queue.try_post(Wqe::nop()).unwrap();
                     2
@@ -511,7 +508,7 @@ fn hand_over_to_many() {
 fn owners_and_sharers() {
     const OWNER: u64 = 100;
     fn visit<S: Sharing>(rig: &Rig, inside: &warpbell::Word64, weight: u64) -> bool {
-        let Ok(queue) = rig.handle().open::<S, Thread>() else {
+        let Ok(queue) = rig.handle().open::<S>() else {
             return false;
         };
         let others = inside.fetch_add(weight, Ordering::Relaxed);

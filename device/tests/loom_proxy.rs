@@ -83,7 +83,7 @@ fn hand_over(without: Option<LeftOut>) {
     model(without, || {
         let rigs = Rigs::new(2);
         let kernel = |rigs: &Rigs| {
-            let mut queue = rigs.front.handle().open::<GpuShared, Thread>().unwrap();
+            let mut queue = rigs.front.handle().open::<GpuShared>().unwrap();
             let _ = queue.try_post(Wqe::nop()).unwrap();
         };
         let other = spawn(&rigs, kernel);
@@ -125,7 +125,7 @@ fn pass_on(without: Option<LeftOut>) {
     model(without, || {
         let rigs = Rigs::new(2);
         let nic = spawn(&rigs, Rigs::fetch);
-        let mut queue = rigs.front.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rigs.front.handle().open::<GpuShared>().unwrap();
         let mut drain = rigs.drain();
         for _ in 0..2 {
             let _ = queue.try_post(Wqe::nop()).unwrap();
@@ -160,7 +160,7 @@ fn pass_indices_on(without: Option<LeftOut>) {
         let nic = spawn(&rigs, |rigs| {
             rigs.fetch_from(&rigs.front);
         });
-        let mut queue = rigs.front.handle().open::<Exclusive, Thread>().unwrap();
+        let mut queue = rigs.front.handle().open::<Exclusive>().unwrap();
         // Two, because the first one looks as nothing does.
         let mut batch = queue.batch(2, Deadline::PASSED).unwrap();
         let _ = batch.post(Wqe::nop()).unwrap();
@@ -186,7 +186,7 @@ fn passing_indices_on_wants_its_release_fences() {
 fn hand_back(without: Option<LeftOut>) {
     model(without, || {
         let rigs = Rigs::new(1);
-        let mut queue = rigs.front.handle().open::<Exclusive, Thread>().unwrap();
+        let mut queue = rigs.front.handle().open::<Exclusive>().unwrap();
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
         let nic = spawn(&rigs, |rigs| {
             if rigs.fetch() == 1 {

@@ -139,7 +139,7 @@ fn publish<S: Sharing>(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new());
         let nic = beside(&rig, Rig::fetch);
-        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap();
         for number in 0..2 {
             assert_eq!(queue.try_post(local(number)), Ok(WqeIndex(number as u16)));
         }
@@ -167,7 +167,7 @@ fn two_publish(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new());
         let post = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+            let mut queue = rig.handle().open::<GpuShared>().unwrap();
             queue.try_post(local(0)).unwrap();
         };
         let other = beside(&rig, post);
@@ -193,7 +193,7 @@ fn two_who_publish_receives_want_their_turns_released() {
 fn receive<S: Sharing>(without: Option<LeftOut>, nic_releases: bool) {
     model(without, move || {
         let rig = Arc::new(Rig::new());
-        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap();
         queue.try_post(local(0)).unwrap();
         let nic = beside(&rig, move |rig| rig.arrive(0, nic_releases));
         for _ in 0..2 {
@@ -235,13 +235,13 @@ fn receive_wants_the_nic_to_write_the_last_word_last() {
 fn two_receive_each_its_own() {
     model(None, || {
         let rig = Arc::new(Rig::new());
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         for number in 0..2 {
             queue.try_post(local(number)).unwrap();
         }
         drop(queue);
         let take = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+            let mut queue = rig.handle().open::<GpuShared>().unwrap();
             let message = queue.try_receive().unwrap()?;
             let index = message.index.0;
             let data = rig.data[usize::from(index)].load(Ordering::Relaxed);
@@ -270,7 +270,7 @@ fn two_receive_each_its_own() {
 fn free(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new());
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         queue.try_post(local(0)).unwrap();
         rig.arrive(0, true);
         let other = beside(&rig, |rig| {
@@ -299,14 +299,14 @@ fn entries_want_to_be_free_before_their_receives() {
 fn an_error_comes_behind_the_messages() {
     model(None, || {
         let rig = Arc::new(Rig::new());
-        let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
         for number in 0..2 {
             queue.try_post(local(number)).unwrap();
         }
         rig.arrive(0, true);
         let nic = beside(&rig, |rig| rig.fail(1));
         let other = beside(&rig, |rig| {
-            let mut queue = rig.handle().open::<GpuShared, Thread>().ok()?;
+            let mut queue = rig.handle().open::<GpuShared>().ok()?;
             Some(queue.try_receive())
         });
         let mut outcomes = vec![queue.try_receive(), queue.try_receive()];

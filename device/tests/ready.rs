@@ -5,7 +5,7 @@ mod common;
 
 use common::Rig;
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey, Syndrome, Wqe};
-use warpbell::{CompletionKind, Deadline, Exclusive, PostError, SendDoorbell, Thread, WaitError};
+use warpbell::{CompletionKind, Deadline, Exclusive, PostError, SendDoorbell, WaitError};
 
 const DEPTH_LOG2: u8 = 3;
 const NOW: Deadline = Deadline::PASSED;
@@ -48,8 +48,8 @@ fn what_is_patched_is_what_would_have_been_built() {
             };
             prepare(&patched);
             prepare(&built);
-            let mut one = patched.handle().open::<Exclusive, Thread>().unwrap();
-            let mut other = built.handle().open::<Exclusive, Thread>().unwrap();
+            let mut one = patched.handle().open::<Exclusive>().unwrap();
+            let mut other = built.handle().open::<Exclusive>().unwrap();
             other.drain(NOW).unwrap();
             let mut ready = one.ready(write(address(0)), NOW).unwrap();
             assert_eq!(
@@ -89,7 +89,7 @@ fn what_is_patched_is_what_would_have_been_built() {
 fn a_full_ring_waits_and_the_queue_is_usable_after() {
     let rig = Rig::new(DEPTH_LOG2, CompletionKind::Collapsed);
     prepare(&rig);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let mut ready = queue.ready(Wqe::write(local(8), remote(0)), NOW).unwrap();
     for _ in 0..8 {
         let _ = ready.post(NOW).unwrap();
@@ -107,7 +107,7 @@ fn a_full_ring_waits_and_the_queue_is_usable_after() {
 #[test]
 fn what_is_wrong_is_refused() {
     let rig = Rig::new(DEPTH_LOG2, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let write = Wqe::write(local(8), remote(0));
     // The NOP is under way.
     assert_eq!(queue.ready(write, NOW).err(), Some(PostError::Deadline));

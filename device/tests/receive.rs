@@ -11,7 +11,7 @@ use warpbell::wqe::{
 use warpbell::{
     BlockShared, Cause, CompletionKind, CompletionParts, CompletionSlot, Deadline, Exclusive,
     FenceReach, GpuShared, OpenError, PostError, QueueState, ReceiveParts, ReceiveQueueHandle,
-    Received, RingSegment, Sharing, Thread, WaitError, Word32,
+    Received, RingSegment, Sharing, WaitError, Word32,
 };
 
 const DEPTH_LOG2: u8 = 2;
@@ -117,7 +117,7 @@ macro_rules! everywhere {
 everywhere!(buffers_reach_the_ring, post);
 fn post<S: Sharing>() {
     let rig = Rig::new();
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     queue.try_post(local(0x1000, 64)).unwrap();
     queue
         .try_post_scatter(&[local(0x2000, 8), local(0x3000, 4)])
@@ -146,7 +146,7 @@ fn post<S: Sharing>() {
 everywhere!(messages_come_in_order, messages);
 fn messages<S: Sharing>() {
     let rig = Rig::new();
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     let kinds = [
         (CqeOpcode::RESPONDER_SEND, Arrival::Send),
         (
@@ -188,7 +188,7 @@ fn messages<S: Sharing>() {
 everywhere!(a_full_ring_says_so, full);
 fn full<S: Sharing>() {
     let rig = Rig::new();
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     for _ in 0..DEPTH {
         queue.try_post(local(0x1000, 64)).unwrap();
     }
@@ -206,7 +206,7 @@ fn full<S: Sharing>() {
 #[test]
 fn bad_buffers_are_refused() {
     let rig = Rig::new();
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     assert_eq!(queue.try_post(local(0x1000, 0)), Err(PostError::Empty));
     assert_eq!(
         queue.try_post_scatter(&[local(0x1000, 8); 3]),
@@ -225,7 +225,7 @@ fn bad_buffers_are_refused() {
 everywhere!(messages_before_an_error_are_taken_first, errors);
 fn errors<S: Sharing>() {
     let rig = Rig::new();
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     for _ in 0..3 {
         queue.try_post(local(0x1000, 64)).unwrap();
     }
@@ -247,7 +247,7 @@ fn errors<S: Sharing>() {
 #[test]
 fn a_cqe_of_a_sender_is_no_message() {
     let rig = Rig::new();
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     rig.arrive(0, CqeOpcode::REQUESTER, 1, 0);
     assert_eq!(
         queue.try_receive().unwrap_err().cause(),
@@ -262,7 +262,7 @@ fn a_handle_with_a_reach_that_nobody_knows_is_refused() {
         let mut copy = rig.handle();
         // SAFETY: the byte is an integer, of which every value is valid.
         unsafe { (&raw mut copy).cast::<u8>().add(66).write(number) };
-        copy.open::<Exclusive, Thread>().err()
+        copy.open::<Exclusive>().err()
     };
     assert_eq!(with_reach(2), Some(OpenError::Reach { found: 2 }));
     for known in [0, 1] {

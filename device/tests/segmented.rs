@@ -41,7 +41,7 @@ fn reads(rig: &Rig, from: usize, to: usize) -> Vec<(u64, u64, u32, bool)> {
 #[test]
 fn a_read_goes_in_segments_under_one_doorbell() {
     let rig = Rig::new(5, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let (local, remote) = ends(1000);
     let ticket = queue.read_in_segments(local, remote, 300, SOON).unwrap();
     assert_eq!(rig.doorbell_index(), Some(4));
@@ -67,7 +67,7 @@ fn a_read_goes_in_segments_under_one_doorbell() {
 #[test]
 fn what_is_refused_posts_nothing() {
     let rig = Rig::new(4, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let mut refused = |length, segment| {
         let (local, remote) = ends(length);
         queue
@@ -93,7 +93,8 @@ fn what_is_refused_posts_nothing() {
 fn one_transfer<C: Scope>(threads: u32) {
     let rig = Rig::new(5, CompletionKind::Collapsed);
     let kernel = || {
-        let mut queue = rig.handle().open::<Exclusive, C>().unwrap();
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<Exclusive, C>() }.unwrap();
         // Each thread is told.
         let (local, remote) = ends(MAX_MESSAGE + 1);
         let refused = queue.read_in_segments(local, remote, 0, SOON);

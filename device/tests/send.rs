@@ -15,7 +15,7 @@ use warpbell::wqe::{
 };
 use warpbell::{
     BlockShared, Cause, CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared,
-    Now, OpenError, PostError, QueueError, SendDoorbell, Sharing, Thread, WaitError,
+    Now, OpenError, PostError, QueueError, SendDoorbell, Sharing, WaitError,
 };
 
 const SOON: Deadline = Deadline::after_us(5);
@@ -52,7 +52,7 @@ macro_rules! everywhere {
 everywhere!(posts_reach_the_ring, post);
 fn post<S: Sharing>(kind: CompletionKind) {
     let rig = Rig::new(3, kind);
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     let ticket = queue
         .try_post(Wqe::write(local(8), remote(0x2000)).signalled())
         .unwrap();
@@ -72,7 +72,7 @@ fn post<S: Sharing>(kind: CompletionKind) {
 everywhere!(without_a_record_the_doorbell_tells, without_record);
 fn without_record<S: Sharing>(kind: CompletionKind) {
     fn post<S: Sharing, D: Doorbell>(rig: &Rig, expected: u16) {
-        let mut queue = rig.handle().open_with::<S, Thread, D>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap().ringing::<D>();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         assert_eq!(rig.doorbell_index(), Some(expected));
         let mut batch = queue.batch(2, SOON).unwrap();
@@ -91,7 +91,7 @@ fn without_record<S: Sharing>(kind: CompletionKind) {
 everywhere!(a_full_ring_says_so, full);
 fn full<S: Sharing>(kind: CompletionKind) {
     let rig = Rig::new(3, kind);
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     for _ in 0..8 {
         let _ = queue.try_post(Wqe::nop()).unwrap();
     }
@@ -119,7 +119,7 @@ fn a_quarter_is_signalled_whatever_is_posted() {
     const DEPTH_LOG2: u8 = 4;
     const QUARTER: u64 = 4;
     let rig = Rig::new(DEPTH_LOG2, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let long = Wqe::<2>::write_inline(&[5; 40], remote(0)).unwrap();
     let mut random = SmallRng::seed_from_u64(5);
     let (mut next, mut asked_for_none) = (0_u64, 0);
@@ -176,7 +176,7 @@ fn a_quarter_is_signalled_whatever_is_posted() {
 everywhere!(indices_wrap, wrap);
 fn wrap<S: Sharing>(kind: CompletionKind) {
     let rig = Rig::new(2, kind);
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     let rounds = if cfg!(miri) { 300 } else { 70_000 };
     for round in 0..rounds {
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
@@ -197,7 +197,7 @@ fn late<S: Sharing>(kind: CompletionKind) {
     let nap = || std::thread::sleep(Duration::from_millis(2));
     let limit = Deadline::after_ms(60_000);
     std::thread::scope(|scope| {
-        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap();
         let [_, second, third] = [(); 3].map(|()| queue.try_post(Wqe::nop().signalled()).unwrap());
         scope.spawn(|| {
             // News that is not what the wait is for, and then what it is for.
@@ -221,7 +221,7 @@ everywhere!(the_first_error_stays, errors);
 fn errors<S: Sharing>(kind: CompletionKind) {
     let mut rig = Rig::new(3, kind);
     {
-        let mut queue = rig.handle().open::<S, Thread>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap();
         let done = queue.try_post(Wqe::nop().signalled()).unwrap();
         let failed = queue
             .try_post(Wqe::write(local(8), remote(0)).signalled())
@@ -247,20 +247,20 @@ fn errors<S: Sharing>(kind: CompletionKind) {
         assert_eq!(rig.state.first_error(), Some(error), "a flush is no cause");
         drop(queue);
         assert_eq!(
-            rig.handle().open::<S, Thread>().err(),
+            rig.handle().open::<S>().err(),
             Some(OpenError::Failed(error))
         );
     }
     rig.state.clear();
     assert_eq!(rig.state.first_error(), None);
-    assert!(rig.handle().open::<S, Thread>().is_ok());
+    assert!(rig.handle().open::<S>().is_ok());
 }
 
 #[test]
 fn a_flush_makes_room_for_its_cause() {
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let mut first = rig.handle().open::<GpuShared, Thread>().unwrap();
-    let mut second = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut first = rig.handle().open::<GpuShared>().unwrap();
+    let mut second = rig.handle().open::<GpuShared>().unwrap();
     let one = first.try_post(Wqe::nop().signalled()).unwrap();
     let two = second.try_post(Wqe::nop().signalled()).unwrap();
     // The CQE of the cause was overwritten before this view saw it.
@@ -276,7 +276,7 @@ fn a_flush_makes_room_for_its_cause() {
 everywhere!(unsignalled_requests_are_not_waited_for, unsignalled);
 fn unsignalled<S: Sharing>(kind: CompletionKind) {
     let rig = Rig::new(5, kind);
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     let _ = queue.try_post(Wqe::nop()).unwrap();
     let silent = queue.try_post(Wqe::nop()).unwrap();
     assert_eq!(queue.wait(silent, SOON), Err(WaitError::NotSignalled));
@@ -290,7 +290,7 @@ fn unsignalled<S: Sharing>(kind: CompletionKind) {
 #[test]
 fn bad_requests_are_refused() {
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let there = remote(0x2004);
     let masked = |value, mask| Masked { value, mask };
     assert_eq!(
@@ -352,7 +352,7 @@ fn bad_requests_are_refused() {
 everywhere!(a_batch_rings_once, batch);
 fn batch<S: Sharing>(kind: CompletionKind) {
     let rig = Rig::new(4, kind);
-    let mut queue = rig.handle().open::<S, Thread>().unwrap();
+    let mut queue = rig.handle().open::<S>().unwrap();
     let mut batch = queue.batch(4, SOON).unwrap();
     let _ = batch.post(Wqe::nop()).unwrap();
     let two_blocks = Wqe::<2>::write_inline(&[5; 40], remote(0)).unwrap();
@@ -390,7 +390,7 @@ fn assert_published_are_written(rig: &Rig) {
 #[test]
 fn a_leaked_batch_posts_nothing() {
     let rig = Rig::new(4, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let mut batch = queue.batch(4, SOON).unwrap();
     let _ = batch.post(Wqe::nop()).unwrap();
     mem::forget(batch);
@@ -406,18 +406,18 @@ fn a_leaked_batch_posts_nothing() {
 )]
 fn a_leaked_batch_stalls_a_shared_queue() {
     let rig = Rig::new(4, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut queue = rig.handle().open::<GpuShared>().unwrap();
     let _ = queue.try_post(Wqe::nop()).unwrap();
     mem::forget(queue.batch(4, SOON).unwrap());
     drop(queue);
     // Whoever has the queue to himself next knows that nobody will fill the gap.
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let _ = queue.try_post(Wqe::nop()).unwrap();
     assert_eq!(rig.producer_index(), 2);
     assert_published_are_written(&rig);
     drop(queue);
     // Whoever shares it does not, and finds out.
-    let mut queue = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut queue = rig.handle().open::<GpuShared>().unwrap();
     mem::forget(queue.batch(4, SOON).unwrap());
     let behind = queue.try_post(Wqe::nop().signalled()).unwrap();
     assert_eq!(rig.producer_index(), 2);
@@ -433,7 +433,7 @@ fn a_leaked_batch_stalls_a_shared_queue() {
 #[test]
 fn gather_lists_take_the_blocks_they_need() {
     let rig = Rig::new(4, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let two = Wqe::<2>::write_gather(&[local(8); 2], remote(0)).unwrap();
     let three = Wqe::<2>::write_gather(&[local(8); 3], remote(0)).unwrap();
     let _ = queue.try_post(two).unwrap();
@@ -448,7 +448,7 @@ fn the_last_wqe_hides_its_tail_and_the_ring_still_empties() {
     // Four WQEs of two blocks in a ring of eight: the CQE names a first block,
     // so one block of the newest counts as busy until the next CQE.
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let pair = Wqe::<2>::write_inline(&[5; 40], remote(0)).unwrap();
     for round in 0..50u16 {
         let ticket = loop {
@@ -471,8 +471,8 @@ fn a_view_that_slept_catches_up() {
     let rounds = 2 * 65_536 + 3;
     for kind in [CompletionKind::Collapsed, CompletionKind::Ordinary] {
         let rig = Rig::new(3, kind);
-        let mut awake = rig.handle().open::<GpuShared, Thread>().unwrap();
-        let mut asleep = rig.handle().open::<GpuShared, Thread>().unwrap();
+        let mut awake = rig.handle().open::<GpuShared>().unwrap();
+        let mut asleep = rig.handle().open::<GpuShared>().unwrap();
         let first = awake.try_post(Wqe::nop().signalled()).unwrap();
         rig.complete(0, 0);
         for number in 1..rounds {
@@ -495,8 +495,8 @@ fn a_view_that_slept_catches_up() {
 #[test]
 fn an_index_that_repeats_itself_is_news() {
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let mut awake = rig.handle().open::<GpuShared, Thread>().unwrap();
-    let mut asleep = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut awake = rig.handle().open::<GpuShared>().unwrap();
+    let mut asleep = rig.handle().open::<GpuShared>().unwrap();
     let first = awake.try_post(Wqe::nop().signalled()).unwrap();
     rig.complete(0, 0);
     for number in 1..65_536 {
@@ -515,7 +515,7 @@ fn an_index_that_repeats_itself_is_news() {
 #[test]
 fn an_old_ticket_takes_nothing_back() {
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let first = queue.try_post(Wqe::nop().signalled()).unwrap();
     rig.complete(0, 0);
     for number in 1..=65_536 {
@@ -535,7 +535,7 @@ fn an_old_ticket_takes_nothing_back() {
 #[test]
 fn an_entry_of_long_ago_is_no_news() {
     let rig = Rig::new(15, CompletionKind::Ordinary);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     // Only what opens a quarter of the ring is signalled.
     let mut entry = 0;
     for number in 0..65_536u32 {
@@ -555,41 +555,41 @@ fn an_entry_of_long_ago_is_no_news() {
 #[test]
 fn exclusive_is_exclusive() {
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let exclusive = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let exclusive = rig.handle().open::<Exclusive>().unwrap();
     assert_eq!(
-        rig.handle().open::<Exclusive, Thread>().err(),
+        rig.handle().open::<Exclusive>().err(),
         Some(OpenError::InUse)
     );
     assert_eq!(
-        rig.handle().open::<GpuShared, Thread>().err(),
+        rig.handle().open::<GpuShared>().err(),
         Some(OpenError::InUse)
     );
     drop(exclusive);
-    let shared = rig.handle().open::<GpuShared, Thread>().unwrap();
-    let again = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let shared = rig.handle().open::<GpuShared>().unwrap();
+    let again = rig.handle().open::<GpuShared>().unwrap();
     assert_eq!(
-        rig.handle().open::<BlockShared, Thread>().err(),
+        rig.handle().open::<BlockShared>().err(),
         Some(OpenError::InUse),
         "the ordering of a block does not reach the GPU's other threads"
     );
     assert_eq!(
-        rig.handle().open::<Exclusive, Thread>().err(),
+        rig.handle().open::<Exclusive>().err(),
         Some(OpenError::InUse)
     );
     drop((shared, again));
-    assert!(rig.handle().open::<Exclusive, Thread>().is_ok());
+    assert!(rig.handle().open::<Exclusive>().is_ok());
 }
 
 #[test]
 fn a_queue_goes_on_where_it_was_left() {
     let rig = Rig::new(3, CompletionKind::Ordinary);
     for round in 0..20u16 {
-        let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+        let mut queue = rig.handle().open::<Exclusive>().unwrap();
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
         rig.complete(round as usize, round);
         assert_eq!(queue.wait(ticket, SOON), Ok(()));
     }
-    let mut shared = rig.handle().open::<GpuShared, Thread>().unwrap();
+    let mut shared = rig.handle().open::<GpuShared>().unwrap();
     let ticket = shared.try_post(Wqe::nop().signalled()).unwrap();
     assert_eq!(rig.control(20), (20, Opcode::NOP));
     assert_eq!(shared.is_done(ticket), Ok(false));
@@ -608,7 +608,7 @@ fn handles_of_others_are_refused() {
             // SAFETY: the bytes are of integers, of which every value is valid.
             unsafe { (&raw mut copy).cast::<u8>().add(offset).write(byte) };
         }
-        copy.open::<Exclusive, Thread>().err()
+        copy.open::<Exclusive>().err()
     };
     assert!(matches!(patched(0, 0), Some(OpenError::NotAHandle { .. })));
     assert_eq!(
@@ -634,7 +634,7 @@ fn handles_of_others_are_refused() {
 #[test]
 fn drain_waits_for_everything() {
     let rig = Rig::new(3, CompletionKind::Collapsed);
-    let mut queue = rig.handle().open::<Exclusive, Thread>().unwrap();
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
     let silent = queue.try_post(Wqe::write(local(8), remote(0))).unwrap();
     assert_eq!(queue.drain(SOON), Err(WaitError::Deadline));
     assert_eq!(rig.control(1), (1, Opcode::NOP));

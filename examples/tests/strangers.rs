@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{command, error_line, run};
 use warpbell::wqe::{Remote, RemoteKey, Wqe};
-use warpbell::{Deadline, Exclusive, Thread};
+use warpbell::{Deadline, Exclusive};
 use warpbell_examples::memory::Memory;
 use warpbell_host_init::{Device, Endpoint, Gid, Nic, Placement, QueuePairConfig, SoftOptions};
 use warpbell_strangers::perftest::Destination;
@@ -151,11 +151,7 @@ fn a_write_server_that_writes_itself_is_named() {
         pair.connect(&endpoint).unwrap();
         // Both ends are connected.
         hear(&mut socket, ours.len());
-        let mut queue = pair
-            .send_queue()
-            .unwrap()
-            .open::<Exclusive, Thread>()
-            .unwrap();
+        let mut queue = pair.send_queue().unwrap().open::<Exclusive>().unwrap();
         let remote = Remote {
             address: 0,
             key: RemoteKey(0),

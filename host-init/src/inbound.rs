@@ -51,7 +51,7 @@ const READ: u32 = 1;
 ///     let flush = Flush::new(&target, Flushing::Always)?;
 ///
 ///     // What a kernel does, once it has seen a flag behind the data in `target`:
-///     let mut flush = flush.handle()?.open::<Exclusive, Thread>().expect("a good handle");
+///     let mut flush = flush.handle()?.open::<Exclusive>().expect("a good handle");
 ///     flush.flush(Deadline::after_ms(5000)).expect("a READ that is done");
 ///     Ok(())
 /// }

@@ -37,6 +37,7 @@ impl StopWord {
 
     /// What the kernels look at.
     pub fn stop(&self) -> Stop<'_> {
-        Stop::new(&self.0)
+        // SAFETY: `new` has put the word where the kernels reach it, or was refused.
+        unsafe { Stop::new(&self.0) }
     }
 }

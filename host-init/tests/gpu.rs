@@ -242,18 +242,14 @@ fn pair(placement: Placement) -> Result<(ProtectionDomain, QueuePair, QueuePair)
 #[test]
 fn a_hang_names_the_queue_and_the_request() {
     with_fake("a_hang_names_the_queue_and_the_request", "hang", || {
+        use warpbell::Exclusive;
         use warpbell::wqe::Wqe;
-        use warpbell::{Exclusive, Thread};
         let module = module();
         let placement = Placement::Pinned(module.gpu());
         let (domain, one, _other) = pair(placement).unwrap();
         let buffer = Buffer::placed(placement, 64).unwrap();
         let region = domain.register(buffer, Access::LOCAL_WRITE).unwrap();
-        let mut queue = one
-            .send_queue()
-            .unwrap()
-            .open::<Exclusive, Thread>()
-            .unwrap();
+        let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
         let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
         // Nobody receives it.
         let send = Wqe::send(region.local(0, 64).unwrap());
@@ -347,7 +343,7 @@ fn completions_may_lie_elsewhere_than_their_queue() {
         "works",
         || {
             use warpbell::wqe::Wqe;
-            use warpbell::{Deadline, Exclusive, Thread};
+            use warpbell::{Deadline, Exclusive};
             let gpu = Gpu::open(0).unwrap();
             let domain = Device::open(Nic::Soft(SoftOptions::default()))
                 .unwrap()
@@ -363,11 +359,7 @@ fn completions_may_lie_elsewhere_than_their_queue() {
             let mut one = pair(Placement::Pinned(gpu)).unwrap();
             let mut other = pair(Placement::Host).unwrap();
             connect(&mut one, &mut other).unwrap();
-            let mut queue = one
-                .send_queue()
-                .unwrap()
-                .open::<Exclusive, Thread>()
-                .unwrap();
+            let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
             let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
             queue.wait(nop, Deadline::after_ms(5000)).unwrap();
 
@@ -388,7 +380,7 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
     let name = "a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory";
     with_fake(name, "works", || {
         use warpbell::wqe::Wqe;
-        use warpbell::{Deadline, Exclusive, Thread};
+        use warpbell::{Deadline, Exclusive};
         let gpu = Gpu::open(0).unwrap();
         let mut taken = Vec::new();
         for bytes in [1 << 20, 64] {
@@ -412,7 +404,7 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
         let mut other = domain.queue_pair(&config).unwrap();
         connect(&mut one, &mut other).unwrap();
         let queue = one.send_queue().unwrap();
-        let mut queue = queue.open::<Exclusive, Thread>().unwrap();
+        let mut queue = queue.open::<Exclusive>().unwrap();
         let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
         queue.wait(nop, Deadline::after_ms(5000)).unwrap();
         // What is shared beside the queues' states lies where those are.

@@ -1,7 +1,7 @@
 //! One kernel for each verb that posts as fast as it can, and one that receives.
 
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Thread, kernel, thread};
+use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, kernel, thread};
 
 use crate::outcome::{Numbers, Outcome};
 
@@ -45,7 +45,7 @@ impl Stream<'_> {
 pub(crate) fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         let length = u64::from(p.local.length);
         let (mut local, mut remote) = (p.local, p.remote);
         let (mut slot, mut until_signal) = (0, p.signal_every);
@@ -149,7 +149,7 @@ impl Sink<'_> {
 #[kernel]
 pub fn sink_prepare(p: Sink<'_>) {
     p.outcome.record(|| {
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         for message in 0..p.prepared {
             queue.try_post(p.buffer(message))?;
         }
@@ -162,7 +162,7 @@ pub fn sink_prepare(p: Sink<'_>) {
 pub fn sink(p: Sink<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         let mut posted = p.prepared;
         for _ in 0..p.messages {
             let _ = queue.receive(limit)?;

@@ -1,9 +1,7 @@
 //! One kernel for each verb, and one that fills a queue. A grid of one thread runs each.
 
 use warpbell::wqe::{Arrival, Immediate, Local, Masked, Remote, RemoteKey, Wqe};
-use warpbell::{
-    Deadline, Exclusive, PostError, ReceiveQueueHandle, SendQueueHandle, Thread, kernel,
-};
+use warpbell::{Deadline, Exclusive, PostError, ReceiveQueueHandle, SendQueueHandle, kernel};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 
@@ -112,7 +110,7 @@ fn post<const B: usize>(
     limit_us: u64,
 ) -> Result<(), Failure> {
     let limit = Deadline::after_us(limit_us);
-    let mut queue = queue.open::<Exclusive, Thread>()?;
+    let mut queue = queue.open::<Exclusive>()?;
     let ticket = queue.post(wqe.signalled(), limit)?;
     queue.wait(ticket, limit)?;
     Ok(())
@@ -189,7 +187,7 @@ pub fn send_invalidate(p: Transfer<'_>) {
 #[kernel]
 pub fn receive(p: Receive<'_>) {
     p.outcome.record(|| {
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         let [first, rest @ ..] = &p.pieces;
         if rest.iter().all(|piece| piece.length == 0) {
             queue.try_post(*first)?;
@@ -309,7 +307,7 @@ pub struct Fill<'a> {
 #[kernel]
 pub fn fill(p: Fill<'_>) {
     p.outcome.record(|| {
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         for count in 0..=1 << 16 {
             match queue.try_post(Wqe::send(p.local).signalled()) {
                 Ok(_) => p.sent.store(0, count + 1),

@@ -101,7 +101,7 @@ pub struct WriteRoundTrip<'a> {
 pub fn write_round_trip(p: WriteRoundTrip<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         for round in 0..u64::from(p.rounds) {
             let begin = thread::clock_ns();
             let write = Wqe::write_value(round + 1, p.answer).signalled();

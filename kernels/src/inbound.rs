@@ -222,7 +222,8 @@ impl Inbound<'_> {
 
     #[inline(always)]
     fn write<C: Scope>(&self) -> Result<(), Failure> {
-        let mut queue = self.send.open::<Exclusive, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { self.send.open_together::<Exclusive, C>() }?;
         for round in 0..self.all() {
             self.await_count::<C>(MAY_GO, round + 1)?;
             self.fill::<C>(round);
@@ -302,8 +303,10 @@ impl Inbound<'_> {
     /// Reads messages of which a completion tells.
     #[inline(always)]
     fn read_received<C: Scope>(&self) -> Result<(), Failure> {
-        let mut receives = self.receive.open::<Exclusive, C>()?;
-        let mut flush = self.flush.open::<Exclusive, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut receives = unsafe { self.receive.open_together::<Exclusive, C>() }?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut flush = unsafe { self.flush.open_together::<Exclusive, C>() }?;
         let mut stales = 0;
         for round in 0..self.all() {
             // For the message that may go then.
@@ -324,7 +327,8 @@ impl Inbound<'_> {
         let Place(first) = self.signal_word;
         // SAFETY: the host promises the word, which NICs write.
         let signal = unsafe { Signal::new(first) };
-        let mut flush = self.flush.open::<Exclusive, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut flush = unsafe { self.flush.open_together::<Exclusive, C>() }?;
         let mut stales = 0;
         for round in 0..self.all() {
             self.go_on::<C>(round);

@@ -145,7 +145,8 @@ pub fn jacobi_notified(p: Jacobi<'_>) {
             let Some(queue) = p.path.queues.get(way) else {
                 return Ok(());
             };
-            let queue = queue.open::<Exclusive, Block>()?;
+            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+            let queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
             p.run(&mut Notified {
                 queue,
                 way,

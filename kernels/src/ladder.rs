@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Block, Deadline, Exclusive, Scope, Thread, Warp, block, kernel, thread, warp};
+use warpbell::{Block, Deadline, Exclusive, Scope, Warp, block, kernel, thread, warp};
 
 use crate::bandwidth::{Stream, stream};
 
@@ -64,7 +64,7 @@ fn piece(p: &Stream<'_>, number: u64) -> (Local, Remote) {
 fn one_at_a_time(p: &Stream<'_>, message: impl Fn(u64) -> Wqe<1>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<Exclusive, Thread>()?;
+        let mut queue = p.queue.open::<Exclusive>()?;
         let begin = thread::clock_ns();
         for number in 0..p.messages {
             let ticket = queue.post(message(number).signalled(), limit)?;
@@ -106,7 +106,8 @@ pub fn ladder_pipelined(p: Stream<'_>) {
 fn together<C: Scope>(p: &Stream<'_>, number: u32, threads: u32) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<Exclusive, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { p.queue.open_together::<Exclusive, C>() }?;
         let (local, remote) = piece(p, number.into());
         let wqe = Wqe::write(local, remote);
         let begin = thread::clock_ns();

@@ -5,9 +5,7 @@
 use core::mem;
 use core::sync::atomic::Ordering;
 
-use warpbell::{
-    Exclusive, SendQueueHandle, Stop, Thread, Warp, block, kernel, shared_array, thread,
-};
+use warpbell::{Exclusive, SendQueueHandle, Stop, Warp, block, kernel, shared_array, thread};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
@@ -206,7 +204,8 @@ impl MatvecServer<'_> {
     #[inline(always)]
     fn lead(&self, queue: SendQueueHandle<'_>, matrix: Columns) -> Result<(), Failure> {
         let (path, part) = (&self.path, block::index());
-        let mut queue = queue.open::<Exclusive, Warp>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { queue.open_together::<Exclusive, Warp>() }?;
         let signal = path.signal(part);
         let leads = block::thread_index() == 0;
         let mut round = 0;
@@ -289,7 +288,7 @@ impl MatvecClient<'_> {
         let Some(queue) = path.queues.get(part) else {
             return Ok(());
         };
-        let mut queue = queue.open::<Exclusive, Thread>()?;
+        let mut queue = queue.open::<Exclusive>()?;
         let signal = path.signal(part);
         let leads = part == 0;
         let end = self.warm_up.saturating_add(self.rounds);

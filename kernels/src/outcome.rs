@@ -75,6 +75,7 @@ impl Failure {
             Self::Open(O::Failed(error)) => [5, error.to_bits(), 0],
             Self::Open(O::Reach { found }) => [21, found as u64, 0],
             Self::Open(O::SendDoorbell { found }) => [22, found as u64, 0],
+            Self::Open(O::Apart) => [26, 0, 0],
             Self::Build(B::TooManySegments { given, limit }) => [6, given as u64, limit as u64],
             Self::Build(B::EmptySegment) => [7, 0, 0],
             Self::Build(B::SegmentTooLong { length }) => [8, length as u64, 0],
@@ -147,6 +148,7 @@ impl Failure {
             23 => Self::Gaspi(gaspi::Error::from_bits(first)?),
             24 => Self::Trigger(trigger::Error::from_bits(first)?),
             25 => Self::Active(active::Error::from_bits(first)?),
+            26 => Self::Open(O::Apart),
             _ => return None,
         })
     }
@@ -197,7 +199,9 @@ impl Outcome {
     #[inline(always)]
     fn keep(&self, failure: Failure) {
         let [which, first, second] = failure.to_words();
-        if thread::compare_exchange(&self.words[0], 0, BEING_WRITTEN).is_ok() {
+        // SAFETY: a kernel gets its outcome from the host, which has it in memory that both reach.
+        let first_failure = unsafe { thread::compare_exchange(&self.words[0], 0, BEING_WRITTEN) };
+        if first_failure.is_ok() {
             self.words[1].store(first, Ordering::Relaxed);
             self.words[2].store(second, Ordering::Relaxed);
             // The details before the kind, because a host may look while the kernel runs.
@@ -260,7 +264,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 28] {
+    fn every_failure() -> [Failure; 29] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -284,6 +288,7 @@ mod tests {
             OpenError::Reach { found: 9 }.into(),
             OpenError::SendDoorbell { found: 9 }.into(),
             OpenError::InUse.into(),
+            OpenError::Apart.into(),
             OpenError::Failed(error).into(),
             BuildError::TooManySegments { given: 9, limit: 6 }.into(),
             BuildError::EmptySegment.into(),

@@ -88,7 +88,8 @@ impl OverlapEnd<'_> {
         let Some(queue) = path.queues.get(part) else {
             return Ok(());
         };
-        let mut queue = queue.open::<Exclusive, Block>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
         let signal = path.signal(part);
         let began = thread::clock_ns();
         let (mut meetings, mut newest) = (0, None);

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Deadline, EarlyAndAfter, Exclusive, SendQueueHandle, Signal, Stop, Thread, WaitError, Word64,
-    kernel, thread,
+    Deadline, EarlyAndAfter, Exclusive, SendQueueHandle, Signal, Stop, WaitError, Word64, kernel,
+    thread,
 };
 
 use crate::outcome::{Numbers, Outcome};
@@ -56,7 +56,7 @@ pub struct PingPong<'a> {
 pub fn pingpong(p: PingPong<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open_with::<Exclusive, Thread, EarlyAndAfter>()?;
+        let mut queue = p.queue.open::<Exclusive>()?.ringing::<EarlyAndAfter>();
         let mut begin = thread::clock_ns();
         let (mut turn, mut played, mut ends) = (0, 0, false);
         // The side that starts waits for nothing in its first turn, and writes nothing in its last.

@@ -259,7 +259,8 @@ impl<'a> Posting<'a> {
             return Ok(());
         };
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = queue.open::<S, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { queue.open_together::<S, C>() }?;
         let began = self.span.start();
         let mut number = 0;
         while number < self.posts {
@@ -442,7 +443,7 @@ impl Polling<'_> {
         wait: impl Fn(&mut SendQueue<'_, S, Thread>, Ticket, Deadline) -> Result<(), WaitError>,
     ) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.kept().open::<S, Thread>()?;
+        let mut queue = self.queue.kept().open::<S>()?;
         let mut cycles = 0;
         for number in 0..self.polls {
             let wqe = self.write.wqe(number).signalled();
@@ -460,7 +461,7 @@ impl Polling<'_> {
     #[inline(always)]
     fn empty<S: Sharing>(&self) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.open::<S, Thread>()?;
+        let mut queue = self.queue.open::<S>()?;
         let ticket = queue.post(self.write.wqe(0).signalled(), limit)?;
         let mut done = 0;
         let began = thread::cycles();

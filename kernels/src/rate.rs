@@ -3,9 +3,7 @@
 use core::marker::PhantomData;
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{
-    Deadline, Exclusive, SendQueueHandle, Thread, Ticket, kernel, shared_array, thread,
-};
+use warpbell::{Deadline, Exclusive, SendQueueHandle, Ticket, kernel, shared_array, thread};
 
 use crate::outcome::{Numbers, Outcome};
 
@@ -85,7 +83,7 @@ pub fn rate_one_at_a_time(p: OneAtATime<'_>) {
     };
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = lane.queue.open::<Exclusive, Thread>()?;
+        let mut queue = lane.queue.open::<Exclusive>()?;
         // Kept on the SM until the end, so that no store to the host's memory is part of what is measured.
         let cycles = shared_array![u64; MOST_SINGLES];
         let writes = p.writes.min(MOST_SINGLES as u64);
@@ -136,7 +134,7 @@ pub fn rate_in_flight(p: InFlight<'_>) {
     };
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = lane.queue.open::<Exclusive, Thread>()?;
+        let mut queue = lane.queue.open::<Exclusive>()?;
         let (mut older, mut newer): (Option<Ticket>, Option<Ticket>) = (None, None);
         let mut left = p.writes;
         let block = u64::from(thread::block_idx_x());

@@ -1,9 +1,7 @@
 //! Two ends answer each other's sends. The other end may be a program of somebody else's that does the same.
 
 use warpbell::wqe::{Arrival, Local, Wqe};
-use warpbell::{
-    Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Stop, Thread, kernel, thread,
-};
+use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Stop, kernel, thread};
 
 use crate::outcome::{Numbers, Outcome};
 
@@ -50,8 +48,8 @@ pub struct SendPingPong<'a> {
 pub fn send_pingpong(p: SendPingPong<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut sends = p.send.open::<Exclusive, Thread>()?;
-        let mut receives = p.receive.open::<Exclusive, Thread>()?;
+        let mut sends = p.send.open::<Exclusive>()?;
+        let mut receives = p.receive.open::<Exclusive>()?;
         let length = u64::from(p.outgoing.length);
         let (mut outgoing, mut incoming) = (p.outgoing, p.incoming);
         let (mut played, mut slot) = (0, 0);

@@ -31,7 +31,8 @@ pub struct Spread<'a> {
 fn spread<S: Sharing, C: Scope>(p: Spread<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<S, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { p.queue.open_together::<S, C>() }?;
         let threads = thread::grid_dim_x() * block::size();
         let mut last = None;
         for round in 0..p.rounds {

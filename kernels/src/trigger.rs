@@ -171,7 +171,7 @@ impl TriggerCost<'_> {
     #[inline(always)]
     fn post<S: Sharing>(&self, way: u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.open::<S, Thread>()?;
+        let mut queue = self.queue.open::<S>()?;
         for round in 0..self.all() {
             let began = self.begin(round);
             let ticket = queue.post(self.write(), limit)?;
@@ -185,7 +185,7 @@ impl TriggerCost<'_> {
     #[inline(always)]
     fn post_ready(&self) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.open::<Exclusive, Thread>()?;
+        let mut queue = self.queue.open::<Exclusive>()?;
         let mut ready = queue.ready(self.write(), limit)?;
         for round in 0..self.all() {
             let began = self.begin(round);
@@ -302,7 +302,7 @@ impl TriggerHops<'_> {
     #[inline(always)]
     fn posts(&self) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.open::<Exclusive, Thread>()?;
+        let mut queue = self.queue.open::<Exclusive>()?;
         let began = thread::cycles();
         for hop in 0..self.hops {
             let remote = Remote {

@@ -195,8 +195,8 @@ mod posting {
     fn measure(arguments: &Arguments) {
         let (mut plain, mut extended) = (Theirs::new(false), Theirs::new(true));
         let (ours, fenced) = (Ours::new(open()), Ours::new(open()));
-        let mut queue = ours.handle().open_with().expect("an open queue");
-        let mut fenced_queue = fenced.handle().open_with().expect("an open queue");
+        let mut queue = ours.handle().open().expect("an open queue");
+        let mut fenced_queue = fenced.handle().open().expect("an open queue");
         let (mut posted, mut fenced_posted) = (0, 0);
         let mut samples = [0; 4].map(|_| Samples::default());
         for round in 0..=arguments.repetitions {

@@ -6,7 +6,7 @@ use super::queue::Queue;
 use super::{Notification, NotificationId, QueueId, Rank, SegmentId, Size, Timeout};
 use crate::arch::{Reach, Word64, exchange_relaxed64, fence_acquire, load_relaxed64};
 use crate::together::{self, finish};
-use crate::{Deadline, FenceReach, Scope, Sharing, Thread};
+use crate::{Deadline, FenceReach, Scope, Sharing};
 
 /// Notifications that are loaded before the first of them is looked at, so that their ways to memory overlap.
 const AT_ONCE: u32 = 4;
@@ -157,7 +157,7 @@ impl<'a> Gaspi<'a> {
         let deadline = timeout.deadline(self.handle.block_ms).fixed();
         for rank in 0..self.handle.ranks {
             let found = self.handle.send_queue(queue, rank)?;
-            match found.open::<S, Thread>() {
+            match found.open::<S>() {
                 Ok(mut opened) => opened.wait_all(deadline)?,
                 Err(error) => match Error::of_open(error, rank) {
                     Error::NotConnected { .. } => {}

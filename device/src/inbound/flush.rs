@@ -7,7 +7,7 @@ use mlx5_wqe::{Local, Remote, Wqe};
 use crate::Deadline;
 use crate::error::{OpenError, WaitError};
 use crate::handle::SendQueueHandle;
-use crate::queue::{Scope, SendQueue, Sharing};
+use crate::queue::{Scope, SendQueue, Sharing, Thread};
 
 /// What a [`Flush`] is opened from. The host makes it. `repr(C)`, 120 bytes.
 #[repr(C)]
@@ -38,14 +38,28 @@ impl<'a> FlushHandle<'a> {
         }
     }
 
-    /// Opens it for this thread, warp or block (scope `C`), with sharing `S`.
+    /// Opens it for this thread, with sharing `S`.
     ///
     /// # Errors
     /// As [`SendQueueHandle::open`].
     #[inline(always)]
-    pub fn open<S: Sharing, C: Scope>(self) -> Result<Flush<'a, S, C>, OpenError> {
+    pub fn open<S: Sharing>(self) -> Result<Flush<'a, S, Thread>, OpenError> {
+        // SAFETY: a thread makes its calls together with itself.
+        unsafe { self.open_together() }
+    }
+
+    /// Opens it for all threads of a scope `C` (a warp or a block) together, with sharing `S`.
+    ///
+    /// # Safety
+    /// As [`SendQueueHandle::open_together`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn open_together<S: Sharing, C: Scope>(self) -> Result<Flush<'a, S, C>, OpenError> {
         Ok(Flush {
-            queue: self.queue.open()?,
+            // SAFETY: the caller's promise.
+            queue: unsafe { self.queue.open_together()? },
             read: Wqe::read(self.into, self.from),
             needed: self.needed != 0,
         })

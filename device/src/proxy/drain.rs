@@ -4,7 +4,7 @@ use core::fmt;
 
 use mlx5_wqe::{
     CqeErrorWord, CqeOpcode, CqeTail, MAX_WQE_BLOCKS, Octoword, Opcode, QpNumber, VendorCode, Wqe,
-    WqeBlock,
+    WqeBlock, WqeIndex,
 };
 
 use mlx5_wqe::segment::Control;
@@ -15,7 +15,7 @@ use crate::arch::{
 };
 use crate::error::OpenError;
 use crate::handle::{CompletionSlot, MAX_DEPTH, SendQueueHandle};
-use crate::queue::{Doorbell, Now, Ring};
+use crate::queue::{Ring, held};
 
 /// Takes the WQEs that kernels post to one send queue (the front), posts them to the queue of a NIC, and hands the
 /// NIC's completions back.
@@ -246,7 +246,7 @@ impl<'a> Drain<'a> {
     pub fn pass_on(&mut self) {
         if self.given != self.taken {
             self.given = self.taken;
-            Now::publish(&self.nic, self.taken);
+            held::publish(&self.nic, WqeIndex(self.taken as u16));
         }
     }
 

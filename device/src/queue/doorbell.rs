@@ -10,6 +10,7 @@ use mlx5_wqe::{DoorbellRecord, QpNumber, WqeIndex};
 
 use crate::arch::{Reach, fence_acquire_release, fence_release, ring_doorbell, store_relaxed32};
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
+use crate::queue::ledger::Internal;
 
 /// Calls `publish` with the handle's reach as one that the compiler knows: one
 /// branch, and each fence behind it is one instruction. Otherwise a GPU has the
@@ -28,10 +29,12 @@ fn within<R>(handle: &SendQueueHandle<'_>, publish: impl Fn(Reach) -> R) -> R {
 
 /// When the doorbell is rung: [`Now`] or [`EarlyAndAfter`]. Several requests
 /// share one doorbell through [`SendQueue::batch`](crate::SendQueue::batch).
-pub trait Doorbell: sealed::Sealed {
-    /// Publishes everything before block `end`.
-    fn publish(handle: &SendQueueHandle<'_>, end: u64);
-}
+///
+/// Sealed: only a queue rings, for what it has posted.
+pub trait Doorbell: sealed::Publish {}
+
+impl Doorbell for Now {}
+impl Doorbell for EarlyAndAfter {}
 
 /// Record, then doorbell: what the manuals ask for, and the default.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +47,9 @@ pub enum Now {}
 #[derive(Clone, Copy, Debug)]
 pub enum EarlyAndAfter {}
 
-impl Doorbell for Now {
+impl sealed::Publish for Now {
     #[inline(always)]
-    fn publish(handle: &SendQueueHandle<'_>, end: u64) {
+    fn publish(_: Internal, handle: &SendQueueHandle<'_>, end: u64) {
         within(handle, |reach| {
             if !has_record(handle) {
                 // Out of the way on a CPU, where the question is dearer than the fence that it spares.
@@ -66,9 +69,9 @@ impl Doorbell for Now {
     }
 }
 
-impl Doorbell for EarlyAndAfter {
+impl sealed::Publish for EarlyAndAfter {
     #[inline(always)]
-    fn publish(handle: &SendQueueHandle<'_>, end: u64) {
+    fn publish(_: Internal, handle: &SendQueueHandle<'_>, end: u64) {
         within(handle, |reach| {
             if !handle.has_record() {
                 // Out of the way on a CPU, where the question is dearer than the fence that it spares.
@@ -179,8 +182,13 @@ fn ring(handle: &SendQueueHandle<'_>, end: u64) {
     );
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Now {}
-    impl Sealed for super::EarlyAndAfter {}
+pub(super) mod sealed {
+    use crate::handle::SendQueueHandle;
+    use crate::queue::ledger::Internal;
+
+    /// What a policy does.
+    pub trait Publish {
+        /// Publishes everything before block `end`.
+        fn publish(internal: Internal, handle: &SendQueueHandle<'_>, end: u64);
+    }
 }

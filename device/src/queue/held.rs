@@ -7,8 +7,10 @@ use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
 
 use crate::error::{PostError, QueueError};
 use crate::handle::SendQueueHandle;
+use crate::queue::doorbell::sealed::Publish;
+use crate::queue::ledger::INTERNAL;
 use crate::queue::producer::keep_first;
-use crate::queue::{Doorbell, Exclusive, Now, Ring, SendQueue, Thread, Ticket};
+use crate::queue::{Exclusive, Now, Ring, SendQueue, Thread, Ticket};
 use crate::queue::{completion, doorbell};
 
 /// Stores WQEs of a block each from index `start` on, the last one signalled, and gives the index behind them. The
@@ -71,7 +73,7 @@ fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>, l
 /// Makes all WQEs before index `end` the NIC's.
 #[inline(always)]
 pub(crate) fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
-    Now::publish(handle, end.0.into());
+    Now::publish(INTERNAL, handle, end.0.into());
 }
 
 /// The same for WQEs and data of others, if `due`, which is asked last, says that it is this thread's to do; gives what it

@@ -3,6 +3,7 @@
 //! | file | job |
 //! |---|---|
 //! | `sharing` | who else uses the queue: its indices in registers, or in shared words |
+//! | `ledger` | what a kind of sharing does, for the queues alone |
 //! | `scope` | who calls together: a thread, a warp, a block |
 //! | `lanes` | which lanes of a warp post to a shared queue at the same time |
 //! | `ring` | index arithmetic and limits, without memory |
@@ -21,6 +22,7 @@ mod doorbell;
 mod group;
 pub(crate) mod held;
 mod lanes;
+mod ledger;
 mod producer;
 mod ready;
 mod receive;

@@ -2,6 +2,7 @@
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
+use core::ptr;
 
 use mlx5_wqe::{CqeOpcode, CqeTail};
 
@@ -11,6 +12,7 @@ use crate::error::{Cause, OpenError, PostError, QueueError};
 use crate::handle::Completions;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
+use crate::queue::ledger::INTERNAL;
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
 
@@ -90,12 +92,20 @@ impl Refusal {
 impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     #[inline(always)]
     pub(super) fn open(state: &'a QueueState, depth_log2: u8) -> Result<Self, OpenError> {
-        let mut ledger = S::follower();
+        // On a CPU, where other breaches of a scope's contract are found, too; a GPU would pay for it in registers.
+        if C::COLLECTIVE && cfg!(not(target_arch = "nvptx64")) {
+            // Before anything is claimed: a leader's answer counts for the leader's queue alone.
+            let own = ptr::from_ref(state).addr() as u64;
+            if C::any(C::broadcast(own) != own) {
+                return Err(OpenError::Apart);
+            }
+        }
+        let mut ledger = S::follower(INTERNAL);
         let mut word = DONE;
         if C::leads() {
             match state.first_error() {
                 Some(error) => word = error.to_bits(),
-                None => match S::open(state) {
+                None => match S::open(INTERNAL, state) {
                     Ok(opened) => ledger = opened,
                     Err(_) => word = IN_USE,
                 },
@@ -127,7 +137,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         Self {
             state,
             ring: Ring::new(depth_log2),
-            ledger: S::follower(),
+            ledger: S::follower(INTERNAL),
             failed: false,
             _scope: PhantomData,
         }

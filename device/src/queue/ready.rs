@@ -6,7 +6,8 @@ use crate::Deadline;
 use crate::arch::{Reach, Word64, store_relaxed64};
 use crate::error::{PostError, WaitError};
 use crate::queue::lanes::Lanes;
-use crate::queue::{Doorbell, Exclusive, SendQueue, Sharing, Thread, Ticket};
+use crate::queue::ledger::Ledger;
+use crate::queue::{Doorbell, Exclusive, SendQueue, Thread, Ticket};
 
 /// A queue in each of whose slots the same WQE lies: [`SendQueue::ready`].
 ///

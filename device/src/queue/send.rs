@@ -12,6 +12,7 @@ use crate::handle::SendQueueHandle;
 use crate::queue::completion;
 use crate::queue::group::Group;
 use crate::queue::lanes::Lanes;
+use crate::queue::ledger::INTERNAL;
 use crate::queue::producer::{Poll, Producer, Refusal};
 use crate::queue::{Batch, Doorbell, Now, Scope, Sharing, Thread};
 use crate::{thread, warp};
@@ -21,7 +22,7 @@ use crate::{thread, warp};
 /// `S` says who else uses the queue, `C` who calls together, `D` when the
 /// doorbell is rung. With a scope wider than a thread, all its threads make
 /// every call together (one call, not one in each arm of a branch that parts
-/// them), each with a WQE of its own (all of the same size `B`);
+/// them: [`SendQueueHandle::open_together`]), each with a WQE of its own (all of the same size `B`);
 /// one reservation and one doorbell serve them all. Of a group only the last
 /// WQE is signalled, if any thread asks for that. All get the group's ticket,
 /// and where they wait, the leader's (lane 0's, thread 0's) ticket counts.
@@ -61,6 +62,7 @@ impl Ticket {
 }
 
 impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
+    /// For a scope wider than a thread under the promise of [`SendQueueHandle::open_together`].
     #[inline(always)]
     pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
         // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
@@ -85,6 +87,17 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             signalled: 0,
             _doorbell: PhantomData,
         })
+    }
+
+    /// The queue with another doorbell policy.
+    #[inline(always)]
+    pub fn ringing<E: Doorbell>(self) -> SendQueue<'a, S, C, E> {
+        SendQueue {
+            handle: self.handle,
+            producer: self.producer,
+            signalled: self.signalled,
+            _doorbell: PhantomData,
+        }
     }
 
     /// Posts a WQE and rings the doorbell; waits for room until the deadline.
@@ -353,7 +366,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         let handle = &self.handle;
         let end = start + group.blocks() as u64;
         self.producer
-            .publish_next(C::leads(), end, |end| D::publish(handle, end));
+            .publish_next(C::leads(), end, |end| D::publish(INTERNAL, handle, end));
         ticket
     }
 
@@ -394,7 +407,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
                 warp::sync();
                 let handle = &self.handle;
                 self.producer
-                    .publish_next(leads, start + blocks as u64, |end| D::publish(handle, end));
+                    .publish_next(leads, start + blocks as u64, |end| {
+                        D::publish(INTERNAL, handle, end)
+                    });
                 // The leader's record, doorbell and turn before those of any lane that posts next: to all of them
                 // everything before `end` is published now.
                 warp::sync();
@@ -483,7 +498,9 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         C::sync();
         let handle = &self.handle;
         self.producer
-            .publish_in_turn(C::leads(), start, end, |end| D::publish(handle, end));
+            .publish_in_turn(C::leads(), start, end, |end| {
+                D::publish(INTERNAL, handle, end)
+            });
     }
 }
 

@@ -8,6 +8,7 @@ use crate::arch::{
 };
 use crate::error::{Cause, OpenError, QueueError};
 use crate::queue::Ring;
+use crate::queue::ledger::{Internal, Ledger};
 use crate::state::QueueState;
 use crate::{Deadline, block};
 
@@ -29,93 +30,11 @@ const TURN_MS: u64 = 2_000;
 
 /// How a queue is shared: [`Exclusive`], [`BlockShared`] or [`GpuShared`].
 ///
-/// The methods are called by a scope's leader only, but for those that say that all call them.
-pub trait Sharing: sealed::Sealed + Clone {
-    /// Whether others may reserve behind a reservation that is not published.
-    const SHARED: bool;
+/// Sealed: its methods are the queue's own, and nobody else can call them.
+pub trait Sharing: Ledger {}
 
-    /// A view that leads nothing: what threads other than the leader hold.
-    fn follower() -> Self;
-
-    /// Takes the queue, or a share in it.
-    fn open(state: &QueueState) -> Result<Self, OpenError>;
-
-    /// Gives it back.
-    fn close(&mut self, state: &QueueState);
-
-    /// Blocks known complete, as last learnt.
-    fn consumed(&self) -> u64;
-
-    /// Blocks that are published.
-    fn published(&self, state: &QueueState) -> u64;
-
-    /// Blocks known complete to anybody, to be asked before a CQE is read.
-    fn refresh(&mut self, state: &QueueState) -> u64;
-
-    /// Makes known that all blocks below `consumed` are complete.
-    fn learn(&mut self, state: &QueueState, consumed: u64);
-
-    /// Takes note that all blocks below `consumed` are complete, as far as this
-    /// view may keep it to itself.
-    fn note(&mut self, consumed: u64);
-
-    /// Reserves `blocks` if they fit while all below `consumed()` are free. Of
-    /// an exclusive queue it is where the next block lies that was asked for.
-    fn try_reserve(&mut self, state: &QueueState, ring: Ring, blocks: u32) -> Option<u64>;
-
-    /// Reserves `blocks` from [`position`](Self::position) on, which fit: whether nobody else has reserved since. For
-    /// shared queues.
-    fn try_reserve_next(&mut self, state: &QueueState, blocks: u32) -> bool;
-
-    /// Whether that is likely.
-    fn is_likely_next(&self) -> bool;
-
-    /// The same without a look at any memory, where that is possible: all of a
-    /// scope call it, and find the same.
-    ///
-    /// An exclusive owner's reservation holds once it is published, so that one
-    /// that is given up (a leaked batch) leaves no gap.
-    fn reserve_at_hand(&self, blocks: u32) -> Option<u64>;
-
-    /// Takes up what a leader's `try_reserve` has found, in a word for all of
-    /// its scope, and gives where the reservation starts. All call it.
-    fn take_up(&mut self, word: u64) -> u64;
-
-    /// Nothing more is at hand. All call it.
-    fn drop_credit(&mut self);
-
-    /// Nothing from block `end` on is at hand. All call it.
-    fn keep_at_hand(&mut self, end: u64);
-
-    /// Where a view stands: where the next reservation starts, in a shared queue if nobody else has posted since.
-    fn position(&self) -> u64;
-
-    /// Stands there. All call it.
-    fn set_position(&mut self, position: u64);
-
-    /// Reserves `blocks` whether or not they are free. All call it where nobody
-    /// else may use the queue.
-    fn reserve_unchecked(&mut self, state: &QueueState, blocks: u32) -> u64;
-
-    /// Waits until everything before `start` is published.
-    fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError>;
-
-    /// Lets the next publisher go on: everything before `end` is published.
-    /// All call it where nobody else may use the queue.
-    fn pass_turn(&mut self, state: &QueueState, end: u64);
-
-    /// Takes the right to read CQEs, if nobody has it, and says how many were
-    /// taken from an ordinary completion ring so far. One reader at a time, because
-    /// CQEs may lie beyond a bus.
-    fn start_taking(&mut self, state: &QueueState) -> Option<u64>;
-
-    /// Gives that right back after `taken` CQEs in all.
-    fn stop_taking(&mut self, state: &QueueState, taken: u64);
-
-    /// Whether others may have met an error of the queue, and have. What was
-    /// complete before it is known to `refresh` then.
-    fn others_failed(&self, state: &QueueState) -> bool;
-}
+impl Sharing for Exclusive {}
+impl<A: Among> Sharing for Shared<A> {}
 
 /// One thread, warp or block has the queue to itself; its indices lie in registers.
 ///
@@ -190,11 +109,11 @@ impl Among for InGpu {
     }
 }
 
-impl Sharing for Exclusive {
+impl Ledger for Exclusive {
     const SHARED: bool = false;
 
     #[inline(always)]
-    fn follower() -> Self {
+    fn follower(_: Internal) -> Self {
         Self {
             next: 0,
             at_hand: 0,
@@ -204,7 +123,7 @@ impl Sharing for Exclusive {
     }
 
     #[inline(always)]
-    fn open(state: &QueueState) -> Result<Self, OpenError> {
+    fn open(_: Internal, state: &QueueState) -> Result<Self, OpenError> {
         let openings = load_relaxed64(&state.openings, Reach::Gpu);
         let (views, _) = split(openings);
         if views != 0 {
@@ -354,11 +273,11 @@ fn remove_view(state: &QueueState) {
     fetch_add64(&state.openings, u64::MAX, Reach::Gpu);
 }
 
-impl<A: Among> Sharing for Shared<A> {
+impl<A: Among> Ledger for Shared<A> {
     const SHARED: bool = true;
 
     #[inline(always)]
-    fn follower() -> Self {
+    fn follower(_: Internal) -> Self {
         Self {
             // Nothing is known yet: the first post or wait asks.
             consumed: 0,
@@ -369,7 +288,7 @@ impl<A: Among> Sharing for Shared<A> {
     }
 
     #[inline(always)]
-    fn open(state: &QueueState) -> Result<Self, OpenError> {
+    fn open(internal: Internal, state: &QueueState) -> Result<Self, OpenError> {
         let sharers = A::sharers();
         let mut openings = load_relaxed64(&state.openings, Reach::Gpu);
         for _ in 0..RESERVE_TRIES {
@@ -377,7 +296,7 @@ impl<A: Among> Sharing for Shared<A> {
             if views == 0 {
                 let one_view = join(1, sharers);
                 match compare_exchange64(&state.openings, openings, one_view, Reach::Gpu) {
-                    Ok(_) => return Ok(Self::follower()),
+                    Ok(_) => return Ok(Self::follower(internal)),
                     Err(found) => openings = found,
                 }
             } else if whose == sharers {
@@ -385,7 +304,7 @@ impl<A: Among> Sharing for Shared<A> {
                 let found = fetch_add64(&state.openings, 1, Reach::Gpu);
                 let (views, whose) = split(found);
                 if whose == sharers && views < MAX_VIEWS {
-                    return Ok(Self::follower());
+                    return Ok(Self::follower(internal));
                 }
                 // The views that were there have gone, and others come.
                 remove_view(state);
@@ -565,10 +484,4 @@ impl<A: Among> Sharing for Shared<A> {
         }
         failed
     }
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Exclusive {}
-    impl<A: super::Among> Sealed for super::Shared<A> {}
 }

@@ -21,7 +21,7 @@ impl<'q> HostQueue<'q> {
     /// # Errors
     /// A queue that is open elsewhere, or failed before.
     pub fn open(pair: &'q QueuePair) -> Result<Self, Error> {
-        let queue = pair.send_queue()?.open::<Exclusive, Thread>();
+        let queue = pair.send_queue()?.open::<Exclusive>();
         Ok(Self {
             queue: queue.map_err(failed)?,
             newest: None,

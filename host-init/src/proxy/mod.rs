@@ -48,7 +48,7 @@ type Allow = Box<dyn FnMut(Entry<'_>) -> bool + Send>;
 ///
 /// // A kernel, which does not know that there is a proxy.
 /// fn kernel(queue: SendQueueHandle<'_>) -> Result<(), WaitError> {
-///     let mut queue = queue.open::<Exclusive, Thread>().expect("a good handle");
+///     let mut queue = queue.open::<Exclusive>().expect("a good handle");
 ///     let ticket = queue
 ///         .post(Wqe::nop().signalled(), Deadline::after_ms(5000))
 ///         .expect("room");

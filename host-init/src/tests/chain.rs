@@ -149,7 +149,7 @@ fn what_follows_waits_for_the_completion() {
             let mut receives = rig.far[0]
                 .receive_queue()
                 .unwrap()
-                .open::<Exclusive, Thread>()
+                .open::<Exclusive>()
                 .unwrap();
             let place = rig.target.local(56, 8).unwrap();
             receives.try_post(place).unwrap();

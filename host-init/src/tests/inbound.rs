@@ -1,7 +1,7 @@
 //! Flushes: a READ of one's own memory that brings late stores to their place.
 
 use warpbell::wqe::Wqe;
-use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread};
+use warpbell::{Deadline, Exclusive, SendQueueHandle};
 use warpbell_soft_hca::shell::{HcaOptions, LateStores};
 
 use super::{ALL, bytes_of, region, resident, threaded};
@@ -46,7 +46,7 @@ fn late_data_come_before_they_are_sent_on_and_before_a_command() {
     let [there, back_again] = [&one, &other].map(|pair| pair.send_queue().unwrap());
     let carry = |queue: SendQueueHandle<'_>, from: &MemoryRegion, to: &MemoryRegion| {
         let (from, to) = (from.local(0, 500).unwrap(), to.remote().at(0, 500).unwrap());
-        let mut queue = queue.open::<Exclusive, Thread>().unwrap();
+        let mut queue = queue.open::<Exclusive>().unwrap();
         let ticket = queue.post(Wqe::write(from, to).signalled(), LIMIT).unwrap();
         queue.wait(ticket, LIMIT).unwrap();
     };
@@ -76,17 +76,9 @@ fn a_flush_brings_what_is_late() {
     let never = Flush::new(&target, Flushing::Never).unwrap();
     let always = Flush::new(&target, Flushing::Always).unwrap();
     assert!(always.is_needed() && !never.is_needed());
-    let mut queue = one
-        .send_queue()
-        .unwrap()
-        .open::<Exclusive, Thread>()
-        .unwrap();
-    let mut never = never.handle().unwrap().open::<Exclusive, Thread>().unwrap();
-    let mut always = always
-        .handle()
-        .unwrap()
-        .open::<Exclusive, Thread>()
-        .unwrap();
+    let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
+    let mut never = never.handle().unwrap().open::<Exclusive>().unwrap();
+    let mut always = always.handle().unwrap().open::<Exclusive>().unwrap();
 
     let write = Wqe::write(
         source.local(0, 1000).unwrap(),
@@ -111,7 +103,7 @@ fn a_flush_works_on_each_software_hca() {
         let domain = device.protection_domain().unwrap();
         let target = region(&domain, 1, 0, ALL);
         let flush = Flush::new(&target, Flushing::Always).unwrap();
-        let mut flush = flush.handle().unwrap().open::<Exclusive, Thread>().unwrap();
+        let mut flush = flush.handle().unwrap().open::<Exclusive>().unwrap();
         for _ in 0..20 {
             flush.flush(LIMIT).unwrap();
         }
@@ -134,11 +126,7 @@ fn reads_in_segments_bring_every_byte() {
         };
         let [mut one, mut other] = [(); 2].map(|()| domain.queue_pair(&config).unwrap());
         connect(&mut one, &mut other).unwrap();
-        let mut queue = one
-            .send_queue()
-            .unwrap()
-            .open::<Exclusive, Thread>()
-            .unwrap();
+        let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
         for segment in [700, 4096, 19_999, 0] {
             near.write(0, &vec![0xee; bytes.len()]).unwrap();
             let local = near.local(0, 20_000).unwrap();

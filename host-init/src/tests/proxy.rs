@@ -63,7 +63,7 @@ impl Ends {
 
     /// Writes so many values, each `base` and its place, and waits for all.
     fn fill(&self, queue: &ProxiedQueue, base: u64, count: usize) {
-        let mut queue = queue.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut queue = queue.send_queue().open::<Exclusive>().unwrap();
         let mut newest = None;
         for place in 0..count {
             newest = Some(post(&mut queue, self.write(place, base + place as u64)));
@@ -158,11 +158,7 @@ fn a_queue_pair_comes_back_and_may_be_served_again_or_posted_to_directly() {
     let mut near = queue.release().unwrap();
     ends.renew(&mut near);
     {
-        let mut queue = near
-            .send_queue()
-            .unwrap()
-            .open::<Exclusive, Thread>()
-            .unwrap();
+        let mut queue = near.send_queue().unwrap().open::<Exclusive>().unwrap();
         let ticket = post(&mut queue, ends.write(0, 3));
         queue.wait(ticket, LIMIT).unwrap();
     }
@@ -182,7 +178,7 @@ fn what_was_handed_over_is_carried_out_before_a_proxy_ends() {
             false => proxy.serve(near, Placement::Host).unwrap(),
             true => proxy.serve_indices(near).unwrap(),
         };
-        let mut view = queue.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut view = queue.send_queue().open::<Exclusive>().unwrap();
         let tickets: Vec<_> = (0..10)
             .map(|place| post(&mut view, ends.write(place, 7 + place as u64)))
             .collect();
@@ -218,7 +214,7 @@ fn a_refused_request_ends_the_queue_and_not_the_thread() {
     let only_writes = |entry: Entry<'_>| entry.control().opcode() == Opcode::RDMA_WRITE;
     let queue = proxy.serve_if(near, Placement::Host, only_writes).unwrap();
     {
-        let mut view = queue.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut view = queue.send_queue().open::<Exclusive>().unwrap();
         let good = post(&mut view, ends.write(0, 1));
         let refused = post(&mut view, Wqe::nop().signalled());
         // Perhaps it is too late for this one already.
@@ -262,12 +258,12 @@ fn ends_at_a_question(
     let remote = others.target.remote().at(0, 8).unwrap();
     let add = Wqe::fetch_add(found.local(0, 8).unwrap(), remote, 1).signalled();
     {
-        let mut counting = other.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut counting = other.send_queue().open::<Exclusive>().unwrap();
         let mut add = |times| {
             let newest = (0..times).map(|_| post(&mut counting, add)).last();
             counting.wait(newest.unwrap(), LIMIT).unwrap();
         };
-        let mut view = asked.send_queue().open::<Exclusive, Thread>().unwrap();
+        let mut view = asked.send_queue().open::<Exclusive>().unwrap();
         let good = post(&mut view, ends.write(0, 1));
         view.wait(good, LIMIT).unwrap();
         add(BEFORE);
@@ -332,7 +328,7 @@ fn queues_come_back_from_a_thread_whose_owner_is_slow() {
     let slow = proxy.serve_if(near, Placement::Host, allow).unwrap();
     let other = proxy.serve(other, Placement::Host).unwrap();
     ends.fill(&other, 1, 1);
-    let mut view = slow.send_queue().open::<Exclusive, Thread>().unwrap();
+    let mut view = slow.send_queue().open::<Exclusive>().unwrap();
     let mut batch = view.batch(8, LIMIT).unwrap();
     for place in 0..8 {
         let wqe = slow_ends.write(place, 7 + place as u64);

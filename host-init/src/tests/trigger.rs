@@ -195,11 +195,7 @@ fn bad_tables_and_operations_are_refused() {
         TriggerError::NotCollapsed { tag: 1 }
     );
     let [used, _far] = pair(&domain, &config());
-    let mut queue = used
-        .send_queue()
-        .unwrap()
-        .open::<Exclusive, Thread>()
-        .unwrap();
+    let mut queue = used.send_queue().unwrap().open::<Exclusive>().unwrap();
     queue.drain(LIMIT).unwrap();
     drop(queue);
     assert_eq!(refusal(vec![used]), TriggerError::Used { tag: 0 });

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Deadline, Exclusive, Thread};
+use warpbell::{Deadline, Exclusive};
 use warpbell_soft_hca::shell::{Advice, HcaOptions, RequestWatch, WatchLimits};
 
 use super::{ALL, region};
@@ -40,11 +40,7 @@ fn told(reads: u32, bytes: u32, (first, stride): (u64, u64)) -> (Vec<Advice>, u6
     let mut other = far.queue_pair(&config).unwrap();
     connect(&mut one, &mut other).unwrap();
     {
-        let mut queue = one
-            .send_queue()
-            .unwrap()
-            .open::<Exclusive, Thread>()
-            .unwrap();
+        let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
         for read in 0..u64::from(reads) {
             let remote = Remote {
                 address: source.address() + first + stride * read,

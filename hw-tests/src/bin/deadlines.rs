@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, Wqe, WqeIndex};
-use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, Thread, WaitError};
+use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, WaitError};
 use warpbell_host_init::{
     Placement, QueuePair, QueuePairConfig, SendDoorbell, State, Timers, connect,
 };
@@ -227,7 +227,7 @@ fn host_rings_again() {
             .iter()
             .map(|(ours, _)| {
                 let queue = ours.send_queue().expect("a send queue");
-                queue.open::<Exclusive, Thread>().expect("open")
+                queue.open::<Exclusive>().expect("open")
             })
             .collect();
         let limit = Deadline::after_us(patient(HANG).as_micros() as u64);

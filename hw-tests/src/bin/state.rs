@@ -109,9 +109,13 @@ fn device_path<S: Sharing, C: Scope, D: Doorbell>(
     buffer: Local,
 ) {
     let handle = pair.ours.send_queue().expect("a send queue");
-    let mut queue = handle.open_with::<S, C, D>().expect("an open queue");
+    // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+    let mut queue = unsafe { handle.open_together::<S, C>() }
+        .expect("an open queue")
+        .ringing::<D>();
     let receive_handle = pair.theirs.receive_queue().expect("a receive queue");
-    let mut receives = receive_handle.open::<S, C>().expect("an open queue");
+    // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+    let mut receives = unsafe { receive_handle.open_together::<S, C>() }.expect("an open queue");
     for _ in 0..100 {
         let _ = queue.post(Wqe::write(local, remote), AMPLE).expect("room");
     }

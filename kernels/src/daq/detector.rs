@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Deadline, Exclusive, Signal, Stop, Thread, block, kernel, thread};
+use warpbell::{Deadline, Exclusive, Signal, Stop, block, kernel, thread};
 
 use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
 use crate::distribution::{BUCKETS, bucket};
@@ -163,7 +163,7 @@ impl<'a> DaqDetector<'a> {
         let Some(queue) = path.queues.get(way) else {
             return Ok(());
         };
-        let mut queue = queue.open::<Exclusive, Thread>()?;
+        let mut queue = queue.open::<Exclusive>()?;
         let began = self.began(way).load(Ordering::Relaxed);
         let came = self.came(way);
         let (mut number, mut sent, mut sum) = (0u64, 0u64, 0u64);

@@ -102,7 +102,8 @@ impl DaqReceiver<'_> {
         let Some(queue) = path.queues.get(way) else {
             return Ok(());
         };
-        let mut queue = queue.open::<Exclusive, Warp>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { queue.open_together::<Exclusive, Warp>() }?;
         let leads = warp::lane_id() == 0;
         let (mut taken, mut least) = (0u32, Entry::FIRST);
         loop {

@@ -269,7 +269,8 @@ impl GetByReads<'_> {
         let Some(handle) = self.queues.get(own) else {
             return Ok(());
         };
-        let mut queue = handle.open::<Exclusive, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { handle.open_together::<Exclusive, C>() }?;
         let mut seen = Seen::default();
         let Place(first) = self.landing_words;
         // SAFETY: the host promises room for each client.

@@ -24,7 +24,8 @@ impl Poster<'_, '_> {
     #[inline(always)]
     fn stream<S: Sharing, C: Scope, D: Doorbell>(self, posted: &mut u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.test.limit_us);
-        let mut queue = self.pair.queue.open_with::<S, C, D>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { self.pair.queue.open_together::<S, C>() }?.ringing::<D>();
         let (rank, count) = C::rank_and_count(true);
         let until = thread::clock_ns() + self.test.run_ns;
         loop {
@@ -44,7 +45,7 @@ impl Poster<'_, '_> {
     #[inline(always)]
     fn lanes<D: Doorbell, const ALONE: bool>(self, posted: &mut u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.test.limit_us);
-        let mut queue = self.pair.queue.open_with::<GpuShared, Thread, D>()?;
+        let mut queue = self.pair.queue.open::<GpuShared>()?.ringing::<D>();
         let lane = u64::from(warp::lane_id());
         let until = thread::clock_ns() + self.test.run_ns;
         let mut result = Ok(());
@@ -76,7 +77,8 @@ impl Poster<'_, '_> {
     #[inline(always)]
     fn round_trips<S: Sharing, C: Scope>(self, posted: &mut u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.test.limit_us);
-        let mut queue = self.pair.queue.open::<S, C>()?;
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { self.pair.queue.open_together::<S, C>() }?;
         let (rank, count) = C::rank_and_count(true);
         let until = thread::clock_ns() + self.test.run_ns;
         let mut old = 0;

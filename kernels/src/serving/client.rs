@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Exclusive, Stop, Thread, block, kernel, shared_array, thread};
+use warpbell::{Exclusive, Stop, block, kernel, shared_array, thread};
 
 use super::{END, Message};
 use crate::distribution::bucket;
@@ -83,7 +83,7 @@ impl ServingClient<'_> {
         let Some(queue) = path.queues.get(part) else {
             return Ok(());
         };
-        let mut queue = queue.open::<Exclusive, Thread>()?;
+        let mut queue = queue.open::<Exclusive>()?;
         let signal = path.signal(part);
         let pieces = self.request.pieces(path.parts);
         let leads = part == 0;

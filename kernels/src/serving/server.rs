@@ -233,7 +233,8 @@ impl ServingServer<'_> {
         let mut posted = 0;
         // Opened anew each time, so that nothing of it is kept while the block computes.
         if let Some(queue) = path.queues.get(part) {
-            let mut queue = queue.open::<Exclusive, Block>()?;
+            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+            let mut queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
             let own = block::thread_index();
             let pieces = self.answer.pieces(path.parts);
             let mut all = queue.batch(pieces + 1, path.limit())?;

@@ -57,7 +57,8 @@ pub fn suite_flood(kernel: Flood<'_>) {
 }
 
 fn open<S: Sharing, C: Scope>(kernel: &Flood<'_>) -> Result<(), Failure> {
-    let mut queue = kernel.queue.open::<S, C>()?;
+    // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+    let mut queue = unsafe { kernel.queue.open_together::<S, C>() }?;
     kernel.pour(&mut queue)
 }
 

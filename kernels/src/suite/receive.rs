@@ -117,7 +117,8 @@ pub fn suite_receive(kernel: Receive<'_>) {
 }
 
 fn open<S: Sharing, C: Scope>(kernel: &Receive<'_>) -> Result<(), Failure> {
-    let mut queue = kernel.queue.open::<S, C>()?;
+    // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+    let mut queue = unsafe { kernel.queue.open_together::<S, C>() }?;
     kernel.serve(&mut queue)
 }
 

@@ -255,15 +255,17 @@ fn open<S: Sharing, C: Scope>(kernel: &Requests<'_>) {
 }
 
 fn run<S: Sharing, C: Scope, D: Doorbell>(kernel: &Requests<'_>) {
-    let mut queue = match kernel.queue.open_with::<S, C, D>() {
-        Ok(queue) => queue,
-        Err(error) => {
-            for row in 0..kernel.rows {
-                kernel.note(row, Ending::Failed(error.into()));
+    // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+    let mut queue =
+        match unsafe { kernel.queue.open_together::<S, C>() }.map(|queue| queue.ringing::<D>()) {
+            Ok(queue) => queue,
+            Err(error) => {
+                for row in 0..kernel.rows {
+                    kernel.note(row, Ending::Failed(error.into()));
+                }
+                return;
             }
-            return;
-        }
-    };
+        };
     let mut tickets = [None; MAX_TICKETS];
     for row in 0..kernel.rows {
         let Some(request) = kernel.requests.get(kernel.place(row)) else {

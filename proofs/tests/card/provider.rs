@@ -249,7 +249,7 @@ fn without_a_doorbell_record() {
         region.write(0, b"told by the doorbell").unwrap();
         let handles = [&one, &three].map(|pair| pair.send_queue().unwrap());
         let [mut first, mut second] = handles.map(|handle| {
-            let queue = handle.open::<Exclusive, Thread>();
+            let queue = handle.open::<Exclusive>();
             queue.unwrap()
         });
         for round in 0..200 {
@@ -343,7 +343,7 @@ fn counters() {
         // A send that finds no receive: the first try, and three more.
         let region = domain.register(Buffer::new(64).unwrap(), Access::LOCAL_WRITE);
         let handle = one.send_queue().unwrap();
-        let mut queue = handle.open::<Exclusive, Thread>().unwrap();
+        let mut queue = handle.open::<Exclusive>().unwrap();
         let local = region.as_ref().unwrap().local(0, 64).unwrap();
         let ticket = queue.post(Wqe::send(local).signalled(), LIMIT).unwrap();
         queue.wait_outbound(ticket, LIMIT).unwrap_err();
@@ -414,7 +414,7 @@ fn a_port_that_is_down() {
 /// Writes 64 bytes, and waits until they have arrived.
 pub fn write(from: &QueuePair, source: &MemoryRegion, target: &RemoteMemory) {
     let handle = from.send_queue().unwrap();
-    let mut queue = handle.open::<Exclusive, Thread>().unwrap();
+    let mut queue = handle.open::<Exclusive>().unwrap();
     let local = source.local(0, 64).unwrap();
     let remote = target.at(0, 64).unwrap();
     let ticket = queue.post(Wqe::write(local, remote).signalled(), LIMIT);

@@ -45,7 +45,7 @@ fn the_same_ring() {
     with_device("posting::warpbell::the_same_ring", || {
         let mut theirs = Compared::open(&options());
         let ours = Ours::new(Verbs::open(&options()).unwrap());
-        let mut queue: SendQueue<'_, Exclusive, Thread, Now> = ours.handle().open_with().unwrap();
+        let mut queue: SendQueue<'_, Exclusive, Thread, Now> = ours.handle().open().unwrap();
         let requests = asked(ALL.to_vec());
         let mut runner = TestRunner::new(ProptestConfig::default());
         let mut wrapped = false;

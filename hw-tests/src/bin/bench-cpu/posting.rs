@@ -160,7 +160,10 @@ impl<'a> Lane<'a> {
 #[inline(always)]
 fn open<S: Sharing, D: Doorbell>(rig: &Rig) -> SendQueue<'_, S, Thread, D> {
     // As it comes to a kernel: with nothing known of it.
-    black_box(rig.handle()).open_with().expect("an open queue")
+    black_box(rig.handle())
+        .open()
+        .expect("an open queue")
+        .ringing()
 }
 
 fn one_by_one<'a, S: Sharing + 'a, D: Doorbell + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
