@@ -12,7 +12,7 @@ use loom::thread;
 use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{
     CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
-    OpenError, SendDoorbell, Sharing, Signal, Thread, Ticket,
+    OpenError, SendDoorbell, Sharing, Signal, Ticket,
 };
 
 /// What the NIC does when it looks once: doorbell, record, WQEs. Returns the
@@ -129,7 +129,7 @@ fn ring_twice<S: Sharing>(without: Option<LeftOut>) {
                 }
             }
         });
-        let mut queue = rig.handle().open::<S>().ringing::<EarlyAndAfter>().unwrap();
+        let mut queue = rig.handle().open::<S>().unwrap().ringing::<EarlyAndAfter>();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         drop(queue);
         nic.join().unwrap();

@@ -11,9 +11,7 @@ use loom::sync::atomic::Ordering;
 use loom::thread;
 use warpbell::proxy::{Drain, Entry};
 use warpbell::wqe::{Opcode, Wqe};
-use warpbell::{
-    CompletionKind, Deadline, Exclusive, GpuShared, LeftOut, SendDoorbell, Thread, Word64,
-};
+use warpbell::{CompletionKind, Deadline, Exclusive, GpuShared, LeftOut, SendDoorbell, Word64};
 
 /// A front for kernels, and a NIC's queue.
 struct Rigs {

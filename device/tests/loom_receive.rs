@@ -16,7 +16,7 @@ use warpbell::wqe::{
 };
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, Exclusive, FenceReach, GpuShared, LeftOut,
-    QueueState, ReceiveParts, ReceiveQueueHandle, RingSegment, Sharing, Thread, Word32, Word64,
+    QueueState, ReceiveParts, ReceiveQueueHandle, RingSegment, Sharing, Word32, Word64,
 };
 
 const DEPTH_LOG2: u8 = 1;
