@@ -1,7 +1,7 @@
 //! A launch: its threads, its first failure, its time.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ impl Default for Options {
 
 /// A launch under way, shared by its warps.
 pub(crate) struct Launch {
+    /// Another one for each launch of the process.
+    pub(crate) number: u64,
     pub(crate) dim: Dim,
     pub(crate) order: LaneOrder,
     blocks: Vec<Block>,
@@ -70,7 +72,10 @@ struct Ending {
 
 impl Launch {
     fn new(dim: Dim, order: LaneOrder, warps: u64) -> Self {
+        // 0 is the grid of one thread outside of any launch.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             dim,
             order,
             blocks: (0..dim.blocks)

@@ -84,6 +84,7 @@ impl<'l> Warp<'l> {
                     threads,
                     block: block.index,
                     blocks: launch.dim.blocks,
+                    grid: launch.number,
                 };
                 Lane::new(position, launch, block, kernel)
             })

@@ -29,6 +29,15 @@ pub fn index() -> u32 {
     thread::block_idx_x() + thread::grid_dim_x() * row
 }
 
+/// The number of the grid: no two grids that run on a GPU at the same time, or on the CPU, have the same.
+#[inline(always)]
+pub(crate) fn grid() -> u64 {
+    #[cfg(target_arch = "nvptx64")]
+    return arch::grid_id();
+    #[cfg(not(target_arch = "nvptx64"))]
+    (cpu::hooks().position)().grid
+}
+
 /// The thread's index in its block, over all dimensions.
 #[inline(always)]
 pub fn thread_index() -> u32 {

@@ -22,6 +22,8 @@ pub struct Position {
     pub block: u32,
     /// Blocks in the grid, at least 1.
     pub blocks: u32,
+    /// The grid's number: no two that run at the same time have the same.
+    pub grid: u64,
 }
 
 /// Which warp-wide operation a lane has come to; lanes that meet must have come to the same.
@@ -117,6 +119,7 @@ pub static ONE_THREAD: Hooks = Hooks {
         threads: 1,
         block: 0,
         blocks: 1,
+        grid: 0,
     },
     meet_warp: meet_alone,
     meet_block: |_, value| BlockMeeting {

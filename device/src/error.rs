@@ -214,7 +214,9 @@ pub enum OpenError {
         /// Its number.
         found: u8,
     },
-    /// Somebody has the queue open, and one of the two wants it exclusively.
+    /// The queue is for kernels of another [`Place`](crate::Place): another GPU, or the CPU.
+    Elsewhere,
+    /// Somebody has the queue open: exclusively, while one of the two wants it exclusively, or as another block or grid.
     InUse,
     /// The threads of a warp or block that opened it together brought different queues.
     Apart,
@@ -246,6 +248,9 @@ impl fmt::Display for OpenError {
                     f,
                     "the handle's kind of doorbell is {found}, which this kernel does not know"
                 )
+            }
+            Self::Elsewhere => {
+                f.write_str("the queue is for kernels on another GPU, or on the CPU")
             }
             Self::InUse => f.write_str("the queue is open elsewhere"),
             Self::Apart => {

@@ -9,13 +9,14 @@ use core::marker::PhantomData;
 
 use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
 use crate::error::OpenError;
+use crate::place::Place;
 use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing, Thread};
 use crate::state::QueueState;
 use crate::thread;
 
 /// Version of the handles' layouts, of all that they lead to but the NIC's own, and of [`QueueState`]'s: all change
 /// together.
-pub const ABI_VERSION: u16 = 5;
+pub const ABI_VERSION: u16 = 6;
 
 /// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
 /// can only tell old from new within half of that.
@@ -263,6 +264,8 @@ pub struct SendQueueHandle<'a> {
     pub(crate) depth_log2: u8,
     reach: u8,
     send_doorbell: u8,
+    unused: u8,
+    pub(crate) place: Place,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -280,6 +283,8 @@ pub struct ReceiveQueueHandle<'a> {
     pub(crate) depth_log2: u8,
     pub(crate) stride_log2: u8,
     reach: u8,
+    unused: u8,
+    pub(crate) place: Place,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -306,6 +311,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SendQueueHandle, depth_log2) == 72);
     assert!(core::mem::offset_of!(SendQueueHandle, reach) == 73);
     assert!(core::mem::offset_of!(SendQueueHandle, send_doorbell) == 74);
+    assert!(core::mem::offset_of!(SendQueueHandle, place) == 76);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, qpn) == 8);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, max_message) == 12);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, ring) == 16);
@@ -315,6 +321,7 @@ const _: () = {
     assert!(core::mem::offset_of!(ReceiveQueueHandle, depth_log2) == 64);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, stride_log2) == 65);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, reach) == 66);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, place) == 68);
 };
 
 // SAFETY: a handle is a set of addresses whose memory every thread of a grid
@@ -335,9 +342,8 @@ impl<'a> SendQueueHandle<'a> {
     /// # Safety
     /// For the lifetime `'a`, every pointer of `parts` is valid for the sizes
     /// that `parts` gives, aligned to its type, and reachable by every thread
-    /// that gets the handle; nothing but `warpbell` and the NIC writes there; of
-    /// several grids at a time at most one opens the queue as
-    /// [`BlockShared`](crate::BlockShared); `depth_log2` is at most 15; the completion queue serves this queue alone
+    /// that gets the handle; nothing but `warpbell` and the NIC writes there; threads of several places (two GPUs, a GPU
+    /// and the CPU) never open the queue at the same time, which [`at`](Self::at) has `open` check; `depth_log2` is at most 15; the completion queue serves this queue alone
     /// and, if it is ordinary, has at least as many entries as the ring has blocks; the NIC takes the producer index
     /// from where `send_doorbell` says. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
     /// threads open the queue; all that `parts` points to, and all memory that
@@ -357,8 +363,18 @@ impl<'a> SendQueueHandle<'a> {
             depth_log2: parts.depth_log2,
             reach: parts.reach as u8,
             send_doorbell: parts.send_doorbell as u8,
+            unused: 0,
+            place: Place::UNKNOWN,
             _lifetime: PhantomData,
         }
+    }
+
+    /// The handle for kernels of one place: elsewhere `open` refuses it.
+    ///
+    /// # Safety
+    /// No thread of another place opens the queue through another handle at the same time.
+    pub const unsafe fn at(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 
     /// No queue, where a table of handles has none: `open` refuses it as no handle.
@@ -384,6 +400,8 @@ impl<'a> SendQueueHandle<'a> {
             depth_log2: 0,
             reach: FenceReach::System as u8,
             send_doorbell: SendDoorbell::WithRecord as u8,
+            unused: 0,
+            place: Place::UNKNOWN,
             _lifetime: PhantomData,
         }
     }
@@ -420,7 +438,7 @@ impl<'a> SendQueueHandle<'a> {
     /// Opens the queue for this thread, with sharing `S`.
     ///
     /// # Errors
-    /// A handle of another version, or with a reach or a kind of doorbell that this one does not know;
+    /// A handle of another version, for another place, or with a reach or a kind of doorbell that this one does not know;
     /// a queue that somebody else has open, unless
     /// both share it alike (the GPU, or the same block); a queue that has failed
     /// and was not reset since.
@@ -469,8 +487,18 @@ impl<'a> ReceiveQueueHandle<'a> {
             depth_log2: parts.depth_log2,
             stride_log2: parts.stride_log2,
             reach: parts.reach as u8,
+            unused: 0,
+            place: Place::UNKNOWN,
             _lifetime: PhantomData,
         }
+    }
+
+    /// The handle for kernels of one place, as [`SendQueueHandle::at`].
+    ///
+    /// # Safety
+    /// As there.
+    pub const unsafe fn at(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 
     /// Checks magic, version, size and the reach of fences.

@@ -39,6 +39,7 @@ pub mod gaspi;
 mod handle;
 pub mod inbound;
 pub mod panic;
+pub mod place;
 pub mod proxy;
 mod queue;
 pub mod shared;
@@ -60,6 +61,7 @@ pub use handle::{
     ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
+pub use place::Place;
 pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
     ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,

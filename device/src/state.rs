@@ -16,7 +16,9 @@ pub struct QueueState {
     pub(crate) ready: Word64,
     /// Who has the queue open: see `queue/sharing.rs`.
     pub(crate) openings: Word64,
-    _post: [Word64; 13],
+    /// The grid whose block has it open, if one has.
+    pub(crate) grid: Word64,
+    _post: [Word64; 12],
     /// Blocks known complete.
     pub(crate) consumed: Word64,
     /// The first error as [`QueueError::to_bits`] gives it; 0 while there is none.
@@ -34,6 +36,7 @@ const _: () = {
     assert!(core::mem::offset_of!(QueueState, reserved) == 0);
     assert!(core::mem::offset_of!(QueueState, ready) == 8);
     assert!(core::mem::offset_of!(QueueState, openings) == 16);
+    assert!(core::mem::offset_of!(QueueState, grid) == 24);
     assert!(core::mem::offset_of!(QueueState, consumed) == 128);
     assert!(core::mem::offset_of!(QueueState, error) == 136);
     assert!(core::mem::offset_of!(QueueState, polling) == 144);
@@ -50,6 +53,7 @@ impl QueueState {
             reserved: zero(),
             ready: zero(),
             openings: zero(),
+            grid: zero(),
             _post: core::array::from_fn(|_| zero()),
             consumed: zero(),
             error: zero(),
@@ -82,6 +86,7 @@ impl QueueState {
             &self.reserved,
             &self.ready,
             &self.openings,
+            &self.grid,
             &self.consumed,
             &self.error,
             &self.polling,

@@ -23,8 +23,9 @@ impl<'a, S: Sharing, C: Scope> Led<'a, S, C> {
     /// be read by the leader then.
     #[inline(always)]
     pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
-        /// The word of an error that is not the queue's: all others come from the check.
+        /// The words of errors that are not the queue's: all others come from the check.
         const IN_USE: u64 = 1;
+        const ELSEWHERE: u64 = 2;
         // By all: a handle of none has no state, which a view looks at.
         handle.check()?;
         let mut queue = SendQueue::follower(handle);
@@ -33,12 +34,15 @@ impl<'a, S: Sharing, C: Scope> Led<'a, S, C> {
             match handle.open::<S>() {
                 Ok(opened) => queue = ManuallyDrop::new(opened),
                 Err(OpenError::Failed(error)) => word = error.to_bits(),
+                Err(OpenError::Elsewhere) => word = ELSEWHERE,
                 Err(_) => word = IN_USE,
             }
         }
         let word = C::broadcast(word);
-        if word == IN_USE {
-            return Err(OpenError::InUse);
+        match word {
+            IN_USE => return Err(OpenError::InUse),
+            ELSEWHERE => return Err(OpenError::Elsewhere),
+            _ => {}
         }
         match QueueError::from_bits(word) {
             Some(error) => Err(OpenError::Failed(error)),

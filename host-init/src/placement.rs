@@ -4,6 +4,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 
+use warpbell::Place;
+
 use crate::cuda::{Gpu, Kind};
 use crate::shared_bytes::{read_shared, write_shared};
 use crate::{BUFFER_ALIGNMENT, Error};
@@ -22,6 +24,14 @@ pub enum Placement {
 }
 
 impl Placement {
+    /// Where kernels run that may open queues there.
+    pub(crate) fn place(self) -> Place {
+        match self {
+            Self::Host => Place::CPU,
+            Self::Pinned(gpu) | Self::Gpu(gpu) => Place::gpu(gpu.ordinal()),
+        }
+    }
+
     /// Whether the host reads and writes it directly.
     pub fn is_host(self) -> bool {
         !matches!(self, Self::Gpu(_))

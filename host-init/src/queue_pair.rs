@@ -242,7 +242,8 @@ impl QueuePair {
         // has a completion queue of its own, and an ordinary one is at least as deep
         // (checked with the configuration). The device made the queue pair with that kind of
         // doorbell. Where fences reach no further than the GPU,
-        // the device refuses all memory but that GPU's.
+        // the device refuses all memory but that GPU's. The queue's state lies where its kernels run, for which
+        // every handle is.
         Ok(unsafe {
             SendQueueHandle::new(SendParts {
                 ring: self.memory.send_ring(),
@@ -259,6 +260,7 @@ impl QueuePair {
                 reach: self.domain.provider().fence_reach(),
                 send_doorbell: self.config.send_doorbell,
             })
+            .at(self.config.state_placement.place())
         })
     }
 
@@ -289,6 +291,7 @@ impl QueuePair {
                 stride_log2: receive.stride_log2,
                 reach: self.domain.provider().fence_reach(),
             })
+            .at(self.config.state_placement.place())
         })
     }
 

@@ -242,14 +242,16 @@ fn pair(placement: Placement) -> Result<(ProtectionDomain, QueuePair, QueuePair)
 #[test]
 fn a_hang_names_the_queue_and_the_request() {
     with_fake("a_hang_names_the_queue_and_the_request", "hang", || {
-        use warpbell::Exclusive;
         use warpbell::wqe::Wqe;
+        use warpbell::{Exclusive, Place};
         let module = module();
         let placement = Placement::Pinned(module.gpu());
         let (domain, one, _other) = pair(placement).unwrap();
         let buffer = Buffer::placed(placement, 64).unwrap();
         let region = domain.register(buffer, Access::LOCAL_WRITE).unwrap();
-        let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
+        // SAFETY: no kernel of the fake GPU posts.
+        let queue = unsafe { one.send_queue().unwrap().at(Place::CPU) };
+        let mut queue = queue.open::<Exclusive>().unwrap();
         let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
         // Nobody receives it.
         let send = Wqe::send(region.local(0, 64).unwrap());

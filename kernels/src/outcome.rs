@@ -76,6 +76,7 @@ impl Failure {
             Self::Open(O::Reach { found }) => [21, found as u64, 0],
             Self::Open(O::SendDoorbell { found }) => [22, found as u64, 0],
             Self::Open(O::Apart) => [26, 0, 0],
+            Self::Open(O::Elsewhere) => [27, 0, 0],
             Self::Build(B::TooManySegments { given, limit }) => [6, given as u64, limit as u64],
             Self::Build(B::EmptySegment) => [7, 0, 0],
             Self::Build(B::SegmentTooLong { length }) => [8, length as u64, 0],
@@ -149,6 +150,7 @@ impl Failure {
             24 => Self::Trigger(trigger::Error::from_bits(first)?),
             25 => Self::Active(active::Error::from_bits(first)?),
             26 => Self::Open(O::Apart),
+            27 => Self::Open(O::Elsewhere),
             _ => return None,
         })
     }
@@ -264,7 +266,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 29] {
+    fn every_failure() -> [Failure; 30] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -289,6 +291,7 @@ mod tests {
             OpenError::SendDoorbell { found: 9 }.into(),
             OpenError::InUse.into(),
             OpenError::Apart.into(),
+            OpenError::Elsewhere.into(),
             OpenError::Failed(error).into(),
             BuildError::TooManySegments { given: 9, limit: 6 }.into(),
             BuildError::EmptySegment.into(),

@@ -461,6 +461,17 @@ pub fn nanosleep(nanoseconds: u32) {
     }
 }
 
+/// The grid's number, which no other grid of the GPU's context has that runs at the same time.
+#[inline(always)]
+pub fn grid_id() -> u64 {
+    let grid: u64;
+    // SAFETY: reads a special register.
+    unsafe {
+        asm!("mov.u64 {grid}, %gridid;", grid = out(reg64) grid, options(nomem, preserves_flags, nostack));
+    }
+    grid
+}
+
 /// The thread's lane in its warp, 0 to 31.
 #[inline(always)]
 pub fn lane_id() -> u32 {

@@ -10,6 +10,7 @@ use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64};
 use crate::error::{Cause, OpenError, PostError, QueueError};
 use crate::handle::Completions;
+use crate::place::Place;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
 use crate::queue::ledger::INTERNAL;
@@ -31,6 +32,7 @@ pub(super) struct Producer<'a, S: Sharing, C: Scope> {
 const LATE: u64 = u64::MAX;
 const IN_USE: u64 = u64::MAX - 1;
 const TOO_MANY: u64 = u64::MAX - 2;
+const ELSEWHERE: u64 = u64::MAX - 3;
 const DONE: u64 = 0;
 /// Done, and the queue has failed at something behind it.
 const DONE_BEFORE_ERROR: u64 = 1;
@@ -68,7 +70,7 @@ impl Refusal {
     #[inline(always)]
     pub(super) const fn error(self) -> Option<QueueError> {
         match self.0 {
-            LATE | IN_USE | TOO_MANY => None,
+            LATE | IN_USE | TOO_MANY | ELSEWHERE => None,
             bits => QueueError::from_bits(bits),
         }
     }
@@ -91,7 +93,11 @@ impl Refusal {
 
 impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     #[inline(always)]
-    pub(super) fn open(state: &'a QueueState, depth_log2: u8) -> Result<Self, OpenError> {
+    pub(super) fn open(
+        state: &'a QueueState,
+        depth_log2: u8,
+        place: Place,
+    ) -> Result<Self, OpenError> {
         // On a CPU, where other breaches of a scope's contract are found, too; a GPU would pay for it in registers.
         if C::COLLECTIVE && cfg!(not(target_arch = "nvptx64")) {
             // Before anything is claimed: a leader's answer counts for the leader's queue alone.
@@ -103,18 +109,23 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         let mut ledger = S::follower(INTERNAL);
         let mut word = DONE;
         if C::leads() {
-            match state.first_error() {
-                Some(error) => word = error.to_bits(),
-                None => match S::open(INTERNAL, state) {
+            // By the leader, who alone claims: a question for all would be in the way of all.
+            if !place.admits(Place::here()) {
+                word = ELSEWHERE;
+            } else if let Some(error) = state.first_error() {
+                word = error.to_bits();
+            } else {
+                match S::open(INTERNAL, state) {
                     Ok(opened) => ledger = opened,
                     Err(_) => word = IN_USE,
-                },
+                }
             }
         }
         let word = C::broadcast(word);
         if let Err(refusal) = Refusal::or_answer(word) {
             return Err(match refusal.error() {
                 Some(error) => OpenError::Failed(error),
+                None if word == ELSEWHERE => OpenError::Elsewhere,
                 None => OpenError::InUse,
             });
         }

@@ -13,10 +13,12 @@ use crate::state::QueueState;
 use crate::{Deadline, block};
 
 /// The low half of `openings` counts the views, its high half says whose they
-/// are: those of the block of that index, or of one of these. Without views the
+/// are: those of the block of that index in the grid that `grid` names, or of one of these. Without views the
 /// high half means nothing.
 const WHOLE_GPU: u32 = u32::MAX;
 const ONE_OWNER: u32 = u32::MAX - 1;
+/// A block's, whose first view has not yet said of which grid.
+const CLAIMING: u32 = u32::MAX - 2;
 
 /// Most views at a time, far below what would carry into the high half.
 const MAX_VIEWS: u32 = u32::MAX / 2;
@@ -79,6 +81,9 @@ pub trait Among: Clone {
     /// The reach of what orders one view's accesses with another's.
     const REACH: Reach;
 
+    /// Whether the sharers are of one grid.
+    const IN_GRID: bool;
+
     /// Who may open the queue beside the caller, for `openings`.
     fn sharers() -> u32;
 }
@@ -93,6 +98,7 @@ pub enum InGpu {}
 
 impl Among for InBlock {
     const REACH: Reach = Reach::Block;
+    const IN_GRID: bool = true;
 
     #[inline(always)]
     fn sharers() -> u32 {
@@ -102,6 +108,7 @@ impl Among for InBlock {
 
 impl Among for InGpu {
     const REACH: Reach = Reach::Gpu;
+    const IN_GRID: bool = false;
 
     #[inline(always)]
     fn sharers() -> u32 {
@@ -291,24 +298,48 @@ impl<A: Among> Ledger for Shared<A> {
     fn open(internal: Internal, state: &QueueState) -> Result<Self, OpenError> {
         let sharers = A::sharers();
         let mut openings = load_relaxed64(&state.openings, Reach::Gpu);
+        let mut wait = None;
         for _ in 0..RESERVE_TRIES {
             let (views, whose) = split(openings);
             if views == 0 {
-                let one_view = join(1, sharers);
+                let whose = if A::IN_GRID { CLAIMING } else { sharers };
+                let one_view = join(1, whose);
                 match compare_exchange64(&state.openings, openings, one_view, Reach::Gpu) {
-                    Ok(_) => return Ok(Self::follower(internal)),
+                    Ok(_) => {
+                        if A::IN_GRID {
+                            store_relaxed64(&state.grid, block::grid(), Reach::Gpu);
+                            // The grid before the block's index, because whoever finds that compares the grid: the
+                            // addition releases. It is one, because others may count themselves in and out meanwhile.
+                            let change = join(0, sharers.wrapping_sub(CLAIMING));
+                            fetch_add64(&state.openings, change, Reach::Gpu);
+                        }
+                        return Ok(Self::follower(internal));
+                    }
                     Err(found) => openings = found,
                 }
             } else if whose == sharers {
                 // An addition, because thousands may open the queue at once.
                 let found = fetch_add64(&state.openings, 1, Reach::Gpu);
                 let (views, whose) = split(found);
-                if whose == sharers && views < MAX_VIEWS {
+                let ours = whose == sharers && views < MAX_VIEWS;
+                // The same block's of another grid is another one, and `.cta` would not reach it.
+                let same_grid =
+                    || !A::IN_GRID || load_relaxed64(&state.grid, Reach::Gpu) == block::grid();
+                if ours && same_grid() {
                     return Ok(Self::follower(internal));
                 }
-                // The views that were there have gone, and others come.
+                // The views that were there have gone, and others come; or they are another grid's.
                 remove_view(state);
                 break;
+            } else if A::IN_GRID && whose == CLAIMING {
+                // The first view has but two words to write.
+                let wait = wait.get_or_insert_with(|| Deadline::after_ms(TURN_MS).wait());
+                while split(openings).1 == CLAIMING && split(openings).0 != 0 {
+                    if wait.expired() {
+                        return Err(OpenError::InUse);
+                    }
+                    openings = load_relaxed64(&state.openings, Reach::Gpu);
+                }
             } else {
                 break;
             }

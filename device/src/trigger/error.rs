@@ -11,6 +11,8 @@ use crate::together::error_words;
 pub enum Error {
     /// A handle of another version, or no handle.
     Handle,
+    /// The table is for kernels of another [`Place`](crate::Place): another GPU, or the CPU.
+    Elsewhere,
     /// There is no such tag.
     InvalidTag {
         /// The number.
@@ -63,6 +65,7 @@ error_words! {
     9 => Untriggered { missing },
     10 => Timeout,
     11 => Managed,
+    12 => Elsewhere,
 }
 
 impl From<PostError> for Error {
@@ -83,6 +86,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handle => f.write_str("no handle of triggers of this version"),
+            Self::Elsewhere => {
+                f.write_str("the triggers are for kernels on another GPU, or on the CPU")
+            }
             Self::InvalidTag { tag } => write!(f, "there is no tag {tag}"),
             Self::InvalidThreshold { threshold } => {
                 write!(f, "a threshold of {threshold}; choose 1 to {MAX_THRESHOLD}")

@@ -6,6 +6,7 @@ use super::entry::TriggerEntry;
 use super::error::Error;
 use super::table::Triggers;
 use crate::handle::ABI_VERSION;
+use crate::place::Place;
 
 /// "WBTR", as it reads in memory on a little-endian machine.
 const MAGIC: u32 = u32::from_le_bytes(*b"WBTR");
@@ -18,7 +19,7 @@ pub struct TriggerHandle<'a> {
     version: u16,
     size: u16,
     tags: u32,
-    unused: u32,
+    place: Place,
     entries: *const TriggerEntry<'a>,
     _lifetime: PhantomData<&'a TriggerEntry<'a>>,
 }
@@ -47,25 +48,36 @@ impl<'a> TriggerHandle<'a> {
             version: ABI_VERSION,
             size: size_of::<Self>() as u16,
             tags,
-            unused: 0,
+            place: Place::UNKNOWN,
             entries,
             _lifetime: PhantomData,
         }
     }
 
-    /// Checks magic, version and size, and gives the calls.
+    /// The handle for threads of one place: elsewhere `open` refuses it.
+    ///
+    /// # Safety
+    /// No thread of another place uses the table through another handle at the same time.
+    pub const unsafe fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Checks magic, version, size and place, and gives the calls.
     ///
     /// # Errors
-    /// [`Error::Handle`].
+    /// [`Error::Handle`], [`Error::Elsewhere`].
     #[inline(always)]
     pub fn open(self) -> Result<Triggers<'a>, Error> {
         let good = self.magic == MAGIC
             && self.version == ABI_VERSION
             && self.size as usize == size_of::<Self>();
-        match good {
-            // SAFETY: the promise of `new`.
-            true => Ok(unsafe { Triggers::new(self.entries, self.tags) }),
-            false => Err(Error::Handle),
+        if !good {
+            return Err(Error::Handle);
         }
+        if !self.place.admits(Place::here()) {
+            return Err(Error::Elsewhere);
+        }
+        // SAFETY: the promise of `new`.
+        Ok(unsafe { Triggers::new(self.entries, self.tags) })
     }
 }

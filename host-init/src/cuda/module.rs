@@ -8,6 +8,7 @@ use cudarc::driver::sys::{
     self, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule, CUresult,
 };
 use warpbell::panic::{self, PanicRecord, PanicTexts};
+use warpbell::{Place, place};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
@@ -183,6 +184,7 @@ impl Module {
     pub(super) fn of(gpu: Gpu, module: CUmodule) -> Result<Self, Error> {
         let entries = load_all(module)?;
         reserve_local_memory(&entries)?;
+        tell_place(gpu, module)?;
         Ok(Self {
             gpu,
             entries,
@@ -234,21 +236,36 @@ impl Drop for Module {
     }
 }
 
-/// Gives a module that asks for it a place for its panics.
-fn panic_record(gpu: Gpu, module: CUmodule) -> Result<Option<Shared<PanicRecord>>, Error> {
-    let symbol = CString::new(panic::SYMBOL).expect("a name");
+/// Tells a module that asks for it on which GPU it is loaded.
+fn tell_place(gpu: Gpu, module: CUmodule) -> Result<(), Error> {
+    let number = u64::from(Place::gpu(gpu.ordinal()).number());
+    if let Some(address) = variable(module, place::SYMBOL) {
+        // SAFETY: the variable is as long as the number.
+        unsafe { gpu.write(address, &number.to_ne_bytes())? };
+    }
+    Ok(())
+}
+
+/// The address of a module's variable of 8 bytes, if the module has it.
+fn variable(module: CUmodule, name: &str) -> Option<u64> {
+    let name = CString::new(name).expect("a name");
     let (mut address, mut bytes) = (0, 0);
     // SAFETY: the driver writes an address and a length; the module is loaded.
     let found = unsafe {
-        sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, symbol.as_ptr())
+        sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr())
     };
-    if found != CUresult::CUDA_SUCCESS || bytes != size_of::<*mut PanicRecord>() {
+    (found == CUresult::CUDA_SUCCESS && bytes == size_of::<u64>()).then_some(address)
+}
+
+/// Gives a module that asks for it a place for its panics.
+fn panic_record(gpu: Gpu, module: CUmodule) -> Result<Option<Shared<PanicRecord>>, Error> {
+    let Some(address) = variable(module, panic::SYMBOL) else {
         return Ok(None);
-    }
+    };
     let record = Shared::new(Placement::Pinned(gpu), PanicRecord::new())?;
-    let place = &raw const *record as u64;
+    let record_address = &raw const *record as u64;
     // SAFETY: the variable is as long as the address that it takes.
-    unsafe { gpu.write(address, &place.to_ne_bytes())? };
+    unsafe { gpu.write(address, &record_address.to_ne_bytes())? };
     Ok(Some(record))
 }
 

@@ -81,8 +81,8 @@ impl Front {
             send_doorbell: SendDoorbell::WithoutRecord,
         };
         // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that depth,
-        // and both of which the caller keeps. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
-        unsafe { SendQueueHandle::new(parts) }
+        // and both of which the caller keeps. Its kernels run where the state lies. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
+        unsafe { SendQueueHandle::new(parts).at(self.state.placement().place()) }
     }
 
     /// The kernels' own words, as they are now; as new on a GPU that is lost.
