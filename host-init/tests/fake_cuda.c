@@ -10,7 +10,8 @@
 typedef int Result;
 enum { OK = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
        PEERS_ALREADY = 704, TOO_MANY_PEERS = 711, REGISTERED_ALREADY = 712, LAUNCH_FAILED = 719,
-       NOT_PERMITTED = 800, NOT_SUPPORTED = 801, INVALID_VALUE = 1, INVALID_IMAGE = 200 };
+       NOT_PERMITTED = 800, NOT_SUPPORTED = 801, INVALID_VALUE = 1, INVALID_IMAGE = 200,
+       UNKNOWN_TO_ALL = 12345 };
 
 static _Alignas(4096) unsigned char memory[80 << 20];
 static size_t taken;
@@ -22,7 +23,7 @@ static int fake(const char *what) {
     return set && strstr(set, what);
 }
 
-Result cuInit(unsigned flags) { return fake("no-gpu") ? NO_DEVICE : OK; }
+Result cuInit(unsigned flags) { return fake("no-gpu") ? NO_DEVICE : fake("strange-start") ? UNKNOWN_TO_ALL : OK; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
 Result cuDeviceGetCount(int *count) { *count = fake("two-gpus") ? 2 : 1; return OK; }
 Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
@@ -68,6 +69,7 @@ static int befalls(const Event *event) {
     return !fake("on-one-alone") || event->context == &contexts[1];
 }
 static Result ended(const Event *event) {
+    if (fake("strange-end")) return UNKNOWN_TO_ALL;
     return befalls(event) && (fake("fault") || fake("panic")) ? LAUNCH_FAILED : OK;
 }
 Result cuEventQuery(Event *event) {

@@ -128,6 +128,33 @@ fn a_kernel_runs_with_its_parameters_and_grid() {
 }
 
 #[test]
+fn an_answer_that_no_header_has_is_a_number() {
+    with_fake(
+        "an_answer_that_no_header_has_is_a_number",
+        "strange-start",
+        || {
+            let error = Gpu::open(0).unwrap_err();
+            let (call, why) = ("cuInit", "error 12345".to_string());
+            assert_eq!(error, GpuError::Driver { call, why });
+        },
+    );
+}
+
+#[test]
+fn a_kernel_that_ends_with_an_unknown_error_is_named() {
+    with_fake(
+        "a_kernel_that_ends_with_an_unknown_error_is_named",
+        "strange-end",
+        || {
+            let (result, _, module) = launched(named("kernel"), Grid::ONE_THREAD);
+            let (kernel, why) = ("kernel".to_string(), "error 12345".to_string());
+            assert_eq!(result, Err(GpuError::BrokeOff { kernel, why }));
+            assert!(module.gpu().is_lost());
+        },
+    );
+}
+
+#[test]
 fn what_cannot_be_launched_is_named_and_nothing_runs() {
     with_fake(
         "what_cannot_be_launched_is_named_and_nothing_runs",

@@ -119,7 +119,7 @@ fn others_run_beside_it() {
 /// The fake driver, which is loaded already, by this name.
 fn driver() -> libloading::Library {
     // SAFETY: nothing runs when it is loaded.
-    unsafe { libloading::Library::new("libcuda.so") }.unwrap()
+    unsafe { libloading::Library::new("libcuda.so.1") }.unwrap()
 }
 
 /// Graphs that the driver has been told to destroy.

@@ -6,12 +6,11 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::sys::{
-    self, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY, CU_MEMHOSTREGISTER_PORTABLE,
-    CUmemRangeHandleType, CUresult,
-};
-
 use super::driver::check;
+use super::sys::{
+    self, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY, CU_MEMHOSTREGISTER_PORTABLE,
+    CUresult,
+};
 use super::{Gpu, GpuError};
 
 /// Bytes of a page.
@@ -50,7 +49,7 @@ impl Gpu {
                 (&raw mut file).cast(),
                 start,
                 bytes as usize,
-                CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                sys::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
                 0,
             )
         };

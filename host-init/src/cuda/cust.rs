@@ -15,8 +15,8 @@ use ::cust::error::{CudaError, CudaResult};
 use ::cust::memory::{DeviceBuffer, DeviceCopy, DevicePointer, LockedBuffer};
 use ::cust::module::Module as CustModule;
 use ::cust::stream::Stream;
-use cudarc::driver::sys::{CUmodule, CUstream};
 
+use super::sys::{CUmodule, CUstream};
 use super::{Gpu, GpuError, Module, Running};
 use crate::placement::Area;
 use crate::{Buffer, Error, Launch, Placement};

@@ -5,13 +5,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{
-    self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUdevice,
-    CUdevice_attribute, CUpointer_attribute, CUresult, CUstream, CUstream_flags,
-};
-
-use super::driver::{check, describe, present};
+use super::driver::{check, describe};
 use super::pool::Pool;
+use super::sys::{
+    self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUdevice, CUresult,
+    CUstream,
+};
 use super::under_way::UnderWay;
 use super::{ComputeCapability, GpuError, InboundOrder};
 
@@ -71,7 +70,7 @@ impl Gpu {
         if let Some(gpu) = open.iter().find(|gpu| gpu.0.ordinal == ordinal) {
             return Ok(*gpu);
         }
-        present()?;
+        sys::load()?;
         start_driver()?;
         let gpu = Self(Box::leak(Box::new(Inner::open(ordinal)?)));
         open.push(gpu);
@@ -249,11 +248,11 @@ impl Gpu {
         let (mut kind, mut ordinal) = (0u32, -1i32);
         let (mut start, mut length) = (0, 0);
         let ours = attribute(
-            CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            sys::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
             (&raw mut kind).cast(),
-        ) && kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32
+        ) && kind == sys::CU_MEMORYTYPE_DEVICE
             && attribute(
-                CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                 (&raw mut ordinal).cast(),
             )
             && ordinal == self.0.ordinal as i32
@@ -340,27 +339,20 @@ impl Inner {
         check("cuDriverGetVersion", unsafe {
             sys::cuDriverGetVersion(&raw mut driver)
         })?;
-        use CUdevice_attribute as Attribute;
         Ok(Self {
             ordinal,
             context: Handle(context),
             name: name(device)?,
             capability: ComputeCapability {
-                major: attribute(
-                    device,
-                    Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                )?,
-                minor: attribute(
-                    device,
-                    Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                )?,
+                major: attribute(device, sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                minor: attribute(device, sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             },
             driver: driver as u32,
             // A driver that does not know the attribute promises nothing.
             inbound_order: InboundOrder::of_attribute(
                 attribute(
                     device,
-                    Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+                    sys::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
                 )
                 .unwrap_or(0),
             ),
@@ -369,10 +361,7 @@ impl Inner {
             copies: stream()?,
             streams: Mutex::default(),
             under_way: Mutex::default(),
-            multiprocessors: attribute(
-                device,
-                Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-            )?,
+            multiprocessors: attribute(device, sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             lost: AtomicBool::new(false),
         })
     }
@@ -443,7 +432,7 @@ fn name(device: CUdevice) -> Result<String, GpuError> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-fn attribute(device: CUdevice, attribute: CUdevice_attribute) -> Result<u32, GpuError> {
+fn attribute(device: CUdevice, attribute: c_uint) -> Result<u32, GpuError> {
     let mut value = 0;
     // SAFETY: the driver writes one number.
     check("cuDeviceGetAttribute", unsafe {
@@ -455,7 +444,7 @@ fn attribute(device: CUdevice, attribute: CUdevice_attribute) -> Result<u32, Gpu
 /// A stream of the calling thread's context, which waits for no other.
 pub(super) fn stream() -> Result<Handle<CUstream>, GpuError> {
     let mut stream = std::ptr::null_mut();
-    let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+    let flags = sys::CU_STREAM_NON_BLOCKING;
     // SAFETY: the driver writes one pointer.
     check("cuStreamCreate", unsafe {
         sys::cuStreamCreate(&raw mut stream, flags)

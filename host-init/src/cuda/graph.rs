@@ -4,16 +4,16 @@ use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use cudarc::driver::sys::{
-    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphInstantiate_flags,
-    CUgraphNode, CUjitInputType, CUlinkState, CUstream,
-};
 use warpbell::{Stop, Word64};
 
 use super::driver::check;
 use super::gpu::Handle;
 use super::module::{load_all, reserve_local_memory};
 use super::run::{Prepared, begin_all, prepare_all, wait_for_all};
+use super::sys::{
+    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlinkState,
+    CUstream,
+};
 use super::{Gpu, GpuError, Module, Running, Watch};
 use crate::{Error, Grid, Launch, Placement, Shared, StopWord};
 
@@ -107,8 +107,8 @@ fn link_into(
     library: &mut [u8],
 ) -> Result<Handle<CUfunction>, GpuError> {
     let parts = [
-        (CUjitInputType::CU_JIT_INPUT_PTX, text, c"relaunch"),
-        (CUjitInputType::CU_JIT_INPUT_LIBRARY, library, c"cudadevrt"),
+        (sys::CU_JIT_INPUT_PTX, text, c"relaunch"),
+        (sys::CU_JIT_INPUT_LIBRARY, library, c"cudadevrt"),
     ];
     for (kind, bytes, name) in parts {
         let (start, len) = (bytes.as_mut_ptr().cast::<c_void>(), bytes.len());
@@ -278,11 +278,11 @@ impl Module {
             sys::cuGraphCreate(&raw mut graph, 0)
         })?;
         let made = chain(graph, nodes).and_then(|()| {
-            let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+            let flags = sys::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
             let mut ready = std::ptr::null_mut();
             // SAFETY: the graph is whole; the driver writes a handle.
             check("cuGraphInstantiate", unsafe {
-                sys::cuGraphInstantiateWithFlags(&raw mut ready, graph, flags.0.into())
+                sys::cuGraphInstantiateWithFlags(&raw mut ready, graph, flags)
             })?;
             Ok(Handle(ready))
         });

@@ -21,6 +21,7 @@ mod order;
 mod peer;
 mod pool;
 mod run;
+mod sys;
 mod under_way;
 
 pub(crate) use card::MappedRegister;

@@ -4,14 +4,12 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_uint, c_void};
 use std::fmt;
 
-use cudarc::driver::sys::{
-    self, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule, CUresult,
-};
 use warpbell::panic::{self, PanicRecord, PanicTexts};
 use warpbell::{Place, place};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
+use super::sys::{self, CUfunction, CUmodule, CUresult};
 use super::{Gpu, GpuError};
 use crate::{Error, Placement, Shared};
 
@@ -150,14 +148,14 @@ impl Module {
         gpu.enter()?;
         let mut log = vec![0u8; LOG_BYTES];
         let mut options = vec![
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            sys::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
         // A number where the driver's interface has a pointer.
         let number = std::ptr::without_provenance_mut::<c_void>;
         let mut values = vec![log.as_mut_ptr().cast(), number(LOG_BYTES)];
         if let Some(threads) = threads_per_block {
-            options.push(CUjit_option::CU_JIT_MAX_REGISTERS);
+            options.push(sys::CU_JIT_MAX_REGISTERS);
             values.push(number(registers_of(threads)));
         }
         let mut module = std::ptr::null_mut();
@@ -329,12 +327,11 @@ fn load(function: CUfunction) -> Result<(String, LoadedKernel), GpuError> {
     let (mut offset, mut parameter) = (0, 0);
     // SAFETY: the driver writes two numbers; a kernel without parameters leaves both at 0.
     let _ = unsafe { sys::cuFuncGetParamInfo(function, 0, &raw mut offset, &raw mut parameter) };
-    use CUfunction_attribute as Attribute;
     let kernel = LoadedKernel {
         entry: Handle(function),
         parameter,
-        threads_per_block: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        local: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)? as usize,
+        threads_per_block: attribute(sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        local: attribute(sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)? as usize,
     };
     Ok((name.to_string_lossy().into_owned(), kernel))
 }
@@ -351,14 +348,14 @@ pub(super) fn reserve_local_memory(
     let mut has = 0;
     // SAFETY: the driver writes one number.
     check("cuCtxGetLimit", unsafe {
-        sys::cuCtxGetLimit(&raw mut has, CUlimit::CU_LIMIT_STACK_SIZE)
+        sys::cuCtxGetLimit(&raw mut has, sys::CU_LIMIT_STACK_SIZE)
     })?;
     if has >= wanted {
         return Ok(());
     }
     // SAFETY: only a number is passed.
     check("cuCtxSetLimit", unsafe {
-        sys::cuCtxSetLimit(CUlimit::CU_LIMIT_STACK_SIZE, wanted)
+        sys::cuCtxSetLimit(sys::CU_LIMIT_STACK_SIZE, wanted)
     })
 }
 

@@ -1,6 +1,8 @@
 //! In which order a GPU's kernels see what NICs write.
 
-use cudarc::driver::sys::CUGPUDirectRDMAWritesOrdering as Ordering;
+use super::sys::{
+    CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER,
+};
 
 /// Who sees a NIC's writes into a GPU's memory in their order, without a flush
 /// (`CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`).
@@ -17,9 +19,9 @@ pub enum InboundOrder {
 impl InboundOrder {
     /// The order behind the attribute's value, which is a scope: the larger, the wider.
     pub(crate) const fn of_attribute(value: u32) -> Self {
-        if value >= Ordering::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES as u32 {
+        if value >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES {
             Self::Everywhere
-        } else if value >= Ordering::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER as u32 {
+        } else if value >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER {
             Self::Owner
         } else {
             Self::Unordered

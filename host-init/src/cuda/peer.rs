@@ -3,9 +3,8 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{self, CUdevice, CUdevice_P2PAttribute, CUresult};
-
 use super::driver::check;
+use super::sys::{self, CUdevice, CUresult};
 use super::{Gpu, GpuError};
 
 /// Pairs of GPUs of which the first one's kernels reach the second one's memory.
@@ -66,11 +65,11 @@ fn check_way(from: Gpu, to: Gpu) -> Result<(), GpuError> {
     if able == 0 {
         return Err(GpuError::NoPeerAccess { from, to });
     }
-    use CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as ATOMICS;
+    let attribute = sys::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
     let mut atomics = 0;
     // SAFETY: the driver writes one number.
     check("cuDeviceGetP2PAttribute", unsafe {
-        sys::cuDeviceGetP2PAttribute(&raw mut atomics, ATOMICS, devices.0, devices.1)
+        sys::cuDeviceGetP2PAttribute(&raw mut atomics, attribute, devices.0, devices.1)
     })?;
     match atomics {
         0 => Err(GpuError::NoPeerAtomics { from, to }),

@@ -4,12 +4,11 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
-
 use super::driver::{check, describe};
 use super::gpu::Handle;
 use super::graph::{self, Repeating};
 use super::module::LoadedKernel;
+use super::sys::{self, CUevent, CUresult, CUstream};
 use super::{GpuError, Module};
 use crate::{Grid, Launch, QueuePair};
 

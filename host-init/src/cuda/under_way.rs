@@ -1,11 +1,8 @@
 //! What comes behind kernels under way on a GPU, and what waits until none is.
 
-use std::ffi::c_uint;
-
-use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUgraphExec, CUresult};
-
 use super::driver::check;
 use super::gpu::Handle;
+use super::sys::{self, CUevent, CUgraphExec, CUresult};
 use super::{Gpu, GpuError};
 
 /// What there is for kernels under way, and of those that were.
@@ -95,7 +92,7 @@ impl Gpu {
 /// An event of the calling thread's context, which takes no time.
 fn event() -> Result<Handle<CUevent>, GpuError> {
     let mut event = std::ptr::null_mut();
-    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+    let flags = sys::CU_EVENT_DISABLE_TIMING;
     // SAFETY: the driver writes one pointer.
     check("cuEventCreate", unsafe {
         sys::cuEventCreate(&raw mut event, flags)

@@ -21,12 +21,11 @@ fn fake_driver() -> PathBuf {
             .join(format!("fake-cuda-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-w", "-o"])
+            .args(["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"])
             .arg(folder.join("libcuda.so.1"))
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_cuda.c"))
             .status();
         assert!(built.unwrap().success(), "the fake driver is built");
-        std::fs::copy(folder.join("libcuda.so.1"), folder.join("libcuda.so")).unwrap();
         folder
     };
     BUILT.get_or_init(build).clone()
