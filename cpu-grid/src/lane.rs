@@ -3,6 +3,7 @@
 
 use std::alloc::Layout;
 use std::cell::Cell;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use corosensei::Yielder;
 use warpbell::cpu::{BlockMeeting, BlockOp, Hooks, LANES, ONE_THREAD, Position, WarpOp};
 
 use crate::block::Block;
+use crate::overflow::Guard;
 
 /// What a lane asks of its warp when it stops running.
 pub(crate) enum Request {
@@ -32,6 +34,22 @@ pub(crate) enum Answer {
     Warp(Rc<[u64; LANES]>),
     /// What the block brought.
     Block(BlockMeeting),
+    /// That the launch is over: the lane's stack is unwound.
+    Over,
+}
+
+/// What unwinds the stack of a lane whose launch is over.
+///
+/// A kernel may catch it as any panic, and go on to its next wait, for ever. So where it drops what it caught, the
+/// unwinding goes on.
+pub(crate) struct Over;
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        if waiting().is_some_and(Current::cancelled) {
+            resume_unwind(Box::new(Self));
+        }
+    }
 }
 
 /// The lane that runs on this thread.
@@ -44,6 +62,8 @@ pub(crate) struct Current {
     pub(crate) block: *const Block,
     /// Whether the launch has failed; lives as long as the launch.
     pub(crate) cancelled: *const AtomicBool,
+    /// What lies behind its stack's end.
+    pub(crate) guard: Guard,
 }
 
 thread_local! {
@@ -61,6 +81,11 @@ pub(crate) fn inside_kernel() -> bool {
 }
 
 impl Current {
+    /// The lane that runs on this thread.
+    pub(crate) fn get() -> Option<Self> {
+        CURRENT.get()
+    }
+
     /// Notes the way back, at the start of a lane.
     pub(crate) fn set_yielder(yielder: &Yielder<Answer, Request>) {
         CURRENT.set(CURRENT.get().map(|current| Self { yielder, ..current }));
@@ -71,7 +96,10 @@ impl Current {
     fn ask(self, request: Request) -> Answer {
         // SAFETY: a lane is current only while it runs, after `set_yielder`; the yielder lies in the frame
         // at the bottom of the lane's stack, below this one.
-        unsafe { &*self.yielder }.suspend(request)
+        match unsafe { &*self.yielder }.suspend(request) {
+            Answer::Over => resume_unwind(Box::new(Over)),
+            answer => answer,
+        }
     }
 
     fn cancelled(self) -> bool {

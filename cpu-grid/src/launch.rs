@@ -12,6 +12,7 @@ use crate::block::Block;
 use crate::error::{LaneReport, LaunchError};
 use crate::lane;
 use crate::order::LaneOrder;
+use crate::overflow::{self, SignalStack};
 use crate::warp::Warp;
 
 /// How many warps a launch may have over all its blocks. Each is a thread of the operating system, and its
@@ -179,7 +180,16 @@ impl Launch {
 ///
 /// # Errors
 /// [`LaunchError`] says which lanes panicked, did not meet, or were not done in time. The other lanes are
-/// then stopped where they wait: their stacks are unwound, and what they hold is dropped.
+/// then stopped where they wait: their stacks are unwound, and what they hold is dropped. A kernel that catches the
+/// unwinding does not keep it: where it drops what it caught, the unwinding goes on.
+///
+/// # What it cannot end
+/// Nobody takes a core from a thread. A loop that neither waits through `warpbell` ([`warpbell::Wait`],
+/// [`warpbell::thread::nanosleep`], a meeting of its warp or block) nor reads its clock ([`warpbell::Deadline`]) runs
+/// past every deadline, and this call with it: a bare `while !flag.load(…) {}` is such a loop.
+///
+/// A kernel that catches the unwinding again and again, and drops nothing of what it caught, ends the process with a
+/// line that names its lane: what it borrows must outlive it.
 pub fn launch(dim: Dim, options: Options, kernel: impl Fn() + Sync) -> Result<(), LaunchError> {
     let Dim {
         blocks,
@@ -202,6 +212,7 @@ pub fn launch(dim: Dim, options: Options, kernel: impl Fn() + Sync) -> Result<()
     // SAFETY: the hooks are this grid's, which runs each lane in its own position, and keeps a block's memory until its
     // last lane has gone; the process has no other table.
     unsafe { cpu::install(&lane::HOOKS) };
+    overflow::watch();
 
     let launch = Launch::new(dim, options.order, warps);
     thread::scope(|scope| {
@@ -244,6 +255,7 @@ fn run_warp<K: Fn() + Sync>(
     index: u32,
     kernel: &K,
 ) -> io::Result<()> {
+    let _signal_stack = SignalStack::for_this_thread()?;
     Warp::new(launch, block, index, kernel)?.run();
     Ok(())
 }

@@ -32,6 +32,8 @@
 //! | a panic | [`LaunchError::Panicked`], with block, warp, lane and message |
 //! | a wait for something that never comes | [`LaunchError::TimedOut`], with the lanes that wait |
 //!
+//! A lane that needs more than its stack ends the process, after a line with its block, warp and lane.
+//!
 //! # Interleavings
 //!
 //! A lane runs until it meets others or takes a turn of a waiting loop ([`warpbell::Wait`], or
@@ -42,7 +44,7 @@
 //!
 //! A waiting loop that takes no such turn keeps its core, and the other lanes of its warp wait for it: on
 //! a GPU they would run. It is also the one thing that a failed launch cannot stop, unless it reads the
-//! clock.
+//! clock: [`launch`] says what that means.
 //!
 //! # Limits
 //!
@@ -55,6 +57,7 @@ mod error;
 mod lane;
 mod launch;
 mod order;
+mod overflow;
 mod shared;
 mod stacks;
 mod warp;

@@ -7,7 +7,7 @@ use corosensei::stack::DefaultStack;
 
 /// Address space of a stack; memory is used only as far as a lane has come. A panic's backtrace is
 /// written on it too. Past its end lies a page that nobody may touch.
-const STACK_BYTES: usize = 256 << 10;
+pub(crate) const STACK_BYTES: usize = 256 << 10;
 
 /// How many stacks are kept at most.
 const KEPT: usize = 4096;

@@ -5,18 +5,20 @@ use std::io;
 use std::iter::successors;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::ptr;
 use std::rc::Rc;
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult};
 use warpbell::cpu::{BlockOp, LANES, Position, WarpOp};
 
 use crate::block::{Block, Mismatch};
 use crate::error::{Doing, LaneReport, LaunchError};
-use crate::lane::{self, Answer, Current, Request};
+use crate::lane::{self, Answer, Current, Over, Request};
 use crate::launch::Launch;
 use crate::order::Picker;
+use crate::overflow::Guard;
 use crate::stacks;
 
 /// What a lane's coroutine returns: nothing, or its panic.
@@ -335,12 +337,17 @@ impl Lane {
         kernel: &K,
     ) -> io::Result<Self> {
         let stack = stacks::take()?;
+        let guard = Guard::at(stack.limit().get());
         // SAFETY: the coroutine borrows the kernel alone; `Warp` borrows it for as long, and disposes of
         // its lanes before it ends.
         let coroutine = unsafe {
-            Coroutine::with_stack_unchecked(stack, move |yielder, _: Answer| {
+            Coroutine::with_stack_unchecked(stack, move |yielder, first: Answer| {
+                if matches!(first, Answer::Over) {
+                    return Ok(());
+                }
                 Current::set_yielder(yielder);
-                catch_unwind(AssertUnwindSafe(kernel))
+                let outcome = catch_unwind(AssertUnwindSafe(kernel));
+                outcome.or_else(|payload| payload.downcast::<Over>().map(mem::forget))
             })
         };
         Ok(Self {
@@ -349,6 +356,7 @@ impl Lane {
                 yielder: ptr::null(),
                 block,
                 cancelled: launch.cancelled_flag(),
+                guard,
             },
             coroutine,
             state: State::Ready(Answer::Go),
@@ -369,10 +377,29 @@ impl Lane {
     }
 
     /// Unwinds the stack of a lane that has not returned, and gives it back.
+    ///
+    /// One that still waits after all tries is not left behind with its stack: something in it may stand for threads
+    /// that borrow what the launch's caller has (`std::thread::scope`), so that the launch must not return.
     fn dispose(mut self) {
+        /// How often a kernel may keep what it caught.
+        const TRIES: u32 = 1000;
         let outer = lane::replace_current(Some(self.current));
-        self.coroutine.force_unwind();
+        for _ in 0..TRIES {
+            if self.coroutine.done() {
+                break;
+            }
+            self.coroutine.resume(Answer::Over);
+        }
         lane::replace_current(outer);
+        if !self.coroutine.done() {
+            let Position { block, thread, .. } = self.current.position;
+            let (warp, lane) = (thread / LANES as u32, thread % LANES as u32);
+            eprintln!(
+                "warpbell: block {block} warp {warp} lane {lane} has caught the end of its launch {TRIES} times, and \
+                 waits again"
+            );
+            process::abort();
+        }
         stacks::give_back(self.coroutine.into_stack());
     }
 }

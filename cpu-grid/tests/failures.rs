@@ -1,5 +1,6 @@
 //! A launch that goes wrong ends, says where, and leaves nothing behind.
 
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -156,6 +157,72 @@ fn a_failed_launch_drops_what_its_lanes_hold() {
         wait_in_vain();
     });
     assert_eq!(held.into_inner(), 0);
+}
+
+#[test]
+fn a_kernel_that_catches_its_end_ends() {
+    let dim = Dim {
+        blocks: 2,
+        threads_per_block: 33,
+    };
+    let options = Options {
+        deadline: Some(Duration::from_millis(50)),
+        ..Options::default()
+    };
+    let held = AtomicU32::new(0);
+    let kernel = || {
+        struct Held<'a>(&'a AtomicU32);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        held.fetch_add(1, Ordering::Relaxed);
+        let _held = Held(&held);
+        // One catches in loops within loops, others once, and keep it for a while.
+        match thread::index() % 3 {
+            0 => loop {
+                let _ = catch_unwind(|| {
+                    loop {
+                        let _ = catch_unwind(wait_in_vain);
+                    }
+                });
+            },
+            1 => {
+                let kept = catch_unwind(wait_in_vain);
+                warp::sync();
+                assert!(kept.is_ok(), "not come to");
+            }
+            _ => {
+                let caught = catch_unwind(wait_in_vain);
+                std::mem::forget(caught);
+                wait_in_vain();
+            }
+        }
+    };
+    let error = launch(dim, options, kernel).unwrap_err();
+    let LaunchError::TimedOut { lanes, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(lanes.len(), 66);
+    assert_eq!(held.into_inner(), 0);
+}
+
+#[test]
+fn a_panic_that_a_kernel_catches_is_its_own() {
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 33,
+    };
+    let caught = AtomicU32::new(0);
+    launch(dim, Options::default(), || {
+        let panic = catch_unwind(|| resume_unwind(Box::new(7u32)));
+        block::sync();
+        let number = panic.unwrap_err().downcast::<u32>().unwrap();
+        caught.fetch_add(*number, Ordering::Relaxed);
+    })
+    .unwrap();
+    assert_eq!(caught.into_inner(), 7 * 33);
 }
 
 #[test]
