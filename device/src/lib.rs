@@ -34,6 +34,8 @@ pub mod block;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
 mod deadline;
+#[cfg(not(target_arch = "nvptx64"))]
+mod entry;
 mod error;
 pub mod gaspi;
 mod handle;
@@ -55,6 +57,8 @@ pub use arch::{Block as RingBlock, Segment as RingSegment, Word32, Word64};
 #[cfg(loom)]
 pub use arch::{LeftOut, leave_out};
 pub use deadline::{Deadline, Wait};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use entry::{Entry, Stem, Symbol};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
 pub use handle::{
     ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, FenceReach, MAX_DEPTH,

@@ -243,7 +243,7 @@ impl TaskStarts {
         &self,
         world: &World,
         devices: &Devices,
-        kernel: Entry<impl Fn(ActiveRoundTrip<'_>) + Sync>,
+        kernel: Entry<fn(ActiveRoundTrip<'_>)>,
     ) -> Result<OneWay, Error> {
         let bytes = self.bytes as usize;
         let (active, near) = lanes(world, devices, 1, 8, bytes)?;

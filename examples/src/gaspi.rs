@@ -138,7 +138,7 @@ impl RoundTrips {
         world: &World,
         devices: &Devices,
         bytes: u32,
-        kernel: Entry<impl Fn(NotifyRoundTrip<'_>) + Copy + Sync>,
+        kernel: Entry<fn(NotifyRoundTrip<'_>)>,
     ) -> Result<OneWay, Error> {
         let mut gaspi = Gaspi::new(&domains(devices, 2)?, &config(self.queues(world), 1, 1))?;
         gaspi.segment_create(0, bytes.max(8) as usize)?;

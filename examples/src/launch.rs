@@ -19,18 +19,16 @@ pub struct Job<'j> {
 
 impl<'j> Job<'j> {
     /// A kernel on one thread; `outcome` is the one in its parameters.
-    pub fn new<F, P>(entry: Entry<F>, parameters: P, outcome: &'j Outcome) -> Self
+    pub fn new<P>(entry: Entry<fn(P)>, parameters: P, outcome: &'j Outcome) -> Self
     where
-        F: Fn(P) + Sync + 'j,
         P: Copy + Sync + 'j,
     {
         Self::on_grid(entry, Grid::ONE_THREAD, parameters, outcome)
     }
 
     /// The same on a grid.
-    pub fn on_grid<F, P>(entry: Entry<F>, grid: Grid, parameters: P, outcome: &'j Outcome) -> Self
+    pub fn on_grid<P>(entry: Entry<fn(P)>, grid: Grid, parameters: P, outcome: &'j Outcome) -> Self
     where
-        F: Fn(P) + Sync + 'j,
         P: Copy + Sync + 'j,
     {
         Self {

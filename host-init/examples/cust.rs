@@ -13,10 +13,11 @@ use cust::memory::{DeviceBuffer, LockedBuffer};
 use cust::module::Module as CudaModule;
 use warpbell_host_init::cuda::{Module, Parameters, Watch};
 use warpbell_host_init::{
-    Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, Shared, SoftOptions, connect,
+    Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, Shared, SoftOptions, Symbol,
+    connect, entry,
 };
-use warpbell_kernels::checksum::Checksum;
-use warpbell_kernels::demo::Transfer;
+use warpbell_kernels::checksum::{Checksum, checksum};
+use warpbell_kernels::demo::{Transfer, write};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_ptx::{Capability, KERNELS};
 
@@ -48,8 +49,9 @@ fn run() -> Result<(), Box<dyn Error>> {
         major: has.major,
         minor: has.minor,
     })?;
-    let module = Module::from_cust(gpu, CudaModule::from_ptx(ptx, &[])?)?;
-    let kernels = module.cust();
+    // SAFETY: the text was compiled from the kernels' sources.
+    let module = unsafe { Module::from_cust(gpu, CudaModule::from_ptx(ptx, &[])?)? };
+    let kernel = |symbol: Symbol| module.cust().get_function(symbol.to_string());
 
     // Two ends of a connection; cust's buffers become memory of theirs.
     let open = || Device::open(Nic::Soft(SoftOptions::default()))?.protection_domain();
@@ -80,14 +82,16 @@ fn run() -> Result<(), Box<dyn Error>> {
         asleep: false,
         queue_pairs: &[&our_end],
     };
+    let write = kernel(entry!(write).symbol())?;
     // SAFETY: the parameters point to pinned memory that outlives the kernel, and are the kernel's own.
-    unsafe { launch!(kernels.write<<<1, 1, 0, stream>>>(Parameters::new(transfer)))? };
+    unsafe { launch!(write<<<1, 1, 0, stream>>>(Parameters::new(transfer)))? };
     module.launched_on(&stream, "write")?.wait(&watch)?;
     outcome.result()?;
 
     // One that adds up what has arrived, into memory on the GPU.
     let sums = DeviceBuffer::from_slice(&[0u64; BLOCKS as usize])?;
     let done = DeviceBuffer::from_slice(&[0u64; BLOCKS as usize])?;
+    let add_up = kernel(entry!(checksum).symbol())?;
     let checksum = Checksum {
         words: target.as_ptr().cast(),
         count: WORDS as u64,
@@ -95,7 +99,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         done: done.as_device_ptr().as_mut_ptr(),
     };
     // SAFETY: the parameters point to memory that the GPU reaches and that outlives the kernel.
-    unsafe { launch!(kernels.checksum<<<BLOCKS, 256, 0, stream>>>(Parameters::new(checksum)))? };
+    unsafe { launch!(add_up<<<BLOCKS, 256, 0, stream>>>(Parameters::new(checksum)))? };
     module.launched_on(&stream, "checksum")?.wait(&watch)?;
     let sum: u64 = sums.as_host_vec()?.iter().sum();
     let wanted = (WORDS * (WORDS + 1) / 2) as u64;

@@ -3,66 +3,23 @@
 use std::ffi::c_void;
 use std::fmt;
 
-/// A kernel that takes one structure by value: as a function for a CPU, and as the name of its entry in a PTX
-/// module. Made by [`entry!`](crate::entry).
-#[derive(Clone, Copy)]
-pub struct Entry<F> {
-    name: &'static str,
-    run: F,
-}
+use warpbell::{Entry, Symbol};
 
-impl<F> Entry<F> {
-    /// A kernel and its name.
-    ///
-    /// # Safety
-    /// In every module that it is launched from, the entry `name` was built from the source of `run`, a
-    /// function of one `repr(C)` structure.
-    pub const unsafe fn new(name: &'static str, run: F) -> Self {
-        Self { name, run }
-    }
-
-    /// The name of its entry.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-impl<F> fmt::Debug for Entry<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entry").field(&self.name).finish()
-    }
-}
-
-/// The [`Entry`] of a kernel: a function that `#[warpbell::kernel]` made an entry of the same name.
+/// The [`Entry`] of a kernel: of a function with `#[warpbell::kernel]`, and of no other.
 ///
 /// ```
 /// mod kernels {
+///     #[warpbell::kernel]
 ///     pub fn add(_: [u64; 2]) {}
 /// }
 ///
-/// assert_eq!(warpbell_host_init::entry!(kernels::add).name(), "add");
+/// assert_eq!(warpbell_host_init::entry!(kernels::add).symbol().name(), "add");
 /// ```
 #[macro_export]
 macro_rules! entry {
-    ($name:ident) => {
-        // SAFETY: the attribute gives the entry the function's own name.
-        unsafe { $crate::Entry::new(::core::stringify!($name), $name) }
+    ($($path:tt)+) => {
+        $($path)+::ENTRY
     };
-    ($($path:ident)::+) => {
-        // SAFETY: as above.
-        unsafe { $crate::Entry::new($crate::last_name(::core::stringify!($($path)::+)), $($path)::+) }
-    };
-}
-
-/// The last name of a path, as `stringify!` writes it.
-#[doc(hidden)]
-pub const fn last_name(path: &'static str) -> &'static str {
-    let bytes = path.as_bytes();
-    let mut start = bytes.len();
-    while start > 0 && bytes[start - 1] != b':' && bytes[start - 1] != b' ' {
-        start -= 1;
-    }
-    path.split_at(start).1
 }
 
 /// How many threads run a kernel, in one dimension.
@@ -89,7 +46,9 @@ impl Grid {
 
 /// A kernel, its grid, and its parameters, which may borrow what the kernel works with.
 pub struct Launch<'a> {
-    name: &'static str,
+    symbol: Symbol,
+    /// The symbol as a module has it.
+    entry: String,
     grid: Grid,
     parameters: Box<dyn Parameters + 'a>,
 }
@@ -100,14 +59,16 @@ trait Parameters: Sync {
     fn bytes(&self) -> (*const c_void, usize);
 }
 
-struct Given<F, P> {
-    run: F,
+/// The function is called with the parameters alone: one that is `unsafe` has its caller's promise.
+struct Given<P> {
+    run: unsafe fn(P),
     parameters: P,
 }
 
-impl<F: Fn(P) + Sync, P: Copy + Sync> Parameters for Given<F, P> {
+impl<P: Copy + Sync> Parameters for Given<P> {
     fn run(&self) {
-        (self.run)(self.parameters);
+        // SAFETY: a safe function, or `Launch::new_unsafe` was promised what this one asks for.
+        unsafe { (self.run)(self.parameters) };
     }
 
     fn bytes(&self) -> (*const c_void, usize) {
@@ -119,14 +80,33 @@ impl<'a> Launch<'a> {
     /// A kernel with what it works on. For a GPU, all that the parameters point to lies where the GPU reaches
     /// it: in a [`Buffer`](crate::Buffer), a [`Shared`](crate::Shared) value or a queue that is
     /// [pinned](crate::Placement::Pinned) or the GPU's own.
-    pub fn new<F, P>(entry: Entry<F>, grid: Grid, parameters: P) -> Self
+    ///
+    /// The parameters are what the kernel's own types allow, as with a call of the function: a kernel that is not
+    /// `unsafe` must be sound for every value of them, whatever the grid. One whose soundness rests on its parameters,
+    /// as with a raw pointer, is an `unsafe fn`, which [`new_unsafe`](Self::new_unsafe) launches.
+    pub fn new<P: Copy + Sync + 'a>(entry: Entry<fn(P)>, grid: Grid, parameters: P) -> Self {
+        Self::of(entry.symbol(), entry.function(), grid, parameters)
+    }
+
+    /// The same with a kernel that is an `unsafe fn`.
+    ///
+    /// # Safety
+    /// What the kernel asks for holds in each thread of the grid, whenever the launch is run.
+    pub unsafe fn new_unsafe<P: Copy + Sync + 'a>(
+        entry: Entry<unsafe fn(P)>,
+        grid: Grid,
+        parameters: P,
+    ) -> Self {
+        Self::of(entry.symbol(), entry.function(), grid, parameters)
+    }
+
+    fn of<P>(symbol: Symbol, run: unsafe fn(P), grid: Grid, parameters: P) -> Self
     where
-        F: Fn(P) + Sync + 'a,
         P: Copy + Sync + 'a,
     {
-        let run = entry.run;
         Self {
-            name: entry.name,
+            symbol,
+            entry: symbol.to_string(),
             grid,
             parameters: Box::new(Given { run, parameters }),
         }
@@ -134,7 +114,17 @@ impl<'a> Launch<'a> {
 
     /// The kernel's name.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.symbol.name()
+    }
+
+    /// The name of its entry in a module.
+    pub fn symbol(&self) -> Symbol {
+        self.symbol
+    }
+
+    /// The same, written out.
+    pub(crate) fn entry(&self) -> &str {
+        &self.entry
     }
 
     /// Its grid.
@@ -156,7 +146,7 @@ impl<'a> Launch<'a> {
 impl fmt::Debug for Launch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Launch")
-            .field("name", &self.name)
+            .field("kernel", &self.symbol)
             .field("grid", &self.grid)
             .finish_non_exhaustive()
     }
@@ -174,21 +164,54 @@ mod tests {
         value: u64,
     }
 
+    #[warpbell::kernel]
     fn add(p: Add<'_>) {
         p.sum.fetch_add(p.value, Ordering::Relaxed);
     }
 
+    /// Another kernel of the same name.
     mod inner {
         pub mod most {
-            pub(in super::super) use super::super::add;
+            #[warpbell::kernel]
+            pub fn add(_: super::super::Add<'_>) {}
         }
     }
 
     #[test]
-    fn an_entry_has_its_functions_own_name() {
-        assert_eq!(entry!(add).name(), "add");
-        assert_eq!(entry!(inner::most::add).name(), "add");
-        assert_eq!(last_name("crate :: inner :: add"), "add");
+    fn an_entry_has_its_functions_own_path() {
+        let path = entry!(add).symbol().path();
+        assert_eq!(path, concat!(module_path!(), "::add"));
+        let other = entry!(inner::most::add).symbol();
+        assert_eq!(other.path(), concat!(module_path!(), "::inner::most::add"));
+        assert_eq!(other.name(), "add");
+    }
+
+    #[test]
+    fn an_unsafe_kernel_is_launched_by_an_unsafe_function() {
+        #[warpbell::kernel]
+        unsafe fn set(word: *mut u64, to: u64) {
+            // SAFETY: the caller's promise.
+            unsafe { *word = to };
+        }
+        let mut word = 0;
+        // SAFETY: the word is there, and nobody else's.
+        unsafe { entry!(set).function()(&raw mut word, 7) };
+        assert_eq!(word, 7);
+
+        #[repr(transparent)]
+        #[derive(Clone, Copy)]
+        struct Place(*mut u64);
+        // SAFETY: a test of one thread.
+        unsafe impl Sync for Place {}
+        #[warpbell::kernel]
+        unsafe fn clear(place: Place) {
+            // SAFETY: the caller's promise.
+            unsafe { *place.0 = 0 };
+        }
+        let place = Place(&raw mut word);
+        // SAFETY: as above.
+        unsafe { Launch::new_unsafe(entry!(clear), Grid::ONE_THREAD, place) }.run_thread();
+        assert_eq!(word, 0);
     }
 
     #[test]

@@ -58,7 +58,8 @@ fn gpu() -> Gpu {
 fn module() -> Module {
     let gpu = gpu();
     let loaded = CudaModule::from_ptx(".version 8.6\n.target sm_90\n", &[]).unwrap();
-    Module::from_cust(gpu, loaded).unwrap()
+    // SAFETY: it has the fake driver's kernel alone, which is launched as such.
+    unsafe { Module::from_cust(gpu, loaded) }.unwrap()
 }
 
 /// A word that kernels reach, for good.
@@ -104,7 +105,7 @@ fn a_kernel_runs_by_launch_and_by_start() {
         assert_eq!(word.load(Ordering::Relaxed), 3 + 1);
 
         // SAFETY: the fake driver's kernel stores as well.
-        let entry = unsafe { Entry::new("kernel", store) };
+        let entry: Entry<fn(_)> = unsafe { Entry::foreign("kernel", store) };
         let start = Launch::new(entry, Grid::ONE_THREAD, Store { word, value: 7 });
         let running = module.start_on(&start, &stream).unwrap();
         running.wait(&WATCH).unwrap();

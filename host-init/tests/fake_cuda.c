@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,6 +162,8 @@ int fakeRegisters(void) {
     return count;
 }
 
+// The name of the kernel: that of the entry in the text, if there is one.
+static char kernel[512] = "kernel";
 // 5 is the place for the compiler's errors.
 Result cuModuleLoadDataEx(void **module, const void *text, unsigned count, int *options, void **values) {
     if (strstr(text, "nonsense")) {
@@ -168,6 +171,8 @@ Result cuModuleLoadDataEx(void **module, const void *text, unsigned count, int *
             if (options[at] == 5) strcpy(values[at], "\nptxas fatal: nonsense\nmore\n");
         return INVALID_PTX;
     }
+    const char *entry = strstr(text, ".entry ");
+    if (entry) sscanf(entry + 7, "%511[^(]", kernel);
     *module = strcmp(text, "linked") ? &object : &relaunching;
     return OK;
 }
@@ -183,7 +188,7 @@ Result cuModuleEnumerateFunctions(void **functions, unsigned count, void *module
     return OK;
 }
 Result cuFuncGetName(const char **name, void *function) {
-    *name = function == &relaunching ? "warpbell_relaunch" : "kernel";
+    *name = function == &relaunching ? "warpbell_relaunch" : kernel;
     return OK;
 }
 Result cuFuncGetAttribute(int *value, int attribute, void *function) {

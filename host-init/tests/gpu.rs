@@ -6,12 +6,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fake::{PTX, module, watch, with_fake};
-use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
+use fake::{PTX, module, ptx, watch, with_fake};
+use warpbell_host_init::cuda::{ComputeCapability, Module, Watch};
 use warpbell_host_init::{
     Access, ActiveConfig, ActiveMessages, Buffer, Device, Entry, Error, Gpu, GpuError, Grid,
     Launch, Nic, Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, SoftOptions,
-    Triggers, connect,
+    Triggers, connect, entry,
 };
 
 #[repr(C)]
@@ -27,7 +27,7 @@ fn kernel(p: Store<'_>) {
 
 fn named(name: &'static str) -> Entry<fn(Store<'_>)> {
     // SAFETY: the fake driver's kernel stores as well.
-    unsafe { Entry::new(name, kernel) }
+    unsafe { Entry::foreign(name, kernel) }
 }
 
 /// Runs a kernel under a fake driver.
@@ -92,7 +92,7 @@ fn a_gpu_is_opened_once() {
 #[test]
 fn an_old_gpu_is_named() {
     with_fake("an_old_gpu_is_named", "old-gpu", || {
-        let loaded = Module::load(Gpu::open(0).unwrap(), &[Ptx::from_text(PTX).unwrap()]);
+        let loaded = Module::load(Gpu::open(0).unwrap(), &[ptx(PTX)]);
         let line = loaded.unwrap_err().to_string();
         assert!(
             line.starts_with("Fake GPU has compute capability 7.5, the kernels need 9.0"),
@@ -105,7 +105,7 @@ fn an_old_gpu_is_named() {
 fn bad_ptx_comes_with_the_compilers_words() {
     with_fake("bad_ptx_comes_with_the_compilers_words", "works", || {
         let text = format!("{PTX}nonsense");
-        let loaded = Module::load(Gpu::open(0).unwrap(), &[Ptx::from_text(&text).unwrap()]);
+        let loaded = Module::load(Gpu::open(0).unwrap(), &[ptx(&text)]);
         let line = loaded.unwrap_err().to_string();
         assert!(line.ends_with("ptxas fatal: nonsense"), "{line}");
     });
@@ -123,6 +123,62 @@ fn a_kernel_runs_with_its_parameters_and_grid() {
             };
             let (result, word, _) = launched(named("kernel"), grid);
             assert_eq!((result, word), (Ok(()), 7 + 96));
+        },
+    );
+}
+
+/// A kernel as `#[kernel]` makes it, and another one of the same name.
+#[warpbell::kernel]
+fn typed(p: Store<'_>) {
+    p.word.store(p.value, Ordering::Relaxed);
+}
+
+mod elsewhere {
+    #[warpbell::kernel]
+    pub fn typed(_: super::Store<'_>) {}
+}
+
+/// Launches it from a module with this entry.
+fn typed_from(entry: &str) -> (Result<(), GpuError>, u64) {
+    let text = format!("{PTX}.visible .entry {entry}(");
+    let module = Module::load(Gpu::open(0).unwrap(), &[ptx(&text)]).unwrap();
+    let word = Shared::new(Placement::Pinned(module.gpu()), AtomicU64::new(0)).unwrap();
+    let store = Store {
+        word: &word,
+        value: 7,
+    };
+    let launch = Launch::new(entry!(typed), Grid::ONE_THREAD, store);
+    let result = module.run(&[launch], &watch());
+    (result, word.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_typed_kernel_runs_from_the_entry_of_its_path_and_types_alone() {
+    with_fake(
+        "a_typed_kernel_runs_from_the_entry_of_its_path_and_types_alone",
+        "works",
+        || {
+            let symbol = entry!(typed).symbol();
+            assert_eq!(typed_from(&symbol.to_string()), (Ok(()), 7 + 1));
+
+            let stem = symbol.stem().to_string();
+            let (stale, word) = typed_from(&format!("{stem}0123456789abcdef"));
+            let name = symbol.path().to_string();
+            assert_eq!(stale, Err(GpuError::OtherTypes { name: name.clone() }));
+            assert_eq!(word, 0);
+            let line = stale.unwrap_err().to_string();
+            assert!(line.contains("other types of parameters"), "{line}");
+
+            let other = entry!(elsewhere::typed).symbol().to_string();
+            for entry in [&other, "typed", &format!("{stem}deeper$0123456789abcdef")] {
+                let missing = typed_from(entry);
+                let name = name.clone();
+                assert_eq!(
+                    missing,
+                    (Err(GpuError::NoSuchKernel { name }), 0),
+                    "{entry}"
+                );
+            }
         },
     );
 }
@@ -168,7 +224,7 @@ fn what_cannot_be_launched_is_named_and_nothing_runs() {
 
             fn narrow(_: u64) {}
             // SAFETY: it is never launched.
-            let narrow = unsafe { Entry::new("kernel", narrow) };
+            let narrow: Entry<fn(_)> = unsafe { Entry::foreign("kernel", narrow) };
             let result = module.run(&[Launch::new(narrow, Grid::ONE_THREAD, 7u64)], &watch());
             assert!(matches!(
                 result,
@@ -562,7 +618,7 @@ fn memory_that_a_lost_gpu_reaches_is_kept() {
 /// Runs a kernel on each of two GPUs, and says what came of both, and which GPUs are lost.
 fn launched_on_both(grids: [Grid; 2]) -> (Result<(), GpuError>, [u64; 2], [bool; 2]) {
     let gpus = open_both();
-    let module = |gpu| Module::load(gpu, &[Ptx::from_text(PTX).unwrap()]).unwrap();
+    let module = |gpu| Module::load(gpu, &[ptx(PTX)]).unwrap();
     let modules = gpus.map(module);
     let word = |gpu| Shared::new(Placement::Pinned(gpu), AtomicU64::new(0)).unwrap();
     let words = gpus.map(word);

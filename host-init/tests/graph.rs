@@ -6,9 +6,9 @@ mod fake;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fake::{PTX, module, watch, with_fake};
+use fake::{PTX, module, ptx, watch, with_fake};
 use warpbell::Stop;
-use warpbell_host_init::cuda::{DeviceRuntime, Module, Ptx};
+use warpbell_host_init::cuda::{DeviceRuntime, Module};
 use warpbell_host_init::{Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared, StopWord};
 
 /// The fake driver's kernel stores a value, and adds how many threads there are.
@@ -25,7 +25,7 @@ where
 {
     fn kernel<T>(_: Store<T>) {}
     // SAFETY: the fake driver's kernel takes an address and a value.
-    let entry = unsafe { Entry::new("kernel", kernel::<T>) };
+    let entry = unsafe { Entry::foreign("kernel", kernel::<T> as fn(_)) };
     Launch::new(entry, Grid::ONE_THREAD, Store { word, value })
 }
 
@@ -200,7 +200,7 @@ fn it_is_not_launched_if_another_cannot_be() {
                 ..Grid::ONE_THREAD
             };
             // SAFETY: nothing runs.
-            let entry = unsafe { Entry::new("kernel", |_: Store<u64>| ()) };
+            let entry: Entry<fn(_)> = unsafe { Entry::foreign("kernel", |_: Store<u64>| ()) };
             let parameters = Store { word: 0, value: 0 };
             let beside = [other, Launch::new(entry, none, parameters)];
             let repeated = word(gpu);
@@ -247,7 +247,7 @@ fn graphs_that_cannot_be_are_named() {
         let runtime = runtime(module.gpu(), "two");
         let line = "a graph cannot launch itself with no kernel";
         assert_eq!(refusal(&module, &[], &runtime).as_deref(), Some(line));
-        let ptx = [Ptx::from_text(PTX).unwrap()];
+        let ptx = [ptx(PTX)];
         let other = Module::load(Gpu::open(1).unwrap(), &ptx).unwrap();
         let line = "a graph cannot launch itself with a device runtime loaded on another GPU";
         let launches = [store(word(other.gpu()), 6)];

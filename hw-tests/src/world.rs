@@ -12,10 +12,10 @@ use clap::{Args, ValueEnum};
 use warpbell_cpu_grid::{Dim, LaneOrder, Options};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx, Watch};
 use warpbell_host_init::{
-    self as host_init, Device, ENGINE_THREADS, EngineOn, Entry, Error, Gpu, GpuError, Grid, Launch,
+    self as host_init, Device, ENGINE_THREADS, EngineOn, Error, Gpu, GpuError, Grid, Launch,
     Mlx5Error, Mlx5Options, Placement, QueuePair, Shared,
 };
-use warpbell_kernels::suite::{Kernel, Requests};
+use warpbell_kernels::suite::Kernel;
 use warpbell_ptx::{Capability, PtxError};
 use warpbell_soft_hca::engine::Reach;
 
@@ -182,14 +182,14 @@ impl Machine {
     /// # Errors
     /// What is missing, or wrong.
     pub fn open(&self) -> Result<(), Unable> {
-        self.open_with(&warpbell_ptx::SUITE, Requests::NAME)
+        self.open_with(&warpbell_ptx::SUITE)
     }
 
-    /// The same with the kernels of a module, of which this is one.
+    /// The same with the kernels of a module.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_with(&self, kernels: &warpbell_ptx::Module, kernel: &str) -> Result<(), Unable> {
+    pub fn open_with(&self, kernels: &warpbell_ptx::Module) -> Result<(), Unable> {
         let able = match self.on {
             On::Cpu => [Nic::Soft, Nic::SoftGpu],
             On::Gpu => [Nic::SoftHost, Nic::SoftGpu],
@@ -219,9 +219,9 @@ impl Machine {
                 let gpu = Gpu::open(self.gpu)?;
                 let nic_gpu = Gpu::open(self.nic_gpu.unwrap_or(self.gpu))?;
                 gpu.enable_peer_access(nic_gpu)?;
-                let kernels = self.load(gpu, kernels, kernel)?;
+                let kernels = self.load(gpu, kernels)?;
                 let engine = match nic {
-                    Nic::SoftGpu => self.load(nic_gpu, &warpbell_ptx::SOFT_NIC, "soft_nic")?,
+                    Nic::SoftGpu => self.load(nic_gpu, &warpbell_ptx::SOFT_NIC)?,
                     _ => kernels,
                 };
                 (World::Gpu(kernels), EngineOn::Gpu(engine))
@@ -237,14 +237,9 @@ impl Machine {
             .map_err(|_| Unable::Wrong("two machines".into()))
     }
 
-    /// Loads a module, from the file that has this kernel of it if one is given.
-    fn load(
-        &self,
-        gpu: Gpu,
-        embedded: &warpbell_ptx::Module,
-        kernel: &str,
-    ) -> Result<&'static Module, Unable> {
-        let text = match self.given(kernel)? {
+    /// Loads a module, from the file that has a kernel of it if one is given.
+    fn load(&self, gpu: Gpu, embedded: &warpbell_ptx::Module) -> Result<&'static Module, Unable> {
+        let text = match self.given(embedded)? {
             Some(text) => text,
             None => {
                 let ComputeCapability { major, minor } = gpu.compute_capability();
@@ -255,7 +250,9 @@ impl Machine {
                 })?
             }
         };
-        let ptx = [Ptx::from_text(&text)?];
+        // SAFETY: what is embedded was compiled from the sources of the kernels that are launched from it, and whoever
+        // gives a file vouches for the same.
+        let ptx = [unsafe { Ptx::from_text(&text)? }];
         let is = |module| std::ptr::eq(embedded, module);
         let module = if is(&warpbell_ptx::SUITE) {
             Module::load_for_blocks(gpu, &ptx, LARGEST_BLOCK)?
@@ -268,13 +265,12 @@ impl Machine {
         Ok(Box::leak(Box::new(module)))
     }
 
-    /// The PTX from the command line that has this kernel.
-    fn given(&self, kernel: &str) -> Result<Option<String>, Unable> {
-        let entry = format!(".entry {kernel}(");
+    /// The PTX from the command line that has a kernel of this module.
+    fn given(&self, module: &warpbell_ptx::Module) -> Result<Option<String>, Unable> {
         for path in &self.ptx {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Unable::Wrong(format!("{}: {error}", path.display())))?;
-            if text.contains(&entry) {
+            if module.is_in(&text) {
                 return Ok(Some(text));
             }
         }
@@ -359,7 +355,7 @@ impl World {
     }
 
     /// Runs a kernel to its end; one that panics, diverges or hangs ends the test.
-    pub fn launch<K: Kernel + Copy>(self, grid: Dim, kernel: &K) {
+    pub fn launch<K: Kernel>(self, grid: Dim, kernel: &K) {
         let result = match self {
             Self::Cpu(order) => {
                 let options = Options {
@@ -372,7 +368,7 @@ impl World {
             Self::Gpu(module) => on_gpu(module, &[launch(grid, kernel)]),
         };
         if let Err(error) = result {
-            panic!("{}: {error}", K::NAME);
+            panic!("{}: {error}", K::ENTRY.symbol().name());
         }
     }
 
@@ -396,7 +392,7 @@ impl World {
     }
 
     /// Runs two kernels at the same time, as on two streams.
-    pub fn launch_both<K: Kernel + Copy, L: Kernel + Copy>(self, one: (Dim, &K), other: (Dim, &L)) {
+    pub fn launch_both<K: Kernel, L: Kernel>(self, one: (Dim, &K), other: (Dim, &L)) {
         match self {
             Self::Cpu(_) => thread::scope(|scope| {
                 scope.spawn(|| self.launch(one.0, one.1));
@@ -405,7 +401,8 @@ impl World {
             Self::Gpu(module) => {
                 let launches = [launch(one.0, one.1), launch(other.0, other.1)];
                 if let Err(error) = on_gpu(module, &launches) {
-                    panic!("{} and {}: {error}", K::NAME, L::NAME);
+                    let (one, other) = (K::ENTRY.symbol(), L::ENTRY.symbol());
+                    panic!("{} and {}: {error}", one.name(), other.name());
                 }
             }
         }
@@ -413,14 +410,12 @@ impl World {
 }
 
 /// A kernel of the suite as the GPU takes it: its arguments by value.
-fn launch<'k, K: Kernel + Copy>(grid: Dim, kernel: &'k K) -> Launch<'k> {
-    // SAFETY: the entry of this name is a kernel that takes a `K` and runs it.
-    let entry = unsafe { Entry::new(K::NAME, |kernel: K| kernel.run()) };
+fn launch<'k, K: Kernel>(grid: Dim, kernel: &'k K) -> Launch<'k> {
     let grid = Grid {
         blocks: grid.blocks,
         threads_per_block: grid.threads_per_block,
     };
-    Launch::new(entry, grid, *kernel)
+    Launch::new(K::ENTRY, grid, *kernel)
 }
 
 fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
@@ -438,7 +433,7 @@ fn on_gpu(module: &Module, launches: &[Launch<'_>]) -> Result<(), String> {
 ///
 /// # Errors
 /// What the watch has found.
-pub fn launch_watched<K: Kernel + Copy>(
+pub fn launch_watched<K: Kernel>(
     grid: Dim,
     kernel: &K,
     limit: Duration,

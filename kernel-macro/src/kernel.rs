@@ -1,10 +1,12 @@
-//! Checks a kernel's signature and writes out its two forms.
+//! Checks a kernel's signature and writes out its two forms: what a host runs and names, and a GPU's entry.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Error, FnArg, GenericParam, ItemFn, Result, ReturnType, Signature, Type};
+use syn::{Error, FnArg, GenericParam, ItemFn, Result, ReturnType, Signature, Type, Visibility};
+
+use crate::layout;
 
 /// What the attribute turns a function into.
 pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -17,6 +19,9 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> 
     let function: ItemFn = syn::parse2(item)?;
     check(&function.sig)?;
     let abi_check = abi_check(&function.sig);
+    let layout = layout::of(&function.sig);
+    let host = host_entry(&function.vis, &function.sig, layout);
+    let symbol = symbol(&function.sig, layout)?;
 
     let mut entry = function.clone();
     entry.sig.unsafety = Some(Default::default());
@@ -24,24 +29,103 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> 
     Ok(quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         #function
+        #host
         #[cfg(target_arch = "nvptx64")]
-        #[unsafe(no_mangle)]
+        #symbol
         #[allow(clippy::missing_safety_doc, reason = "unsafe for the launch alone, of which host-init takes care")]
         #entry
         #abi_check
     })
 }
 
+/// What a host names: a type of the kernel's name, which comes along wherever the function is imported, with the
+/// kernel's `Entry`.
+///
+/// The entry has the function's own type, so that nothing else takes its place, and no other parameters.
+fn host_entry(visibility: &Visibility, signature: &Signature, layout: u64) -> TokenStream {
+    let name = &signature.ident;
+    let unsafety = &signature.unsafety;
+    let lifetimes = signature.generics.lifetimes();
+    let types = parameter_types(signature);
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[doc(hidden)]
+        #[allow(dead_code, non_camel_case_types, reason = "it has the name of a function")]
+        #visibility enum #name {}
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[allow(dead_code, clippy::type_complexity, reason = "not every kernel is launched")]
+        impl #name {
+            /// The kernel as a launch takes it.
+            // SAFETY: on a GPU, the entry of this path and layout is this very function.
+            #visibility const ENTRY: ::warpbell::Entry<for<#(#lifetimes),*> #unsafety fn(#(#types),*)> = unsafe {
+                ::warpbell::Entry::new(
+                    ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
+                    #layout,
+                    #name,
+                )
+            };
+        }
+    }
+}
+
+/// The attribute that names a GPU's entry, as `warpbell::Symbol` writes it. An error where only a host compiles.
+#[cfg(nightly)]
+fn symbol(signature: &Signature, layout: u64) -> Result<TokenStream> {
+    let name = &signature.ident;
+    let path: proc_macro::TokenStream = quote!(::core::module_path!()).into();
+    let path = path
+        .expand_expr()
+        .map_err(|error| Error::new_spanned(name, error))?;
+    let path: syn::LitStr = syn::parse(path)?;
+    let path = format!("{}::{name}", path.value());
+    if !path
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte))
+    {
+        let message =
+            "PTX has no other letters than those of ASCII: the path of a kernel must do with them";
+        return Err(Error::new_spanned(name, message));
+    }
+    let symbol = format!("warpbell${}${layout:016x}", path.replace("::", "$"));
+    Ok(quote!(#[unsafe(export_name = #symbol)]))
+}
+
+/// The same with a stable compiler, which has no code for GPUs.
+#[cfg(not(nightly))]
+fn symbol(_: &Signature, _: u64) -> Result<TokenStream> {
+    Ok(TokenStream::new())
+}
+
+fn parameter_types(signature: &Signature) -> Vec<&Type> {
+    let inputs = signature.inputs.iter();
+    let types = inputs.filter_map(|input| match input {
+        FnArg::Typed(parameter) => Some(&*parameter.ty),
+        FnArg::Receiver(_) => None,
+    });
+    types.collect()
+}
+
 /// Refuses, all at once, what a kernel's signature must not have.
 fn check(signature: &Signature) -> Result<()> {
     let mut problems = Problems::default();
     for parameter in &signature.generics.params {
-        if !matches!(parameter, GenericParam::Lifetime(_)) {
-            problems.add(
+        match parameter {
+            GenericParam::Lifetime(lifetime) if lifetime.bounds.is_empty() => {}
+            GenericParam::Lifetime(lifetime) => problems.add(
+                &lifetime.bounds,
+                "a kernel's lifetimes have no bounds: a launch chooses each",
+            ),
+            _ => problems.add(
                 parameter,
                 "a kernel has no generics but lifetimes: its one entry has one name and one ABI",
-            );
+            ),
         }
+    }
+    if let Some(clause) = &signature.generics.where_clause {
+        problems.add(
+            clause,
+            "a kernel's lifetimes have no bounds: a launch chooses each",
+        );
     }
     if let ReturnType::Type(_, returned) = &signature.output {
         problems.add(
@@ -74,15 +158,7 @@ fn check(signature: &Signature) -> Result<()> {
 /// A function that is never called takes the same parameters with the C ABI.
 fn abi_check(signature: &Signature) -> TokenStream {
     let generics = &signature.generics;
-    let clause = &generics.where_clause;
-    let types: Vec<&Type> = signature
-        .inputs
-        .iter()
-        .filter_map(|input| match input {
-            FnArg::Typed(parameter) => Some(&*parameter.ty),
-            FnArg::Receiver(_) => None,
-        })
-        .collect();
+    let types = parameter_types(signature);
     let names = (0..types.len()).map(|number| quote::format_ident!("parameter{number}"));
     let names: Vec<_> = names.collect();
     let copies = types
@@ -98,7 +174,7 @@ fn abi_check(signature: &Signature) -> TokenStream {
                 clippy::too_many_arguments,
                 reason = "it repeats the kernel's signature and is never called"
             )]
-            extern "C" fn crosses_the_abi #generics (#(#names: #types),*) #clause {
+            extern "C" fn crosses_the_abi #generics (#(#names: #types),*) {
                 fn must_be_copy<T: Copy>(_: &T) {}
                 #(#copies)*
             }

@@ -1,13 +1,18 @@
 //! The attribute [`macro@kernel`]; use it as `warpbell::kernel`.
+#![cfg_attr(nightly, feature(proc_macro_expand))]
 
 mod kernel;
+mod layout;
 
 use proc_macro::TokenStream;
 
 /// Makes a function a kernel: the entry of a PTX module on a GPU, a plain function elsewhere.
 ///
-/// On nvptx64 the function becomes `unsafe extern "ptx-kernel"` under its own, unmangled name, so names must
-/// be unique in a module. Elsewhere it stays as it is written, for a CPU grid to call.
+/// On nvptx64 the function becomes `unsafe extern "ptx-kernel"` under a name with its crate, its modules and a number
+/// for its parameters (`warpbell::Symbol`), so that no other kernel and no C function has the same. Elsewhere it stays
+/// as it is written, for a CPU grid to call; beside it there is a hidden type of the same name with the constant
+/// `ENTRY`, a `warpbell::Entry`, which `warpbell_host_init::entry!` takes. The type comes along with the function
+/// wherever that is imported, so that no module, structure or trait in the same place may have the kernel's name.
 ///
 /// What cannot cross from the host in the same way with rustc and with Rust-CUDA is refused, on every
 /// target: generics other than lifetimes, a return value, a `self`, slices, `str` and trait objects,
@@ -15,7 +20,9 @@ use proc_macro::TokenStream;
 /// `improper_ctypes_definitions`). Scalars, raw pointers, references to sized types and `#[repr(C)]`
 /// structures of these are fine.
 ///
-/// A kernel for cuda_std is written `pub unsafe fn`; that is accepted here too.
+/// A kernel for cuda_std is written `pub unsafe fn`; that is accepted here too, and such a kernel is launched by an
+/// `unsafe` function alone. A kernel without `unsafe` must be sound whatever the values of its parameters: one that
+/// takes a raw pointer, or a number for an address, and goes there is not.
 ///
 /// ```
 /// use warpbell::{kernel, thread};

@@ -8,7 +8,8 @@
 //! let h200 = Capability { major: 9, minor: 0 };
 //! let ptx = KERNELS.text_for(h200)?;
 //! assert!(ptx.contains(".target sm_90"));
-//! assert!(KERNELS.kernels().any(|name| name == "pingpong"));
+//! assert!(KERNELS.is_in(&ptx));
+//! assert!(KERNELS.kernels().any(|path| path == "warpbell_kernels::pingpong::pingpong"));
 //! # Ok::<(), warpbell_ptx::PtxError>(())
 //! ```
 
@@ -119,12 +120,17 @@ impl Module {
         self.name
     }
 
-    /// The names of its kernels.
+    /// The paths of its kernels: crate, modules, name.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
         let all = include_str!("../prebuilt/kernels.txt").lines();
         let pairs = all.filter_map(|line| line.split_once(' '));
         let name = self.name;
         pairs.filter_map(move |(module, kernel)| (module == name).then_some(kernel))
+    }
+
+    /// Whether PTX, which may be a user's own, has a kernel of this module, whatever its parameters are.
+    pub fn is_in(&self, ptx: &str) -> bool {
+        self.kernels().any(|path| ptx.contains(&entry(path)))
     }
 
     /// The newest PTX that a GPU can run; the driver compiles it for exactly that GPU.
@@ -148,6 +154,11 @@ impl Module {
             .map_err(|_| PtxError::Damaged { module })?;
         Ok(text)
     }
+}
+
+/// How the entry of a kernel begins in PTX: up to the number for its parameters (`warpbell::Symbol`).
+fn entry(path: &str) -> String {
+    format!(".visible .entry warpbell${}$", path.replace("::", "$"))
 }
 
 #[cfg(test)]
@@ -201,8 +212,7 @@ mod tests {
             let text = module.text_for(capability(9, 0)).unwrap();
             assert!(module.kernels().count() > 0, "{} is empty", module.name());
             for kernel in module.kernels() {
-                let entry = format!(".visible .entry {kernel}(");
-                assert!(text.contains(&entry), "{kernel} is missing");
+                assert!(text.contains(&entry(kernel)), "{kernel} is missing");
             }
             let entries = text.matches(".visible .entry ").count();
             assert_eq!(entries, module.kernels().count());
@@ -211,11 +221,24 @@ mod tests {
     }
 
     #[test]
-    fn the_suites_kernels_have_the_names_that_it_asks_for() {
-        let kernels: Vec<_> = SUITE.kernels().collect();
-        for name in [Requests::NAME, Flood::NAME, Receive::NAME] {
-            assert!(kernels.contains(&name), "{name} is missing");
+    fn the_suites_kernels_have_the_entries_that_it_asks_for() {
+        let text = SUITE.text_for(capability(9, 0)).unwrap();
+        for kernel in [
+            Requests::ENTRY.symbol(),
+            Flood::ENTRY.symbol(),
+            Receive::ENTRY.symbol(),
+        ] {
+            let entry = format!(".visible .entry {kernel}(");
+            assert!(text.contains(&entry), "{kernel} is missing");
         }
+    }
+
+    #[test]
+    fn a_users_own_ptx_is_known_by_its_kernels() {
+        let path = KERNELS.kernels().next().unwrap();
+        let own = format!("{}0123456789abcdef(", entry(path));
+        assert!(KERNELS.is_in(&own) && !SUITE.is_in(&own));
+        assert!(!KERNELS.is_in(".visible .entry checksum("));
     }
 
     #[test]

@@ -79,21 +79,25 @@ fn repeat_on_cpu(
 
 #[cfg(test)]
 mod tests {
-    use warpbell_host_init::{Entry, Grid, Placement};
+    use warpbell_host_init::{Grid, Placement, entry};
 
     use super::*;
 
     #[test]
     fn kernels_are_not_repeated_for_others_that_have_failed() {
-        fn nothing(_: ()) {}
+        #[warpbell::kernel]
+        fn nothing(_: u64) {}
         let none = Grid {
             blocks: 0,
             ..Grid::ONE_THREAD
         };
-        // SAFETY: nothing runs.
-        let entry = unsafe { Entry::new("nothing", nothing) };
         let stop = StopWord::new(Placement::Host).unwrap();
-        let ended = repeat_on_cpu(&[], &stop, &[Launch::new(entry, none, ())], Duration::ZERO);
+        let ended = repeat_on_cpu(
+            &[],
+            &stop,
+            &[Launch::new(entry!(nothing), none, 0)],
+            Duration::ZERO,
+        );
         assert!(matches!(ended, Err(Error::Launch(_))), "{ended:?}");
         assert!(stop.stop().requested());
     }

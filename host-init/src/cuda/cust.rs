@@ -86,15 +86,19 @@ impl Module {
     /// Kernels that cust has loaded on a GPU. They stay loaded until the process ends, as all modules do here; a
     /// panic of theirs reaches the host.
     ///
+    /// # Safety
+    /// As for [`Ptx::from_text`](super::Ptx::from_text): cust loads any text.
+    ///
     /// # Errors
     /// [`Error::Gpu`] with [`GpuError::NoPinnedMemory`] or [`GpuError::Driver`].
-    pub fn from_cust(gpu: Gpu, module: CustModule) -> Result<Self, Error> {
+    pub unsafe fn from_cust(gpu: Gpu, module: CustModule) -> Result<Self, Error> {
         gpu.enter()?;
         // SAFETY: `Module` is the handle and nothing else, as asserted above; nobody unloads it from now on.
         Self::of(gpu, unsafe { transmute::<CustModule, CUmodule>(module) })
     }
 
-    /// The same kernels for cust's `launch!`.
+    /// The same kernels for cust, which finds each by the name of its entry
+    /// (`module.cust().get_function(&entry!(kernel).symbol().to_string())`).
     pub fn cust(&self) -> &CustModule {
         // SAFETY: `Module` is the handle and nothing else, as asserted above, and stays loaded.
         unsafe { &*(&raw const self.module.0).cast() }
@@ -131,11 +135,12 @@ impl Module {
 /// ```no_run
 /// # use cust::launch;
 /// # use warpbell_host_init::cuda::{Module, Parameters};
-/// # use warpbell_kernels::checksum::Checksum;
+/// # use warpbell_host_init::entry;
+/// # use warpbell_kernels::checksum::{Checksum, checksum};
 /// # fn run(module: &Module, stream: cust::stream::Stream, sum: Checksum) -> cust::error::CudaResult<()> {
-/// let kernels = module.cust();
+/// let kernel = module.cust().get_function(&entry!(checksum).symbol().to_string())?;
 /// // SAFETY: `sum` points to memory of this GPU, and is what the kernel takes.
-/// unsafe { launch!(kernels.checksum<<<1, 256, 0, stream>>>(Parameters::new(sum)))? };
+/// unsafe { launch!(kernel<<<1, 256, 0, stream>>>(Parameters::new(sum)))? };
 /// # Ok(())
 /// # }
 /// ```

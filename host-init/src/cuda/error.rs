@@ -67,7 +67,15 @@ pub enum GpuError {
     /// A kernel that is not in the module.
     #[error("there is no kernel {name} in the module; build the PTX again (cargo xtask ptx)")]
     NoSuchKernel {
-        /// The name asked for.
+        /// Its path, or the name asked for.
+        name: String,
+    },
+    /// A kernel that was built with other types of parameters than the host's.
+    #[error(
+        "the module has the kernel {name} with other types of parameters than the host; build the PTX again (cargo xtask ptx)"
+    )]
+    OtherTypes {
+        /// The kernel's path.
         name: String,
     },
     /// A kernel whose parameters have another size than the host's.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_uint, c_void};
 use std::fmt;
 
+use warpbell::Symbol;
 use warpbell::panic::{self, PanicRecord, PanicTexts};
 use warpbell::{Place, place};
 
@@ -11,7 +12,7 @@ use super::driver::{check, describe};
 use super::gpu::Handle;
 use super::sys::{self, CUfunction, CUmodule, CUresult};
 use super::{Gpu, GpuError};
-use crate::{Error, Placement, Shared};
+use crate::{Error, Launch, Placement, Shared};
 
 /// What a GPU can do, as NVIDIA numbers it: 9.0 is Hopper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,21 +29,25 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// Kernels in PTX, built for GPUs of one compute capability and all later ones.
+/// Kernels in PTX, built for GPUs of one compute capability and all later ones, of which somebody vouches that they are
+/// what a host takes them for.
 #[derive(Clone, Copy, Debug)]
 pub struct Ptx<'p> {
     /// The least that they need.
-    pub capability: ComputeCapability,
-    /// The text.
-    pub text: &'p str,
+    capability: ComputeCapability,
+    text: &'p str,
 }
 
 impl<'p> Ptx<'p> {
     /// PTX that says itself what it was built for (`.target sm_90`).
     ///
+    /// # Safety
+    /// Every entry that is named like a kernel's ([`warpbell::Symbol`]) was compiled from the source of that kernel.
+    /// The types of its parameters are compared when it is launched, as far as the name tells them.
+    ///
     /// # Errors
     /// [`GpuError::BadPtx`] if it does not.
-    pub fn from_text(text: &'p str) -> Result<Self, GpuError> {
+    pub unsafe fn from_text(text: &'p str) -> Result<Self, GpuError> {
         let target = text
             .lines()
             .find_map(|line| line.trim().strip_prefix(".target"));
@@ -66,7 +71,7 @@ impl<'p> Ptx<'p> {
 /// Kernels that are loaded on a GPU, until the process ends.
 pub struct Module {
     gpu: Gpu,
-    /// By name. All are loaded at once: while a kernel runs, the driver may hold up the loading of another
+    /// By the names of their entries. All are loaded at once: while a kernel runs, the driver may hold up the loading of another
     /// one until that has ended.
     entries: HashMap<String, LoadedKernel>,
     /// Where a kernel that panics says so, if the module asks for such a place.
@@ -197,25 +202,37 @@ impl Module {
         self.gpu
     }
 
-    /// A kernel whose parameter has so many bytes; that it has one and no more, [`Entry`](crate::Entry)
-    /// vouches for.
-    pub(super) fn kernel(
-        &self,
-        name: &'static str,
-        given: usize,
-    ) -> Result<LoadedKernel, GpuError> {
-        let kernel = *self
-            .entries
-            .get(name)
-            .ok_or_else(|| GpuError::NoSuchKernel { name: name.into() })?;
-        let wanted = kernel.parameter;
+    /// A launch's kernel, whose parameters are as the host has them: by their number in the entry's name, and by their
+    /// bytes. That it has one parameter, [`Launch`] sees to.
+    pub(super) fn kernel(&self, launch: &Launch<'_>) -> Result<LoadedKernel, GpuError> {
+        let name = launch.name();
+        let Some(kernel) = self.entries.get(launch.entry()) else {
+            return Err(self.missing(launch.symbol()));
+        };
+        let (wanted, given) = (kernel.parameter, launch.parameters().1);
         match wanted == given {
-            true => Ok(kernel),
+            true => Ok(*kernel),
             false => Err(GpuError::OtherParameters {
                 name,
                 wanted,
                 given,
             }),
+        }
+    }
+
+    /// Why there is no such entry: the kernel is there with other parameters, or is not.
+    fn missing(&self, symbol: Symbol) -> GpuError {
+        let name = symbol.path().into();
+        let stem = symbol.stem().to_string();
+        let is_other = |entry: &String| {
+            let layout = entry.strip_prefix(&stem);
+            layout.is_some_and(|layout| !layout.is_empty() && !layout.contains('$'))
+        };
+        match symbol {
+            Symbol::Kernel { .. } if self.entries.keys().any(is_other) => {
+                GpuError::OtherTypes { name }
+            }
+            _ => GpuError::NoSuchKernel { name },
         }
     }
 
@@ -417,11 +434,13 @@ mod tests {
             (".target sm_121", (12, 1)),
         ] {
             let text = format!("//\n.version 8.6\n{line}\n.address_size 64\n");
-            let found = Ptx::from_text(&text).unwrap().capability;
+            // SAFETY: nobody loads it.
+            let found = unsafe { Ptx::from_text(&text) }.unwrap().capability;
             assert_eq!(found, capability(wanted.0, wanted.1), "{line}");
         }
         for text in ["", ".target", ".target sm_", ".target gfx90a", "ELF"] {
-            let refused = Ptx::from_text(text);
+            // SAFETY: as above.
+            let refused = unsafe { Ptx::from_text(text) };
             assert!(matches!(refused, Err(GpuError::BadPtx { .. })), "{text}");
         }
     }

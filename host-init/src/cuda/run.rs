@@ -98,8 +98,8 @@ impl Module {
     /// Runs kernels at the same time, each on a stream of its own, and returns when all have ended.
     ///
     /// # Errors
-    /// [`GpuError::NoSuchKernel`], [`GpuError::OtherParameters`], [`GpuError::BadGrid`],
-    /// [`GpuError::TooManyThreads`]: nothing has run then.
+    /// [`GpuError::NoSuchKernel`], [`GpuError::OtherTypes`], [`GpuError::OtherParameters`],
+    /// [`GpuError::BadGrid`], [`GpuError::TooManyThreads`]: nothing has run then.
     /// [`GpuError::Panicked`], [`GpuError::BrokeOff`], [`GpuError::Hangs`]: the GPU is lost to this process,
     /// and keeps all memory that it had.
     pub fn run(&self, launches: &[Launch<'_>], watch: &Watch<'_>) -> Result<(), GpuError> {
@@ -165,7 +165,7 @@ impl Module {
             return Err(GpuError::Lost);
         }
         check_grid(launch.grid())?;
-        let kernel = self.kernel(launch.name(), launch.parameters().1)?;
+        let kernel = self.kernel(launch)?;
         let threads = launch.grid().threads_per_block;
         if threads > kernel.threads_per_block {
             return Err(GpuError::TooManyThreads {
@@ -322,7 +322,7 @@ unsafe fn launch(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(),
     let grid = launch.grid();
     let mut parameters = [launch.parameters().0.cast_mut()];
     // SAFETY: the driver reads one parameter of the size that `prepare` has checked, and copies it; the
-    // kernel is what `Entry` vouches for.
+    // kernel is what `Entry` and `Ptx` vouch for.
     let result = unsafe {
         sys::cuLaunchKernel(
             kernel.entry.0,

@@ -59,6 +59,7 @@ fn refused(kernel: Entry<fn(Arguments)>, limit: Duration) -> HcaError {
 
 #[test]
 fn a_kernel_that_breaks_off_says_why() {
+    #[warpbell::kernel]
     fn broken(_: Arguments) {
         panic!("deliberate");
     }
@@ -71,6 +72,7 @@ fn a_kernel_that_breaks_off_says_why() {
 
 #[test]
 fn a_kernel_that_returns_without_a_word_is_noticed() {
+    #[warpbell::kernel]
     fn silent(_: Arguments) {}
     let error = refused(entry!(silent), Duration::from_millis(500));
     assert!(
@@ -82,6 +84,7 @@ fn a_kernel_that_returns_without_a_word_is_noticed() {
 #[test]
 fn a_kernel_that_does_not_start_is_a_deadline() {
     static OVER: AtomicU32 = AtomicU32::new(0);
+    #[warpbell::kernel]
     fn deaf(_: Arguments) {
         while OVER.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
@@ -99,6 +102,7 @@ fn a_kernel_that_does_not_start_is_a_deadline() {
 
 #[test]
 fn a_kernel_that_refuses_says_why() {
+    #[warpbell::kernel]
     fn without_tables(arguments: Arguments) {
         soft_nic(Arguments {
             tables: std::ptr::null_mut(),
@@ -118,6 +122,7 @@ fn a_kernel_that_refuses_says_why() {
 #[test]
 fn the_kernel_ends_with_the_last_object_of_its_device() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
+    #[warpbell::kernel]
     fn counted(arguments: Arguments) {
         soft_nic(arguments);
         ENDED.fetch_add(1, Ordering::Relaxed);
@@ -137,6 +142,7 @@ fn the_kernel_ends_with_the_last_object_of_its_device() {
 /// An engine whose kernel is over uses nothing any more, so that everything can be freed.
 #[test]
 fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
+    #[warpbell::kernel]
     fn short(arguments: Arguments) {
         // SAFETY: the arguments are whole.
         let mut engine =
@@ -240,6 +246,7 @@ fn there_is_no_wire_to_another_device() {
 #[test]
 fn memory_is_kept_for_an_engine_that_is_late() {
     static STALLED: AtomicU32 = AtomicU32::new(0);
+    #[warpbell::kernel]
     fn stalling(arguments: Arguments) {
         // SAFETY: as in the kernel of the library.
         let Ok(mut engine) = (unsafe { Resident::start(&arguments, 0, Lender::alone()) }) else {

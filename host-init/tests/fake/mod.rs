@@ -50,7 +50,13 @@ pub fn with_fake(name: &str, what: &str, body: impl FnOnce()) {
 
 /// The fake GPU's kernels.
 pub fn module() -> Module {
-    Module::load(Gpu::open(0).unwrap(), &[Ptx::from_text(PTX).unwrap()]).unwrap()
+    Module::load(Gpu::open(0).unwrap(), &[ptx(PTX)]).unwrap()
+}
+
+/// PTX for the fake driver.
+pub fn ptx(text: &str) -> Ptx<'_> {
+    // SAFETY: whatever it says, the fake driver runs nothing but its own kernel.
+    unsafe { Ptx::from_text(text) }.unwrap()
 }
 
 /// A short one.

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
-use warpbell_host_init::cuda::{ComputeCapability, DeviceRuntime, Module, Ptx, Watch};
+use warpbell_host_init::cuda::{DeviceRuntime, Module, Ptx, Watch};
 use warpbell_host_init::{
-    Buffer, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePairConfig, StopWord, entry,
+    Buffer, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePairConfig, StopWord,
+    Symbol, entry,
 };
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};
@@ -17,8 +18,8 @@ use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::turns::Turns;
 use warpbell_hw_tests::world::{ONE_THREAD, World, grid, launch_watched};
 use warpbell_kernels::suite::{
-    EndingWords, Flood, Input, Kernel, Output as Entries, Request, Requests, Trouble, TroubleKind,
-    Verb, Waiting, suite_trouble,
+    EndingWords, Flood, Input, Kernel, Output as Entries, Request, Trouble, TroubleKind, Verb,
+    Waiting, suite_trouble,
 };
 
 /// Says in the environment which trouble a process is to get into.
@@ -59,12 +60,12 @@ const CASES: [Case; 14] = [
     (
         "no kernel",
         no_kernel,
-        &["there is no kernel nobody in the module"],
+        &["there is no kernel trouble::nobody in the module"],
     ),
     (
         "other parameters",
         other_parameters,
-        &["the kernel suite_flood takes", "the host has 8"],
+        &["$suite_flood$", "the host has 8"],
     ),
     (
         "no such grid",
@@ -286,12 +287,10 @@ fn hang(_: &'static Module) -> Result<(), Error> {
 /// Launches something that is no kernel of the module.
 fn launched<P: Copy + Sync>(
     module: &Module,
-    name: &'static str,
+    entry: Entry<fn(P)>,
     parameters: P,
     threads_per_block: u32,
 ) -> Result<(), Error> {
-    // SAFETY: what this test launches by the wrong name or with the wrong parameters is refused.
-    let entry = unsafe { Entry::new(name, |_: P| ()) };
     let grid = Grid {
         blocks: 1,
         threads_per_block,
@@ -304,30 +303,43 @@ fn launched<P: Copy + Sync>(
     Ok(module.run(&[Launch::new(entry, grid, parameters)], &watch)?)
 }
 
+/// A kernel of no module.
+#[warpbell::kernel]
+fn nobody(_: u64) {}
+
+/// An entry's name, as long as the process.
+fn name_of(symbol: Symbol) -> &'static str {
+    Box::leak(symbol.to_string().into())
+}
+
 fn no_kernel(module: &'static Module) -> Result<(), Error> {
-    launched(module, "nobody", 0u64, 1)
+    launched(module, entry!(nobody), 0, 1)
 }
 
 fn other_parameters(module: &'static Module) -> Result<(), Error> {
-    launched(module, Flood::NAME, 0u64, 1)
+    // SAFETY: its parameters are of another size, so that it is refused.
+    let entry: Entry<fn(u64)> = unsafe { Entry::foreign(name_of(Flood::ENTRY.symbol()), |_| ()) };
+    launched(module, entry, 0, 1)
 }
 
 fn no_such_grid(module: &'static Module) -> Result<(), Error> {
-    launched(module, Requests::NAME, 0u64, 1025)
+    launched(module, entry!(nobody), 0, 1025)
+}
+
+/// Loads what has no kernels.
+fn load(gpu: Gpu, text: &str) -> Result<(), Error> {
+    // SAFETY: there is no kernel in it.
+    let ptx = unsafe { Ptx::from_text(text)? };
+    Module::load(gpu, &[ptx]).map(|_| ())
 }
 
 fn too_old(module: &'static Module) -> Result<(), Error> {
-    let (major, minor) = (99, 0);
-    let ptx = Ptx {
-        capability: ComputeCapability { major, minor },
-        text: "",
-    };
-    Module::load(module.gpu(), &[ptx]).map(|_| ())
+    load(module.gpu(), ".target sm_990")
 }
 
 fn bad_ptx(module: &'static Module) -> Result<(), Error> {
     let text = ".version 8.0\n.target sm_80\n.address_size 64\nnonsense\n";
-    Module::load(module.gpu(), &[Ptx::from_text(text)?]).map(|_| ())
+    load(module.gpu(), text)
 }
 
 /// More than any machine has.

@@ -2,6 +2,7 @@ use std::marker::PhantomData;
 
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, kernel};
+use warpbell_host_init::{Grid, Launch, entry};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -33,7 +34,25 @@ unsafe fn store(word: *mut u64, value: u64) {
     unsafe { *word = value };
 }
 
+/// A name that belongs to somebody else, in two modules.
+#[kernel]
+fn memcpy(_to: u64) {}
+
+mod elsewhere {
+    #[warpbell::kernel]
+    pub fn memcpy(_to: u64) {}
+}
+
 fn main() {
+    let own = entry!(memcpy).symbol().to_string();
+    let (stem, layout) = own.rsplit_once('$').unwrap();
+    assert_eq!(stem, format!("warpbell${}$memcpy", module_path!()));
+    assert!(layout.len() == 16 && u64::from_str_radix(layout, 16).is_ok());
+    let other = entry!(elsewhere::memcpy).symbol().to_string();
+    assert_eq!(other, format!("warpbell${}$elsewhere$memcpy${layout}", module_path!()));
+    let _ = Launch::new(entry!(memcpy), Grid::ONE_THREAD, 0);
+    let of_a_word = entry!(named_lifetime).symbol();
+    assert_ne!(of_a_word, entry!(anonymous_lifetime).symbol());
     nothing();
     let _: for<'a> unsafe fn(Parameters<'a>, *mut u64, &'a u64) = named_lifetime;
     let _: fn(Parameters<'_>, u32, f32) = anonymous_lifetime;

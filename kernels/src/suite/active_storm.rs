@@ -208,7 +208,8 @@ pub struct ActiveServe<'a> {
 }
 
 impl Kernel for ActiveAsk<'_> {
-    const NAME: &'static str = "suite_active_ask";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_active_ask::ENTRY;
 
     fn run(&self) {
         let mut seen = Seen::default();
@@ -228,7 +229,8 @@ impl Kernel for ActiveAsk<'_> {
 }
 
 impl Kernel for ActiveServe<'_> {
-    const NAME: &'static str = "suite_active_serve";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_active_serve::ENTRY;
 
     fn run(&self) {
         let mut seen = Seen::default();

@@ -3,9 +3,10 @@
 use core::marker::PhantomData;
 
 /// A kernel, as its arguments. They are `repr(C)` and lie in memory that both host and kernel reach.
-pub trait Kernel: Sync {
-    /// The name of its entry in a PTX module.
-    const NAME: &'static str;
+pub trait Kernel: Copy + Sync {
+    /// The kernel that takes them.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)>;
 
     /// What each thread of the grid runs.
     fn run(&self);

@@ -39,7 +39,8 @@ pub struct Flood<'a> {
 }
 
 impl Kernel for Flood<'_> {
-    const NAME: &'static str = "suite_flood";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_flood::ENTRY;
 
     fn run(&self) {
         let ending: Ending = by_mode!(self.mode, open(self)).into();

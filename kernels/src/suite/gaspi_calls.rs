@@ -162,7 +162,8 @@ pub struct GaspiCalls<'a> {
 }
 
 impl Kernel for GaspiCalls<'_> {
-    const NAME: &'static str = "suite_gaspi_calls";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_gaspi_calls::ENTRY;
 
     fn run(&self) {
         by_gaspi_mode!(self.mode, all(self), ());

@@ -66,7 +66,8 @@ impl Caught {
 }
 
 impl Kernel for GaspiStorm<'_> {
-    const NAME: &'static str = "suite_gaspi_storm";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_gaspi_storm::ENTRY;
 
     fn run(&self) {
         let mut caught = Caught::default();

@@ -6,7 +6,8 @@ use super::arguments::Kernel;
 use crate::inbound::Inbound;
 
 impl Kernel for Inbound<'_> {
-    const NAME: &'static str = "suite_inbound";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_inbound::ENTRY;
 
     fn run(&self) {
         Inbound::run(self);

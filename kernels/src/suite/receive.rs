@@ -99,7 +99,8 @@ pub struct Receive<'a> {
 }
 
 impl Kernel for Receive<'_> {
-    const NAME: &'static str = "suite_receive";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_receive::ENTRY;
 
     fn run(&self) {
         let ending: Ending = by_mode!(self.mode, open(self)).into();

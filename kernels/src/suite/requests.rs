@@ -234,7 +234,8 @@ pub struct Requests<'a> {
 }
 
 impl Kernel for Requests<'_> {
-    const NAME: &'static str = "suite_requests";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_requests::ENTRY;
 
     fn run(&self) {
         by_mode!(self.mode, open(self));

@@ -21,7 +21,8 @@ pub struct Round<'a> {
 }
 
 impl Kernel for Round<'_> {
-    const NAME: &'static str = "suite_round";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_round::ENTRY;
 
     fn run(&self) {
         if thread::index() != 0 {

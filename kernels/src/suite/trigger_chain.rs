@@ -27,7 +27,8 @@ pub struct TriggerChain<'a> {
 }
 
 impl Kernel for TriggerChain<'_> {
-    const NAME: &'static str = "suite_trigger_chain";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_trigger_chain::ENTRY;
 
     fn run(&self) {
         let ending: Ending = match self.scope {

@@ -44,7 +44,8 @@ pub struct TriggerStorm<'a> {
 }
 
 impl Kernel for TriggerStorm<'_> {
-    const NAME: &'static str = "suite_trigger_storm";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_trigger_storm::ENTRY;
 
     fn run(&self) {
         let registers = block::index() + 1 == thread::grid_dim_x();

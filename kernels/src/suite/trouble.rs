@@ -34,7 +34,8 @@ pub struct Trouble<'a> {
 }
 
 impl Kernel for Trouble<'_> {
-    const NAME: &'static str = "suite_trouble";
+    #[cfg(not(target_arch = "nvptx64"))]
+    const ENTRY: warpbell::Entry<fn(Self)> = suite_trouble::ENTRY;
 
     fn run(&self) {
         if thread::index() != self.thread {

@@ -191,7 +191,9 @@ fn exported(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     for line in text.lines() {
         let name_after_at = |rest: &str| {
             let end = |c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c));
-            rest.split(end).next().unwrap_or_default().to_owned()
+            // Names with a `$` stand in quotes.
+            let name = rest.strip_prefix('"').unwrap_or(rest);
+            name.split(end).next().unwrap_or_default().to_owned()
         };
         if line.starts_with("define ") && line.contains(" ptx_kernel ") {
             kernels.extend(line.split('@').nth(1).map(name_after_at));
@@ -247,9 +249,11 @@ define hidden void @memcpy(ptr %0) {
 define internal fastcc void @helper(ptr %0) {
 declare void @llvm.trap()
 define ptx_kernel void @read_2() #1 {
+define ptx_kernel void @\"warpbell$crate$fill$0123456789abcdef\"([2 x i64] %0) #1 {
 ";
         let (kernels, variables) = exported(text);
-        assert_eq!(Vec::from_iter(kernels), ["read_2", "write"]);
+        let fill = "warpbell$crate$fill$0123456789abcdef";
+        assert_eq!(Vec::from_iter(kernels), ["read_2", fill, "write"]);
         assert_eq!(Vec::from_iter(variables), ["PANIC"]);
     }
 }

@@ -68,11 +68,23 @@ const TARGETS: [Target; 3] = [
 /// load of the others.
 const MODULES: [&str; 3] = ["suite", "soft_nic", "kernels"];
 
+/// The path of the kernel that an entry's name stands for (`warpbell::Symbol`): without the number for its parameters.
+fn path_of(symbol: &str) -> String {
+    let path = symbol.strip_prefix("warpbell$").unwrap_or(symbol);
+    let path = path.rsplit_once('$').map_or(path, |(path, _layout)| path);
+    path.replace('$', "::")
+}
+
+/// What the kernel is called in its source, and in the record.
+fn plain(symbol: &str) -> &str {
+    symbol.rsplit('$').nth(1).unwrap_or(symbol)
+}
+
 /// The module that a kernel belongs to.
 fn module_of(kernel: &str) -> &'static str {
-    match kernel {
+    match plain(kernel) {
         "soft_nic" => "soft_nic",
-        _ if kernel.starts_with("suite_") => "suite",
+        name if name.starts_with("suite_") => "suite",
         _ => "kernels",
     }
 }
@@ -221,7 +233,8 @@ pub fn build(
     files.push(File::new(&root, "sources.sha256".into(), hash)?);
     let mut record = Record::default();
     let mut problems = Vec::new();
-    for (target, kernel, costs) in costs {
+    for (target, symbol, costs) in costs {
+        let kernel = plain(&symbol);
         let allowed = LOCAL_MEMORY_ALLOWED.iter().any(|(name, _)| *name == kernel);
         if costs.uses_local_memory() && !allowed {
             problems.push(format!(
@@ -229,7 +242,11 @@ pub fn build(
                 costs.resources.stack, costs.resources.spills, costs.counts.local
             ));
         }
-        record.insert(&kernel, target, &costs);
+        if !record.insert(kernel, target, &costs) {
+            problems.push(format!(
+                "two kernels are called {kernel}: the record has one"
+            ));
+        }
     }
     Ok(Built {
         files,
@@ -272,7 +289,9 @@ fn part(
     let file = File::new(&root, format!("{name}.ptx.gz"), text)?;
     let recorded = file.is_committed.then_some(recorded);
     let costs = costs(ptxas, target, name, &path, &file.text, recorded)?;
-    let lines = kernels.iter().map(|kernel| format!("{module} {kernel}\n"));
+    let lines = kernels
+        .iter()
+        .map(|kernel| format!("{module} {}\n", path_of(kernel)));
     Ok(Part {
         kernels: lines.collect(),
         file,
@@ -313,8 +332,12 @@ fn costs(
     }
     let known = recorded.and_then(|record| {
         let entries = module.entries().into_iter();
-        let resources =
-            entries.map(|kernel| Some((kernel.to_owned(), record.resources(kernel, target.name)?)));
+        let resources = entries.map(|kernel| {
+            Some((
+                kernel.to_owned(),
+                record.resources(plain(kernel), target.name)?,
+            ))
+        });
         resources.collect::<Option<HashMap<_, _>>>()
     });
     let resources = match known {
@@ -416,4 +439,17 @@ fn decompress(name: &str, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut plain = Vec::new();
     GzDecoder::new(&bytes[..]).read_to_end(&mut plain)?;
     Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_known_by_its_name() {
+        let symbol = "warpbell$my_kernels$suite$suite_fill$0123456789abcdef";
+        assert_eq!(path_of(symbol), "my_kernels::suite::suite_fill");
+        assert_eq!((plain(symbol), module_of(symbol)), ("suite_fill", "suite"));
+        assert_eq!((path_of("fill").as_str(), plain("fill")), ("fill", "fill"));
+    }
 }

@@ -65,9 +65,12 @@ const COLUMNS: [&str; 9] = [
 pub struct Record(BTreeMap<(String, String), [u32; COLUMNS.len()]>);
 
 impl Record {
-    pub fn insert(&mut self, kernel: &str, target: &str, costs: &Costs) {
+    /// Adds a kernel; whether it was not there yet.
+    pub fn insert(&mut self, kernel: &str, target: &str, costs: &Costs) -> bool {
+        let columns = costs.columns();
         self.0
-            .insert((kernel.into(), target.into()), costs.columns());
+            .insert((kernel.into(), target.into()), columns)
+            .is_none()
     }
 
     /// What ptxas says of a kernel, if it is recorded.

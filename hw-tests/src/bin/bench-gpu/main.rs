@@ -142,10 +142,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let kernels = &warpbell_ptx::KERNELS;
-    let done = match arguments
-        .machine()
-        .open_with(kernels, "posting_exclusive_thread")
-    {
+    let done = match arguments.machine().open_with(kernels) {
         Ok(()) => run(&arguments),
         Err(Unable::Missing(why)) => {
             println!("Skipped: {why}");
