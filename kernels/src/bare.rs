@@ -187,19 +187,28 @@ impl Bare<'_> {
 }
 
 /// Each thread posts by hand.
+///
+/// # Safety
+/// The places that [`Bare`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn bare_thread(p: Bare<'_>) {
+pub unsafe fn bare_thread(p: Bare<'_>) {
     p.run::<Thread>();
 }
 
 /// Each warp posts by hand, with one doorbell.
+///
+/// # Safety
+/// The places that [`Bare`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn bare_warp(p: Bare<'_>) {
+pub unsafe fn bare_warp(p: Bare<'_>) {
     p.run::<Warp>();
 }
 
 /// Each block posts by hand, with one doorbell.
+///
+/// # Safety
+/// The places that [`Bare`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn bare_block(p: Bare<'_>) {
+pub unsafe fn bare_block(p: Bare<'_>) {
     p.run::<Block>();
 }

@@ -6,7 +6,8 @@
 #![allow(
     non_camel_case_types,
     non_snake_case,
-    reason = "the names are the driver's"
+    clippy::too_many_arguments,
+    reason = "names and parameters are the driver's"
 )]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};

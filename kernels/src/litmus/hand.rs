@@ -120,8 +120,11 @@ impl Poster<'_, '_> {
 }
 
 /// Posts by hand, with the fault that is asked for.
+///
+/// # Safety
+/// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn suite_litmus_hand(p: Litmus<'_>) {
+pub unsafe fn suite_litmus_hand(p: Litmus<'_>) {
     p.run(1, false, |poster, posted| match p.fault {
         Fault::WqeUnfenced => poster.by_hand_within::<{ Fault::WqeUnfenced as u32 }>(posted),
         Fault::RecordUnfenced => poster.by_hand_within::<{ Fault::RecordUnfenced as u32 }>(posted),

@@ -152,8 +152,11 @@ macro_rules! streams {
         $(
             #[doc = concat!("Posts to a queue opened as [`", stringify!($sharing), "`], [`", stringify!($scope))]
             #[doc = concat!("`], [`", stringify!($policy), "`].")]
+            ///
+            /// # Safety
+            /// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
             #[kernel]
-            pub fn $name(p: Litmus<'_>) {
+            pub unsafe fn $name(p: Litmus<'_>) {
                 p.run($members, false, |poster, posted| {
                     poster.stream::<$sharing, $scope, $policy>(posted)
                 });
@@ -174,24 +177,33 @@ streams! {
 }
 
 /// Lanes of a warp post to a queue that the GPU shares, each for itself.
+///
+/// # Safety
+/// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn suite_litmus_lanes(p: Litmus<'_>) {
+pub unsafe fn suite_litmus_lanes(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
         poster.lanes::<Now, false>(posted)
     });
 }
 
 /// The same with [`EarlyAndAfter`].
+///
+/// # Safety
+/// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn suite_litmus_lanes_early(p: Litmus<'_>) {
+pub unsafe fn suite_litmus_lanes_early(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
         poster.lanes::<EarlyAndAfter, false>(posted)
     });
 }
 
 /// All lanes of a warp post to a queue that the GPU shares, each for itself, and one of them alone, in turns.
+///
+/// # Safety
+/// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
-pub fn suite_litmus_lanes_alone(p: Litmus<'_>) {
+pub unsafe fn suite_litmus_lanes_alone(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
         poster.lanes::<Now, true>(posted)
     });
@@ -203,8 +215,11 @@ macro_rules! completions {
         $(
             #[doc = concat!("Waits for data on a queue opened as [`", stringify!($sharing), "`], [`")]
             #[doc = concat!(stringify!($scope), "`].")]
+            ///
+            /// # Safety
+            /// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
             #[kernel]
-            pub fn $name(p: Litmus<'_>) {
+            pub unsafe fn $name(p: Litmus<'_>) {
                 p.run($members, true, |poster, posted| poster.round_trips::<$sharing, $scope>(posted));
             }
         )*

@@ -1,8 +1,7 @@
 //! Posting: each way of it, in each place and scope, and its floor.
 
 use warpbell::{FenceReach, SendDoorbell};
-use warpbell_host_init::Grid;
-use warpbell_host_init::{Launch, Shared, entry};
+use warpbell_host_init::{Entry, Grid, Launch, Shared, entry};
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::world::World;
 use warpbell_kernels::bare::{Bare, bare_block, bare_thread, bare_warp};
@@ -165,30 +164,20 @@ impl Effort {
             span: timing.span(),
             outcome: &outcome,
         };
-        let launch = match case.way {
-            Way::ExclusiveThread => {
-                Launch::new(entry!(posting_exclusive_thread), shape.grid, parameters)
-            }
-            Way::ExclusiveWarp => {
-                Launch::new(entry!(posting_exclusive_warp), shape.grid, parameters)
-            }
-            Way::ExclusiveBlock => {
-                Launch::new(entry!(posting_exclusive_block), shape.grid, parameters)
-            }
-            Way::BlockThread => Launch::new(entry!(posting_block_thread), shape.grid, parameters),
-            Way::BlockWarp => Launch::new(entry!(posting_block_warp), shape.grid, parameters),
-            Way::GpuThread => Launch::new(entry!(posting_gpu_thread), shape.grid, parameters),
-            Way::GpuWarp => Launch::new(entry!(posting_gpu_warp), shape.grid, parameters),
-            Way::ExclusiveBatch => {
-                Launch::new(entry!(posting_exclusive_batch), shape.grid, parameters)
-            }
-            Way::ExclusiveInline => {
-                Launch::new(entry!(posting_exclusive_inline), shape.grid, parameters)
-            }
-            Way::ExclusiveSignal => {
-                Launch::new(entry!(posting_exclusive_signal), shape.grid, parameters)
-            }
+        let entry: Entry<unsafe fn(_)> = match case.way {
+            Way::ExclusiveThread => entry!(posting_exclusive_thread),
+            Way::ExclusiveWarp => entry!(posting_exclusive_warp),
+            Way::ExclusiveBlock => entry!(posting_exclusive_block),
+            Way::BlockThread => entry!(posting_block_thread),
+            Way::BlockWarp => entry!(posting_block_warp),
+            Way::GpuThread => entry!(posting_gpu_thread),
+            Way::GpuWarp => entry!(posting_gpu_warp),
+            Way::ExclusiveBatch => entry!(posting_exclusive_batch),
+            Way::ExclusiveInline => entry!(posting_exclusive_inline),
+            Way::ExclusiveSignal => entry!(posting_exclusive_signal),
         };
+        // SAFETY: the rig made the places, which outlive the launch.
+        let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
         World::here().run(&launch)?;
         outcome.result().map_err(words)?;
         let end = place.lap.posted() + u64::from(posts * shape.wqes_per_post());
@@ -214,11 +203,13 @@ impl Effort {
             write: write(),
             span: timing.span(),
         };
-        let launch = match case.hand {
-            Hand::Thread => Launch::new(entry!(bare_thread), shape.grid, parameters),
-            Hand::Warp => Launch::new(entry!(bare_warp), shape.grid, parameters),
-            Hand::Block => Launch::new(entry!(bare_block), shape.grid, parameters),
+        let entry: Entry<unsafe fn(_)> = match case.hand {
+            Hand::Thread => entry!(bare_thread),
+            Hand::Warp => entry!(bare_warp),
+            Hand::Block => entry!(bare_block),
         };
+        // SAFETY: the rig made the queues' places, which outlive the launch.
+        let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
         World::here().run(&launch)?;
         let end = u64::from(posts * shape.wqes_per_post());
         self.check(case.name, rig, place, shape, end)?;

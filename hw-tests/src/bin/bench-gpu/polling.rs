@@ -1,7 +1,7 @@
 //! Polling: a CQE that is there, and one that is not, in the memory of whoever polls.
 
 use warpbell::{FenceReach, SendDoorbell};
-use warpbell_host_init::{Grid, Launch, entry};
+use warpbell_host_init::{Entry, Grid, Launch, entry};
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::world::World;
 use warpbell_kernels::outcome::Numbers;
@@ -114,23 +114,15 @@ fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, 
         cycles: Numbers::new(&cycles),
         outcome: &outcome,
     };
-    let launch = match way {
-        Way::Bare => Launch::new(entry!(polling_bare), Grid::ONE_THREAD, parameters),
-        Way::ReadyExclusive { .. } => Launch::new(
-            entry!(polling_ready_exclusive),
-            Grid::ONE_THREAD,
-            parameters,
-        ),
-        Way::ReadyGpu { .. } => {
-            Launch::new(entry!(polling_ready_gpu), Grid::ONE_THREAD, parameters)
-        }
-        Way::EmptyExclusive => Launch::new(
-            entry!(polling_empty_exclusive),
-            Grid::ONE_THREAD,
-            parameters,
-        ),
-        Way::EmptyGpu => Launch::new(entry!(polling_empty_gpu), Grid::ONE_THREAD, parameters),
+    let entry: Entry<unsafe fn(_)> = match way {
+        Way::Bare => entry!(polling_bare),
+        Way::ReadyExclusive { .. } => entry!(polling_ready_exclusive),
+        Way::ReadyGpu { .. } => entry!(polling_ready_gpu),
+        Way::EmptyExclusive => entry!(polling_empty_exclusive),
+        Way::EmptyGpu => entry!(polling_empty_gpu),
     };
+    // SAFETY: the rig made the queue and its CQE, which outlive the launch.
+    let launch = unsafe { Launch::new_unsafe(entry, Grid::ONE_THREAD, parameters) };
     World::here().run(&launch)?;
     outcome.result().map_err(words)?;
     let found = values(&cycles);

@@ -9,7 +9,7 @@ use warpbell::wqe::QpNumber;
 use warpbell::{
     CompletionKind, CompletionParts, FenceReach, SendDoorbell, SendParts, SendQueueHandle, Word64,
 };
-use warpbell_host_init::{Buffer, Error, Grid, Launch, Placement, Shared, entry};
+use warpbell_host_init::{Buffer, Entry, Error, Grid, Launch, Placement, Shared, entry};
 use warpbell_hw_tests::world::{World, patient};
 use warpbell_kernels::bare::BareQueue;
 use warpbell_kernels::litmus::{
@@ -290,26 +290,24 @@ fn threads_and_group(way: Way) -> (u32, u32) {
 }
 
 fn launch<'k>(way: Way, grid: Grid, kernel: Litmus<'k>) -> Launch<'k> {
-    match way {
-        Way::Thread => Launch::new(entry!(suite_litmus_thread), grid, kernel),
-        Way::ThreadEarly => Launch::new(entry!(suite_litmus_thread_early), grid, kernel),
-        Way::Warp => Launch::new(entry!(suite_litmus_warp), grid, kernel),
-        Way::WarpEarly => Launch::new(entry!(suite_litmus_warp_early), grid, kernel),
-        Way::Block => Launch::new(entry!(suite_litmus_block), grid, kernel),
-        Way::BlockEarly => Launch::new(entry!(suite_litmus_block_early), grid, kernel),
-        Way::Shared => Launch::new(entry!(suite_litmus_shared), grid, kernel),
-        Way::SharedEarly => Launch::new(entry!(suite_litmus_shared_early), grid, kernel),
-        Way::Lanes => Launch::new(entry!(suite_litmus_lanes), grid, kernel),
-        Way::LanesAlone => Launch::new(entry!(suite_litmus_lanes_alone), grid, kernel),
-        Way::LanesEarly => Launch::new(entry!(suite_litmus_lanes_early), grid, kernel),
-        Way::CompletionsThread => {
-            Launch::new(entry!(suite_litmus_completions_thread), grid, kernel)
-        }
-        Way::CompletionsWarp => Launch::new(entry!(suite_litmus_completions_warp), grid, kernel),
-        Way::CompletionsBlock => Launch::new(entry!(suite_litmus_completions_block), grid, kernel),
-        Way::CompletionsShared => {
-            Launch::new(entry!(suite_litmus_completions_shared), grid, kernel)
-        }
-        Way::Hand => Launch::new(entry!(suite_litmus_hand), grid, kernel),
-    }
+    let entry: Entry<unsafe fn(Litmus<'k>)> = match way {
+        Way::Thread => entry!(suite_litmus_thread),
+        Way::ThreadEarly => entry!(suite_litmus_thread_early),
+        Way::Warp => entry!(suite_litmus_warp),
+        Way::WarpEarly => entry!(suite_litmus_warp_early),
+        Way::Block => entry!(suite_litmus_block),
+        Way::BlockEarly => entry!(suite_litmus_block_early),
+        Way::Shared => entry!(suite_litmus_shared),
+        Way::SharedEarly => entry!(suite_litmus_shared_early),
+        Way::Lanes => entry!(suite_litmus_lanes),
+        Way::LanesAlone => entry!(suite_litmus_lanes_alone),
+        Way::LanesEarly => entry!(suite_litmus_lanes_early),
+        Way::CompletionsThread => entry!(suite_litmus_completions_thread),
+        Way::CompletionsWarp => entry!(suite_litmus_completions_warp),
+        Way::CompletionsBlock => entry!(suite_litmus_completions_block),
+        Way::CompletionsShared => entry!(suite_litmus_completions_shared),
+        Way::Hand => entry!(suite_litmus_hand),
+    };
+    // SAFETY: the rig made the places, which outlive the launch.
+    unsafe { Launch::new_unsafe(entry, grid, kernel) }
 }
