@@ -10,7 +10,7 @@ use warpbell::{Entry, Symbol};
 /// ```
 /// mod kernels {
 ///     #[warpbell::kernel]
-///     pub fn add(_: [u64; 2]) {}
+///     pub fn add(_: u64) {}
 /// }
 ///
 /// assert_eq!(warpbell_host_init::entry!(kernels::add).symbol().name(), "add");
