@@ -140,13 +140,14 @@ mod tests {
             Error::Untriggered { missing: number },
             Error::Timeout,
             Error::Managed,
+            Error::Elsewhere,
             Error::Failed(failed),
         ];
         for error in errors {
             assert_ne!(error.to_bits(), 0);
             assert_eq!(Error::from_bits(error.to_bits()), Some(error));
         }
-        for nothing in [0, 1, 12 << 32, u64::MAX >> 2] {
+        for nothing in [0, 1, 13 << 32, u64::MAX >> 2] {
             assert_eq!(Error::from_bits(nothing), None);
         }
     }
