@@ -134,7 +134,8 @@ impl ReduceCase {
         let contribute = Contribute {
             initiator: active.initiator(),
             source: source.local(0, bytes),
-            vectors: Place(source.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            vectors: unsafe { Place::new(source.word(0)) },
             words: self.words,
             slots: self.slots,
             messages: self.messages,
@@ -145,7 +146,8 @@ impl ReduceCase {
         };
         let reduce = Reduce {
             target: active.target(),
-            sums: Place(sums.as_ptr().cast()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            sums: unsafe { Place::new(sums.as_ptr().cast()) },
             words: self.words,
             stop: world.stop(),
             limit_us: LIMIT_US,

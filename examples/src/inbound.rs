@@ -221,14 +221,18 @@ impl InboundCase {
             receive: far.pair.receive_queue()?,
             flush: flush.handle()?,
             source: source.local(0, written),
-            source_words: Place(source.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            source_words: unsafe { Place::new(source.word(0)) },
             target: target.remote(0),
             buffer: target.local(0, written),
-            target_words: Place(target.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            target_words: unsafe { Place::new(target.word(0)) },
             signal: signal.remote(0),
-            signal_word: Place(signal.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            signal_word: unsafe { Place::new(signal.word(0)) },
             found: found.local(0, 8),
-            between: Place(between.as_ptr().cast::<Word64>()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            between: unsafe { Place::new(between.as_ptr().cast::<Word64>()) },
             bytes: self.bytes,
             rounds: self.rounds,
             warm_up: self.warm_up,

@@ -239,7 +239,8 @@ impl Relaxing {
             cells: self.cells_of(rank),
             path,
             steps: self.case.steps,
-            arrivals: Place(self.arrivals[rank].as_ptr().cast()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            arrivals: unsafe { Place::new(self.arrivals[rank].as_ptr().cast()) },
             outcome,
         }
     }

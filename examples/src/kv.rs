@@ -329,7 +329,8 @@ impl Store {
             buckets: self.filled.buckets,
             values: self.values.remote(0),
             landing: landing.local(0, room),
-            landing_words: Place(landing.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            landing_words: unsafe { Place::new(landing.word(0)) },
             stride,
         };
         let launch = match self.case.who {
@@ -363,7 +364,8 @@ impl Store {
         };
         let serve = ServeGets {
             target: active.target(),
-            table: Place(self.table.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            table: unsafe { Place::new(self.table.word(0)) },
             buckets: self.filled.buckets,
             values: Local {
                 // Each value has a length of its own.

@@ -160,7 +160,8 @@ pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Resul
     let parameters = Listing {
         triggers: triggers.handle(),
         tag_base: 0,
-        buffer: Place(buffer.word(0)),
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        buffer: unsafe { Place::new(buffer.word(0)) },
         limit_us: LIMIT_US,
         outcome: &outcome,
     };
@@ -252,7 +253,8 @@ impl CostCase {
             queue: pair.send_queue()?,
             local: source.local(0, bytes),
             remote: target.remote(0),
-            value: Place(source.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            value: unsafe { Place::new(source.word(0)) },
             warm_up: self.warm_up,
             rounds: self.rounds,
             limit_us: LIMIT_US,

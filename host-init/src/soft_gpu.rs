@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use warpbell::FenceReach;
 use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
-    Arguments, Client, ClientError, MAX_ENGINES, MAX_THREADS, Mailbox, RESIDENT_MTU, TableSizes,
-    Team,
+    ArgumentParts, Arguments, Client, ClientError, MAX_ENGINES, MAX_THREADS, Mailbox, RESIDENT_MTU,
+    TableSizes, Team,
 };
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
@@ -120,7 +120,7 @@ impl EngineOn {
     ) -> Result<EngineKernel, Error> {
         let grid = Grid {
             blocks: 1,
-            threads_per_block: arguments.threads_per_engine() * arguments.engines,
+            threads_per_block: arguments.threads_per_engine() * arguments.parts().engines,
         };
         let launch = move || Launch::new(kernel, grid, arguments);
         Ok(match self {
@@ -215,7 +215,7 @@ impl Soft<Resident> {
         let tables = Buffer::placed(tables, options.tables.bytes(engines) as usize)?;
         let mailboxes = Shared::slice(mailboxes, engines as usize, |_| Mailbox::default())?;
         let address = SoftHca::fresh_address();
-        let arguments = Arguments {
+        let parts = ArgumentParts {
             mailboxes: mailboxes.as_ptr(),
             tables: tables.as_ptr(),
             sizes: options.tables,
@@ -227,6 +227,9 @@ impl Soft<Resident> {
             address: address.0,
             system_wide: u32::from(options.reach == Reach::System),
         };
+        // SAFETY: both kinds of memory have room for so many engines, and go after the kernel; the device alone gives
+        // commands, for memory that is kept until it is taken back.
+        let arguments = unsafe { Arguments::new(parts) };
         // The mailboxes before the kernel, which looks at them first.
         let all = Arc::new(mailboxes);
         let client = |index| {

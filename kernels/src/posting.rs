@@ -143,21 +143,40 @@ impl Write {
     }
 }
 
-/// A place that a kernel stores to: valid for as long as it runs.
+/// Words that a kernel goes to. Safe code cannot make one, so that a kernel may trust those in its parameters:
+///
+/// ```compile_fail,E0133
+/// use warpbell_kernels::posting::Place;
+/// let anywhere = Place::new(std::ptr::without_provenance(8));
+/// ```
+///
+/// ```compile_fail,E0423
+/// use warpbell_kernels::posting::Place;
+/// let anywhere = Place(std::ptr::without_provenance(8));
+/// ```
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
-pub struct Place(pub *const Word64);
+pub struct Place(pub(crate) *const Word64);
 
-// SAFETY: it only names an atomic word.
+// SAFETY: it only names words, for which `new` was given a promise.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
 impl Place {
+    /// The words from there on.
+    ///
+    /// # Safety
+    /// Each kernel that gets them finds as many words there as it says that it needs, for as long as it runs. Only
+    /// kernels and NICs use them meanwhile, as those kernels say.
+    pub const unsafe fn new(first: *const Word64) -> Self {
+        Self(first)
+    }
+
     /// The word behind so many others.
     #[inline(always)]
     pub(crate) fn word<'a>(self, index: u32) -> &'a Word64 {
-        // SAFETY: the host promises the words that a kernel asks for, for the launch.
+        // SAFETY: `new` was promised the words that a kernel asks for.
         unsafe { &*self.0.add(index as usize) }
     }
 

@@ -60,9 +60,9 @@ pub fn soft_nic(arguments: Arguments) {
     let desks = shared_array![MaybeUninit<Desk<'static>>; MAX_ENGINES as usize];
     let threads = arguments.threads_per_engine();
     let (engine, place) = (thread::index() / threads, thread::index() % threads);
-    let known = engine < arguments.engines.min(MAX_ENGINES);
+    let known = engine < arguments.parts().engines.min(MAX_ENGINES);
     // The first lanes are the crew's, if there is one, and behind them comes the engine's thread.
-    let crew = arguments.crew;
+    let crew = arguments.parts().crew;
     let desk = desks.wrapping_add(engine as usize);
     if known && place == crew {
         // SAFETY: one desk for each engine, whose thread makes it; nobody else looks before the meeting.

@@ -186,7 +186,8 @@ impl<'c> Ranks<'c> {
     }
 
     fn place(&self, rank: u32) -> Place {
-        Place(self.memories[rank as usize].word(0))
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        unsafe { Place::new(self.memories[rank as usize].word(0)) }
     }
 
     /// Where a rank runs.

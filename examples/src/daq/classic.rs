@@ -82,9 +82,12 @@ pub(super) fn receive(
     let pairs = rig.pairs();
     let list = world.numbers((case.ways * case.slots) as usize)?;
     let batch = DaqBatch {
-        events: Place(data.ring.word(0)),
-        list: Place(list.as_ptr()),
-        primitives: Place(data.primitives.word(0)),
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        events: unsafe { Place::new(data.ring.word(0)) },
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        list: unsafe { Place::new(list.as_ptr()) },
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        primitives: unsafe { Place::new(data.primitives.word(0)) },
     };
     let launch = |events: u32| {
         let grid = Grid {

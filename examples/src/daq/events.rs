@@ -219,9 +219,12 @@ mod tests {
             list[slot as usize].store(entry.0, Ordering::Relaxed);
         }
         let batch = DaqBatch {
-            events: Place(ring.as_ptr()),
-            list: Place(list.as_ptr()),
-            primitives: Place(primitives.as_ptr()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            events: unsafe { Place::new(ring.as_ptr()) },
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            list: unsafe { Place::new(list.as_ptr()) },
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            primitives: unsafe { Place::new(primitives.as_ptr()) },
         };
         let grid = Grid {
             blocks: 48,

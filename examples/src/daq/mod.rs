@@ -182,7 +182,8 @@ impl Data {
 }
 
 fn word_of(buffer: &Buffer) -> Place {
-    Place(buffer.as_ptr().cast())
+    // SAFETY: this memory has the kernel's words, and outlives the launch.
+    unsafe { Place::new(buffer.as_ptr().cast()) }
 }
 
 /// Picoseconds of a second.
@@ -227,7 +228,8 @@ impl Case {
         let due = self.due();
         let detector = DaqDetector {
             path: there,
-            primitives: Place(data.found.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            primitives: unsafe { Place::new(data.found.word(0)) },
             kinds: events::KINDS,
             truths: word_of(&data.truths),
             bound: events::BOUND,
@@ -316,7 +318,8 @@ impl Case {
     ) -> Result<(), Error> {
         let receiver = DaqReceiver {
             path,
-            events: Place(data.ring.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            events: unsafe { Place::new(data.ring.word(0)) },
             slots: self.slots,
             outcome,
         };

@@ -78,7 +78,8 @@ impl Pair {
 
     /// Where a rank's cells begin.
     pub fn start(&self, rank: usize) -> Place {
-        Place(self.cells[rank].word(0))
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        unsafe { Place::new(self.cells[rank].word(0)) }
     }
 
     /// Takes both ranks through so many steps: each has a thread of the host, as in two nodes, which launches a step, waits for

@@ -166,9 +166,12 @@ impl Data {
 
     fn multiply(&self, case: &Case) -> Multiply {
         Multiply {
-            matrix: Place(self.matrix.as_ptr().cast()),
-            vectors: Place(self.arrived.word(0)),
-            products: Place(self.products.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            matrix: unsafe { Place::new(self.matrix.as_ptr().cast()) },
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            vectors: unsafe { Place::new(self.arrived.word(0)) },
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            products: unsafe { Place::new(self.products.word(0)) },
             vectors_of_a_part: case.vectors_of_a_part(),
         }
     }
@@ -224,8 +227,10 @@ impl Case {
         let client = MatvecClient {
             path: there,
             batches: BATCHES,
-            products: Place(data.returned.word(0)),
-            expected: Place(data.expected.as_ptr().cast()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            products: unsafe { Place::new(data.returned.word(0)) },
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            expected: unsafe { Place::new(data.expected.as_ptr().cast()) },
             warm_up: self.warm_up,
             rounds: self.rounds,
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),

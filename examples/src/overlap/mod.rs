@@ -222,7 +222,8 @@ impl Side {
             rounds: 0,
             chunk: case.chunk,
             group: case.group(),
-            arrivals: Place(self.arrivals.as_ptr().cast()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            arrivals: unsafe { Place::new(self.arrivals.as_ptr().cast()) },
             times: Numbers::new(&self.times),
             outcome: &self.outcome,
         }
@@ -265,7 +266,8 @@ impl Case {
 
     fn process(&self, memory: &Memory) -> Process {
         Process {
-            words: Place(memory.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            words: unsafe { Place::new(memory.word(0)) },
             words_of_a_part: self.part() / WORD,
         }
     }

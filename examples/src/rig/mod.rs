@@ -325,7 +325,8 @@ impl End {
             source: source.local(0, bytes as usize),
             target,
             told,
-            signals: Place(self.signals.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            signals: unsafe { Place::new(self.signals.word(0)) },
             bytes,
             parts: self.pairs.len() as u32,
             limit_us: LIMIT_US,

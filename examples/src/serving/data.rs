@@ -67,7 +67,8 @@ impl Rooms {
 }
 
 pub(super) fn place(buffer: &Buffer) -> Place {
-    Place(buffer.as_ptr().cast())
+    // SAFETY: this memory has the kernel's words, and outlives the launch.
+    unsafe { Place::new(buffer.as_ptr().cast()) }
 }
 
 /// Where kernels alone have their memory.

@@ -341,7 +341,8 @@ impl Case {
             path: there,
             request,
             pictures: PICTURES,
-            answer: Place(data.returned.word(0)),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            answer: unsafe { Place::new(data.returned.word(0)) },
             expected: place(&data.expected),
             kept: place(&data.kept),
             values: answer.bytes / VALUE,

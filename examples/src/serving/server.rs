@@ -89,8 +89,10 @@ impl<'s> Site<'s> {
         let (picture, answer) = (self.arrived.word(0), self.answer.word(0));
         let copied = Copied {
             wanted: self.world.nic_is_on_host(),
-            picture: Place(picture),
-            answer: Place(answer),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            picture: unsafe { Place::new(picture) },
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            answer: unsafe { Place::new(answer) },
         };
         let network = self.rooms.network(case);
         ServingServer {

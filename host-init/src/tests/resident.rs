@@ -7,7 +7,9 @@ use mlx5_wqe::{Completion, Syndrome, Wqe};
 use warpbell_cpu_grid::{Dim, Options, launch};
 use warpbell_kernels::soft_nic::soft_nic;
 use warpbell_soft_hca::engine::{CommandError, Lender};
-use warpbell_soft_hca::resident::{Arguments, ClientError, Refused, Resident, Round, TableSizes};
+use warpbell_soft_hca::resident::{
+    ArgumentParts, Arguments, ClientError, Refused, Resident, Round, TableSizes,
+};
 use warpbell_soft_hca::shell::HcaError;
 
 use super::hand::{Hand, wait};
@@ -104,10 +106,12 @@ fn a_kernel_that_does_not_start_is_a_deadline() {
 fn a_kernel_that_refuses_says_why() {
     #[warpbell::kernel]
     fn without_tables(arguments: Arguments) {
-        soft_nic(Arguments {
+        let parts = ArgumentParts {
             tables: std::ptr::null_mut(),
-            ..arguments
-        });
+            ..*arguments.parts()
+        };
+        // SAFETY: tables that are not there are refused.
+        soft_nic(unsafe { Arguments::new(parts) });
     }
     let error = refused(entry!(without_tables), Duration::from_secs(10));
     let needed = TableSizes::default().bytes(1) as u32;

@@ -183,7 +183,8 @@ impl Stage {
         let (samples, stale) = (words(rounds as usize), words(1));
         let outcome = Shared::new(world.placement(), Outcome::new());
         let outcome = outcome.expect("memory");
-        let place = |region: &MemoryRegion| Place(region.as_ptr().cast::<Word64>());
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        let place = |region: &MemoryRegion| unsafe { Place::new(region.as_ptr().cast::<Word64>()) };
         let sent = way.bytes(bytes);
         let kernel = Inbound {
             way,
@@ -201,7 +202,8 @@ impl Stage {
             signal: signal.remote().at(0, 8).expect("inside"),
             signal_word: place(signal),
             found: found.local(0, 8).expect("inside"),
-            between: Place(between.as_ptr().cast::<Word64>()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            between: unsafe { Place::new(between.as_ptr().cast::<Word64>()) },
             bytes,
             rounds,
             warm_up: 0,

@@ -213,7 +213,8 @@ impl Storm {
                 length: 0,
                 key: region.lkey(),
             },
-            payloads: Place(region.as_ptr().cast()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            payloads: unsafe { Place::new(region.as_ptr().cast()) },
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),
@@ -236,7 +237,8 @@ impl Storm {
                 length: 0,
                 key: lanes.results.lkey(),
             },
-            result_words: Place(lanes.results.as_ptr().cast()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            result_words: unsafe { Place::new(lanes.results.as_ptr().cast()) },
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),

@@ -130,7 +130,8 @@ impl Storm {
             wanted: Input::new(&wanted),
             words: target.remote(0),
             order: Input::new(&order),
-            begun: Place(begun.as_ptr().cast::<Word64>()),
+            // SAFETY: this memory has the kernel's words, and outlives the launch.
+            begun: unsafe { Place::new(begun.as_ptr().cast::<Word64>()) },
             limit_ms: ample().as_millis() as u64,
             endings: Output::new(&mut ended),
         };

@@ -55,9 +55,23 @@ pub const MAX_THREADS: u32 = MAX_ENGINES * 2 * 32;
 pub type ResidentEngine<'t> = Engine<'t, KernelMemory, Loopback<PACKETS>>;
 
 /// What the host gives the engines' kernel.
+///
+/// Safe code cannot make one, so that the kernel may trust it:
+///
+/// ```compile_fail,E0133
+/// use warpbell_soft_hca::resident::{ArgumentParts, Arguments};
+/// fn anything(parts: ArgumentParts) -> Arguments {
+///     Arguments::new(parts)
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Arguments(ArgumentParts);
+
+/// What [`Arguments`] are made of.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Arguments {
+pub struct ArgumentParts {
     /// The mailboxes, one for each engine, in memory that the host reads and writes too.
     pub mailboxes: *const Mailbox,
     /// Memory for the engines and their tables, [`TableSizes::bytes`] of it, aligned to 128. Its
@@ -76,16 +90,32 @@ pub struct Arguments {
     pub system_wide: u32,
 }
 
-// SAFETY: two addresses and numbers; whoever follows the addresses promises that they are good.
+// SAFETY: two addresses and numbers; whoever made it promises that the addresses are good.
 unsafe impl Send for Arguments {}
 // SAFETY: as above.
 unsafe impl Sync for Arguments {}
 
 impl Arguments {
+    /// The arguments of one launch.
+    ///
+    /// # Safety
+    /// There are as many mailboxes as engines, and as much memory for tables as the sizes ask for, until all engines
+    /// have ended. Only the engines touch the tables. What the mailboxes' commands name is as the engine's methods
+    /// want it.
+    pub const unsafe fn new(parts: ArgumentParts) -> Self {
+        Self(parts)
+    }
+
+    /// What they were made of.
+    #[inline(always)]
+    pub const fn parts(&self) -> &ArgumentParts {
+        &self.0
+    }
+
     /// How many threads of the kernel there are for each engine: those of its crew, then its own, which is the first
     /// of as many.
     pub const fn threads_per_engine(&self) -> u32 {
-        match self.crew {
+        match self.0.crew {
             0 => 1,
             lanes => 2 * lanes,
         }
@@ -94,7 +124,7 @@ impl Arguments {
     /// How far the order of the engines' and their crews' accesses reaches.
     #[inline(always)]
     pub const fn reach(&self) -> Reach {
-        match self.system_wide {
+        match self.0.system_wide {
             0 => Reach::Gpu,
             _ => Reach::System,
         }
@@ -170,8 +200,9 @@ impl<'d, 't> Resident<'d, 't, KernelMemory, Loopback<PACKETS>> {
         arguments: &Arguments,
         engine: u32,
     ) -> Result<(&'t mut ResidentEngine<'t>, &'t Mailbox), Refused> {
+        let parts = arguments.parts();
         // SAFETY: the caller vouches for the mailboxes, whose words are atomics.
-        let mailbox = unsafe { &*arguments.mailboxes.add(engine as usize) };
+        let mailbox = unsafe { &*parts.mailboxes.add(engine as usize) };
         let checked = mailbox.check();
         if let Err(refused @ Refused::NotAMailbox { .. }) = checked {
             // Nothing is written to what may be anything.
@@ -182,14 +213,14 @@ impl<'d, 't> Resident<'d, 't, KernelMemory, Loopback<PACKETS>> {
         let made = checked.and_then(|()| {
             // SAFETY: the caller vouches for the tables' memory, which this engine alone has taken.
             unsafe {
-                let which = (engine, arguments.engines);
-                tables::build(arguments.tables, &arguments.sizes, which)
+                let which = (engine, parts.engines);
+                tables::build(parts.tables, &parts.sizes, which)
             }
         });
         match made {
             Ok(tables) => {
                 let wire = Loopback::new(RESIDENT_MTU);
-                let address = WireAddress(arguments.address);
+                let address = WireAddress(parts.address);
                 let memory = memory(arguments.reach());
                 let engine = Engine::new(address, memory, wire, tables.storage);
                 let engine = tables.engine.write(engine);

@@ -11,8 +11,8 @@ use warpbell_soft_hca::engine::{
     Transition,
 };
 use warpbell_soft_hca::resident::{
-    Arguments, Client, ClientError, EngineState, MAILBOX_VERSION, Mailbox, Refused, Resident,
-    Round, TableSizes,
+    ArgumentParts, Arguments, Client, ClientError, EngineState, MAILBOX_VERSION, Mailbox, Refused,
+    Resident, Round, TableSizes,
 };
 
 use crate::world::{LIMIT, SIZES, TableMemory, header, mailbox, spawn};
@@ -164,9 +164,10 @@ fn the_heart_beats_while_the_engine_runs() {
     let mailbox = Mailbox::default();
     let client = Client::open(&mailbox, LIMIT);
     let mut memory = TableMemory::new(&SIZES);
-    let arguments = memory.arguments(&mailbox, SIZES);
+    let parts = memory.parts(&mailbox, SIZES);
     // SAFETY: mailbox and memory outlive it.
-    let mut resident = unsafe { Resident::start(&arguments, 0, Lender::alone()).unwrap() };
+    let mut resident =
+        unsafe { Resident::start(&Arguments::new(parts), 0, Lender::alone()).unwrap() };
     client.wait_for_start().unwrap();
     let mut before = client.heartbeat();
     for round in 0..10 {
@@ -186,12 +187,12 @@ fn a_stop_before_the_start_ends_it_at_once() {
     assert_eq!(engine.join().unwrap(), Ok(()));
 }
 
-fn start(mailbox: &Mailbox, change: impl FnOnce(&mut Arguments)) -> Result<(), Refused> {
+fn start(mailbox: &Mailbox, change: impl FnOnce(&mut ArgumentParts)) -> Result<(), Refused> {
     let mut memory = TableMemory::new(&SIZES);
-    let mut arguments = memory.arguments(mailbox, SIZES);
-    change(&mut arguments);
+    let mut parts = memory.parts(mailbox, SIZES);
+    change(&mut parts);
     // SAFETY: mailbox and memory outlive it; a bad address of the tables is what is refused.
-    unsafe { Resident::start(&arguments, 0, Lender::alone()).map(|_| ()) }
+    unsafe { Resident::start(&Arguments::new(parts), 0, Lender::alone()).map(|_| ()) }
 }
 
 #[test]
@@ -214,9 +215,9 @@ fn tables_that_are_not_there_are_refused() {
     let refused = Refused::TooSmall {
         needed: SIZES.bytes(1) as u32,
     };
-    let spoil: [fn(&mut Arguments); 2] = [
-        |arguments| arguments.tables = std::ptr::null_mut(),
-        |arguments| arguments.tables = arguments.tables.wrapping_add(64),
+    let spoil: [fn(&mut ArgumentParts); 2] = [
+        |parts| parts.tables = std::ptr::null_mut(),
+        |parts| parts.tables = parts.tables.wrapping_add(64),
     ];
     for spoil in spoil {
         let mailbox = Mailbox::default();

@@ -5,7 +5,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use warpbell_soft_hca::engine::Lender;
-use warpbell_soft_hca::resident::{Arguments, Mailbox, Refused, Resident, Round, TableSizes};
+use warpbell_soft_hca::resident::{
+    ArgumentParts, Arguments, Mailbox, Refused, Resident, Round, TableSizes,
+};
 
 /// How long an answer may take, on a busy machine too.
 pub const LIMIT: Duration = Duration::from_secs(10);
@@ -44,8 +46,8 @@ impl TableMemory {
         ])
     }
 
-    pub fn arguments(&mut self, mailbox: &Mailbox, sizes: TableSizes) -> Arguments {
-        Arguments {
+    pub fn parts(&mut self, mailbox: &Mailbox, sizes: TableSizes) -> ArgumentParts {
+        ArgumentParts {
             mailboxes: mailbox,
             tables: self.0.as_mut_ptr().cast(),
             sizes,
@@ -66,11 +68,11 @@ pub fn mailbox() -> &'static Mailbox {
 pub fn spawn(mailbox: &'static Mailbox, sizes: TableSizes) -> JoinHandle<Result<(), Refused>> {
     thread::spawn(move || {
         let mut memory = TableMemory::new(&sizes);
-        let arguments = memory.arguments(mailbox, sizes);
+        let parts = memory.parts(mailbox, sizes);
         let begin = Instant::now();
         // SAFETY: the mailbox lives for ever, the memory until the engine is gone, and the tests
         // name memory in commands that they keep.
-        let mut resident = unsafe { Resident::start(&arguments, 0, Lender::alone())? };
+        let mut resident = unsafe { Resident::start(&Arguments::new(parts), 0, Lender::alone())? };
         loop {
             match resident.round(begin.elapsed().as_nanos() as u64) {
                 Round::Worked => {}

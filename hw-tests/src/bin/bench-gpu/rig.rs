@@ -167,7 +167,8 @@ impl Rig {
 
     /// The same of all queues.
     pub fn completions(&self) -> Result<Shared<[Place]>, Error> {
-        let place = |queue| Place(self.completion(queue));
+        // SAFETY: this memory has the kernel's words, and outlives the launch.
+        let place = |queue| unsafe { Place::new(self.completion(queue)) };
         Shared::slice(World::here().placement(), self.queues, place)
     }
 
