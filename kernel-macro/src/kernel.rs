@@ -19,7 +19,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> 
     let function: ItemFn = syn::parse2(item)?;
     check(&function.sig)?;
     let abi_check = abi_check(&function.sig);
-    let layout = layout::of(&function.sig);
+    let layout = layout::of(&function.sig)?;
     let host = host_entry(&function.vis, &function.sig, layout);
     let symbol = symbol(&function.sig, layout)?;
 

@@ -14,11 +14,11 @@ use proc_macro::TokenStream;
 /// `ENTRY`, a `warpbell::Entry`, which `warpbell_host_init::entry!` takes. The type comes along with the function
 /// wherever that is imported, so that no module, structure or trait in the same place may have the kernel's name.
 ///
-/// What cannot cross from the host in the same way with rustc and with Rust-CUDA is refused, on every
-/// target: generics other than lifetimes, a return value, a `self`, slices, `str` and trait objects,
-/// parameters that are not `Copy`, and types whose layout only this compiler knows (the lint
-/// `improper_ctypes_definitions`). Scalars, raw pointers, references to sized types and `#[repr(C)]`
-/// structures of these are fine.
+/// What cannot cross from the host in the same way with rustc and with Rust-CUDA is refused, on every target: generics
+/// other than lifetimes, a return value, a `self`, slices, `str` and trait objects, and parameters that are not `Copy`.
+/// So are types whose layout only this compiler knows: those passed by value (the lint `improper_ctypes_definitions`),
+/// and those of the kernel's own file behind references. Scalars, raw pointers, references to sized types and
+/// `#[repr(C)]` structures of these are fine.
 ///
 /// A kernel for cuda_std is written `pub unsafe fn`; that is accepted here too, and such a kernel is launched by an
 /// `unsafe` function alone. A kernel without `unsafe` must be sound whatever the values of its parameters: one that

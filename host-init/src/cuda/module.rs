@@ -42,8 +42,9 @@ impl<'p> Ptx<'p> {
     /// PTX that says itself what it was built for (`.target sm_90`).
     ///
     /// # Safety
-    /// Every entry that is named like a kernel's ([`warpbell::Symbol`]) was compiled from the source of that kernel.
-    /// The types of its parameters are compared when it is launched, as far as the name tells them.
+    /// Every entry that is named like a kernel's ([`warpbell::Symbol`]) was compiled from the source of that kernel,
+    /// with the same types of parameters: no `cfg` in them tells host and GPU apart. A launch compares them as far as
+    /// the name tells them.
     ///
     /// # Errors
     /// [`GpuError::BadPtx`] if it does not.

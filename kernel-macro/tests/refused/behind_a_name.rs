@@ -5,8 +5,14 @@ type Values<'a> = &'a [u32];
 #[kernel]
 fn takes_a_slice(_values: Values<'_>) {}
 
-#[derive(Clone, Copy)]
-struct RustLayout(*mut u32, u32);
+// A macro makes it, so that the attribute does not see its definition.
+macro_rules! make {
+    ($name:ident) => {
+        #[derive(Clone, Copy)]
+        struct $name(*mut u32, u32);
+    };
+}
+make!(RustLayout);
 
 #[kernel]
 fn takes_a_rust_layout(_values: RustLayout) {}
