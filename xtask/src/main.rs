@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `ptx`, `bench` and `doctor`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench` and `doctor`.
 
 mod count;
 mod doctor;
+mod mutants;
 mod ptx;
 mod report;
 mod run;
@@ -21,6 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
 use count::Counts;
+use mutants::{Group, MutantsError};
 use ptx::{Assemble, PtxError};
 use report::Report;
 use run::{Ending, RunError};
@@ -65,6 +67,15 @@ enum Action {
         #[arg(long, value_name = "N", default_value_t = FULL_FUZZ_RUNS)]
         runs: u64,
     },
+    /// Change the sources a little at a time, and count the changes that no test sees
+    Mutants {
+        /// Change this group's sources alone (may be repeated)
+        #[arg(long, value_name = "GROUP")]
+        group: Vec<Group>,
+        /// Run a part: the Kth of N, from 0
+        #[arg(long, value_name = "K/N")]
+        shard: Option<String>,
+    },
     /// Compile the kernels to PTX, check them, and renew the prebuilt PTX
     Ptx {
         /// Change no file: compare with the prebuilt PTX and the record
@@ -99,6 +110,8 @@ enum CommandError {
     Run(#[from] RunError),
     #[error(transparent)]
     Ptx(#[from] PtxError),
+    #[error(transparent)]
+    Mutants(#[from] MutantsError),
     #[error("{0}")]
     Tool(String),
     #[error("cannot print: {0}")]
@@ -151,6 +164,7 @@ fn act(action: Action) -> Result<bool, CommandError> {
             test(&chosen, &left_out, fuzz_runs)
         }
         Action::Fuzz { runs } => test(&[Step::Fuzz], &[], runs),
+        Action::Mutants { group, shard } => count_mutants(&group, shard.as_deref()),
         Action::Ptx {
             check,
             renew_record,
@@ -245,6 +259,28 @@ fn spinner() -> ProgressBar {
     }
     spinner.enable_steady_tick(Duration::from_millis(100));
     spinner
+}
+
+/// Counts the mutants of groups, or of all, that the tests catch; false if a group is below its goal.
+fn count_mutants(chosen: &[Group], shard: Option<&str>) -> Result<bool, CommandError> {
+    let started = Instant::now();
+    let workspace = Workspace::load(Path::new("."))?;
+    let spinner = spinner();
+    let mut toolbox = Toolbox::new(&workspace, &spinner);
+    toolbox
+        .ensure(Tool::CargoMutants)
+        .map_err(CommandError::Tool)?;
+    let mut enough = true;
+    for group in Group::value_variants() {
+        if chosen.is_empty() || chosen.contains(group) {
+            let counted = mutants::count(&workspace, &spinner, *group, shard)?;
+            spinner.suspend(|| counted.print());
+            enough &= counted.is_enough();
+        }
+    }
+    spinner.finish_and_clear();
+    println!("took {}", in_words(started.elapsed()));
+    Ok(enough)
 }
 
 /// Compiles the kernels to PTX and says what is wrong; false if anything is.

@@ -14,6 +14,7 @@ use crate::workspace::{Workspace, clean_command};
 /// The toolchain of the PTX build, miri and the fuzzer, which stable Rust does not offer; pinned there alone.
 const NIGHTLY_FILE: &str = include_str!("../../ptx/module/rust-toolchain.toml");
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
+const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 /// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
@@ -43,6 +44,7 @@ pub enum Tool {
     /// NVIDIA's assembler.
     Ptxas,
     CargoFuzz,
+    CargoMutants,
     CxxCompiler,
     /// The headers of libibverbs and libmlx5.
     RdmaCoreHeaders,
@@ -65,6 +67,7 @@ impl Tool {
             Self::Miri => format!("{} (miri)", nightly_name()),
             Self::Ptxas => format!("ptxas ({PTXAS_PACKAGE} {PTXAS_VERSION})"),
             Self::CargoFuzz => format!("cargo-fuzz {CARGO_FUZZ_VERSION}"),
+            Self::CargoMutants => format!("cargo-mutants {CARGO_MUTANTS_VERSION}"),
             Self::CxxCompiler => "a C++ compiler".into(),
             Self::RdmaCoreHeaders => "libibverbs-dev".into(),
             Self::IbverbsUtils => "ibverbs-utils".into(),
@@ -125,6 +128,11 @@ impl<'a> Toolbox<'a> {
                 &["--version"],
             )
             .is_some_and(|version| version.trim().ends_with(CARGO_FUZZ_VERSION)),
+            Tool::CargoMutants => probe(
+                self.command(cargo_mutants(self.workspace)),
+                &["mutants", "--version"],
+            )
+            .is_some_and(|version| version.trim().ends_with(CARGO_MUTANTS_VERSION)),
             Tool::CxxCompiler => probe(self.command("c++"), &["--version"]).is_some(),
             Tool::RdmaCoreHeaders => Path::new(MLX5DV_HEADER).is_file(),
             Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
@@ -144,16 +152,8 @@ impl<'a> Toolbox<'a> {
             Tool::Nightly => self.install_components(&nightly_components()),
             Tool::Miri => self.install_components(&["miri"]),
             Tool::Ptxas => self.install_ptxas(),
-            Tool::CargoFuzz => {
-                let mut command = self.workspace.cargo();
-                command
-                    // It only calls others, and need not be quick itself.
-                    .args(["install", "--locked", "--force", "--debug", "cargo-fuzz"])
-                    .args(["--version", CARGO_FUZZ_VERSION])
-                    .arg("--root")
-                    .arg(tools_folder(self.workspace));
-                finish(command)
-            }
+            Tool::CargoFuzz => self.cargo_install("cargo-fuzz", CARGO_FUZZ_VERSION),
+            Tool::CargoMutants => self.cargo_install("cargo-mutants", CARGO_MUTANTS_VERSION),
             Tool::CxxCompiler => self.apt_get("g++"),
             Tool::RdmaCoreHeaders => self.apt_get("libibverbs-dev"),
             Tool::IbverbsUtils => self.apt_get("ibverbs-utils"),
@@ -168,6 +168,18 @@ impl<'a> Toolbox<'a> {
         let line = format!("installed {} in {seconds} s", tool.name());
         self.spinner.suspend(|| println!("{line}"));
         Ok(())
+    }
+
+    /// Builds a tool of crates.io.
+    fn cargo_install(&self, name: &str, version: &str) -> Result<(), String> {
+        let mut command = self.workspace.cargo();
+        command
+            // It only calls others, and need not be quick itself.
+            .args(["install", "--locked", "--force", "--debug", name])
+            .args(["--version", version])
+            .arg("--root")
+            .arg(tools_folder(self.workspace));
+        finish(command)
     }
 
     /// Whether the nightly toolchain is there with these components.
@@ -349,6 +361,11 @@ fn tools_folder(workspace: &Workspace) -> PathBuf {
 
 fn cargo_fuzz_binary(workspace: &Workspace) -> PathBuf {
     tools_folder(workspace).join("bin/cargo-fuzz")
+}
+
+/// Where cargo-mutants is, once it is installed.
+pub fn cargo_mutants(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join("bin/cargo-mutants")
 }
 
 /// Runs an installing command; its error is one line.
