@@ -406,6 +406,8 @@ mod tests {
         for (at, bytes, wanted) in [
             (0, &b"SSH-2.0-OpenSSH\r"[..], "number with a point"),
             (0, b"6.06666666666666", "number with a point"),
+            (0, b"SSH-2.0\0", "number with a point"),
+            (0, b"\0", "number with a point"),
             (16, b"\0\0\0\0", "power of two"),
             (20, b"\0\0\0A", "power of two"),
             (24, b"6\0", "digit from 1 to 5"),

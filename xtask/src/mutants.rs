@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(12 * 60 * 60);
 const LIST_DEADLINE: Duration = Duration::from_secs(60);
 /// How long one build, and one run of the tests, may take. A change that makes a loop endless is caught by this.
 const BUILD_SECONDS: &str = "600";
-const TEST_SECONDS: &str = "120";
+const TEST_SECONDS: &str = "60";
 /// Exit statuses of cargo-mutants that are results: all caught, some missed, some timed out.
 const RESULTS: [i32; 3] = [0, 2, 3];
 

@@ -259,6 +259,36 @@ mod tests {
         Peers::serve(Arc::new(hca), listener).unwrap()
     }
 
+    /// Four words of 32 bits in the host's order: who joins has the higher address, who asks for it the lower one.
+    #[test]
+    fn a_hello_is_understood_if_all_of_it_fits() {
+        let own = WireAddress(0x100);
+        let magic = u32::from_be_bytes(*b"WBhc");
+        let hear = |words: [u32; 4]| understand(own, zerocopy::transmute!(words)).ok();
+        let (join, come) = (Some(Wish::Join), Some(Wish::Come));
+        for (wish, address, understood) in [
+            (1, 0x101, join),
+            (1, u32::MAX, join),
+            (1, 0x100, None),
+            (1, 0x0ff, None),
+            (1, 0, None),
+            (2, 0x0ff, come),
+            (2, 0, come),
+            (2, 0x100, None),
+            (2, 0x101, None),
+            (0, 0x101, None),
+            (0, 0x0ff, None),
+            (3, 0x101, None),
+            (3, 0x0ff, None),
+        ] {
+            let expected = understood.map(|wish| (wish, WireAddress(address)));
+            assert_eq!(hear([magic, VERSION, wish, address]), expected);
+            assert_eq!(hear([magic, VERSION + 1, wish, address]), None);
+            assert_eq!(hear([magic.swap_bytes(), VERSION, wish, address]), None);
+            assert_eq!(hear([0, 0, wish, address]), None);
+        }
+    }
+
     #[test]
     fn both_reach_each_other_at_the_same_moment() {
         for _ in 0..20 {

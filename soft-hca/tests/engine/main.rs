@@ -13,6 +13,7 @@ mod hostile;
 mod mutation;
 mod options;
 mod order;
+mod packet;
 mod shared;
 mod timers;
 mod unreliable;
