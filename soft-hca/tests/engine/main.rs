@@ -10,6 +10,7 @@ mod errors;
 mod fairness;
 mod faults;
 mod hostile;
+mod keys;
 mod mutation;
 mod options;
 mod order;
