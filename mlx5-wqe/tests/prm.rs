@@ -1,10 +1,10 @@
 //! Commands and answers: round trips, refusals, and any bytes. `warpbell-proofs` compares the positions.
 
 use mlx5_wqe::prm::{
-    CapabilityQuery, Command, CommandStatus, CqContext, CreateCq, CreateCqAnswer, CreateQp,
-    CreateQpAnswer, CreateUmem, Done, HcaCapabilities, Mtu, PrmError, QpContext, QueryHcaCap,
-    QueryHcaCap2, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQpAnswer, Record, Refusal, RstToInit,
-    SendDoorbellMode, ToError, command_opcode,
+    AddressPath, CapabilityQuery, Command, CommandStatus, CqContext, CreateCq, CreateCqAnswer,
+    CreateQp, CreateQpAnswer, CreateUmem, Done, HcaCapabilities, Mtu, PrmError, QpContext,
+    QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQpAnswer, Record,
+    Refusal, RstToInit, SendDoorbellMode, ToError, command_opcode,
 };
 use mlx5_wqe::{CqNumber, QpNumber};
 use proptest::prelude::*;
@@ -89,6 +89,79 @@ fn without_a_doorbell_record() {
     assert!(!capable(&answer));
     answer[16 + 0x2e1 / 8] = 0x80 >> (0x2e1 % 8);
     assert!(capable(&answer));
+}
+
+/// `rmac_47_32` at bit 0x130 and `rmac_31_0` at 0x140 of `ads`: six bytes in a row.
+#[test]
+fn a_mac_address_has_six_bytes_in_a_row() {
+    let mac = [1, 2, 3, 4, 5, 6];
+    let path = AddressPath::default().with_mac(mac);
+    let mut expected = [0; 44];
+    expected[0x130 / 8..][..6].copy_from_slice(&mac);
+    assert_eq!(path.to_bytes(), Ok(expected));
+    assert_eq!(path.mac(), mac);
+}
+
+/// The manual's way to count bits: the first is the highest of the first byte.
+#[test]
+fn fields_are_bits_of_the_bytes_that_there_are() {
+    let named = |name: &str| {
+        let fields = QpContext::FIELDS.iter().chain(AddressPath::FIELDS);
+        *fields
+            .into_iter()
+            .find(|field| field.name() == name)
+            .unwrap()
+    };
+    let value = 0xa5c3_96f1_0f3c_5a69_u64;
+    // Of a bit, within a byte, of whole bytes, across bytes, at the end of the record.
+    for (name, offset, width) in [
+        ("fl", 0, 1),
+        ("free_ar", 1, 1),
+        ("mlid", 0x29, 7),
+        ("rlid", 0x30, 16),
+        ("flow_label", 0x6c, 20),
+        ("pd", 0x28, 24),
+        ("rmac_31_0", 0x140, 32),
+        ("dbr_addr", 0x500, 64),
+    ] {
+        let field = named(name);
+        assert_eq!((field.offset(), field.width()), (offset, width), "{name}");
+        let low = value & (u64::MAX >> (64 - width));
+        for length in 0..=(offset + width).div_ceil(8) + 1 {
+            for background in [0, 0xff] {
+                let mut bytes = vec![background; length];
+                let bit = |bytes: &[u8], at: usize| {
+                    let byte = bytes.get(at / 8);
+                    byte.is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1)
+                };
+                field.set(&mut bytes, value);
+                for at in 0..length * 8 {
+                    let expected = match at.checked_sub(offset) {
+                        Some(place) if place < width => low >> (width - 1 - place) & 1 == 1,
+                        _ => background != 0,
+                    };
+                    assert_eq!(
+                        bit(&bytes, at),
+                        expected,
+                        "{name}, bit {at} of {length} bytes"
+                    );
+                }
+                // Bits that are not there are read as 0.
+                let there = (length * 8).saturating_sub(offset).min(width);
+                let lost = width - there;
+                let kept = low.checked_shr(lost as u32).unwrap_or(0);
+                assert_eq!(
+                    field.get(&bytes),
+                    kept.checked_shl(lost as u32).unwrap_or(0)
+                );
+            }
+        }
+        assert!(field.fits(low) && field.fits(0) && field.fits(u64::MAX >> (64 - width)));
+        assert_eq!(field.fits(u64::MAX), width == 64);
+        if width < 64 {
+            assert!(!field.fits(1 << width));
+        }
+    }
 }
 
 #[test]

@@ -85,3 +85,45 @@ pub(super) const fn are_sound(fields: &[Field], bytes: usize) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Field, are_sound};
+
+    const fn field(offset: usize, width: usize) -> Field {
+        Field {
+            name: "a field",
+            offset,
+            width,
+        }
+    }
+
+    /// Every two fields in the bits of two bytes and one byte more.
+    #[test]
+    fn fields_are_sound_where_they_lie_within_and_apart() {
+        let fields =
+            || (0..24).flat_map(|offset| (0..=24 - offset).map(move |width| (offset, width)));
+        for (one_offset, one_width) in fields() {
+            let one = field(one_offset, one_width);
+            let lies_within = one_width > 0 && one_offset + one_width <= 16;
+            assert_eq!(are_sound(&[one], 2), lies_within, "{one:?}");
+            for (offset, width) in fields() {
+                let other = field(offset, width);
+                let both_within = lies_within && width > 0 && offset + width <= 16;
+                let common = (offset..offset + width)
+                    .any(|bit| (one_offset..one_offset + one_width).contains(&bit));
+                assert_eq!(are_sound(&[one, other], 2), both_within && !common);
+            }
+        }
+        assert!(are_sound(&[], 0));
+    }
+
+    /// The third is compared with both before it.
+    #[test]
+    fn each_field_is_compared_with_all_before() {
+        let fields = |last| [field(0, 4), field(4, 4), field(last, 4)];
+        for (last, sound) in [(0, false), (3, false), (4, false), (7, false), (8, true)] {
+            assert_eq!(are_sound(&fields(last), 2), sound);
+        }
+    }
+}
