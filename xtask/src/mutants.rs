@@ -27,8 +27,9 @@ use outcome::{Mutant, Tested, Verdict};
 const DEADLINE: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long listing a group's mutants may take.
 const LIST_DEADLINE: Duration = Duration::from_secs(60);
-/// How long one build, and one run of the tests, may take. A change that makes a loop endless is caught by this.
-const BUILD_SECONDS: &str = "600";
+/// How long one build after the first, and one run of the tests, may take. A change that makes a loop endless is caught
+/// by the second, and is none that compiles by the first, where the compiler runs the loop.
+const BUILD_SECONDS: &str = "180";
 const TEST_SECONDS: &str = "60";
 /// Exit statuses of cargo-mutants that are results: all caught, some missed, some timed out.
 const RESULTS: [i32; 3] = [0, 2, 3];

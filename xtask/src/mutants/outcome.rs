@@ -46,6 +46,19 @@ struct Outcomes {
 struct Outcome {
     scenario: Scenario,
     summary: Summary,
+    phase_results: Vec<PhaseResult>,
+}
+
+#[derive(Deserialize)]
+struct PhaseResult {
+    phase: Phase,
+}
+
+#[derive(PartialEq, Eq, Deserialize)]
+enum Phase {
+    Check,
+    Build,
+    Test,
 }
 
 #[derive(Deserialize)]
@@ -71,11 +84,16 @@ pub fn read(json: &str) -> Result<Vec<Tested>, serde_json::Error> {
         let Scenario::Mutant(mutant) = outcome.scenario else {
             return None;
         };
+        let ran = outcome.phase_results.iter();
+        let tests_ran = ran.last().is_some_and(|last| last.phase == Phase::Test);
         let verdict = match outcome.summary {
-            Summary::CaughtMutant | Summary::Timeout => Verdict::Caught,
+            Summary::CaughtMutant => Verdict::Caught,
             Summary::MissedMutant => Verdict::Missed,
-            // A build that fails in another way than by the compiler's refusal says nothing of the tests either.
-            Summary::Unviable | Summary::Success | Summary::Failure => Verdict::Unviable,
+            Summary::Timeout if tests_ran => Verdict::Caught,
+            // The compiler was in an endless loop, or failed in another way than by refusing.
+            Summary::Timeout | Summary::Unviable | Summary::Success | Summary::Failure => {
+                Verdict::Unviable
+            }
         };
         Some(Tested { mutant, verdict })
     });
@@ -88,18 +106,24 @@ mod tests {
 
     #[test]
     fn outcomes_are_read_as_cargo_mutants_writes_them() {
-        let outcome = |name: &str, summary: &str| {
+        let outcome = |name: &str, summary: &str, last: &str| {
             format!(
                 r#"{{"scenario": {{"Mutant": {{"name": "{name}", "file": "a/b.rs", "genre": "x"}}}},
-                    "summary": "{summary}", "log_path": ""}}"#
+                    "summary": "{summary}", "log_path": "", "phase_results": [
+                        {{"phase": "Build", "duration": 1.5, "process_status": "Success"}},
+                        {{"phase": "{last}", "duration": 1.5, "process_status": "Timeout"}}
+                    ]}}"#
             )
         };
         let json = format!(
-            r#"{{"outcomes": [{{"scenario": "Baseline", "summary": "Success"}}, {}, {}, {}, {}], "caught": 1}}"#,
-            outcome("1", "CaughtMutant"),
-            outcome("2", "MissedMutant"),
-            outcome("3", "Timeout"),
-            outcome("4", "Unviable"),
+            r#"{{"outcomes": [
+                {{"scenario": "Baseline", "summary": "Success", "phase_results": []}}, {}, {}, {}, {}, {}
+            ], "caught": 1}}"#,
+            outcome("1", "CaughtMutant", "Test"),
+            outcome("2", "MissedMutant", "Test"),
+            outcome("3", "Timeout", "Test"),
+            outcome("4", "Unviable", "Build"),
+            outcome("5", "Timeout", "Build"),
         );
         let read = read(&json).unwrap();
         let verdicts: Vec<_> = read
@@ -113,6 +137,7 @@ mod tests {
                 ("2", Verdict::Missed),
                 ("3", Verdict::Caught),
                 ("4", Verdict::Unviable),
+                ("5", Verdict::Unviable),
             ]
         );
     }
