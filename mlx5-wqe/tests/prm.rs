@@ -102,6 +102,24 @@ fn a_mac_address_has_six_bytes_in_a_row() {
     assert_eq!(path.mac(), mac);
 }
 
+/// `rgid_rip` at bit 0x80 of `ads`, and the path within a context (`primary_address_path`, bit 0xc0 of `qpc`).
+#[test]
+fn a_gid_has_sixteen_bytes_in_a_row() {
+    let rgid_rip = core::array::from_fn(|at| 0xf0 - at as u8);
+    let primary_address_path = AddressPath {
+        rgid_rip,
+        ..AddressPath::default()
+    };
+    let context = QpContext {
+        primary_address_path,
+        ..QpContext::default()
+    };
+    let mut expected = [0; 232];
+    expected[(0xc0 + 0x80) / 8..][..16].copy_from_slice(&rgid_rip);
+    assert_eq!(context.to_bytes(), Ok(expected));
+    assert_eq!(QpContext::from_bytes(&expected), Ok(context));
+}
+
 /// The manual's way to count bits: the first is the highest of the first byte.
 #[test]
 fn fields_are_bits_of_the_bytes_that_there_are() {
