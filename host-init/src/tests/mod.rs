@@ -2,6 +2,7 @@
 
 mod active;
 mod chain;
+mod drops;
 mod gaspi;
 mod hand;
 mod inbound;
