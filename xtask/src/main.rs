@@ -148,7 +148,7 @@ fn act(action: Action) -> Result<bool, CommandError> {
     match action {
         Action::Test { list: true, .. } => {
             for step in Step::value_variants() {
-                println!("{:<9} {}", step.name(), step.summary());
+                println!("{:<12} {}", step.name(), step.summary());
             }
             Ok(true)
         }
@@ -238,7 +238,7 @@ fn print_report(step: Step, report: &Report, took: Duration) {
         println!("skipped: {}: {why}", step.name());
     }
     let counts = report.counts.to_string();
-    println!("{:<9} {counts:<32} {}", step.name(), in_words(took));
+    println!("{:<12} {counts:<32} {}", step.name(), in_words(took));
 }
 
 /// A time such as `9 min 3 s`, or `3.2 s` under a minute.

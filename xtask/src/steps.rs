@@ -37,6 +37,21 @@ pub const PROOFS: &str = "warpbell-proofs";
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
 
+/// What runs under ThreadSanitizer and AddressSanitizer: a package's library, and the names of its tests. All of a device
+/// that touches memory on behalf of others, and all that is dropped beside it.
+const SANITIZED: [(&str, &[&str]); 3] = [
+    (SOFT_HCA, &["shell::"]),
+    (
+        HOST_INIT,
+        &["peer::", "tests::two_processes", "tests::drops"],
+    ),
+    (PRELOAD, &[]),
+];
+const SANITIZERS: [&str; 2] = ["thread", "address"];
+/// How many objects are dropped under traffic there, unless the environment says otherwise.
+const SANITIZED_DROPS: &str = "20000";
+const DROPS: &str = "WARPBELL_DROPS";
+
 /// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
 const OPTIMISED: [&str; 4] = [HW_TESTS, EXAMPLES, PRELOAD, SOFT_HCA];
 
@@ -98,8 +113,10 @@ pub enum Step {
     Demo,
     Card,
     Cust,
+    Differential,
     // From here on two at a time, those that take longest first.
     Ptx,
+    Sanitizers,
     Miri,
     Fuzz,
     Clippy,
@@ -136,6 +153,10 @@ impl Step {
             Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
             Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
             Self::Fuzz => "each fuzz target survives its inputs",
+            Self::Sanitizers => {
+                "ThreadSanitizer and AddressSanitizer find nothing in shell, peers, preload and drops"
+            }
+            Self::Differential => "20,000 random episodes of two HCAs come to what a model says",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
@@ -152,6 +173,7 @@ impl Step {
         matches!(
             self,
             Self::Ptx
+                | Self::Sanitizers
                 | Self::Miri
                 | Self::Fuzz
                 | Self::Clippy
@@ -181,11 +203,17 @@ impl Step {
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
-            Self::OlderGpu => &[Tool::Nightly],
+            Self::OlderGpu | Self::Sanitizers => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
-            Self::Test | Self::HwTests | Self::Loom | Self::CudaStd | Self::Doc | Self::Demo => &[],
+            Self::Test
+            | Self::HwTests
+            | Self::Loom
+            | Self::CudaStd
+            | Self::Doc
+            | Self::Demo
+            | Self::Differential => &[],
         }
     }
 }
@@ -227,6 +255,8 @@ impl Steps<'_> {
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),
             Step::Ptx => self.ptx(&mut report),
+            Step::Sanitizers => self.sanitizers(&mut report),
+            Step::Differential => self.differential(&mut report),
             Step::OlderGpu => self.older_gpu(&mut report),
             Step::CudaStd => self.cuda_std(&mut report),
             Step::Cust => self.cust(&mut report),
@@ -417,6 +447,54 @@ impl Steps<'_> {
         for ((package, ..), finished) in MIRI.iter().zip(&finished) {
             report.tests(&format!("miri {package}"), finished);
         }
+        Ok(())
+    }
+
+    /// Builds the standard library with each sanitizer, too: otherwise it sees neither what std synchronises nor what
+    /// std touches.
+    fn sanitizers(&self, report: &mut Report) -> Result<(), StepError> {
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        for sanitizer in SANITIZERS {
+            let mut build = tools::nightly_cargo(self.workspace);
+            build
+                .args(["test", "--no-run", "-Zbuild-std", "--lib", "--target"])
+                .args([&target, "--message-format=json-render-diagnostics"])
+                .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
+                .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
+                .env("CARGO_TARGET_DIR", self.workspace.target.join(sanitizer));
+            for (package, _) in SANITIZED {
+                build.args(["-p", package]);
+            }
+            let built = self.capture(build, BUILD_DEADLINE)?;
+            if !built.success() {
+                let title = format!("the build with {sanitizer} sanitizer");
+                report.fail(&title, without_json(&built.account()));
+                continue;
+            }
+            for (package, tests) in SANITIZED {
+                let title = format!("{package} with {sanitizer} sanitizer");
+                let name = package.replace('-', "_");
+                let Some(path) = executable(&built.stdout, &name) else {
+                    report.fail(&title, "Cargo did not say where it built this test");
+                    continue;
+                };
+                let mut command = clean_command(path, &self.workspace.root);
+                command.args(tests);
+                if std::env::var_os(DROPS).is_none() {
+                    command.env(DROPS, SANITIZED_DROPS);
+                }
+                report.tests(&title, &self.capture(command, BUILD_DEADLINE)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn differential(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["test", "--release", "-p", SOFT_HCA])
+            .args(["--test", "differential"]);
+        report.tests("differential", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
 
