@@ -1,11 +1,21 @@
 //! Which file descriptors are the device.
+//!
+//! Each is a file in memory whose pages are those of the doorbells, at the offsets that the device tells its user: the
+//! system itself maps them, also for who calls it past the C library.
 
 use std::ffi::{CStr, c_int};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{Errno, FdFlags, fcntl_getfd};
+
+use crate::interpose::fail;
+use crate::next;
 
 /// Where libibverbs looks for the device.
 pub const PATH: &CStr = c"/dev/infiniband/uverbs0";
-/// What is opened instead: libibverbs compares its device number with that in sysfs.
+/// What its path leads to, and what its files pretend to be: libibverbs compares the device number with that in sysfs.
 pub const STAND_IN: &CStr = c"/dev/null";
 /// The stand-in's device number, as sysfs writes it.
 pub const STAND_IN_NUMBER: &str = "1:3";
@@ -18,8 +28,36 @@ fn bit(file: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((OPEN.get(file / 64)?, 1 << (file % 64)))
 }
 
+/// Makes the file behind an open descriptor the device's, under the same number. As `open` does, it gives -1 and sets
+/// errno where it cannot.
+pub fn replace(file: c_int) -> c_int {
+    match replaced(file) {
+        Ok(()) => file,
+        Err(errno) => {
+            // SAFETY: the caller has opened the file, and nobody else knows it yet.
+            unsafe { next::close(file) };
+            fail(errno.raw_os_error())
+        }
+    }
+}
+
+fn replaced(file: c_int) -> Result<(), Errno> {
+    let memory = memfd_create(c"warpbell-uverbs0", MemfdFlags::CLOEXEC)?;
+    // SAFETY: the caller has opened the file, and nobody else closes it.
+    let opened = unsafe { BorrowedFd::borrow_raw(file) };
+    let flags = match fcntl_getfd(opened)?.contains(FdFlags::CLOEXEC) {
+        true => libc::O_CLOEXEC,
+        false => 0,
+    };
+    // SAFETY: both descriptors are open.
+    if unsafe { libc::dup3(memory.as_raw_fd(), file, flags) } < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    add(file).then_some(()).ok_or(Errno::MFILE)
+}
+
 /// Makes a file descriptor the device; false if it is too high.
-pub fn add(file: c_int) -> bool {
+fn add(file: c_int) -> bool {
     let Some((word, mask)) = bit(file) else {
         return false;
     };

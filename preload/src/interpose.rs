@@ -1,11 +1,11 @@
-//! The functions of the C library that this library takes over: the device's path and its file descriptors are
-//! ours, all else goes on to the C library.
+//! The functions of the C library that this library takes over and that take no path (those are in `paths`): the
+//! device's file descriptors are ours, all else goes on to the C library.
 //!
-//! `open` and `ioctl` are variadic in C. Their one optional argument is taken as a fixed one here: on the
+//! `open`, `openat` and `ioctl` are variadic in C. Their one optional argument is taken as a fixed one here: on the
 //! platforms of Linux that this runs on a variadic call passes it in the same register, and where the caller gave
 //! none, what is in the register is handed on and nobody looks at it.
 
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 
 use crate::attributes::RDMA_VERBS_IOCTL;
 use crate::{device_file, machine, next, sysfs, uverbs};
@@ -14,19 +14,10 @@ use crate::{device_file, machine, next, sysfs, uverbs};
 const NETLINK_RDMA: c_int = 20;
 
 /// Sets errno, and gives what a failing function returns.
-fn fail(errno: c_int) -> c_int {
+pub fn fail(errno: c_int) -> c_int {
     // SAFETY: the C library gives a pointer to this thread's errno.
     unsafe { *libc::__errno_location() = errno };
     -1
-}
-
-/// Whether a path is the device's.
-///
-/// # Safety
-/// As of the C library's functions that take a path.
-unsafe fn is_device(path: *const c_char) -> bool {
-    // SAFETY: a path that is not null is a C string, as the caller says.
-    !path.is_null() && unsafe { CStr::from_ptr(path) } == device_file::PATH
 }
 
 /// Before the program's `main`: tells libibverbs where the device is to be found.
@@ -38,41 +29,29 @@ pub static START: extern "C" fn() = {
     start
 };
 
-/// The C library's `open`, but for the device.
+/// The C library's `fstat`; of the device it tells what `stat` tells of its path.
 ///
 /// # Safety
 /// As of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the caller keeps to the contract of `open`.
-    if !unsafe { is_device(path) } {
-        // SAFETY: as above.
-        return unsafe { next::open(path, flags, mode) };
+pub unsafe extern "C" fn fstat(file: c_int, status: *mut c_void) -> c_int {
+    // SAFETY: the caller keeps to the contract of `fstat`; the stand-in is a C string.
+    unsafe {
+        match device_file::is_device(file) {
+            true => next::stat(device_file::STAND_IN.as_ptr(), status),
+            false => next::fstat(file, status),
+        }
     }
-    // SAFETY: the path is a C string.
-    let file = unsafe { next::open(device_file::STAND_IN.as_ptr(), flags, mode) };
-    if file >= 0 && !device_file::add(file) {
-        // SAFETY: the file was opened above.
-        unsafe { next::close(file) };
-        return fail(libc::EMFILE);
-    }
-    file
 }
 
-/// The C library's `stat`, but for the device.
+/// The same in the structure of large files, which on 64-bit machines is the same one.
 ///
 /// # Safety
 /// As of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
-    // SAFETY: the caller keeps to the contract of `stat`.
-    let path = if unsafe { is_device(path) } {
-        device_file::STAND_IN.as_ptr()
-    } else {
-        path
-    };
-    // SAFETY: as above.
-    unsafe { next::stat(path, status) }
+pub unsafe extern "C" fn fstat64(file: c_int, status: *mut c_void) -> c_int {
+    // SAFETY: the caller keeps to the contract of `fstat64`.
+    unsafe { fstat(file, status) }
 }
 
 /// The C library's `close`, which also ends the device.
@@ -111,33 +90,6 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
         Ok(()) => 0,
         Err(errno) => fail(errno.0),
     }
-}
-
-/// The C library's `mmap`; the device's pages are memory of this process.
-///
-/// # Safety
-/// As of the C library's function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mmap(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    file: c_int,
-    offset: libc::off_t,
-) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS != 0 || !device_file::is_device(file) {
-        // SAFETY: the caller keeps to the contract of `mmap`.
-        return unsafe { next::mmap(address, length, protection, flags, file, offset) };
-    }
-    let Some(page) = uverbs::page(file, offset) else {
-        fail(libc::EINVAL);
-        return libc::MAP_FAILED;
-    };
-    // Readable as well, so that a test can look at a doorbell.
-    let protection = protection | libc::PROT_READ;
-    // SAFETY: as above; the page is memory in a file of its own.
-    unsafe { next::mmap(address, length, protection, flags, page, 0) }
 }
 
 /// The C library's `socket`, but that there is no RDMA netlink.

@@ -4,6 +4,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `interpose` | the functions of the C library that it takes over |
+//! | `paths` | those of them that take a path |
 //! | `next` | those functions themselves, behind ours |
 //! | `device_file` | which file descriptors are the device |
 //! | `sysfs` | the tree of text files in which libibverbs looks for devices |
@@ -33,6 +34,7 @@ mod events;
 pub mod interpose;
 mod machine;
 mod next;
+pub mod paths;
 mod port;
 mod sysfs;
 mod uverbs;

@@ -1,13 +1,12 @@
 //! The functions of the C library that this library takes over, as the program would have had them.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
-use std::sync::OnceLock;
 
 /// Looks a function up behind this library.
 ///
 /// # Safety
 /// `F` must be the type of the function of that name.
-unsafe fn find<F: Copy>(name: &CStr) -> F {
+pub unsafe fn find<F: Copy>(name: &CStr) -> F {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {
@@ -20,46 +19,39 @@ unsafe fn find<F: Copy>(name: &CStr) -> F {
 }
 
 macro_rules! next {
-    ($($(#[$doc:meta])* $name:ident: fn($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: fn($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
         /// As of the C library's function.
         pub unsafe fn $name($($argument: $type),*) -> $result {
             type Function = unsafe extern "C" fn($($type),*) -> $result;
-            static NEXT: OnceLock<Function> = OnceLock::new();
-            const NAME: &CStr = match CStr::from_bytes_with_nul(
+            static NEXT: std::sync::OnceLock<Function> = std::sync::OnceLock::new();
+            const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(
                 concat!(stringify!($name), "\0").as_bytes(),
             ) {
                 Ok(name) => name,
                 Err(_) => panic!("a name without an end"),
             };
             // SAFETY: this is the function's type.
-            let next = NEXT.get_or_init(|| unsafe { find(NAME) });
+            let next = NEXT.get_or_init(|| unsafe { $crate::next::find(NAME) });
             // SAFETY: the caller keeps to the function's contract.
             unsafe { next($($argument),*) }
         }
     )*};
 }
 
+pub(crate) use next;
+
 next! {
-    /// Opens a file.
-    open: fn(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
-    /// Tells of a file.
-    stat: fn(path: *const c_char, status: *mut libc::stat) -> c_int;
+    /// Tells of a file by its path.
+    stat: fn(path: *const c_char, status: *mut c_void) -> c_int;
+    /// Tells of an open file.
+    fstat: fn(file: c_int, status: *mut c_void) -> c_int;
     /// Closes a file.
     close: fn(file: c_int) -> c_int;
     /// Gives a device a command.
     ioctl: fn(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
-    /// Maps a file.
-    mmap: fn(
-        address: *mut c_void,
-        length: usize,
-        protection: c_int,
-        flags: c_int,
-        file: c_int,
-        offset: libc::off_t
-    ) -> *mut c_void;
     /// Leaves a spin lock.
     pthread_spin_unlock: fn(lock: *mut libc::pthread_spinlock_t) -> c_int;
     /// Opens a socket.

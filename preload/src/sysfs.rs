@@ -1,12 +1,13 @@
-//! The tree of text files in which libibverbs looks for devices, in place of /sys.
+//! The tree of text files in which libibverbs looks for devices, in place of /sys; and the device's place in /dev.
 //!
 //! The tree is the same for every process of a user, so that it is written once and stays; its name tells what is in
 //! it, so that a library of another version has another.
 
 use std::fs::{DirBuilder, Permissions, set_permissions};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::{env, fs, io, process};
 
 use crate::device_file;
@@ -47,11 +48,25 @@ const FILES: &[(&str, &str)] = &[
     ("class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff"),
 ];
 
+/// Each link and where it leads.
+const LINKS: &[(&str, &str)] = &[("dev/infiniband/uverbs0", "/dev/null")];
+
+/// Where the tree is.
+static ROOT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where the tree is, once it is announced.
+pub fn root() -> Option<&'static Path> {
+    ROOT.get().map(PathBuf::as_path)
+}
+
 /// Writes the tree if it is not there, and points libibverbs at it. Says why not, where it cannot.
 pub fn announce() {
     match tree() {
-        // SAFETY: this runs before `main`, when the process has no other thread.
-        Ok(path) => unsafe { env::set_var(VARIABLE, path) },
+        Ok(path) => {
+            let path = ROOT.get_or_init(|| path);
+            // SAFETY: this runs before `main`, when the process has no other thread.
+            unsafe { env::set_var(VARIABLE, path) };
+        }
         Err(error) => eprintln!("warpbell: no sysfs tree for the device: {error}"),
     }
 }
@@ -60,7 +75,7 @@ pub fn announce() {
 fn tree() -> io::Result<PathBuf> {
     // SAFETY: the call has no requirements.
     let user = unsafe { libc::geteuid() };
-    let content = BuildHasherDefault::<DefaultHasher>::default().hash_one(FILES);
+    let content = BuildHasherDefault::<DefaultHasher>::default().hash_one((FILES, LINKS));
     let name = format!("warpbell-sysfs-{user}-{content:016x}");
     let path = env::temp_dir().join(&name);
     if !path.exists() {
@@ -91,6 +106,13 @@ fn write(root: &Path) -> io::Result<()> {
         }
         fs::write(&path, format!("{text}\n"))?;
         set_permissions(&path, Permissions::from_mode(0o444))?;
+    }
+    for (name, target) in LINKS {
+        let path = root.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        symlink(target, path)?;
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ pub unsafe fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> Resu
         }
         (abi::OBJECT_DEVICE, abi::METHOD_QUERY_GID_ENTRY) => gids::entry(&mut request),
         (abi::OBJECT_DEVICE, abi::METHOD_QUERY_GID_TABLE) => gids::table(&mut request),
-        (abi::OBJECT_UAR, abi::METHOD_UAR_ALLOC) => uar::allocate(&mut request, open),
+        (abi::OBJECT_UAR, abi::METHOD_UAR_ALLOC) => uar::allocate(&mut request, open, file),
         (abi::OBJECT_UAR, abi::METHOD_UAR_DESTROY) => Ok(()),
         // Pages come when they are touched, with or without advice.
         (abi::OBJECT_MR, abi::METHOD_ADVISE_MR) => Ok(()),
@@ -57,11 +57,6 @@ pub unsafe fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> Resu
 /// The device is closed: what was made through this file goes.
 pub fn close(file: c_int) {
     open::close(file);
-}
-
-/// The file of the page that is mapped at an offset of the device.
-pub fn page(file: c_int, offset: libc::off_t) -> Option<c_int> {
-    open::with(file, |open| uar::find(open, offset))
 }
 
 /// A command in the plain structures that were once written to the device: `INVOKE_WRITE`.

@@ -1,18 +1,21 @@
 //! Pages of doorbells.
 //!
-//! A page is a file in memory: the user maps it, and this library maps it for the engine, so that the engine's mapping
-//! stays when the user's goes.
+//! They are the pages of the device's file: the user maps them, and this library maps them for the engine, so that the
+//! engine's mapping stays when the user's goes.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::fs::ftruncate;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
 use super::open::{self, Open};
 use crate::abi::ioctl as abi;
 use crate::attributes::{Errno, Request};
-use crate::next;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -25,7 +28,6 @@ const NAP: Duration = Duration::from_micros(30);
 
 /// A page of doorbells, until it is dropped.
 pub struct Page {
-    file: c_int,
     mapping: *mut c_void,
 }
 
@@ -33,29 +35,27 @@ pub struct Page {
 unsafe impl Send for Page {}
 
 impl Page {
-    fn new() -> Result<Self, Errno> {
-        // SAFETY: the name is a C string.
-        let file = unsafe { libc::memfd_create(c"warpbell-uar".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 {
-            return Err(Errno(libc::EMFILE));
-        }
-        // From here on dropping it closes the file.
-        let mut page = Self {
-            file,
-            mapping: libc::MAP_FAILED,
-        };
-        // SAFETY: the file is our own.
-        if unsafe { libc::ftruncate(file, PAGE as libc::off_t) } != 0 {
-            return Err(Errno(libc::ENOMEM));
-        }
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+    /// The page with this number of the device's file.
+    fn new(file: c_int, number: u32) -> Result<Self, Errno> {
+        // SAFETY: the file is the device's, which stays open during the command.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        let offset = offset(number);
+        ftruncate(file, offset + PAGE as u64).map_err(system)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses the place.
-        page.mapping =
-            unsafe { next::mmap(ptr::null_mut(), PAGE, access, libc::MAP_SHARED, file, 0) };
-        if page.mapping == libc::MAP_FAILED {
-            return Err(Errno(libc::ENOMEM));
-        }
-        Ok(page)
+        let mapping = unsafe {
+            mmap(
+                ptr::null_mut(),
+                PAGE,
+                access,
+                MapFlags::SHARED,
+                file,
+                offset,
+            )
+        };
+        Ok(Self {
+            mapping: mapping.map_err(system)?,
+        })
     }
 
     /// Where the engine finds it.
@@ -89,33 +89,30 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: mapping and file were made by `new`; queues that use the page are destroyed before it.
-        unsafe {
-            if self.mapping != libc::MAP_FAILED {
-                libc::munmap(self.mapping, PAGE);
-            }
-            next::close(self.file);
-        }
+        // SAFETY: the mapping was made by `new`; queues that use the page are destroyed before it.
+        let unmapped = unsafe { munmap(self.mapping, PAGE) };
+        debug_assert!(unmapped.is_ok(), "a mapping of our own");
     }
 }
 
+/// Where a page is in the device's file.
+fn offset(number: u32) -> u64 {
+    u64::from(number) * PAGE as u64
+}
+
+fn system(errno: rustix::io::Errno) -> Errno {
+    Errno(errno.raw_os_error())
+}
+
 /// Allocates a page: its handle, where and how much to map, and its number.
-pub fn allocate(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
-    let page = Page::new()?;
+pub fn allocate(request: &mut Request<'_>, open: &mut Open, file: c_int) -> Result<(), Errno> {
     // A queue names its page with 16 bits.
     let number = (1..=u32::from(u16::MAX)).find(|number| !open.pages.contains_key(number));
     let number = number.ok_or(Errno(libc::ENOMEM))?;
-    open.pages.insert(number, page);
-    let offset = u64::from(number) * PAGE as u64;
+    open.pages.insert(number, Page::new(file, number)?);
     request.answer_handle(abi::UAR_HANDLE, open::fresh());
-    request.answer(abi::UAR_MMAP_OFFSET, &offset.to_ne_bytes());
+    request.answer(abi::UAR_MMAP_OFFSET, &offset(number).to_ne_bytes());
     request.answer(abi::UAR_MMAP_LENGTH, &(PAGE as u32).to_ne_bytes());
     request.answer(abi::UAR_PAGE_ID, &number.to_ne_bytes());
     Ok(())
-}
-
-/// The file of the page at an offset.
-pub fn find(open: &Open, offset: libc::off_t) -> Option<c_int> {
-    let number = u32::try_from(offset / PAGE as libc::off_t).ok()?;
-    open.pages.get(&number).map(|page| page.file)
 }

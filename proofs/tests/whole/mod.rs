@@ -1,6 +1,7 @@
 //! A program of verbs and nothing else: libmlx5 over the device of `warpbell-preload`, whose engine runs on a thread.
 
 mod events;
+mod paths;
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, Ordering};
