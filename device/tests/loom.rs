@@ -11,8 +11,8 @@ use loom::sync::atomic::Ordering;
 use loom::thread;
 use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{
-    CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
-    OpenError, SendDoorbell, Sharing, Signal, Ticket,
+    Cause, CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
+    OpenError, SendDoorbell, SendQueue, Sharing, Signal, Thread, Ticket,
 };
 
 /// What the NIC does when it looks once: doorbell, record, WQEs. Returns the
@@ -393,31 +393,113 @@ fn poll_shared_ordinary_wants_its_acquire_fence() {
     poll_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
 }
 
-/// A poller of an ordinary completion queue frees the entries that it has taken
-/// before it tells others that they may post again: otherwise the NIC could
-/// complete the new requests into entries that it believes full.
-#[test]
-fn entries_are_free_before_their_slots() {
-    model(None, || {
-        let rig = Arc::new(Rig::new(1, CompletionKind::Ordinary));
-        let mut queue = rig.handle().open::<GpuShared>().unwrap();
-        let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
-        let last = queue.try_post(Wqe::nop().signalled()).unwrap();
-        rig.complete(0, 0);
-        rig.complete(1, 1);
+/// The one entry of a ring holds CQE 0, then CQE 1. A view that learns of both from another one waits for CQE 2, which
+/// has the owner bit of CQE 0 and never comes: the entry of two laps ago is no news.
+fn two_laps_ago(without: Option<LeftOut>) {
+    model(without, || {
+        let rig = Arc::new(Rig::new(0, CompletionKind::Ordinary));
+        let third = {
+            let other = Rig::new(2, CompletionKind::Ordinary);
+            let mut queue = other.handle().open::<Exclusive>().unwrap();
+            let mut post = || queue.try_post(Wqe::nop()).unwrap();
+            [post(), post(), post()][2]
+        };
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
             move || {
-                let known = rig.state.progress().completed;
-                assert!(
-                    rig.completion_consumer() as u64 >= known,
-                    "the NIC overruns"
+                let mut queue = rig.handle().open::<GpuShared>().unwrap();
+                assert_eq!(
+                    queue.is_done(third),
+                    Ok(false),
+                    "an old entry for a new one"
                 );
             }
         });
-        assert!(queue.is_done(last).unwrap());
+        let mut queue = rig.handle().open::<GpuShared>().unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        rig.complete(0, 0);
+        // The ring has one block: there is room once the entry is taken, unless the other one is at it.
+        if queue.try_post(Wqe::nop()).is_ok() {
+            rig.complete(1, 1);
+            let _ = queue.try_post(Wqe::nop());
+        }
         other.join().unwrap();
     });
+}
+
+#[test]
+fn an_entry_of_two_laps_ago_is_no_news() {
+    two_laps_ago(None);
+}
+
+#[test]
+#[should_panic(expected = "an old entry for a new one")]
+fn entries_want_what_is_stored_with_release() {
+    two_laps_ago(Some(LeftOut::ReleaseStores));
+}
+
+/// A write that asks for no completion fails, and the NIC flushes the flag behind it, while one or two views look: each
+/// learns why, or nothing yet.
+fn cause_stays<S: Sharing>(kind: CompletionKind, views: usize, without: Option<LeftOut>) {
+    fn look<S: Sharing>(queue: &mut SendQueue<'_, S, Thread>, flag: Ticket) {
+        match queue.is_done(flag) {
+            Ok(done) => assert!(!done, "done, and was flushed"),
+            Err(error) => {
+                let Cause::Completion(completion) = error.cause() else {
+                    panic!("{error}");
+                };
+                let cause = completion.syndrome;
+                assert_eq!(cause, Syndrome::REMOTE_ACCESS, "the cause is lost");
+            }
+        }
+    }
+    model(without, move || {
+        let rig = Arc::new(Rig::new(2, kind));
+        let mut queue = rig.handle().open::<S>().unwrap();
+        let _ = queue.try_post(Wqe::nop()).unwrap();
+        let flag = queue.try_post(Wqe::nop().signalled()).unwrap();
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || {
+                rig.fail(0, 0, Syndrome::REMOTE_ACCESS, 0x88);
+                rig.fail(1, 1, Syndrome::FLUSHED, 0xf9);
+            }
+        });
+        let other = (views == 2).then(|| {
+            let rig = Arc::clone(&rig);
+            thread::spawn(move || {
+                // The error may be known already.
+                if let Ok(mut queue) = rig.handle().open::<S>() {
+                    look(&mut queue, flag);
+                }
+            })
+        });
+        look(&mut queue, flag);
+        nic.join().unwrap();
+        if let Some(other) = other {
+            other.join().unwrap();
+        }
+        look(&mut queue, flag);
+        assert!(queue.is_done(flag).is_err());
+    });
+}
+
+#[test]
+fn a_ring_keeps_the_cause() {
+    cause_stays::<Exclusive>(CompletionKind::Ordinary, 1, None);
+    cause_stays::<GpuShared>(CompletionKind::Ordinary, 2, None);
+}
+
+#[test]
+#[should_panic(expected = "the cause is lost")]
+fn a_collapsed_queue_loses_the_cause() {
+    cause_stays::<Exclusive>(CompletionKind::Collapsed, 1, None);
+}
+
+#[test]
+#[should_panic(expected = "the cause is lost")]
+fn a_cause_wants_its_acquire_fence() {
+    cause_stays::<Exclusive>(CompletionKind::Ordinary, 1, Some(LeftOut::Acquire));
 }
 
 /// One thread finds the error of a request while another waits for the request

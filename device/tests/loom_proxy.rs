@@ -23,12 +23,12 @@ struct Rigs {
 
 impl Rigs {
     fn new(depth_log2: u8) -> Arc<Self> {
-        let rig = || Rig::new(depth_log2, CompletionKind::Collapsed);
+        let rig = |kind| Rig::new(depth_log2, kind);
         // In this order: an acquire fence of loom's also takes what the thread saw from which it takes something, as far
         // as it lies in memory that was made later. So it would hide a fence that is missing there.
         Arc::new(Self {
-            nic: rig(),
-            front: rig().with_doorbell(SendDoorbell::WithoutRecord),
+            nic: rig(CompletionKind::Ordinary),
+            front: rig(CompletionKind::Collapsed).with_doorbell(SendDoorbell::WithoutRecord),
             data: Word64::new(0),
         })
     }

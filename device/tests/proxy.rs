@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use common::{QPN, Rig};
@@ -25,15 +26,30 @@ const REMOTE: Remote = Remote {
 struct Rigs {
     front: Rig,
     nic: Rig,
+    /// CQEs that the NIC has written.
+    cqes: Cell<usize>,
 }
 
 impl Rigs {
     fn new(depth_log2: u8) -> Self {
-        let rig = || Rig::new(depth_log2, CompletionKind::Collapsed);
+        let rig = |kind| Rig::new(depth_log2, kind);
         Self {
-            front: rig().with_doorbell(SendDoorbell::WithoutRecord),
-            nic: rig(),
+            front: rig(CompletionKind::Collapsed).with_doorbell(SendDoorbell::WithoutRecord),
+            nic: rig(CompletionKind::Ordinary),
+            cqes: Cell::new(0),
         }
+    }
+
+    /// Completes the WQE whose first block has this index.
+    fn complete(&self, index: u16) {
+        self.nic.complete(self.cqes.get(), index);
+        self.cqes.set(self.cqes.get() + 1);
+    }
+
+    /// Fails it.
+    fn fail(&self, index: u16, syndrome: Syndrome, vendor: u8) {
+        self.nic.fail(self.cqes.get(), index, syndrome, vendor);
+        self.cqes.set(self.cqes.get() + 1);
     }
 
     fn drain(&self) -> Drain<'_> {
@@ -140,7 +156,7 @@ fn completions_come_back_and_free_the_ring() {
             continue;
         }
         assert_eq!(queue.try_post(value(0)), Err(PostError::NoRoom));
-        rigs.nic.complete(0, (round - 7) as u16);
+        rigs.complete((round - 7) as u16);
         let oldest = tickets.pop_front().unwrap();
         assert_eq!(queue.is_done(oldest), Ok(false), "round {round}");
         assert_eq!(drain.turn(all), COMPLETION);
@@ -157,12 +173,16 @@ fn an_error_of_the_nic_is_the_kernels() {
     let mut queue = rigs.open::<Exclusive>();
     let before = post(&mut queue, value(1));
     let bad = post(&mut queue, value(2));
+    let _ = post(&mut queue, value(3));
     drain.turn(all);
-    rigs.nic.fail(0, 1, Syndrome::REMOTE_ACCESS, 0x88);
+    // All of it before the proxy looks: neither the success nor the flush takes the cause's place.
+    rigs.complete(0);
+    rigs.fail(1, Syndrome::REMOTE_ACCESS, 0x88);
+    rigs.fail(2, Syndrome::FLUSHED, 0xf9);
+    assert_eq!(drain.turn(all), COMPLETION);
+    assert_eq!(queue.is_done(before), Ok(true));
     assert_eq!(drain.turn(all), COMPLETION);
     assert!(drain.is_over());
-    // The flush of what stood behind does not take the cause's place.
-    rigs.nic.fail(0, 2, Syndrome::FLUSHED, 0xf9);
     assert_eq!(drain.turn(all), Turn::default());
     assert_eq!(queue.wait(before, Deadline::PASSED), Ok(()));
     let error = failed(queue.wait(bad, Deadline::PASSED));
@@ -209,14 +229,14 @@ fn a_refused_entry_is_named_and_what_came_before_it_is_done() {
     assert_eq!(rigs.nic.control(1), (1, Opcode::NOP));
     assert!(rigs.nic.signalled(1));
 
-    rigs.nic.complete(0, 0);
+    rigs.complete(0);
     assert_eq!(drain.turn(all), COMPLETION, "nothing more is taken");
     assert_eq!(queue.wait(good, Deadline::PASSED), Ok(()));
     assert_eq!(
         queue.wait(refused, Deadline::PASSED),
         Err(WaitError::Deadline)
     );
-    rigs.nic.complete(0, 1);
+    rigs.complete(1);
     assert_eq!(drain.turn(all), COMPLETION);
     let error = failed(queue.wait(refused, Deadline::PASSED));
     assert_eq!(fault(error), (Fault::Refused, 1));
@@ -237,7 +257,7 @@ fn damage(rigs: &Rigs, depth: u64, words: [u64; 2], index: u64) -> Option<(Fault
     rigs.front
         .ring_by_hand((index << 40 | u64::from(QPN) << 8).to_be());
     drain.turn(all);
-    rigs.nic.complete(0, 1);
+    rigs.complete(1);
     drain.turn(all);
     assert!(rigs.nic.producer_index() as u64 <= depth);
     match queue.wait(ticket, Deadline::PASSED) {
@@ -332,13 +352,13 @@ fn a_proxy_that_stops_carries_out_what_it_was_handed() {
     // There is no room for the NOP yet.
     assert_eq!(drain.turn(all), Turn::default());
     assert_eq!(rigs.nic.producer_index(), 8);
-    rigs.nic.complete(0, 5);
+    rigs.complete(5);
     assert_eq!(drain.turn(all), COMPLETION);
     assert_eq!(rigs.nic.control(8), (8, Opcode::NOP));
     // What is handed over now is too late.
     let late = post(&mut queue, value(8));
     assert!(!drain.is_over());
-    rigs.nic.complete(0, 8);
+    rigs.complete(8);
     drain.turn(all);
     assert!(drain.is_over());
     for ticket in tickets {
@@ -357,13 +377,13 @@ fn a_proxy_that_dies_says_what_is_known_to_be_complete() {
     let first = post(&mut queue, value(0));
     let second = post(&mut queue, value(1));
     drain.turn(all);
-    rigs.nic.complete(0, 0);
+    rigs.complete(0);
     drain.turn(all);
     drain.end(Fault::Died);
     assert!(drain.is_over());
     // Nothing that comes later takes it back.
     drain.end(Fault::Stopped);
-    rigs.nic.complete(0, 1);
+    rigs.complete(1);
     assert_eq!(drain.turn(all), Turn::default());
     drain.close(Fault::Stopped);
     assert_eq!(queue.wait(first, Deadline::PASSED), Ok(()));
@@ -394,7 +414,7 @@ fn what_was_taken_is_complete_before_a_queue_ends_at_a_question() {
     assert_eq!(drain.turn(all), Turn::default());
     assert_eq!(rigs.nic.producer_index(), 2);
     assert_eq!(rigs.nic.control(1), (1, Opcode::NOP));
-    rigs.nic.complete(0, 1);
+    rigs.complete(1);
     assert_eq!(drain.turn(all), COMPLETION);
     assert!(drain.is_over());
     assert_eq!(queue.wait(first, Deadline::PASSED), Ok(()));
@@ -463,7 +483,7 @@ fn indices_alone_leave_the_ring_as_it_is() {
         assert_eq!(u64::from(rigs.nic.producer_index()), 2 * round + 2);
         assert_eq!(rigs.nic.doorbell_index(), Some(rigs.nic.producer_index()));
         assert_eq!(queue.is_done(first), Ok(false));
-        rigs.nic.complete(0, (2 * round + 1) as u16);
+        rigs.complete((2 * round + 1) as u16);
         assert_eq!(drain.turn(all), COMPLETION);
         assert_eq!(queue.is_done(second), Ok(true));
     }
@@ -479,11 +499,11 @@ fn a_proxy_of_indices_that_stops_waits_for_what_asks_for_a_completion() {
     let _ = post(&mut queue, value(2).unsignalled());
     assert_eq!(drain.turn(all), posts(3));
     drain.close(Fault::Stopped);
-    rigs.nic.complete(0, 0);
+    rigs.complete(0);
     drain.turn(all);
     assert!(!drain.is_over(), "the second one is under way");
     let late = post(&mut queue, value(3));
-    rigs.nic.complete(0, 1);
+    rigs.complete(1);
     drain.turn(all);
     assert!(drain.is_over());
     assert_eq!(
@@ -509,7 +529,7 @@ fn what_is_no_wqe_ends_a_proxy_of_indices_behind_what_is() {
     assert_eq!(drain.turn(all), posts(1));
     assert_eq!(rigs.nic.producer_index(), 1);
     assert!(!drain.is_over());
-    rigs.nic.complete(0, 0);
+    rigs.complete(0);
     drain.turn(all);
     assert!(drain.is_over());
     assert_eq!(queue.wait(good, Deadline::PASSED), Ok(()));
@@ -521,11 +541,16 @@ fn what_is_no_wqe_ends_a_proxy_of_indices_behind_what_is() {
 fn queues_that_do_not_go_together_are_refused() {
     let collapsed = |depth| Rig::new(depth, CompletionKind::Collapsed);
     let front = |depth| collapsed(depth).with_doorbell(SendDoorbell::WithoutRecord);
-    let ordinary = Rig::new(3, CompletionKind::Ordinary);
+    let ordinary = |depth| Rig::new(depth, CompletionKind::Ordinary);
     for (front, nic, why) in [
-        (front(3), collapsed(4), Unfit::Different),
-        (collapsed(3), collapsed(3), Unfit::Record),
-        (front(3), ordinary, Unfit::Completions),
+        (front(3), ordinary(4), Unfit::Different),
+        (collapsed(3), ordinary(3), Unfit::Record),
+        (front(3), collapsed(3), Unfit::Completions),
+        (
+            ordinary(3).with_doorbell(SendDoorbell::WithoutRecord),
+            ordinary(3),
+            Unfit::Completions,
+        ),
     ] {
         // SAFETY: nobody else has them.
         let refused = unsafe { Drain::new(front.handle(), nic.handle()) };

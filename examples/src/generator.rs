@@ -93,7 +93,7 @@ const HEADER: &str = "message    posted by        Gbit/s   10⁶ a second   ns a
 fn name(driver: Driver) -> &'static str {
     match driver {
         Driver::Host => "by the host",
-        Driver::Kernel => "by a kernel",
+        Driver::Kernel | Driver::Triggered => "by a kernel",
     }
 }
 
@@ -206,7 +206,7 @@ impl Case {
             rig: &rig,
             queue: match driver {
                 Driver::Host => rig.near.host_queues()?.pop(),
-                Driver::Kernel => None,
+                Driver::Kernel | Driver::Triggered => None,
             },
             source,
             target,

@@ -50,12 +50,12 @@ pub struct QueuePairConfig {
 }
 
 impl Default for QueuePairConfig {
-    /// 128 blocks and 128 receives of one segment; collapsed send completions;
-    /// all access; with a doorbell record; in host memory.
+    /// 128 blocks and 128 receives of one segment; rings of completions, which keep the
+    /// cause of an error; all access; with a doorbell record; in host memory.
     fn default() -> Self {
         Self {
             send_depth: 128,
-            send_completions: Completions::Collapsed,
+            send_completions: Completions::ORDINARY,
             cross_channel: false,
             managed_send: false,
             send_doorbell: SendDoorbell::WithRecord,
@@ -75,26 +75,27 @@ impl Default for QueuePairConfig {
 /// How completions reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completions {
-    /// Each CQE overwrites the one before; its WQE counter says how far the queue
-    /// has come. The cheapest to poll, for send queues only.
-    Collapsed,
-    /// A ring of CQEs.
+    /// A ring in which each CQE stays until the kernel has read it: when a request fails,
+    /// kernel and host read why, whatever is flushed behind it.
+    ///
+    /// The NIC is told to ignore overruns of a send queue's ring. They cannot happen: a
+    /// kernel posts no further than a ring of blocks beyond the CQEs that it has read.
     Ordinary {
         /// Entries, a power of two, at least as many as the queue is deep; that
         /// many if left out.
         depth: Option<u32>,
-        /// The NIC does not look at the consumer index, so that an entry that was
-        /// not yet read may be overwritten instead of taking the queue down.
-        ignore_overrun: bool,
     },
+    /// Each CQE overwrites the one before, for send queues only. It takes 64 bytes, and one
+    /// load finds the newest of many CQEs; triggered operations need it.
+    ///
+    /// It loses the cause of an error: the request that fails is followed by flushed ones,
+    /// whose CQEs overwrite its own. A kernel that looks later reads "flushed" (0x05).
+    Collapsed,
 }
 
 impl Completions {
-    /// A ring as deep as its queue, with the overrun check on.
-    pub const ORDINARY: Self = Self::Ordinary {
-        depth: None,
-        ignore_overrun: false,
-    };
+    /// A ring with as many entries as its queue is deep: the default.
+    pub const ORDINARY: Self = Self::Ordinary { depth: None };
 }
 
 /// Retries and timers, in the codes of the InfiniBand specification.
@@ -217,7 +218,11 @@ impl QueuePairConfig {
             depth_log2,
             // Cards take no ring below 64 bytes, which are four entries.
             stride_log2: (segments.ilog2() as u8).max(2_u8.saturating_sub(depth_log2)),
-            completions: completions("receive", self.receive_completions, receive_depth, limits)?,
+            completions: CheckedCompletions {
+                // Kernels write its consumer index.
+                ignore_overrun: false,
+                ..completions("receive", self.receive_completions, receive_depth, limits)?
+            },
         })
     }
 }
@@ -264,10 +269,7 @@ fn completions(
                 ignore_overrun: true,
             })
         }
-        Completions::Ordinary {
-            depth: given,
-            ignore_overrun,
-        } => {
+        Completions::Ordinary { depth: given } => {
             let given = given.unwrap_or(needed);
             let depth_log2 = depth("completion queue", given, limits.max_completion_depth)?;
             if given < needed {
@@ -280,7 +282,9 @@ fn completions(
             Ok(CheckedCompletions {
                 collapsed: false,
                 depth_log2,
-                ignore_overrun,
+                // Kernels write no consumer index of a send queue, and have read each entry before
+                // its block is posted again.
+                ignore_overrun: true,
             })
         }
     }
@@ -376,10 +380,7 @@ mod tests {
 
     #[test]
     fn a_completion_queue_that_is_too_small_is_refused() {
-        let small = Completions::Ordinary {
-            depth: Some(64),
-            ignore_overrun: false,
-        };
+        let small = Completions::Ordinary { depth: Some(64) };
         assert!(matches!(
             refused(|c| c.send_completions = small),
             Error::CompletionQueueTooSmall {
@@ -396,10 +397,12 @@ mod tests {
                 needed: 128
             }
         ));
-        let odd = Completions::Ordinary {
-            depth: Some(129),
-            ignore_overrun: false,
-        };
+        // The words say what to write instead.
+        let told = refused(|c| c.send_completions = small).to_string();
+        for instead in ["Completions::ORDINARY", "Some(128)"] {
+            assert!(told.contains(instead), "{told}");
+        }
+        let odd = Completions::Ordinary { depth: Some(129) };
         assert!(matches!(
             refused(|c| c.send_completions = odd),
             Error::DepthNotPowerOfTwo { .. }
@@ -412,7 +415,6 @@ mod tests {
             let config = QueuePairConfig {
                 send_depth: 1 << log2,
                 receive_depth: 1 << log2,
-                send_completions: Completions::ORDINARY,
                 ..QueuePairConfig::default()
             };
             let checked = config.check(&LIMITS).unwrap();

@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// A completion queue that its queue can overrun.
     #[error(
-        "the {what} completion queue has {depth} entries, its queue needs {needed}; make it deeper or leave the depth out"
+        "the {what} completion queue has {depth} entries, and its queue needs {needed}; write `Completions::ORDINARY`, which takes as many as the queue is deep, or `Completions::Ordinary {{ depth: Some({needed}) }}`"
     )]
     CompletionQueueTooSmall {
         /// Whose completion queue.

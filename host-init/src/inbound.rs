@@ -3,9 +3,7 @@
 use warpbell::inbound::FlushHandle;
 use warpbell::wqe::{Local, Remote};
 
-use crate::{
-    Access, Buffer, Completions, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig,
-};
+use crate::{Access, Buffer, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig};
 
 /// Whether a [`Flush`] does something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +77,6 @@ impl Flush {
         let domain = region.domain();
         let mut pair = domain.queue_pair(&QueuePairConfig {
             send_depth: 4,
-            send_completions: Completions::Collapsed,
             receive_depth: 0,
             access: Access::REMOTE_READ,
             max_message: READ,

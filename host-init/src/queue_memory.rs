@@ -489,7 +489,7 @@ mod tests {
             bytes.filter(|byte| counted(byte)).count()
         };
         let unused = count(|byte| *byte == 0xf0);
-        assert_eq!(unused, 1 + 128, "one collapsed CQE and 128 receive CQEs");
+        assert_eq!(unused, 128 + 128, "a CQE for each block and receive");
         assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf0);
         assert_eq!(count(|byte| *byte != 0), unused);
         assert!(

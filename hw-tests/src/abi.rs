@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpbell::SendQueueHandle;
+use warpbell::{ReceiveQueueHandle, SendQueueHandle};
 
 /// Where the header has its version and its size, and where the magic number starts.
 pub const MAGIC: usize = 0;
@@ -15,7 +15,8 @@ pub const SIZE: usize = 6;
 pub const REACH: usize = 73;
 
 const RING: usize = 16;
-const COMPLETION_RECORD: usize = 56;
+/// Of a receive queue's handle.
+const RECEIVE_COMPLETION_RECORD: usize = 48;
 
 /// Offset of where the NIC takes the producer index from.
 pub const SEND_DOORBELL: usize = 74;
@@ -38,8 +39,8 @@ pub fn reach(handle: &SendQueueHandle<'_>) -> u8 {
     unsafe { (&raw const *handle).cast::<u8>().add(REACH).read() }
 }
 
-fn pointer<T>(handle: &SendQueueHandle<'_>, offset: usize) -> *mut T {
-    // SAFETY: the handle is `repr(C)` and has an address there.
+fn pointer<H, T>(handle: &H, offset: usize) -> *mut T {
+    // SAFETY: a handle is `repr(C)`, and has an address at each offset above.
     unsafe {
         (&raw const *handle)
             .cast::<u8>()
@@ -54,7 +55,7 @@ fn pointer<T>(handle: &SendQueueHandle<'_>, offset: usize) -> *mut T {
 /// # Safety
 /// No kernel uses the queue, the NIC does not run, and the range lies in the ring.
 pub unsafe fn patch_ring(handle: &SendQueueHandle<'_>, offset: usize, bytes: &[u8]) {
-    let ring = pointer::<u8>(handle, RING);
+    let ring = pointer::<_, u8>(handle, RING);
     // SAFETY: the caller's promise.
     unsafe { ring.add(offset).copy_from(bytes.as_ptr(), bytes.len()) };
 }
@@ -62,9 +63,9 @@ pub unsafe fn patch_ring(handle: &SendQueueHandle<'_>, offset: usize, bytes: &[u
 /// Writes the consumer index that the NIC looks at when it is out of room for CQEs.
 ///
 /// # Safety
-/// The queue has an ordinary completion queue, and no kernel uses it.
-pub unsafe fn set_consumer_index(handle: &SendQueueHandle<'_>, index: u32) {
-    let record = pointer::<u32>(handle, COMPLETION_RECORD);
+/// No kernel uses the queue.
+pub unsafe fn set_consumer_index(handle: &ReceiveQueueHandle<'_>, index: u32) {
+    let record = pointer::<_, u32>(handle, RECEIVE_COMPLETION_RECORD);
     // SAFETY: the caller's promise; the NIC reads the word as an atomic.
     unsafe { AtomicU32::from_ptr(record) }.store(index.to_be(), Ordering::Release);
 }

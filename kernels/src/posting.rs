@@ -432,10 +432,12 @@ pub unsafe fn posting_exclusive_signal(p: Posting<'_>) {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Polling<'a> {
-    /// The queue, with collapsed completions.
+    /// The queue.
     pub queue: SendQueueHandle<'a>,
-    /// The last word of its CQE, which the kernel writes as a NIC does: valid for as long as the kernel runs.
+    /// The last word of its first CQE. The kernel writes CQEs as a NIC does: all are valid for as long as it runs.
     pub completion: *const Word64,
+    /// Base-2 logarithm of its CQEs; 0 if they are collapsed.
+    pub completions_log2: u32,
     /// Its number.
     pub qpn: u32,
     /// How many polls.
@@ -458,10 +460,12 @@ unsafe impl Send for Polling<'_> {}
 unsafe impl Sync for Polling<'_> {}
 
 impl Polling<'_> {
+    /// The last word of the CQE of the WQE number `number`.
     #[inline(always)]
-    fn completion(&self) -> &Word64 {
-        // SAFETY: the host promises a word.
-        unsafe { &*self.completion }
+    fn completion(&self, number: u32) -> &Word64 {
+        let entry = number & ((1 << self.completions_log2) - 1);
+        // SAFETY: the host promises so many CQEs, which lie 64 bytes apart.
+        unsafe { &*self.completion.add(8 * entry as usize) }
     }
 
     /// Writes the CQE of the WQE number `number`, and lets all see it.
@@ -469,8 +473,9 @@ impl Polling<'_> {
     fn complete(&self, number: u32) -> u64 {
         let qpn = QpNumber::from_low_bits(self.qpn);
         let (opcode, index) = (CqeOpcode::REQUESTER, number as u16);
-        let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, qpn, index);
-        self.completion().store(tail.0, Ordering::Relaxed);
+        let owner = number >> self.completions_log2 & 1 == 1;
+        let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, qpn, index);
+        self.completion(number).store(tail.0, Ordering::Relaxed);
         // The CQE, and all before it, before the poll that is timed: nothing is left to wait for.
         thread::system_fence();
         tail.0
@@ -565,10 +570,10 @@ pub unsafe fn polling_empty_gpu(p: Polling<'_>) {
 /// The places that [`Polling`] names are there, for as long as the kernel runs, as its fields say.
 #[kernel]
 pub unsafe fn polling_bare(p: Polling<'_>) {
-    let word = p.completion();
     let mut cycles = 0;
     for number in 0..p.polls {
         let expected = p.complete(number);
+        let word = p.completion(number);
         let began = thread::cycles();
         // The branch makes the clock wait for the load.
         while word.load(Ordering::Relaxed) != expected {}

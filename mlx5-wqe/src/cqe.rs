@@ -272,10 +272,29 @@ impl CqeTail {
     /// ```
     #[inline(always)]
     pub const fn is_success_of(self, index: WqeIndex) -> bool {
+        self.is_success_of_pass(index, None)
+    }
+
+    /// The same, and if an owner bit is given, the entry is of the pass over the ring that it
+    /// names, as [`is_new`](Self::is_new) has it.
+    ///
+    /// ```
+    /// # use mlx5_wqe::{CqeOpcode, CqeTail, Opcode, QpNumber, WqeIndex};
+    /// let odd = CqeTail::new(CqeOpcode::REQUESTER, true, Opcode::SEND, QpNumber::MAX, 0x1234);
+    /// assert!(odd.is_success_of_pass(WqeIndex(0x1234), Some(true)));
+    /// assert!(!odd.is_success_of_pass(WqeIndex(0x1234), Some(false)));
+    /// assert!(!odd.is_success_of_pass(WqeIndex(0x1235), Some(true)));
+    /// ```
+    #[inline(always)]
+    pub const fn is_success_of_pass(self, index: WqeIndex, owner: Option<bool>) -> bool {
         /// The WQE counter and the opcode, without owner, format and signature.
         const COMPARED: u64 = 0xffff_00f0;
-        let wanted = (index.0 as u64) << 16 | (CqeOpcode::REQUESTER.0 as u64) << 4;
-        self.0 & COMPARED.to_be() == wanted.to_be()
+        let (compared, owner) = match owner {
+            Some(owner) => (COMPARED | 1, owner as u64),
+            None => (COMPARED, 0),
+        };
+        let wanted = (index.0 as u64) << 16 | (CqeOpcode::REQUESTER.0 as u64) << 4 | owner;
+        self.0 & compared.to_be() == wanted.to_be()
     }
 
     /// True when the CQE reports an error, of either side.

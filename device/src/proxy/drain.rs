@@ -14,8 +14,8 @@ use crate::arch::{
     Reach, fence_acquire, fence_release, load_block, load_relaxed64, store_block, store_relaxed64,
 };
 use crate::error::OpenError;
-use crate::handle::{CompletionSlot, MAX_DEPTH, SendQueueHandle};
-use crate::queue::{Ring, held};
+use crate::handle::{MAX_DEPTH, SendQueueHandle};
+use crate::queue::{Ring, completion, held};
 
 /// Takes the WQEs that kernels post to one send queue (the front), posts them to the queue of a NIC, and hands the
 /// NIC's completions back.
@@ -42,8 +42,8 @@ pub struct Drain<'a> {
     signalled: u64,
     /// Blocks that the NIC has said to be complete.
     completed: u64,
-    /// The NIC's CQE that was handed on last, by its last word.
-    newest: CqeTail,
+    /// Number of the NIC's CQE to look at next.
+    next_cqe: u32,
     state: State,
     /// The WQE under way from one ring to the other.
     wqe: [WqeBlock; MAX_WQE_BLOCKS],
@@ -115,7 +115,7 @@ pub enum Unfit {
     Different,
     /// The front has a doorbell record, which nobody would read.
     Record,
-    /// An ordinary completion queue: a collapsed one is handed on.
+    /// Completions that are collapsed where the NIC writes them, or are not where kernels read them.
     Completions,
 }
 
@@ -125,7 +125,9 @@ impl fmt::Display for Unfit {
             Self::Handle(error) => write!(f, "{error}"),
             Self::Different => f.write_str("the queues differ in depth or number"),
             Self::Record => f.write_str("a proxy reads no doorbell record"),
-            Self::Completions => f.write_str("a proxy hands on collapsed completions alone"),
+            Self::Completions => f.write_str(
+                "a proxy reads a ring of completions, and hands the newest of them on, collapsed",
+            ),
         }
     }
 }
@@ -152,7 +154,7 @@ impl<'a> Drain<'a> {
         if front.has_record() {
             return Err(Unfit::Record);
         }
-        if !(front.completions.is_collapsed() && nic.completions.is_collapsed()) {
+        if !front.completions.is_collapsed() || nic.completions.is_collapsed() {
             return Err(Unfit::Completions);
         }
         Ok(Self {
@@ -165,7 +167,7 @@ impl<'a> Drain<'a> {
             given: 0,
             signalled: 0,
             completed: 0,
-            newest: CqeTail::INVALID,
+            next_cqe: 0,
             state: State::Open,
             wqe: [[Octoword::ZERO; 4]; MAX_WQE_BLOCKS],
             wqe_blocks: 0,
@@ -345,25 +347,35 @@ impl<'a> Drain<'a> {
         self.pass_on();
     }
 
-    /// Hands the NIC's newest CQE on, if kernels do not have it. Returns how many: 0 or 1.
+    /// Hands the newest of the NIC's CQEs on that report success; once kernels have that one, the first error. Returns how
+    /// many: 0 or 1.
     fn complete(&mut self) -> u32 {
         if self.state == State::Over {
             return 0;
         }
-        let slot = completion(&self.nic);
-        let tail = CqeTail(load_relaxed64(&slot.words[7], Reach::System));
-        // None of 2^16 blocks before: kernels post no further than a ring beyond what they were told.
-        if tail == self.newest || tail.cqe_opcode() == CqeOpcode::INVALID {
-            return 0;
+        let parts = &self.nic.completions;
+        let next = |number| {
+            let tail = completion::tail(parts, number);
+            completion::is_new(parts, tail, number).then_some(tail)
+        };
+        let succeeded = |tail: &CqeTail| tail.cqe_opcode() == CqeOpcode::REQUESTER;
+        let (mut newest, mut number) = (None, self.next_cqe);
+        // Ends after a lap at the latest: the blocks that it finds complete are posted again only once kernels know.
+        while let Some(tail) = next(number).filter(succeeded) {
+            newest = Some(tail);
+            number = number.wrapping_add(1);
         }
-        self.newest = tail;
+        self.next_cqe = number;
+        let Some(tail) = newest.or_else(|| next(number)) else {
+            return 0;
+        };
         // The CQE's last word before the rest of it, and before what it vouches for: data that kernels read because of
         // the CQE that they get from here.
         fence_acquire(self.nic.reach());
-        if tail.cqe_opcode() != CqeOpcode::REQUESTER {
+        if !succeeded(&tail) {
             // The queue's error, which stays: flushes behind it tell nothing new.
             self.state = State::Over;
-            self.tell(load_relaxed64(&slot.words[6], Reach::System), tail);
+            self.tell(completion::word(completion::slot(parts, number), 6), tail);
             return 1;
         }
         self.completed = self.ring.completed(self.completed, tail.wqe_index());
@@ -387,7 +399,8 @@ impl<'a> Drain<'a> {
 
     /// Writes the front's CQE.
     fn tell(&self, error: u64, tail: CqeTail) {
-        let slot = completion(&self.front);
+        // Its number does not matter: there is one entry.
+        let slot = completion::slot(&self.front.completions, 0);
         store_relaxed64(&slot.words[6], error, Reach::System);
         // Our reading of the WQEs before the CQE, because kernels overwrite them once they see it; the error before
         // the last word, because that says it is there; and all that the NIC's CQE vouches for.
@@ -406,10 +419,4 @@ impl<'a> Drain<'a> {
         // there, by the promise of `new`.
         unsafe { store_block(self.nic.ring.add(self.ring.slot(block)), value) }
     }
-}
-
-/// The one CQE of a collapsed queue.
-fn completion<'a>(queue: &SendQueueHandle<'a>) -> &'a CompletionSlot {
-    // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
-    unsafe { &*queue.completions.ring }
 }

@@ -40,12 +40,21 @@ pub trait Ledger: Clone {
     /// Blocks known complete to anybody, to be asked before a CQE is read.
     fn refresh(&mut self, state: &QueueState) -> u64;
 
-    /// Makes known that all blocks below `consumed` are complete.
-    fn learn(&mut self, state: &QueueState, consumed: u64);
+    /// Makes known that all blocks below `consumed` are complete, as the CQEs before
+    /// number `taken` say. In a shared queue a fence orders their reading before it.
+    fn learn(&mut self, state: &QueueState, consumed: u64, taken: u64);
 
-    /// Takes note that all blocks below `consumed` are complete, as far as this
-    /// view may keep it to itself.
-    fn note(&mut self, consumed: u64);
+    /// Number of the CQE to look at next. All CQEs before it have come, and each
+    /// that has this number or a later one is of a block at or behind `consumed()`.
+    /// 32 bits are enough for a place in a ring and its owner bit.
+    fn next_cqe(&self) -> u32;
+
+    /// Takes the CQE of that number. It says that all blocks below `consumed` are
+    /// complete: those are fewer than 2^16 behind `consumed()`.
+    fn take_next(&mut self, consumed: u64);
+
+    /// Blocks known complete to this view: `consumed()`, and more by CQEs that it took.
+    fn seen(&self) -> u64;
 
     /// Reserves `blocks` if they fit while all below `consumed()` are free. Of
     /// an exclusive queue it is where the next block lies that was asked for.
@@ -97,8 +106,8 @@ pub trait Ledger: Clone {
     /// CQEs may lie beyond a bus.
     fn start_taking(&mut self, state: &QueueState) -> Option<u64>;
 
-    /// Gives that right back after `taken` CQEs in all.
-    fn stop_taking(&mut self, state: &QueueState, taken: u64);
+    /// Gives that right back.
+    fn stop_taking(&mut self, state: &QueueState);
 
     /// Whether others may have met an error of the queue, and have. What was
     /// complete before it is known to `refresh` then.

@@ -17,7 +17,7 @@
 //! | `held` | WQEs that are stored now and published later, without a view of the queue |
 
 mod batch;
-mod completion;
+pub(crate) mod completion;
 mod doorbell;
 mod group;
 pub(crate) mod held;

@@ -355,43 +355,43 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
     }
 
-    /// What a single load of the newest completion shows, where there is one
-    /// place for it.
+    /// What stands where this view's next completion comes.
     #[inline(always)]
-    fn glance(&mut self, after: u64, completions: &Completions) -> Glance {
-        self.glance_at(completion::tail(completions, 0), after, completions)
+    fn next_tail(&self, completions: &Completions) -> CqeTail {
+        completion::tail(completions, self.ledger.next_cqe())
     }
 
-    /// Whether the newest completion is the success of the WQE before block `after`: all of this but a comparison can be
+    /// Whether the next completion is the success of the WQE before block `after`: all of this but a comparison can be
     /// done before the completion is there.
     #[inline(always)]
-    fn is_newest(&self, after: u64, completions: &Completions, newest: CqeTail) -> bool {
+    fn is_own(&self, after: u64, completions: &Completions, next: CqeTail) -> bool {
         // An index repeats itself after 2^16 blocks.
         let near = after.wrapping_sub(self.ledger.consumed()) <= u16::MAX as u64;
         let index = self.ring.index(after.wrapping_sub(1));
-        last_half(newest).is_success_of(index) & near & completions.is_collapsed()
+        let owner = completion::owner(completions, self.ledger.next_cqe());
+        last_half(next).is_success_of_pass(index, owner) & near
     }
 
-    /// What the newest completion shows. Nothing depends on its load but that, so
+    /// What the next completion shows. Nothing depends on its load but that, so
     /// that it can be under way while the rest is prepared.
     #[inline(always)]
-    fn glance_at(&mut self, newest: CqeTail, after: u64, completions: &Completions) -> Glance {
-        let newest = last_half(newest);
+    fn glance_at(&mut self, next: CqeTail, after: u64, completions: &Completions) -> Glance {
+        let next = last_half(next);
         let known = self.ledger.consumed();
-        let collapsed = completions.is_collapsed();
-        // More than any completion shows, where `after` is no news or there is no one place.
+        // More than any completion shows, where `after` is no news.
         let wanted = after.wrapping_sub(known);
-        let wanted = match collapsed & (wanted <= u16::MAX as u64) {
+        let wanted = match wanted <= u16::MAX as u64 {
             true => wanted as u32,
             false => u32::MAX,
         };
         let wanted = narrow(wanted);
-        let shown = self.ring.shown(known, newest.wqe_index()) as u64;
-        let success = newest.cqe_opcode() == CqeOpcode::REQUESTER;
+        let shown = self.ring.shown(known, next.wqe_index()) as u64;
+        let new = completion::is_new(completions, next, self.ledger.next_cqe());
+        let success = next.cqe_opcode() == CqeOpcode::REQUESTER;
         Glance {
-            done: success & (wanted <= shown as u32),
-            old: collapsed
-                & ((newest.cqe_opcode() == CqeOpcode::INVALID) | (success & (shown == 0))),
+            done: new & success & (wanted <= shown as u32),
+            // In a ring each new one shows more. Where all lie in one place, the newest one stays there.
+            old: !new | (success & (shown == 0)),
             complete: known + shown,
         }
     }
@@ -416,12 +416,13 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             if producer.ledger.consumed() >= after {
                 return Some(DONE);
             }
-            if !S::SHARED && completions.is_collapsed() {
+            if !S::SHARED {
                 // Nobody else takes up what completes: until that place shows news, a
                 // load of it is all there is to do, and a look takes the time of one.
-                let glance = producer.glance(after, completions);
+                let next = producer.next_tail(completions);
+                let glance = producer.glance_at(next, after, completions);
                 if glance.done {
-                    producer.ledger.note(glance.complete);
+                    producer.ledger.take_next(glance.complete);
                     return Some(DONE);
                 }
                 *polled = glance.old;
@@ -430,20 +431,20 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         };
         let mut word = DONE;
         if C::leads() {
-            let newest = completion::tail(completions, 0);
+            let next = self.next_tail(completions);
             // Mostly it is this request's own: one comparison behind the load.
-            if !C::COLLECTIVE && self.is_newest(after, completions, newest) {
-                self.ledger.note(after);
+            if !C::COLLECTIVE && self.is_own(after, completions, next) {
+                self.ledger.take_next(after);
                 return Ok(());
             }
-            let glance = self.glance_at(newest, after, completions);
+            let glance = self.glance_at(next, after, completions);
             if glance.done {
-                self.ledger.note(glance.complete);
+                self.ledger.take_next(glance.complete);
                 // Straight out: a GPU's compiler does not see through a detour.
                 if !C::COLLECTIVE {
                     return Ok(());
                 }
-            } else if self.ledger.consumed() < after {
+            } else if self.ledger.seen() < after {
                 // An index repeats itself after 2^16 blocks, which others may have
                 // seen complete. If they know no more either, less than that can be.
                 let polled = glance.old && self.knows_all();
@@ -499,7 +500,7 @@ pub(super) struct Poll<'h, H, F> {
     pub(super) take: F,
 }
 
-/// What the newest completion shows.
+/// What the next completion shows.
 struct Glance {
     /// That what was asked for is complete.
     done: bool,

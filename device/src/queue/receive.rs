@@ -234,12 +234,13 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         let reach = self.handle.reach();
         let mut found = Taken::NONE;
         if let Some(taken) = producer.ledger.start_taking(producer.state) {
-            let mut now_taken = taken;
-            if let Some(tail) = completion::read(parts, taken) {
+            let number = taken as u32;
+            let tail = completion::tail(parts, number);
+            if completion::is_new(parts, tail, number) {
                 // The tail before the rest of the CQE and before the data,
                 // because the NIC writes it last.
                 fence_acquire(reach);
-                let slot = completion::slot(parts, taken);
+                let slot = completion::slot(parts, number);
                 found = Taken {
                     tail: tail.0,
                     lengths: completion::word(slot, 5),
@@ -249,12 +250,12 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
                     producer.fail(completion::decode_error(slot, tail, reach));
                     found = Taken::NONE;
                 }
-                now_taken += 1;
-                completion::free_entries(parts, now_taken, reach);
+                let now_taken = taken + 1;
+                completion::free_entries(parts, now_taken as u32, reach);
                 // A receive queue completes in order, one CQE a receive.
-                producer.ledger.learn(producer.state, now_taken);
+                producer.ledger.learn(producer.state, now_taken, now_taken);
             }
-            producer.ledger.stop_taking(producer.state, now_taken);
+            producer.ledger.stop_taking(producer.state);
         }
         if found == Taken::NONE && producer.has_failed() {
             found = Taken::failed(producer.first_error());

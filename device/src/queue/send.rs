@@ -6,7 +6,7 @@ use core::mem::ManuallyDrop;
 use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
 
 use crate::Deadline;
-use crate::arch::fence_acquire;
+use crate::arch::{fence_acquire, fence_acquire_release};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
@@ -140,10 +140,12 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     /// Posts a WQE and rings the doorbell without a look at the credit.
     ///
     /// # Safety
-    /// The caller knows that the ring has room: fewer blocks than its depth are
-    /// posted and not complete, this WQE's (or the group's) included. Otherwise
-    /// WQEs that the NIC has not read yet are overwritten, and the NIC moves
-    /// bytes that nobody asked for.
+    /// The caller knows that the ring has room: at most as many blocks as it is
+    /// deep, this WQE's (or the group's) included, are posted behind what this
+    /// queue has found complete, by a wait of an exclusive queue or by a post
+    /// that looks at the credit. Otherwise WQEs that the NIC has not read yet are
+    /// overwritten, and the NIC moves bytes that nobody asked for; or CQEs are
+    /// overwritten, and waits end late or never.
     ///
     /// # Errors
     /// What is wrong with the WQE.
@@ -569,9 +571,16 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
     let known = producer.ledger.refresh(state);
     let (mut consumed, mut taken, mut failure) = (known, first, None);
     // Ends after a lap at the latest: nobody posts into the blocks that we find
-    // complete before we tell.
-    while let Some(tail) = completion::read(parts, taken) {
-        let slot = completion::slot(parts, taken);
+    // complete before we tell. One entry after the other, and none skipped: an entry
+    // that nobody has read in one lap could show, in the next, what it held two laps
+    // ago, with the same owner bit.
+    loop {
+        let number = taken as u32;
+        let tail = completion::tail(parts, number);
+        if !completion::is_new(parts, tail, number) {
+            break;
+        }
+        let slot = completion::slot(parts, number);
         let newest = if tail.cqe_opcode() == CqeOpcode::REQUESTER {
             Some(tail.wqe_index())
         } else {
@@ -584,31 +593,26 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
         if let Some(newest) = newest {
             consumed = ring.completed(consumed, newest);
         }
-        if parts.is_collapsed() {
+        if parts.is_collapsed() || failure.is_some() {
+            // The error's CQE stays where it is, for the host as well.
             break;
         }
         taken += 1;
-        if failure.is_some() {
-            break;
-        }
-    }
-    if taken != first || S::SHARED && consumed != known {
-        // The CQEs before what we tell the others, because nobody else reads
-        // them: through us they may read the data behind them.
-        fence_acquire(handle.reach());
-    }
-    if taken != first {
-        // The entries before the blocks, because whoever learns of free blocks
-        // may post requests that complete into these entries.
-        completion::free_entries(parts, taken, handle.reach());
     }
     // What is complete before an error, because an error ends the waits for
     // what is not.
     if consumed != known {
-        producer.ledger.learn(state, consumed);
+        if S::SHARED {
+            // The CQEs before what we tell the others, because nobody else reads
+            // them: through us they may read the data behind them. No less before the
+            // posts that go by it: what completes behind them overwrites the CQEs. Of
+            // both kinds, because `learn` stores `taken` without an order of its own.
+            fence_acquire_release(handle.reach());
+        }
+        producer.ledger.learn(state, consumed, taken);
     }
     if let Some(error) = failure {
         producer.fail(error);
     }
-    producer.ledger.stop_taking(state, taken);
+    producer.ledger.stop_taking(state);
 }

@@ -66,6 +66,11 @@ pub type GpuShared = Shared<InGpu>;
 #[derive(Clone, Debug)]
 pub struct Shared<A: Among> {
     consumed: u64,
+    /// The CQE to look at next: a guess, which is right for a view that is alone.
+    next_cqe: u32,
+    /// Blocks behind `consumed` that the CQEs before that one have shown complete. Not counted among these: a view that
+    /// reserved by them would leave the others' `consumed` behind, and by more than 2^16 blocks they could not catch up.
+    ahead: u32,
     /// All blocks below are published: this view published the last of them, or that of its group's leader has, whom a
     /// warp of lone lanes meets at a barrier before it posts again. Followers of a warp's or block's view need none:
     /// only their leader publishes.
@@ -176,13 +181,25 @@ impl Ledger for Exclusive {
     }
 
     #[inline(always)]
-    fn learn(&mut self, _: &QueueState, consumed: u64) {
+    fn learn(&mut self, _: &QueueState, consumed: u64, taken: u64) {
         self.consumed = consumed;
+        self.taken = taken;
     }
 
     #[inline(always)]
-    fn note(&mut self, consumed: u64) {
+    fn next_cqe(&self) -> u32 {
+        self.taken as u32
+    }
+
+    #[inline(always)]
+    fn take_next(&mut self, consumed: u64) {
         self.consumed = consumed;
+        self.taken += 1;
+    }
+
+    #[inline(always)]
+    fn seen(&self) -> u64 {
+        self.consumed
     }
 
     #[inline(always)]
@@ -253,9 +270,7 @@ impl Ledger for Exclusive {
     }
 
     #[inline(always)]
-    fn stop_taking(&mut self, _: &QueueState, taken: u64) {
-        self.taken = taken;
-    }
+    fn stop_taking(&mut self, _: &QueueState) {}
 
     #[inline(always)]
     fn others_failed(&self, _: &QueueState) -> bool {
@@ -288,6 +303,8 @@ impl<A: Among> Ledger for Shared<A> {
         Self {
             // Nothing is known yet: the first post or wait asks.
             consumed: 0,
+            next_cqe: 0,
+            ahead: 0,
             published: 0,
             contended: false,
             _among: PhantomData,
@@ -370,22 +387,44 @@ impl<A: Among> Ledger for Shared<A> {
         // another's reading of a CQE before ours, so that ours is no older,
         // before our reuse of the slots that it freed, and before our reading of
         // the data that it vouches for.
-        self.consumed = load_acquire64(&state.consumed, A::REACH);
-        self.consumed
+        let consumed = load_acquire64(&state.consumed, A::REACH);
+        if consumed != self.consumed {
+            self.consumed = consumed;
+            // Loaded behind `consumed`, which was stored after it: it counts all CQEs
+            // that told of `consumed`, and perhaps more. Acquire, so that we find in
+            // their entries nothing older than what was taken from there.
+            self.next_cqe = load_acquire64(&state.taken, A::REACH) as u32;
+            self.ahead = 0;
+        }
+        consumed
     }
 
     #[inline(always)]
-    fn learn(&mut self, state: &QueueState, consumed: u64) {
-        // A store, because one view at a time reads CQEs. Release, because the
-        // others go by it.
+    fn learn(&mut self, state: &QueueState, consumed: u64, taken: u64) {
+        // Stores, because one view at a time reads CQEs. The caller's fence comes
+        // before both. Release, because the others go by `consumed`, and look for the
+        // next CQE where `taken` says.
+        store_relaxed64(&state.taken, taken, A::REACH);
         store_release64(&state.consumed, consumed, A::REACH);
         self.consumed = consumed;
+        self.next_cqe = taken as u32;
+        self.ahead = 0;
     }
 
     #[inline(always)]
-    fn note(&mut self, _: u64) {
-        // Not kept: who reserves by it would leave the others' `consumed` behind,
-        // and by more than 2^16 blocks they could not catch up.
+    fn next_cqe(&self) -> u32 {
+        self.next_cqe
+    }
+
+    #[inline(always)]
+    fn take_next(&mut self, consumed: u64) {
+        self.ahead = consumed.wrapping_sub(self.consumed) as u32;
+        self.next_cqe = self.next_cqe.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn seen(&self) -> u64 {
+        self.consumed + u64::from(self.ahead)
     }
 
     #[inline(always)]
@@ -499,8 +538,7 @@ impl<A: Among> Ledger for Shared<A> {
     }
 
     #[inline(always)]
-    fn stop_taking(&mut self, state: &QueueState, taken: u64) {
-        store_relaxed64(&state.taken, taken, A::REACH);
+    fn stop_taking(&mut self, state: &QueueState) {
         // `taken` before the lock's end, because the next poller goes on there.
         store_release64(&state.polling, 0, A::REACH);
     }

@@ -84,7 +84,8 @@ impl Way {
     fn driver(self) -> Driver {
         match self {
             Self::Host => Driver::Host,
-            Self::Posted | Self::Triggered | Self::Proxied => Driver::Kernel,
+            Self::Posted | Self::Proxied => Driver::Kernel,
+            Self::Triggered => Driver::Triggered,
         }
     }
 }

@@ -86,7 +86,7 @@ pub const HEADER: &str = "events/s   receiver      p50 µs   p90 µs   p99 µs  
 pub fn name(driver: Driver) -> &'static str {
     match driver {
         Driver::Host => "classic",
-        Driver::Kernel => "persistent",
+        Driver::Kernel | Driver::Triggered => "persistent",
     }
 }
 
@@ -251,7 +251,7 @@ impl Case {
         };
         let detector = Launch::new(entry!(daq_detector), grid, detector);
         let ran = match driver {
-            Driver::Kernel => {
+            Driver::Kernel | Driver::Triggered => {
                 self.receive_by_kernel(world, &rig, &data, detector, back, &outcomes[1])
             }
             Driver::Host => classic::receive(self, world, &rig, &data, detector, back),

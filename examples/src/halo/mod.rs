@@ -48,7 +48,8 @@ impl Way {
     pub fn driver(self) -> Driver {
         match self {
             Self::Host => Driver::Host,
-            Self::Notified | Self::Triggered => Driver::Kernel,
+            Self::Notified => Driver::Kernel,
+            Self::Triggered => Driver::Triggered,
         }
     }
 }

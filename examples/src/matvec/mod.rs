@@ -87,7 +87,7 @@ impl Measurement for Measured {
             self.blocks,
             match self.driver {
                 Driver::Host => "host",
-                Driver::Kernel => "kernel",
+                Driver::Kernel | Driver::Triggered => "kernel",
             },
             self.million_per_s,
             self.rounds,
@@ -244,7 +244,9 @@ impl Case {
         };
         let client = Launch::new(entry!(matvec_client), grid, client);
         let ran = match driver {
-            Driver::Kernel => self.serve_by_kernel(world, &rig, &data, client, back, &outcomes[1]),
+            Driver::Kernel | Driver::Triggered => {
+                self.serve_by_kernel(world, &rig, &data, client, back, &outcomes[1])
+            }
             Driver::Host => self.serve_by_host(world, &rig, &data, client, back),
         };
         let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];

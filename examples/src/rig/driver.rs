@@ -1,7 +1,7 @@
 //! Who drives an end's network, and which queues that takes.
 
 use serde::Serialize;
-use warpbell_host_init::{Device, Placement, QueuePairConfig, SendDoorbell, Timers};
+use warpbell_host_init::{Completions, Device, Placement, QueuePairConfig, SendDoorbell, Timers};
 use warpbell_soft_hca::engine::Reach;
 
 use crate::world::{Nic, World};
@@ -14,6 +14,8 @@ pub enum Driver {
     Host,
     /// The kernel itself, which stays.
     Kernel,
+    /// The same, by operations that are registered ahead.
+    Triggered,
 }
 
 impl Driver {
@@ -21,7 +23,7 @@ impl Driver {
     pub(super) fn signals(self, world: &World) -> Placement {
         match self {
             Self::Host => world.placement(),
-            Self::Kernel => world.nic_placement(),
+            Self::Kernel | Self::Triggered => world.nic_placement(),
         }
     }
 
@@ -41,6 +43,10 @@ impl Driver {
         };
         match self {
             Self::Kernel => config,
+            Self::Triggered => QueuePairConfig {
+                send_completions: Completions::Collapsed,
+                ..config
+            },
             Self::Host => QueuePairConfig {
                 state_placement: Some(Placement::Host),
                 ..config

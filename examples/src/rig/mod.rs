@@ -292,7 +292,8 @@ impl End {
         self.signals.write(8 * part, &number.to_ne_bytes());
     }
 
-    /// Its queues as operations that kernels trigger, a tag for each part; it has no queues of its own any more.
+    /// Its queues as operations that kernels trigger, a tag for each part; it has no queues of its own any more. Its
+    /// driver is [`Driver::Triggered`].
     ///
     /// # Errors
     /// As [`Triggers::new`].

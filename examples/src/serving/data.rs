@@ -143,7 +143,7 @@ impl Data {
         let (request, answer) = (case.request().bytes as usize, case.answer().bytes as usize);
         let at_server = |bytes| match driver {
             Driver::Host => rig.far.host_memory(world, bytes),
-            Driver::Kernel => rig.far.memory(world, bytes),
+            Driver::Kernel | Driver::Triggered => rig.far.memory(world, bytes),
         };
         let data = Self {
             rooms: Rooms::new(case, world, &model)?,

@@ -6,8 +6,8 @@ use warpbell::{Cause, Deadline, Exclusive, SendQueue, Thread, WaitError};
 
 use super::{ALL, bytes_of, region, resident, threaded};
 use crate::{
-    Device, Error, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, TriggerError,
-    Triggers, connect,
+    Completions, Device, Error, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig,
+    TriggerError, Triggers, connect,
 };
 
 const LIMIT: Deadline = Deadline::after_ms(10_000);
@@ -17,6 +17,7 @@ const SOON: Deadline = Deadline::after_ms(50);
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 8,
+        send_completions: Completions::Collapsed,
         receive_depth: 0,
         ..QueuePairConfig::default()
     }

@@ -355,11 +355,11 @@ fn what_no_proxy_can_serve_is_refused() {
     }
     let device = threaded();
     let proxy = Proxy::start(1).unwrap();
-    let ordinary = QueuePairConfig {
-        send_completions: Completions::ORDINARY,
+    let collapsed = QueuePairConfig {
+        send_completions: Completions::Collapsed,
         ..config()
     };
-    let (_ends, near) = Ends::new(&device, &ordinary);
+    let (_ends, near) = Ends::new(&device, &collapsed);
     let refused = proxy.serve(near, Placement::Host);
     let why = Unfit::Completions;
     assert!(

@@ -116,10 +116,7 @@ fn configurations() {
         }),
         Error::DepthOutOfRange { depth: 65_536, .. }
     ));
-    let small = Completions::Ordinary {
-        depth: Some(16),
-        ignore_overrun: true,
-    };
+    let small = Completions::Ordinary { depth: Some(16) };
     assert!(matches!(
         refused(QueuePairConfig {
             send_completions: small,

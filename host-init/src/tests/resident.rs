@@ -15,8 +15,8 @@ use warpbell_soft_hca::shell::HcaError;
 use super::hand::{Hand, wait};
 use super::{ALL, bytes_of, region, threaded};
 use crate::{
-    Access, Buffer, Completions, Device, EngineLanes, EngineOn, Entry, Error, Launch, MemoryRegion,
-    Nic, ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
+    Access, Buffer, Device, EngineLanes, EngineOn, Entry, Error, Launch, MemoryRegion, Nic,
+    ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
 };
 
 /// Runs a kernel to its end on a grid.
@@ -312,10 +312,7 @@ impl Connections {
         let device = Device::open(Nic::SoftGpu(options)).unwrap();
         let domains = [(); 2].map(|()| device.protection_domain().unwrap());
         let regions = [0, 1].map(|end: usize| region(&domains[end], 256, end as u8, ALL));
-        let config = QueuePairConfig {
-            send_completions: Completions::ORDINARY,
-            ..QueuePairConfig::default()
-        };
+        let config = QueuePairConfig::default();
         let pair = || {
             let mut ends = domains
                 .each_ref()

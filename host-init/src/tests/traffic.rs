@@ -13,9 +13,8 @@ use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 use super::hand::{Hand, wait};
 use super::{ALL, by_hand, bytes_of, region, resident, threaded};
 use crate::{
-    Completions, Device, Drive, Endpoint, Error, ErrorPlace, MemoryRegion, Nic, Placement,
-    ProtectionDomain, QueuePair, QueuePairConfig, SendDoorbell, SoftOptions, State, Timers,
-    connect,
+    Device, Drive, Endpoint, Error, ErrorPlace, MemoryRegion, Nic, Placement, ProtectionDomain,
+    QueuePair, QueuePairConfig, SendDoorbell, SoftOptions, State, Timers, connect,
 };
 
 /// Two devices, each with a domain, a queue pair and a region; not connected.
@@ -41,7 +40,6 @@ const HASTY: Timers = Timers {
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 16,
-        send_completions: Completions::ORDINARY,
         ..Default::default()
     }
 }

@@ -15,6 +15,7 @@ const LIMIT: Deadline = Deadline::after_ms(10_000);
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 8,
+        send_completions: Completions::Collapsed,
         receive_depth: 0,
         ..QueuePairConfig::default()
     }

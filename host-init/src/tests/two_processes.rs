@@ -9,9 +9,7 @@ use mlx5_wqe::{Completion, Syndrome, Wqe};
 
 use super::hand::{Hand, wait};
 use super::{ALL, bytes_of, region, threaded};
-use crate::{
-    Completions, Error, ExchangeError, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect,
-};
+use crate::{Error, ExchangeError, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect};
 
 const SOCKET: &str = "WARPBELL_TEST_SOCKET";
 const PART: &str = "WARPBELL_TEST_PART";
@@ -64,7 +62,6 @@ fn config() -> QueuePairConfig {
         ..Timers::default()
     };
     QueuePairConfig {
-        send_completions: Completions::ORDINARY,
         timers,
         ..Default::default()
     }

@@ -38,7 +38,7 @@ impl Triggers {
     /// use warpbell::wqe::Wqe;
     /// use warpbell::{Deadline, Thread};
     /// use warpbell_host_init::{
-    ///     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
+    ///     Access, Buffer, Completions, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
     /// };
     ///
     /// fn main() -> Result<(), Error> {
@@ -47,7 +47,12 @@ impl Triggers {
     ///     let source = domain.register(Buffer::new(64)?, Access::LOCAL_WRITE)?;
     ///     let target =
     ///         domain.register(Buffer::new(128)?, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    ///     let end = QueuePairConfig { send_depth: 8, receive_depth: 0, ..QueuePairConfig::default() };
+    ///     let end = QueuePairConfig {
+    ///         send_depth: 8,
+    ///         send_completions: Completions::Collapsed,
+    ///         receive_depth: 0,
+    ///         ..QueuePairConfig::default()
+    ///     };
     ///     let first = QueuePairConfig { cross_channel: true, ..end };
     ///     let second = QueuePairConfig { managed_send: true, ..end };
     ///     let (mut near, mut far) = (Vec::new(), Vec::new());

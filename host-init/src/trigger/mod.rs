@@ -26,7 +26,7 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 /// use warpbell::wqe::Wqe;
 /// use warpbell::{Deadline, Thread};
 /// use warpbell_host_init::{
-///     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
+///     Access, Buffer, Completions, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
 /// };
 ///
 /// fn main() -> Result<(), Error> {
@@ -35,7 +35,12 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 ///     let source = domain.register(Buffer::new(64)?, Access::LOCAL_WRITE)?;
 ///     let target =
 ///         domain.register(Buffer::new(64)?, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-///     let config = QueuePairConfig { send_depth: 4, receive_depth: 0, ..QueuePairConfig::default() };
+///     let config = QueuePairConfig {
+///         send_depth: 4,
+///         send_completions: Completions::Collapsed,
+///         receive_depth: 0,
+///         ..QueuePairConfig::default()
+///     };
 ///     let (mut near, mut far) = (domain.queue_pair(&config)?, domain.queue_pair(&config)?);
 ///     connect(&mut near, &mut far)?;
 ///

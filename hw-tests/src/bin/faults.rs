@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use warpbell_host_init::{Completions, QueuePairConfig, Timers};
+use warpbell_host_init::{QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
@@ -52,7 +52,6 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     let faults = |side: u64| Some(Faults::new(Seeded::new(2 * seed + side, rates)));
     let nodes = Nodes::faulty(faults(0), faults(1));
     let pair = nodes.pair(&QueuePairConfig {
-        send_completions: Completions::ORDINARY,
         timers: Timers {
             // 0.5 ms, and as many retries as there are.
             acknowledge_timeout: 7,

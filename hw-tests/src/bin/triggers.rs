@@ -12,7 +12,8 @@ use warpbell::Word64;
 use warpbell::wqe::Wqe;
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::{
-    Buffer, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
+    Buffer, Completions, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers,
+    connect,
 };
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{ample, endings, expect_done};
@@ -77,6 +78,7 @@ impl Storm {
         let without_record = nodes.ours.device.limits().without_record;
         let config = |tag| QueuePairConfig {
             send_depth: 8,
+            send_completions: Completions::Collapsed,
             receive_depth: 0,
             send_doorbell: match tag % 2 == 1 && without_record {
                 true => SendDoorbell::WithoutRecord,
@@ -196,6 +198,7 @@ impl Chains {
         progress.step(format!("{self:?}, {world:?}"));
         let other = QueuePairConfig {
             send_depth: 8,
+            send_completions: Completions::Collapsed,
             receive_depth: 0,
             ..QueuePairConfig::default()
         };

@@ -100,7 +100,6 @@ fn states() {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
         let config = QueuePairConfig {
-            send_completions: Completions::ORDINARY,
             ..QueuePairConfig::default()
         };
         let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
@@ -278,6 +277,7 @@ fn chains() {
         assert!(device.limits().cross_channel);
         let domain = device.protection_domain().unwrap();
         let end = QueuePairConfig {
+            send_completions: Completions::Collapsed,
             receive_depth: 0,
             ..QueuePairConfig::default()
         };

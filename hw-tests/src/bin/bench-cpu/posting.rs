@@ -1,7 +1,7 @@
-//! What a post costs on a CPU, with no engine: the benchmark plays the NIC between the timed stretches, by
-//! writing the collapsed CQE of everything that was posted.
+//! What a post and a poll cost on a CPU, with no engine: the benchmark plays the NIC, by writing a CQE of everything that
+//! was posted.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, fence};
 
@@ -22,6 +22,8 @@ pub const GROUP: u32 = DEPTH as u32 / 2;
 /// Such laps in a repetition.
 pub const LAPS: u32 = 512;
 const BATCH: u32 = 32;
+/// Polls of a lap.
+const POLLS: u32 = 64;
 const QPN: QpNumber = QpNumber::from_low_bits(0x123);
 
 /// The memory of a send queue.
@@ -29,20 +31,29 @@ pub struct Rig {
     ring: Vec<UnsafeCell<RingBlock>>,
     record: Word32,
     doorbell: Word64,
-    completion: CompletionSlot,
+    kind: CompletionKind,
+    completions: Vec<CompletionSlot>,
     completion_record: Word32,
+    /// CQEs that the NIC has written.
+    completed: Cell<usize>,
     state: QueueState,
 }
 
 impl Rig {
-    pub fn new() -> Self {
+    pub fn new(kind: CompletionKind) -> Self {
         let block = || UnsafeCell::new(RingBlock::zeroed());
+        let entries = match kind {
+            CompletionKind::Collapsed => 1,
+            CompletionKind::Ordinary => DEPTH,
+        };
         Self {
             ring: (0..DEPTH).map(|_| block()).collect(),
             record: Word32::new(0),
             doorbell: Word64::new(0),
-            completion: CompletionSlot::invalid(),
+            kind,
+            completions: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
             completion_record: Word32::new(0),
+            completed: Cell::new(0),
             state: QueueState::new(),
         }
     }
@@ -57,10 +68,10 @@ impl Rig {
             record: &self.record,
             doorbell: &self.doorbell,
             completions: CompletionParts {
-                ring: &self.completion,
+                ring: self.completions.as_ptr(),
                 record: &self.completion_record,
-                depth_log2: 0,
-                kind: CompletionKind::Collapsed,
+                depth_log2: self.completions.len().ilog2() as u8,
+                kind: self.kind,
             },
             state: &self.state,
             qpn: QPN.get(),
@@ -75,9 +86,11 @@ impl Rig {
 
     /// The NIC's part: all requests up to number `newest` are done.
     pub fn complete(&self, newest: u32) {
-        let opcode = CqeOpcode::REQUESTER;
-        let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, QPN, newest as u16);
-        self.completion.words()[7].store(tail.0, Ordering::Release);
+        let (number, entries) = (self.completed.get(), self.completions.len());
+        self.completed.set(number + 1);
+        let (opcode, owner) = (CqeOpcode::REQUESTER, number / entries % 2 == 1);
+        let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, QPN, newest as u16);
+        self.completions[number % entries].words()[7].store(tail.0, Ordering::Release);
     }
 }
 
@@ -210,10 +223,43 @@ fn by_hand<'a>(rig: &'a Rig) -> Lane<'a> {
     })
 }
 
+/// Each poll finds a CQE that was not there before.
+fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new(name, move || {
+        let (mut times, mut cycles) = (Samples::default(), Samples::default());
+        for _ in 0..LAPS {
+            let mut queue = open::<S, Now>(rig);
+            let tickets: [_; POLLS as usize] = std::array::from_fn(|_| {
+                let (local, remote) = request(next);
+                let posted = queue.try_post(Wqe::write(local, remote).signalled());
+                next = next.wrapping_add(1);
+                posted.expect("room in the queue")
+            });
+            let first = next.wrapping_sub(POLLS);
+            let counted = counter();
+            let ((), seconds) = timed(|| {
+                for (number, ticket) in (first..).zip(tickets) {
+                    rig.complete(number);
+                    let waited = queue.wait_outbound(ticket, Deadline::PASSED);
+                    assert!(waited.is_ok(), "no completion");
+                }
+            });
+            cycles.push((counter() - counted) as f64);
+            times.push(seconds);
+        }
+        let polls = f64::from(POLLS);
+        (times.median() * 1e9 / polls, cycles.median() / polls)
+    })
+}
+
 /// All of it.
 pub fn measure(repetitions: u32) -> Vec<Row> {
-    let rigs: [Rig; 6] = std::array::from_fn(|_| Rig::new());
+    let rigs: [Rig; 6] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
     let [a, b, c, d, e, f] = &rigs;
+    let kinds = [CompletionKind::Ordinary, CompletionKind::Collapsed];
+    let polled = [kinds, kinds].concat();
+    let polled: Vec<_> = polled.into_iter().map(Rig::new).collect();
     let mut lanes = [
         by_hand(a),
         one_by_one::<Exclusive, Now>(b, "post: Exclusive, Thread"),
@@ -221,6 +267,10 @@ pub fn measure(repetitions: u32) -> Vec<Row> {
         in_batches::<Exclusive>(d, "post: Exclusive, Thread, batch of 32"),
         one_by_one::<GpuShared, Now>(e, "post: GpuShared, Thread"),
         in_batches::<GpuShared>(f, "post: GpuShared, Thread, batch of 32"),
+        poll_each::<Exclusive>(&polled[0], "poll: Exclusive, Thread"),
+        poll_each::<Exclusive>(&polled[1], "poll: Exclusive, Thread, collapsed"),
+        poll_each::<GpuShared>(&polled[2], "poll: GpuShared, Thread"),
+        poll_each::<GpuShared>(&polled[3], "poll: GpuShared, Thread, collapsed"),
     ];
     for repetition in 0..=repetitions {
         for lane in &mut lanes {
@@ -250,5 +300,12 @@ pub fn measure(repetitions: u32) -> Vec<Row> {
     }
     let ratio = lanes[1].time.over(&lanes[0].time);
     rows.push(Row::new("post: Exclusive, Thread / by hand", "x", &ratio).goal(Goal::AtMost(1.15)));
+    for (name, lane) in [
+        ("poll: Exclusive, Thread / collapsed", 6),
+        ("poll: GpuShared, Thread / collapsed", 8),
+    ] {
+        let ratio = lanes[lane].time.over(&lanes[lane + 1].time);
+        rows.push(Row::new(name, "x", &ratio).goal(Goal::AtMost(1.02)));
+    }
     rows
 }

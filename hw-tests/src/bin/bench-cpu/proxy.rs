@@ -3,7 +3,7 @@
 
 use warpbell::proxy::{Drain, Turn};
 use warpbell::wqe::Wqe;
-use warpbell::{Exclusive, SendDoorbell, SendQueue, Thread};
+use warpbell::{CompletionKind, Exclusive, SendDoorbell, SendQueue, Thread};
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 
 use super::posting::{GROUP, LAPS, Rig, request};
@@ -56,9 +56,9 @@ impl<'a> Lane<'a> {
 
 /// All of it.
 pub fn measure(repetitions: u32) -> Vec<Row> {
-    let rigs: [Rig; 4] = std::array::from_fn(|_| Rig::new());
-    let [a, b, c, d] = &rigs;
-    let (mut together, mut single) = (Lane::new(a, b), Lane::new(c, d));
+    let fronts = [(); 2].map(|()| Rig::new(CompletionKind::Collapsed));
+    let nics = [(); 2].map(|()| Rig::new(CompletionKind::Ordinary));
+    let [mut together, mut single] = [0, 1].map(|lane| Lane::new(&fronts[lane], &nics[lane]));
     let (mut of_many, mut of_one) = (Samples::default(), Samples::default());
     for repetition in 0..=repetitions {
         let many = together.repetition(|lane| {

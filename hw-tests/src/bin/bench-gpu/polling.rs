@@ -1,6 +1,6 @@
 //! Polling: a CQE that is there, and one that is not, in the memory of whoever polls.
 
-use warpbell::{FenceReach, SendDoorbell};
+use warpbell::{CompletionKind, FenceReach, SendDoorbell};
 use warpbell_host_init::{Entry, Grid, Launch, entry};
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::world::World;
@@ -51,37 +51,47 @@ const WAYS: [(&str, Way, Option<Wanted>); 6] = [
     ("poll empty, GPU-shared", Way::EmptyGpu, None),
 ];
 
-/// A row for each way and scope.
+/// What a ring of completions, which keeps the cause of an error, may cost of a poll.
+const OVER_COLLAPSED: f64 = 1.02;
+
+/// Two rows for each way and scope: a ring's poll beside the load of a word, and beside a collapsed queue's poll.
 pub fn measure(effort: &Effort) -> Result<Vec<Line>, String> {
-    let rig = Rig::new(1, true).map_err(words)?;
+    let rig = |kind| Rig::new(1, true).and_then(|rig| rig.completing(kind));
+    let ring = rig(CompletionKind::Ordinary).map_err(words)?;
+    let collapsed = rig(CompletionKind::Collapsed).map_err(words)?;
     let mut lines = Vec::new();
     for (name, way, wanted) in WAYS {
         for reach in REACHES {
-            let [mut ours, mut floor] = [(); 2].map(|()| Samples::default());
+            let [mut ours, mut floor, mut one_place] = [(); 3].map(|()| Samples::default());
             for repetition in 0..=effort.repetitions {
-                let bare = once(effort, &rig, Way::Bare, reach)?;
-                let polled = once(effort, &rig, way, reach)?;
+                let bare = once(effort, &ring, Way::Bare, reach)?;
+                let polled = once(effort, &ring, way, reach)?;
+                let polled_in_one_place = once(effort, &collapsed, way, reach)?;
                 // The first round warms up.
                 if repetition > 0 {
                     floor.push(bare);
                     ours.push(polled);
+                    one_place.push(polled_in_one_place);
                 }
             }
-            let line = Line {
-                case: name.into(),
+            let line = |case, floor: &Samples| Line {
+                case,
                 record: None,
                 lap: Lap::First.name(),
                 doorbell: "pinned",
                 scope: scope(reach),
                 wqes: u64::from(polls(effort)),
                 cycles: Figures::of(&ours),
-                floor: Some(Figures::of(&floor)),
-                ratio: Some(ours.over(&floor).median()),
+                floor: Some(Figures::of(floor)),
+                ratio: Some(ours.over(floor).median()),
                 million_a_second: 1e3 * effort.cycles_per_ns / ours.median(),
                 wanted: None,
                 reached: None,
             };
-            lines.push(line.want(wanted.filter(|_| reach == FenceReach::Gpu)));
+            let in_gpu = reach == FenceReach::Gpu;
+            lines.push(line(name.into(), &floor).want(wanted.filter(|_| in_gpu)));
+            let over = line(format!("{name}, over a collapsed queue's"), &one_place);
+            lines.push(over.want(Some(Wanted::Ratio(OVER_COLLAPSED))));
         }
     }
     Ok(lines)
@@ -106,6 +116,7 @@ fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, 
     let parameters = Polling {
         queue: handles[0],
         completion: rig.completion(0),
+        completions_log2: rig.completions_log2().into(),
         qpn: QPN.get(),
         polls: polls(effort),
         inbound,

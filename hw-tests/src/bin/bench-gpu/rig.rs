@@ -77,6 +77,8 @@ pub struct Rig {
     rings: Buffer,
     words: Buffer,
     doorbells: Buffer,
+    /// Where completions are not collapsed, those of each queue.
+    completions: Option<Buffer>,
 }
 
 impl Rig {
@@ -96,6 +98,19 @@ impl Rig {
             rings: Buffer::placed(own, queues * RING)?,
             words: Buffer::placed(own, queues * WORDS)?,
             doorbells: Buffer::placed(doorbells, queues * APART)?,
+            completions: None,
+        })
+    }
+
+    /// The same, with a ring of completions where `kind` says so, which only [`Lap::First`] knows.
+    pub fn completing(self, kind: CompletionKind) -> Result<Self, Error> {
+        let bytes = self.queues * RING;
+        Ok(Self {
+            completions: match kind {
+                CompletionKind::Collapsed => None,
+                CompletionKind::Ordinary => Some(Buffer::placed(self.words.placement(), bytes)?),
+            },
+            ..self
         })
     }
 
@@ -118,6 +133,11 @@ impl Rig {
                 let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, QPN, newest);
                 store(CQE + 56, tail.0);
             }
+        }
+        if let Some(completions) = &self.completions {
+            let mut unused = [0; 64];
+            unused[63] = 0xf0;
+            completions.write(0, &unused.repeat(completions.len() / 64))?;
         }
         self.words.write(0, &words.repeat(self.queues))?;
         self.doorbells.write(0, &vec![0; self.doorbells.len()])
@@ -160,9 +180,24 @@ impl Rig {
         unsafe { self.doorbells.as_ptr().add(queue * APART) }.cast()
     }
 
-    /// The last word of a queue's CQE.
+    /// A queue's first CQE.
+    fn cqe<T>(&self, queue: usize) -> *mut T {
+        match &self.completions {
+            // SAFETY: each queue's completions lie inside.
+            Some(completions) => unsafe { completions.as_ptr().add(queue * RING) }.cast(),
+            None => self.word(queue, CQE),
+        }
+    }
+
+    /// The last word of that.
     pub fn completion(&self, queue: usize) -> *const Word64 {
-        self.word(queue, CQE + 56)
+        // SAFETY: a CQE has 64 bytes.
+        unsafe { self.cqe::<u8>(queue).add(56) }.cast()
+    }
+
+    /// Base-2 logarithm of a queue's CQEs.
+    pub fn completions_log2(&self) -> u8 {
+        self.completions.as_ref().map_or(0, |_| DEPTH_LOG2)
     }
 
     /// The same of all queues.
@@ -184,10 +219,13 @@ impl Rig {
                 record: self.word(queue, SEND_RECORD),
                 doorbell: self.doorbell(queue),
                 completions: CompletionParts {
-                    ring: self.word(queue, CQE),
+                    ring: self.cqe(queue),
                     record: self.word(queue, COMPLETION_RECORD),
-                    depth_log2: 0,
-                    kind: CompletionKind::Collapsed,
+                    depth_log2: self.completions_log2(),
+                    kind: match self.completions {
+                        Some(_) => CompletionKind::Ordinary,
+                        None => CompletionKind::Collapsed,
+                    },
                 },
                 state: self.word(queue, STATE),
                 qpn: QPN.get(),

@@ -40,7 +40,7 @@ pub struct Line {
     pub wqes: u64,
     /// Cycles for each of them.
     pub cycles: Figures,
-    /// The same by hand.
+    /// The same by hand, or of a collapsed queue where the case says so.
     pub floor: Option<Figures>,
     /// Cycles over those by hand, repetition by repetition; the median.
     pub ratio: Option<f64>,

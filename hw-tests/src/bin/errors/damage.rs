@@ -5,9 +5,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use warpbell::wqe::{Opcode, QpNumber, Syndrome, VendorCode};
 use warpbell::{Cause, OpenError, QueueError, WaitError};
-use warpbell_host_init::{Completions, ErrorPlace, QueuePairConfig, State, Timers};
+use warpbell_host_init::{ErrorPlace, QueuePairConfig, State, Timers};
 use warpbell_hw_tests::abi;
 use warpbell_hw_tests::arena::GUARD;
+use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::node::Nodes;
 use warpbell_hw_tests::post::{Posting, expect_done};
@@ -24,7 +25,6 @@ fn by_hand() -> Stage {
     Stage::on(
         Nodes::by_hand(),
         &QueuePairConfig {
-            send_completions: Completions::ORDINARY,
             // A request that became a send shall not wait for a receive.
             timers: Timers {
                 rnr_retry: 0,
@@ -240,59 +240,60 @@ fn is_told_well(error: QueueError) -> bool {
     }
 }
 
-/// A completion queue whose consumer index does not move overruns: the queue pair goes to error, the kernel's
-/// wait ends, and the host is told which queue it was.
+/// The completion queue of receives overruns when its consumer index does not move: the queue pair goes to error, the
+/// message is lost, and the host is told which queue it was. That of sends has no such index.
 pub fn overrun() {
     const DEPTH: u32 = 16;
-    for ignore_overrun in [false, true] {
-        let mut stage = Stage::on(
-            Nodes::chosen(),
-            &QueuePairConfig {
-                send_depth: DEPTH,
-                send_completions: Completions::Ordinary {
-                    depth: None,
-                    ignore_overrun,
-                },
-                ..QueuePairConfig::default()
-            },
-        );
-        let queue = stage.queue();
-        let full = vec![stage.good(5); DEPTH as usize];
-        expect_done(&Posting::default().post(queue, &full), "a lap");
-        let mut expected = stage.images();
-        // SAFETY: the completion queue is ordinary, and the kernel has ended.
-        unsafe { abi::set_consumer_index(&queue, 0) };
-        let more = Posting {
-            patience: std::time::Duration::from_millis(50),
-            ..Posting::default()
-        };
-        let request = stage.good(6);
-        let endings = more.post(queue, &[request]);
-        model::apply(&request, &mut expected.ours, &mut expected.theirs);
-        stage.check(&expected, "one more");
-        if ignore_overrun {
-            expect_done(&endings, "overrun ignored");
-            continue;
-        }
-        // There is no CQE to tell it; so the time is up, and the host can ask.
-        assert_eq!(endings, [Ending::Failed(WaitError::Deadline.into())]);
-        assert_eq!(state(&stage.pair.ours), State::Error);
-        let events: Vec<Event> = stage
-            .nodes
-            .ours
-            .hca()
-            .command(|engine| std::iter::from_fn(|| engine.poll_event()).collect())
-            .expect("a running HCA");
-        let qpn = QpNumber::from_low_bits(stage.pair.ours.qpn());
-        assert!(
-            matches!(events[..], [Event::Overrun(_), Event::QueuePairFatal(failed)] if failed == qpn),
-            "{events:?}"
-        );
-        let told = stage.pair.ours.nic_error().expect("a running HCA");
-        assert_eq!(
-            told.map(|error| error.place),
-            Some(ErrorPlace::CompletionQueue)
-        );
-        stage.renew("an overrun");
+    const LENGTH: u32 = 8;
+    let mut stage = Stage::new(&QueuePairConfig {
+        receive_depth: DEPTH,
+        ..QueuePairConfig::default()
+    });
+    let collecting = |post, take| Collecting {
+        per_thread: DEPTH,
+        post,
+        take,
+        stride: LENGTH,
+        length: LENGTH,
+        ..Collecting::default()
+    };
+    let send = Request::new(Verb::Send).local(&[stage.ours.local(0, LENGTH)]);
+    let theirs = stage.pair.theirs.receive_queue().expect("a receive queue");
+    let collect = |post, take| {
+        let kernel = collecting(post, take);
+        let mut mailbox = kernel.mailbox(DEPTH as usize);
+        kernel.launch(theirs, &stage.theirs, &mut mailbox);
+        expect_done(&mailbox.endings(), "receives");
+    };
+    collect(DEPTH, 0);
+    let full = vec![send; DEPTH as usize];
+    expect_done(&Posting::default().post(stage.queue(), &full), "a lap");
+    collect(0, DEPTH);
+    // SAFETY: the kernel has ended.
+    unsafe { abi::set_consumer_index(&theirs, 0) };
+    collect(1, 0);
+    let endings = Posting {
+        patience: std::time::Duration::from_millis(50),
+        ..Posting::default()
     }
+    .post(stage.queue(), &[send]);
+    assert_ne!(endings, [Ending::Done], "a message that nobody is told of");
+    assert_eq!(state(&stage.pair.theirs), State::Error);
+    let events: Vec<Event> = stage
+        .nodes
+        .theirs
+        .hca()
+        .command(|engine| std::iter::from_fn(|| engine.poll_event()).collect())
+        .expect("a running HCA");
+    let qpn = QpNumber::from_low_bits(stage.pair.theirs.qpn());
+    assert!(
+        matches!(events[..], [Event::Overrun(_), Event::QueuePairFatal(failed)] if failed == qpn),
+        "{events:?}"
+    );
+    let told = stage.pair.theirs.nic_error().expect("a running HCA");
+    assert_eq!(
+        told.map(|error| error.place),
+        Some(ErrorPlace::CompletionQueue)
+    );
+    stage.renew("an overrun");
 }

@@ -240,9 +240,7 @@ pub fn every_bad_access() {
         let others = Others::new(&stage);
         let untouched = others.arenas().map(Arena::image);
         for (what, request, opcode, cause) in cases(&stage, &others) {
-            // A flush behind the error would overwrite its CQE where they are collapsed.
-            let after = completions == Completions::ORDINARY;
-            stage.fails(what, request, opcode, cause, after);
+            stage.fails(what, request, opcode, cause, completions);
             for (arena, image) in others.arenas().into_iter().zip(&untouched) {
                 arena.check(image, what);
             }
@@ -261,13 +259,13 @@ fn without_access() {
         .local(&[stage.ours.local(64, 8)])
         .remote(stage.theirs.remote(64));
     let what = "an atomic through a queue pair that allows none";
-    stage.fails(what, add, Opcode::ATOMIC_FETCH_ADD, REMOTE, false);
+    let default = Completions::ORDINARY;
+    stage.fails(what, add, Opcode::ATOMIC_FETCH_ADD, REMOTE, default);
 }
 
 /// An error that the test gives to the HCA for the n-th request arrives as it was given.
 pub fn given_errors() {
     let mut stage = Stage::new(&QueuePairConfig {
-        send_completions: Completions::ORDINARY,
         ..QueuePairConfig::default()
     });
     for &syndrome in Syndrome::KNOWN {
@@ -282,7 +280,8 @@ pub fn given_errors() {
             .expect("a queue pair");
         let nop = Request::new(Verb::Nop);
         let what = format!("{syndrome}");
-        stage.fails(&what, nop, Opcode::NOP, (syndrome, vendor), true);
+        let cause = (syndrome, vendor);
+        stage.fails(&what, nop, Opcode::NOP, cause, Completions::ORDINARY);
         assert_eq!(
             state(&stage.pair.ours),
             warpbell_host_init::State::ReadyToSend

@@ -4,7 +4,7 @@ use warpbell::wqe::{
     CompletionError, LocalKey, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex,
 };
 use warpbell::{Cause, QueueError, WaitError};
-use warpbell_host_init::{QueuePairConfig, State, Timers};
+use warpbell_host_init::{Completions, QueuePairConfig, State, Timers};
 use warpbell_hw_tests::collect::{Collecting, Mailbox};
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::post::{Posting, expect_done};
@@ -136,5 +136,6 @@ pub fn none_for_too_long() {
     });
     let send = Request::new(Verb::Send).local(&[stage.ours.local(0, 8)]);
     let cause = (Syndrome::RNR_RETRY, VendorCode::RECEIVER_NOT_READY);
-    stage.fails("no receive for too long", send, Opcode::SEND, cause, false);
+    let what = "no receive for too long";
+    stage.fails(what, send, Opcode::SEND, cause, Completions::ORDINARY);
 }

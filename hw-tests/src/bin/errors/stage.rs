@@ -2,7 +2,7 @@
 
 use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 use warpbell::{Cause, OpenError, QueueError, SendQueueHandle, WaitError};
-use warpbell_host_init::{Error, QueuePair, QueuePairConfig, State};
+use warpbell_host_init::{Completions, Error, QueuePair, QueuePairConfig, State};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
@@ -130,8 +130,9 @@ impl Stage {
         self.check(&expected, &format!("{what}: traffic after the reset"));
     }
 
-    /// Posts a good request, the bad one and, where `after` says so, another good one: the first is done,
-    /// the second fails, the third fails with the second's error, and no memory changes but by the first.
+    /// Posts a good request, the bad one, and another good one behind it: the first is done, the second fails, the third
+    /// is flushed and fails with the second's error, and no memory changes but by the first. The bad one asks for no
+    /// completion, as data ahead of its flag does. Where completions are collapsed, the bad one is the last, and asks.
     #[track_caller]
     pub fn fails(
         &mut self,
@@ -139,7 +140,7 @@ impl Stage {
         bad: Request,
         opcode: Opcode,
         cause: (Syndrome, VendorCode),
-        after: bool,
+        completions: Completions,
     ) {
         let first = self.good(what.len() as u64);
         let mut expected = self.images();
@@ -147,12 +148,13 @@ impl Stage {
         let before = self.pair.ours.send_progress().published;
         let error = self.error(before as u16 + 1, opcode, cause);
         let failed = Ending::Failed(WaitError::Failed(error).into());
-        let mut requests = vec![first, bad];
-        let mut endings = vec![Ending::Done, failed];
-        if after {
-            requests.push(self.good(0));
-            endings.push(failed);
-        }
+        let (requests, endings) = match completions {
+            Completions::Collapsed => (vec![first, bad], vec![Ending::Done, failed]),
+            Completions::Ordinary { .. } => (
+                vec![first, bad.unsignalled(), self.good(0)],
+                vec![Ending::Done, failed, failed],
+            ),
+        };
         let posting = Posting {
             waiting: Waiting::AfterAll,
             ..Posting::default()
