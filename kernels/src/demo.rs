@@ -123,6 +123,41 @@ pub fn write(p: Transfer<'_>) {
     p.outcome.record(|| post(p.queue, wqe, p.limit_us));
 }
 
+/// What writes data, and a flag behind it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Flagged<'a> {
+    /// Where to post.
+    pub queue: SendQueueHandle<'a>,
+    /// The data at this end.
+    pub local: Local,
+    /// Where it goes.
+    pub remote: Remote,
+    /// The flag's 8 bytes.
+    pub value: u64,
+    /// Where they go.
+    pub flag: Remote,
+    /// Microseconds that each wait may take.
+    pub limit_us: u64,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Writes `local` to `remote`, which asks for no completion, then the flag, which does, and waits for that one.
+#[kernel]
+pub fn write_flagged(p: Flagged<'_>) {
+    p.outcome.record(|| {
+        let limit = Deadline::after_us(p.limit_us);
+        let mut queue = p.queue.open::<Exclusive>()?;
+        let mut batch = queue.batch(2, limit)?;
+        let _ = batch.post(Wqe::write(p.local, p.remote))?;
+        let flag = batch.post(Wqe::write_value(p.value, p.flag).signalled())?;
+        drop(batch);
+        queue.wait_outbound(flag, limit)?;
+        Ok(())
+    });
+}
+
 /// Writes `local` to `remote`, and tells the other end.
 #[kernel]
 pub fn write_immediate(p: Transfer<'_>) {

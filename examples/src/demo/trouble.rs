@@ -9,7 +9,7 @@ use warpbell::wqe::{CompletionError, Remote, RemoteKey, Syndrome};
 use warpbell::{Cause, PostError, QueueError, WaitError};
 use warpbell_host_init::{Entry, QueuePairConfig, Timers, entry};
 use warpbell_kernels::bandwidth::{Sink, sink, sink_prepare};
-use warpbell_kernels::demo::{self as kernels, Fill, Transfer};
+use warpbell_kernels::demo::{self as kernels, Fill, Flagged, Transfer};
 use warpbell_kernels::outcome::{Failure, Numbers};
 
 use crate::Error;
@@ -62,10 +62,17 @@ impl From<CompletionError> for Numbered {
 
 type Scene = fn(&mut Ends, &mut Stage<'_>) -> Result<Trouble, Error>;
 
-const SCENES: [Scene; COUNT] = [wrong_key, past_the_end, full_queue, deadline, peer_gone];
+const SCENES: [Scene; COUNT] = [
+    wrong_key,
+    past_the_end,
+    wrong_key_before_a_flag,
+    full_queue,
+    deadline,
+    peer_gone,
+];
 
 /// How many things go wrong.
-pub(super) const COUNT: usize = 5;
+pub(super) const COUNT: usize = 6;
 
 /// What all scenes work with.
 struct Stage<'s> {
@@ -140,17 +147,21 @@ impl Stage<'_> {
     }
 }
 
-/// A write that the other end must refuse.
+/// A write that the other end must refuse, alone or with a flag behind it.
 fn refused_write(
     what: &'static str,
     ends: &mut Ends,
     stage: &mut Stage<'_>,
+    flagged: bool,
     change: impl FnOnce(Remote) -> Remote,
 ) -> Result<Trouble, Error> {
     let (source, data) = stage.memory(&ends.one)?;
     let (target, before) = stage.memory(&ends.other)?;
     let remote = change(target.remote(0));
-    let failure = write(ends, &source, remote)?;
+    let failure = match flagged {
+        true => write_flagged(ends, &source, remote, target.remote(0))?,
+        false => write(ends, &source, remote)?,
+    };
     let untouched = source.check(&data).is_ok() && target.check(&before).is_ok();
     // The host can read the same error, whether or not the kernel still runs.
     let host_knows = ends.one.pair.first_error();
@@ -175,6 +186,27 @@ fn write(ends: &Ends, source: &Memory, remote: Remote) -> Result<Option<Failure>
         outcome: &outcome,
     };
     let job = Job::new(entry!(kernels::write), transfer, &outcome);
+    Ok(try_run(job, &ends.one)?.err())
+}
+
+/// The same, and a flag behind it, which is right and asks for the completion of both.
+fn write_flagged(
+    ends: &Ends,
+    source: &Memory,
+    remote: Remote,
+    flag: Remote,
+) -> Result<Option<Failure>, Error> {
+    let outcome = ends.world().outcome()?;
+    let flagged = Flagged {
+        queue: ends.one.pair.send_queue()?,
+        local: source.local(0, source.len()),
+        remote,
+        value: 1,
+        flag,
+        limit_us: LIMIT_US,
+        outcome: &outcome,
+    };
+    let job = Job::new(entry!(kernels::write_flagged), flagged, &outcome);
     Ok(try_run(job, &ends.one)?.err())
 }
 
@@ -225,12 +257,22 @@ impl Trouble {
 }
 
 fn wrong_key(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
-    refused_write("A write with a wrong remote key", ends, stage, |remote| {
-        Remote {
-            key: RemoteKey(!remote.key.0),
-            ..remote
-        }
-    })
+    let what = "A write with a wrong remote key";
+    refused_write(what, ends, stage, false, with_wrong_key)
+}
+
+/// The same place, under a key that nobody has given away.
+fn with_wrong_key(remote: Remote) -> Remote {
+    Remote {
+        key: RemoteKey(!remote.key.0),
+        ..remote
+    }
+}
+
+/// What newcomers meet first: nobody waits for the request that fails, and the one that is waited for is flushed.
+fn wrong_key_before_a_flag(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
+    let what = "Data with a wrong remote key, and a wait for the flag behind it";
+    refused_write(what, ends, stage, true, with_wrong_key)
 }
 
 fn past_the_end(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
@@ -238,6 +280,7 @@ fn past_the_end(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error
         "A write one byte past the end of the other end's memory",
         ends,
         stage,
+        false,
         |remote| Remote {
             address: remote.address + 1,
             ..remote
@@ -345,14 +388,17 @@ fn peer_gone(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
     let (source, _) = stage.memory(&ends.one)?;
     let (target, _) = stage.memory(&ends.other)?;
     ends.lose_other()?;
-    let failure = write(&ends, &source, target.remote(0))?;
+    let (data, flag) = (target.remote(0), target.remote(0));
+    let failure = write_flagged(&ends, &source, data, flag)?;
+    let host_knows = ends.one.pair.first_error();
+    let known = failure.and_then(Failure::queue_error);
     ends.replace_other()?;
     let arrived = stage.traffic(&ends)?;
     Ok(Trouble::new(
-        "A write to a peer that is gone",
+        "Data to a peer that is gone, and a wait for the flag behind it",
         failure,
         Syndrome::TRANSPORT_RETRY,
     )
-    .and(arrived)
+    .and(arrived && known.is_some() && host_knows == known)
     .then(stage.traffic_words("queue reset, connected to another peer")))
 }
