@@ -25,8 +25,8 @@ fn is_positive(value: &Value) -> bool {
 
 /// Each way to post: both laps, places of the doorbell, scopes, with and without a record.
 const POSTS: usize = 20 * 16;
-/// Each way to poll: both scopes.
-const POLLS: usize = 6 * 2;
+/// Each way to poll: both scopes, beside the load of a word and beside a collapsed queue.
+const POLLS: usize = 6 * 2 * 2;
 /// One write at a time of each size, with and without a record, and each size through one queue and through four.
 const EXECUTED: usize = 2 * 2 + 2 * 2;
 
@@ -54,7 +54,7 @@ fn every_row_has_its_number() {
     let picture = std::fs::read_to_string(&svg).expect("a picture");
     std::fs::remove_file(&svg).expect("the file goes");
     // A dot and a ring: of each way to post with a record and without, and of each way to poll. A dot of the rest.
-    let circles = 2 * (20 * 2 + 6) + EXECUTED;
+    let circles = 2 * (20 * 2 + 6 * 2) + EXECUTED;
     assert_eq!(picture.matches("<circle").count(), circles);
 }
 
