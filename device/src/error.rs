@@ -214,6 +214,11 @@ pub enum OpenError {
         /// Its number.
         found: u8,
     },
+    /// The handle gives a [kind of doorbell page](crate::DoorbellPage) that this kernel does not know.
+    DoorbellPage {
+        /// Its number.
+        found: u8,
+    },
     /// The queue is for kernels of another [`Place`](crate::Place): another GPU, or the CPU.
     Elsewhere,
     /// Somebody has the queue open: exclusively, while one of the two wants it exclusively, or as another block or grid.
@@ -251,6 +256,12 @@ impl fmt::Display for OpenError {
             }
             Self::Elsewhere => {
                 f.write_str("the queue is for kernels on another GPU, or on the CPU")
+            }
+            Self::DoorbellPage { found } => {
+                write!(
+                    f,
+                    "the handle's kind of doorbell page is {found}, which this kernel does not know"
+                )
             }
             Self::InUse => f.write_str("the queue is open elsewhere"),
             Self::Apart => {

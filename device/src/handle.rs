@@ -121,6 +121,44 @@ impl SendDoorbell {
     }
 }
 
+/// What kind of memory has a send queue's doorbell register.
+///
+/// It is a fact about the page as a CPU has mapped it. A GPU reaches a card's registers through a mapping of its own,
+/// which is never write-combining, and does not look here.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellPage {
+    /// Ordinary memory, where a software HCA looks at it.
+    #[default]
+    Memory = 0,
+    /// A card's register: each store leaves the CPU by itself, and in order.
+    Uncached = 1,
+    /// A card's register on a write-combining page (BlueFlame): a store stays in the CPU until something flushes it, and
+    /// may leave before older stores.
+    WriteCombining = 2,
+}
+
+impl DoorbellPage {
+    /// The kind of a number that was checked.
+    #[inline(always)]
+    pub(crate) const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Memory,
+            1 => Self::Uncached,
+            _ => Self::WriteCombining,
+        }
+    }
+
+    /// Refuses a handle's number that is none of these.
+    #[inline(always)]
+    const fn check(number: u8) -> Result<(), OpenError> {
+        if number > Self::WriteCombining as u8 {
+            return Err(OpenError::DoorbellPage { found: number });
+        }
+        Ok(())
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
@@ -224,6 +262,8 @@ pub struct SendParts {
     pub reach: FenceReach,
     /// Where the NIC takes the producer index from.
     pub send_doorbell: SendDoorbell,
+    /// What kind of memory has the doorbell register.
+    pub doorbell_page: DoorbellPage,
 }
 
 /// Where a receive queue lies.
@@ -264,7 +304,7 @@ pub struct SendQueueHandle<'a> {
     pub(crate) depth_log2: u8,
     reach: u8,
     send_doorbell: u8,
-    unused: u8,
+    pub(crate) doorbell_page: u8,
     pub(crate) place: Place,
     _lifetime: PhantomData<&'a QueueState>,
 }
@@ -311,6 +351,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SendQueueHandle, depth_log2) == 72);
     assert!(core::mem::offset_of!(SendQueueHandle, reach) == 73);
     assert!(core::mem::offset_of!(SendQueueHandle, send_doorbell) == 74);
+    assert!(core::mem::offset_of!(SendQueueHandle, doorbell_page) == 75);
     assert!(core::mem::offset_of!(SendQueueHandle, place) == 76);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, qpn) == 8);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, max_message) == 12);
@@ -345,7 +386,7 @@ impl<'a> SendQueueHandle<'a> {
     /// that gets the handle; nothing but `warpbell` and the NIC writes there; threads of several places (two GPUs, a GPU
     /// and the CPU) never open the queue at the same time, which [`at`](Self::at) has `open` check; `depth_log2` is at most 15; the completion queue serves this queue alone
     /// and, if it is ordinary, has at least as many entries as the ring has blocks; the NIC takes the producer index
-    /// from where `send_doorbell` says. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
+    /// from where `send_doorbell` says; the doorbell's page is of the kind `doorbell_page`, where a CPU rings. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
     /// threads open the queue; all that `parts` points to, and all memory that
     /// requests name, lies in that GPU's memory; and what the NIC wrote there is
     /// read by threads of that GPU only, or by whom one of them told after its
@@ -363,7 +404,7 @@ impl<'a> SendQueueHandle<'a> {
             depth_log2: parts.depth_log2,
             reach: parts.reach as u8,
             send_doorbell: parts.send_doorbell as u8,
-            unused: 0,
+            doorbell_page: parts.doorbell_page as u8,
             place: Place::UNKNOWN,
             _lifetime: PhantomData,
         }
@@ -400,7 +441,7 @@ impl<'a> SendQueueHandle<'a> {
             depth_log2: 0,
             reach: FenceReach::System as u8,
             send_doorbell: SendDoorbell::WithRecord as u8,
-            unused: 0,
+            doorbell_page: DoorbellPage::Memory as u8,
             place: Place::UNKNOWN,
             _lifetime: PhantomData,
         }
@@ -411,7 +452,12 @@ impl<'a> SendQueueHandle<'a> {
     pub fn check(&self) -> Result<(), OpenError> {
         self.header.check::<Self>(SEND_MAGIC)?;
         FenceReach::check(self.reach)?;
-        SendDoorbell::check(self.send_doorbell)
+        SendDoorbell::check(self.send_doorbell)?;
+        // A GPU never looks at it.
+        match cfg!(target_arch = "nvptx64") {
+            true => Ok(()),
+            false => DoorbellPage::check(self.doorbell_page),
+        }
     }
 
     /// Whether the NIC reads a doorbell record.

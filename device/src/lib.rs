@@ -61,8 +61,8 @@ pub use deadline::{Deadline, Wait};
 pub use entry::{Entry, Stem, Symbol};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
 pub use handle::{
-    ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, FenceReach, MAX_DEPTH,
-    ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
+    ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach,
+    MAX_DEPTH, ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
 pub use place::Place;

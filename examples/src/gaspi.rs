@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use warpbell::{Signal, Word64};
 use warpbell_host_init::{
-    Entry, Gaspi, GaspiConfig, Grid, Launch, ProtectionDomain, QueuePairConfig, Shared, entry,
+    Access, Entry, Gaspi, GaspiConfig, Grid, Launch, ProtectionDomain, QueuePairConfig, Shared,
+    entry,
 };
 use warpbell_kernels::gaspi::{
     NotifyRoundTrip, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind, write_round_trip,
@@ -107,7 +108,7 @@ impl RoundTrips {
         QueuePairConfig {
             placement: world.nic_placement(),
             send_depth: self.depth,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         }
     }
 

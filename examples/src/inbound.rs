@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell_host_init::{
-    Buffer, Flush, Flushing, Grid, Launch, Placement, QueuePairConfig, connect, entry,
+    Access, Buffer, Flush, Flushing, Grid, Launch, Placement, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
 use warpbell_kernels::outcome::Numbers;
@@ -183,7 +183,8 @@ impl InboundCase {
             placement: world.nic_placement(),
             send_depth: 16,
             receive_depth: 4,
-            ..QueuePairConfig::default()
+            // Data, and signals that are added.
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         };
         let mut near = End::new(world, &devices.open()?, &config)?;
         let mut far = End::new(world, &devices.open_with(self.late(manner))?, &config)?;

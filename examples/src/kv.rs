@@ -6,8 +6,8 @@ use serde::Serialize;
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, Word64};
 use warpbell_host_init::{
-    ActiveConfig, ActiveMessages, Grid, Launch, ProtectionDomain, QueuePair, QueuePairConfig,
-    Shared, connect, entry,
+    Access, ActiveConfig, ActiveMessages, Grid, Launch, ProtectionDomain, QueuePair,
+    QueuePairConfig, Shared, connect, entry,
 };
 use warpbell_kernels::kv::{
     ARGUMENT_WRITE, ARGUMENTS, BUCKET, BYTES, COUNTS, Client, ENTRIES, Entry, GetByReads,
@@ -271,7 +271,7 @@ impl Store {
         QueuePairConfig {
             placement: self.world.nic_placement(),
             send_depth: 16,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::REMOTE_READ)
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use warpbell::{SendQueueHandle, Word64};
 use warpbell_host_init::{
-    Grid, Launch, Placement, Proxied, ProxiedQueue, Proxy, QueuePair, QueuePairConfig, Shared,
-    entry,
+    Access, Grid, Launch, Placement, Proxied, ProxiedQueue, Proxy, QueuePair, QueuePairConfig,
+    Shared, entry,
 };
 use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::posting::Table;
@@ -103,7 +103,7 @@ impl PutCase {
             },
             send_depth: self.depth,
             receive_depth: 0,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         let ends = Ends::several(world, devices, &config, self.groups as usize)?;
         let mut queues = Vec::new();

@@ -1,6 +1,6 @@
 //! Two ends in this process, connected.
 
-use warpbell_host_init::{Device, ProtectionDomain, QueuePair, QueuePairConfig, connect};
+use warpbell_host_init::{Access, Device, ProtectionDomain, QueuePair, QueuePairConfig, connect};
 
 use crate::Error;
 use crate::memory::Memory;
@@ -158,6 +158,9 @@ pub fn config(world: &World, depth: u32) -> QueuePairConfig {
         send_depth: depth,
         receive_depth: depth,
         receive_segments: warpbell_kernels::demo::PIECES as u32,
-        ..QueuePairConfig::default()
+        // The other end writes, reads and adds.
+        ..QueuePairConfig::granting(
+            Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+        )
     }
 }

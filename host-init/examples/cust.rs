@@ -61,7 +61,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let target = theirs.register(Buffer::from_cust(gpu, target)?, access)?;
     let config = QueuePairConfig {
         placement: Placement::Pinned(gpu),
-        ..QueuePairConfig::default()
+        ..QueuePairConfig::granting(Access::all())
     };
     let (mut our_end, mut their_end) = (ours.queue_pair(&config)?, theirs.queue_pair(&config)?);
     connect(&mut our_end, &mut their_end)?;

@@ -31,8 +31,8 @@ pub struct QueuePairConfig {
     pub receive_segments: u32,
     /// How receive completions reach the kernel: [`Completions::Ordinary`].
     pub receive_completions: Completions,
-    /// What the other side may do through this queue pair; `LOCAL_WRITE` means
-    /// nothing here. Each region limits it further.
+    /// What the other side may do through this queue pair: nothing but to send, unless it is
+    /// [granted](Self::granting) more. `LOCAL_WRITE` means nothing here. Each region limits it further.
     pub access: Access,
     /// Longest message in bytes that a kernel may post.
     pub max_message: u32,
@@ -51,7 +51,7 @@ pub struct QueuePairConfig {
 
 impl Default for QueuePairConfig {
     /// 128 blocks and 128 receives of one segment; rings of completions, which keep the
-    /// cause of an error; all access; with a doorbell record; in host memory.
+    /// cause of an error; no access; with a doorbell record; in host memory.
     fn default() -> Self {
         Self {
             send_depth: 128,
@@ -62,7 +62,7 @@ impl Default for QueuePairConfig {
             receive_depth: 128,
             receive_segments: 1,
             receive_completions: Completions::ORDINARY,
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            access: Access::empty(),
             max_message: 1 << 30,
             placement: Placement::Host,
             completion_placement: None,
@@ -160,6 +160,24 @@ pub(crate) struct CheckedCompletions {
 }
 
 impl QueuePairConfig {
+    /// The default, but that the other side may do this.
+    ///
+    /// ```
+    /// use warpbell_host_init::{Access, QueuePairConfig};
+    /// let config = QueuePairConfig {
+    ///     send_depth: 64,
+    ///     ..QueuePairConfig::granting(Access::REMOTE_WRITE)
+    /// };
+    /// assert!(QueuePairConfig::default().access.is_empty());
+    /// # assert_eq!(config.access, Access::REMOTE_WRITE);
+    /// ```
+    pub fn granting(access: Access) -> Self {
+        Self {
+            access,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn check(&self, limits: &Limits) -> Result<Checked, Error> {
         let send_depth_log2 = depth("send queue", self.send_depth, limits.max_depth)?;
         let send_completions = completions("send", self.send_completions, self.send_depth, limits)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use warpbell::FenceReach;
+use warpbell::{DoorbellPage, FenceReach};
 use warpbell_soft_hca::shell::SoftHca;
 
 #[cfg(doc)]
@@ -165,16 +165,25 @@ pub(crate) struct Queues {
     pub send_cqn: u32,
     /// Equal to `send_cqn` without a receive queue.
     pub receive_cqn: u32,
-    /// Address of the register that kernels ring; none if it is that of the queues' memory.
-    pub doorbell: Option<u64>,
+    /// Address of the register that kernels ring, and what its page is; none if it is that of the queues' memory.
+    pub doorbell: Option<(u64, DoorbellPage)>,
 }
 
 /// A step of the state machine, with what it carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    Init { access: Access },
-    ReadyToReceive { remote: Endpoint, config: Checked },
-    ReadyToSend { psn: u32, config: Checked },
+    Init {
+        access: Access,
+    },
+    ReadyToReceive {
+        remote: Endpoint,
+        config: Checked,
+    },
+    ReadyToSend {
+        psn: u32,
+        remote: Endpoint,
+        config: Checked,
+    },
     Error,
 }
 

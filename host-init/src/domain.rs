@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::device::Provider;
+use crate::one_path::{Paths, Taken, Written};
 use crate::placement::Area;
 use crate::{Access, Buffer, Device, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig};
 
@@ -19,6 +20,7 @@ pub struct ProtectionDomain {
 struct Inner {
     device: Device,
     number: u32,
+    paths: Arc<Paths>,
 }
 
 impl Drop for Inner {
@@ -39,7 +41,11 @@ impl ProtectionDomain {
     pub(crate) fn new(device: Device) -> Result<Self, Error> {
         let number = device.provider().allocate_domain()?;
         Ok(Self {
-            inner: Arc::new(Inner { device, number }),
+            inner: Arc::new(Inner {
+                device,
+                number,
+                paths: Arc::default(),
+            }),
         })
     }
 
@@ -62,10 +68,19 @@ impl ProtectionDomain {
         self.inner.device.provider()
     }
 
+    /// Notes what a card writes for a GPU. Software takes one path to all memory.
+    pub(crate) fn take(&self, written: Option<Written>) -> Result<Option<Taken>, Error> {
+        let written = written.filter(|_| self.device().is_card());
+        written
+            .map(|written| self.inner.paths.take(written))
+            .transpose()
+    }
+
     /// Registers a buffer. The region keeps it until it is deregistered.
     ///
     /// # Errors
     /// [`Error::BadAccess`] for remote write or atomic without local write;
+    /// [`Error::TwoPaths`] for the GPU's memory with local write, where a queue pair's completions lie in host memory;
     /// [`Error::Soft`] if the device has no room for another key.
     pub fn register(&self, buffer: Buffer, access: Access) -> Result<MemoryRegion, Error> {
         MemoryRegion::of_buffer(self, buffer, access)

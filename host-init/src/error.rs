@@ -113,6 +113,11 @@ pub enum Error {
         /// Where.
         placement: Placement,
     },
+    /// A card would write data to the GPU's memory, and the completions that tell of them to host memory.
+    #[error(
+        "completions in host memory may reach a GPU before the data in its own memory that they tell of; place both there (`QueuePairConfig::placement`, `completion_placement`), or use two protection domains"
+    )]
+    TwoPaths,
     /// The GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),

@@ -64,6 +64,7 @@ mod inbound;
 mod launch;
 mod memory;
 mod mlx5;
+mod one_path;
 mod outstanding;
 mod peer;
 mod placement;

@@ -5,6 +5,7 @@ use std::fmt;
 use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey};
 use serde::{Deserialize, Serialize};
 
+use crate::one_path::{Taken, Written};
 use crate::placement::{Area, check_range};
 use crate::{Buffer, Error, Placement, ProtectionDomain};
 
@@ -50,6 +51,7 @@ pub struct MemoryRegion {
     registered: bool,
     /// Freed only after the device has let go of it.
     owner: Option<Buffer>,
+    _path: Option<Taken>,
 }
 
 impl MemoryRegion {
@@ -96,6 +98,8 @@ impl MemoryRegion {
         domain
             .device()
             .require_reach("a memory region", area.placement)?;
+        let in_gpu = !area.placement.is_host() && access.contains(Access::LOCAL_WRITE);
+        let path = domain.take(in_gpu.then_some(Written::DataInGpu))?;
         // SAFETY: the caller vouches for the memory until the region is gone.
         let keys = unsafe { domain.provider().register(domain.number(), area, access)? };
         let domain = domain.clone();
@@ -106,6 +110,7 @@ impl MemoryRegion {
             keys,
             registered: true,
             owner: None,
+            _path: path,
         })
     }
 

@@ -355,7 +355,7 @@ mod tests {
     fn what_the_other_side_says_is_checked() {
         let connect = |device: &Device, peer: &mut Peer| {
             let domain = device.protection_domain()?;
-            let mut pair = domain.queue_pair(&QueuePairConfig::default())?;
+            let mut pair = domain.queue_pair(&QueuePairConfig::granting(crate::Access::all()))?;
             let result = peer.connect(&mut pair);
             assert_ne!(pair.state()?, State::ReadyToReceive);
             result

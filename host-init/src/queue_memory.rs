@@ -21,9 +21,9 @@ const RECORD: usize = 64;
 /// Bytes of a queue's device-side state.
 pub(crate) const STATE: usize = size_of::<QueueState>();
 /// Where a CQE says that it is valid, and what an unused one says there: opcode
-/// 15 (invalid) and owner 0.
+/// 15 (invalid) and owner 1, because kernels of gpunetio look at the owner alone.
 const OP_OWN_AT: usize = 63;
-const OP_OWN_UNUSED: u8 = 0xf0;
+const OP_OWN_UNUSED: u8 = 0xf1;
 
 /// Where each part of an allocation starts, one behind the other.
 #[derive(Default)]
@@ -488,9 +488,9 @@ mod tests {
             let bytes = fresh[1].iter();
             bytes.filter(|byte| counted(byte)).count()
         };
-        let unused = count(|byte| *byte == 0xf0);
+        let unused = count(|byte| *byte == 0xf1);
         assert_eq!(unused, 128 + 128, "a CQE for each block and receive");
-        assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf0);
+        assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf1);
         assert_eq!(count(|byte| *byte != 0), unused);
         assert!(
             [&fresh[0], &fresh[2], &fresh[3]]

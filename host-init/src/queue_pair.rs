@@ -6,12 +6,13 @@ use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 
 use warpbell::{
-    CompletionKind, CompletionParts, Progress, QueueError, ReceiveParts, ReceiveQueueHandle,
-    RingBlock, SendParts, SendQueueHandle,
+    CompletionKind, CompletionParts, DoorbellPage, Place, Progress, QueueError, ReceiveParts,
+    ReceiveQueueHandle, RingBlock, SendParts, SendQueueHandle,
 };
 
-use crate::config::{Checked, CheckedCompletions};
+use crate::config::{Checked, CheckedCompletions, CheckedReceive};
 use crate::device::{Queues, Step};
+use crate::one_path::{Taken, Written};
 use crate::outstanding::{AwaitedReceive, Outstanding};
 use crate::queue_memory::QueueMemory;
 use crate::{
@@ -29,8 +30,11 @@ pub struct QueuePair {
     queues: Queues,
     /// Sequence number of the first packet, new for each connection.
     psn: u32,
+    /// The other end, from RTR on.
+    remote: Option<Endpoint>,
     /// Freed only after the device has let go of it.
     memory: ManuallyDrop<QueueMemory>,
+    _path: Option<Taken>,
 }
 
 impl QueuePair {
@@ -39,6 +43,9 @@ impl QueuePair {
         let device = domain.device();
         device.require_reach("a queue pair", config.placement)?;
         device.require_reach("a completion queue", config.completion_placement)?;
+        let by_gpu = config.state_placement.place() != Place::CPU;
+        let in_host = by_gpu && config.completion_placement.is_host();
+        let path = domain.take(in_host.then_some(Written::CompletionsInHost))?;
         let memory = QueueMemory::new(&config, domain.provider().registers(config.placement))?;
         // SAFETY: the memory is fresh, and lives until `destroy` has succeeded, or for ever if the
         // device may still make the queue pair.
@@ -63,7 +70,9 @@ impl QueuePair {
             config,
             queues,
             psn: fresh_psn(),
+            remote: None,
             memory,
+            _path: path,
         })
     }
 
@@ -138,7 +147,9 @@ impl QueuePair {
         self.step(&Step::ReadyToReceive {
             remote: *remote,
             config: self.config,
-        })
+        })?;
+        self.remote = Some(*remote);
+        Ok(())
     }
 
     /// RTR → RTS: executes the requests that are posted from now on.
@@ -146,8 +157,16 @@ impl QueuePair {
     /// # Errors
     /// [`Error::WrongState`] from any other state.
     pub fn to_ready_to_send(&mut self) -> Result<(), Error> {
+        let Some(remote) = self.remote else {
+            return Err(Error::WrongState {
+                qpn: self.qpn(),
+                from: self.state()?,
+                to: State::ReadyToSend,
+            });
+        };
         self.step(&Step::ReadyToSend {
             psn: self.psn,
+            remote,
             config: self.config,
         })
     }
@@ -199,6 +218,7 @@ impl QueuePair {
             )?
         };
         self.psn = fresh_psn();
+        self.remote = None;
         cleared
     }
 
@@ -245,23 +265,35 @@ impl QueuePair {
         // the device refuses all memory but that GPU's. The queue's state lies where its kernels run, for which
         // every handle is.
         Ok(unsafe {
-            SendQueueHandle::new(SendParts {
-                ring: self.memory.send_ring(),
-                record: self.memory.record().add(1),
-                doorbell: match self.queues.doorbell {
-                    Some(register) => std::ptr::with_exposed_provenance(register as usize),
-                    None => self.memory.doorbell(),
-                },
-                completions: parts(self.memory.send_completions(), self.config.send_completions),
-                state: self.memory.send_state(),
-                qpn: self.qpn(),
-                max_message: self.config.max_message,
-                depth_log2: self.config.send_depth_log2,
-                reach: self.domain.provider().fence_reach(),
-                send_doorbell: self.config.send_doorbell,
-            })
-            .at(self.config.state_placement.place())
+            SendQueueHandle::new(self.send_parts()).at(self.config.state_placement.place())
         })
+    }
+
+    /// Where the parts of the send queue lie, for kernels of another library. `docs/abi.md` says what such kernels need.
+    ///
+    /// The addresses are good until the queue pair is reset or dropped. To use the parts is `unsafe`, as with all raw
+    /// pointers, and other kernels may use none of a handle of the same queue pair.
+    pub fn send_parts(&self) -> SendParts {
+        SendParts {
+            ring: self.memory.send_ring(),
+            // Word 1 of the doorbell record.
+            record: self.memory.record().wrapping_add(1),
+            doorbell: match self.queues.doorbell {
+                Some((register, _)) => std::ptr::with_exposed_provenance(register as usize),
+                None => self.memory.doorbell(),
+            },
+            doorbell_page: match self.queues.doorbell {
+                Some((_, page)) => page,
+                None => DoorbellPage::Memory,
+            },
+            completions: parts(self.memory.send_completions(), self.config.send_completions),
+            state: self.memory.send_state(),
+            qpn: self.qpn(),
+            max_message: self.config.max_message,
+            depth_log2: self.config.send_depth_log2,
+            reach: self.domain.provider().fence_reach(),
+            send_doorbell: self.config.send_doorbell,
+        }
     }
 
     /// The receive queue, for a kernel; as [`send_queue`](Self::send_queue).
@@ -280,19 +312,28 @@ impl QueuePair {
         self.require(&able, "receive", State::Init)?;
         // SAFETY: as in `send_queue`.
         Ok(unsafe {
-            ReceiveQueueHandle::new(ReceiveParts {
-                ring: self.memory.receive_ring(),
-                record: self.memory.record(),
-                completions: parts(self.memory.receive_completions(), receive.completions),
-                state: self.memory.receive_state(),
-                qpn: self.qpn(),
-                max_message: self.config.max_message,
-                depth_log2: receive.depth_log2,
-                stride_log2: receive.stride_log2,
-                reach: self.domain.provider().fence_reach(),
-            })
-            .at(self.config.state_placement.place())
+            ReceiveQueueHandle::new(self.receive_parts_of(receive))
+                .at(self.config.state_placement.place())
         })
+    }
+
+    /// Where the parts of the receive queue lie, if there is one; as [`send_parts`](Self::send_parts).
+    pub fn receive_parts(&self) -> Option<ReceiveParts> {
+        Some(self.receive_parts_of(self.config.receive?))
+    }
+
+    fn receive_parts_of(&self, receive: CheckedReceive) -> ReceiveParts {
+        ReceiveParts {
+            ring: self.memory.receive_ring(),
+            record: self.memory.record(),
+            completions: parts(self.memory.receive_completions(), receive.completions),
+            state: self.memory.receive_state(),
+            qpn: self.qpn(),
+            max_message: self.config.max_message,
+            depth_log2: receive.depth_log2,
+            stride_log2: receive.stride_log2,
+            reach: self.domain.provider().fence_reach(),
+        }
     }
 
     fn require(&self, able: &[State], queue: &'static str, needed: State) -> Result<(), Error> {

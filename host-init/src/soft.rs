@@ -427,7 +427,7 @@ impl<S: Seat> Provider for Soft<S> {
                 access: access_of(*access),
             },
             Step::ReadyToReceive { remote, config } => self.ready_to_receive(remote, config)?,
-            Step::ReadyToSend { psn, config } => Transition::ReadyToSend(engine::ReadyToSend {
+            Step::ReadyToSend { psn, config, .. } => Transition::ReadyToSend(engine::ReadyToSend {
                 send_psn: *psn,
                 retry_count: config.timers.retry_count,
                 rnr_retry: config.timers.rnr_retry,

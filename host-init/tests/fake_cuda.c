@@ -119,6 +119,20 @@ Result cuPointerGetAttribute(void *value, int attribute, uint64_t address) {
     *(int *)value = attribute == 2 ? 2 : 0;
     return OK;
 }
+// 6: copies wait until they are done. Tests ask for which addresses somebody wanted it.
+static uint64_t synchronised[256];
+static int synchronised_count;
+Result cuPointerSetAttribute(const void *value, int attribute, uint64_t address) {
+    if (fake("no-attribute")) return NOT_SUPPORTED;
+    if (!ours(address) || attribute != 6 || *(const int *)value != 1) return INVALID_VALUE;
+    synchronised[synchronised_count++ % 256] = address;
+    return OK;
+}
+int fakeSynchronised(uint64_t address) {
+    for (int at = 0; at < 256; at++)
+        if (synchronised[at] == address) return 1;
+    return 0;
+}
 Result cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address) {
     *start = (uint64_t)memory;
     *bytes = taken;
@@ -145,7 +159,7 @@ Result cuMemHostRegister_v2(void *page, size_t bytes, unsigned flags) {
     if (registered(page)) return REGISTERED_ALREADY;
     if (!registered(NULL)) return OUT_OF_MEMORY;
     *registered(NULL) = page;
-    return OK;
+    return fake("others-registered") ? REGISTERED_ALREADY : OK;
 }
 Result cuMemHostGetDevicePointer_v2(uint64_t *start, void *page, unsigned flags) {
     *start = (uint64_t)page;

@@ -315,7 +315,7 @@ fn pair(placement: Placement) -> Result<(ProtectionDomain, QueuePair, QueuePair)
     let domain = Device::open(Nic::Soft(SoftOptions::default()))?.protection_domain()?;
     let config = QueuePairConfig {
         placement,
-        ..QueuePairConfig::default()
+        ..QueuePairConfig::granting(Access::all())
     };
     let (mut one, mut other) = (domain.queue_pair(&config)?, domain.queue_pair(&config)?);
     connect(&mut one, &mut other)?;
@@ -438,7 +438,7 @@ fn completions_may_lie_elsewhere_than_their_queue() {
                 domain.queue_pair(&QueuePairConfig {
                     placement: Placement::Host,
                     completion_placement: Some(completions),
-                    ..QueuePairConfig::default()
+                    ..QueuePairConfig::granting(Access::all())
                 })
             };
             let mut one = pair(Placement::Pinned(gpu)).unwrap();
@@ -483,7 +483,7 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
         let config = QueuePairConfig {
             placement: Placement::Pinned(gpu),
             state_placement: Some(Placement::Host),
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::all())
         };
         let mut one = domain.queue_pair(&config).unwrap();
         let mut other = domain.queue_pair(&config).unwrap();

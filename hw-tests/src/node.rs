@@ -67,6 +67,8 @@ impl Node {
     pub fn queue_pair(&self, config: &QueuePairConfig) -> QueuePair {
         let config = QueuePairConfig {
             placement: World::here().nic_placement(),
+            // What regions grant is what the tests are about.
+            access: ALL_ACCESS,
             ..*config
         };
         self.domain.queue_pair(&config).expect("a queue pair")

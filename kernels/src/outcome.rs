@@ -77,6 +77,7 @@ impl Failure {
             Self::Open(O::SendDoorbell { found }) => [22, found as u64, 0],
             Self::Open(O::Apart) => [26, 0, 0],
             Self::Open(O::Elsewhere) => [27, 0, 0],
+            Self::Open(O::DoorbellPage { found }) => [28, found as u64, 0],
             Self::Build(B::TooManySegments { given, limit }) => [6, given as u64, limit as u64],
             Self::Build(B::EmptySegment) => [7, 0, 0],
             Self::Build(B::SegmentTooLong { length }) => [8, length as u64, 0],
@@ -151,6 +152,7 @@ impl Failure {
             25 => Self::Active(active::Error::from_bits(first)?),
             26 => Self::Open(O::Apart),
             27 => Self::Open(O::Elsewhere),
+            28 => Self::Open(O::DoorbellPage { found: first as u8 }),
             _ => return None,
         })
     }

@@ -31,7 +31,7 @@ pub use opcode::{CqeOpcode, Opcode};
 pub use receive::{ReceiveWqe, SrqNext};
 pub use single::Masked;
 pub use syndrome::{Description, Evidence, Syndrome, VendorCode, VendorDescription};
-pub use uar::{SendRegister, UarPage};
+pub use uar::{DoorbellRegister, SendRegister, UarPage};
 pub use units::{
     CqNumber, Immediate, Local, LocalKey, Octoword, QpNumber, Remote, RemoteKey, WqeBlock, WqeIndex,
 };

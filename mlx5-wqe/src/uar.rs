@@ -7,6 +7,9 @@ use volatile_register::WO;
 
 use crate::layout::assert_layout;
 
+/// A register that takes 8 bytes at once, and is never read.
+pub type DoorbellRegister = WO<u64>;
+
 /// One UAR page, 4 KiB. Storing to a register is `unsafe`, as `volatile_register` has it: the page
 /// must be mapped for as long as the reference lives.
 ///
@@ -16,10 +19,10 @@ use crate::layout::assert_layout;
 pub struct UarPage {
     _reserved0: [u8; 0x20],
     /// Arms a completion queue (0x20).
-    pub cq_arm: WO<u64>,
+    pub cq_arm: DoorbellRegister,
     _reserved28: [u8; 0x5d8],
     /// The doorbell of queue pairs without a doorbell record (0x600).
-    pub send_without_record: WO<u64>,
+    pub send_without_record: DoorbellRegister,
     _reserved608: [u8; 0x1f8],
     /// The two send registers (0x800 and 0x900). A driver that uses BlueFlame alternates between
     /// them.
@@ -36,7 +39,7 @@ assert_layout!(UarPage, 4096, {
 #[repr(C)]
 pub struct SendRegister {
     /// The doorbell: the first 8 bytes.
-    pub doorbell: WO<u64>,
+    pub doorbell: DoorbellRegister,
     /// The other bytes of a WQE pushed by BlueFlame (multiples of 64 B, doorbell included).
     pub rest: [WO<u64>; 31],
 }

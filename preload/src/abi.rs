@@ -78,6 +78,7 @@ pub mod ioctl {
     pub const UMEM_ADDRESS: u16 = DRIVER + 1;
     pub const UMEM_LENGTH: u16 = DRIVER + 2;
     pub const UMEM_ID: u16 = DRIVER + 4;
+    pub const UMEM_PAGE_SIZES: u16 = DRIVER + 5;
     pub const UMEM_DMABUF_FILE: u16 = DRIVER + 6;
 
     /// Where a method that carries a command has it, and where its answer goes.

@@ -106,6 +106,7 @@ const struct fact card_values[] = {
 	VALUE(MLX5DV_OBJ_PD),
 	VALUE(MLX5DV_UMEM_MASK_DMABUF),
 	VALUE(MLX5DV_UAR_ALLOC_TYPE_BF),
+	VALUE(MLX5DV_UAR_ALLOC_TYPE_NC),
 	END
 };
 
@@ -122,6 +123,7 @@ FUNCTION(void, ibv_free_device_list, struct ibv_device **);
 FUNCTION(const char *, ibv_get_device_name, struct ibv_device *);
 FUNCTION(int, ibv_close_device, struct ibv_context *);
 FUNCTION(int, ibv_query_port, struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
+FUNCTION(int, ibv_query_pkey, struct ibv_context *, uint8_t, int, __be16 *);
 FUNCTION(int, _ibv_query_gid_ex, struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
 FUNCTION(struct ibv_pd *, ibv_alloc_pd, struct ibv_context *);
 FUNCTION(int, ibv_dealloc_pd, struct ibv_pd *);
@@ -138,7 +140,6 @@ FUNCTION(struct mlx5dv_devx_obj *, mlx5dv_devx_obj_create, struct ibv_context *,
 FUNCTION(int, mlx5dv_devx_obj_query, struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t);
 FUNCTION(int, mlx5dv_devx_obj_modify, struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t);
 FUNCTION(int, mlx5dv_devx_obj_destroy, struct mlx5dv_devx_obj *);
-FUNCTION(struct mlx5dv_devx_umem *, mlx5dv_devx_umem_reg, struct ibv_context *, void *, size_t, uint32_t);
 FUNCTION(struct mlx5dv_devx_umem *, mlx5dv_devx_umem_reg_ex, struct ibv_context *, struct mlx5dv_devx_umem_in *);
 FUNCTION(int, mlx5dv_devx_umem_dereg, struct mlx5dv_devx_umem *);
 FUNCTION(struct mlx5dv_devx_uar *, mlx5dv_devx_alloc_uar, struct ibv_context *, uint32_t);

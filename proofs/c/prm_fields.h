@@ -293,6 +293,12 @@ NUMBER(cmd_hca_cap, cqe_compression)
 NUMBER(cmd_hca_cap, uctx_cap)
 
 SIZED(cmd_hca_cap_2)
+
+SIZED(roce_cap)
+NUMBER(roce_cap, qp_ts_format)
+NUMBER(roce_cap, r_roce_max_src_udp_port)
+NUMBER(roce_cap, r_roce_min_src_udp_port)
+
 SIZED(query_hca_cap_out)
 NUMBER(query_hca_cap_out, status)
 NUMBER(query_hca_cap_out, syndrome)

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use mlx5_wqe::{CqeOpcode, CqeTail, Opcode, QpNumber, WqeIndex};
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, SendDoorbell,
-    SendParts, SendQueueHandle, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach, QueueState,
+    SendDoorbell, SendParts, SendQueueHandle, Word32, Word64,
 };
 
 use crate::verbs::Verbs;
@@ -52,6 +52,7 @@ impl Ours {
             depth_log2: at.send_blocks.ilog2() as u8,
             reach: FenceReach::System,
             send_doorbell: SendDoorbell::WithRecord,
+            doorbell_page: DoorbellPage::Memory,
         };
         // SAFETY: ring, record and register live as long as `verbs`, which gives nobody a way to post; the rest lives
         // in `self`.

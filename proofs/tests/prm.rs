@@ -115,6 +115,7 @@ mod fields {
             && places::<CqContext>()
             && places::<HcaCapabilities>()
             && places::<HcaCapabilities2>()
+            && places::<RoceCapabilities>()
             && places::<Mtt>()
             && places::<UmemContext>();
         let commands = places::<QueryHcaCap>()
@@ -147,7 +148,7 @@ mod fields {
         assert!(plain && commands && answers);
         assert_eq!(
             prm::sizes().len(),
-            34,
+            35,
             "the header was asked for a record that is not compared"
         );
     }
@@ -174,6 +175,7 @@ mod fields {
             bytes::<CqContext>(&random, &[])?;
             bytes::<HcaCapabilities>(&random, &[])?;
             bytes::<HcaCapabilities2>(&random, &[])?;
+            bytes::<RoceCapabilities>(&random, &[])?;
             bytes::<Mtt>(&random, &[])?;
             bytes::<UmemContext>(&random, &[])?;
         }

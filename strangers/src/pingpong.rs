@@ -21,6 +21,8 @@ pub const MESSAGE: u64 = 4096;
 pub const ROUNDS: u64 = 1000;
 /// Bytes of the largest packet where none are named (`-m`).
 pub const MTU: u32 = 1024;
+/// Reads and atomics that the program has under way, and answers, at most.
+pub const READS: u16 = 1;
 /// At each multiple of so many bytes the end that checks what it has received (`-c`) wants a zero; the client that was
 /// called with `-c` sends one there. On x86-64.
 pub const PAGE: usize = 4096;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use mlx5_wqe::{Octoword, WqeBlock};
+use mlx5_wqe::{DoorbellRegister, Octoword, WqeBlock};
 
 use super::Reach;
 use crate::cpu;
@@ -170,7 +170,54 @@ pub fn fence_full(_reach: Reach) {
     fence(Ordering::SeqCst);
 }
 
-/// Stores to a doorbell register; orders nothing by itself.
+/// Stores to a card's doorbell register, after every earlier store. On a page that `combines` writes it has left the CPU
+/// when the call returns, and stands for itself; on another one it leaves by itself.
+///
+/// As libmlx5 does it (`mmio_wc_start`, `mmio_flush_writes`).
+///
+/// # Safety
+/// `register` must be a card's register, mapped into the process.
+#[cold]
+pub unsafe fn ring_register(register: *const Word64, value: u64, combines: bool) {
+    // WQEs and record before the doorbell, because the card reads them when it rings: a write-combining page is not part
+    // of the CPU's order of stores, and on Arm no card's page is.
+    store_barrier(combines);
+    // SAFETY: the caller's promise; a register takes native integers of 8 bytes, aligned like these.
+    unsafe { (*register.cast::<DoorbellRegister>()).write(value) };
+    if combines {
+        // The doorbell before whatever this thread does next, because it would otherwise stay in the CPU for as long as
+        // nothing else needs its buffer, and two of them could become one.
+        store_barrier(combines);
+    }
+}
+
+/// Every earlier store before every later one, for devices too. Between ordinary and uncached memory x86 keeps that order
+/// by itself.
+#[inline(always)]
+fn store_barrier(combines: bool) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        if combines {
+            // SAFETY: every x86-64 CPU has SSE.
+            unsafe { core::arch::x86_64::_mm_sfence() };
+        } else {
+            fence(Ordering::Release);
+        }
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        let _ = combines;
+        // SAFETY: a barrier changes nothing.
+        unsafe { core::arch::asm!("dsb st", options(nostack, preserves_flags)) };
+    }
+    #[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
+    {
+        let _ = combines;
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Stores to a doorbell register that is ordinary memory; orders nothing by itself.
 #[inline(always)]
 pub fn ring_doorbell(register: &Word64, value: u64) {
     register.store(value, Ordering::Relaxed);

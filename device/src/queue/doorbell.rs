@@ -9,6 +9,8 @@
 use mlx5_wqe::{DoorbellRecord, QpNumber, WqeIndex};
 
 use crate::arch::{Reach, fence_acquire_release, fence_release, ring_doorbell, store_relaxed32};
+#[cfg(not(any(target_arch = "nvptx64", loom)))]
+use crate::handle::DoorbellPage;
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
 use crate::queue::ledger::Internal;
 
@@ -171,15 +173,21 @@ fn store_record(handle: &SendQueueHandle<'_>, end: u64) {
 
 #[inline(always)]
 fn ring(handle: &SendQueueHandle<'_>, end: u64) {
-    // SAFETY: the handle's pointers are valid, by the promise of its `new`.
-    let doorbell = unsafe { &*handle.doorbell };
     let qpn = QpNumber::from_low_bits(handle.qpn);
     // The NIC looks at QPN and index only (NVSHMEM and gpunetio ring like this); with `ds` 0 behind the QPN, the
     // index is the producer index where there is no record.
-    ring_doorbell(
-        doorbell,
-        mlx5_wqe::Doorbell::of_producer(WqeIndex(end as u16), qpn).0,
-    );
+    let value = mlx5_wqe::Doorbell::of_producer(WqeIndex(end as u16), qpn).0;
+    #[cfg(not(any(target_arch = "nvptx64", loom)))]
+    if handle.doorbell_page != DoorbellPage::Memory as u8 {
+        // A card's register: out of the way of software HCAs, whose posts cost a few nanoseconds.
+        core::hint::cold_path();
+        let combines = handle.doorbell_page == DoorbellPage::WriteCombining as u8;
+        // SAFETY: by the promise of the handle's `new` this is a card's register, mapped as long as the handle lives.
+        unsafe { crate::arch::ring_register(handle.doorbell, value, combines) };
+        return;
+    }
+    // SAFETY: the handle's pointers are valid, by the promise of its `new`.
+    ring_doorbell(unsafe { &*handle.doorbell }, value);
 }
 
 pub(super) mod sealed {

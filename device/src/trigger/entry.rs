@@ -11,8 +11,8 @@ use crate::arch::{
     Block, Reach, Word32, Word64, compare_exchange64, fence_acquire, store_release64,
 };
 use crate::handle::{
-    CompletionKind, CompletionParts, CompletionSlot, FenceReach, SendDoorbell, SendParts,
-    SendQueueHandle,
+    CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach, SendDoorbell,
+    SendParts, SendQueueHandle,
 };
 use crate::queue::held::{self, Outcome};
 use crate::state::QueueState;
@@ -42,7 +42,9 @@ pub struct TriggerEntry<'a> {
     send_doorbell: u8,
     /// 1 if another queue starts this one, and nobody rings it.
     managed: u8,
-    unused: [u8; 4],
+    /// [`DoorbellPage`] as a number.
+    doorbell_page: u8,
+    unused: [u8; 3],
     _queue: PhantomData<&'a QueueState>,
 }
 
@@ -90,7 +92,8 @@ impl<'a> TriggerEntry<'a> {
                 false => SendDoorbell::WithoutRecord as u8,
             },
             managed: 0,
-            unused: [0; 4],
+            doorbell_page: queue.doorbell_page,
+            unused: [0; 3],
             _queue: PhantomData,
         }
     }
@@ -109,8 +112,9 @@ impl<'a> TriggerEntry<'a> {
             self.reach,
             self.send_doorbell,
             self.managed,
+            self.doorbell_page,
         ];
-        let [depth_log2, reach, send_doorbell, managed] = numbers.map(u64::from);
+        let [depth_log2, reach, send_doorbell, managed, page] = numbers.map(u64::from);
         let mut words = [0; 16];
         words[..10].copy_from_slice(&[
             self.counter.load().to_bits(),
@@ -122,7 +126,7 @@ impl<'a> TriggerEntry<'a> {
             self.completion_record.expose_provenance() as u64,
             self.state.expose_provenance() as u64,
             u64::from(self.qpn) << 32 | u64::from(self.max_message),
-            managed << 24 | send_doorbell << 16 | reach << 8 | depth_log2,
+            page << 32 | managed << 24 | send_doorbell << 16 | reach << 8 | depth_log2,
         ]);
         words
     }
@@ -151,6 +155,7 @@ impl<'a> TriggerEntry<'a> {
                 true => SendDoorbell::WithoutRecord,
                 false => SendDoorbell::WithRecord,
             },
+            doorbell_page: DoorbellPage::of(self.doorbell_page),
         };
         // SAFETY: the parts of the handle that the entry was made from.
         unsafe { SendQueueHandle::new(parts) }

@@ -14,8 +14,8 @@ use warpbell::wqe::{
     VendorCode, WqeIndex,
 };
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, RingBlock,
-    SendDoorbell, SendParts, SendQueueHandle, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach, QueueState,
+    RingBlock, SendDoorbell, SendParts, SendQueueHandle, Word32, Word64,
 };
 
 #[cfg(loom)]
@@ -109,6 +109,7 @@ impl Rig {
             depth_log2: self.depth_log2,
             reach: self.reach,
             send_doorbell: self.send_doorbell,
+            doorbell_page: DoorbellPage::Memory,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows; the
         // sizes are those of the vectors.

@@ -1,7 +1,9 @@
 //! Who drives an end's network, and which queues that takes.
 
 use serde::Serialize;
-use warpbell_host_init::{Completions, Device, Placement, QueuePairConfig, SendDoorbell, Timers};
+use warpbell_host_init::{
+    Access, Completions, Device, Placement, QueuePairConfig, SendDoorbell, Timers,
+};
 use warpbell_soft_hca::engine::Reach;
 
 use crate::world::{Nic, World};
@@ -39,7 +41,7 @@ impl Driver {
             send_depth: depth,
             receive_depth: 0,
             timers: timers(world.nic()),
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         match self {
             Self::Kernel => config,

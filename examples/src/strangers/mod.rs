@@ -76,9 +76,16 @@ fn unready(
     }
 }
 
-/// The other program's port: of the same kind as ours, where that is a card's.
-fn port(ours: &Endpoint, lid: u16, mtu: u32) -> Option<CardPort> {
-    ours.card.map(|card| CardPort { lid, mtu, ..card })
+/// The other program's port: of the same kind as ours, where that is a card's. In either direction it has that many reads
+/// under way.
+fn port(ours: &Endpoint, lid: u16, mtu: u32, reads: u16) -> Option<CardPort> {
+    ours.card.map(|card| CardPort {
+        lid,
+        mtu,
+        reads_asked: reads,
+        reads_answered: reads,
+        ..card
+    })
 }
 
 /// Connects a queue pair with the other program's.

@@ -110,7 +110,7 @@ pub fn write(world: &World, case: Case, server: impl Conversation) -> Result<Wri
         gid: Gid(theirs.gid),
         qpn: theirs.qpn,
         psn: theirs.psn,
-        card: port(&own, theirs.lid, client.mtu().bytes()),
+        card: port(&own, theirs.lid, client.mtu().bytes(), theirs.reads),
     };
     connect(&mut end.pair, &endpoint)?;
     client.begin()?;

@@ -128,7 +128,7 @@ impl Player {
             gid: Gid(theirs.gid),
             qpn: theirs.qpn,
             psn: theirs.psn,
-            card: port(own, theirs.lid, words::MTU),
+            card: port(own, theirs.lid, words::MTU, words::READS),
         };
         connect(&mut self.end.pair, &theirs)
     }

@@ -3,7 +3,7 @@
 use warpbell::active::{MAX_BUFFER, MAX_FUNCTION, MAX_RESULT, MAX_SLOTS};
 
 use super::ActiveError;
-use crate::QueuePairConfig;
+use crate::{Access, QueuePairConfig};
 
 /// The most lanes.
 const MAX_LANES: u32 = 1 << 16;
@@ -81,6 +81,8 @@ impl ActiveConfig {
     pub(super) fn queue_pair(&self) -> QueuePairConfig {
         QueuePairConfig {
             receive_depth: 0,
+            // Messages, answers and results are writes.
+            access: self.queue_pair.access | Access::REMOTE_WRITE,
             ..self.queue_pair
         }
     }

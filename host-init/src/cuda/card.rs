@@ -16,8 +16,17 @@ use super::{Gpu, GpuError};
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Pages of registers that a driver has mapped, and how many use each. Cards may put several registers on one page.
-static MAPPED: Mutex<BTreeMap<u64, u32>> = Mutex::new(BTreeMap::new());
+/// Pages of registers that a driver has mapped. Cards may put several registers on one page.
+static MAPPED: Mutex<BTreeMap<u64, Page>> = Mutex::new(BTreeMap::new());
+
+/// Who has to do with a page of registers.
+#[derive(Debug, Default)]
+struct Page {
+    /// Registers of ours that are mapped on it.
+    users: u32,
+    /// Whether we have had it mapped, and not somebody else of this process, whose mapping is not ours to end.
+    ours: bool,
+}
 
 /// A card's register that kernels reach, until it is dropped.
 #[derive(Debug)]
@@ -59,6 +68,30 @@ impl Gpu {
         Ok((file, address - start))
     }
 
+    /// Has the driver's copies and fills to memory wait until they are done, also those that the driver would otherwise let
+    /// run behind the caller: a NIC, which waits for none of them, might read what was there before
+    /// (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`). It holds for the whole allocation.
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`] if the driver refuses; memory that has no such attribute is left as it is.
+    pub(crate) fn synchronise_copies(self, address: u64) -> Result<(), GpuError> {
+        self.enter()?;
+        let on = 1u32;
+        // SAFETY: the driver reads a number of 4 bytes, and refuses addresses that are not its own.
+        let result = unsafe {
+            sys::cuPointerSetAttribute(
+                (&raw const on).cast(),
+                sys::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                address,
+            )
+        };
+        // Memory of a pool or of the virtual address space has none, and copies to it keep to their stream.
+        match result {
+            CUresult::CUDA_ERROR_NOT_SUPPORTED => Ok(()),
+            other => check("cuPointerSetAttribute", other),
+        }
+    }
+
     /// Lets kernels reach a card's register, which this process has mapped at an address.
     ///
     /// # Errors
@@ -73,15 +106,15 @@ impl Gpu {
         self.enter()?;
         let page = register / PAGE * PAGE;
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
-        let users = mapped.entry(page).or_default();
-        if *users == 0 {
+        let known = mapped.entry(page).or_default();
+        if known.users == 0 {
             let flags = CU_MEMHOSTREGISTER_PORTABLE
                 | CU_MEMHOSTREGISTER_DEVICEMAP
                 | CU_MEMHOSTREGISTER_IOMEMORY;
             // SAFETY: the page is mapped in this process.
             let result = unsafe { sys::cuMemHostRegister_v2(pointer(page), PAGE as usize, flags) };
-            // Others of this process may have done it.
-            if result != CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED {
+            known.ours = result != CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+            if known.ours {
                 check("cuMemHostRegister", result).map_err(refused)?;
             }
         }
@@ -89,7 +122,7 @@ impl Gpu {
         // SAFETY: the driver writes one address.
         let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut start, pointer(page), 0) };
         check("cuMemHostGetDevicePointer", result).map_err(refused)?;
-        *users += 1;
+        known.users += 1;
         Ok(MappedRegister {
             gpu: self,
             page,
@@ -108,14 +141,18 @@ impl MappedRegister {
 impl Drop for MappedRegister {
     fn drop(&mut self) {
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(users) = mapped.get_mut(&self.page) else {
+        let Some(known) = mapped.get_mut(&self.page) else {
             return;
         };
-        *users -= 1;
-        if *users > 0 || self.gpu.is_lost() || self.gpu.enter().is_err() {
+        known.users -= 1;
+        if known.users > 0 || self.gpu.is_lost() || self.gpu.enter().is_err() {
             return;
         }
+        let ours = known.ours;
         mapped.remove(&self.page);
+        if !ours {
+            return;
+        }
         // SAFETY: registered by `map_register`, and used by no kernel any more.
         let result = unsafe { sys::cuMemHostUnregister(pointer(self.page)) };
         if let Err(error) = check("cuMemHostUnregister", result) {

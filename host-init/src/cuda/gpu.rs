@@ -145,13 +145,13 @@ impl Gpu {
         })
     }
 
-    /// Takes memory that is aligned to a page and holds anything. It is the caller's until `free`.
+    /// Takes memory that is aligned to its [granule](Kind::granule) and holds anything. It is the caller's until `free`.
     pub(crate) fn allocate(self, kind: Kind, bytes: usize) -> Result<u64, GpuError> {
         let none = match kind {
             Kind::Pinned => GpuError::NoPinnedMemory { bytes },
             Kind::Gpu => GpuError::NoGpuMemory { bytes },
         };
-        let Some(rounded) = Pool::rounded(bytes) else {
+        let Some(rounded) = kind.rounded(bytes) else {
             return Err(none);
         };
         let (pool, slab) = match kind {
@@ -180,7 +180,7 @@ impl Gpu {
         if self.is_lost() || self.has_lost_peer() {
             return;
         }
-        let rounded = Pool::rounded(bytes).expect("allocated with this size");
+        let rounded = kind.rounded(bytes).expect("allocated with this size");
         let pool = match kind {
             Kind::Pinned => &self.0.pinned,
             Kind::Gpu => &self.0.memory,
@@ -376,10 +376,26 @@ pub(crate) enum Kind {
     Gpu,
 }
 
-/// Memory from the driver, in the calling thread's context; aligned to a page at least. None if there is no
-/// more.
+impl Kind {
+    /// Every piece of the pool begins at, and is as long as, a multiple of this many bytes. In the GPU's memory that is a
+    /// page of the GPU, by which nvidia_peermem lets a card reach it: no page is two pieces'.
+    const fn granule(self) -> u64 {
+        match self {
+            Self::Pinned => 4 << 10,
+            Self::Gpu => 64 << 10,
+        }
+    }
+
+    /// Bytes that a piece of `bytes` takes; none if there is no such number.
+    fn rounded(self, bytes: usize) -> Option<u64> {
+        (bytes as u64).checked_next_multiple_of(self.granule())
+    }
+}
+
+/// Memory from the driver, in the calling thread's context; aligned to a [granule](Kind::granule). None if there is no more.
 fn slab_of(kind: Kind, bytes: u64) -> Option<u64> {
-    let bytes = usize::try_from(bytes).ok()?;
+    // The driver aligns what is small to less. What lies before the granule and behind the end stays unused.
+    let bytes = usize::try_from(bytes + (kind.granule() - 1)).ok()?;
     let (result, address) = match kind {
         Kind::Pinned => {
             let mut start = std::ptr::null_mut();
@@ -404,7 +420,7 @@ fn slab_of(kind: Kind, bytes: u64) -> Option<u64> {
         );
         return None;
     }
-    Some(address)
+    Some(address.next_multiple_of(kind.granule()))
 }
 
 fn start_driver() -> Result<(), GpuError> {

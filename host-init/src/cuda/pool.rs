@@ -3,9 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every piece begins at, and is as long as, a multiple of this many bytes.
-pub const GRANULE: u64 = 4096;
-
 /// The free pieces, by address.
 #[derive(Debug, Default)]
 pub struct Pool {
@@ -16,17 +13,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Bytes that a piece of `bytes` takes; none if there is no such number.
-    pub fn rounded(bytes: usize) -> Option<u64> {
-        (bytes as u64).checked_next_multiple_of(GRANULE)
-    }
-
     /// Notes an allocation of the driver that begins here, all of it taken.
     pub fn note(&mut self, start: u64) {
         self.allocations.insert(start);
     }
 
-    /// Takes the first piece that is large enough; `bytes` is a multiple of [`GRANULE`].
+    /// Takes the first piece that is large enough.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let (&start, &found) = self.free.iter().find(|(_, found)| **found >= bytes)?;
         self.free.remove(&start);
@@ -59,6 +51,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const GRANULE: u64 = 4096;
+
     proptest! {
         /// Pieces lie inside what was given and apart from each other; once all are back, all is one.
         #[test]
@@ -75,7 +69,7 @@ mod tests {
                     pool.give(start, bytes);
                     continue;
                 }
-                let bytes = Pool::rounded(bytes).unwrap();
+                let bytes = (bytes as u64).next_multiple_of(GRANULE);
                 match pool.take(bytes) {
                     Some(start) => taken.push((start, bytes)),
                     None => prop_assert!(pool.free.values().all(|&free| free < bytes)),
@@ -114,12 +108,5 @@ mod tests {
             assert_eq!(pool.free, starts.map(|start| (start, whole)).into());
             assert_eq!(pool.take(whole + GRANULE), None);
         }
-    }
-
-    #[test]
-    fn sizes_are_rounded_up() {
-        assert_eq!(Pool::rounded(1), Some(GRANULE));
-        assert_eq!(Pool::rounded(GRANULE as usize), Some(GRANULE));
-        assert_eq!(Pool::rounded(usize::MAX), None);
     }
 }

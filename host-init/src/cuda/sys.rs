@@ -30,6 +30,7 @@ impl CUresult {
     pub const CUDA_ERROR_NOT_READY: Self = Self(600);
     pub const CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
     pub const CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
+    pub const CUDA_ERROR_NOT_SUPPORTED: Self = Self(801);
 }
 
 pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: c_uint = 16;
@@ -57,6 +58,7 @@ pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
 pub const CU_MEMHOSTREGISTER_IOMEMORY: c_uint = 4;
 pub const CU_MEMORYTYPE_DEVICE: u32 = 2;
 pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
+pub const CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: c_uint = 6;
 pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
 pub const CU_STREAM_NON_BLOCKING: c_uint = 1;
 
@@ -217,6 +219,7 @@ functions! {
         module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_uint, values: *mut *mut c_void
     );
     cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: CUdeviceptr);
+    cuPointerSetAttribute(value: *const c_void, attribute: c_uint, address: CUdeviceptr);
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamSynchronize(stream: CUstream);
 }

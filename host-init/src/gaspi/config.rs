@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::GaspiError;
-use crate::QueuePairConfig;
+use crate::{Access, QueuePairConfig};
 
 /// The most ranks of a program. Each has a queue pair for each queue to each other.
 pub const MAX_RANKS: u32 = 1024;
@@ -80,6 +80,8 @@ impl GaspiConfig {
     pub(super) fn queue_pair(&self) -> QueuePairConfig {
         QueuePairConfig {
             receive_depth: 0,
+            // What the other ranks may do to segments.
+            access: self.queue_pair.access | Access::REMOTE_WRITE | Access::REMOTE_READ,
             ..self.queue_pair
         }
     }

@@ -216,6 +216,8 @@ pub mod values {
     pub const UMEM_DMABUF: u64 = 1;
     /// `MLX5DV_UAR_ALLOC_TYPE_BF`.
     pub const UAR_BLUEFLAME: u32 = 0;
+    /// `MLX5DV_UAR_ALLOC_TYPE_NC`.
+    pub const UAR_NON_CACHED: u32 = 1;
 }
 
 /// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`, since rdma-core 45; an older one refuses it.
@@ -312,6 +314,8 @@ functions! {
         ibv_query_port: fn(*mut IbvContext, u8, *mut PortAttributes) -> c_int;
         /// Tells of one GID; the last number is the entry's size.
         ibv_query_gid_ex = "_ibv_query_gid_ex": fn(*mut IbvContext, u32, u32, *mut GidEntry, u32, usize) -> c_int;
+        /// Tells the partition key at an index, big-endian.
+        ibv_query_pkey: fn(*mut IbvContext, u8, c_int, *mut u16) -> c_int;
         /// Makes a protection domain.
         ibv_alloc_pd: fn(*mut IbvContext) -> *mut IbvPd;
         /// Frees it.
@@ -344,8 +348,6 @@ functions! {
         mlx5dv_devx_obj_modify: fn(*mut DevxObject, *const c_void, usize, *mut c_void, usize) -> c_int;
         /// Destroys an object.
         mlx5dv_devx_obj_destroy: fn(*mut DevxObject) -> c_int;
-        /// Registers memory for queues.
-        mlx5dv_devx_umem_reg: fn(*mut IbvContext, *mut c_void, usize, u32) -> *mut Umem;
         /// Registers memory for queues, of another device too.
         mlx5dv_devx_umem_reg_ex: fn(*mut IbvContext, *mut UmemAttributes) -> *mut Umem;
         /// Deregisters it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mlx5_wqe::prm::{
     CapabilityQuery, Command, Done, HcaCapabilities, HcaCapabilities2, PrmError, QueryHcaCap,
-    QueryHcaCap2, Record,
+    QueryHcaCap2, QueryRoceCap, Record, RoceCapabilities,
 };
 
 use super::bindings::{self, Functions, IbvContext, IbvDevice, values};
@@ -135,6 +135,14 @@ impl Context {
         Ok(self.ask(&query)?.cmd_hca_cap_2)
     }
 
+    /// What it can do with RoCE; only of a card whose [`capabilities`](Self::capabilities) say that it has RoCE.
+    pub fn roce_capabilities(&self) -> Result<RoceCapabilities, Mlx5Error> {
+        let query = QueryRoceCap {
+            op_mod: CapabilityQuery::ROCE_CURRENT,
+        };
+        Ok(self.ask(&query)?.roce_cap)
+    }
+
     /// Gives a command that asks about the card.
     fn ask<C: Command>(&self, query: &C) -> Result<C::Answer, Mlx5Error> {
         command("ask what the card can do", query, |input, output| {
@@ -171,6 +179,16 @@ impl Context {
             query(self.raw(), port.into(), index, &raw mut entry, 0, bytes)
         });
         (found.is_ok() && entry.gid != [0, 0]).then_some(entry)
+    }
+
+    /// An entry of a port's table of partition keys; none if it is empty.
+    pub fn partition_key(&self, port: u8, index: u16) -> Option<u16> {
+        let mut key = 0u16;
+        // SAFETY: the function sets the number.
+        let found = status(unsafe {
+            (self.functions.ibv_query_pkey)(self.raw(), port, index.into(), &raw mut key)
+        });
+        (found.is_ok() && key != 0).then(|| u16::from_be(key))
     }
 
     /// The event queue of completion vector 0.

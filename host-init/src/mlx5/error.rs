@@ -74,6 +74,47 @@ pub enum Mlx5Error {
         /// Those that there are, in words.
         found: Vec<String>,
     },
+    /// The port has no partition key at that index.
+    #[error(
+        "port {port} of {name} has no partition key at index {index}; choose one of `/sys/class/infiniband/{name}/ports/{port}/pkeys` that is not 0x0000"
+    )]
+    NoPartitionKey {
+        /// The device.
+        name: String,
+        /// Which port.
+        port: u8,
+        /// The index asked for.
+        index: u16,
+    },
+    /// The two ends are not members of one partition.
+    #[error(
+        "the other end has partition key {theirs:#06x}, this one {ours:#06x}; use the same key, of which one end at least is a full member (0x8000)"
+    )]
+    OtherPartition {
+        /// The key here.
+        ours: u16,
+        /// The key there.
+        theirs: u16,
+    },
+    /// The other end is in another InfiniBand subnet, and nobody said where the router is.
+    #[error(
+        "the other end {gid} is in another subnet than this port; set `Mlx5Options::router_lid` to the local identifier of this subnet's router (`ibrouters`)"
+    )]
+    NoRouter {
+        /// The other end.
+        gid: crate::Gid,
+    },
+    /// No kind of page with doorbells is to be had.
+    #[error(
+        "could not allocate a page of doorbells (UAR): {}; {remedy}",
+        tried(attempts)
+    )]
+    NoUar {
+        /// What was tried, and why it failed.
+        attempts: Vec<(&'static str, io::Error)>,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The card lacks something.
     #[error("{name} has no {what}; {remedy}")]
     Lacks {
@@ -201,6 +242,12 @@ fn gids(found: &[String]) -> String {
         [] => String::from("it has none at all: give its interface an address, and bring it up"),
         found => format!("it has {}", found.join(", ")),
     }
+}
+
+/// What was tried, in words.
+fn tried(attempts: &[(&str, io::Error)]) -> String {
+    let words = attempts.iter().map(|(kind, why)| format!("{kind}: {why}"));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// What was asked for, in words.

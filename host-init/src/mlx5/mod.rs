@@ -25,7 +25,9 @@ mod resources;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mlx5_wqe::prm::{HcaCapabilities, HcaCapabilities2, QpState};
+use mlx5_wqe::prm::{
+    HcaCapabilities, HcaCapabilities2, QpState, TimestampFormat, TimestampFormats,
+};
 use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
 
@@ -36,10 +38,10 @@ use crate::domain::fresh_number;
 use crate::memory::Keys;
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
-use crate::{Access, Error, Gid, Limits, NicError, Placement, State};
+use crate::{Access, Error, Gid, GpuError, Limits, NicError, Placement, State};
 use context::Context;
 use counters::CounterSet;
-use port::Port;
+use port::{Port, Reads};
 use queues::Made;
 use resources::{Dmabuf, Domain, Memory, Region};
 
@@ -62,6 +64,10 @@ pub struct Mlx5Options {
     pub traffic_class: Option<u8>,
     /// Service level of the packets; their Ethernet priority with RoCE.
     pub service_level: u8,
+    /// Which of the port's partition keys: an index of `/sys/class/infiniband/DEVICE/ports/PORT/pkeys`.
+    pub partition_key_index: u16,
+    /// Local identifier of the router to other InfiniBand subnets, as `ibrouters` shows it.
+    pub router_lid: Option<u16>,
 }
 
 impl Mlx5Options {
@@ -73,6 +79,8 @@ impl Mlx5Options {
             gid: GidChoice::default(),
             traffic_class: None,
             service_level: 0,
+            partition_key_index: 0,
+            router_lid: None,
         }
     }
 }
@@ -82,6 +90,8 @@ pub(crate) struct Mlx5 {
     context: Arc<Context>,
     capabilities: HcaCapabilities,
     more_capabilities: HcaCapabilities2,
+    /// The clock of queue pairs' timestamps.
+    clock: TimestampFormat,
     event_queue: u32,
     port: Port,
     objects: Mutex<Objects>,
@@ -121,14 +131,20 @@ impl Mlx5 {
             true => context.more_capabilities()?,
             false => HcaCapabilities2::default(),
         };
+        // With RoCE it has a capability of its own, as in Linux (`mlx5_get_qp_default_ts`).
+        let clocks = match capabilities.roce {
+            true => context.roce_capabilities()?.qp_ts_format,
+            false => capabilities.sq_ts_format,
+        };
         let event_queue = context.event_queue()?;
-        let port = Port::open(&context, options)?;
+        let port = Port::open(&context, options, Reads::of(&capabilities))?;
         let own_domain = Some(Domain::allocate(&context)?);
         Ok(Self {
             counters: CounterSet::allocate(&context, &capabilities),
             context,
             capabilities,
             more_capabilities,
+            clock: clock(clocks),
             event_queue,
             port,
             objects: Mutex::default(),
@@ -168,9 +184,20 @@ impl Mlx5 {
     }
 }
 
-/// Memory for who registers it.
-fn memory_of(area: Area) -> Memory {
+/// The clock that Linux takes where nobody asks for timestamps.
+fn clock(clocks: TimestampFormats) -> TimestampFormat {
+    match clocks {
+        TimestampFormats::FREE_RUNNING => TimestampFormat::FREE_RUNNING,
+        _ => TimestampFormat::DEFAULT,
+    }
+}
+
+/// Memory for who registers it: for the card, or for others that tell it.
+fn memory_of(area: Area) -> Result<Memory, GpuError> {
     let address = area.start.as_ptr().expose_provenance() as u64;
+    if let Placement::Gpu(gpu) = area.placement {
+        gpu.synchronise_copies(address)?;
+    }
     let dmabuf = match area.placement {
         Placement::Gpu(gpu) => Some(match gpu.dmabuf(address, area.len) {
             Ok((file, offset)) => Ok(Dmabuf { file, offset }),
@@ -178,11 +205,11 @@ fn memory_of(area: Area) -> Memory {
         }),
         _ => None,
     };
-    Memory {
+    Ok(Memory {
         address,
         bytes: area.len as u64,
         dmabuf,
-    }
+    })
 }
 
 impl Provider for Mlx5 {
@@ -250,7 +277,7 @@ impl Provider for Mlx5 {
     unsafe fn register(&self, domain: u32, area: Area, access: Access) -> Result<Keys, Error> {
         let (domain, _) = self.domain(domain);
         // SAFETY: the caller's promise is passed on unchanged. Both have the bits of `ibv_access_flags`.
-        let region = unsafe { domain.register(&memory_of(area), access.bits())? };
+        let region = unsafe { domain.register(&memory_of(area)?, access.bits())? };
         let (lkey, rkey) = region.keys();
         self.objects().regions.insert(lkey, region);
         Ok(Keys { lkey, rkey })

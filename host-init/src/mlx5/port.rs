@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fs};
 
-use mlx5_wqe::prm::{AddressPath, Mtu};
+use mlx5_wqe::prm::{AddressPath, HcaCapabilities, Mtu};
 use serde::{Deserialize, Serialize};
 
 use super::Mlx5Options;
@@ -28,6 +28,52 @@ pub struct CardPort {
     pub lid: u16,
     /// The most bytes of a packet: 256 to 4,096. Both ends use the smaller one of theirs.
     pub mtu: u32,
+    /// Its partition key.
+    pub partition: u16,
+    /// Reads and atomics that a queue pair may have under way at this end. The other one answers no fewer, or fewer are
+    /// under way.
+    pub reads_asked: u16,
+    /// Reads and atomics under way that a queue pair answers at this end.
+    pub reads_answered: u16,
+}
+
+/// Reads and atomics under way in each direction, at most: 16.
+const LOG_READS: u8 = 4;
+
+/// What a port's card allows a queue pair in each direction, as a logarithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reads {
+    asked: u8,
+    answered: u8,
+}
+
+impl Reads {
+    /// As the card has it, as far as anybody uses it.
+    pub fn of(card: &HcaCapabilities) -> Self {
+        Self {
+            asked: LOG_READS.min(card.log_max_ra_req_qp),
+            answered: LOG_READS.min(card.log_max_ra_res_qp),
+        }
+    }
+
+    /// What both ends allow.
+    fn with(self, theirs: &CardPort) -> Self {
+        let log = |count: u16| count.checked_ilog2().unwrap_or(0) as u8;
+        Self {
+            asked: self.asked.min(log(theirs.reads_answered)),
+            answered: self.answered.min(log(theirs.reads_asked)),
+        }
+    }
+
+    /// The logarithm as the requester (`log_sra_max`).
+    pub fn asked(self) -> u8 {
+        self.asked
+    }
+
+    /// The logarithm as the responder (`log_rra_max`).
+    pub fn answered(self) -> u8 {
+        self.answered
+    }
 }
 
 /// An open card's port, up when it was opened.
@@ -41,6 +87,10 @@ pub(super) struct Port {
     gid: PortGid,
     traffic_class: u8,
     service_level: u8,
+    /// Index and key.
+    partition: (u16, u16),
+    router_lid: Option<u16>,
+    reads: Reads,
 }
 
 /// The way from a port to another.
@@ -48,11 +98,16 @@ pub(super) struct Port {
 pub(super) struct Way {
     pub path: AddressPath,
     pub mtu: Mtu,
+    pub reads: Reads,
 }
 
 impl Port {
     /// The port that the options name.
-    pub fn open(context: &Arc<Context>, options: &Mlx5Options) -> Result<Self, Mlx5Error> {
+    pub fn open(
+        context: &Arc<Context>,
+        options: &Mlx5Options,
+        reads: Reads,
+    ) -> Result<Self, Mlx5Error> {
         let number = options.port;
         let bad = |state: String, remedy| Mlx5Error::Port {
             name: context.name().into(),
@@ -96,6 +151,14 @@ impl Port {
             index,
             found: gids.iter().map(ToString::to_string).collect(),
         })?;
+        let index = options.partition_key_index;
+        // libmlx5 asks the system for a key; what lies behind the table's end is not asked for.
+        let key = (index < attributes.pkey_tbl_len).then(|| context.partition_key(number, index));
+        let key = key.flatten().ok_or_else(|| Mlx5Error::NoPartitionKey {
+            name: context.name().into(),
+            port: number,
+            index,
+        })?;
         let inherited = || traffic_class(&system_files(), context.name(), number);
         let port = Self {
             number,
@@ -106,6 +169,9 @@ impl Port {
             gid,
             traffic_class: options.traffic_class.or_else(inherited).unwrap_or(0),
             service_level: options.service_level,
+            partition: (index, key),
+            router_lid: options.router_lid,
+            reads,
         };
         tracing::debug!(device = context.name(), ?port, "a card is open");
         Ok(port)
@@ -114,6 +180,11 @@ impl Port {
     /// Its number.
     pub fn number(&self) -> u8 {
         self.number
+    }
+
+    /// The index of its partition key.
+    pub fn partition_key_index(&self) -> u16 {
+        self.partition.0
     }
 
     /// Its address.
@@ -127,7 +198,15 @@ impl Port {
             kind: self.gid.kind,
             lid: self.lid,
             mtu: bytes_of(self.mtu),
+            partition: self.partition.1,
+            reads_asked: 1 << self.reads.asked,
+            reads_answered: 1 << self.reads.answered,
         }
+    }
+
+    /// What a queue pair and the other end allow each other.
+    pub fn reads_with(&self, theirs: &CardPort) -> Reads {
+        self.reads.with(theirs)
     }
 
     /// The way to the other end, whose queue pair and ours vary the UDP source port.
@@ -139,6 +218,10 @@ impl Port {
         let theirs = remote.card.ok_or(fabric("a software HCA"))?;
         if theirs.kind != self.gid.kind {
             return Err(fabric("a port whose packets are of another kind").into());
+        }
+        if !share_partition(self.partition.1, theirs.partition) {
+            let (ours, theirs) = (self.partition.1, theirs.partition);
+            return Err(Mlx5Error::OtherPartition { ours, theirs }.into());
         }
         let mtu = mtu_of(theirs.mtu).ok_or(Error::BadEndpoint {
             what: "MTU",
@@ -153,24 +236,33 @@ impl Port {
             ..AddressPath::default()
         };
         let path = match self.link {
-            Link::InfiniBand => self.over_infiniband(path, theirs.lid, remote.gid),
+            Link::InfiniBand => self.over_infiniband(path, theirs.lid, remote.gid)?,
             Link::Ethernet => self.over_ethernet(path, domain, qpn, remote)?,
         };
         Ok(Way {
             path,
             mtu: Mtu(self.mtu.0.min(mtu.0)),
+            reads: self.reads.with(&theirs),
         })
     }
 
-    /// By LID; with a global route header where the port demands it, or where a router is on the way.
-    fn over_infiniband(&self, path: AddressPath, lid: u16, gid: Gid) -> AddressPath {
+    /// By LID; with a global route header where the port demands it. To another subnet by the LID of the router, which
+    /// finds the way by that header: the other end's LID means somebody else in this subnet.
+    fn over_infiniband(
+        &self,
+        path: AddressPath,
+        lid: u16,
+        gid: Gid,
+    ) -> Result<AddressPath, Mlx5Error> {
         let subnet = |gid: Gid| gid.0[..8].to_owned();
-        AddressPath {
-            rlid: lid,
+        let routed = subnet(gid) != subnet(self.gid());
+        let router = || self.router_lid.ok_or(Mlx5Error::NoRouter { gid });
+        Ok(AddressPath {
+            rlid: if routed { router()? } else { lid },
             sl: self.service_level,
-            grh: self.grh_required || subnet(gid) != subnet(self.gid()),
+            grh: self.grh_required || routed,
             ..path
-        }
+        })
     }
 
     /// By the MAC address that the system finds for the GID.
@@ -213,6 +305,12 @@ impl Port {
             }
         })
     }
+}
+
+/// Whether two partition keys are of one partition, and one at least is a full member's (bit 15): limited members do not
+/// hear each other.
+fn share_partition(ours: u16, theirs: u16) -> bool {
+    (ours ^ theirs) & 0x7fff == 0 && (ours | theirs) & 0x8000 != 0
 }
 
 /// A port's GIDs. The entries that are empty are left out.
@@ -374,7 +472,53 @@ mod tests {
             },
             traffic_class: 0,
             service_level: 2,
+            partition: (0, 0xffff),
+            router_lid: None,
+            reads: Reads {
+                asked: 4,
+                answered: 2,
+            },
         }
+    }
+
+    #[test]
+    fn partitions_have_a_full_member() {
+        for (ours, theirs, shared) in [
+            (0xffff, 0xffff, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0x7fff, false),
+            (0x8001, 0x8002, false),
+            (0x8001, 0x0001, true),
+        ] {
+            assert_eq!(share_partition(ours, theirs), shared);
+            assert_eq!(share_partition(theirs, ours), shared);
+        }
+    }
+
+    /// Each direction has as many reads under way as both ends allow.
+    #[test]
+    fn reads_are_what_both_ends_allow() {
+        let ours = port(false);
+        let theirs = |reads_asked, reads_answered| CardPort {
+            reads_asked,
+            reads_answered,
+            ..ours.card_port()
+        };
+        let with = |theirs: CardPort| {
+            let reads = ours.reads_with(&theirs);
+            (reads.asked(), reads.answered())
+        };
+        assert_eq!(
+            (
+                ours.card_port().reads_asked,
+                ours.card_port().reads_answered
+            ),
+            (16, 4)
+        );
+        assert_eq!(with(theirs(16, 16)), (4, 2));
+        assert_eq!(with(theirs(1, 1)), (0, 0));
+        assert_eq!(with(theirs(2, 9)), (3, 1));
+        assert_eq!(with(theirs(0, 0)), (0, 0));
     }
 
     #[test]
@@ -389,8 +533,17 @@ mod tests {
             (false, far, true),
             (true, far, true),
         ] {
-            let path = port(demanded).over_infiniband(AddressPath::default(), 9, gid);
-            assert_eq!((path.grh, path.rlid, path.sl), (expected, 9, 2));
+            let routed = Port {
+                router_lid: Some(77),
+                ..port(demanded)
+            };
+            let path = routed.over_infiniband(AddressPath::default(), 9, gid);
+            let path = path.unwrap();
+            // The other subnet's LIDs mean nothing in this one.
+            let lid = if gid == far { 77 } else { 9 };
+            assert_eq!((path.grh, path.rlid, path.sl), (expected, lid, 2));
         }
+        let lost = port(true).over_infiniband(AddressPath::default(), 9, far);
+        assert!(matches!(lost, Err(Mlx5Error::NoRouter { gid }) if gid == far));
     }
 }

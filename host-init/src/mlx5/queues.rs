@@ -1,12 +1,11 @@
 //! Completion queues and queue pairs, by commands to the card (DEVX).
 
 use mlx5_wqe::prm::{
-    AddressPath, AtomicMode, CqContext, CreateCq, CreateQp, HcaCapabilities, InitToRtr,
-    OptionalParameters, PathMigration, QpContext, QpState, QueryQp, ReceiveType, RstToInit,
-    RtrToRts, SendDoorbellMode, ToError, Transport,
+    AddressPath, AtomicMode, CqContext, CreateCq, CreateQp, InitToRtr, PathMigration, QpContext,
+    QpState, QueryQp, ReceiveType, RstToInit, RtrToRts, SendDoorbellMode, ToError, Transport,
 };
 use mlx5_wqe::{CqNumber, QpNumber};
-use warpbell::SendDoorbell;
+use warpbell::{DoorbellPage, SendDoorbell};
 
 use super::context::Object;
 use super::counters::CounterSet;
@@ -19,9 +18,6 @@ use crate::device::{Queues, Step};
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::{Access, Error, Placement};
-
-/// Reads and atomics under way in each direction: 16, where the card allows it.
-const LOG_READS: u8 = 4;
 
 /// All that the card has of one queue pair. It has to be [destroyed](Self::destroy); dropped, it stays.
 ///
@@ -105,7 +101,8 @@ impl Made {
             )
         };
         self.send_doorbell = config.send_doorbell;
-        let uar = self.claim(card)?;
+        let by_gpu = matches!(config.placement, Placement::Gpu(_) | Placement::Pinned(_));
+        let uar = self.claim(card, by_gpu)?;
         let page = uar.page();
         if let Placement::Gpu(gpu) | Placement::Pinned(gpu) = config.placement {
             self.mapped = Some(gpu.map_register(uar.register(config.send_doorbell))?);
@@ -140,10 +137,10 @@ impl Made {
         let context = QpContext {
             pd: domain,
             uar_page: page,
-            counter_set_id: card.counters.as_ref().map_or(0, CounterSet::number),
             cqn_snd: send,
             cqn_rcv: receive,
-            ..context_of(&card.capabilities, config, queues.place(at.record))
+            ts_format: card.clock,
+            ..context_of(config, queues.place(at.record))
         };
         let rings = queues.place(rings);
         let command = CreateQp {
@@ -162,8 +159,8 @@ impl Made {
 
     /// # Safety
     /// The memory stays until the umem is ended.
-    unsafe fn register(&mut self, card: &Mlx5, area: Area) -> Result<Ground, Mlx5Error> {
-        let memory = memory_of(area);
+    unsafe fn register(&mut self, card: &Mlx5, area: Area) -> Result<Ground, Error> {
+        let memory = memory_of(area)?;
         // SAFETY: the caller's promise is passed on unchanged.
         let umem = unsafe { Umem::register(&card.context, &memory)? };
         let ground = Ground {
@@ -183,18 +180,17 @@ impl Made {
     pub fn queues(&self) -> Queues {
         let number = |queue: &Option<(Object, CqNumber)>| queue.as_ref().map(|(_, cqn)| cqn.get());
         let send_cqn = number(&self.send).expect("made by `create`");
-        let register = match &self.mapped {
-            Some(mapped) => mapped.address(),
-            None => {
-                let uar = self.uars.last().expect("made by `create`");
-                uar.register(self.send_doorbell)
-            }
+        let uar = self.uars.last().expect("made by `create`");
+        let doorbell = match &self.mapped {
+            // The driver maps registers for a GPU uncached, whatever they are for a CPU.
+            Some(mapped) => (mapped.address(), DoorbellPage::Uncached),
+            None => (uar.register(self.send_doorbell), uar.kind().doorbell()),
         };
         Queues {
             qpn: self.queue_pair().1.get(),
             send_cqn,
             receive_cqn: number(&self.receive).unwrap_or(send_cqn),
-            doorbell: Some(register),
+            doorbell: Some(doorbell),
         }
     }
 
@@ -218,7 +214,7 @@ impl Made {
                         remote_qpn: QpNumber::from_low_bits(remote.qpn),
                         next_rcv_psn: remote.psn,
                         min_rnr_nak: config.timers.rnr_timer,
-                        log_rra_max: LOG_READS.min(card.capabilities.log_max_ra_res_qp),
+                        log_rra_max: way.reads.answered(),
                         primary_address_path: way.path,
                         ..QpContext::default()
                     },
@@ -227,14 +223,19 @@ impl Made {
                 let step = "bring a queue pair to RTR (the way to the other end)";
                 object.modify(step, &command).map(drop)
             }
-            Step::ReadyToSend { psn, config } => {
+            Step::ReadyToSend {
+                psn,
+                remote,
+                config,
+            } => {
+                let theirs = remote.card.expect("asked for at RTR");
                 let command = RtrToRts {
                     qpn,
                     qpc: QpContext {
                         next_send_psn: *psn,
                         retry_count: config.timers.retry_count,
                         rnr_retry: config.timers.rnr_retry,
-                        log_sra_max: LOG_READS.min(card.capabilities.log_max_ra_req_qp),
+                        log_sra_max: card.port.reads_with(&theirs).asked(),
                         primary_address_path: AddressPath {
                             ack_timeout: config.timers.acknowledge_timeout,
                             ..AddressPath::default()
@@ -259,12 +260,14 @@ impl Made {
         }
     }
 
-    /// Allocates the UAR whose register is rung. Without a record nobody else rings on its page: where rdma-core has
-    /// no dedicated pages it puts two UARs on one, and a card in software has a word where a card has a register, in
-    /// which the second ring would take the place of the first.
-    fn claim(&mut self, card: &Mlx5) -> Result<&Uar, Mlx5Error> {
+    /// Allocates the UAR whose register is rung: for a GPU one that no other queue rings. Without a record nobody else
+    /// rings on its page: where rdma-core has no dedicated pages it puts two UARs on one, and a card in software has a
+    /// word where a card has a register, in which the second ring would take the place of the first.
+    fn claim(&mut self, card: &Mlx5, by_gpu: bool) -> Result<&Uar, Mlx5Error> {
+        let shared = !by_gpu && self.send_doorbell == SendDoorbell::WithRecord;
         loop {
-            let uar = Uar::allocate(&card.context)?;
+            let uar = Uar::allocate(&card.context, shared)?;
+            tracing::debug!(page = uar.page(), kind = ?uar.kind(), by_gpu, "a queue pair rings here");
             let alone = self.send_doorbell == SendDoorbell::WithRecord
                 || !card.rings_without_record(uar.page());
             // Kept either way, so that the next one is another.
@@ -346,7 +349,7 @@ fn create_cq(
 }
 
 /// The context of a queue pair, but for what it is made with.
-fn context_of(card: &HcaCapabilities, config: &Checked, record: Place) -> QpContext {
+fn context_of(config: &Checked, record: Place) -> QpContext {
     let rings = match config.receive {
         Some(receive) => QpContext {
             rq_type: ReceiveType::REGULAR,
@@ -369,8 +372,6 @@ fn context_of(card: &HcaCapabilities, config: &Checked, record: Place) -> QpCont
             SendDoorbell::WithRecord => SendDoorbellMode::WITH_RECORD,
             SendDoorbell::WithoutRecord => SendDoorbellMode::WITHOUT_RECORD,
         },
-        // The free-running clock, where the card has it, else the one that it has.
-        ts_format: u8::from(card.sq_ts_format != 0),
         dbr_umem_valid: true,
         dbr_umem_id: record.umem,
         dbr_addr: record.offset,
@@ -382,11 +383,9 @@ fn rst_to_init(qpn: QpNumber, access: Access, card: &Mlx5) -> RstToInit {
     let granted = |right| access.contains(right);
     RstToInit {
         qpn,
-        opt_param_mask: OptionalParameters::REMOTE_WRITE
-            | OptionalParameters::REMOTE_READ
-            | OptionalParameters::REMOTE_ATOMIC,
         qpc: QpContext {
             pm_state: PathMigration::MIGRATED,
+            counter_set_id: card.counters.as_ref().map_or(0, CounterSet::number),
             rwe: granted(Access::REMOTE_WRITE),
             rre: granted(Access::REMOTE_READ),
             rae: granted(Access::REMOTE_ATOMIC),
@@ -397,6 +396,7 @@ fn rst_to_init(qpn: QpNumber, access: Access, card: &Mlx5) -> RstToInit {
             },
             primary_address_path: AddressPath {
                 vhca_port_num: card.port.number(),
+                pkey_index: card.port.partition_key_index(),
                 ..AddressPath::default()
             },
             ..QpContext::default()

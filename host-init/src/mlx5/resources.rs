@@ -7,11 +7,11 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use mlx5_wqe::{AddressVector, UarPage};
-use warpbell::SendDoorbell;
+use warpbell::{DoorbellPage, SendDoorbell};
 
 use super::bindings::{self, IbvPd, Objects, values};
 use super::context::{Context, last, status, system};
-use super::error::Mlx5Error;
+use super::error::{Mlx5Error, remedy};
 
 /// A thing of the libraries' with an owner and a way to end it.
 macro_rules! owned {
@@ -188,42 +188,45 @@ impl Region {
     }
 }
 
+/// The one size that pages of queues have for the card: 4,096 bytes, or the system's if that is more, because the kernel
+/// takes no smaller ones. With a choice the kernel takes the largest that fits; the card then takes a ring's offset in
+/// parts of a 64th of a page, and refuses rings that begin elsewhere.
+fn page_size() -> u64 {
+    // SAFETY: the call has no preconditions.
+    let system = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(system).map_or(4096, |system| system.max(4096))
+}
+
 impl Umem {
     /// Registers memory for queues.
     ///
     /// # Safety
     /// The memory stays until the umem is ended.
     pub unsafe fn register(context: &Arc<Context>, memory: &Memory) -> Result<Self, Mlx5Error> {
-        /// Any page size of 4,096 bytes or more.
-        const PAGES: u64 = !0xfff;
-        let functions = &context.functions;
+        let register = |addr, comp_mask, dmabuf_fd| {
+            let mut attributes = bindings::UmemAttributes {
+                addr,
+                size: memory.bytes as usize,
+                access: values::LOCAL_WRITE,
+                pgsz_bitmap: page_size(),
+                comp_mask,
+                dmabuf_fd,
+            };
+            // SAFETY: the attributes are only read; the caller answers for the memory.
+            let raw = unsafe {
+                let register = context.functions.mlx5dv_devx_umem_reg_ex;
+                register(context.raw(), &raw mut attributes)
+            };
+            Self::new(context, raw)
+        };
         memory.register(
             "register the memory of queues",
             |dmabuf| {
-                let mut attributes = bindings::UmemAttributes {
-                    // Within the file.
-                    addr: ptr::without_provenance_mut(dmabuf.offset as usize),
-                    size: memory.bytes as usize,
-                    access: values::LOCAL_WRITE,
-                    pgsz_bitmap: PAGES,
-                    comp_mask: values::UMEM_DMABUF,
-                    dmabuf_fd: dmabuf.file.as_raw_fd(),
-                };
-                // SAFETY: the attributes are only read; the caller answers for the memory.
-                let raw = unsafe {
-                    (functions.mlx5dv_devx_umem_reg_ex)(context.raw(), &raw mut attributes)
-                };
-                Self::new(context, raw)
+                // Within the file.
+                let start = ptr::without_provenance_mut(dmabuf.offset as usize);
+                register(start, values::UMEM_DMABUF, dmabuf.file.as_raw_fd())
             },
-            || {
-                let bytes = memory.bytes as usize;
-                // SAFETY: the caller answers for the memory.
-                let raw = unsafe {
-                    let register = functions.mlx5dv_devx_umem_reg;
-                    register(context.raw(), memory.pointer(), bytes, values::LOCAL_WRITE)
-                };
-                Self::new(context, raw)
-            },
+            || register(memory.pointer(), 0, 0),
         )
     }
 
@@ -234,11 +237,75 @@ impl Umem {
     }
 }
 
+/// What kind of page has a doorbell register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageKind {
+    /// Not cached, and nobody else's.
+    Dedicated,
+    /// Not cached, and one for all queues of the open device, libmlx5's own among them.
+    Shared,
+    /// Write-combining (BlueFlame). Its registers are each one queue's.
+    BlueFlame,
+}
+
+impl PageKind {
+    /// The page as a handle tells of it.
+    pub fn doorbell(self) -> DoorbellPage {
+        match self {
+            Self::Dedicated | Self::Shared => DoorbellPage::Uncached,
+            Self::BlueFlame => DoorbellPage::WriteCombining,
+        }
+    }
+
+    fn flag(self) -> u32 {
+        match self {
+            Self::Dedicated => bindings::UAR_DEDICATED,
+            Self::Shared => values::UAR_NON_CACHED,
+            Self::BlueFlame => values::UAR_BLUEFLAME,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dedicated => "dedicated",
+            Self::Shared => "non-cached",
+            Self::BlueFlame => "BlueFlame",
+        }
+    }
+
+    /// The kinds to try, the best one first. A page that others ring, too, is not for a GPU: its threads store without
+    /// libmlx5's locks. Nor is it for a queue pair without a record, whose register has to be its own.
+    fn to_try(shared: bool) -> &'static [Self] {
+        match shared {
+            true => &[Self::Dedicated, Self::Shared, Self::BlueFlame],
+            false => &[Self::Dedicated, Self::BlueFlame],
+        }
+    }
+}
+
+/// Tries one kind after the other; all have failed for the reasons that are given.
+fn first_of<R>(
+    kinds: &[PageKind],
+    mut allocate: impl FnMut(PageKind) -> io::Result<R>,
+) -> Result<(R, PageKind), Mlx5Error> {
+    let mut attempts = Vec::new();
+    for kind in kinds {
+        match allocate(*kind) {
+            Ok(page) => return Ok((page, *kind)),
+            Err(error) => attempts.push((kind.name(), error)),
+        }
+    }
+    let last = attempts.last();
+    let remedy = last.map_or("look at `dmesg`", |(_, error)| remedy(error));
+    Err(Mlx5Error::NoUar { attempts, remedy })
+}
+
 /// A UAR. It has to be ended; dropped, it stays.
 #[derive(Debug)]
 pub(super) struct Uar {
     context: Arc<Context>,
     raw: NonNull<bindings::Uar>,
+    kind: PageKind,
 }
 
 // SAFETY: it is not tied to a thread.
@@ -247,17 +314,22 @@ unsafe impl Send for Uar {}
 unsafe impl Sync for Uar {}
 
 impl Uar {
-    /// A page that is not cached and nobody else's, where rdma-core gives one, else a BlueFlame register.
-    pub fn allocate(context: &Arc<Context>) -> Result<Self, Mlx5Error> {
-        let allocate = |kind| {
+    /// A page that is not cached and nobody else's, where rdma-core gives one; else, if it may be `shared`, one that all
+    /// queues of the device ring on; else a BlueFlame register.
+    pub fn allocate(context: &Arc<Context>, shared: bool) -> Result<Self, Mlx5Error> {
+        let (raw, kind) = first_of(PageKind::to_try(shared), |kind| {
             // SAFETY: the device is open.
-            let raw = unsafe { (context.functions.mlx5dv_devx_alloc_uar)(context.raw(), kind) };
+            let raw =
+                unsafe { (context.functions.mlx5dv_devx_alloc_uar)(context.raw(), kind.flag()) };
             NonNull::new(raw).ok_or_else(last)
-        };
-        let raw = allocate(bindings::UAR_DEDICATED).or_else(|_| allocate(values::UAR_BLUEFLAME));
-        let raw = raw.map_err(system("allocate a page of doorbells (UAR)"))?;
+        })?;
         let context = context.clone();
-        Ok(Self { context, raw })
+        Ok(Self { context, raw, kind })
+    }
+
+    /// What kind of page it is.
+    pub fn kind(&self) -> PageKind {
+        self.kind
     }
 
     /// The card's number of the page.
@@ -303,6 +375,30 @@ mod tests {
                 Err(why) => Err(why.into()),
             }),
         }
+    }
+
+    /// A page of its own comes first; one that others ring on is for a CPU alone; and if none is to be had, each reason
+    /// is told.
+    #[test]
+    fn kinds_of_pages_in_turn() {
+        use PageKind::{BlueFlame, Dedicated, Shared};
+        let found = |shared, there: &[PageKind]| {
+            let allocate = |kind| match there.contains(&kind) {
+                true => Ok(()),
+                false => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            };
+            let found = first_of(PageKind::to_try(shared), allocate);
+            found.map(|((), kind)| kind)
+        };
+        let all = [BlueFlame, Shared, Dedicated];
+        assert_eq!(found(true, &all).unwrap(), Dedicated);
+        assert_eq!(found(true, &all[..2]).unwrap(), Shared);
+        assert_eq!(found(false, &all[..2]).unwrap(), BlueFlame);
+        assert_eq!(found(true, &all[..1]).unwrap(), BlueFlame);
+        assert_eq!(BlueFlame.doorbell(), DoorbellPage::WriteCombining);
+        let text = found(true, &[]).unwrap_err().to_string();
+        let kinds = ["dedicated: ", "non-cached: ", "BlueFlame: "];
+        assert!(kinds.iter().all(|kind| text.contains(kind)), "{text}");
     }
 
     fn refused(number: c_int) -> io::Result<&'static str> {

@@ -1,8 +1,8 @@
 //! The memory of a queue that kernels share with a proxy.
 
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, FenceReach, QueueState, SendDoorbell,
-    SendParts, SendQueueHandle, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach, QueueState,
+    SendDoorbell, SendParts, SendQueueHandle, Word32, Word64,
 };
 
 use crate::config::Checked;
@@ -79,6 +79,7 @@ impl Front {
             depth_log2: self.config.send_depth_log2,
             reach: FenceReach::System,
             send_doorbell: SendDoorbell::WithoutRecord,
+            doorbell_page: DoorbellPage::Memory,
         };
         // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that depth,
         // and both of which the caller keeps. Its kernels run where the state lies. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.

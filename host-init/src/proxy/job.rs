@@ -234,7 +234,11 @@ pub(super) mod tests {
         pub fn new() -> Self {
             let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
             let domain = device.protection_domain().unwrap();
-            let pair = || domain.queue_pair(&QueuePairConfig::default()).unwrap();
+            let pair = || {
+                domain
+                    .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
+                    .unwrap()
+            };
             let (mut near, mut far) = (pair(), pair());
             connect(&mut near, &mut far).unwrap();
             Self {

@@ -31,7 +31,7 @@ fn config() -> ActiveConfig {
         max_result: 100,
         queue_pair: QueuePairConfig {
             send_depth: 16,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(crate::Access::all())
         },
     }
 }
@@ -371,7 +371,7 @@ fn bad_numbers_are_refused() {
     let shallow = ActiveConfig {
         queue_pair: QueuePairConfig {
             send_depth: 4,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(crate::Access::all())
         },
         ..config()
     };

@@ -19,7 +19,7 @@ fn config() -> QueuePairConfig {
         send_depth: 8,
         send_completions: Completions::Collapsed,
         receive_depth: 0,
-        ..QueuePairConfig::default()
+        ..QueuePairConfig::granting(crate::Access::all())
     }
 }
 

@@ -20,7 +20,7 @@ fn config() -> GaspiConfig {
         block_limit: Duration::from_secs(10),
         queue_pair: QueuePairConfig {
             send_depth: 16,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(crate::Access::all())
         },
         ..GaspiConfig::default()
     }

@@ -38,7 +38,7 @@ fn late_data_come_before_they_are_sent_on_and_before_a_command() {
     let back = region(&near, 500, 0, ALL);
     let config = QueuePairConfig {
         receive_depth: 0,
-        ..QueuePairConfig::default()
+        ..QueuePairConfig::granting(crate::Access::all())
     };
     let [mut one, mut other] = [&near, &far].map(|domain| domain.queue_pair(&config).unwrap());
     connect(&mut one, &mut other).unwrap();
@@ -69,7 +69,7 @@ fn a_flush_brings_what_is_late() {
     let (source, target) = (region(&near, 1000, 7, ALL), region(&far, 1000, 0, ALL));
     let config = QueuePairConfig {
         receive_depth: 0,
-        ..QueuePairConfig::default()
+        ..QueuePairConfig::granting(crate::Access::all())
     };
     let [mut one, mut other] = [&near, &far].map(|domain| domain.queue_pair(&config).unwrap());
     connect(&mut one, &mut other).unwrap();
@@ -122,7 +122,7 @@ fn reads_in_segments_bring_every_byte() {
         let config = QueuePairConfig {
             send_depth: 64,
             receive_depth: 0,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(crate::Access::all())
         };
         let [mut one, mut other] = [(); 2].map(|()| domain.queue_pair(&config).unwrap());
         connect(&mut one, &mut other).unwrap();

@@ -27,7 +27,7 @@ fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: DEPTH,
         receive_depth: 0,
-        ..QueuePairConfig::default()
+        ..QueuePairConfig::granting(crate::Access::all())
     }
 }
 

@@ -172,7 +172,9 @@ fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
     let domain = device.protection_domain().unwrap();
     let memory = region(&domain, 64, 1, ALL);
     SHORT_LIVED.store(1, Ordering::Release);
-    let error = domain.queue_pair(&QueuePairConfig::default()).unwrap_err();
+    let error = domain
+        .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
+        .unwrap_err();
     assert!(
         matches!(&error, Error::Soft { source: HcaError::Panicked(why), .. } if why.contains("deliberate")),
         "{error}"
@@ -213,9 +215,15 @@ fn a_full_table_is_named_and_everything_can_be_made_again() {
                 .register(Buffer::new(64).unwrap(), Access::empty())
                 .unwrap_err(),
         );
-        let _pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let _pair = domain
+            .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
+            .unwrap();
         // One completion queue is left of the two that it needs, and is given back.
-        full(domain.queue_pair(&QueuePairConfig::default()).unwrap_err());
+        full(
+            domain
+                .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
+                .unwrap_err(),
+        );
     }
 }
 
@@ -223,7 +231,7 @@ fn a_full_table_is_named_and_everything_can_be_made_again() {
 fn there_is_no_wire_to_another_device() {
     let domains =
         [resident(), resident(), threaded()].map(|device| device.protection_domain().unwrap());
-    let config = QueuePairConfig::default();
+    let config = QueuePairConfig::granting(crate::Access::all());
     let mut pairs = domains
         .each_ref()
         .map(|domain| domain.queue_pair(&config).unwrap());
@@ -281,7 +289,9 @@ fn memory_is_kept_for_an_engine_that_is_late() {
     STALLED.store(1, Ordering::Release);
     let refused = domain.register(given, ALL).unwrap_err();
     let others: Vec<_> = (0..16).map(|_| buffer()).collect();
-    let unmade = domain.queue_pair(&QueuePairConfig::default()).unwrap_err();
+    let unmade = domain
+        .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
+        .unwrap_err();
     STALLED.store(0, Ordering::Release);
     for error in [refused, unmade] {
         assert!(error.is_uncertain(), "{error}");
@@ -312,7 +322,7 @@ impl Connections {
         let device = Device::open(Nic::SoftGpu(options)).unwrap();
         let domains = [(); 2].map(|()| device.protection_domain().unwrap());
         let regions = [0, 1].map(|end: usize| region(&domains[end], 256, end as u8, ALL));
-        let config = QueuePairConfig::default();
+        let config = QueuePairConfig::granting(crate::Access::all());
         let pair = || {
             let mut ends = domains
                 .each_ref()

@@ -23,7 +23,7 @@ fn go(pair: &mut QueuePair, to: State, remote: &Endpoint) -> Result<(), Error> {
 
 /// A queue pair in this state, and one of the same device to connect to.
 fn pair_in(domain: &ProtectionDomain, state: State) -> (QueuePair, QueuePair) {
-    let config = QueuePairConfig::default();
+    let config = QueuePairConfig::granting(crate::Access::all());
     let mut pair = domain.queue_pair(&config).unwrap();
     let other = domain.queue_pair(&config).unwrap();
     let way: &[State] = match state {

@@ -35,7 +35,7 @@ fn told(reads: u32, bytes: u32, (first, stride): (u64, u64)) -> (Vec<Advice>, u6
     let far = device.protection_domain().unwrap();
     let target = region(&near, bytes as usize, 0, ALL);
     let source = region(&far, 1 << 20, 7, ALL);
-    let config = QueuePairConfig::default();
+    let config = QueuePairConfig::granting(crate::Access::all());
     let mut one = near.queue_pair(&config).unwrap();
     let mut other = far.queue_pair(&config).unwrap();
     connect(&mut one, &mut other).unwrap();

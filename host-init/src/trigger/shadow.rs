@@ -7,8 +7,8 @@ use warpbell::trigger::{Counter, Error, MAX_THRESHOLD, TriggerEntry, TriggerHand
 use warpbell::wqe::segment::Control;
 use warpbell::wqe::{Cqe64, Octoword, Wqe, WqeIndex};
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, Deadline, FenceReach, QueueState, RingBlock,
-    SendParts, SendQueueHandle, Thread, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, Deadline, DoorbellPage, FenceReach,
+    QueueState, RingBlock, SendParts, SendQueueHandle, Thread, Word32, Word64,
 };
 
 use crate::QueuePair;
@@ -79,6 +79,7 @@ impl Shadow {
             depth_log2: config.send_depth_log2,
             reach: FenceReach::System,
             send_doorbell: config.send_doorbell,
+            doorbell_page: DoorbellPage::Memory,
         };
         // SAFETY: all of it lies in `self`, whose ring is of that depth, and nobody else knows of it.
         let entry = unsafe { TriggerEntry::new(SendQueueHandle::new(parts), before) };

@@ -1,7 +1,7 @@
 //! What the card can do.
 
 use super::bits::Field;
-use super::codes::{CapabilityQuery, PortType, opcode};
+use super::codes::{CapabilityQuery, PortType, TimestampFormats, opcode};
 use super::record::{self, Command, PrmError, Record, records};
 
 records! {
@@ -17,6 +17,12 @@ records! {
 
     /// The same question, for [`CapabilityQuery::GENERAL_2_CURRENT`].
     command(QUERY_HCA_CAP => QueryHcaCap2Answer) QueryHcaCap2 = "query_hca_cap_in", 16 {
+        /// Which capabilities.
+        op_mod: CapabilityQuery = 0x30, 16;
+    }
+
+    /// The same question, for [`CapabilityQuery::ROCE_CURRENT`].
+    command(QUERY_HCA_CAP => QueryRoceCapAnswer) QueryRoceCap = "query_hca_cap_in", 16 {
         /// Which capabilities.
         op_mod: CapabilityQuery = 0x30, 16;
     }
@@ -123,10 +129,10 @@ records! {
         log_max_pd: u8 = 0x32b, 5;
         /// Kinds of general objects, a bit each.
         general_obj_types: u64 = 0x400, 64;
-        /// Clocks that a send queue's CQEs may have.
-        sq_ts_format: u8 = 0x440, 2;
-        /// Clocks that a receive queue's CQEs may have.
-        rq_ts_format: u8 = 0x442, 2;
+        /// Clocks of the send queues that are no queue pair's, and of queue pairs without RoCE.
+        sq_ts_format: TimestampFormats = 0x440, 2;
+        /// Clocks of the receive queues that are no queue pair's.
+        rq_ts_format: TimestampFormats = 0x442, 2;
         /// Logarithm of the most DEVX user contexts.
         log_max_uctx: u8 = 0x463, 5;
         /// Logarithm of the most umems.
@@ -153,6 +159,22 @@ records! {
         /// ([`SendDoorbellMode::WITHOUT_RECORD`](super::SendDoorbellMode::WITHOUT_RECORD)). Reserved in the kernel's
         /// header; gpunetio, the tests of rdma-core.
         send_dbr_mode_no_dbr_ext: bool = 0x2e1, 1;
+    }
+
+    /// The capabilities of RoCE.
+    plain RoceCapabilities = "roce_cap", 256 {
+        /// Clocks of queue pairs.
+        qp_ts_format: TimestampFormats = 0x1e, 2;
+        /// Highest UDP source port of RoCE v2.
+        r_roce_max_src_udp_port: u16 = 0xc0, 16;
+        /// Lowest UDP source port of RoCE v2.
+        r_roce_min_src_udp_port: u16 = 0xd0, 16;
+    }
+
+    /// The answer to [`QueryRoceCap`].
+    answer QueryRoceCapAnswer = "query_hca_cap_out", 4112 {
+        /// The capabilities.
+        roce_cap: RoceCapabilities = 0x80, 2048;
     }
 
     /// The answer to [`QueryHcaCap2`].

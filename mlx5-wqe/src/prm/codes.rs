@@ -226,6 +226,30 @@ codes! {
 }
 
 codes! {
+    /// The clock of a queue pair's timestamps (`MLX5_TIMESTAMP_FORMAT_*`).
+    TimestampFormat, "timestamp format" {
+        /// The card's own clock, which runs freely.
+        FREE_RUNNING = 0x0, "free running";
+        /// The one that the card prefers, which every card takes.
+        DEFAULT = 0x1, "default";
+        /// The time of day.
+        REAL_TIME = 0x2, "real time";
+    }
+}
+
+codes! {
+    /// The clocks that a card offers (`MLX5_TIMESTAMP_FORMAT_CAP_*`).
+    TimestampFormats, "timestamp formats" {
+        /// Its own.
+        FREE_RUNNING = 0x0, "free running";
+        /// The time of day.
+        REAL_TIME = 0x1, "real time";
+        /// Both.
+        BOTH = 0x2, "free running and real time";
+    }
+}
+
+codes! {
     /// How a completion queue fares.
     CqStatus, "CQ status" {
         /// Well.
@@ -260,7 +284,8 @@ codes! {
 }
 
 field_codes! {
-    QpState Transport PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode CqStatus CqNotification PortType
+    QpState Transport PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
+    CqStatus CqNotification PortType
 }
 
 /// Which capabilities a query is after: their kind in bits 15:1, and in bit 0 whether what is enabled now
@@ -273,6 +298,8 @@ impl CapabilityQuery {
     pub const GENERAL_MAXIMUM: Self = Self(0);
     /// The general capabilities as they are now.
     pub const GENERAL_CURRENT: Self = Self(1);
+    /// The capabilities of RoCE as they are now.
+    pub const ROCE_CURRENT: Self = Self(0x4 << 1 | 1);
     /// More general capabilities as they are now.
     pub const GENERAL_2_CURRENT: Self = Self(0x20 << 1 | 1);
 }

@@ -71,11 +71,12 @@ pub use address_path::AddressPath;
 pub use bits::Field;
 pub use capabilities::{
     HcaCapabilities, HcaCapabilities2, QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer,
-    QueryHcaCapAnswer,
+    QueryHcaCapAnswer, QueryRoceCap, QueryRoceCapAnswer, RoceCapabilities,
 };
 pub use codes::{
     AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, Mtu, OptionalParameters,
-    PathMigration, PortType, QpState, ReceiveType, SendDoorbellMode, Transport, opcode,
+    PathMigration, PortType, QpState, ReceiveType, SendDoorbellMode, TimestampFormat,
+    TimestampFormats, Transport, opcode,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
 pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};

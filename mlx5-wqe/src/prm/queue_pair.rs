@@ -4,7 +4,7 @@ use super::address_path::AddressPath;
 use super::bits::Field;
 use super::codes::{
     AtomicMode, Mtu, OptionalParameters, PathMigration, QpState, ReceiveType, SendDoorbellMode,
-    Transport, opcode,
+    TimestampFormat, Transport, opcode,
 };
 use super::record::{self, Command, PrmError, Record, records};
 use crate::units::{CqNumber, QpNumber};
@@ -42,8 +42,8 @@ records! {
         no_sq: bool = 0x50, 1;
         /// Logarithm of the send queue's basic blocks.
         log_sq_size: u8 = 0x51, 4;
-        /// Clock of the CQEs' timestamps: 0 free running, 1 the card's default, 2 real time.
-        ts_format: u8 = 0x58, 2;
+        /// Clock of the CQEs' timestamps.
+        ts_format: TimestampFormat = 0x58, 2;
         /// The reserved local key may be used.
         rlky: bool = 0x5b, 1;
         /// Set of counters.

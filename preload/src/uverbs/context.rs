@@ -17,6 +17,8 @@ const PAGES_ON_DEMAND: u64 = 1 << 0;
 const PAGED_VERBS: u32 = (1 << 6) - 1;
 /// Entries of the table of GIDs, of which the first is used.
 const GIDS: u32 = 16;
+/// Entries of the table of partition keys.
+pub const PARTITION_KEYS: u32 = 1;
 /// Completion vectors.
 pub const VECTORS: u32 = 1;
 /// The port's MTU in bytes, which bounds a datagram.
@@ -89,7 +91,7 @@ pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Err
         max_srq: 1 << 16,
         max_srq_wr: MAX_DEPTH - 1,
         max_srq_sge: 31,
-        max_pkeys: 1,
+        max_pkeys: PARTITION_KEYS as u16,
         phys_port_cnt: 1,
         ..Device::default()
     };
@@ -131,7 +133,7 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     write.answer(&Port {
         max_msg_sz: 1 << 30,
         gid_tbl_len: GIDS,
-        pkey_tbl_len: 1,
+        pkey_tbl_len: PARTITION_KEYS as u16,
         lid,
         state,
         phys_state,

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
     CapabilityQuery, Command, CommandStatus, CreateCq, CreateCqAnswer, CreateQp, CreateQpAnswer,
-    Done, HcaCapabilities, HcaCapabilities2, InitToRtr, ModifyQpAnswer, Mtu, PortType, PrmError,
-    QpState, QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQp, QueryQpAnswer,
-    ReceiveType, Record, Refusal, RstToInit, RtrToRts, SendDoorbellMode, ToError, ToReset,
-    Transport, command_opcode, opcode,
+    Done, HcaCapabilities, HcaCapabilities2, InitToRtr, ModifyQpAnswer, Mtu, OptionalParameters,
+    PortType, PrmError, QpState, QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQp,
+    QueryQpAnswer, QueryRoceCapAnswer, ReceiveType, Record, Refusal, RoceCapabilities, RstToInit,
+    RtrToRts, SendDoorbellMode, TimestampFormat, TimestampFormats, ToError, ToReset, Transport,
+    command_opcode, opcode,
 };
 use warpbell_soft_hca::engine::command::{
     MAX_LOG_CQ_DEPTH, MAX_LOG_QUEUE_DEPTH, MAX_MESSAGE_LENGTH, MAX_READS, ack_timeout_ns,
@@ -20,7 +21,7 @@ use warpbell_soft_hca::engine::{
     Transition,
 };
 
-use super::context::BLUEFLAME_BYTES;
+use super::context::{BLUEFLAME_BYTES, PARTITION_KEYS};
 use super::counters::{self, Counted, MAX_SETS};
 use super::devx::{EVENT_QUEUE, Object, QueuePair, misplaced};
 use super::modify::take;
@@ -87,6 +88,8 @@ pub enum Syndrome {
     Range,
     /// There is no such set of counters.
     CounterSet,
+    /// A field is set that this command does not take.
+    Field,
 }
 
 impl Syndrome {
@@ -160,6 +163,24 @@ pub fn engine<R>(
 /// (`mlx5_cap_type`).
 const NOTHING_OF: [u16; 2] = [0x07, 0x0f];
 
+/// The clocks of queue pairs with RoCE. Other send queues have the free-running one (`sq_ts_format`), as some cards do
+/// have it: whoever asks the wrong capability is refused.
+const QUEUE_PAIR_CLOCKS: TimestampFormats = TimestampFormats::REAL_TIME;
+
+/// Whether queue pairs may have that clock.
+fn has_clock(format: TimestampFormat) -> bool {
+    let clocks = match port() {
+        Port::InfiniBand => TimestampFormats::FREE_RUNNING,
+        Port::Ethernet | Port::Down => QUEUE_PAIR_CLOCKS,
+    };
+    match format {
+        TimestampFormat::DEFAULT => true,
+        TimestampFormat::FREE_RUNNING => clocks != TimestampFormats::REAL_TIME,
+        TimestampFormat::REAL_TIME => clocks != TimestampFormats::FREE_RUNNING,
+        _ => false,
+    }
+}
+
 /// Tells what the card can do.
 pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     let query: QueryHcaCap = call.read()?;
@@ -169,6 +190,14 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     ];
     if NOTHING_OF.contains(&(query.op_mod.0 >> 1)) {
         return bytes(&QueryHcaCapAnswer::default());
+    }
+    if query.op_mod == CapabilityQuery::ROCE_CURRENT {
+        return bytes(&QueryRoceCapAnswer {
+            roce_cap: RoceCapabilities {
+                qp_ts_format: QUEUE_PAIR_CLOCKS,
+                ..RoceCapabilities::default()
+            },
+        });
     }
     if query.op_mod == CapabilityQuery::GENERAL_2_CURRENT {
         return bytes(&QueryHcaCap2Answer {
@@ -216,10 +245,17 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Where a part of a queue lies.
-fn place(open: &Open, umem: u32, offset: u64, bytes: u64) -> Result<u64, Failure> {
+/// Where a doorbell record lies.
+fn record(open: &Open, umem: u32, offset: u64) -> Result<u64, Failure> {
     let umem = open.umems.get(&umem);
-    let place = umem.and_then(|umem| umem.place(offset, bytes));
+    let place = umem.and_then(|umem| umem.place(offset, RECORD_BYTES));
+    place.ok_or(Syndrome::Umem.bad_parameter().into())
+}
+
+/// Where a queue's ring lies.
+fn ring(open: &Open, umem: u32, offset: u64, bytes: u64) -> Result<u64, Failure> {
+    let umem = open.umems.get(&umem);
+    let place = umem.and_then(|umem| umem.ring(offset, bytes));
     place.ok_or(Syndrome::Umem.bad_parameter().into())
 }
 
@@ -259,9 +295,9 @@ pub fn create_completion_queue(
     }
     let ring_bytes = 64 << context.log_cq_size;
     let attributes = CompletionQueueAttributes {
-        ring: place(open, command.cq_umem_id, command.cq_umem_offset, ring_bytes)?,
+        ring: ring(open, command.cq_umem_id, command.cq_umem_offset, ring_bytes)?,
         log_depth: context.log_cq_size,
-        record: place(open, context.dbr_umem_id, context.dbr_addr, RECORD_BYTES)?,
+        record: record(open, context.dbr_umem_id, context.dbr_addr)?,
         uar: Some(page(open, context.uar_page)?),
         collapsed: context.cc,
         ignore_overrun: context.oi,
@@ -290,6 +326,7 @@ pub fn create_queue_pair(
     refuse_if(context.st != Transport::RC || !known.contains(&context.rq_type))?;
     refuse_if(context.no_sq || context.wq_signature || context.page_offset != 0)?;
     refuse_if(command.input_qpn != QpNumber::default() || context.cd_slave_receive)?;
+    refuse_if(!has_clock(context.ts_format))?;
     let mut cross_channel = CrossChannel::empty();
     cross_channel.set(CrossChannel::MASTER, context.cd_master);
     cross_channel.set(CrossChannel::MANAGED_SEND, context.cd_slave_send);
@@ -298,10 +335,9 @@ pub fn create_queue_pair(
         SendDoorbellMode::WITHOUT_RECORD,
     ];
     refuse_if(!doorbells.contains(&context.send_dbr_mode))?;
-    if context.counter_set_id != 0 && !open.counters.contains_key(&context.counter_set_id) {
-        return Err(Syndrome::CounterSet
-            .with(CommandStatus::BAD_RESOURCE)
-            .into());
+    // RST2INIT binds a queue pair to its counters.
+    if context.counter_set_id != 0 || !command.opt_param_mask.is_empty() {
+        return Err(Syndrome::Field.bad_parameter().into());
     }
     if !command.wq_umem_valid || !context.dbr_umem_valid {
         return Err(Syndrome::Umem.bad_parameter().into());
@@ -314,13 +350,13 @@ pub fn create_queue_pair(
         ReceiveType::REGULAR => 16 << (context.log_rq_size + context.log_rq_stride),
         _ => 0,
     };
-    let rings = place(
+    let rings = ring(
         open,
         command.wq_umem_id,
         command.wq_umem_offset,
         receive_bytes + send_bytes,
     )?;
-    let record = place(open, context.dbr_umem_id, context.dbr_addr, RECORD_BYTES)?;
+    let record = record(open, context.dbr_umem_id, context.dbr_addr)?;
     let attributes = QueuePairAttributes {
         protection_domain: *domain,
         send_ring: rings + receive_bytes,
@@ -363,6 +399,46 @@ pub fn create_queue_pair(
     Ok((object, bytes(&answer)?))
 }
 
+/// The fields that each step takes if the command's mask says so. Linux sends no others
+/// (`opt_mask` of drivers/infiniband/hw/mlx5/qp.c), and firmware may refuse them.
+mod optional {
+    use mlx5_wqe::prm::OptionalParameters as Optional;
+
+    const ALWAYS: Optional = Optional::ALTERNATIVE_PATH
+        .union(Optional::REMOTE_READ)
+        .union(Optional::REMOTE_ATOMIC)
+        .union(Optional::REMOTE_WRITE);
+    pub const RST2INIT: Optional = Optional::empty();
+    pub const INIT2RTR: Optional = ALWAYS.union(Optional::PKEY_INDEX).union(Optional::LAG_PORT);
+    pub const RTR2RTS: Optional = ALWAYS
+        .union(Optional::PM_STATE)
+        .union(Optional::RNR_TIMEOUT);
+}
+
+/// Refuses optional fields that a step does not take.
+fn only(allowed: OptionalParameters, asked: OptionalParameters) -> Result<(), Failure> {
+    match allowed.contains(asked) {
+        true => Ok(()),
+        false => Err(Syndrome::Field.bad_parameter().into()),
+    }
+}
+
+/// Refuses an index that the table of partition keys has not.
+fn in_table(pkey_index: u16) -> Result<(), Failure> {
+    match u32::from(pkey_index) < PARTITION_KEYS {
+        true => Ok(()),
+        false => Err(Syndrome::Path.with(CommandStatus::BAD_INDEX).into()),
+    }
+}
+
+/// Refuses more reads and atomics under way than there may be.
+fn reads(log: u8) -> Result<(), Failure> {
+    match log <= MAX_READS.ilog2() as u8 {
+        true => Ok(()),
+        false => Err(Syndrome::Range.bad_parameter().into()),
+    }
+}
+
 /// Brings a queue pair to another state.
 pub fn modify_queue_pair(
     machine: &Machine,
@@ -375,9 +451,18 @@ pub fn modify_queue_pair(
         Some(opcode::RST2INIT_QP) => {
             let command: RstToInit = call.read()?;
             let wanted = &command.qpc;
+            only(optional::RST2INIT, command.opt_param_mask)?;
             if wanted.primary_address_path.vhca_port_num != 1 {
                 return Err(Syndrome::Path.bad_parameter().into());
             }
+            in_table(wanted.primary_address_path.pkey_index)?;
+            let counters = wanted.counter_set_id;
+            if counters != 0 && !counted.contains_key(&counters) {
+                return Err(Syndrome::CounterSet
+                    .with(CommandStatus::BAD_RESOURCE)
+                    .into());
+            }
+            set.counter_set_id = counters;
             (set.rwe, set.rre, set.rae) = (wanted.rwe, wanted.rre, wanted.rae);
             set.primary_address_path.vhca_port_num = 1;
             let access = [
@@ -392,7 +477,10 @@ pub fn modify_queue_pair(
         Some(opcode::INIT2RTR_QP) => {
             let command: InitToRtr = call.read()?;
             let wanted = &command.qpc;
+            only(optional::INIT2RTR, command.opt_param_mask)?;
             let path = &wanted.primary_address_path;
+            in_table(path.pkey_index)?;
+            reads(wanted.log_rra_max)?;
             let mtu = bytes_of(wanted.mtu);
             // On InfiniBand a LID alone tells no HCA.
             let told = port() != Port::InfiniBand || path.grh;
@@ -426,6 +514,8 @@ pub fn modify_queue_pair(
         Some(opcode::RTR2RTS_QP) => {
             let command: RtrToRts = call.read()?;
             let wanted = &command.qpc;
+            only(optional::RTR2RTS, command.opt_param_mask)?;
+            reads(wanted.log_sra_max)?;
             set.next_send_psn = wanted.next_send_psn;
             (set.retry_count, set.rnr_retry) = (wanted.retry_count, wanted.rnr_retry);
             set.log_sra_max = wanted.log_sra_max;

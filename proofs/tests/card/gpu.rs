@@ -49,20 +49,38 @@ fn with_gpu(name: &str, what: &str, body: impl FnOnce(Gpu, Device)) {
     });
 }
 
+/// The fake driver, which is loaded already.
+fn driver() -> libloading::Library {
+    // SAFETY: loading it again runs nothing.
+    unsafe { libloading::Library::new("libcuda.so.1").unwrap() }
+}
+
 /// Pages of registers that the fake driver has mapped.
 fn registers() -> i32 {
-    // SAFETY: the driver is loaded already, by this name, and has this function of that type.
+    // SAFETY: the driver has this function of that type.
     unsafe {
-        let driver = libloading::Library::new("libcuda.so.1").unwrap();
+        let driver = driver();
         let count = driver.get::<extern "C" fn() -> i32>(b"fakeRegisters\0");
         count.unwrap()()
+    }
+}
+
+/// Whether somebody wanted copies to that address to wait until they are done.
+fn synchronised(address: u64) -> bool {
+    // SAFETY: the driver has this function of that type.
+    unsafe {
+        let driver = driver();
+        let asked = driver.get::<extern "C" fn(u64) -> i32>(b"fakeSynchronised\0");
+        asked.unwrap()(address) == 1
     }
 }
 
 fn config(placement: Placement) -> QueuePairConfig {
     QueuePairConfig {
         placement,
-        ..QueuePairConfig::default()
+        // The tests' own threads post.
+        state_placement: Some(Placement::Host),
+        ..QueuePairConfig::granting(Access::all())
     }
 }
 
@@ -113,6 +131,41 @@ fn by_address_where_there_is_no_dmabuf() {
     with_gpu(name, "no-dmabuf", |gpu, device| writes(gpu, &device));
 }
 
+/// A card's completions in host memory may overtake the data that they tell of, if those lie in the GPU's memory.
+#[test]
+fn completions_and_data_take_one_path() {
+    let name = "gpu::completions_and_data_take_one_path";
+    with_gpu(name, "none", |gpu, device| {
+        let (in_gpu, in_host) = (Placement::Gpu(gpu), Placement::Pinned(gpu));
+        let domain = device.protection_domain().unwrap();
+        let pair = |completions| {
+            domain.queue_pair(&QueuePairConfig {
+                completion_placement: Some(completions),
+                state_placement: None,
+                ..config(in_gpu)
+            })
+        };
+        let register = |placement, access| {
+            let buffer = Buffer::placed(placement, 64).unwrap();
+            domain.register(buffer, access)
+        };
+        let pair_in_host = pair(in_host).unwrap();
+        let refused = register(in_gpu, Access::LOCAL_WRITE);
+        assert!(matches!(refused, Err(Error::TwoPaths)), "{refused:?}");
+        // What nobody writes, and what lies in host memory, is as before.
+        register(in_gpu, Access::REMOTE_READ).unwrap();
+        register(in_host, Access::LOCAL_WRITE).unwrap();
+        drop(pair_in_host);
+
+        let data = register(in_gpu, Access::LOCAL_WRITE).unwrap();
+        let refused = pair(in_host);
+        assert!(matches!(refused, Err(Error::TwoPaths)), "{refused:?}");
+        pair(in_gpu).unwrap();
+        data.deregister().unwrap();
+        pair(in_host).unwrap();
+    });
+}
+
 #[test]
 fn a_driver_that_maps_no_registers_is_named() {
     let name = "gpu::a_driver_that_maps_no_registers_is_named";
@@ -125,7 +178,25 @@ fn a_driver_that_maps_no_registers_is_named() {
                 && text.contains("PeerMappingOverride=1"),
             "{text}"
         );
-        // Data lie there all the same.
-        region(&device, Placement::Gpu(gpu)).unwrap();
+        // Data lie there all the same, in pages of the GPU of their own; no copy to them runs behind its caller.
+        let regions = [(); 3].map(|()| region(&device, Placement::Gpu(gpu)).unwrap());
+        for region in &regions {
+            let address = region.remote().address;
+            assert!(address.is_multiple_of(64 << 10), "{address:#x}");
+            assert!(synchronised(address), "{address:#x}");
+        }
+    });
+}
+
+/// A page of registers that another library of the process has registered is not ours to give back.
+#[test]
+fn registers_that_others_have_mapped_stay() {
+    let name = "gpu::registers_that_others_have_mapped_stay";
+    with_gpu(name, "others-registered", |gpu, device| {
+        let domain = device.protection_domain().unwrap();
+        let pair = domain.queue_pair(&config(Placement::Gpu(gpu))).unwrap();
+        let mapped = registers();
+        drop(pair);
+        assert_eq!((mapped, registers()), (1, 1));
     });
 }

@@ -59,6 +59,7 @@ fn values_are_the_headers() {
         ("MLX5DV_OBJ_PD", values::OBJECT_PD),
         ("MLX5DV_UMEM_MASK_DMABUF", values::UMEM_DMABUF),
         ("MLX5DV_UAR_ALLOC_TYPE_BF", values::UAR_BLUEFLAME.into()),
+        ("MLX5DV_UAR_ALLOC_TYPE_NC", values::UAR_NON_CACHED.into()),
     ]);
     assert_same(&ours, &card::values());
 }

@@ -100,7 +100,7 @@ fn states() {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
         let config = QueuePairConfig {
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::all())
         };
         let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
         for _ in 0..3 {
@@ -129,7 +129,9 @@ fn other_ends() {
     with_engine("provider::other_ends", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
-        let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let mut pair = domain
+            .queue_pair(&QueuePairConfig::granting(Access::all()))
+            .unwrap();
         let good = pair.endpoint();
         let port = good.card.unwrap();
         assert_eq!((port.kind, port.lid, port.mtu), (GidType::RoceV2, 0, 4096));
@@ -177,8 +179,12 @@ fn other_ends() {
 
         let soft = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
         let soft = soft.protection_domain().unwrap();
-        let mut there = soft.queue_pair(&QueuePairConfig::default()).unwrap();
-        let mut here = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let mut there = soft
+            .queue_pair(&QueuePairConfig::granting(Access::all()))
+            .unwrap();
+        let mut here = domain
+            .queue_pair(&QueuePairConfig::granting(Access::all()))
+            .unwrap();
         let error = connect(&mut here, &mut there).unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     });
@@ -195,7 +201,9 @@ fn two_processes() {
     with_engine(NAME, || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
-        let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let mut pair = domain
+            .queue_pair(&QueuePairConfig::granting(Access::all()))
+            .unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
         if let Some(path) = env::var_os(SOCKET) {
@@ -236,7 +244,7 @@ fn without_a_doorbell_record() {
         let domain = device.protection_domain().unwrap();
         let config = QueuePairConfig {
             send_doorbell: SendDoorbell::WithoutRecord,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::all())
         };
         let pairs = [(); 4].map(|()| domain.queue_pair(&config).unwrap());
         let [mut one, mut two, mut three, mut four] = pairs;
@@ -279,7 +287,7 @@ fn chains() {
         let end = QueuePairConfig {
             send_completions: Completions::Collapsed,
             receive_depth: 0,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::all())
         };
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for tag in 0..4 {
@@ -335,7 +343,7 @@ fn counters() {
                 rnr_timer: 1,
                 ..Timers::default()
             },
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::all())
         };
         let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
         connect(&mut one, &mut other).unwrap();
@@ -381,7 +389,7 @@ fn infiniband() {
         assert!(text.contains("no GID of type RoCE v2; it has"), "{text}");
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
-        let config = QueuePairConfig::default();
+        let config = QueuePairConfig::granting(Access::all());
         let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
         let port = one.endpoint().card.unwrap();
         assert_eq!((port.kind, port.lid), (GidType::InfiniBand, 1));
@@ -432,7 +440,7 @@ fn queues_that_cannot_be() {
         let config = QueuePairConfig {
             send_depth: 1,
             receive_depth: 0,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::all())
         };
         let mut pairs = Vec::new();
         let error = loop {

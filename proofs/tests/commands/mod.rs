@@ -183,6 +183,34 @@ fn codes_are_the_headers() {
             CapabilityQuery::GENERAL_CURRENT.0.into(),
         ),
         (
+            "MLX5_CAP_ROCE << 1 | HCA_CAP_OPMOD_GET_CUR",
+            CapabilityQuery::ROCE_CURRENT.0.into(),
+        ),
+        (
+            "MLX5_TIMESTAMP_FORMAT_FREE_RUNNING",
+            TimestampFormat::FREE_RUNNING.0.into(),
+        ),
+        (
+            "MLX5_TIMESTAMP_FORMAT_DEFAULT",
+            TimestampFormat::DEFAULT.0.into(),
+        ),
+        (
+            "MLX5_TIMESTAMP_FORMAT_REAL_TIME",
+            TimestampFormat::REAL_TIME.0.into(),
+        ),
+        (
+            "MLX5_TIMESTAMP_FORMAT_CAP_FREE_RUNNING",
+            TimestampFormats::FREE_RUNNING.0.into(),
+        ),
+        (
+            "MLX5_TIMESTAMP_FORMAT_CAP_REAL_TIME",
+            TimestampFormats::REAL_TIME.0.into(),
+        ),
+        (
+            "MLX5_TIMESTAMP_FORMAT_CAP_FREE_RUNNING_AND_REAL_TIME",
+            TimestampFormats::BOTH.0.into(),
+        ),
+        (
             "MLX5_CAP_GENERAL_2 << 1 | HCA_CAP_OPMOD_GET_CUR",
             CapabilityQuery::GENERAL_2_CURRENT.0.into(),
         ),

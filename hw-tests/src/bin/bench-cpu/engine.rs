@@ -5,7 +5,7 @@ use std::ptr;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
-use warpbell_host_init::QueuePairConfig;
+use warpbell_host_init::{Access, QueuePairConfig};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
@@ -47,7 +47,7 @@ impl Rig {
         let config = |send_depth| QueuePairConfig {
             send_depth,
             receive_depth: 0,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         // The one in use is neither the first nor the last of the tables.
         let idle = |count: usize| {

@@ -9,9 +9,9 @@ use warpbell::wqe::{
     CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
 };
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, EarlyAndAfter, Exclusive,
-    FenceReach, GpuShared, Now, QueueState, RingBlock, SendDoorbell, SendParts, SendQueue,
-    SendQueueHandle, Sharing, Thread, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, DoorbellPage,
+    EarlyAndAfter, Exclusive, FenceReach, GpuShared, Now, QueueState, RingBlock, SendDoorbell,
+    SendParts, SendQueue, SendQueueHandle, Sharing, Thread, Word32, Word64,
 };
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
 
@@ -79,6 +79,7 @@ impl Rig {
             depth_log2: DEPTH_LOG2,
             reach: FenceReach::System,
             send_doorbell,
+            doorbell_page: DoorbellPage::Memory,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
         unsafe { SendQueueHandle::new(parts) }

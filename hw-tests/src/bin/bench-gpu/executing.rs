@@ -1,7 +1,7 @@
 //! Writes that a NIC of software executes beside the kernels: post, executed, completion seen. The cycles of one at a
 //! time, and what many that are under way come to.
 
-use warpbell_host_init::{Grid, Launch, QueuePairConfig, SendDoorbell, Shared, entry};
+use warpbell_host_init::{Access, Grid, Launch, QueuePairConfig, SendDoorbell, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
@@ -70,7 +70,7 @@ impl Rig {
             send_depth: (2 * group).next_power_of_two().max(16),
             receive_depth: 0,
             send_doorbell,
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         Self {
             pairs: (0..queues).map(|_| nodes.pair(&config)).collect(),

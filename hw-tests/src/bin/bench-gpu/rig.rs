@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use warpbell::wqe::{CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey};
 use warpbell::{
-    CompletionKind, CompletionParts, FenceReach, SendDoorbell, SendParts, SendQueueHandle, Word64,
+    CompletionKind, CompletionParts, DoorbellPage, FenceReach, SendDoorbell, SendParts,
+    SendQueueHandle, Word64,
 };
 use warpbell_host_init::{Buffer, Error, Placement, Shared};
 use warpbell_hw_tests::world::World;
@@ -233,6 +234,7 @@ impl Rig {
                 depth_log2: DEPTH_LOG2,
                 reach,
                 send_doorbell,
+                doorbell_page: DoorbellPage::Memory,
             };
             // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here; there is no
             // NIC, so that every reach is far enough.

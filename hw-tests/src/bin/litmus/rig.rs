@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use warpbell::wqe::QpNumber;
 use warpbell::{
-    CompletionKind, CompletionParts, FenceReach, SendDoorbell, SendParts, SendQueueHandle, Word64,
+    CompletionKind, CompletionParts, DoorbellPage, FenceReach, SendDoorbell, SendParts,
+    SendQueueHandle, Word64,
 };
 use warpbell_host_init::{Buffer, Entry, Error, Grid, Launch, Placement, Shared, entry};
 use warpbell_hw_tests::world::{World, patient};
@@ -181,6 +182,7 @@ impl Rig {
             max_message: 1 << 30,
             depth_log2: DEPTH.ilog2() as u8,
             reach: case.reach,
+            doorbell_page: DoorbellPage::Memory,
             send_doorbell: match case.sight.has_record() {
                 true => SendDoorbell::WithRecord,
                 false => SendDoorbell::WithoutRecord,
