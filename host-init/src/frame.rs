@@ -28,7 +28,7 @@ pub const LARGEST_MESSAGE: usize = 64 * 1024;
 pub enum ExchangeError {
     /// The socket failed.
     #[error(
-        "{step} on {path} failed: {source}; check that the path can be used and that no old socket file lies there"
+        "{step} on {path} failed: {source}; check that the path can be used and that no other process listens there"
     )]
     Socket {
         /// What was tried.
@@ -37,6 +37,16 @@ pub enum ExchangeError {
         path: String,
         /// What the system answered.
         source: std::io::Error,
+    },
+    /// A process of another user is at the other end.
+    #[error(
+        "the other process runs as user {found}, this one as {expected}; run both as one user, or allow others with Users::Any"
+    )]
+    OtherUser {
+        /// The other process's user ID.
+        found: u32,
+        /// The user ID of this process.
+        expected: u32,
     },
     /// Nothing came, or nothing was taken, in time.
     #[error(

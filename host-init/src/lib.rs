@@ -96,7 +96,7 @@ pub use launch::{Grid, Launch};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
 pub use mlx5::{CardCounters, CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options};
 pub use outstanding::{AwaitedReceive, Outstanding};
-pub use peer::{Listener, Peer};
+pub use peer::{Listener, Peer, Users};
 pub use placement::Placement;
 pub use proxy::{MAX_PROXY_THREADS, Proxied, ProxiedQueue, Proxy, ProxyError};
 pub use queue_pair::{QueuePair, connect};
