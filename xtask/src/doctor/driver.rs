@@ -12,7 +12,9 @@ const DEVICE_FILES: [&str; 2] = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
 
 const LOAD: &str = "sudo modprobe nvidia  # after: sudo apt install nvidia-open, or dnf";
 const SET_OVERRIDE: &str = "echo 'options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"' | \
-    sudo tee /etc/modprobe.d/warpbell.conf && sudo update-initramfs -u && sudo reboot  # or run as root";
+    sudo tee /etc/modprobe.d/warpbell.conf && sudo update-initramfs -u  # and restart the machine; or run as root";
+const OVERRIDE_RISK: &str =
+    "with PeerMappingOverride every user may map other devices' registers into a GPU";
 
 /// The driver that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,11 +82,13 @@ fn peer_mapping(system: &System, privileges: Privileges) -> Finding {
             check,
             "PeerMappingOverride is not set; allowed to this process by CAP_SYS_ADMIN",
         ),
-        Ok(_) => Subject::Node.missing(
-            check,
-            "PeerMappingOverride is not set, and this process has no CAP_SYS_ADMIN",
-            SET_OVERRIDE,
-        ),
+        Ok(_) => Subject::Node
+            .missing(
+                check,
+                "PeerMappingOverride is not set, and this process has no CAP_SYS_ADMIN",
+                SET_OVERRIDE,
+            )
+            .risky(OVERRIDE_RISK),
         Err(ReadError::Absent) => Subject::Node.unknown(
             check,
             "no driver to ask",
@@ -215,7 +219,9 @@ mod tests {
         assert_eq!(peer_mapping(&system, administrator).state, State::Ok);
         let plain = peer_mapping(&system, PLAIN);
         assert_eq!(plain.state, State::Missing);
-        assert!(plain.remedy.unwrap().contains("PeerMappingOverride=1;"));
+        assert_eq!(plain.risk, Some(OVERRIDE_RISK));
+        let remedy = plain.remedy.unwrap();
+        assert!(remedy.contains("PeerMappingOverride=1;") && !remedy.contains("reboot"));
         tree.file(
             "proc/driver/nvidia/params",
             "RegistryDwords: \"PeerMappingOverride=1;\"\n",

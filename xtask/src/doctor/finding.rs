@@ -105,11 +105,20 @@ pub struct Finding {
     pub needed: bool,
     /// What was seen, or why nothing was.
     pub value: String,
+    /// What the remedy takes away from the machine's safety.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub risk: Option<&'static str>,
     /// What mends it, or shows it.
     pub remedy: Option<String>,
 }
 
 impl Finding {
+    /// A fact whose remedy weakens the machine.
+    pub fn risky(mut self, risk: &'static str) -> Self {
+        self.risk = Some(risk);
+        self
+    }
+
     /// A fact that a queue driven by the GPU can do without.
     pub fn optional(mut self) -> Self {
         self.needed = false;
@@ -150,6 +159,7 @@ impl Subject {
             state,
             needed: true,
             value: printable(value),
+            risk: None,
             remedy: remedy.as_deref().map(printable),
         }
     }

@@ -19,7 +19,7 @@ pub fn examine(system: &System, subject: &Subject, address: Address) -> Vec<Find
     let arguments = ["-d", &address.to_string(), "query"];
     let output = system.run(&["mlxconfig", "mstconfig"], &arguments, DEADLINE);
     let value = |key| setting(output.as_deref().ok()?, key);
-    let set = |key| format!("sudo mlxconfig -d {address} set {key} && sudo reboot");
+    let set = |key| format!("sudo mlxconfig -d {address} set {key}  # and restart the machine");
     let unknown = |check, key: &str| {
         let why = match &output {
             Ok(_) => format!("the firmware does not show {key}"),

@@ -108,7 +108,7 @@ fn kernels(subject: &Subject, version: i32, gpu: Option<&cuda::Gpu>) -> Finding 
 fn dmabuf(system: &System, subject: &Subject, gpu: Option<&cuda::Gpu>) -> Finding {
     let check = Check::Dmabuf;
     let load_peermem = "sudo modprobe nvidia-peermem  # the other way";
-    let use_open = "sudo apt install nvidia-open && sudo reboot  # the other way: \
+    let use_open = "sudo apt install nvidia-open  # and restart the machine; the other way: \
         sudo modprobe nvidia-peermem";
     if let Some(gpu) = gpu {
         return match (gpu.dmabuf, gpu.gpu_direct_rdma) {

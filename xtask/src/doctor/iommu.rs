@@ -7,7 +7,8 @@ use super::system::{ReadError, System};
 const GROUPS: &str = "/sys/kernel/iommu_groups";
 
 const PASS_THROUGH: &str = "add iommu=pt to the kernel's command line (GRUB_CMDLINE_LINUX in \
-    /etc/default/grub), then: sudo update-grub && sudo reboot";
+    /etc/default/grub), then: sudo update-grub  # and restart the machine";
+const RISK: &str = "with iommu=pt the IOMMU keeps no device of the host from any memory";
 
 /// Whether a device's addresses go through untranslated, which peer-to-peer traffic needs.
 pub fn examine(system: &System, subject: &Subject, address: Address) -> Finding {
@@ -15,12 +16,16 @@ pub fn examine(system: &System, subject: &Subject, address: Address) -> Finding 
     let kind = system.text(address.file("iommu_group/type"));
     match kind.as_deref() {
         Ok("identity") => subject.ok(check, "passes addresses through"),
-        Ok(kind @ ("DMA" | "DMA-FQ")) => subject.missing(
-            check,
-            format!("translates addresses ({kind}): a peer's memory may be out of reach"),
-            PASS_THROUGH,
-        ),
-        Ok(kind) => subject.unknown(check, format!("its domain is of type {kind}"), PASS_THROUGH),
+        Ok(kind @ ("DMA" | "DMA-FQ")) => subject
+            .missing(
+                check,
+                format!("translates addresses ({kind}): a peer's memory may be out of reach"),
+                PASS_THROUGH,
+            )
+            .risky(RISK),
+        Ok(kind) => subject
+            .unknown(check, format!("its domain is of type {kind}"), PASS_THROUGH)
+            .risky(RISK),
         Err(ReadError::Absent) if system.names(GROUPS).is_ok_and(|groups| groups.is_empty()) => {
             subject.ok(check, "off")
         }
@@ -58,6 +63,8 @@ mod tests {
         ] {
             tree.file("sys/kernel/iommu_groups/7/type", kind);
             assert_eq!(examine().state, state, "{kind}");
+            assert_eq!(examine().risk, Some(RISK));
+            assert!(!examine().remedy.unwrap().contains("reboot"));
         }
     }
 }

@@ -55,7 +55,7 @@ fn refusal(result: i32) -> (&'static str, &'static str) {
         ),
         803 => (
             "the library and the kernel driver are of different versions",
-            "sudo reboot  # after an update of the driver",
+            "restart the machine: its driver was updated",
         ),
         _ => (
             "see CUresult in cuda.h",

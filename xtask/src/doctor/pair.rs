@@ -92,17 +92,19 @@ impl Pair {
         let hidden = having(|acs| matches!(acs, Acs::Hidden));
         let broken = having(|acs| matches!(acs, Acs::Broken));
         let finding = if !redirecting.is_empty() {
-            subject.missing(
-                check,
-                format!(
-                    "on in {}: traffic between the two makes a detour by the CPU",
-                    listed(&redirecting)
-                ),
-                format!(
-                    "{}  # until the next start; for good: firmware set-up (BIOS)",
-                    turn_off(&redirecting)
-                ),
-            )
+            subject
+                .missing(
+                    check,
+                    format!(
+                        "on in {}: traffic between the two makes a detour by the CPU",
+                        listed(&redirecting)
+                    ),
+                    format!(
+                        "{}  # until the next start; for good: firmware set-up (BIOS)",
+                        turn_off(&redirecting)
+                    ),
+                )
+                .risky("without ACS devices below these bridges reach each other past the IOMMU")
         } else if !hidden.is_empty() {
             let why = format!(
                 "the capabilities of {} are hidden from this user",

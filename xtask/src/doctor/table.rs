@@ -69,6 +69,9 @@ fn line(f: &mut Formatter<'_>, found: &Finding) -> fmt::Result {
         _ => {}
     }
     writeln!(f)?;
+    if let Some(risk) = found.risk {
+        writeln!(f, "{:11}{} {risk}", "", style("risk:").yellow())?;
+    }
     match &found.remedy {
         Some(remedy) => writeln!(f, "{:11}{} {remedy}", "", style("→").dim()),
         None => Ok(()),

@@ -125,6 +125,10 @@ fn acs_below_a_common_switch_is_in_the_way() {
             .unwrap()
             .starts_with("sudo setpci -s 0000:17:01.0 ECAP_ACS+6.w=0000")
     );
+    assert!(found.risk.unwrap().contains("past the IOMMU"));
+    let table = Table(&report).to_string();
+    let (risk, remedy) = (table.find("past the IOMMU"), table.find("sudo setpci"));
+    assert!(risk.unwrap() < remedy.unwrap(), "{table}");
     // Above the switch it does no harm.
     tree.acs("0000:17:01.0", 0);
     tree.acs("0000:15:01.0", 0x1d);
