@@ -1,7 +1,8 @@
 //! A TCP connection on which every step has a deadline.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,9 @@ use crate::{Conversation, Error};
 
 /// Between two looks for a client.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// How many clients may keep silent at once; one more ends the connection of the first.
+const MOST_SILENT: usize = 64;
 
 /// A TCP connection on which every step has a deadline.
 #[derive(Debug)]
@@ -43,31 +47,39 @@ impl Connection {
         })
     }
 
-    /// Waits for a client, at most for `patience`, which is what each message may take later.
+    /// Waits at an address of this machine for a client that says something, at most for `patience`, which is what each
+    /// message may take later. The first client to speak is served, however many silent ones have called before it.
     ///
     /// # Errors
     /// [`Error::Port`], [`Error::NoClient`].
-    pub fn await_call(port: u16, patience: Duration) -> Result<Self, Error> {
+    pub fn await_call(address: IpAddr, port: u16, patience: Duration) -> Result<Self, Error> {
         let failed = |source| Error::Port { port, source };
-        // The first takes clients of either kind, the second is for machines without IPv6.
-        let anywhere = [
-            SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
-            SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
-        ];
-        let listener = TcpListener::bind(&anywhere[..]).map_err(failed)?;
+        let listener = TcpListener::bind((address, port)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let deadline = Instant::now() + patience;
+        let mut silent = VecDeque::new();
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    stream.set_nonblocking(false).map_err(Error::Stream)?;
-                    return Ok(Self { stream, patience });
+                    stream.set_nonblocking(true).map_err(Error::Stream)?;
+                    if silent.len() == MOST_SILENT {
+                        silent.pop_front();
+                    }
+                    silent.push_back(stream);
                 }
-                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(failed(error)),
-                Err(_) if Instant::now() >= deadline => {
-                    return Err(Error::NoClient { port, patience });
-                }
-                Err(_) => sleep(LOOK_AGAIN),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(LOOK_AGAIN),
+                // The caller has gone before it was taken.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(failed(error)),
+            }
+            silent.retain(|stream| !has_gone(stream));
+            let speaks = silent.iter().position(has_spoken);
+            if let Some(stream) = speaks.and_then(|at| silent.remove(at)) {
+                stream.set_nonblocking(false).map_err(Error::Stream)?;
+                return Ok(Self { stream, patience });
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::NoClient { port, patience });
             }
         }
     }
@@ -109,6 +121,19 @@ impl Connection {
     }
 }
 
+/// Whether a client has said something that was not read yet.
+fn has_spoken(stream: &TcpStream) -> bool {
+    matches!(stream.peek(&mut [0]), Ok(1))
+}
+
+/// Whether a client has closed the connection before it said anything.
+fn has_gone(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+    }
+}
+
 impl Conversation for Connection {
     fn say(&mut self, what: &'static str, bytes: &[u8]) -> Result<(), Error> {
         let some = |stream: &mut TcpStream, done: usize| stream.write(&bytes[done..]);
@@ -125,7 +150,10 @@ impl Conversation for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use std::thread;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     const SOON: Duration = Duration::from_millis(100);
 
@@ -213,14 +241,41 @@ mod tests {
     fn nobody_there_is_named() {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
-        let error = Connection::await_call(port, SOON).unwrap_err();
+        let error = Connection::await_call(HERE, port, SOON).unwrap_err();
         assert!(matches!(error, Error::Port { .. }), "taken: {error}");
         drop(free);
         let error = Connection::call("127.0.0.1", port, SOON).unwrap_err();
         assert!(matches!(error, Error::NoServer { .. }), "{error}");
         let error = Connection::call("no host.invalid", port, SOON).unwrap_err();
         assert!(matches!(error, Error::NoHost { .. }), "{error}");
-        let error = Connection::await_call(port, SOON).unwrap_err();
+        let error = Connection::await_call(HERE, port, SOON).unwrap_err();
         assert!(matches!(error, Error::NoClient { .. }), "{error}");
+    }
+
+    /// Clients that are silent, or go without a word, keep nobody waiting.
+    #[test]
+    fn the_first_client_that_speaks_is_served() {
+        let free = TcpListener::bind((HERE, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let patience = Duration::from_secs(10);
+        let server = thread::spawn(move || {
+            let mut connection = Connection::await_call(HERE, port, patience)?;
+            let mut heard = [0; 4];
+            connection.hear("a word", &mut heard).map(|()| heard)
+        });
+        let deadline = Instant::now() + patience;
+        let call = || loop {
+            match TcpStream::connect((HERE, port)) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            sleep(LOOK_AGAIN);
+        };
+        let _silent: Vec<_> = (0..MOST_SILENT + 3).map(|_| call()).collect();
+        drop(call());
+        let mut speaks = call();
+        speaks.write_all(b"word").unwrap();
+        assert_eq!(server.join().unwrap().unwrap(), *b"word");
     }
 }

@@ -35,9 +35,9 @@ pub enum Error {
         /// What the system answered.
         source: io::Error,
     },
-    /// Nobody came.
+    /// Nobody came, or nobody who came said a word.
     #[error(
-        "nobody connected to port {port} within {patience:?}; start the other program with this host's name and this port (-p)"
+        "nobody connected to port {port} and spoke within {patience:?}; start the other program with this host's name and this port (-p)"
     )]
     NoClient {
         /// The port.

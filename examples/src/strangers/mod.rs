@@ -3,7 +3,7 @@
 pub mod perftest;
 pub mod pingpong;
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use clap::Args;
 use warpbell::{PostError, WaitError};
@@ -22,6 +22,14 @@ pub struct Other {
     /// With --peer: the TCP port (its -p)
     #[arg(long, requires = "peer", default_value_t = 18515)]
     pub port: u16,
+    /// With --peer, as server: the address to listen at; 0.0.0.0 or :: lets other machines in
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "peer",
+        default_value = "127.0.0.1"
+    )]
+    pub bind: IpAddr,
     /// With --peer: size of a message (its -s); by default what it has by default
     #[arg(long, value_name = "BYTES", requires = "peer", value_parser = parse_message::<{ 1 << 30 }>)]
     pub size: Option<u64>,

@@ -17,7 +17,7 @@ use warpbell_kernels::send_pingpong::{SendPingPong, send_pingpong};
 use warpbell_strangers::pingpong::{self as words, Destination, FILL, PAGE};
 use warpbell_strangers::{Connection, Conversation};
 
-use super::{connect, parted, port, unready};
+use super::{Other, connect, parted, port, unready};
 use crate::Error;
 use crate::latency::{Case, Latency};
 use crate::launch::{Job, LIMIT_US, run, try_run};
@@ -219,14 +219,14 @@ fn messages(slots: u64, bytes: u64) -> Vec<u8> {
     messages
 }
 
-/// The way to the other program: to the server on that host, or from the client that calls.
+/// The way to the other program: to the server on that host, or from the client that calls at the address `bind`.
 ///
 /// # Errors
 /// Nobody is there, or comes in time.
-pub fn way(host: Option<&str>, port: u16, patience: Duration) -> Result<Connection, Error> {
-    Ok(match host {
-        Some(host) => Connection::call(host, port, patience)?,
-        None => Connection::await_call(port, patience)?,
+pub fn way(other: &Other, patience: Duration) -> Result<Connection, Error> {
+    Ok(match &other.host {
+        Some(host) => Connection::call(host, other.port, patience)?,
+        None => Connection::await_call(other.bind, other.port, patience)?,
     })
 }
 

@@ -50,7 +50,7 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
         ));
     }
     let patience = Duration::from_secs(arguments.timeout);
-    player.meet(&mut way(other.host.as_deref(), other.port, patience)?)?;
+    player.meet(&mut way(other, patience)?)?;
     screen.line(format_args!(
         "Half a round trip of a send between a kernel on {} and ibv_rc_pingpong; no network card takes part.",
         world.words()
