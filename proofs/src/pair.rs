@@ -116,7 +116,7 @@ struct Pair {
 
 impl Pair {
     #[track_caller]
-    fn start(program: &str, arguments: &[&str]) -> Self {
+    fn start(environment: &[(&str, String)], program: &str, arguments: &[&str]) -> Self {
         let _alone = alone();
         let deadline = Instant::now() + DEADLINE;
         let port = free_port();
@@ -124,6 +124,7 @@ impl Pair {
             let mut call =
                 preloaded::under(program).expect("Cargo builds the library beside the tests");
             call.args(["-p", &port.to_string()]).args(arguments);
+            call.envs(environment.iter().map(|(name, value)| (name, value)));
             call
         };
         let server = Process::start(&mut call());
@@ -173,7 +174,19 @@ pub enum End {
 /// # Errors
 /// What both said, unless both end well, in time; else gives what the client said.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let pair = Pair::start(program, arguments);
+    run_with(&[], program, arguments)
+}
+
+/// The same, with these variables in both ends' environment.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    environment: &[(&str, String)],
+    program: &str,
+    arguments: &[&str],
+) -> Result<String, String> {
+    let pair = Pair::start(environment, program, arguments);
     let ends = [pair.client, pair.server].map(|process| process.finish(pair.deadline));
     let [(client_well, client), (server_well, server)] = ends;
     match client_well && server_well {
@@ -196,7 +209,7 @@ pub fn run_and_kill(
     killed: End,
     moment: Duration,
 ) -> Result<(), String> {
-    let mut pair = Pair::start(program, arguments);
+    let mut pair = Pair::start(&[], program, arguments);
     sleep(moment);
     let other = match killed {
         End::Server => {

@@ -200,6 +200,8 @@ impl Step {
                 Tool::IbverbsUtils,
                 Tool::Perftest,
                 Tool::Pyverbs,
+                Tool::Ucx,
+                Tool::OpenMpi,
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],

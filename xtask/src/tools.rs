@@ -24,6 +24,11 @@ const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
 const IBV_RC_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 const IB_WRITE_BW: &str = "/usr/bin/ib_write_bw";
 const PYVERBS: &str = "/usr/lib/python3/dist-packages/pyverbs";
+/// A program of UCX.
+const UCX_PERFTEST: &str = "/usr/bin/ucx_perftest";
+/// OpenMPI's compiler, and who starts its programs.
+const MPICC: &str = "/usr/bin/mpicc";
+const MPIRUN: &str = "/usr/bin/mpirun";
 const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
 const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
@@ -54,6 +59,10 @@ pub enum Tool {
     Perftest,
     /// Python's libibverbs, with its tests.
     Pyverbs,
+    /// UCX's programs.
+    Ucx,
+    /// OpenMPI, which runs over UCX, with its compiler.
+    OpenMpi,
     /// The headers of a kernel, for those of its mlx5 driver.
     KernelHeaders,
 }
@@ -73,6 +82,8 @@ impl Tool {
             Self::IbverbsUtils => "ibverbs-utils".into(),
             Self::Perftest => "perftest".into(),
             Self::Pyverbs => "python3-pyverbs".into(),
+            Self::Ucx => "ucx-utils".into(),
+            Self::OpenMpi => "libopenmpi-dev".into(),
             Self::KernelHeaders => "linux-headers-*-common".into(),
         }
     }
@@ -138,6 +149,8 @@ impl<'a> Toolbox<'a> {
             Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
             Tool::Perftest => Path::new(IB_WRITE_BW).is_file(),
             Tool::Pyverbs => Path::new(PYVERBS).is_dir(),
+            Tool::Ucx => Path::new(UCX_PERFTEST).is_file(),
+            Tool::OpenMpi => Path::new(MPICC).exists() && Path::new(MPIRUN).exists(),
             Tool::KernelHeaders => has_kernel_headers(),
         }
     }
@@ -159,6 +172,10 @@ impl<'a> Toolbox<'a> {
             Tool::IbverbsUtils => self.apt_get("ibverbs-utils"),
             Tool::Perftest => self.apt_get("perftest"),
             Tool::Pyverbs => self.apt_get("python3-pyverbs"),
+            Tool::Ucx => self.apt_get("ucx-utils"),
+            Tool::OpenMpi => self
+                .apt_get("openmpi-bin")
+                .and_then(|()| self.apt_get("libopenmpi-dev")),
             Tool::KernelHeaders => self
                 .newest_kernel_headers()
                 .and_then(|package| self.apt_get(&package)),

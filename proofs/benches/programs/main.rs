@@ -6,6 +6,7 @@
 mod cases;
 mod figure;
 mod pyverbs;
+mod ucx;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -81,6 +82,21 @@ fn main() -> ExitCode {
     }
     if wanted(&["ibv_devinfo"]) {
         total.row(["ibv_devinfo", "", "-v"], runs, device);
+    }
+    if wanted(&["ucx_info"]) {
+        total.row(["ucx_info", "", "-d"], runs, ucx::device);
+    }
+    for transport in ucx::TRANSPORTS {
+        for test in ucx::TESTS {
+            if wanted(&["ucx_perftest", transport, test]) {
+                let row = ["ucx_perftest", transport, test];
+                total.row(row, runs, || ucx::perftest(transport, test));
+            }
+        }
+        if wanted(&["mpirun", transport]) {
+            let row = ["mpirun", transport, "sums, messages, one-sided"];
+            total.row(row, runs, || ucx::mpi(transport));
+        }
     }
     if wanted(&["pyverbs"]) {
         let row = ["pyverbs", "all", "Debian's tests of python3-pyverbs"];
