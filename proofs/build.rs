@@ -29,6 +29,7 @@ fn main() {
     println!("cargo::rerun-if-changed={RDMA_CORE}");
     println!("cargo::rerun-if-changed={KERNELS}");
     if Path::new(RDMA_CORE).is_file() {
+        oracle("bounds", &[]);
         oracle("card", &[]);
         oracle("mlx5dv", &[]);
         oracle("verbs", &[]);

@@ -19,6 +19,16 @@ use crate::events;
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";
 
+/// How many of each kind of object there may be, all files of the process together: what the HCA has tables for, and what
+/// the device says of itself.
+pub mod limits {
+    pub const PROTECTION_DOMAINS: usize = 1 << 8;
+    pub const REGIONS: usize = 1 << 12;
+    pub const COMPLETION_QUEUES: usize = 1 << 12;
+    pub const SHARED_RECEIVE_QUEUES: usize = 1 << 10;
+    pub const QUEUE_PAIRS: usize = 1 << 11;
+}
+
 /// Steps without anything to do after which a polling thread lets others have its core: some 20 µs. Where both ends of a
 /// conversation share a core, the other end could not answer before the time slice is over, some milliseconds.
 const PATIENCE: u32 = 64;
@@ -83,6 +93,11 @@ fn start() -> Result<Machine, Errno> {
     let hca = Arc::new(SoftHca::new(HcaOptions {
         address: Some(address),
         events: Some(Events::new(move |event| hear(event, &failed))),
+        protection_domains: limits::PROTECTION_DOMAINS,
+        regions: limits::REGIONS,
+        completion_queues: limits::COMPLETION_QUEUES,
+        shared_receive_queues: limits::SHARED_RECEIVE_QUEUES,
+        queue_pairs: limits::QUEUE_PAIRS,
         ..HcaOptions::default()
     }));
     let driver = Driver::spawn_beside_spinners().map_err(|error| errno(&error))?;

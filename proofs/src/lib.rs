@@ -10,10 +10,12 @@
 //! | `kernel` | `include/linux/mlx5/{qp,device,cq,doorbell}.h` | linux-headers-*-common |
 //! | `prm` | `include/linux/mlx5/mlx5_ifc.h` | linux-headers-*-common |
 //!
-//! `verbs` is no oracle of a header but a program of libibverbs and libmlx5 themselves.
+//! `verbs` and `bounds` are no oracles of a header but programs of libibverbs and libmlx5 themselves, `mpi` one of MPI.
 //!
 //! A test whose oracle's headers are not installed is ignored, with the reason.
 
+#[cfg(rdma_core_headers)]
+pub mod bounds;
 #[cfg(rdma_core_headers)]
 pub mod card;
 pub mod facts;

@@ -6,7 +6,7 @@ use super::Write;
 use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
 use crate::async_events::Channel;
 use crate::attributes::Errno;
-use crate::machine::{machine, system};
+use crate::machine::{limits, machine, system};
 use crate::port::{Port as Kind, port};
 
 /// Bytes of a BlueFlame register, both its buffers.
@@ -17,8 +17,8 @@ const PAGES_ON_DEMAND: u64 = 1 << 0;
 const PAGED_VERBS: u32 = (1 << 6) - 1;
 /// Entries of the table of GIDs, of which the first is used.
 const GIDS: u32 = 16;
-/// Entries of the table of partition keys.
-pub const PARTITION_KEYS: u32 = 1;
+/// Entries of the table of P_Keys.
+pub const P_KEYS: u16 = 1;
 /// Completion vectors.
 pub const VECTORS: u32 = 1;
 /// The port's MTU in bytes, which bounds a datagram.
@@ -74,24 +74,24 @@ pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Err
         page_size_cap: !0xfff,
         vendor_id: 0x02c9,
         vendor_part_id: 0x1017,
-        max_qp: 1 << 17,
+        max_qp: limits::QUEUE_PAIRS as u32,
         max_qp_wr: MAX_DEPTH,
         max_sge: 30,
         max_sge_rd: 30,
-        max_cq: 1 << 16,
+        max_cq: limits::COMPLETION_QUEUES as u32,
         max_cqe: (1 << 22) - 1,
-        max_mr: 1 << 16,
-        max_pd: 1 << 16,
+        max_mr: limits::REGIONS as u32,
+        max_pd: limits::PROTECTION_DOMAINS as u32,
         max_qp_rd_atom: 16,
         max_res_rd_atom: 1 << 20,
         max_qp_init_rd_atom: 16,
         // IB_ATOMIC_HCA.
         atomic_cap: 1,
         max_ah: 1 << 16,
-        max_srq: 1 << 16,
+        max_srq: limits::SHARED_RECEIVE_QUEUES as u32,
         max_srq_wr: MAX_DEPTH - 1,
         max_srq_sge: 31,
-        max_pkeys: PARTITION_KEYS as u16,
+        max_pkeys: P_KEYS,
         phys_port_cnt: 1,
         ..Device::default()
     };
@@ -133,7 +133,7 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     write.answer(&Port {
         max_msg_sz: 1 << 30,
         gid_tbl_len: GIDS,
-        pkey_tbl_len: PARTITION_KEYS as u16,
+        pkey_tbl_len: P_KEYS,
         lid,
         state,
         phys_state,

@@ -4,15 +4,20 @@ use mlx5_wqe::LocalKey;
 use warpbell_soft_hca::engine::{Access, ProtectionDomain};
 
 use super::open::{Open, Region};
-use super::{Write, open};
+use super::{Write, mapped, open};
 use crate::abi::{ChangedKeys, MemoryRegion, MemoryRegionRequest, RegistrationChange};
 use crate::attributes::Errno;
-use crate::machine::machine;
+use crate::machine::{machine, system};
 
 /// `enum ibv_rereg_mr_flags`.
 const CHANGE_TRANSLATION: u32 = 1 << 0;
 const CHANGE_DOMAIN: u32 = 1 << 1;
 const CHANGE_ACCESS: u32 = 1 << 2;
+
+/// `IBV_ACCESS_ON_DEMAND`: pages come when they are touched.
+const ON_DEMAND: u32 = 1 << 6;
+/// `IBV_ACCESS_LOCAL_WRITE`.
+const LOCAL_WRITE: u32 = 1 << 0;
 
 /// Allocates a protection domain.
 pub fn allocate_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
@@ -49,6 +54,7 @@ pub fn register(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         if wanted.hca_va != wanted.start {
             return Err(Errno(libc::EOPNOTSUPP));
         }
+        check(wanted.start, wanted.length, wanted.access_flags)?;
         let mut region = Region {
             key: LocalKey(0),
             domain: domain(write.open, wanted.pd_handle)?,
@@ -97,6 +103,13 @@ pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     if wanted.flags & CHANGE_ACCESS != 0 {
         new.access = access(wanted.access_flags);
     }
+    if wanted.flags & (CHANGE_TRANSLATION | CHANGE_ACCESS) != 0 {
+        let flags = match wanted.flags & CHANGE_ACCESS {
+            0 => new.access.bits(),
+            _ => wanted.access_flags,
+        };
+        check(new.start, new.length, flags)?;
+    }
     // What cannot be leaves the old registration as it is.
     machine.command(|engine| {
         // SAFETY: the user answers for memory that it registers until it deregisters it.
@@ -122,6 +135,19 @@ pub fn deregister(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     }
     write.done();
     Ok(())
+}
+
+/// Refuses memory that the program could not touch itself, as a kernel does that pins it.
+fn check(start: u64, length: u64, flags: u32) -> Result<(), Errno> {
+    if flags & ON_DEMAND != 0 {
+        return Ok(());
+    }
+    let is_written = flags & LOCAL_WRITE != 0;
+    match mapped::is_mapped(start, length, is_written) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Errno(libc::EFAULT)),
+        Err(error) => Err(system(&error)),
+    }
 }
 
 fn domain(open: &Open, handle: u32) -> Result<ProtectionDomain, Errno> {

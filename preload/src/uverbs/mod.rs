@@ -6,6 +6,7 @@ mod context;
 mod counters;
 mod devx;
 mod gids;
+mod mapped;
 mod memory;
 mod modify;
 mod open;

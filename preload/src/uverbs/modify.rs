@@ -12,7 +12,7 @@ use warpbell_soft_hca::engine::{
 use warpbell_soft_hca::shell::HostEngine;
 
 use super::Write;
-use super::context::PORT_MTU;
+use super::context::{P_KEYS, PORT_MTU};
 use super::open::QueuePair as OpenPair;
 use crate::abi::{ModifyRequest, QueuePairQuery};
 use crate::attributes::Errno;
@@ -41,6 +41,12 @@ mod mask {
 /// Brings a queue pair to the state that the request names.
 pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let wanted: ModifyRequest = write.input(0)?;
+    let set = |bit| wanted.attr_mask & bit != 0;
+    if set(mask::PORT) && wanted.port_num != 1
+        || set(mask::PKEY_INDEX) && wanted.pkey_index >= P_KEYS
+    {
+        return Err(Errno(libc::EINVAL));
+    }
     if let Some(machine) = machine()? {
         let pair = write.open.queue_pairs.get_mut(&wanted.qp_handle);
         let pair = pair.ok_or(Errno(libc::EINVAL))?;

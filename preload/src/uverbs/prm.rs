@@ -21,14 +21,14 @@ use warpbell_soft_hca::engine::{
     Transition,
 };
 
-use super::context::{BLUEFLAME_BYTES, PARTITION_KEYS};
+use super::context::{BLUEFLAME_BYTES, P_KEYS};
 use super::counters::{self, Counted, MAX_SETS};
 use super::devx::{EVENT_QUEUE, Object, QueuePair, misplaced};
 use super::modify::take;
 use super::open::Open;
 use super::queues::SEND_REGISTERS;
 use crate::attributes::Errno;
-use crate::machine::Machine;
+use crate::machine::{Machine, limits};
 use crate::port::{Port, port};
 
 /// A command, and the bytes that its answer may have.
@@ -213,11 +213,11 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
         cmd_hca_cap: HcaCapabilities {
             hca_cap_2: true,
             log_max_qp_sz: MAX_LOG_QUEUE_DEPTH,
-            log_max_qp: 17,
+            log_max_qp: limits::QUEUE_PAIRS.ilog2() as u8,
             log_max_cq_sz: MAX_LOG_CQ_DEPTH,
-            log_max_cq: 16,
-            log_max_mkey: 16,
-            log_max_pd: 16,
+            log_max_cq: limits::COMPLETION_QUEUES.ilog2() as u8,
+            log_max_mkey: limits::REGIONS.ilog2() as u8,
+            log_max_pd: limits::PROTECTION_DOMAINS.ilog2() as u8,
             log_max_umem: 16,
             log_max_ra_req_qp: MAX_READS.ilog2() as u8,
             log_max_ra_res_qp: MAX_READS.ilog2() as u8,
@@ -425,7 +425,7 @@ fn only(allowed: OptionalParameters, asked: OptionalParameters) -> Result<(), Fa
 
 /// Refuses an index that the table of partition keys has not.
 fn in_table(pkey_index: u16) -> Result<(), Failure> {
-    match u32::from(pkey_index) < PARTITION_KEYS {
+    match pkey_index < P_KEYS {
         true => Ok(()),
         false => Err(Syndrome::Path.with(CommandStatus::BAD_INDEX).into()),
     }

@@ -1,5 +1,6 @@
 //! A program of verbs and nothing else: libmlx5 over the device of `warpbell-preload`, whose engine runs on a thread.
 
+mod bounds;
 mod events;
 mod paths;
 
