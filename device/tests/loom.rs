@@ -393,49 +393,56 @@ fn poll_shared_ordinary_wants_its_acquire_fence() {
     poll_together(CompletionKind::Ordinary, Some(LeftOut::Acquire));
 }
 
-/// The one entry of a ring holds CQE 0, then CQE 1. A view that learns of both from another one waits for CQE 2, which
-/// has the owner bit of CQE 0 and never comes: the entry of two laps ago is no news.
-fn two_laps_ago(without: Option<LeftOut>) {
-    model(without, || {
-        let rig = Arc::new(Rig::new(0, CompletionKind::Ordinary));
-        let third = {
-            let other = Rig::new(2, CompletionKind::Ordinary);
+/// A ring goes through two laps. A view that learns of both from another one waits for the first CQE of the third, which
+/// has the owner bit of those of the first and never comes: neither an entry of two laps ago nor one that the other view
+/// has taken is news.
+fn two_laps_ago(depth_log2: u8, without: Option<LeftOut>) {
+    model(without, move || {
+        let depth = 1 << depth_log2;
+        let rig = Arc::new(Rig::new(depth_log2, CompletionKind::Ordinary));
+        let next_lap = {
+            let other = Rig::new(depth_log2 + 2, CompletionKind::Ordinary);
             let mut queue = other.handle().open::<Exclusive>().unwrap();
-            let mut post = || queue.try_post(Wqe::nop()).unwrap();
-            [post(), post(), post()][2]
+            let mut post = |_| queue.try_post(Wqe::nop()).unwrap();
+            (0..=2 * depth).map(&mut post).last().unwrap()
         };
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
             move || {
                 let mut queue = rig.handle().open::<GpuShared>().unwrap();
-                assert_eq!(
-                    queue.is_done(third),
-                    Ok(false),
-                    "an old entry for a new one"
-                );
+                for _ in 0..2 {
+                    let done = queue.is_done(next_lap);
+                    assert_eq!(done, Ok(false), "an old entry for a new one");
+                }
             }
         });
         let mut queue = rig.handle().open::<GpuShared>().unwrap();
-        let _ = queue.try_post(Wqe::nop()).unwrap();
-        rig.complete(0, 0);
-        // The ring has one block: there is room once the entry is taken, unless the other one is at it.
-        if queue.try_post(Wqe::nop()).is_ok() {
-            rig.complete(1, 1);
-            let _ = queue.try_post(Wqe::nop());
+        for number in 0..2 * depth {
+            // There is room once the entries are taken, unless the other one is at it.
+            if queue.try_post(Wqe::nop().signalled()).is_err() {
+                break;
+            }
+            if (number + 1) % depth == 0 {
+                for completed in number + 1 - depth..=number {
+                    rig.complete(completed, completed as u16);
+                }
+            }
         }
+        let _ = queue.try_post(Wqe::nop());
         other.join().unwrap();
     });
 }
 
 #[test]
 fn an_entry_of_two_laps_ago_is_no_news() {
-    two_laps_ago(None);
+    two_laps_ago(0, None);
+    two_laps_ago(1, None);
 }
 
 #[test]
 #[should_panic(expected = "an old entry for a new one")]
 fn entries_want_what_is_stored_with_release() {
-    two_laps_ago(Some(LeftOut::ReleaseStores));
+    two_laps_ago(1, Some(LeftOut::ReleaseStores));
 }
 
 /// A write that asks for no completion fails, and the NIC flushes the flag behind it, while one or two views look: each
