@@ -20,6 +20,10 @@ pub const STAND_IN: &CStr = c"/dev/null";
 /// The stand-in's device number, as sysfs writes it.
 pub const STAND_IN_NUMBER: &str = "1:3";
 
+/// The name of its files, and how the system shows it.
+const NAME: &CStr = c"warpbell-uverbs0";
+const SHOWN: &CStr = c"/memfd:warpbell-uverbs0 (deleted)";
+
 /// A bit for each file descriptor below 64 × 1,024; a higher one is no device.
 static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
@@ -42,7 +46,7 @@ pub fn replace(file: c_int) -> c_int {
 }
 
 fn replaced(file: c_int) -> Result<(), Errno> {
-    let memory = memfd_create(c"warpbell-uverbs0", MemfdFlags::CLOEXEC)?;
+    let memory = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
     // SAFETY: the caller has opened the file, and nobody else closes it.
     let opened = unsafe { BorrowedFd::borrow_raw(file) };
     let flags = match fcntl_getfd(opened)?.contains(FdFlags::CLOEXEC) {
@@ -76,6 +80,13 @@ pub fn remove(file: c_int) {
 /// Whether a file descriptor is the device.
 pub fn is_device(file: c_int) -> bool {
     bit(file).is_some_and(|(word, mask)| word.load(Ordering::Relaxed) & mask != 0)
+}
+
+/// Whether a file descriptor is the device, or another one of such a file (`dup`, or from another process), by which
+/// nothing can be commanded.
+pub fn is_device_or_duplicate(file: c_int) -> bool {
+    let shown = || rustix::fs::readlink(format!("/proc/self/fd/{file}"), Vec::new());
+    is_device(file) || shown().is_ok_and(|shown| shown.as_c_str() == SHOWN)
 }
 
 #[cfg(test)]

@@ -35,12 +35,17 @@ pub static START: extern "C" fn() = {
 /// As of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fstat(file: c_int, status: *mut c_void) -> c_int {
-    // SAFETY: the caller keeps to the contract of `fstat`; the stand-in is a C string.
-    unsafe {
-        match device_file::is_device(file) {
-            true => next::stat(device_file::STAND_IN.as_ptr(), status),
-            false => next::fstat(file, status),
-        }
+    // SAFETY: the caller keeps to the contract of `fstat`.
+    let result = unsafe { next::fstat(file, status) };
+    if result != 0 {
+        return result;
+    }
+    // SAFETY: the structure was filled just now.
+    let links = unsafe { (*status.cast::<libc::stat>()).st_nlink };
+    match links == 0 && device_file::is_device_or_duplicate(file) {
+        // SAFETY: as above; the stand-in is a C string.
+        true => unsafe { next::stat(device_file::STAND_IN.as_ptr(), status) },
+        false => result,
     }
 }
 

@@ -27,6 +27,20 @@ fn are_there() {
         let device = fs::metadata(DEVICE.to_str().unwrap()).unwrap();
         assert!(device.file_type().is_char_device());
         assert_eq!(fs::read_to_string(NAME).unwrap(), "mlx5_0\n");
+        let file = File::open(DEVICE.to_str().unwrap()).unwrap();
+        let duplicate = file.try_clone().unwrap();
+        for file in [&file, &duplicate] {
+            // SAFETY: the file is open, and the structure has room.
+            let told = unsafe {
+                let mut told = std::mem::zeroed::<libc::stat>();
+                assert_eq!(libc::fstat(file.as_raw_fd(), &raw mut told), 0);
+                told
+            };
+            assert_eq!(
+                (told.st_mode & libc::S_IFMT, told.st_rdev),
+                (libc::S_IFCHR, 0x103)
+            );
+        }
         let mut name = [0_u8; 7];
         // SAFETY: the strings are C strings, the buffer has room, and the file is closed.
         unsafe {
