@@ -219,7 +219,7 @@ pub enum OpenError {
         /// Its number.
         found: u8,
     },
-    /// The queue is for kernels of another [`Place`](crate::Place): another GPU, or the CPU.
+    /// The queue is for kernels of another [`Processor`](crate::Processor): another GPU, or the CPU.
     Elsewhere,
     /// Somebody has the queue open: exclusively, while one of the two wants it exclusively, or as another block or grid.
     InUse,

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
 use crate::error::OpenError;
-use crate::place::Place;
+use crate::processor::Processor;
 use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing, Thread};
 use crate::state::QueueState;
 use crate::thread;
@@ -305,7 +305,7 @@ pub struct SendQueueHandle<'a> {
     reach: u8,
     send_doorbell: u8,
     pub(crate) doorbell_page: u8,
-    pub(crate) place: Place,
+    pub(crate) processor: Processor,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -324,7 +324,7 @@ pub struct ReceiveQueueHandle<'a> {
     pub(crate) stride_log2: u8,
     reach: u8,
     unused: u8,
-    pub(crate) place: Place,
+    pub(crate) processor: Processor,
     _lifetime: PhantomData<&'a QueueState>,
 }
 
@@ -352,7 +352,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SendQueueHandle, reach) == 73);
     assert!(core::mem::offset_of!(SendQueueHandle, send_doorbell) == 74);
     assert!(core::mem::offset_of!(SendQueueHandle, doorbell_page) == 75);
-    assert!(core::mem::offset_of!(SendQueueHandle, place) == 76);
+    assert!(core::mem::offset_of!(SendQueueHandle, processor) == 76);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, qpn) == 8);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, max_message) == 12);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, ring) == 16);
@@ -362,7 +362,7 @@ const _: () = {
     assert!(core::mem::offset_of!(ReceiveQueueHandle, depth_log2) == 64);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, stride_log2) == 65);
     assert!(core::mem::offset_of!(ReceiveQueueHandle, reach) == 66);
-    assert!(core::mem::offset_of!(ReceiveQueueHandle, place) == 68);
+    assert!(core::mem::offset_of!(ReceiveQueueHandle, processor) == 68);
 };
 
 // SAFETY: a handle is a set of addresses whose memory every thread of a grid
@@ -383,8 +383,8 @@ impl<'a> SendQueueHandle<'a> {
     /// # Safety
     /// For the lifetime `'a`, every pointer of `parts` is valid for the sizes
     /// that `parts` gives, aligned to its type, and reachable by every thread
-    /// that gets the handle; nothing but `warpbell` and the NIC writes there; threads of several places (two GPUs, a GPU
-    /// and the CPU) never open the queue at the same time, which [`at`](Self::at) has `open` check; `depth_log2` is at most 15; the completion queue serves this queue alone
+    /// that gets the handle; nothing but `warpbell` and the NIC writes there; threads of several processors (two GPUs, a GPU
+    /// and the CPU) never open the queue at the same time, which [`on`](Self::on) has `open` check; `depth_log2` is at most 15; the completion queue serves this queue alone
     /// and, if it is ordinary, has at least as many entries as the ring has blocks; the NIC takes the producer index
     /// from where `send_doorbell` says; the doorbell's page is of the kind `doorbell_page`, where a CPU rings. With [`FenceReach::Gpu`], the NIC is a kernel of the GPU whose
     /// threads open the queue; all that `parts` points to, and all memory that
@@ -405,17 +405,17 @@ impl<'a> SendQueueHandle<'a> {
             reach: parts.reach as u8,
             send_doorbell: parts.send_doorbell as u8,
             doorbell_page: parts.doorbell_page as u8,
-            place: Place::UNKNOWN,
+            processor: Processor::UNKNOWN,
             _lifetime: PhantomData,
         }
     }
 
-    /// The handle for kernels of one place: elsewhere `open` refuses it.
+    /// The handle for kernels of one processor: elsewhere `open` refuses it.
     ///
     /// # Safety
-    /// No thread of another place opens the queue through another handle at the same time.
-    pub const unsafe fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+    /// No thread of another processor opens the queue through another handle at the same time.
+    pub const unsafe fn on(self, processor: Processor) -> Self {
+        Self { processor, ..self }
     }
 
     /// No queue, where a table of handles has none: `open` refuses it as no handle.
@@ -442,7 +442,7 @@ impl<'a> SendQueueHandle<'a> {
             reach: FenceReach::System as u8,
             send_doorbell: SendDoorbell::WithRecord as u8,
             doorbell_page: DoorbellPage::Memory as u8,
-            place: Place::UNKNOWN,
+            processor: Processor::UNKNOWN,
             _lifetime: PhantomData,
         }
     }
@@ -484,7 +484,7 @@ impl<'a> SendQueueHandle<'a> {
     /// Opens the queue for this thread, with sharing `S`.
     ///
     /// # Errors
-    /// A handle of another version, for another place, or with a reach or a kind of doorbell that this one does not know;
+    /// A handle of another version, for another processor, or with a reach or a kind of doorbell that this one does not know;
     /// a queue that somebody else has open, unless
     /// both share it alike (the GPU, or the same block); a queue that has failed
     /// and was not reset since.
@@ -534,17 +534,17 @@ impl<'a> ReceiveQueueHandle<'a> {
             stride_log2: parts.stride_log2,
             reach: parts.reach as u8,
             unused: 0,
-            place: Place::UNKNOWN,
+            processor: Processor::UNKNOWN,
             _lifetime: PhantomData,
         }
     }
 
-    /// The handle for kernels of one place, as [`SendQueueHandle::at`].
+    /// The handle for kernels of one processor, as [`SendQueueHandle::on`].
     ///
     /// # Safety
     /// As there.
-    pub const unsafe fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+    pub const unsafe fn on(self, processor: Processor) -> Self {
+        Self { processor, ..self }
     }
 
     /// Checks magic, version, size and the reach of fences.

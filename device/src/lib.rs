@@ -41,7 +41,7 @@ pub mod gaspi;
 mod handle;
 pub mod inbound;
 pub mod panic;
-pub mod place;
+pub mod processor;
 pub mod proxy;
 mod queue;
 pub mod shared;
@@ -65,7 +65,7 @@ pub use handle::{
     MAX_DEPTH, ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
-pub use place::Place;
+pub use processor::Processor;
 pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
     ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 
-use warpbell::Place;
+use warpbell::Processor;
 
 use crate::cuda::{Gpu, Kind};
 use crate::shared_bytes::{read_shared, write_shared};
@@ -25,10 +25,10 @@ pub enum Placement {
 
 impl Placement {
     /// Where kernels run that may open queues there.
-    pub(crate) fn place(self) -> Place {
+    pub(crate) fn processor(self) -> Processor {
         match self {
-            Self::Host => Place::CPU,
-            Self::Pinned(gpu) | Self::Gpu(gpu) => Place::gpu(gpu.ordinal()),
+            Self::Host => Processor::CPU,
+            Self::Pinned(gpu) | Self::Gpu(gpu) => Processor::gpu(gpu.ordinal()),
         }
     }
 

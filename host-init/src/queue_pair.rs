@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 
 use warpbell::{
-    CompletionKind, CompletionParts, DoorbellPage, Place, Progress, QueueError, ReceiveParts,
+    CompletionKind, CompletionParts, DoorbellPage, Processor, Progress, QueueError, ReceiveParts,
     ReceiveQueueHandle, RingBlock, SendParts, SendQueueHandle,
 };
 
@@ -43,7 +43,7 @@ impl QueuePair {
         let device = domain.device();
         device.require_reach("a queue pair", config.placement)?;
         device.require_reach("a completion queue", config.completion_placement)?;
-        let by_gpu = config.state_placement.place() != Place::CPU;
+        let by_gpu = config.state_placement.processor() != Processor::CPU;
         let in_host = by_gpu && config.completion_placement.is_host();
         let path = domain.take(in_host.then_some(Written::CompletionsInHost))?;
         let memory = QueueMemory::new(&config, domain.provider().registers(config.placement))?;
@@ -265,7 +265,7 @@ impl QueuePair {
         // the device refuses all memory but that GPU's. The queue's state lies where its kernels run, for which
         // every handle is.
         Ok(unsafe {
-            SendQueueHandle::new(self.send_parts()).at(self.config.state_placement.place())
+            SendQueueHandle::new(self.send_parts()).on(self.config.state_placement.processor())
         })
     }
 
@@ -313,7 +313,7 @@ impl QueuePair {
         // SAFETY: as in `send_queue`.
         Ok(unsafe {
             ReceiveQueueHandle::new(self.receive_parts_of(receive))
-                .at(self.config.state_placement.place())
+                .on(self.config.state_placement.processor())
         })
     }
 

@@ -326,14 +326,14 @@ fn pair(placement: Placement) -> Result<(ProtectionDomain, QueuePair, QueuePair)
 fn a_hang_names_the_queue_and_the_request() {
     with_fake("a_hang_names_the_queue_and_the_request", "hang", || {
         use warpbell::wqe::Wqe;
-        use warpbell::{Exclusive, Place};
+        use warpbell::{Exclusive, Processor};
         let module = module();
         let placement = Placement::Pinned(module.gpu());
         let (domain, one, _other) = pair(placement).unwrap();
         let buffer = Buffer::placed(placement, 64).unwrap();
         let region = domain.register(buffer, Access::LOCAL_WRITE).unwrap();
         // SAFETY: no kernel of the fake GPU posts.
-        let queue = unsafe { one.send_queue().unwrap().at(Place::CPU) };
+        let queue = unsafe { one.send_queue().unwrap().on(Processor::CPU) };
         let mut queue = queue.open::<Exclusive>().unwrap();
         let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
         // Nobody receives it.

@@ -10,7 +10,7 @@ use crate::Deadline;
 use crate::arch::{Reach, compare_exchange64};
 use crate::error::{Cause, OpenError, PostError, QueueError};
 use crate::handle::Completions;
-use crate::place::Place;
+use crate::processor::Processor;
 use crate::queue::completion;
 use crate::queue::lanes::Lanes;
 use crate::queue::ledger::INTERNAL;
@@ -96,7 +96,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     pub(super) fn open(
         state: &'a QueueState,
         depth_log2: u8,
-        place: Place,
+        processor: Processor,
     ) -> Result<Self, OpenError> {
         // On a CPU, where other breaches of a scope's contract are found, too; a GPU would pay for it in registers.
         if C::COLLECTIVE && cfg!(not(target_arch = "nvptx64")) {
@@ -110,7 +110,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         let mut word = DONE;
         if C::leads() {
             // By the leader, who alone claims: a question for all would be in the way of all.
-            if !place.admits(Place::here()) {
+            if !processor.admits(Processor::here()) {
                 word = ELSEWHERE;
             } else if let Some(error) = state.first_error() {
                 word = error.to_bits();

@@ -42,7 +42,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
         let state = unsafe { &*handle.state };
         Ok(Self {
-            producer: Producer::open(state, handle.depth_log2, handle.place)?,
+            producer: Producer::open(state, handle.depth_log2, handle.processor)?,
             handle,
         })
     }

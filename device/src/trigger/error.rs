@@ -11,7 +11,7 @@ use crate::together::error_words;
 pub enum Error {
     /// A handle of another version, or no handle.
     Handle,
-    /// The table is for kernels of another [`Place`](crate::Place): another GPU, or the CPU.
+    /// The table is for kernels of another [`Processor`](crate::Processor): another GPU, or the CPU.
     Elsewhere,
     /// There is no such tag.
     InvalidTag {

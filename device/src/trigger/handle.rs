@@ -6,7 +6,7 @@ use super::entry::TriggerEntry;
 use super::error::Error;
 use super::table::Triggers;
 use crate::handle::ABI_VERSION;
-use crate::place::Place;
+use crate::processor::Processor;
 
 /// "WBTR", as it reads in memory on a little-endian machine.
 const MAGIC: u32 = u32::from_le_bytes(*b"WBTR");
@@ -19,7 +19,7 @@ pub struct TriggerHandle<'a> {
     version: u16,
     size: u16,
     tags: u32,
-    place: Place,
+    processor: Processor,
     entries: *const TriggerEntry<'a>,
     _lifetime: PhantomData<&'a TriggerEntry<'a>>,
 }
@@ -48,21 +48,21 @@ impl<'a> TriggerHandle<'a> {
             version: ABI_VERSION,
             size: size_of::<Self>() as u16,
             tags,
-            place: Place::UNKNOWN,
+            processor: Processor::UNKNOWN,
             entries,
             _lifetime: PhantomData,
         }
     }
 
-    /// The handle for threads of one place: elsewhere `open` refuses it.
+    /// The handle for threads of one processor: elsewhere `open` refuses it.
     ///
     /// # Safety
-    /// No thread of another place uses the table through another handle at the same time.
-    pub const unsafe fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+    /// No thread of another processor uses the table through another handle at the same time.
+    pub const unsafe fn on(self, processor: Processor) -> Self {
+        Self { processor, ..self }
     }
 
-    /// Checks magic, version, size and place, and gives the calls.
+    /// Checks magic, version, size and processor, and gives the calls.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Elsewhere`].
@@ -74,7 +74,7 @@ impl<'a> TriggerHandle<'a> {
         if !good {
             return Err(Error::Handle);
         }
-        if !self.place.admits(Place::here()) {
+        if !self.processor.admits(Processor::here()) {
             return Err(Error::Elsewhere);
         }
         // SAFETY: the promise of `new`.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use warpbell::Symbol;
 use warpbell::panic::{self, PanicRecord, PanicTexts};
-use warpbell::{Place, place};
+use warpbell::{Processor, processor};
 
 use super::driver::{check, describe};
 use super::gpu::Handle;
@@ -188,7 +188,7 @@ impl Module {
     pub(super) fn of(gpu: Gpu, module: CUmodule) -> Result<Self, Error> {
         let entries = load_all(module)?;
         reserve_local_memory(&entries)?;
-        tell_place(gpu, module)?;
+        tell_processor(gpu, module)?;
         Ok(Self {
             gpu,
             entries,
@@ -253,9 +253,9 @@ impl Drop for Module {
 }
 
 /// Tells a module that asks for it on which GPU it is loaded.
-fn tell_place(gpu: Gpu, module: CUmodule) -> Result<(), Error> {
-    let number = u64::from(Place::gpu(gpu.ordinal()).number());
-    if let Some(address) = variable(module, place::SYMBOL) {
+fn tell_processor(gpu: Gpu, module: CUmodule) -> Result<(), Error> {
+    let number = u64::from(Processor::gpu(gpu.ordinal()).number());
+    if let Some(address) = variable(module, processor::SYMBOL) {
         // SAFETY: the variable is as long as the number.
         unsafe { gpu.write(address, &number.to_ne_bytes())? };
     }

@@ -83,7 +83,7 @@ impl Front {
         };
         // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that depth,
         // and both of which the caller keeps. Its kernels run where the state lies. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
-        unsafe { SendQueueHandle::new(parts).at(self.state.placement().place()) }
+        unsafe { SendQueueHandle::new(parts).on(self.state.placement().processor()) }
     }
 
     /// The kernels' own words, as they are now; as new on a GPU that is lost.

@@ -112,10 +112,10 @@ impl Triggers {
     /// lies in host memory, the host's own threads may use it, too.
     pub fn handle(&self) -> TriggerHandle<'_> {
         // SAFETY: the buffer has so many entries, written by `describe` for queues that `self` owns and nobody else
-        // uses, and lives as long; it is changed through `&mut self` only. Every handle is for the place where it lies.
+        // uses, and lives as long; it is changed through `&mut self` only. Every handle is for the processor whose memory it is.
         unsafe {
             TriggerHandle::new(self.entries.as_ptr().cast(), self.tags())
-                .at(self.entries.placement().place())
+                .on(self.entries.placement().processor())
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use mlx5_wqe::Wqe;
-use warpbell::{Deadline, Exclusive, Place, Thread};
+use warpbell::{Deadline, Exclusive, Processor, Thread};
 use warpbell_host_init::{
     Access, Buffer, CardCounters, CardPort, Completions, Device, Endpoint, Error, GidChoice,
     GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair, QueuePairConfig,
@@ -422,7 +422,7 @@ fn a_port_that_is_down() {
 /// Writes 64 bytes, and waits until they have arrived.
 pub fn write(from: &QueuePair, source: &MemoryRegion, target: &RemoteMemory) {
     // SAFETY: no kernel opens it on a GPU: there is none but a fake.
-    let handle = unsafe { from.send_queue().unwrap().at(Place::CPU) };
+    let handle = unsafe { from.send_queue().unwrap().on(Processor::CPU) };
     let mut queue = handle.open::<Exclusive>().unwrap();
     let local = source.local(0, 64).unwrap();
     let remote = target.at(0, 64).unwrap();

@@ -5,18 +5,18 @@ use core::fmt;
 #[cfg(target_arch = "nvptx64")]
 use crate::arch::{Reach, load_relaxed64};
 
-/// The variable of a PTX module that says on which GPU it is loaded: 8 bytes, a [`Place`]'s number, 0 at first.
-pub const SYMBOL: &str = "WARPBELL_PLACE";
+/// The variable of a PTX module that says on which GPU it is loaded: 8 bytes, a [`Processor`]'s number, 0 at first.
+pub const SYMBOL: &str = "WARPBELL_PROCESSOR";
 
 /// Where the threads run that may open a queue: the atomics by which they share it reach no further.
 ///
 /// `repr(transparent)`, 4 bytes, in a handle and in the variable [`SYMBOL`].
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct Processor(u32);
 
-impl Place {
-    /// Not known: goes with every place. Whoever makes such a handle, or loads such a module, sees to the rest.
+impl Processor {
+    /// Not known: goes with every processor. Whoever makes such a handle, or loads such a module, sees to the rest.
     pub const UNKNOWN: Self = Self(0);
     /// The CPU.
     pub const CPU: Self = Self(u32::MAX);
@@ -35,29 +35,29 @@ impl Place {
     #[inline(always)]
     pub(crate) fn here() -> Self {
         #[cfg(target_arch = "nvptx64")]
-        return Self(load_relaxed64(&WARPBELL_PLACE, Reach::Gpu) as u32);
+        return Self(load_relaxed64(&WARPBELL_PROCESSOR, Reach::Gpu) as u32);
         #[cfg(not(target_arch = "nvptx64"))]
         Self::CPU
     }
 
-    /// Whether threads of the place `here` may open what is for this one.
+    /// Whether threads of the processor `here` may open what is for this one.
     #[inline(always)]
     pub(crate) fn admits(self, here: Self) -> bool {
         (self == here) | (self == Self::UNKNOWN) | (here == Self::UNKNOWN)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::UNKNOWN => f.write_str("an unknown place"),
+            Self::UNKNOWN => f.write_str("an unknown processor"),
             Self::CPU => f.write_str("the CPU"),
             Self(number) => write!(f, "GPU {}", number - 1),
         }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -66,4 +66,4 @@ impl fmt::Debug for Place {
 /// The host writes it before the first launch.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
-static WARPBELL_PLACE: crate::arch::Word64 = crate::arch::Word64::new(0);
+static WARPBELL_PROCESSOR: crate::arch::Word64 = crate::arch::Word64::new(0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::Rig;
 use warpbell::{
-    BlockShared, CompletionKind, Exclusive, GpuShared, OpenError, Place, Sharing, block, thread,
+    BlockShared, CompletionKind, Exclusive, GpuShared, OpenError, Processor, Sharing, block, thread,
 };
 use warpbell_cpu_grid::{Dim, Options, launch};
 
@@ -26,27 +26,33 @@ fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
 }
 
 #[test]
-fn a_queue_is_opened_in_its_place_only() {
-    fn refused<S: Sharing>(wanted: Place) {
+fn a_queue_is_opened_on_its_processor_only() {
+    fn refused<S: Sharing>(wanted: Processor) {
         let rig = Rig::new(5, CompletionKind::Collapsed);
         // SAFETY: nobody else has the queue.
-        let handle = unsafe { rig.handle().at(wanted) };
+        let handle = unsafe { rig.handle().on(wanted) };
         assert_eq!(handle.open::<S>().err(), Some(OpenError::Elsewhere));
         // SAFETY: as above.
-        let here = unsafe { handle.at(Place::CPU) };
-        here.open::<S>().expect("its place");
+        let here = unsafe { handle.on(Processor::CPU) };
+        here.open::<S>().expect("its processor");
     }
     for gpu in [0, 1, 7] {
-        refused::<Exclusive>(Place::gpu(gpu));
-        refused::<BlockShared>(Place::gpu(gpu));
-        refused::<GpuShared>(Place::gpu(gpu));
+        refused::<Exclusive>(Processor::gpu(gpu));
+        refused::<BlockShared>(Processor::gpu(gpu));
+        refused::<GpuShared>(Processor::gpu(gpu));
     }
 }
 
 #[test]
-fn places_say_where() {
-    let names = [Place::UNKNOWN, Place::CPU, Place::gpu(0), Place::gpu(5)].map(|p| p.to_string());
-    assert_eq!(names, ["an unknown place", "the CPU", "GPU 0", "GPU 5"]);
+fn processors_have_names() {
+    let names = [
+        Processor::UNKNOWN,
+        Processor::CPU,
+        Processor::gpu(0),
+        Processor::gpu(5),
+    ]
+    .map(|p| p.to_string());
+    assert_eq!(names, ["an unknown processor", "the CPU", "GPU 0", "GPU 5"]);
 }
 
 /// Block 0 of one grid has the queue; block 0 of another one asks for it meanwhile.
