@@ -226,6 +226,7 @@ impl Soft<Resident> {
             },
             address: address.0,
             system_wide: u32::from(options.reach == Reach::System),
+            key_seed: SoftHca::random(),
         };
         // SAFETY: both kinds of memory have room for so many engines, and go after the kernel; the device alone gives
         // commands, for memory that is kept until it is taken back.

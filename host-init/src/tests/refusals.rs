@@ -2,10 +2,28 @@
 
 use std::ptr::NonNull;
 
-use super::{ALL, by_hand, region};
+use super::{ALL, by_hand, region, resident};
 use crate::{
-    Access, Completions, Endpoint, Error, Gid, Placement, QueuePairConfig, RemoteMemory, State,
+    Access, Completions, Device, Endpoint, Error, Gid, Placement, QueuePairConfig, RemoteMemory,
+    State,
 };
+
+/// Nobody who knows one key, or the keys of another device, knows the next.
+#[test]
+fn first_keys_are_not_foreseen() {
+    let generations = |device: Device| -> Vec<u32> {
+        let domain = device.protection_domain().unwrap();
+        let regions: Vec<_> = (0..16).map(|_| region(&domain, 64, 0, ALL)).collect();
+        let keys = regions.iter().map(|region| region.remote().rkey);
+        keys.map(|key| key & 0xff).collect()
+    };
+    for open in [by_hand, resident] {
+        let all = [(); 4].map(|()| generations(open()));
+        // 16 equal ones, or 4 devices with equal ones, are as likely as nothing.
+        assert!(all.iter().all(|one| one.iter().any(|next| *next != one[0])));
+        assert!(all.iter().any(|one| *one != all[0]));
+    }
+}
 
 #[test]
 fn memory() {

@@ -171,6 +171,13 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         self.shared_receives = SharedReceives(table);
     }
 
+    /// Lets the first key of each region follow from a seed, so that nobody without the seed can foresee the key. Engines
+    /// that are one HCA need the same seed. Called once, before any region is registered; without it the keys of all
+    /// regions begin with generation 0.
+    pub fn start_keys(&mut self, seed: u32) {
+        self.regions.start(seed);
+    }
+
     /// Its address on the wire.
     pub const fn address(&self) -> WireAddress {
         self.address

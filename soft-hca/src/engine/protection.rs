@@ -152,6 +152,15 @@ impl<'t> Regions<'t> {
         }
     }
 
+    /// Lets the first key of each slot follow from a seed.
+    pub(super) fn start(&mut self, seed: u32) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            // Multiplicative hashing: the upper bits of a product depend on all bits of its factors.
+            let mixed = (seed ^ (index as u32).wrapping_mul(0x9e37_79b1)).wrapping_mul(0x85eb_ca6b);
+            slot.generation = (mixed ^ mixed >> 16).wrapping_mul(0xc2b2_ae35) >> 24;
+        }
+    }
+
     pub(super) fn register(
         &mut self,
         protection_domain: ProtectionDomain,

@@ -88,6 +88,8 @@ pub struct ArgumentParts {
     /// 0 if all that the engine touches is its GPU's memory, and only threads of that GPU look
     /// there; anything else if other GPUs or the host look, too.
     pub system_wide: u32,
+    /// A random number, from which the first key of each region follows.
+    pub key_seed: u32,
 }
 
 // SAFETY: two addresses and numbers; whoever made it promises that the addresses are good.
@@ -222,7 +224,8 @@ impl<'d, 't> Resident<'d, 't, KernelMemory, Loopback<PACKETS>> {
                 let wire = Loopback::new(RESIDENT_MTU);
                 let address = WireAddress(parts.address);
                 let memory = memory(arguments.reach());
-                let engine = Engine::new(address, memory, wire, tables.storage);
+                let mut engine = Engine::new(address, memory, wire, tables.storage);
+                engine.start_keys(parts.key_seed);
                 let engine = tables.engine.write(engine);
                 // Not before: the host gives commands once all engines run, and what they share is then built.
                 mailbox.set_state(EngineState::Running);

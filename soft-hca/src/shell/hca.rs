@@ -190,6 +190,7 @@ impl Machine {
         let memory = HostMemory::new(options.late_stores);
         let mut engine = Engine::new(address, memory, wire, storage);
         engine.lend_shared_receive_queues(&mut borrowed.shared_receive_queues);
+        engine.start_keys(SoftHca::random());
         Self {
             engine: ManuallyDrop::new(engine),
             tables,
@@ -400,13 +401,15 @@ impl SoftHca {
         self.address
     }
 
-    /// An address that no other HCA of this machine is likely to have: a random
-    /// start for each process, then counted up.
+    /// An address that no other HCA of this machine is likely to have, and that does not follow from addresses given
+    /// before: another user who knows those cannot take this one first.
     pub fn fresh_address() -> WireAddress {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-        let start = *START.get_or_init(|| RandomState::new().hash_one("warpbell") as u32);
-        WireAddress(start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
+        WireAddress(Self::random())
+    }
+
+    /// 32 bits that nobody outside of this process can foresee.
+    pub fn random() -> u32 {
+        RandomState::new().hash_one("warpbell") as u32
     }
 
     pub(super) fn seat(&self) -> &Arc<Seat> {

@@ -248,6 +248,7 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::shell::HcaOptions;
+    use rustix::process::Uid;
     use std::time::Instant;
 
     fn served() -> Arc<Peers> {
@@ -304,6 +305,69 @@ mod tests {
                 assert!(peers.is_linked(other).unwrap());
             }
         }
+    }
+
+    /// Does something on a thread of the user `nobody`, which the system takes for another process's.
+    fn as_nobody<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
+        let thread = thread::spawn(|| {
+            rustix::thread::set_thread_uid(Uid::from_raw(65_534)).unwrap();
+            act()
+        });
+        thread.join().unwrap()
+    }
+
+    /// Names are for everybody to see, and to take: the next one must not follow from those before.
+    #[test]
+    fn who_knows_one_name_cannot_take_those_that_come() {
+        let (known, _listener) = Peers::listen().unwrap();
+        let taken: Vec<_> = (1..=64)
+            .filter_map(|step| {
+                let next = WireAddress(known.0.wrapping_add(step));
+                UnixListener::bind_addr(&name(next).unwrap()).ok()
+            })
+            .collect();
+        assert!(taken.len() > 32, "a squatter gets its names");
+        for _ in 0..16 {
+            Peers::listen().unwrap();
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root, to be another user"]
+    fn a_name_that_another_user_has_taken_is_not_believed() {
+        let peers = served();
+        for peer in [1, u32::MAX].map(WireAddress) {
+            let name = name(peer).unwrap();
+            let squatter = as_nobody(move || UnixListener::bind_addr(&name).unwrap());
+            let error = peers.reach(peer).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            let (mut caller, _) = squatter.accept().unwrap();
+            let mut words = Vec::new();
+            caller.read_to_end(&mut words).unwrap();
+            assert!(words.is_empty(), "it was told something");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root, to be another user"]
+    fn another_user_gets_no_link() {
+        let peers = served();
+        let name = name(peers.hca.address()).unwrap();
+        let hello = Hello {
+            magic: MAGIC,
+            version: VERSION,
+            wish: Wish::Join as u32,
+            address: peers.hca.address().0.saturating_add(1),
+        };
+        let words = as_nobody(move || {
+            let mut socket = UnixStream::connect_addr(&name).unwrap();
+            // The other end may be closed by now.
+            let _ = socket.write_all(hello.as_bytes());
+            let mut words = Vec::new();
+            let _ = socket.read_to_end(&mut words);
+            words
+        });
+        assert!(words.is_empty());
     }
 
     #[test]

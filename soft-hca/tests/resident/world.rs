@@ -55,6 +55,7 @@ impl TableMemory {
             crew: 0,
             address: 7,
             system_wide: 0,
+            key_seed: 0,
         }
     }
 }
