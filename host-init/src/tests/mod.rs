@@ -6,6 +6,7 @@ mod drops;
 mod gaspi;
 mod hand;
 mod inbound;
+mod other_user;
 mod proxy;
 mod refusals;
 mod resident;

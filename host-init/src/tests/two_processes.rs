@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BYTES: usize = 100_000;
 
 /// The other process; killed when the test ends, however it ends.
-struct Other(Child);
+pub(super) struct Other(pub(super) Child);
 
 impl Other {
     fn start(socket: &PathBuf, part: &str) -> Self {
@@ -36,7 +36,7 @@ impl Other {
     }
 
     /// Waits for its end, which must be a good one.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         let status = wait("the other process", || (), || self.0.try_wait().unwrap());
         assert!(status.success(), "the other process failed: {status}");
     }
