@@ -67,8 +67,11 @@ impl Node {
     pub fn queue_pair(&self, config: &QueuePairConfig) -> QueuePair {
         let config = QueuePairConfig {
             placement: World::here().nic_placement(),
-            // What regions grant is what the tests are about.
-            access: ALL_ACCESS,
+            // What regions grant is what most tests are about.
+            access: match config.access.is_empty() {
+                true => ALL_ACCESS,
+                false => config.access,
+            },
             ..*config
         };
         self.domain.queue_pair(&config).expect("a queue pair")

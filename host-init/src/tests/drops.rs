@@ -74,7 +74,7 @@ impl Deaths {
                 },
                 false => Timers::default(),
             },
-            ..QueuePairConfig::default()
+            ..QueuePairConfig::granting(ALL)
         }
     }
 }

@@ -40,7 +40,7 @@ const HASTY: Timers = Timers {
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 16,
-        ..Default::default()
+        ..QueuePairConfig::granting(ALL)
     }
 }
 

@@ -63,7 +63,7 @@ fn config() -> QueuePairConfig {
     };
     QueuePairConfig {
         timers,
-        ..Default::default()
+        ..QueuePairConfig::granting(ALL)
     }
 }
 

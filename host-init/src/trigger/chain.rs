@@ -51,7 +51,7 @@ impl Triggers {
     ///         send_depth: 8,
     ///         send_completions: Completions::Collapsed,
     ///         receive_depth: 0,
-    ///         ..QueuePairConfig::default()
+    ///         ..QueuePairConfig::granting(Access::REMOTE_WRITE)
     ///     };
     ///     let first = QueuePairConfig { cross_channel: true, ..end };
     ///     let second = QueuePairConfig { managed_send: true, ..end };

@@ -39,7 +39,7 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 ///         send_depth: 4,
 ///         send_completions: Completions::Collapsed,
 ///         receive_depth: 0,
-///         ..QueuePairConfig::default()
+///         ..QueuePairConfig::granting(Access::REMOTE_WRITE)
 ///     };
 ///     let (mut near, mut far) = (domain.queue_pair(&config)?, domain.queue_pair(&config)?);
 ///     connect(&mut near, &mut far)?;
