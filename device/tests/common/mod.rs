@@ -36,6 +36,7 @@ pub struct Rig {
     completions: Vec<CompletionSlot>,
     completion_record: [Word32; 2],
     send_doorbell: SendDoorbell,
+    doorbell_page: DoorbellPage,
     reach: FenceReach,
     pub state: QueueState,
 }
@@ -64,6 +65,7 @@ impl Rig {
             completions: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
             completion_record: [Word32::new(0), Word32::new(0)],
             send_doorbell: SendDoorbell::WithRecord,
+            doorbell_page: DoorbellPage::Memory,
             reach: FenceReach::System,
             state: QueueState::new(),
         }
@@ -73,6 +75,14 @@ impl Rig {
     pub fn with_doorbell(self, send_doorbell: SendDoorbell) -> Self {
         Self {
             send_doorbell,
+            ..self
+        }
+    }
+
+    /// The same, and a CPU rings on a page of that kind.
+    pub fn on_page(self, doorbell_page: DoorbellPage) -> Self {
+        Self {
+            doorbell_page,
             ..self
         }
     }
@@ -109,7 +119,7 @@ impl Rig {
             depth_log2: self.depth_log2,
             reach: self.reach,
             send_doorbell: self.send_doorbell,
-            doorbell_page: DoorbellPage::Memory,
+            doorbell_page: self.doorbell_page,
         };
         // SAFETY: all of it lives in `self`, which the handle borrows; the
         // sizes are those of the vectors.
