@@ -407,6 +407,69 @@ fn infiniband() {
     });
 }
 
+/// An index that the table has not is refused by name; two ends of different partitions do not connect.
+#[test]
+fn partitions() {
+    with_engine("provider::partitions", || {
+        let (error, text) = refused(Mlx5Options {
+            partition_key_index: 1,
+            ..options()
+        });
+        assert!(matches!(error, Mlx5Error::NoPartitionKey { index: 1, .. }));
+        assert!(
+            text.starts_with("port 1 of mlx5_0 has no partition key at index 1"),
+            "{text}"
+        );
+
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+        let own = pair.endpoint();
+        let port = own.card.unwrap();
+        assert_eq!(port.partition, 0xffff);
+        pair.to_init().unwrap();
+        let other = Endpoint {
+            card: Some(CardPort {
+                partition: 0x8001,
+                ..port
+            }),
+            ..own
+        };
+        let error = pair.to_ready_to_receive(&other).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the other end has partition key 0x8001, this one 0xffff; use the same key, of which one end at least is a full member (0x8000)"
+        );
+    });
+}
+
+/// Another InfiniBand subnet is behind a router, whose LID takes the place of the other end's.
+#[test]
+fn other_subnets() {
+    with_port("infiniband", "provider::other_subnets", || {
+        let toward = |router_lid| {
+            let device = open(Mlx5Options {
+                router_lid,
+                ..options()
+            });
+            let domain = device.unwrap().protection_domain().unwrap();
+            let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
+            let mut far = pair.endpoint();
+            far.gid.0[0] ^= 1;
+            pair.to_init().unwrap();
+            pair.to_ready_to_receive(&far).unwrap_err().to_string()
+        };
+        let unknown = toward(None);
+        assert!(
+            unknown.contains("is in another subnet") && unknown.contains("router_lid"),
+            "{unknown}"
+        );
+        // The device knows nobody there, and is asked.
+        let refused = toward(Some(77));
+        assert!(refused.contains("bring a queue pair to RTR"), "{refused}");
+    });
+}
+
 #[test]
 fn a_port_that_is_down() {
     with_port("down", "provider::a_port_that_is_down", || {
