@@ -15,13 +15,13 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 static WORDS: Mutex<Vec<&StopWord>> = Mutex::new(Vec::new());
 
 /// What a shell expects of a program that Ctrl-C has ended.
-const ENDED_BY_CTRL_C: i32 = 130;
+pub(crate) const ENDED_BY_CTRL_C: u8 = 130;
 
 /// Listens for Ctrl-C from now on.
 pub fn listen() {
     let listening = ctrlc::set_handler(|| {
         if REQUESTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(ENDED_BY_CTRL_C);
+            std::process::exit(ENDED_BY_CTRL_C.into());
         }
         let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
         words.iter().for_each(|word| word.request());

@@ -22,7 +22,9 @@ impl Origin {
     /// This process, now.
     pub fn here() -> Self {
         Self {
-            command: command(std::env::args()),
+            command: command(
+                std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()),
+            ),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             machine: machine(),
             driver: driver(),

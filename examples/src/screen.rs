@@ -1,14 +1,20 @@
 //! How an example shows what it does: lines on stdout, or one JSON document; a progress bar on a terminal.
 
 use std::borrow::Cow;
+use std::env::args_os;
 use std::fmt::Display;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use terminal_size::{Width, terminal_size_of};
+use textwrap::{Options, WordSplitter};
 
 use crate::Error;
+use crate::interrupt::ENDED_BY_CTRL_C;
 
 /// Where an example's output goes.
 #[derive(Debug)]
@@ -40,17 +46,24 @@ impl Screen {
         self.bar.inc(1);
     }
 
-    /// A line for a human.
+    /// A line for a human; on a terminal as many as it needs there.
     pub fn line(&self, line: impl Display) {
-        if !self.json {
-            self.bar.suspend(|| print(&line));
-        }
+        let line = line.to_string();
+        self.show(match terminal_columns() {
+            Some(columns) => wrap_line(&line, columns),
+            None => line,
+        });
     }
 
     /// Text for a human behind a label, in as many lines as it needs.
     pub fn wrapped(&self, label: &str, text: &str) {
-        for line in wrap(label, text) {
-            self.line(line);
+        let columns = terminal_columns().unwrap_or(COLUMNS).min(COLUMNS);
+        self.show(wrap_text(label, text, columns));
+    }
+
+    fn show(&self, lines: String) {
+        if !self.json {
+            self.bar.suspend(|| print(&lines));
         }
     }
 
@@ -92,42 +105,100 @@ impl Screen {
     }
 }
 
-/// Columns that text is wrapped to.
+/// Columns that text is wrapped to at most.
 const COLUMNS: usize = 98;
 
-/// Lines of whole words, the first behind the label, the others as far to the right.
-fn wrap(label: &str, text: &str) -> Vec<String> {
-    let mut lines = vec![label.to_owned()];
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("never empty");
-        if empty {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= COLUMNS {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(format!("{:1$}{word}", "", label.chars().count()));
-        }
-        empty = false;
-    }
-    lines
+/// The columns of the terminal that the lines go to; none if they go elsewhere.
+fn terminal_columns() -> Option<usize> {
+    let (Width(columns), _) = terminal_size_of(stdout())?;
+    // A terminal that does not know its size says 0.
+    (columns > 0).then_some(usize::from(columns))
 }
+
+fn options(columns: usize) -> Options<'static> {
+    // A number, a path or a command is of no use in two pieces.
+    Options::new(columns)
+        .break_words(false)
+        .word_splitter(WordSplitter::NoHyphenation)
+}
+
+/// Lines of whole words, the first behind the label, the others as far to the right.
+fn wrap_text(label: &str, text: &str, columns: usize) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let margin = " ".repeat(textwrap::core::display_width(label));
+    let options = options(columns).initial_indent(label);
+    textwrap::fill(&words.join(" "), options.subsequent_indent(&margin))
+}
+
+/// The same for a line as it is: what does not fit stands further to the right than its beginning.
+fn wrap_line(line: &str, columns: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let margin = " ".repeat((indent + 2).min(columns / 2));
+    textwrap::fill(line, options(columns).subsequent_indent(&margin))
+}
+
+/// Why something that was printed went nowhere, the first time.
+static UNPRINTED: OnceLock<io::Error> = OnceLock::new();
 
 fn print(line: &dyn Display) {
-    // Whoever reads it may have gone, as `head` does.
-    let _ = writeln!(stdout(), "{line}");
+    note(writeln!(stdout(), "{line}"));
 }
 
-/// What an example ends with: its error in one line, and a status.
-pub fn exit(result: Result<(), Error>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
+fn note(printed: io::Result<()>) {
+    match printed {
+        // Whoever reads it may have gone, as `head` does.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            // Only the first reason counts.
+            let _ = UNPRINTED.set(error);
+        }
+        _ => {}
+    }
+}
+
+/// A status for wrong arguments, as of clap.
+const WRONG_ARGUMENTS: u8 = 2;
+
+/// An example's `main`: reads its arguments, runs it, and prints its error in a line. Its status is 0, or 1 after an error,
+/// 2 after wrong arguments, 130 after Ctrl-C.
+pub fn start<A: Parser>(run: impl FnOnce(A) -> Result<(), Error>) -> ExitCode {
+    if let Some(argument) = args_os().find(|argument| argument.to_str().is_none()) {
+        complain(format_args!(
+            "the argument {argument:?} is no text in UTF-8"
+        ));
+        return ExitCode::from(WRONG_ARGUMENTS);
+    }
+    let result = match A::try_parse() {
+        Ok(arguments) => run(arguments),
+        Err(wrong) if wrong.use_stderr() => {
+            // There is no better place to say that the complaint cannot be printed.
+            let _ = wrong.print();
+            return ExitCode::from(WRONG_ARGUMENTS);
+        }
+        Err(help) => {
+            note(help.print().and_then(|()| stdout().flush()));
+            Ok(())
+        }
+    };
+    match (result, UNPRINTED.get()) {
+        (Ok(()), None) => ExitCode::SUCCESS,
+        (Err(error @ Error::Interrupted), _) => {
+            complain(error);
+            ExitCode::from(ENDED_BY_CTRL_C)
+        }
+        (Err(error), _) => {
+            complain(error);
+            ExitCode::FAILURE
+        }
+        (Ok(()), Some(error)) => {
+            complain(format_args!("cannot print: {error}"));
             ExitCode::FAILURE
         }
     }
+}
+
+fn complain(what: impl Display) {
+    // As above.
+    let _ = writeln!(stderr(), "error: {what}");
 }
 
 /// A number of bytes, in the largest unit that it is a multiple of.
@@ -188,13 +259,26 @@ mod tests {
 
     #[test]
     fn text_is_wrapped_between_words() {
-        assert_eq!(wrap("  met  ", "one  two"), ["  met  one two"]);
-        let long = wrap("ab ", &["word"; 60].join(" "));
-        assert_eq!(long.len(), 4);
-        assert!(long.iter().all(|line| line.len() <= COLUMNS));
-        assert!(long[1..].iter().all(|line| line.starts_with("   word")));
-        let words: usize = long.iter().map(|line| line.matches("word").count()).sum();
-        assert_eq!(words, 60);
+        assert_eq!(wrap_text("  met  ", "one  two", 98), "  met  one two");
+        let long = wrap_text("ab ", &["word"; 60].join(" "), 98);
+        let lines: Vec<_> = long.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|line| line.len() <= 98));
+        assert!(lines[0].starts_with("ab word"));
+        assert!(lines[1..].iter().all(|line| line.starts_with("   word")));
+        assert_eq!(long.matches("word").count(), 60);
+    }
+
+    #[test]
+    fn a_line_keeps_its_columns_and_hangs_what_does_not_fit() {
+        let row = "    8 B   6.05 µs   12.1 µs  ok";
+        assert_eq!(wrap_line(row, 31), row);
+        assert_eq!(wrap_line(row, 30), "    8 B   6.05 µs   12.1 µs\n      ok");
+        assert_eq!(wrap_line("a/long/path", 5), "a/long/path");
+        // Colours take no columns.
+        let bold = "\x1b[1mone two\x1b[0m";
+        assert_eq!(wrap_line(bold, 7), bold);
+        assert_eq!(wrap_line("", 5), "");
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn ctrl_c_shows_what_was_measured_so_far() {
     assert!(sent.unwrap().success());
     assert!(lines.count() <= 1);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(130));
     let line = error_line(&output);
     assert!(line.contains("interrupted; what was measured"), "{line}");
 }
@@ -216,6 +216,6 @@ fn hosts_hear_ctrl_c_within_a_repetition() {
     let rows: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(!rows.iter().any(|row| row.contains("by hosts")), "{rows:?}");
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(130));
     assert!(error_line(&output).contains("interrupted"));
 }

@@ -68,7 +68,7 @@ fn ctrl_c_shows_what_was_measured_so_far() {
     assert!(sent.unwrap().success());
     assert!(lines.count() <= 1);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(130));
     let line = error_line(&output);
     assert!(line.contains("interrupted; what was measured"), "{line}");
 }

@@ -102,7 +102,7 @@ fn ctrl_c_ends_a_run_with_what_was_measured_so_far() {
     assert!(sent.unwrap().success());
     assert!(rows.count() < 4990, "it ends early");
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(130));
     let line = error_line(&output);
     assert!(
         line.contains("interrupted; what was measured before is shown"),

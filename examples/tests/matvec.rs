@@ -89,7 +89,7 @@ fn ctrl_c_shows_what_was_measured_so_far() {
     let rows: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(rows.iter().filter(|row| row.contains("KiB")).count() <= 1);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(130));
     let line = error_line(&output);
     assert!(line.contains("interrupted; what was measured"), "{line}");
 }

@@ -8,7 +8,7 @@ use warpbell_examples::Error;
 use warpbell_examples::active::{REDUCES, ReduceCase, ReduceResult, Starts, TaskStarts};
 use warpbell_examples::gaspi::{OneWay, RoundTrips};
 use warpbell_examples::interrupt;
-use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 
@@ -169,5 +169,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

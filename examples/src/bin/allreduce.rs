@@ -7,7 +7,7 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
 use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
+use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::{Machine, World};
 
@@ -163,5 +163,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

@@ -10,7 +10,7 @@ use warpbell_examples::application::Verdict;
 use warpbell_examples::daq::{PLOT, Results, Series};
 use warpbell_examples::plot::Output;
 use warpbell_examples::rig::Driver;
-use warpbell_examples::screen::{Screen, exit, parse_seconds};
+use warpbell_examples::screen::{Screen, parse_seconds, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 
@@ -152,5 +152,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use warpbell_examples::demo::{Options, run};
-use warpbell_examples::screen::exit;
+use warpbell_examples::screen::start;
 use warpbell_examples::world::Machine;
 
 /// Shows what Warpbell does, without any network card.
@@ -34,14 +34,15 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let options = Options {
-        seed: arguments
-            .seed
-            .unwrap_or_else(|| u64::from(rand::random::<u32>())),
-        depth: arguments.depth,
-        size: arguments.size,
-        quick: arguments.quick,
-    };
-    exit(run(&arguments.machine, options, arguments.json))
+    start(|arguments: Arguments| {
+        let options = Options {
+            seed: arguments
+                .seed
+                .unwrap_or_else(|| u64::from(rand::random::<u32>())),
+            depth: arguments.depth,
+            size: arguments.size,
+            quick: arguments.quick,
+        };
+        run(&arguments.machine, options, arguments.json)
+    })
 }

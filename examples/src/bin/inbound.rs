@@ -8,7 +8,7 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::inbound::{InboundCase, Manner, Row, Who};
 use warpbell_examples::interrupt;
-use warpbell_examples::screen::{Screen, bytes, exit};
+use warpbell_examples::screen::{Screen, bytes, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 use warpbell_host_init::InboundOrder;
@@ -149,5 +149,5 @@ fn line(row: &Row, unit: &str, screen: &Screen) -> String {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

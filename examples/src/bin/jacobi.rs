@@ -7,7 +7,7 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::halo::{Arguments, Results, Series};
 use warpbell_examples::jacobi::{self, PLOT, Relaxation};
-use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 
@@ -71,5 +71,5 @@ fn run(arguments: &Jacobi) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Jacobi::parse()))
+    start(|arguments: Jacobi| run(&arguments))
 }

@@ -9,7 +9,7 @@ use warpbell_examples::Error;
 use warpbell_examples::inbound::Who;
 use warpbell_examples::interrupt;
 use warpbell_examples::kv::{HEADER, KvCase, Row, Store, Way};
-use warpbell_examples::screen::{Screen, bytes, exit};
+use warpbell_examples::screen::{Screen, bytes, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 use warpbell_kernels::kv::Keys;
@@ -164,5 +164,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

@@ -9,7 +9,7 @@ use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::matvec::{PAPER, PLOT, PaperRow, Results, Series};
 use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
+use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 
@@ -113,5 +113,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

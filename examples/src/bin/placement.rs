@@ -10,7 +10,7 @@ use serde::Serialize;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::ladder::{Case, Rung, measure};
 use warpbell_examples::plot::{Curve, Output, Panel};
-use warpbell_examples::screen::{Screen, exit, parse_message};
+use warpbell_examples::screen::{Screen, parse_message, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::world::{Devices, Machine, World};
@@ -278,5 +278,5 @@ fn panels(results: &[Measured]) -> [Panel; 2] {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

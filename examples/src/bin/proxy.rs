@@ -7,7 +7,7 @@ use serde::Serialize;
 use warpbell_examples::Error;
 use warpbell_examples::interrupt;
 use warpbell_examples::proxy::{PutCase, PutResult, Way};
-use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::world::Machine;
 
@@ -134,5 +134,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

@@ -11,7 +11,7 @@ use warpbell_examples::application::{ALL, Extent};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::origin::Origin;
 use warpbell_examples::report::{Run, RunDocument, page};
-use warpbell_examples::screen::{Screen, exit, parse_seconds};
+use warpbell_examples::screen::{Screen, parse_seconds, start};
 use warpbell_examples::world::Machine;
 
 /// Runs the papers' applications one after the other, each with its binary's usual sizes, and writes one HTML page: tables
@@ -118,5 +118,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

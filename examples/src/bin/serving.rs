@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, exit, parse_bytes, parse_seconds};
+use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::serving::{
     Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
 };
@@ -235,5 +235,5 @@ fn measure(arguments: &Arguments, setting: &Setting, series: Series) -> Result<(
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

@@ -6,7 +6,7 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::gaspi::{OneWay, RoundTrips};
 use warpbell_examples::halo::{Arguments, Results, Series, Way};
-use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::stencil::{self, PLOT, Ring};
 use warpbell_examples::world::Machine;
@@ -144,5 +144,5 @@ fn run(arguments: &Stencil) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Stencil::parse()))
+    start(|arguments: Stencil| run(&arguments))
 }

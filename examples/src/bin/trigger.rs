@@ -8,7 +8,7 @@ use serde::Serialize;
 use warpbell::SendDoorbell;
 use warpbell_examples::Error;
 use warpbell_examples::interrupt;
-use warpbell_examples::screen::{Screen, exit};
+use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::trigger::{CostCase, Costs, HopCase, Hops, Level, Sent, send};
 use warpbell_examples::world::Machine;
@@ -181,5 +181,5 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    exit(run(&Arguments::parse()))
+    start(|arguments: Arguments| run(&arguments))
 }

@@ -14,7 +14,7 @@ use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::{Curve, Output, Panel};
-use warpbell_examples::screen::{Screen, exit, parse_message};
+use warpbell_examples::screen::{Screen, parse_message, start};
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::strangers::Other;
 use warpbell_examples::world::{Machine, Nic, Ran};
@@ -224,11 +224,12 @@ fn curves(verbs: &[Verb], results: &[Bandwidth]) -> Vec<Curve> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    interrupt::listen();
-    exit(match (&arguments.other.host, arguments.ladder) {
-        (Some(host), _) => peer::run(&arguments, host),
-        (None, true) => ladder::run(&arguments),
-        (None, false) => run(&arguments),
+    start(|arguments: Arguments| {
+        interrupt::listen();
+        match (&arguments.other.host, arguments.ladder) {
+            (Some(host), _) => peer::run(&arguments, host),
+            (None, true) => ladder::run(&arguments),
+            (None, false) => run(&arguments),
+        }
     })
 }

@@ -14,7 +14,7 @@ use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
 use warpbell_examples::origin::Origin;
 use warpbell_examples::plot::{Curve, Output, Panel};
-use warpbell_examples::screen::{Screen, exit, parse_message};
+use warpbell_examples::screen::{Screen, parse_message, start};
 use warpbell_examples::setup::{End, Ends, config};
 use warpbell_examples::strangers::Other;
 use warpbell_examples::world::{Machine, Nic, Ran, World};
@@ -338,12 +338,13 @@ fn meet(
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    interrupt::listen();
-    exit(match (arguments.peer, &arguments.listen, &arguments.join) {
-        (Some(program), _, _) => peer::play(&arguments, program),
-        (None, Some(path), _) => listen(&arguments, path),
-        (None, None, Some(path)) => join(&arguments, path),
-        (None, None, None) => alone(&arguments),
+    start(|arguments: Arguments| {
+        interrupt::listen();
+        match (arguments.peer, &arguments.listen, &arguments.join) {
+            (Some(program), _, _) => peer::play(&arguments, program),
+            (None, Some(path), _) => listen(&arguments, path),
+            (None, None, Some(path)) => join(&arguments, path),
+            (None, None, None) => alone(&arguments),
+        }
     })
 }
