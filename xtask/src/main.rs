@@ -2,6 +2,7 @@
 
 mod count;
 mod doctor;
+mod installs;
 mod mutants;
 mod ptx;
 mod report;
@@ -22,6 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
 use count::Counts;
+use installs::{Installs, Missing};
 use mutants::{Group, MutantsError};
 use ptx::{Assemble, PtxError};
 use report::Report;
@@ -57,6 +59,9 @@ enum Action {
         /// Inputs for each fuzz target
         #[arg(long, value_name = "N", default_value_t = SHORT_FUZZ_RUNS)]
         fuzz_runs: u64,
+        /// Install nothing: a step that lacks a tool fails, and names the tool
+        #[arg(long)]
+        no_install: bool,
         /// List the steps, run nothing
         #[arg(long)]
         list: bool,
@@ -112,8 +117,8 @@ enum CommandError {
     Ptx(#[from] PtxError),
     #[error(transparent)]
     Mutants(#[from] MutantsError),
-    #[error("{0}")]
-    Tool(String),
+    #[error(transparent)]
+    Tool(#[from] Missing),
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
     #[error("cannot handle Ctrl-C: {0}")]
@@ -156,14 +161,15 @@ fn act(action: Action) -> Result<bool, CommandError> {
             only,
             skip,
             fuzz_runs,
+            no_install,
             list: false,
         } => {
             let (chosen, left_out): (Vec<_>, Vec<_>) = Step::value_variants()
                 .iter()
                 .partition(|step| chosen(**step, &only, &skip));
-            test(&chosen, &left_out, fuzz_runs)
+            test(&chosen, &left_out, fuzz_runs, Installs::chosen(no_install))
         }
-        Action::Fuzz { runs } => test(&[Step::Fuzz], &[], runs),
+        Action::Fuzz { runs } => test(&[Step::Fuzz], &[], runs, Installs::chosen(false)),
         Action::Mutants { group, shard } => count_mutants(&group, shard.as_deref()),
         Action::Ptx {
             check,
@@ -184,11 +190,21 @@ fn chosen(step: Step, only: &[Step], skip: &[Step]) -> bool {
 const AT_A_TIME: usize = 2;
 
 /// Runs steps, prints a line for each and the counts at the end; false if anything failed.
-fn test(chosen: &[Step], left_out: &[Step], fuzz_runs: u64) -> Result<bool, CommandError> {
+fn test(
+    chosen: &[Step],
+    left_out: &[Step],
+    fuzz_runs: u64,
+    installs: Installs,
+) -> Result<bool, CommandError> {
     let started = Instant::now();
     let workspace = Workspace::load(Path::new("."))?;
     let spinner = spinner();
-    let toolbox = Mutex::new(Toolbox::new(&workspace, &spinner));
+    let needs: Vec<_> = chosen
+        .iter()
+        .flat_map(|step| step.needs())
+        .copied()
+        .collect();
+    let toolbox = Mutex::new(Toolbox::new(&workspace, &spinner, installs, &needs));
     let steps = Steps {
         workspace: &workspace,
         spinner: &spinner,
@@ -197,19 +213,14 @@ fn test(chosen: &[Step], left_out: &[Step], fuzz_runs: u64) -> Result<bool, Comm
     let carry_out = |step: &Step| {
         spinner.set_prefix(step.name());
         spinner.set_message("");
-        let mut needs = step.needs().iter();
-        let missing = {
+        let tools = {
             let mut toolbox = toolbox.lock().unwrap_or_else(PoisonError::into_inner);
-            needs.find_map(|tool| toolbox.ensure(*tool).err())
+            toolbox.ensure(step.needs())
         };
         let step_started = Instant::now();
-        let report = match missing {
-            None => steps.run(*step),
-            Some(why) => {
-                let mut report = Report::default();
-                report.skip(why);
-                report
-            }
+        let report = match tools {
+            Ok(()) => steps.run(*step),
+            Err(missing) => Report::without(&step.name(), &missing),
         };
         spinner.suspend(|| print_report(*step, &report, step_started.elapsed()));
         report.counts
@@ -266,10 +277,8 @@ fn count_mutants(chosen: &[Group], shard: Option<&str>) -> Result<bool, CommandE
     let started = Instant::now();
     let workspace = Workspace::load(Path::new("."))?;
     let spinner = spinner();
-    let mut toolbox = Toolbox::new(&workspace, &spinner);
-    toolbox
-        .ensure(Tool::CargoMutants)
-        .map_err(CommandError::Tool)?;
+    let needs = [Tool::CargoMutants];
+    Toolbox::new(&workspace, &spinner, Installs::chosen(false), &needs).ensure(&needs)?;
     let mut enough = true;
     for group in Group::value_variants() {
         if chosen.is_empty() || chosen.contains(group) {
@@ -288,10 +297,8 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     let started = Instant::now();
     let workspace = Workspace::load(Path::new("."))?;
     let spinner = spinner();
-    let mut toolbox = Toolbox::new(&workspace, &spinner);
-    for tool in [Tool::Nightly, Tool::Ptxas] {
-        toolbox.ensure(tool).map_err(CommandError::Tool)?;
-    }
+    let needs = [Tool::Nightly, Tool::Ptxas];
+    Toolbox::new(&workspace, &spinner, Installs::chosen(false), &needs).ensure(&needs)?;
     let which = match check || renew_record {
         true => Assemble::All,
         false => Assemble::Changed,

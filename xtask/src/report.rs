@@ -1,6 +1,7 @@
 //! What a step found: its counts, what it skipped and why, and the output of what failed.
 
 use crate::count::{self, Counts, HardwareTest};
+use crate::installs::Missing;
 use crate::run::Finished;
 
 /// The outcome of one step.
@@ -20,6 +21,16 @@ pub struct Failure {
 }
 
 impl Report {
+    /// The report of a step whose tools are not there: it failed if nobody wanted them installed.
+    pub fn without(step: &str, missing: &Missing) -> Self {
+        let mut report = Self::default();
+        match missing {
+            Missing::Unwanted(_) => report.fail(step, missing.to_string()),
+            Missing::Uninstallable(why) => report.skip(why),
+        }
+        report
+    }
+
     /// Counts something that could not run, and keeps the reason.
     pub fn skip(&mut self, why: impl Into<String>) {
         self.counts.skipped += 1;
@@ -136,6 +147,22 @@ mod tests {
         let report = report_of_tests(101, &result_line(4, 0, 0));
         assert_eq!(report.counts.to_string(), "4 passed, 1 failed");
         assert_eq!(report.failures.len(), 1);
+    }
+
+    #[test]
+    fn a_step_without_its_tools_is_skipped_or_has_failed() {
+        let unwanted = Missing::Unwanted(vec!["perftest".into(), "ptxas".into()]);
+        let report = Report::without("programs", &unwanted);
+        assert_eq!(report.counts.to_string(), "0 passed, 1 failed");
+        assert_eq!(report.failures[0].title, "programs");
+        assert_eq!(
+            report.failures[0].output,
+            "missing, and not to be installed: perftest, ptxas"
+        );
+        let offline = Missing::Uninstallable("perftest is missing: no network".into());
+        let report = Report::without("programs", &offline);
+        assert_eq!(report.counts.to_string(), "0 passed, 0 failed, 1 skipped");
+        assert_eq!(report.skips, ["perftest is missing: no network"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
+use crate::installs::{Installs, Missing, ask};
 use crate::run::{self, Finished};
 use crate::workspace::{Workspace, clean_command};
 
@@ -93,30 +94,71 @@ impl Tool {
 pub struct Toolbox<'a> {
     workspace: &'a Workspace,
     spinner: &'a ProgressBar,
-    known: HashMap<Tool, Result<(), String>>,
+    installs: Installs,
+    /// The tools that were looked for, and why those are missing that could not be installed.
+    known: HashMap<Tool, Result<(), Missing>>,
 }
 
 impl<'a> Toolbox<'a> {
-    pub fn new(workspace: &'a Workspace, spinner: &'a ProgressBar) -> Self {
-        Self {
+    /// A toolbox for commands that need these tools. Where a person decides whether missing ones are installed, asks.
+    pub fn new(
+        workspace: &'a Workspace,
+        spinner: &'a ProgressBar,
+        installs: Installs,
+        tools: &[Tool],
+    ) -> Self {
+        let mut toolbox = Self {
             workspace,
             spinner,
+            installs,
             known: HashMap::new(),
+        };
+        if installs == Installs::Ask {
+            let missing = toolbox.missing(tools);
+            toolbox.installs =
+                installs.decide(&missing, |question| spinner.suspend(|| ask(question)));
         }
+        toolbox
     }
 
-    /// Makes sure that a tool is there, and says in a line what it installed.
+    /// The names of those of these tools that are not there.
+    fn missing(&mut self, tools: &[Tool]) -> Vec<String> {
+        let mut names = Vec::new();
+        for &tool in tools {
+            if self.known.contains_key(&tool) {
+                continue;
+            }
+            match self.is_there(tool) {
+                true => drop(self.known.insert(tool, Ok(()))),
+                false if names.contains(&tool.name()) => {}
+                false => names.push(tool.name()),
+            }
+        }
+        names
+    }
+
+    /// Makes sure that tools are there, and says in a line what it installed.
     ///
     /// # Errors
-    /// One line that says why the tool is not available.
-    pub fn ensure(&mut self, tool: Tool) -> Result<(), String> {
+    /// Why some are not available.
+    pub fn ensure(&mut self, tools: &[Tool]) -> Result<(), Missing> {
+        if self.installs == Installs::No {
+            let missing = self.missing(tools);
+            return match missing.is_empty() {
+                true => Ok(()),
+                false => Err(Missing::Unwanted(missing)),
+            };
+        }
+        tools.iter().try_for_each(|tool| self.ensure_one(*tool))
+    }
+
+    fn ensure_one(&mut self, tool: Tool) -> Result<(), Missing> {
         if let Some(known) = self.known.get(&tool) {
             return known.clone();
         }
-        let result = if self.is_there(tool) {
-            Ok(())
-        } else {
-            self.install(tool)
+        let result = match self.is_there(tool) {
+            true => Ok(()),
+            false => self.install(tool).map_err(Missing::Uninstallable),
         };
         self.known.insert(tool, result.clone());
         result
@@ -407,6 +449,19 @@ fn reason(finished: &Finished) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_to_be_installed_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = Workspace::empty(folder.path());
+        let spinner = ProgressBar::hidden();
+        let tools = [Tool::CargoFuzz, Tool::Ptxas, Tool::CargoFuzz];
+        let mut toolbox = Toolbox::new(&workspace, &spinner, Installs::No, &tools);
+        let missing = tools.map(Tool::name)[..2].to_vec();
+        assert_eq!(toolbox.ensure(&tools), Err(Missing::Unwanted(missing)));
+        let nothing = std::fs::read_dir(folder.path()).unwrap();
+        assert_eq!(nothing.count(), 0, "nothing was installed");
+    }
 
     #[test]
     fn the_newest_kernel_is_that_of_the_highest_numbers() {

@@ -58,6 +58,16 @@ impl Workspace {
         Ok(serde_json::from_str(&finished.stdout)?)
     }
 
+    /// One without packages, built in a folder.
+    #[cfg(test)]
+    pub fn empty(folder: &Path) -> Self {
+        Self {
+            root: folder.into(),
+            target: folder.into(),
+            packages: Vec::new(),
+        }
+    }
+
     /// A call of cargo, with the toolchain of rust-toolchain.toml, in the workspace's root.
     pub fn cargo(&self) -> Command {
         cargo(&self.root)
