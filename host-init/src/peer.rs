@@ -417,8 +417,12 @@ fn replace_stale(path: &Path) -> Result<UnixListener, ExchangeError> {
             Err(TryLockError::Error(error)) => Err(socket_failed("lock the folder", path)(error)),
         }
     })?;
-    if is_stale(path).map_err(socket_failed("look at", path))? {
-        std::fs::remove_file(path).map_err(socket_failed("remove", path))?;
+    match is_stale(path) {
+        Ok(true) => std::fs::remove_file(path).map_err(socket_failed("remove", path))?,
+        Ok(false) => {}
+        // Its listener has just ended, and has removed it.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(socket_failed("look at", path)(error)),
     }
     UnixListener::bind(path).map_err(socket_failed("bind", path))
 }
@@ -683,6 +687,14 @@ mod tests {
         (listener.users, listener.own) = (Users::Any, ours + 1);
         let _any = UnixStream::connect(&path).unwrap();
         assert!(listener.accept().unwrap().is_some());
+    }
+
+    /// A listener that ends takes its socket along, perhaps just before another one looks at it.
+    #[test]
+    fn a_socket_that_has_gone_meanwhile_is_no_error() {
+        let path = std::env::temp_dir().join(format!("warpbell-gone-{}", std::process::id()));
+        drop(replace_stale(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
