@@ -7,12 +7,13 @@ mod mutants;
 mod ptx;
 mod report;
 mod run;
+mod say;
 mod steps;
 mod tools;
 mod workspace;
 
 use std::env;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +29,7 @@ use mutants::{Group, MutantsError};
 use ptx::{Assemble, PtxError};
 use report::Report;
 use run::{Ending, RunError};
+use say::say;
 use steps::{HW_TESTS, PROOFS, Step, Steps};
 use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError};
@@ -119,8 +121,8 @@ enum CommandError {
     Mutants(#[from] MutantsError),
     #[error(transparent)]
     Tool(#[from] Missing),
-    #[error("cannot print: {0}")]
-    Print(#[from] io::Error),
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
     #[error("there is no benchmark {name}; there are: {known}")]
@@ -134,13 +136,25 @@ fn main() -> ExitCode {
     if env::var_os(doctor::cuda::ASK).is_some() {
         return doctor::cuda::answer();
     }
-    match act(Arguments::parse().command) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
+    let done = match Arguments::try_parse() {
+        Ok(arguments) => act(arguments.command),
+        Err(wrong) if wrong.use_stderr() => wrong.exit(),
+        Err(help) => {
+            say::note(help.print().and_then(|()| io::stdout().flush()));
+            Ok(true)
+        }
+    };
+    match (done, say::unsaid()) {
+        (Err(error), _) => {
             eprintln!("error: {error}");
             ExitCode::from(2)
         }
+        (Ok(_), Some(error)) => {
+            eprintln!("error: cannot print: {error}");
+            ExitCode::FAILURE
+        }
+        (Ok(true), None) => ExitCode::SUCCESS,
+        (Ok(false), None) => ExitCode::FAILURE,
     }
 }
 
@@ -153,7 +167,8 @@ fn act(action: Action) -> Result<bool, CommandError> {
     match action {
         Action::Test { list: true, .. } => {
             for step in Step::value_variants() {
-                println!("{:<12} {}", step.name(), step.summary());
+                let label = format!("{:<12} ", step.name());
+                say!("{}", say::wrap(&label, step.summary(), say::columns()));
             }
             Ok(true)
         }
@@ -233,23 +248,23 @@ fn test(
     spinner.finish_and_clear();
     if !left_out.is_empty() {
         let names: Vec<_> = left_out.iter().map(|step| step.name()).collect();
-        println!("left out as asked: {}", names.join(", "));
+        say!("left out as asked: {}", names.join(", "));
     }
-    println!("took {}", in_words(started.elapsed()));
-    println!("{total}");
+    say!("took {}", in_words(started.elapsed()));
+    say!("{total}");
     Ok(total.failed == 0)
 }
 
 /// Prints a step's counts, why it skipped what, and the output of what failed.
 fn print_report(step: Step, report: &Report, took: Duration) {
     for failure in &report.failures {
-        println!("---- {} ----\n{}", failure.title, failure.output.trim_end());
+        say!("---- {} ----\n{}", failure.title, failure.output.trim_end());
     }
     for why in &report.skips {
-        println!("skipped: {}: {why}", step.name());
+        say!("skipped: {}: {why}", step.name());
     }
     let counts = report.counts.to_string();
-    println!("{:<12} {counts:<32} {}", step.name(), in_words(took));
+    say!("{:<12} {counts:<32} {}", step.name(), in_words(took));
 }
 
 /// A time such as `9 min 3 s`, or `3.2 s` under a minute.
@@ -288,7 +303,7 @@ fn count_mutants(chosen: &[Group], shard: Option<&str>) -> Result<bool, CommandE
         }
     }
     spinner.finish_and_clear();
-    println!("took {}", in_words(started.elapsed()));
+    say!("took {}", in_words(started.elapsed()));
     Ok(enough)
 }
 
@@ -313,18 +328,18 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
         built.write()?;
     }
     for change in &changes {
-        println!("recorded otherwise: {change}");
+        say!("recorded otherwise: {change}");
     }
     for problem in &wrong {
-        println!("wrong: {problem}");
+        say!("wrong: {problem}");
     }
     if renew_record && wrong.is_empty() {
         built.write_record()?;
-        println!("the record is renewed");
+        say!("the record is renewed");
     } else if !changes.is_empty() {
-        println!("if that is meant: cargo xtask ptx --renew-record");
+        say!("if that is meant: cargo xtask ptx --renew-record");
     }
-    println!("took {}", in_words(started.elapsed()));
+    say!("took {}", in_words(started.elapsed()));
     Ok(wrong.is_empty() && (renew_record || changes.is_empty()))
 }
 

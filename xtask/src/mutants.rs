@@ -18,6 +18,7 @@ use indicatif::ProgressBar;
 use thiserror::Error;
 
 use crate::run::{self, Ending, RunError};
+use crate::say::say;
 use crate::tools;
 use crate::workspace::{Workspace, clean_command};
 use equivalent::Equivalents;
@@ -181,16 +182,16 @@ impl Counted {
     /// Prints what was missed, and the share that was caught.
     pub fn print(&self) {
         for name in &self.missed {
-            println!("missed: {name}");
+            say!("missed: {name}");
         }
         for name in &self.seen {
-            println!("listed as equivalent, but a test sees it: {name}");
+            say!("listed as equivalent, but a test sees it: {name}");
         }
         let part = match &self.shard {
             Some(shard) => format!(" (part {shard})"),
             None => String::new(),
         };
-        println!("{}{part}: {}", self.group.name(), self.summary());
+        say!("{}{part}: {}", self.group.name(), self.summary());
     }
 
     /// A line such as `98.4 % caught (goal 98 %): 480 caught, 8 missed, 22 equivalent, 50 do not compile`.

@@ -15,6 +15,7 @@ use crate::count;
 use crate::ptx::{self, Assemble, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
+use crate::say::say;
 use crate::tools::{self, Tool};
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
@@ -338,7 +339,8 @@ impl Steps<'_> {
             .args(["bench", "--quiet", "-p", PROOFS])
             .args(["--bench", "bench-programs"]);
         let finished = self.capture(command, BUILD_DEADLINE)?;
-        self.spinner.suspend(|| print!("{}", finished.stdout));
+        self.spinner
+            .suspend(|| say!("{}", finished.stdout.trim_end()));
         report.tests("programs", &finished);
         Ok(())
     }

@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 
 use crate::installs::{Installs, Missing, ask};
 use crate::run::{self, Finished};
+use crate::say::say;
 use crate::workspace::{Workspace, clean_command};
 
 /// The toolchain of the PTX build, miri and the fuzzer, which stable Rust does not offer; pinned there alone.
@@ -225,7 +226,7 @@ impl<'a> Toolbox<'a> {
         .map_err(|why| format!("{} is missing: {why}", tool.name()))?;
         let seconds = started.elapsed().as_secs();
         let line = format!("installed {} in {seconds} s", tool.name());
-        self.spinner.suspend(|| println!("{line}"));
+        self.spinner.suspend(|| say!("{line}"));
         Ok(())
     }
 

@@ -27,7 +27,6 @@ mod tests;
 #[cfg(test)]
 mod tree;
 
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -43,25 +42,27 @@ use system::{ProgramError, System};
 use table::Table;
 
 use crate::run;
+use crate::say::{self, say};
 
 /// How long finding the devices may take, and how long examining all of them at once may.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Examines this machine and prints what was found; false if something that is needed is not there.
-pub fn examine_and_print(json: bool) -> io::Result<bool> {
+pub fn examine_and_print(json: bool) -> serde_json::Result<bool> {
     let report = examine(System::this(), DEADLINE);
     // A job that was given up may have left a program running.
     run::kill_running();
-    let text = if json {
-        serde_json::to_string_pretty(&report)? + "\n"
-    } else {
-        Table(&report).to_string()
-    };
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader that has seen enough, such as `head`, is no failure.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(report.ready),
+    match json {
+        true => say!("{}", serde_json::to_string_pretty(&report)?),
+        false => {
+            let table = Table {
+                report: &report,
+                columns: say::columns(),
+            };
+            say!("{}", table.to_string().trim_end());
+        }
     }
+    Ok(report.ready)
 }
 
 /// Examines a machine. It ends within twice the deadline and the time that CUDA is given, whatever hangs.

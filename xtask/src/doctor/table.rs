@@ -6,16 +6,21 @@ use console::{Style, style};
 
 use super::finding::{Finding, State, Subject};
 use super::report::Report;
+use crate::say::wrap;
 
 /// The widest name of a check, in columns.
 const NAME_WIDTH: usize = 16;
 
 /// A report that prints itself as a table, coloured where it goes to a terminal.
-pub struct Table<'a>(pub &'a Report);
+pub struct Table<'a> {
+    pub report: &'a Report,
+    /// Columns that values and risks are wrapped to. Remedies are lines to paste, and stay whole.
+    pub columns: usize,
+}
 
 impl Display for Table<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self(report) = self;
+        let Self { report, columns } = *self;
         let mut heading: Option<&Subject> = None;
         let mut farther = 0;
         for found in &report.findings {
@@ -30,15 +35,14 @@ impl Display for Table<'_> {
                 writeln!(f, "{gap}{}", style(title(&found.subject)).bold())?;
                 heading = Some(&found.subject);
             }
-            line(f, found)?;
+            line(f, found, columns)?;
         }
         if farther > 0 {
-            writeln!(
-                f,
-                "\n{farther} more lines on pairs that are farther apart: --json"
-            )?;
+            let text = format!("{farther} more lines on pairs that are farther apart: --json");
+            writeln!(f)?;
+            writeln!(f, "{}", wrap("", &text, columns))?;
         }
-        verdict(f, report)
+        verdict(f, report, columns)
     }
 }
 
@@ -52,7 +56,7 @@ fn title(subject: &Subject) -> String {
     }
 }
 
-fn line(f: &mut Formatter<'_>, found: &Finding) -> fmt::Result {
+fn line(f: &mut Formatter<'_>, found: &Finding, columns: usize) -> fmt::Result {
     let (word, colour) = match found.state {
         State::Ok => ("ok", Style::new().green()),
         State::Missing => ("missing", Style::new().red()),
@@ -62,15 +66,20 @@ fn line(f: &mut Formatter<'_>, found: &Finding) -> fmt::Result {
     let colour = if found.needed { colour } else { colour.dim() };
     let name = found.check.title();
     let word = colour.apply_to(format!("{word:<8}"));
-    write!(f, "  {word} {name:<NAME_WIDTH$} {}", found.value)?;
-    match found.state {
-        State::Missing if !found.needed => write!(f, " (not needed)")?,
-        State::Unknown if !found.needed => write!(f, " (does not count)")?,
-        _ => {}
-    }
-    writeln!(f)?;
+    let note = match found.state {
+        State::Missing if !found.needed => " (not needed)",
+        State::Unknown if !found.needed => " (does not count)",
+        _ => "",
+    };
+    let label = format!("  {word} {name:<NAME_WIDTH$} ");
+    writeln!(
+        f,
+        "{}",
+        wrap(&label, &format!("{}{note}", found.value), columns)
+    )?;
     if let Some(risk) = found.risk {
-        writeln!(f, "{:11}{} {risk}", "", style("risk:").yellow())?;
+        let label = format!("{:11}{} ", "", style("risk:").yellow());
+        writeln!(f, "{}", wrap(&label, risk, columns))?;
     }
     match &found.remedy {
         Some(remedy) => writeln!(f, "{:11}{} {remedy}", "", style("→").dim()),
@@ -78,16 +87,13 @@ fn line(f: &mut Formatter<'_>, found: &Finding) -> fmt::Result {
     }
 }
 
-fn verdict(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
+fn verdict(f: &mut Formatter<'_>, report: &Report, columns: usize) -> fmt::Result {
     writeln!(f)?;
     if report.ready {
         for pair in report.pairs.iter().filter(|pair| pair.ready) {
             let distance = pair.distance.words();
-            writeln!(
-                f,
-                "ready: GPU {} with NIC {}: {distance}",
-                pair.gpu, pair.nic
-            )?;
+            let text = format!("GPU {} with NIC {}: {distance}", pair.gpu, pair.nic);
+            writeln!(f, "{}", wrap("ready: ", &text, columns))?;
         }
         return Ok(());
     }
@@ -96,9 +102,8 @@ fn verdict(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
         needed.filter(|found| found.state == state).count()
     };
     let (missing, unknown) = (needed(State::Missing), needed(State::Unknown));
-    writeln!(
-        f,
-        "not ready: of what is needed, {missing} missing and {unknown} unknown"
-    )?;
-    writeln!(f, "(the software NIC needs nothing of this: cargo demo)")
+    let text = format!("of what is needed, {missing} missing and {unknown} unknown");
+    writeln!(f, "{}", wrap("not ready: ", &text, columns))?;
+    let alternative = "(the software NIC needs nothing of this: cargo demo)";
+    writeln!(f, "{}", wrap("", alternative, columns))
 }

@@ -39,6 +39,10 @@ fn in_the_way(report: &Report) -> Vec<Check> {
     found.map(|found| found.check).collect()
 }
 
+fn table(report: &Report, columns: usize) -> String {
+    Table { report, columns }.to_string()
+}
+
 fn verdicts(report: &Report) -> Vec<(&str, Distance, bool)> {
     let verdict = |pair| {
         let PairVerdict {
@@ -50,6 +54,27 @@ fn verdicts(report: &Report) -> Vec<(&str, Distance, bool)> {
         (nic.as_str(), *distance, *ready)
     };
     report.pairs.iter().map(verdict).collect()
+}
+
+/// Remedies are to be pasted, and a line that was wrapped would be pasted as two.
+#[test]
+fn a_narrow_terminal_wraps_all_but_remedies() {
+    let tree = Tree::good_node();
+    tree.acs("0000:17:01.0", 0x1d);
+    let report = examine(&tree);
+    let is_remedy = |line: &&str| line.trim_start().starts_with('→');
+    let whole = table(&report, usize::MAX);
+    let remedies: Vec<_> = whole.lines().filter(is_remedy).collect();
+    assert!(remedies.iter().any(|line| line.chars().count() > 60));
+    let narrow = table(&report, 60);
+    assert_eq!(
+        narrow.lines().filter(is_remedy).collect::<Vec<_>>(),
+        remedies
+    );
+    let others = |table: &'_ str| table.lines().filter(|line| !is_remedy(line)).count();
+    assert!(others(&narrow) > others(&whole), "{narrow}");
+    let mut lines = narrow.lines().filter(|line| !is_remedy(line));
+    assert!(lines.all(|line| line.chars().count() <= 60), "{narrow}");
 }
 
 #[test]
@@ -103,7 +128,7 @@ fn a_machine_with_nothing_gets_a_readable_list() {
     {
         assert!(found.remedy.is_some(), "{found:?}");
     }
-    let table = Table(&report).to_string();
+    let table = table(&report, usize::MAX);
     assert!(table.contains("NVIDIA driver"), "{table}");
     assert!(table.contains("\nnot ready: of what is needed,"), "{table}");
 }
@@ -126,7 +151,7 @@ fn acs_below_a_common_switch_is_in_the_way() {
             .starts_with("sudo setpci -s 0000:17:01.0 ECAP_ACS+6.w=0000")
     );
     assert!(found.risk.unwrap().contains("past the IOMMU"));
-    let table = Table(&report).to_string();
+    let table = table(&report, usize::MAX);
     let (risk, remedy) = (table.find("past the IOMMU"), table.find("sudo setpci"));
     assert!(risk.unwrap() < remedy.unwrap(), "{table}");
     // Above the switch it does no harm.
@@ -398,7 +423,7 @@ fn the_json_tells_what_the_table_tells() {
         acs["subject"],
         serde_json::json!({"kind": "pair", "gpu": "0000:18:00.0", "nic": "mlx5_0"})
     );
-    let table = Table(&report).to_string();
+    let table = table(&report, usize::MAX);
     let nearest =
         |found: &&Finding| !matches!(&found.subject, Subject::Pair { nic, .. } if nic == "mlx5_1");
     for found in report.findings.iter().filter(nearest) {
