@@ -1,7 +1,6 @@
 //! How a CPU rings on each kind of page.
 #![cfg(not(loom))]
 
-#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 
 use common::Rig;
@@ -21,7 +20,7 @@ fn each_page_gets_the_same_doorbell() {
         let mut queue = rig.handle().open::<Exclusive>().unwrap();
         let limit = Deadline::after_ms(1_000);
         for _ in 0..2 {
-            queue.post(Wqe::nop(), limit).unwrap();
+            let _ = queue.post(Wqe::nop(), limit).unwrap();
         }
         drop(queue);
         rig.take_doorbell()

@@ -1,4 +1,4 @@
-//! The functions of the C library that take a path. The device's paths lead into the tree of [`sysfs`]; all others stay
+//! The functions of the C library that take a path. The device's paths lead into the tree of `sysfs`; all others stay
 //! as they are.
 //!
 //! A program may look for a device by any of them before it asks libibverbs. `open` and `openat` are variadic in C: their
