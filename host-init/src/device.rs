@@ -11,7 +11,7 @@ use crate::QueuePairConfig;
 use crate::batching::Reader;
 use crate::config::Checked;
 use crate::memory::Keys;
-use crate::mlx5::{CardCounters, CardPort, Mlx5, Mlx5Options};
+use crate::mlx5::{CardCounters, CardEvent, CardPort, Mlx5, Mlx5Options};
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::soft::{InProcess, Soft, SoftOptions, refused};
@@ -96,6 +96,15 @@ impl Device {
     /// [`Error::Mlx5`] if the card does not answer.
     pub fn counters(&self) -> Result<Option<CardCounters>, Error> {
         self.provider.counters()
+    }
+
+    /// What has befallen queues of this device since the last call, and no completion tells; without waiting. A software
+    /// HCA reports none, and a card none where its system has no such channel.
+    ///
+    /// # Errors
+    /// [`Error::Mlx5`] if the channel cannot be read.
+    pub fn card_events(&self) -> Result<Vec<CardEvent>, Error> {
+        self.provider.card_events()
     }
 
     /// The software HCA behind this device, if it is one: for tests that step it
@@ -210,6 +219,10 @@ pub(crate) trait Provider: Send + Sync {
     /// What it has counted, if this is a card.
     fn counters(&self) -> Result<Option<CardCounters>, Error> {
         Ok(None)
+    }
+    /// What has befallen its queues since the last call, if this is a card.
+    fn card_events(&self) -> Result<Vec<CardEvent>, Error> {
+        Ok(Vec::new())
     }
     /// Whether the device reads and writes memory that lies there.
     fn reaches(&self, placement: Placement) -> bool;

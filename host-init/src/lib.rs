@@ -94,7 +94,9 @@ pub use gaspi::{Gaspi, GaspiConfig, GaspiError, MAX_RANKS};
 pub use inbound::{Flush, Flushing};
 pub use launch::{Grid, Launch};
 pub use memory::{Access, MemoryRegion, RemoteMemory};
-pub use mlx5::{CardCounters, CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options};
+pub use mlx5::{
+    CardCounters, CardEvent, CardPort, GidChoice, GidType, Link, Mlx5Error, Mlx5Options,
+};
 pub use outstanding::{AwaitedReceive, Outstanding};
 pub use peer::{Listener, Peer, Users};
 pub use placement::Placement;

@@ -53,6 +53,12 @@ pub mod ioctl {
     pub const OBJECT_DEVX: u16 = DRIVER;
     pub const METHOD_DEVX_OTHER: u16 = DRIVER;
     pub const METHOD_DEVX_QUERY_EQN: u16 = DRIVER + 2;
+    pub const METHOD_DEVX_SUBSCRIBE_EVENT: u16 = DRIVER + 3;
+    pub const SUBSCRIBE_CHANNEL: u16 = DRIVER;
+    pub const SUBSCRIBE_OBJECT: u16 = DRIVER + 1;
+    pub const SUBSCRIBE_EVENTS: u16 = DRIVER + 2;
+    pub const SUBSCRIBE_FILE: u16 = DRIVER + 3;
+    pub const SUBSCRIBE_COOKIE: u16 = DRIVER + 4;
     pub const DEVX_COMMAND: DevxCommand = DevxCommand {
         command_in: DRIVER,
         command_out: DRIVER + 1,
@@ -80,6 +86,13 @@ pub mod ioctl {
     pub const UMEM_ID: u16 = DRIVER + 4;
     pub const UMEM_PAGE_SIZES: u16 = DRIVER + 5;
     pub const UMEM_DMABUF_FILE: u16 = DRIVER + 6;
+
+    pub const OBJECT_EVENT_CHANNEL: u16 = DRIVER + 5;
+    pub const METHOD_EVENT_CHANNEL_ALLOC: u16 = DRIVER;
+    pub const EVENT_CHANNEL_FILE: u16 = DRIVER;
+    pub const EVENT_CHANNEL_FLAGS: u16 = DRIVER + 1;
+    /// An event is its cookie, without the card's entry.
+    pub const EVENT_CHANNEL_WITHOUT_DATA: u64 = 1;
 
     /// Where a method that carries a command has it, and where its answer goes.
     #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mlx5_wqe::{CqNumber, QpNumber, Syndrome};
 use warpbell_soft_hca::engine::{ErrorPlace, FirstError};
 
-use crate::channel;
+use crate::{channel, devx_events};
 
 /// A device's channel: an event is an `ib_uverbs_async_event_desc`, the user's handle and a [`Kind`].
 pub type Channel = channel::Channel<16>;
@@ -92,8 +92,10 @@ pub fn remove(source: impl Into<Source>) -> u32 {
 
 /// Tells of an event.
 pub fn report(source: impl Into<Source>, kind: Kind) {
+    let source = source.into();
+    devx_events::report(source, kind);
     let mut listeners = listeners();
-    let Some(listener) = listeners.get_mut(&source.into()) else {
+    let Some(listener) = listeners.get_mut(&source) else {
         return;
     };
     let mut event = [0; 16];

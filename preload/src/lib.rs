@@ -30,6 +30,7 @@ mod async_events;
 mod attributes;
 mod channel;
 mod device_file;
+mod devx_events;
 mod events;
 pub mod interpose;
 mod machine;

@@ -83,6 +83,8 @@ const struct fact card_layouts[] = {
 	FIELD(mlx5dv_devx_umem_in, pgsz_bitmap),
 	FIELD(mlx5dv_devx_umem_in, comp_mask),
 	FIELD(mlx5dv_devx_umem_in, dmabuf_fd),
+	SIZE(mlx5dv_devx_event_channel),
+	FIELD(mlx5dv_devx_event_channel, fd),
 	SIZE(mlx5dv_devx_uar),
 	FIELD(mlx5dv_devx_uar, reg_addr),
 	FIELD(mlx5dv_devx_uar, base_addr),
@@ -105,6 +107,7 @@ const struct fact card_values[] = {
 	VALUE(MLX5DV_OBJ_AH),
 	VALUE(MLX5DV_OBJ_PD),
 	VALUE(MLX5DV_UMEM_MASK_DMABUF),
+	VALUE(MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA),
 	VALUE(MLX5DV_UAR_ALLOC_TYPE_BF),
 	VALUE(MLX5DV_UAR_ALLOC_TYPE_NC),
 	END
@@ -144,4 +147,8 @@ FUNCTION(struct mlx5dv_devx_umem *, mlx5dv_devx_umem_reg_ex, struct ibv_context 
 FUNCTION(int, mlx5dv_devx_umem_dereg, struct mlx5dv_devx_umem *);
 FUNCTION(struct mlx5dv_devx_uar *, mlx5dv_devx_alloc_uar, struct ibv_context *, uint32_t);
 FUNCTION(void, mlx5dv_devx_free_uar, struct mlx5dv_devx_uar *);
+FUNCTION(struct mlx5dv_devx_event_channel *, mlx5dv_devx_create_event_channel, struct ibv_context *, enum mlx5dv_devx_create_event_channel_flags);
+FUNCTION(void, mlx5dv_devx_destroy_event_channel, struct mlx5dv_devx_event_channel *);
+FUNCTION(int, mlx5dv_devx_subscribe_devx_event, struct mlx5dv_devx_event_channel *, struct mlx5dv_devx_obj *, uint16_t, uint16_t[], uint64_t);
+FUNCTION(ssize_t, mlx5dv_devx_get_event, struct mlx5dv_devx_event_channel *, struct mlx5dv_devx_async_event_hdr *, size_t);
 FUNCTION(int, mlx5dv_devx_query_eqn, struct ibv_context *, uint32_t, uint32_t *);

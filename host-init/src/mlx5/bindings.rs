@@ -159,6 +159,11 @@ structures! {
         dmabuf_fd: c_int,
     }
 
+    /// `struct mlx5dv_devx_event_channel`.
+    EventChannel {
+        fd: c_int,
+    }
+
     /// `struct mlx5dv_devx_uar`.
     Uar {
         reg_addr: *mut c_void,
@@ -190,6 +195,8 @@ impl Objects {
 
 /// Numbers of the headers.
 pub mod values {
+    use std::ffi::c_int;
+
     /// `IBV_PORT_ACTIVE`.
     pub const PORT_ACTIVE: u32 = 4;
     /// `IBV_LINK_LAYER_INFINIBAND`.
@@ -214,6 +221,8 @@ pub mod values {
     pub const OBJECT_PD: u64 = 1 << 6;
     /// `MLX5DV_UMEM_MASK_DMABUF`.
     pub const UMEM_DMABUF: u64 = 1;
+    /// `MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA`: an event is its cookie.
+    pub const EVENT_CHANNEL_WITHOUT_DATA: c_int = 1;
     /// `MLX5DV_UAR_ALLOC_TYPE_BF`.
     pub const UAR_BLUEFLAME: u32 = 0;
     /// `MLX5DV_UAR_ALLOC_TYPE_NC`.
@@ -356,6 +365,14 @@ functions! {
         mlx5dv_devx_alloc_uar: fn(*mut IbvContext, u32) -> *mut Uar;
         /// Frees it.
         mlx5dv_devx_free_uar: fn(*mut Uar);
+        /// Makes a channel of events.
+        mlx5dv_devx_create_event_channel: fn(*mut IbvContext, c_int) -> *mut EventChannel;
+        /// Frees it.
+        mlx5dv_devx_destroy_event_channel: fn(*mut EventChannel);
+        /// Has events of an object told: how many bytes of numbers, the numbers, the cookie that tells them.
+        mlx5dv_devx_subscribe_devx_event: fn(*mut EventChannel, *mut DevxObject, u16, *mut u16, u64) -> c_int;
+        /// Reads an event, which begins with its cookie, of at most so many bytes; how many it has.
+        mlx5dv_devx_get_event: fn(*mut EventChannel, *mut c_void, usize) -> isize;
         /// The event queue of a completion vector.
         mlx5dv_devx_query_eqn: fn(*mut IbvContext, u32, *mut u32) -> c_int;
     }

@@ -276,6 +276,11 @@ impl Object {
         Ok((Self { context, raw }, answer))
     }
 
+    /// For the libraries.
+    pub fn raw(&self) -> *mut bindings::DevxObject {
+        self.raw.as_ptr()
+    }
+
     /// Gives a command that changes the object.
     pub fn modify<C: Command>(
         &self,

@@ -17,6 +17,7 @@ mod bindings;
 mod context;
 mod counters;
 mod error;
+mod events;
 mod gid;
 mod port;
 mod queues;
@@ -41,12 +42,14 @@ use crate::queue_memory::QueueAddresses;
 use crate::{Access, Error, Gid, GpuError, Limits, NicError, Placement, State};
 use context::Context;
 use counters::CounterSet;
+use events::Events;
 use port::{Port, Reads};
 use queues::Made;
 use resources::{Dmabuf, Domain, Memory, Region};
 
 pub use counters::CardCounters;
 pub use error::{Link, Mlx5Error};
+pub use events::CardEvent;
 pub use gid::{GidChoice, GidType};
 pub use port::CardPort;
 
@@ -97,6 +100,8 @@ pub(crate) struct Mlx5 {
     objects: Mutex<Objects>,
     /// To which all queue pairs are bound, where the card has one. Ended with the device.
     counters: Option<CounterSet>,
+    /// Of all queues, where the card has such.
+    events: Option<Events>,
     /// For address handles. Ended with the device.
     own_domain: Option<Domain>,
 }
@@ -141,6 +146,7 @@ impl Mlx5 {
         let own_domain = Some(Domain::allocate(&context)?);
         Ok(Self {
             counters: CounterSet::allocate(&context, &capabilities),
+            events: Events::open(&context),
             context,
             capabilities,
             more_capabilities,
@@ -374,6 +380,11 @@ impl Provider for Mlx5 {
     fn counters(&self) -> Result<Option<CardCounters>, Error> {
         let counters = self.counters.as_ref().map(CounterSet::read);
         Ok(counters.transpose()?)
+    }
+
+    fn card_events(&self) -> Result<Vec<CardEvent>, Error> {
+        let events = self.events.as_ref().map(Events::read);
+        Ok(events.transpose()?.unwrap_or_default())
     }
 
     fn hca(&self) -> Option<&SoftHca> {

@@ -9,6 +9,7 @@ use warpbell::{DoorbellPage, SendDoorbell};
 
 use super::context::Object;
 use super::counters::CounterSet;
+use super::events::Queue;
 use super::port::Way;
 use super::resources::{Uar, Umem};
 use super::{Mlx5, Mlx5Error, memory_of};
@@ -118,6 +119,12 @@ impl Made {
             config.send_completions,
         )?;
         let send = answer.cqn;
+        let hear = |object: &Object, queue| {
+            if let Some(events) = &card.events {
+                events.subscribe(object, &queue);
+            }
+        };
+        hear(&object, Queue::Completion(send));
         self.send = Some((object, send));
         let mut receive = send;
         if let Some(config) = config.receive {
@@ -127,6 +134,7 @@ impl Made {
                 config.completions,
             )?;
             receive = answer.cqn;
+            hear(&object, Queue::Completion(receive));
             self.receive = Some((object, receive));
         }
         // The receive ring comes first, then the send ring.
@@ -153,6 +161,7 @@ impl Made {
         // SAFETY: the caller keeps the memory until the queue pair is destroyed.
         let (object, answer) =
             unsafe { Object::create(&card.context, "make a queue pair", &command)? };
+        hear(&object, Queue::Pair(answer.qpn));
         self.queue_pair = Some((object, answer.qpn));
         Ok(())
     }

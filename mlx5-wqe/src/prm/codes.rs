@@ -250,6 +250,20 @@ codes! {
 }
 
 codes! {
+    /// What befalls a queue (`MLX5_EVENT_TYPE_*`), as far as a user may hear of it.
+    EventType, "event" {
+        /// A completion queue has no room, or another fault.
+        CQ_ERROR = 0x04, "completion queue error";
+        /// A queue pair is lost.
+        WQ_CATASTROPHE = 0x05, "queue pair lost";
+        /// The other end asked for what cannot be done.
+        WQ_INVALID_REQUEST = 0x10, "invalid request";
+        /// The other end had no right to what it asked for.
+        WQ_ACCESS_ERROR = 0x11, "access violation";
+    }
+}
+
+codes! {
     /// How a completion queue fares.
     CqStatus, "CQ status" {
         /// Well.

@@ -74,9 +74,9 @@ pub use capabilities::{
     QueryHcaCapAnswer, QueryRoceCap, QueryRoceCapAnswer, RoceCapabilities,
 };
 pub use codes::{
-    AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, Mtu, OptionalParameters,
-    PathMigration, PortType, QpState, ReceiveType, SendDoorbellMode, TimestampFormat,
-    TimestampFormats, Transport, opcode,
+    AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, EventType, Mtu,
+    OptionalParameters, PathMigration, PortType, QpState, ReceiveType, SendDoorbellMode,
+    TimestampFormat, TimestampFormats, Transport, opcode,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
 pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};

@@ -10,7 +10,9 @@ use super::counters;
 use super::open::{self, Open};
 use super::prm::{self, Call, Failure, Syndrome};
 use crate::abi::ioctl::{self as abi, DevxCommand};
+use crate::async_events::Source;
 use crate::attributes::{Errno, Request};
+use crate::devx_events;
 use crate::machine::{Machine, machine};
 
 /// The event queue of completion vector 0.
@@ -62,6 +64,15 @@ impl Object {
         }
     }
 
+    /// What has events of it, if anything has.
+    fn source(&self) -> Option<Source> {
+        match self {
+            Self::CompletionQueue { number, .. } => Some((*number).into()),
+            Self::QueuePair(pair) => Some(pair.number.into()),
+            Self::CounterSet(_) => None,
+        }
+    }
+
     /// Destroys it.
     pub fn destroy(&self, machine: &Machine) -> Result<(), Errno> {
         match self {
@@ -73,7 +84,11 @@ impl Object {
             }
             // No part of the engine's.
             Self::CounterSet(_) => Ok(()),
+        }?;
+        if let Some(source) = self.source() {
+            devx_events::remove(source);
         }
+        Ok(())
     }
 }
 
@@ -95,6 +110,7 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
             request.answer(abi::DEVX_EQN, &EVENT_QUEUE.to_ne_bytes());
             Ok(())
         }
+        (abi::OBJECT_DEVX, abi::METHOD_DEVX_SUBSCRIBE_EVENT) => subscribe(request, open),
         (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_CREATE) => create(request, open, machine),
         (abi::OBJECT_DEVX_OBJ, abi::METHOD_DEVX_OBJ_DESTROY) => {
             destroy(handle(request)?, open, machine)
@@ -126,6 +142,35 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
         }
         _ => Err(Errno(libc::EOPNOTSUPP)),
     }
+}
+
+/// Subscribes to events of an object: a list of numbers of 2 bytes, all of which the object may have. Of those that no
+/// object has there are none here; nor are there other files to tell them by.
+fn subscribe(request: &Request<'_>, open: &Open) -> Result<(), Errno> {
+    let file = request.number(abi::SUBSCRIBE_CHANNEL);
+    let channel = file.and_then(|file| open.event_channels.get(&(file as i32)));
+    let channel = channel.ok_or(Errno(libc::EBADF))?;
+    let object = request.handle(abi::SUBSCRIBE_OBJECT);
+    if object.is_none() || request.number(abi::SUBSCRIBE_FILE).is_some() {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    let object = object.and_then(|object| open.objects.get(&object));
+    let source = object.ok_or(Errno(libc::ENOENT))?.source();
+    let source = source.ok_or(Errno(libc::EINVAL))?;
+    let (events, rest) = request.input(abi::SUBSCRIBE_EVENTS).as_chunks::<2>();
+    let events: Vec<_> = events
+        .iter()
+        .map(|event| u16::from_ne_bytes(*event))
+        .collect();
+    let known = events.iter().all(|event| devx_events::has(source, *event));
+    if events.is_empty() || !rest.is_empty() || !known {
+        return Err(Errno(libc::EINVAL));
+    }
+    let cookie = request.number(abi::SUBSCRIBE_COOKIE).unwrap_or_default();
+    for event in events {
+        devx_events::subscribe(source, event as u8, channel.clone(), cookie);
+    }
+    Ok(())
 }
 
 fn handle(request: &Request<'_>) -> Result<u32, Errno> {

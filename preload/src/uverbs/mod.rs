@@ -47,6 +47,9 @@ pub unsafe fn ioctl(file: c_int, number: c_ulong, argument: *mut c_void) -> Resu
         (abi::OBJECT_UAR, abi::METHOD_UAR_DESTROY) => Ok(()),
         // Pages come when they are touched, with or without advice.
         (abi::OBJECT_MR, abi::METHOD_ADVISE_MR) => Ok(()),
+        (abi::OBJECT_EVENT_CHANNEL, abi::METHOD_EVENT_CHANNEL_ALLOC) => {
+            channels::create_devx(&mut request, open)
+        }
         (abi::OBJECT_DEVX | abi::OBJECT_DEVX_OBJ, _) => devx::method(&mut request, open),
         (abi::OBJECT_DEVX_UMEM, abi::METHOD_UMEM_REG) => umem::register(&mut request, open),
         (abi::OBJECT_DEVX_UMEM, abi::METHOD_UMEM_DEREG) => umem::deregister(&request, open),

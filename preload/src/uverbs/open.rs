@@ -13,9 +13,9 @@ use super::devx::Object;
 use super::uar::Page;
 use super::umem::Umem;
 use crate::abi::QueuePairQuery;
-use crate::async_events;
 use crate::events::{self, Channel};
 use crate::machine::{Machine, machine};
+use crate::{async_events, devx_events};
 
 /// Everything that was made through one file, by the handles that its user knows.
 #[derive(Default)]
@@ -26,6 +26,8 @@ pub struct Open {
     pub events: Option<async_events::Channel>,
     /// By the file descriptor that the user reads.
     pub channels: BTreeMap<c_int, Channel>,
+    /// The same, of DEVX events.
+    pub event_channels: BTreeMap<c_int, devx_events::Channel>,
     pub completion_queues: BTreeMap<u32, CqNumber>,
     pub shared_receives: BTreeMap<u32, SharedReceiveQueue>,
     pub queue_pairs: BTreeMap<u32, QueuePair>,

@@ -6,8 +6,8 @@ use warpbell_proofs::facts::{assert_same, constants};
 use warpbell_proofs::{card, layouts};
 
 use crate::bindings::{
-    AddressAttributes, AddressHandle, ContextAttributes, Domain, GidEntry, GlobalRoute,
-    MemoryRegion, Objects, PortAttributes, Uar, Umem, UmemAttributes, values,
+    AddressAttributes, AddressHandle, ContextAttributes, Domain, EventChannel, GidEntry,
+    GlobalRoute, MemoryRegion, Objects, PortAttributes, Uar, Umem, UmemAttributes, values,
 };
 
 #[test]
@@ -32,6 +32,7 @@ fn layouts_are_the_headers() {
         UmemAttributes = "mlx5dv_devx_umem_in" {
             addr, size, access, pgsz_bitmap, comp_mask, dmabuf_fd,
         }
+        EventChannel = "mlx5dv_devx_event_channel" { fd }
         Uar = "mlx5dv_devx_uar" { reg_addr, base_addr, page_id, mmap_off, comp_mask }
     };
     // The library's function fills ours; the header's goes on behind it.
@@ -58,6 +59,10 @@ fn values_are_the_headers() {
         ("MLX5DV_OBJ_AH", values::OBJECT_AH),
         ("MLX5DV_OBJ_PD", values::OBJECT_PD),
         ("MLX5DV_UMEM_MASK_DMABUF", values::UMEM_DMABUF),
+        (
+            "MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA",
+            values::EVENT_CHANNEL_WITHOUT_DATA as u64,
+        ),
         ("MLX5DV_UAR_ALLOC_TYPE_BF", values::UAR_BLUEFLAME.into()),
         ("MLX5DV_UAR_ALLOC_TYPE_NC", values::UAR_NON_CACHED.into()),
     ]);

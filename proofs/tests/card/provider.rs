@@ -3,14 +3,14 @@
 use std::env;
 use std::net::IpAddr;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_wqe::Wqe;
 use warpbell::{Deadline, Exclusive, Processor, Thread};
 use warpbell_host_init::{
-    Access, Buffer, CardCounters, CardPort, Completions, Device, Endpoint, Error, GidChoice,
-    GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair, QueuePairConfig,
-    RemoteMemory, SendDoorbell, SoftOptions, State, Timers, Triggers, connect,
+    Access, Buffer, CardCounters, CardEvent, CardPort, Completions, Device, Endpoint, Error,
+    GidChoice, GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair,
+    QueuePairConfig, RemoteMemory, SendDoorbell, SoftOptions, State, Timers, Triggers, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
@@ -467,6 +467,37 @@ fn other_subnets() {
         // The device knows nobody there, and is asked.
         let refused = toward(Some(77));
         assert!(refused.contains("bring a queue pair to RTR"), "{refused}");
+    });
+}
+
+/// What the other end may not do is told at this end by name, where no completion tells it.
+#[test]
+fn events() {
+    with_engine("provider::events", || {
+        let device = open(options()).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig::default();
+        let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
+        connect(&mut one, &mut other).unwrap();
+        assert_eq!(device.card_events().unwrap(), []);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
+        let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
+        let remote = region.remote().at(0, 64).unwrap();
+        let wqe = Wqe::write(region.local(0, 64).unwrap(), remote).signalled();
+        let ticket = queue.post(wqe, LIMIT).unwrap();
+        queue.wait_outbound(ticket, LIMIT).unwrap_err();
+        drop(queue);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut events = Vec::new();
+        while events.is_empty() && Instant::now() < deadline {
+            events = device.card_events().unwrap();
+        }
+        let qpn = other.qpn();
+        assert_eq!(events, [CardEvent::AccessViolation { qpn }]);
+        // Told once.
+        drop((one, other));
+        assert_eq!(device.card_events().unwrap(), []);
     });
 }
 

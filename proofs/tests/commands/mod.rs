@@ -186,6 +186,19 @@ fn codes_are_the_headers() {
             "MLX5_CAP_ROCE << 1 | HCA_CAP_OPMOD_GET_CUR",
             CapabilityQuery::ROCE_CURRENT.0.into(),
         ),
+        ("MLX5_EVENT_TYPE_CQ_ERROR", EventType::CQ_ERROR.0.into()),
+        (
+            "MLX5_EVENT_TYPE_WQ_CATAS_ERROR",
+            EventType::WQ_CATASTROPHE.0.into(),
+        ),
+        (
+            "MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR",
+            EventType::WQ_INVALID_REQUEST.0.into(),
+        ),
+        (
+            "MLX5_EVENT_TYPE_WQ_ACCESS_ERROR",
+            EventType::WQ_ACCESS_ERROR.0.into(),
+        ),
         (
             "MLX5_TIMESTAMP_FORMAT_FREE_RUNNING",
             TimestampFormat::FREE_RUNNING.0.into(),
