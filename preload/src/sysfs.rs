@@ -45,11 +45,20 @@ const FILES: &[(&str, &str)] = &[
         "class/infiniband/mlx5_0/ports/1/gid_attrs/types/0",
         "RoCE v2",
     ),
+    ("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "lo"),
     ("class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff"),
 ];
 
-/// Each link and where it leads.
-const LINKS: &[(&str, &str)] = &[("dev/infiniband/uverbs0", "/dev/null")];
+/// Each link and where it leads. The device's place on PCI is one that no machine has: programs look there for a GPU's
+/// neighbour.
+const LINKS: &[(&str, &str)] = &[
+    ("dev/infiniband/uverbs0", "/dev/null"),
+    (
+        "class/infiniband/mlx5_0",
+        "../../devices/ffff:00:00.0/infiniband/mlx5_0",
+    ),
+    ("class/infiniband/mlx5_0/device", "../.."),
+];
 
 /// Where the tree is.
 static ROOT: OnceLock<PathBuf> = OnceLock::new();
@@ -99,6 +108,16 @@ fn tree() -> io::Result<PathBuf> {
 
 fn write(root: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(root)?;
+    for (name, target) in LINKS {
+        let path = root.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+            if Path::new(target).is_relative() {
+                fs::create_dir_all(folder.join(target))?;
+            }
+        }
+        symlink(target, path)?;
+    }
     for (name, text) in FILES {
         let path = root.join(name);
         if let Some(folder) = path.parent() {
@@ -106,13 +125,6 @@ fn write(root: &Path) -> io::Result<()> {
         }
         fs::write(&path, format!("{text}\n"))?;
         set_permissions(&path, Permissions::from_mode(0o444))?;
-    }
-    for (name, target) in LINKS {
-        let path = root.join(name);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        symlink(target, path)?;
     }
     Ok(())
 }

@@ -294,6 +294,11 @@ NUMBER(cmd_hca_cap, uctx_cap)
 
 SIZED(cmd_hca_cap_2)
 
+SIZED(atomic_caps)
+NUMBER(atomic_caps, atomic_req_8B_endianness_mode)
+NUMBER(atomic_caps, atomic_operations)
+NUMBER(atomic_caps, atomic_size_qp)
+
 SIZED(roce_cap)
 NUMBER(roce_cap, qp_ts_format)
 NUMBER(roce_cap, r_roce_max_src_udp_port)

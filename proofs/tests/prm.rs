@@ -115,6 +115,7 @@ mod fields {
             && places::<CqContext>()
             && places::<HcaCapabilities>()
             && places::<HcaCapabilities2>()
+            && places::<AtomicCapabilities>()
             && places::<RoceCapabilities>()
             && places::<Mtt>()
             && places::<UmemContext>();
@@ -148,7 +149,7 @@ mod fields {
         assert!(plain && commands && answers);
         assert_eq!(
             prm::sizes().len(),
-            35,
+            36,
             "the header was asked for a record that is not compared"
         );
     }
@@ -175,6 +176,7 @@ mod fields {
             bytes::<CqContext>(&random, &[])?;
             bytes::<HcaCapabilities>(&random, &[])?;
             bytes::<HcaCapabilities2>(&random, &[])?;
+            bytes::<AtomicCapabilities>(&random, &[])?;
             bytes::<RoceCapabilities>(&random, &[])?;
             bytes::<Mtt>(&random, &[])?;
             bytes::<UmemContext>(&random, &[])?;

@@ -1,4 +1,5 @@
 //! What the card can do.
+#![expect(non_snake_case, reason = "fields have the header's names")]
 
 use super::bits::Field;
 use super::codes::{CapabilityQuery, PortType, TimestampFormats, opcode};
@@ -23,6 +24,12 @@ records! {
 
     /// The same question, for [`CapabilityQuery::ROCE_CURRENT`].
     command(QUERY_HCA_CAP => QueryRoceCapAnswer) QueryRoceCap = "query_hca_cap_in", 16 {
+        /// Which capabilities.
+        op_mod: CapabilityQuery = 0x30, 16;
+    }
+
+    /// The same question, for [`CapabilityQuery::ATOMIC_CURRENT`].
+    command(QUERY_HCA_CAP => QueryAtomicCapAnswer) QueryAtomicCap = "query_hca_cap_in", 16 {
         /// Which capabilities.
         op_mod: CapabilityQuery = 0x30, 16;
     }
@@ -169,6 +176,22 @@ records! {
         r_roce_max_src_udp_port: u16 = 0xc0, 16;
         /// Lowest UDP source port of RoCE v2.
         r_roce_min_src_udp_port: u16 = 0xd0, 16;
+    }
+
+    /// The capabilities of atomics.
+    plain AtomicCapabilities = "atomic_caps", 256 {
+        /// 1 where fetched words of 8 bytes are in the host's byte order, and not in the network's.
+        atomic_req_8B_endianness_mode: u8 = 0x40, 2;
+        /// Which atomics, a bit each (`MLX5_ATOMIC_OPS_*`): compare and swap 0, fetch and add 1.
+        atomic_operations: u16 = 0x90, 16;
+        /// Bytes of an atomic of a queue pair: the sum of those there may be.
+        atomic_size_qp: u16 = 0xb0, 16;
+    }
+
+    /// The answer to [`QueryAtomicCap`].
+    answer QueryAtomicCapAnswer = "query_hca_cap_out", 4112 {
+        /// The capabilities.
+        atomic_caps: AtomicCapabilities = 0x80, 2048;
     }
 
     /// The answer to [`QueryRoceCap`].

@@ -312,6 +312,8 @@ impl CapabilityQuery {
     pub const GENERAL_MAXIMUM: Self = Self(0);
     /// The general capabilities as they are now.
     pub const GENERAL_CURRENT: Self = Self(1);
+    /// The capabilities of atomics as they are now.
+    pub const ATOMIC_CURRENT: Self = Self(0x3 << 1 | 1);
     /// The capabilities of RoCE as they are now.
     pub const ROCE_CURRENT: Self = Self(0x4 << 1 | 1);
     /// More general capabilities as they are now.

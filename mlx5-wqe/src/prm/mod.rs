@@ -70,8 +70,9 @@ mod record;
 pub use address_path::AddressPath;
 pub use bits::Field;
 pub use capabilities::{
-    HcaCapabilities, HcaCapabilities2, QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer,
-    QueryHcaCapAnswer, QueryRoceCap, QueryRoceCapAnswer, RoceCapabilities,
+    AtomicCapabilities, HcaCapabilities, HcaCapabilities2, QueryAtomicCap, QueryAtomicCapAnswer,
+    QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryRoceCap,
+    QueryRoceCapAnswer, RoceCapabilities,
 };
 pub use codes::{
     AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, EventType, Mtu,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
-    CapabilityQuery, Command, CommandStatus, CreateCq, CreateCqAnswer, CreateQp, CreateQpAnswer,
-    Done, HcaCapabilities, HcaCapabilities2, InitToRtr, ModifyQpAnswer, Mtu, OptionalParameters,
-    PortType, PrmError, QpState, QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQp,
-    QueryQpAnswer, QueryRoceCapAnswer, ReceiveType, Record, Refusal, RoceCapabilities, RstToInit,
-    RtrToRts, SendDoorbellMode, TimestampFormat, TimestampFormats, ToError, ToReset, Transport,
-    command_opcode, opcode,
+    AtomicCapabilities, CapabilityQuery, Command, CommandStatus, CreateCq, CreateCqAnswer,
+    CreateQp, CreateQpAnswer, Done, HcaCapabilities, HcaCapabilities2, InitToRtr, ModifyQpAnswer,
+    Mtu, OptionalParameters, PortType, PrmError, QpState, QueryAtomicCapAnswer, QueryHcaCap,
+    QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQp, QueryQpAnswer, QueryRoceCapAnswer, ReceiveType,
+    Record, Refusal, RoceCapabilities, RstToInit, RtrToRts, SendDoorbellMode, TimestampFormat,
+    TimestampFormats, ToError, ToReset, Transport, command_opcode, opcode,
 };
 use warpbell_soft_hca::engine::command::{
     MAX_LOG_CQ_DEPTH, MAX_LOG_QUEUE_DEPTH, MAX_MESSAGE_LENGTH, MAX_READS, ack_timeout_ns,
@@ -190,6 +190,16 @@ pub fn query_capabilities(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     ];
     if NOTHING_OF.contains(&(query.op_mod.0 >> 1)) {
         return bytes(&QueryHcaCapAnswer::default());
+    }
+    if query.op_mod == CapabilityQuery::ATOMIC_CURRENT {
+        return bytes(&QueryAtomicCapAnswer {
+            atomic_caps: AtomicCapabilities {
+                atomic_req_8B_endianness_mode: 1,
+                // Compare and swap, fetch and add, of 8 bytes.
+                atomic_operations: 0b11,
+                atomic_size_qp: 8,
+            },
+        });
     }
     if query.op_mod == CapabilityQuery::ROCE_CURRENT {
         return bytes(&QueryRoceCapAnswer {

@@ -8,9 +8,9 @@ use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
     AddressPath, AllocQCounter, AllocQCounterAnswer, CapabilityQuery, Command, CommandStatus,
     CqContext, CreateCq, CreateCqAnswer, CreateQp, CreateQpAnswer, Done, InitToRtr, Mtu,
-    OptionalParameters, PrmError, QpContext, QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer,
-    QueryRoceCap, QueryRoceCapAnswer, ReceiveType, Record, RstToInit, RtrToRts, SendDoorbellMode,
-    TimestampFormat, TimestampFormats, Transport,
+    OptionalParameters, PrmError, QpContext, QueryAtomicCap, QueryAtomicCapAnswer, QueryHcaCap,
+    QueryHcaCap2Answer, QueryHcaCapAnswer, QueryRoceCap, QueryRoceCapAnswer, ReceiveType, Record,
+    RstToInit, RtrToRts, SendDoorbellMode, TimestampFormat, TimestampFormats, Transport,
 };
 
 use crate::bindings::{
@@ -327,6 +327,18 @@ fn capabilities_are_told() {
             (number, roce.qp_ts_format),
             (0, TimestampFormats::REAL_TIME)
         );
+
+        // A card that tells of atomics tells which.
+        let command = QueryAtomicCap {
+            op_mod: CapabilityQuery::ATOMIC_CURRENT,
+        };
+        let command = command.to_bytes().unwrap();
+        let (number, answer) = card.general(&command, QueryAtomicCapAnswer::BYTES);
+        let atomics = QueryAtomicCapAnswer::from_bytes(&answer)
+            .unwrap()
+            .atomic_caps;
+        assert_eq!(number, 0);
+        assert_eq!((told.atomic, atomics.atomic_operations & 3), (true, 3));
 
         // Other capabilities are not known, and an answer has to have room.
         let bytes = query(CapabilityQuery(0x0d << 1)).to_bytes().unwrap();

@@ -183,6 +183,10 @@ fn codes_are_the_headers() {
             CapabilityQuery::GENERAL_CURRENT.0.into(),
         ),
         (
+            "MLX5_CAP_ATOMIC << 1 | HCA_CAP_OPMOD_GET_CUR",
+            CapabilityQuery::ATOMIC_CURRENT.0.into(),
+        ),
+        (
             "MLX5_CAP_ROCE << 1 | HCA_CAP_OPMOD_GET_CUR",
             CapabilityQuery::ROCE_CURRENT.0.into(),
         ),
