@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use mlx5_wqe::{LocalKey, Wqe};
 use warpbell_soft_hca::engine::command::Keys;
-use warpbell_soft_hca::engine::{Access, CommandError, ProtectionDomain};
+use warpbell_soft_hca::engine::{
+    Access, CommandError, DirectMemory, Engine, Loopback, ProtectionDomain, RegionSlot, RevokedKey,
+    Storage, WireAddress,
+};
 
-use crate::world::{Buffer, Connection, Node, World};
+use crate::world::{Buffer, Connection, Node, Shape, World, storage};
 
 /// Entries of the table of regions in a [`World`]. That of domains has three, and the world uses the first.
 const REGIONS: usize = 16;
@@ -104,6 +107,45 @@ fn a_key_comes_back_as_late_as_possible() {
     for round in keys.chunks(REGIONS) {
         let slots: BTreeSet<_> = round.iter().map(|key| key >> 8).collect();
         assert_eq!(slots.len(), REGIONS);
+    }
+}
+
+/// Who knows some keys of an HCA is not to foresee those of one with another seed.
+#[test]
+fn each_bit_of_the_seed_changes_half_of_the_bits_of_the_keys() {
+    const SLOTS: usize = 256;
+    let keys = |seed: u32| {
+        let storage = Storage {
+            regions: Vec::leak((0..SLOTS).map(|_| RegionSlot::default()).collect()),
+            revoked: Vec::leak((0..SLOTS).map(|_| RevokedKey::default()).collect()),
+            ..storage(Shape::default())
+        };
+        let mut engine = Engine::new(
+            WireAddress(0),
+            DirectMemory,
+            Loopback::<1>::new(1024),
+            storage,
+        );
+        engine.start_keys(seed);
+        let domain = engine.create_protection_domain().unwrap();
+        let buffer = Buffer::new(8);
+        let mut register = || {
+            // SAFETY: the buffer lives as long as the test.
+            unsafe { engine.register_memory(domain, buffer.address(), 8, Access::all()) }
+        };
+        [(); SLOTS].map(|()| register().unwrap().local.0)
+    };
+    let before = keys(0);
+    for bit in 0..u32::BITS {
+        let after = keys(1 << bit);
+        let changed: u32 = before
+            .iter()
+            .zip(after)
+            .map(|(before, after)| (before ^ after).count_ones())
+            .sum();
+        // A key has 8 bits of its own; the others are its slot's.
+        let share = f64::from(changed) / (8 * SLOTS) as f64;
+        assert!((0.42..0.62).contains(&share), "bit {bit}: {share}");
     }
 }
 

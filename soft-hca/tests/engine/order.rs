@@ -1,11 +1,14 @@
 //! Fences, many queues on one page, and payloads that go back to their owner in time.
 
+use std::alloc::{Layout, alloc};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use mlx5_wqe::{Doorbell, DoorbellRecord, Fence, Immediate, UarPage, Wqe, WqeIndex};
+use mlx5_wqe::{Doorbell, DoorbellRecord, Fence, Immediate, Local, UarPage, Wqe, WqeIndex};
 use warpbell_soft_hca::engine::fault::Fate;
-use warpbell_soft_hca::engine::packet::{Header, Opcode};
-use warpbell_soft_hca::engine::{Transition, WireAddress};
+use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
+use warpbell_soft_hca::engine::{Access, Transition, WireAddress};
 
 use crate::world::{
     Buffer, Connection, Node, RNR_NS, Shape, TIMEOUT_NS, World, clean, connect_queue_pair,
@@ -84,6 +87,90 @@ fn no_more_reads_under_way_than_the_peer_can_hold() {
     world.settle();
     assert_eq!(world.a.qp.send_cq.drain().len(), 50);
     assert_eq!(here.buffer.bytes(), there.buffer.bytes());
+}
+
+#[test]
+fn a_wqe_that_finds_the_window_full_goes_out_later() {
+    const WQES: u64 = 70;
+    let shape = Shape {
+        log_depth: 7,
+        log_cq_depth: 7,
+        ..Shape::default()
+    };
+    let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
+    let here = world.a.region(&pattern(8 * WQES as usize, 1));
+    let there = world.b.region(&vec![0; here.buffer.length]);
+    for slot in 0..WQES {
+        let wqe = Wqe::<1>::write(here.local(slot * 8, 8), there.remote(slot * 8));
+        world.a.qp.write(wqe.signalled());
+    }
+    world.a.qp.ring_doorbell();
+    step_a(&mut world, 10);
+    // The requester has 64 WQEs under way at most.
+    assert_eq!(world.in_the_air(), 64);
+    world.settle();
+    assert_eq!(world.a.qp.send_cq.drain().len() as u64, WQES);
+    assert_eq!(here.buffer.bytes(), there.buffer.bytes());
+}
+
+/// PSNs are compared around their circle, so only a part of them may be under way.
+#[test]
+fn no_more_psns_under_way_than_can_be_compared() {
+    const MTU: u32 = 256;
+    const GIB: usize = 1 << 30;
+    let shape = Shape {
+        mtu: MTU,
+        ..Shape::default()
+    };
+    let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
+    let small = world.a.region(&[1; 8]);
+    let there = world.b.region(&[0; 8]);
+    // Nobody touches these bytes, because the READ is never answered.
+    // SAFETY: the layout has a size.
+    let memory = unsafe { alloc(Layout::from_size_align(GIB, 4096).unwrap()) };
+    assert!(!memory.is_null());
+    let address = memory.expose_provenance() as u64;
+    let engine = &mut world.a.engine;
+    let access = Access::LOCAL_WRITE;
+    // SAFETY: the memory is never freed.
+    let keys = unsafe { engine.register_memory(world.a.pd, address, GIB as u64, access) }.unwrap();
+    // One packet short of 2^22.
+    let large = Local {
+        address,
+        length: GIB as u32 - MTU,
+        key: keys.local,
+    };
+    world.a.qp.write(Wqe::<1>::read(large, there.remote(0)));
+    for _ in 0..2 {
+        let write = Wqe::<1>::write(small.all(), there.remote(0));
+        world.a.qp.write(write);
+    }
+    world.a.qp.ring_doorbell();
+    step_a(&mut world, 10);
+    // The READ, and the WRITE that makes 2^22 full. The other one waits.
+    assert_eq!(world.in_the_air(), 2);
+}
+
+#[test]
+fn a_long_message_asks_for_an_acknowledgement_every_16_packets() {
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let log = asked.clone();
+    let listen = Box::new(move |header: &Header| {
+        let acknowledge = header.flags().contains(PacketFlags::ACKNOWLEDGE);
+        log.borrow_mut().push(acknowledge);
+        Fate::Pass
+    });
+    let mut world = World::with(Shape::default(), Connection::default(), [listen, clean()]);
+    let source = world.a.region(&[1; 40 * 1024]);
+    let target = world.b.region(&[0; 40 * 1024]);
+    let write = Wqe::<1>::write(source.all(), target.remote(0));
+    world.a.qp.post(write.signalled());
+    world.settle();
+    assert_eq!(world.a.qp.send_cq.drain().len(), 1);
+    let expected: Vec<_> = (0..40)
+        .map(|packet| [15, 31, 39].contains(&packet))
+        .collect();
+    assert_eq!(*asked.borrow(), expected);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The acknowledgement timer: it runs while something is unanswered, and never otherwise.
 
-use mlx5_wqe::Wqe;
+use mlx5_wqe::{Syndrome, Wqe};
 
 use crate::world::{Connection, TIMEOUT_NS, World};
 
@@ -37,4 +37,27 @@ fn no_deadline_is_left_when_nothing_is_under_way() {
         let status = world.a.engine.query_queue_pair(world.a.qp.number);
         assert_eq!(status.unwrap().counters.retries, 0, "after a {last}");
     }
+}
+
+/// The peer is silent, and the user keeps posting.
+#[test]
+fn what_is_posted_later_does_not_put_the_deadline_off() {
+    let mut world = World::connected(Connection {
+        retry_count: 0,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    for _ in 0..4 {
+        world
+            .a
+            .qp
+            .post(Wqe::<1>::write(local.all(), remote.remote(0)));
+        for _ in 0..5 {
+            world.now += TIMEOUT_NS / 10;
+            world.a.engine.step(world.now);
+        }
+    }
+    let cqe = world.a.qp.send_cq.poll().expect("an error");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
 }
