@@ -12,7 +12,7 @@ use common::Rig;
 use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
 use warpbell::{
     Block, BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    Scope, Sharing, WaitError, Warp, block, thread, warp,
+    Scope, Sharing, Thread, WaitError, Warp, block, thread, warp,
 };
 use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
 
@@ -132,6 +132,8 @@ fn a_block_posts_together() {
     group::<Exclusive, Block>(256);
     group::<BlockShared, Block>(100);
     group::<GpuShared, Block>(1024);
+    // As many of a block as a warp has lanes, which are no warp.
+    group::<BlockShared, Block>(64);
 }
 
 /// A thread whose WQE is refused is told so; the others' are posted.
@@ -401,6 +403,41 @@ fn no_room_for_a_warp() {
         assert_eq!(queue.is_done(first), Ok(true));
     });
     assert_eq!(rig.producer_index(), 96);
+}
+
+/// After an error nobody posts, though the leader had found room for more. That is so whether the error comes with the
+/// news that was waited for, or in its place.
+fn failed<C: Scope>(threads: u32) {
+    for waits_for_done in [true, false] {
+        let rig = Rig::new(10, CompletionKind::Collapsed);
+        run(threads, LaneOrder::Ascending, || {
+            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+            let mut queue = unsafe { rig.handle().open_together::<Exclusive, C>() }.unwrap();
+            let done = queue.try_post(write(0).signalled()).unwrap();
+            let failed = queue.try_post(write(1).signalled()).unwrap();
+            if block::thread_index() == 0 {
+                let index = 2 * threads as u16 - 1;
+                rig.fail(0, index, Syndrome::REMOTE_ACCESS, 0x88);
+            }
+            block::sync();
+            if waits_for_done {
+                assert_eq!(queue.wait(done, SOON), Ok(()));
+            } else {
+                let told = queue.wait(failed, SOON);
+                assert!(matches!(told, Err(WaitError::Failed(_))), "{told:?}");
+            }
+            let refused = queue.try_post(write(2));
+            assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
+        });
+        assert_eq!(u32::from(rig.producer_index()), 2 * threads);
+    }
+}
+
+#[test]
+fn nobody_posts_after_an_error() {
+    failed::<Thread>(1);
+    failed::<Warp>(32);
+    failed::<Block>(64);
 }
 
 /// Threads of a scope that bring different queues get an error, all of them, and claim none.

@@ -118,6 +118,7 @@ everywhere!(buffers_reach_the_ring, post);
 fn post<S: Sharing>() {
     let rig = Rig::new();
     let mut queue = rig.handle().open::<S>().unwrap();
+    assert_eq!((queue.depth(), queue.max_segments()), (4, 2));
     queue.try_post(local(0x1000, 64)).unwrap();
     queue
         .try_post_scatter(&[local(0x2000, 8), local(0x3000, 4)])
