@@ -440,6 +440,75 @@ fn nobody_posts_after_an_error() {
     failed::<Block>(64);
 }
 
+/// Each WQE of a group has room for the largest: a shorter one leaves a NOP behind it.
+fn padded<S: Sharing, C: Scope>(threads: u32) {
+    let remote = Remote {
+        address: 0,
+        key: RemoteKey(9),
+    };
+    let [short, long] = [8, 40].map(|bytes| {
+        let bytes = &[5; 40][..bytes];
+        Wqe::<2>::write_inline(bytes, remote).unwrap()
+    });
+    let rig = Rig::new(10, CompletionKind::Collapsed);
+    run(threads, LaneOrder::Ascending, || {
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
+        for _ in 0..2 {
+            let own = match block::thread_index() % 2 {
+                0 => short,
+                _ => long,
+            };
+            let _ = queue.post(own, SOON).unwrap();
+        }
+    });
+    let blocks = 4 * threads as usize;
+    assert_eq!(usize::from(rig.producer_index()), blocks);
+    for block in (0..blocks).step_by(2) {
+        let (index, next) = (block as u16, block as u16 + 1);
+        assert_eq!(rig.control(block), (index, Opcode::RDMA_WRITE));
+        if block % 4 == 0 {
+            assert_eq!(rig.control(block + 1), (next, Opcode::NOP));
+        } else {
+            // The last 12 of 40 bytes inline lie here.
+            assert_eq!(rig.ring_word(block + 1, 1) as u32, 0x0505_0505);
+        }
+    }
+}
+
+#[test]
+fn a_group_is_padded_to_its_largest_wqe() {
+    padded::<Exclusive, Warp>(32);
+    padded::<GpuShared, Warp>(32);
+    padded::<Exclusive, Block>(64);
+    padded::<BlockShared, Block>(64);
+}
+
+/// Without a look at the credit, too, one thread reserves for all.
+fn unchecked<S: Sharing, C: Scope>(threads: u32) {
+    let rig = Rig::new(10, CompletionKind::Collapsed);
+    run(threads, LaneOrder::Ascending, || {
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
+        for _ in 0..2 {
+            let me = block::thread_index();
+            // SAFETY: the ring has room for both.
+            let _ = unsafe { queue.post_unchecked(write(me)) }.unwrap();
+        }
+    });
+    let total = 2 * threads as usize;
+    assert_eq!(usize::from(rig.producer_index()), total);
+    let expected = (0..2).flat_map(|_| 0..u64::from(threads));
+    assert!(posters(&rig, total).into_iter().eq(expected));
+}
+
+#[test]
+fn a_group_posts_without_a_look_at_the_credit() {
+    unchecked::<Exclusive, Warp>(32);
+    unchecked::<GpuShared, Warp>(32);
+    unchecked::<BlockShared, Block>(64);
+}
+
 /// Threads of a scope that bring different queues get an error, all of them, and claim none.
 fn apart<C: Scope>(threads: u32) {
     let rigs = [0, 1].map(|_| Rig::new(8, CompletionKind::Collapsed));

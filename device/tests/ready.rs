@@ -86,6 +86,20 @@ fn what_is_patched_is_what_would_have_been_built() {
 }
 
 #[test]
+fn a_wqe_without_a_remote_address_is_posted_as_it_is() {
+    let [ready, built] = [(); 2].map(|()| Rig::new(DEPTH_LOG2, CompletionKind::Collapsed));
+    prepare(&ready);
+    prepare(&built);
+    let mut one = ready.handle().open::<Exclusive>().unwrap();
+    let mut other = built.handle().open::<Exclusive>().unwrap();
+    other.drain(NOW).unwrap();
+    let send = Wqe::send(local(64));
+    let _ = one.ready(send, NOW).unwrap().post_to(0x2000, NOW).unwrap();
+    let _ = other.post(send, NOW).unwrap();
+    assert_eq!(block(&ready, 1), block(&built, 1));
+}
+
+#[test]
 fn a_full_ring_waits_and_the_queue_is_usable_after() {
     let rig = Rig::new(DEPTH_LOG2, CompletionKind::Collapsed);
     prepare(&rig);

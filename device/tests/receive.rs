@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use warpbell::wqe::{
     Arrival, Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Immediate, Local, LocalKey, Opcode, QpNumber,
@@ -13,6 +14,10 @@ use warpbell::{
     FenceReach, GpuShared, OpenError, PostError, QueueState, ReceiveParts, ReceiveQueueHandle,
     Received, RingSegment, Sharing, WaitError, Word32,
 };
+#[cfg(not(miri))]
+use warpbell::{Warp, warp};
+#[cfg(not(miri))]
+use warpbell_cpu_grid::{Dim, Options, launch};
 
 const DEPTH_LOG2: u8 = 2;
 const DEPTH: usize = 1 << DEPTH_LOG2;
@@ -27,6 +32,9 @@ struct Rig {
     completion_record: Word32,
     state: QueueState,
 }
+
+// SAFETY: no test reads the ring while another thread posts.
+unsafe impl Sync for Rig {}
 
 impl Rig {
     fn new() -> Self {
@@ -184,6 +192,64 @@ fn messages<S: Sharing>() {
         let consumer = u32::from_be(rig.completion_record.load(Ordering::Relaxed));
         assert_eq!(consumer, number as u32 + 1);
     }
+}
+
+everywhere!(what_comes_during_a_wait_is_found, late);
+fn late<S: Sharing>() {
+    let rig = Rig::new();
+    std::thread::scope(|scope| {
+        let mut queue = rig.handle().open::<S>().unwrap();
+        queue.try_post(local(0x1000, 64)).unwrap();
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(2));
+            rig.arrive(0, CqeOpcode::RESPONDER_SEND, 33, 0);
+        });
+        let received = queue.receive(Deadline::after_ms(60_000)).unwrap();
+        assert_eq!((received.kind, received.bytes), (Arrival::Send, 33));
+    });
+}
+
+/// Each lane posts its own buffer, in the order of the lanes, and all get the same message.
+#[cfg(not(miri))]
+fn lanes<S: Sharing>() {
+    let rig = Rig::new();
+    let dim = Dim {
+        blocks: 1,
+        threads_per_block: 2,
+    };
+    launch(dim, Options::default(), || {
+        // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+        let mut queue = unsafe { rig.handle().open_together::<S, Warp>() }.unwrap();
+        let lane = warp::lane_id();
+        let number = WqeIndex(lane as u16);
+        let own = local(0x1000, lane + 1);
+        assert_eq!(queue.try_post(own), Ok(number));
+        // One lane alone; then both, one of which is refused.
+        let posted = queue.try_post_if((lane == 1).then_some(own));
+        assert_eq!(posted, Ok((lane == 1).then_some(WqeIndex(2))));
+        let posted = queue.try_post(local(0x1000, lane));
+        match lane {
+            0 => assert_eq!(posted, Err(PostError::Empty)),
+            _ => assert_eq!(posted, Ok(WqeIndex(3))),
+        }
+        if lane == 0 {
+            rig.arrive(0, CqeOpcode::RESPONDER_SEND, 33, 0);
+        }
+        let received = queue.receive(Deadline::after_ms(60_000)).unwrap();
+        assert_eq!((received.bytes, received.index), (33, WqeIndex(0)));
+    })
+    .unwrap();
+    assert_eq!(rig.posted(), 4);
+    let lengths = [0, 1, 2, 3].map(|number| rig.segment(number, 0)[3]);
+    assert_eq!(lengths, [1, 2, 2, 1]);
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_warp_receives_together() {
+    lanes::<Exclusive>();
+    lanes::<BlockShared>();
+    lanes::<GpuShared>();
 }
 
 everywhere!(a_full_ring_says_so, full);

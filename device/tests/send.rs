@@ -308,12 +308,17 @@ fn unsignalled<S: Sharing>(kind: CompletionKind) {
     let mut queue = rig.handle().open::<S>().unwrap();
     let _ = queue.try_post(Wqe::nop()).unwrap();
     let silent = queue.try_post(Wqe::nop()).unwrap();
-    assert_eq!(queue.wait(silent, SOON), Err(WaitError::NotSignalled));
+    let silence = Err(WaitError::NotSignalled);
+    assert_eq!(queue.wait(silent, SOON), silence);
+    assert_eq!(queue.wait_outbound(silent, SOON), silence);
     let loud = queue.try_post(Wqe::nop().signalled()).unwrap();
-    assert_eq!(queue.wait(silent, SOON), Err(WaitError::Deadline));
+    let late = Err(WaitError::Deadline);
+    assert_eq!(queue.wait(silent, SOON), late);
+    assert_eq!(queue.wait_outbound(silent, SOON), late);
     rig.complete(0, 2);
     assert_eq!(queue.wait(silent, SOON), Ok(()));
     assert_eq!(queue.wait(loud, SOON), Ok(()));
+    assert_eq!(queue.wait_outbound(loud, SOON), Ok(()));
 }
 
 #[test]
@@ -362,6 +367,11 @@ fn bad_requests_are_refused() {
         queue.try_post(long),
         Err(PostError::TooManyBlocks { asked: 3, limit: 2 })
     );
+    let longest = Wqe::<3>::write_gather(&[local(MAX_MESSAGE / 8); 8], there).unwrap();
+    assert_eq!(
+        queue.try_post(longest),
+        Err(PostError::TooManyBlocks { asked: 3, limit: 2 })
+    );
     assert_eq!(
         queue.batch(5, SOON).err(),
         Some(PostError::TooManyBlocks { asked: 5, limit: 4 })
@@ -376,6 +386,14 @@ fn bad_requests_are_refused() {
         .try_post(Wqe::masked_fetch_add_u32(local(4), there, 1, 0))
         .unwrap();
     assert_eq!(rig.producer_index(), 3);
+    // A quarter of four blocks is one, and this atomic is aligned.
+    let rig = Rig::new(2, CompletionKind::Collapsed);
+    let mut queue = rig.handle().open::<Exclusive>().unwrap();
+    let swap = Wqe::masked_compare_swap_u64(local(8), remote(0x2008), masked(1, 1), masked(1, 1));
+    assert_eq!(
+        queue.try_post(swap),
+        Err(PostError::TooManyBlocks { asked: 2, limit: 1 })
+    );
 }
 
 everywhere!(a_batch_rings_once, batch);
@@ -467,6 +485,7 @@ fn gather_lists_take_the_blocks_they_need() {
     let three = Wqe::<2>::write_gather(&[local(8); 3], remote(0)).unwrap();
     let _ = queue.try_post(two).unwrap();
     assert_eq!(rig.producer_index(), 1);
+    assert_eq!(rig.ring_word(1, 0), 0, "a block that it does not take");
     let _ = queue.try_post(three).unwrap();
     assert_eq!(rig.producer_index(), 3);
     assert_eq!(rig.control(1), (1, Opcode::RDMA_WRITE));
