@@ -375,6 +375,8 @@ fn a_block_shares_with_no_other() {
             step.fetch_add(1, Ordering::Relaxed);
             wait_for(6);
             assert!(open().is_ok(), "it is free again");
+            let _gpu_wide = rig.handle().open::<GpuShared>().unwrap();
+            assert_eq!(open().err(), Some(OpenError::InUse));
         }
     })
     .unwrap();
@@ -438,6 +440,22 @@ fn nobody_posts_after_an_error() {
     failed::<Thread>(1);
     failed::<Warp>(32);
     failed::<Block>(64);
+}
+
+/// Two whole warps and one of six lanes.
+#[test]
+fn a_scope_numbers_its_threads() {
+    fn place<C: Scope>() -> (u32, u32, bool) {
+        (C::size(), C::rank(), C::leads())
+    }
+    run(70, LaneOrder::Ascending, || {
+        let me = block::thread_index();
+        let lane = me % 32;
+        let lanes = if me < 64 { 32 } else { 6 };
+        assert_eq!(place::<Thread>(), (1, 0, true));
+        assert_eq!(place::<Warp>(), (lanes, lane, lane == 0));
+        assert_eq!(place::<Block>(), (70, me, me == 0));
+    });
 }
 
 /// Each WQE of a group has room for the largest: a shorter one leaves a NOP behind it.

@@ -131,6 +131,7 @@ fn post<S: Sharing>() {
     queue
         .try_post_scatter(&[local(0x2000, 8), local(0x3000, 4)])
         .unwrap();
+    assert_eq!(rig.segment(2, 0), [0; 16], "the next receive's");
     assert_eq!(queue.try_post_scatter(&[]), Ok(WqeIndex(2)));
     assert_eq!(queue.try_post_if(None), Ok(None));
     assert_eq!(queue.try_post_if(Some(local(1, 1))), Ok(Some(WqeIndex(3))));
@@ -287,6 +288,7 @@ fn bad_buffers_are_refused() {
         })
     );
     assert_eq!(rig.posted(), 0);
+    assert_eq!(queue.try_post(local(0x1000, 1 << 30)), Ok(WqeIndex(0)));
 }
 
 everywhere!(messages_before_an_error_are_taken_first, errors);

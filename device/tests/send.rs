@@ -233,6 +233,23 @@ fn late<S: Sharing>(kind: CompletionKind) {
     });
 }
 
+everywhere!(room_that_comes_during_a_post_is_taken, room);
+fn room<S: Sharing>(kind: CompletionKind) {
+    let rig = Rig::new(3, kind);
+    std::thread::scope(|scope| {
+        let mut queue = rig.handle().open::<S>().unwrap();
+        for _ in 0..8 {
+            let _ = queue.try_post(Wqe::nop()).unwrap();
+        }
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(2));
+            rig.complete(0, 2);
+        });
+        let posted = queue.post(Wqe::nop(), Deadline::after_ms(60_000));
+        assert!(posted.is_ok(), "{posted:?}");
+    });
+}
+
 everywhere!(the_first_error_stays, errors);
 fn errors<S: Sharing>(kind: CompletionKind) {
     let mut rig = Rig::new(3, kind);
