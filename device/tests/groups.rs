@@ -409,12 +409,12 @@ fn no_room_for_a_warp() {
 
 /// After an error nobody posts, though the leader had found room for more. That is so whether the error comes with the
 /// news that was waited for, or in its place.
-fn failed<C: Scope>(threads: u32) {
+fn failed<S: Sharing, C: Scope>(threads: u32) {
     for waits_for_done in [true, false] {
         let rig = Rig::new(10, CompletionKind::Collapsed);
         run(threads, LaneOrder::Ascending, || {
             // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
-            let mut queue = unsafe { rig.handle().open_together::<Exclusive, C>() }.unwrap();
+            let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
             let done = queue.try_post(write(0).signalled()).unwrap();
             let failed = queue.try_post(write(1).signalled()).unwrap();
             if block::thread_index() == 0 {
@@ -437,9 +437,12 @@ fn failed<C: Scope>(threads: u32) {
 
 #[test]
 fn nobody_posts_after_an_error() {
-    failed::<Thread>(1);
-    failed::<Warp>(32);
-    failed::<Block>(64);
+    failed::<Exclusive, Thread>(1);
+    failed::<GpuShared, Thread>(1);
+    failed::<Exclusive, Warp>(32);
+    failed::<GpuShared, Warp>(32);
+    failed::<Exclusive, Block>(64);
+    failed::<BlockShared, Block>(64);
 }
 
 /// Two whole warps and one of six lanes.
@@ -502,21 +505,21 @@ fn a_group_is_padded_to_its_largest_wqe() {
     padded::<BlockShared, Block>(64);
 }
 
-/// Without a look at the credit, too, one thread reserves for all.
+/// Without a look at the credit, too, one thread reserves for all, and each view goes on where the one before it ended.
 fn unchecked<S: Sharing, C: Scope>(threads: u32) {
     let rig = Rig::new(10, CompletionKind::Collapsed);
-    run(threads, LaneOrder::Ascending, || {
+    run_thrice(threads, || {
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut queue = unsafe { rig.handle().open_together::<S, C>() }.unwrap();
         for _ in 0..2 {
             let me = block::thread_index();
-            // SAFETY: the ring has room for both.
+            // SAFETY: the ring has room for all.
             let _ = unsafe { queue.post_unchecked(write(me)) }.unwrap();
         }
     });
-    let total = 2 * threads as usize;
+    let total = 6 * threads as usize;
     assert_eq!(usize::from(rig.producer_index()), total);
-    let expected = (0..2).flat_map(|_| 0..u64::from(threads));
+    let expected = (0..6).flat_map(|_| 0..u64::from(threads));
     assert!(posters(&rig, total).into_iter().eq(expected));
 }
 
