@@ -1,8 +1,8 @@
 //! Peers and users that do not keep the rules.
 
-use mlx5_wqe::Wqe;
+use mlx5_wqe::{Syndrome, Wqe};
 use proptest::prelude::*;
-use warpbell_soft_hca::engine::packet::{Header, Opcode};
+use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
 use warpbell_soft_hca::engine::{Access, QueuePairOptions, QueuePairState, Transport};
 
 use crate::world::{Buffer, Connection, Shape, TIMEOUT_NS, World, clean, pattern};
@@ -94,6 +94,71 @@ fn from_a(world: &World) -> Header {
         psn: PSN,
         ..Header::default()
     }
+}
+
+/// Its key is not looked at, neither when the request comes first nor when it comes again.
+#[test]
+fn a_read_of_no_bytes_needs_no_key() {
+    let mut world = World::new();
+    let read = Header {
+        opcode: Opcode::ReadRequest as u8,
+        ..from_a(&world)
+    };
+    for answers in 1..3 {
+        world.inject(read, Buffer::new(0));
+        world.b.engine.step(world.now);
+        assert_eq!(world.in_the_air(), answers);
+    }
+}
+
+#[test]
+fn a_request_that_no_peer_makes_is_invalid() {
+    const MTU: usize = 1024;
+    let target = |world: &mut World| world.b.region(&[0; 2 * MTU]);
+    let is_invalid = |world: &mut World| {
+        world.settle();
+        let status = world.b.engine.query_queue_pair(world.b.qp.number).unwrap();
+        let error = status.first_error.expect("a refusal");
+        assert_eq!(error.syndrome, Syndrome::REMOTE_INVALID_REQUEST);
+    };
+    // Others in the middle of a WRITE.
+    for opcode in [Opcode::Send, Opcode::ReadRequest, Opcode::Atomic] {
+        let mut world = World::new();
+        let target = target(&mut world);
+        world.b.qp.post_receive(&[target.all()]);
+        let write = Header {
+            opcode: Opcode::Write as u8,
+            flags: PacketFlags::FIRST.bits(),
+            address: target.buffer.address(),
+            rkey: target.keys.remote.0,
+            length: 2 * MTU as u32,
+            ..from_a(&world)
+        };
+        let other = Header {
+            opcode: opcode as u8,
+            flags: (PacketFlags::FIRST | PacketFlags::LAST).bits(),
+            psn: write.psn + 1,
+            detail: 1,
+            width: 8,
+            length: 8,
+            ..write
+        };
+        world.inject(write, Buffer::new(MTU));
+        world.inject(other, Buffer::new(0));
+        is_invalid(&mut world);
+    }
+    // A READ that is too long for any message.
+    let mut world = World::new();
+    let target = target(&mut world);
+    let read = Header {
+        opcode: Opcode::ReadRequest as u8,
+        address: target.buffer.address(),
+        rkey: target.keys.remote.0,
+        length: (1 << 30) + 1,
+        ..from_a(&world)
+    };
+    world.inject(read, Buffer::new(0));
+    is_invalid(&mut world);
 }
 
 #[test]

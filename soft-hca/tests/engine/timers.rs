@@ -61,3 +61,26 @@ fn what_is_posted_later_does_not_put_the_deadline_off() {
     let cqe = world.a.qp.send_cq.poll().expect("an error");
     assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
 }
+
+/// 0 is for ever.
+#[test]
+fn without_a_timeout_nothing_is_late() {
+    let mut world = World::connected(Connection {
+        ack_timeout_ns: 0,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    let write = Wqe::<1>::write(local.all(), remote.remote(0));
+    world.a.qp.post(write.signalled());
+    // The peer is silent for long.
+    for _ in 0..10 {
+        world.now += 100 * TIMEOUT_NS;
+        world.a.engine.step(world.now);
+    }
+    assert!(world.a.qp.send_cq.poll().is_none());
+    let status = world.a.engine.query_queue_pair(world.a.qp.number);
+    assert_eq!(status.unwrap().counters.retries, 0);
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+}

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use mlx5_wqe::{CqeOpcode, Immediate, Remote, RemoteKey, Syndrome, Wqe};
 use proptest::prelude::*;
 use warpbell_soft_hca::engine::fault::Fate;
-use warpbell_soft_hca::engine::packet::Header;
-use warpbell_soft_hca::engine::{QueuePairOptions, QueuePairState, Transport};
+use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
+use warpbell_soft_hca::engine::{QueuePairOptions, QueuePairState, Transition, Transport};
 
-use crate::world::{Connection, Faults, Shape, World, clean, pattern};
+use crate::world::{Buffer, Connection, Faults, Shape, World, clean, pattern};
 
 const MTU: usize = 1024;
 
@@ -119,6 +119,49 @@ fn a_receive_that_is_too_small_is_its_owner_s_error() {
     let [sender, receiver] = states(&world);
     assert_eq!(sender, QueuePairState::ReadyToSend);
     assert_eq!(receiver, QueuePairState::Error);
+}
+
+#[test]
+fn a_packet_that_cannot_be_is_dropped() {
+    let connection = Connection::default();
+    for in_error in [false, true] {
+        let mut world = world(clean());
+        let target = world.b.region(&[0; 8]);
+        let good = Header {
+            destination: 1,
+            source: 0,
+            destination_qp: world.b.qp.number.get(),
+            source_qp: world.a.qp.number.get(),
+            psn: connection.psn,
+            opcode: Opcode::Write as u8,
+            flags: (PacketFlags::FIRST | PacketFlags::LAST).bits(),
+            address: target.buffer.address(),
+            rkey: target.keys.remote.0,
+            length: 8,
+            ..Header::default()
+        };
+        let wrong = match in_error {
+            true => good,
+            // PSNs have 24 bits.
+            false => Header {
+                psn: 1 << 24 | good.psn,
+                ..good
+            },
+        };
+        if in_error {
+            let qp = world.b.qp.number;
+            let engine = &mut world.b.engine;
+            engine.modify_queue_pair(qp, Transition::Error).unwrap();
+        }
+        world.inject(wrong, Buffer::filled(&[9; 8]));
+        world.settle();
+        assert_eq!(target.buffer.bytes(), [0; 8]);
+        if !in_error {
+            world.inject(good, Buffer::filled(&[9; 8]));
+            world.settle();
+            assert_eq!(target.buffer.bytes(), [9; 8]);
+        }
+    }
 }
 
 #[test]

@@ -524,6 +524,7 @@ pub struct Connection {
     pub psn: u32,
     pub retry_count: u8,
     pub rnr_retry: u8,
+    pub ack_timeout_ns: u64,
     pub access: Access,
 }
 
@@ -533,6 +534,7 @@ impl Default for Connection {
             psn: 0xff_fff0,
             retry_count: 7,
             rnr_retry: 7,
+            ack_timeout_ns: TIMEOUT_NS,
             access: Access::all(),
         }
     }
@@ -571,7 +573,7 @@ pub fn connect_queue_pair<M: Memory, W: Wire>(
             send_psn: with.psn,
             retry_count: with.retry_count,
             rnr_retry: with.rnr_retry,
-            ack_timeout_ns: TIMEOUT_NS,
+            ack_timeout_ns: with.ack_timeout_ns,
         }),
     ];
     for step in steps {
