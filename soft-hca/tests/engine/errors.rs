@@ -201,6 +201,8 @@ fn remote_key_range_and_access() {
     let mut engine = world.b.engine;
     let status = engine.query_queue_pair(world.b.qp.number).unwrap();
     assert_eq!(status.state, QueuePairState::Error);
+    let error = status.first_error.unwrap();
+    assert_eq!((error.syndrome.0, error.vendor.0), REMOTE_ACCESS);
     let event = Event::QueuePairFatal(world.b.qp.number);
     assert_eq!(engine.poll_event(), Some(event));
 }
@@ -362,6 +364,24 @@ fn an_injected_error_strikes_the_wqe_that_it_names() {
             (13, 0x05, 0xf9, 3)
         ]
     );
+}
+
+#[test]
+fn nothing_goes_out_behind_a_wqe_that_failed() {
+    let (mut world, local, remote) = ends([ALL; 2]);
+    let qp = world.a.qp.number;
+    let (syndrome, vendor) = (Syndrome(0x22), VendorCode(0x77));
+    world.a.engine.fail_send(qp, 1, syndrome, vendor).unwrap();
+    let write = Wqe::<1>::write(local.local(0, 8), remote.remote(0));
+    for _ in 0..3 {
+        world.a.qp.post(write);
+    }
+    // The peer is silent, so that the first one is under way and the failure of the second waits.
+    for _ in 0..5 {
+        world.now += 100;
+        world.a.engine.step(world.now);
+    }
+    assert_eq!(world.in_the_air(), 1);
 }
 
 #[test]

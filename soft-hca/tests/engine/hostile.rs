@@ -115,11 +115,10 @@ fn a_read_of_no_bytes_needs_no_key() {
 fn a_request_that_no_peer_makes_is_invalid() {
     const MTU: usize = 1024;
     let target = |world: &mut World| world.b.region(&[0; 2 * MTU]);
-    let is_invalid = |world: &mut World| {
+    let refused = |world: &mut World| {
         world.settle();
         let status = world.b.engine.query_queue_pair(world.b.qp.number).unwrap();
-        let error = status.first_error.expect("a refusal");
-        assert_eq!(error.syndrome, Syndrome::REMOTE_INVALID_REQUEST);
+        status.first_error.expect("a refusal").syndrome
     };
     // Others in the middle of a WRITE.
     for opcode in [Opcode::Send, Opcode::ReadRequest, Opcode::Atomic] {
@@ -145,20 +144,65 @@ fn a_request_that_no_peer_makes_is_invalid() {
         };
         world.inject(write, Buffer::new(MTU));
         world.inject(other, Buffer::new(0));
-        is_invalid(&mut world);
+        assert_eq!(refused(&mut world), Syndrome::REMOTE_INVALID_REQUEST);
     }
-    // A READ that is too long for any message.
+    // More bytes than announced; more than any message has, and as many, for which no key is good.
+    let longest = 1 << 30;
+    for (opcode, length, payload, syndrome) in [
+        (Opcode::Write, 8, MTU, Syndrome::REMOTE_INVALID_REQUEST),
+        (
+            Opcode::Write,
+            longest + 1,
+            8,
+            Syndrome::REMOTE_INVALID_REQUEST,
+        ),
+        (Opcode::Write, longest, 8, Syndrome::REMOTE_ACCESS),
+        (
+            Opcode::ReadRequest,
+            longest + 1,
+            0,
+            Syndrome::REMOTE_INVALID_REQUEST,
+        ),
+        (Opcode::ReadRequest, longest, 0, Syndrome::REMOTE_ACCESS),
+    ] {
+        let mut world = World::new();
+        let target = target(&mut world);
+        let header = Header {
+            opcode: opcode as u8,
+            flags: PacketFlags::FIRST.bits(),
+            address: target.buffer.address(),
+            rkey: target.keys.remote.0,
+            length,
+            ..from_a(&world)
+        };
+        world.inject(header, Buffer::filled(&vec![9; payload]));
+        assert_eq!(refused(&mut world), syndrome, "{opcode:?} of {length}");
+        assert_eq!(target.buffer.bytes(), [0; 2 * MTU]);
+    }
+}
+
+#[test]
+fn nothing_is_executed_behind_a_read_that_no_key_allows() {
     let mut world = World::new();
-    let target = target(&mut world);
+    let target = world.b.region(&[0; 8]);
     let read = Header {
         opcode: Opcode::ReadRequest as u8,
         address: target.buffer.address(),
-        rkey: target.keys.remote.0,
-        length: (1 << 30) + 1,
+        rkey: 0,
+        length: 8,
         ..from_a(&world)
     };
+    let write = Header {
+        opcode: Opcode::Write as u8,
+        flags: (PacketFlags::FIRST | PacketFlags::LAST).bits(),
+        psn: read.psn + 1,
+        rkey: target.keys.remote.0,
+        ..read
+    };
     world.inject(read, Buffer::new(0));
-    is_invalid(&mut world);
+    world.inject(write, Buffer::filled(&[9; 8]));
+    world.settle();
+    assert_eq!(target.buffer.bytes(), [0; 8]);
 }
 
 #[test]
