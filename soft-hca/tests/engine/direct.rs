@@ -352,6 +352,11 @@ impl<W: Wire> Rig<W> {
 
     /// Both ends through RESET, and connected again.
     fn reset(&mut self) {
+        self.reset_to([Connection::default().psn; 2]);
+    }
+
+    /// The same, each with a PSN of its own, from which it counts what it sends and what it expects.
+    fn reset_to(&mut self, psns: [u32; 2]) {
         self.settle();
         self.clear();
         for pair in &mut self.pairs {
@@ -362,8 +367,11 @@ impl<W: Wire> Rig<W> {
                 .unwrap();
         }
         let [one, other] = self.pairs.each_ref().map(|pair| pair.number);
-        for (own, peer) in [(one, other), (other, one)] {
-            let mut connection = Connection::default();
+        for ((own, peer), psn) in [(one, other), (other, one)].into_iter().zip(psns) {
+            let mut connection = Connection {
+                psn,
+                ..Connection::default()
+            };
             connection.access.set(Access::REMOTE_WRITE, self.may_write);
             connect_queue_pair(&mut self.engine, own, (OWN, peer), MTU, connection);
         }
@@ -465,6 +473,19 @@ fn action() -> impl Strategy<Value = Action> {
             signalled,
             ring,
         })
+}
+
+#[test]
+fn a_peer_that_expects_another_psn_is_not_written_to() {
+    for loops_back in [true, false] {
+        let mut rig = Rig::new(Counting::new(loops_back), Access::all());
+        // To the peer the first packet is one of long ago.
+        rig.reset_to([7, 9]);
+        let before = rig.memory.buffer.bytes();
+        let (from, to) = (rig.memory.local(0, 8), rig.memory.remote(2 * AREA));
+        rig.pairs[0].write(Wqe::<1>::write(from, to));
+        assert_eq!(rig.seen().memory, before);
+    }
 }
 
 proptest! {
