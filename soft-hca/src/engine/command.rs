@@ -49,8 +49,8 @@ pub struct Keys {
 /// What a completion queue is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionQueueAttributes {
-    /// Address of the ring: `64 << log_depth` bytes, aligned to 64, every entry with
-    /// `op_own = 0xf0`. A collapsed queue uses the first 64 bytes only.
+    /// Address of the ring: `64 << log_depth` bytes ([`CqeSize`] has the other size), aligned to an entry's size, every
+    /// entry with `op_own = 0xf0`. A collapsed queue uses the first entry only.
     pub ring: u64,
     /// Log₂ of the entries, at most [`MAX_LOG_CQ_DEPTH`].
     pub log_depth: u8,
@@ -64,6 +64,26 @@ pub struct CompletionQueueAttributes {
     /// The consumer index in the record is not looked at: CQEs may overwrite others (`oi`). A
     /// collapsed queue whose user never writes the record needs it.
     pub ignore_overrun: bool,
+}
+
+/// The bytes of a completion queue's entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqeSize {
+    /// A CQE each.
+    #[default]
+    Bytes64,
+    /// A CQE in the second half of each; the first half, which is for data that arrive, stays as it is.
+    Bytes128,
+}
+
+impl CqeSize {
+    /// Log₂ of the bytes.
+    pub const fn log_bytes(self) -> u8 {
+        match self {
+            Self::Bytes64 => 6,
+            Self::Bytes128 => 7,
+        }
+    }
 }
 
 /// What a queue pair (RC) is made of.
@@ -149,6 +169,13 @@ pub struct ReceiveRing {
     pub log_depth: u8,
     /// Log₂ of the 16-byte data segments in a WQE, at most [`MAX_LOG_RECEIVE_STRIDE`].
     pub log_stride: u8,
+}
+
+impl ReceiveRing {
+    /// The place of a WQE, by an index that counts past the ring.
+    pub(super) const fn slot(&self, index: u16) -> u16 {
+        index & ((1 << self.log_depth) - 1)
+    }
 }
 
 /// Log₂ of the most blocks in a send ring, and WQEs in a receive ring: 32,768.

@@ -5,7 +5,7 @@ use mlx5_wqe::{
     Syndrome, VendorCode,
 };
 
-use super::command::{CommandError, CompletionQueueAttributes, MAX_LOG_CQ_DEPTH};
+use super::command::{CommandError, CompletionQueueAttributes, CqeSize, MAX_LOG_CQ_DEPTH};
 use super::event::Event;
 use super::list::{Link, List};
 use super::memory::Memory;
@@ -31,6 +31,7 @@ pub struct CompletionQueueSlot {
 pub(super) struct CompletionQueue {
     number: CqNumber,
     attributes: CompletionQueueAttributes,
+    cqe_size: CqeSize,
     pub(super) uar: Option<u32>,
     /// Queue pairs that use it; one that uses it for both directions counts twice.
     users: u32,
@@ -184,6 +185,7 @@ impl<'t> CompletionQueues<'t> {
     pub(super) fn create(
         &mut self,
         attributes: &CompletionQueueAttributes,
+        cqe_size: CqeSize,
         uar: Option<u32>,
     ) -> Result<(CqNumber, u32), CommandError> {
         let index = self.free()?;
@@ -194,6 +196,7 @@ impl<'t> CompletionQueues<'t> {
         slot.queue = Some(CompletionQueue {
             number,
             attributes: *attributes,
+            cqe_size,
             uar,
             users: 0,
             producer: 0,
@@ -212,11 +215,16 @@ impl<'t> CompletionQueues<'t> {
     }
 
     /// Checks attributes, and that there is room.
-    pub(super) fn check(&self, attributes: &CompletionQueueAttributes) -> Result<(), CommandError> {
+    pub(super) fn check(
+        &self,
+        attributes: &CompletionQueueAttributes,
+        cqe_size: CqeSize,
+    ) -> Result<(), CommandError> {
         if attributes.log_depth > MAX_LOG_CQ_DEPTH {
             return Err(CommandError::TooDeep);
         }
-        if !attributes.ring.is_multiple_of(CQE) || !attributes.record.is_multiple_of(8) {
+        let entry = 1 << cqe_size.log_bytes();
+        if !attributes.ring.is_multiple_of(entry) || !attributes.record.is_multiple_of(8) {
             return Err(CommandError::Misaligned);
         }
         self.free().map(|_| ())
@@ -314,10 +322,14 @@ impl<'t> CompletionQueues<'t> {
         }
     }
 
-    /// Whether a queue can be lent: not if it is lent, armed, awaited, full or dead.
+    /// Whether a queue can be lent: not if it is lent, armed, awaited, full or dead, or has large entries.
     pub(super) fn may_lend(&self, index: u32) -> bool {
         self.get(index).is_some_and(|queue| {
-            !queue.lent && queue.state == State::Live && queue.armed == Armed::No && !queue.awaited
+            !queue.lent
+                && queue.state == State::Live
+                && queue.armed == Armed::No
+                && !queue.awaited
+                && queue.cqe_size == CqeSize::Bytes64
         })
     }
 
@@ -381,7 +393,9 @@ impl<'t> CompletionQueues<'t> {
             true => 0,
             false => queue.producer & (depth - 1),
         };
-        let address = queue.attributes.ring + u64::from(slot) * CQE;
+        // The CQE is an entry's last 64 bytes.
+        let end = u64::from(slot + 1) << queue.cqe_size.log_bytes();
+        let address = queue.attributes.ring + end - CQE;
         let words = completion.words(owner);
         let [head @ .., tail] = &words;
         // SAFETY: the owner vouched for the ring when the queue was created; the slot is in it.

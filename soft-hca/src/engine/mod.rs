@@ -48,7 +48,7 @@ mod transfer;
 pub mod wire;
 
 pub use command::{
-    Access, CommandError, CompletionQueueAttributes, Counters, CrossChannel, ErrorPlace,
+    Access, CommandError, CompletionQueueAttributes, Counters, CqeSize, CrossChannel, ErrorPlace,
     FirstError, Keys, ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState,
     QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, Transport,
 };
@@ -69,7 +69,9 @@ pub use memory::{DirectMemory, Memory, Reach};
 pub use packet::WireAddress;
 pub use protection::{ProtectionDomainSlot, RegionSlot, RevokedKey};
 pub use queue_pair::QueuePairSlot;
-pub use shared_receive::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveSlot};
+pub use shared_receive::{
+    SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveSlot, Topology,
+};
 pub use wire::Wire;
 
 use completion::{CompletionQueues, number_index};

@@ -4,7 +4,7 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 
 use super::Engine;
 use super::command::{
-    Access, CommandError, CompletionQueueAttributes, Keys, MAX_LOG_QUEUE_DEPTH,
+    Access, CommandError, CompletionQueueAttributes, CqeSize, Keys, MAX_LOG_QUEUE_DEPTH,
     MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, QueuePairAttributes, QueuePairOptions,
     QueuePairState, QueuePairStatus, SendDoorbell, Transition,
 };
@@ -92,12 +92,26 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         &mut self,
         attributes: &CompletionQueueAttributes,
     ) -> Result<CqNumber, CommandError> {
-        self.completion_queues.check(attributes)?;
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.create_completion_queue_with(attributes, CqeSize::default()) }
+    }
+
+    /// The same, with entries of either size: no [`Command`](super::Command) carries it.
+    ///
+    /// # Safety
+    ///
+    /// As of [`create_completion_queue`](Self::create_completion_queue).
+    pub unsafe fn create_completion_queue_with(
+        &mut self,
+        attributes: &CompletionQueueAttributes,
+        cqe_size: CqeSize,
+    ) -> Result<CqNumber, CommandError> {
+        self.completion_queues.check(attributes, cqe_size)?;
         let uar = attributes
             .uar
             .map(|page| self.uars.hold(page))
             .transpose()?;
-        let (number, index) = self.completion_queues.create(attributes, uar)?;
+        let (number, index) = self.completion_queues.create(attributes, cqe_size, uar)?;
         if let Some(uar) = uar {
             self.uars
                 .add_completion_queue(uar, &mut self.completion_queues, index);
@@ -300,6 +314,24 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
         let index = self.index(qp)?;
         if let (Some(pair), _) = self.split(index) {
             pair.q_key = q_key;
+        }
+        Ok(())
+    }
+
+    /// Sets what peers may do through a queue pair, in any state. RESET forgets it.
+    pub fn set_access(&mut self, qp: QpNumber, access: Access) -> Result<(), CommandError> {
+        let index = self.index(qp)?;
+        if let (Some(pair), _) = self.split(index) {
+            pair.access = access;
+        }
+        Ok(())
+    }
+
+    /// Sets how long a peer shall wait that finds no receive, in any state. RESET forgets it.
+    pub fn set_min_rnr_timer(&mut self, qp: QpNumber, ns: u32) -> Result<(), CommandError> {
+        let index = self.index(qp)?;
+        if let (Some(pair), _) = self.split(index) {
+            pair.responder.min_rnr_timer_ns = ns;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use super::wire::Wire;
 pub(super) struct Responder {
     /// The PSN of the next packet.
     expected: u32,
-    min_rnr_timer_ns: u32,
+    pub(super) min_rnr_timer_ns: u32,
     /// The message of which packets are still to come.
     message: Option<Inbound>,
     /// A packet was refused, and until it comes again those after it are dropped in silence.

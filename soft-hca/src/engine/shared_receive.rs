@@ -1,7 +1,8 @@
 //! Shared receive queues: rings whose WQEs are a linked list, from which several queue pairs take.
 //!
 //! A WQE begins with a segment that names the next one ([`SrqNext`]). Its user appends to the list, in whatever order
-//! the WQEs become free, and counts them in the doorbell record; the first is WQE 0.
+//! the WQEs become free, and counts them in the doorbell record; the first is WQE 0. In a [cyclic](Topology::Cyclic)
+//! queue the segment is there as well, and nobody reads it.
 
 use mlx5_wqe::{DoorbellRecord, Octoword, SrqNext};
 
@@ -31,6 +32,18 @@ pub struct SharedReceiveAttributes {
     pub ring: ReceiveRing,
     /// Address of the doorbell record: 8 bytes, aligned to 8, zero. Its first half counts what was posted.
     pub record: u64,
+    /// How its WQEs follow one another.
+    pub topology: Topology,
+}
+
+/// How the WQEs of a shared receive queue follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Topology {
+    /// Each names the next one.
+    #[default]
+    LinkedList,
+    /// By their places in the ring.
+    Cyclic,
 }
 
 /// An entry of the engine's table of shared receive queues.
@@ -46,7 +59,7 @@ struct Queue {
     attributes: SharedReceiveAttributes,
     /// Queue pairs that take from it.
     users: u32,
-    /// The WQE at the list's front.
+    /// The WQE at the list's front; of a cyclic queue's nothing.
     front: u16,
     /// WQEs taken, and posted as the record had it, both modulo 2¹⁶.
     taken: u16,
@@ -133,7 +146,7 @@ impl SharedReceives<'_> {
         }
     }
 
-    /// Takes the WQE at the list's front; gives its index.
+    /// Takes the WQE at the list's front; gives its index, which a cyclic queue counts past its ring.
     pub(super) fn take<M: Memory>(
         &mut self,
         memory: &M,
@@ -149,14 +162,18 @@ impl SharedReceives<'_> {
                 return None;
             }
         }
+        let taken = queue.taken;
+        queue.taken = taken.wrapping_add(1);
+        if queue.attributes.topology == Topology::Cyclic {
+            return Some(taken);
+        }
         let index = queue.front;
         let mut bytes = [0; 16];
         // SAFETY: the owner vouched for the ring, in which the WQE lies.
         unsafe { memory.read(queue.wqe(index), &mut bytes) };
         let next = SrqNext::from_octoword(Octoword::from_bytes(bytes)).next_wqe_index;
         // Whatever the link says, what is read of it lies in the ring.
-        queue.front = next.get() & ((1 << queue.attributes.ring.log_depth) - 1);
-        queue.taken = queue.taken.wrapping_add(1);
+        queue.front = queue.attributes.ring.slot(next.get());
         Some(index)
     }
 
@@ -177,9 +194,9 @@ impl SharedReceives<'_> {
 }
 
 impl Queue {
-    /// Address of a WQE, whose index lies in the ring.
+    /// Address of a WQE.
     const fn wqe(&self, index: u16) -> u64 {
         let ring = &self.attributes.ring;
-        ring.ring + ((index as u64) << (4 + ring.log_stride))
+        ring.ring + ((ring.slot(index) as u64) << (4 + ring.log_stride))
     }
 }

@@ -3,7 +3,7 @@
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, Wqe};
 use warpbell_soft_hca::engine::command::{MAX_LOG_CQ_DEPTH, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
-    Access, CommandError, CompletionQueueAttributes, CrossChannel, QueuePairAttributes,
+    Access, CommandError, CompletionQueueAttributes, CqeSize, CrossChannel, QueuePairAttributes,
     QueuePairState, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition,
     WireAddress,
 };
@@ -293,6 +293,13 @@ fn queues_check_alignment_and_depth() {
         let result = unsafe { engine.create_completion_queue(&attributes) };
         assert_eq!(result, Err(error));
     }
+    let half = CompletionQueueAttributes {
+        ring: page + 64,
+        ..good
+    };
+    // SAFETY: as above.
+    let result = unsafe { engine.create_completion_queue_with(&half, CqeSize::Bytes128) };
+    assert_eq!(result, Err(misaligned));
     let good = QueuePairAttributes {
         protection_domain: pd,
         send_ring: page,

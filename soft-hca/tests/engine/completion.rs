@@ -2,7 +2,7 @@
 
 use mlx5_wqe::{CqArm, Cqe64, Immediate, UarPage, Wqe};
 use std::sync::atomic::Ordering;
-use warpbell_soft_hca::engine::{Event, QueuePairState};
+use warpbell_soft_hca::engine::{CqeSize, Event, QueuePairState};
 
 use crate::world::{Connection, Qp, Shape, World, clean};
 
@@ -47,6 +47,29 @@ fn owner_parity_over_many_laps_and_indices_past_16_bits() {
             assert!(!polled.tail().is_error());
         }
     }
+}
+
+/// Of large entries the second half is the CQE, as drivers read it; the first half is for data, of which there are none.
+#[test]
+fn large_entries_hold_their_cqe_in_the_second_half() {
+    let log_cq_depth = 2;
+    let mut world = world(Shape {
+        log_cq_depth,
+        cqe_size: CqeSize::Bytes128,
+        ..Shape::default()
+    });
+    for _ in 0..3 << log_cq_depth {
+        let index = world.a.qp.post(Wqe::<1>::nop().signalled());
+        world.settle();
+        let polled = world.a.qp.send_cq.poll().expect("a completion");
+        assert_eq!(polled.tail().wqe_index(), index);
+    }
+    let ring = world.a.qp.send_cq.ring.bytes();
+    assert_eq!(ring.len(), 128 << log_cq_depth);
+    for entry in ring.chunks(128) {
+        assert_eq!(entry[..64], [0; 64]);
+    }
+    world.check_canaries();
 }
 
 #[test]

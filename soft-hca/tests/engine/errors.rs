@@ -324,6 +324,32 @@ fn no_receive_waits_and_goes_on_or_gives_up() {
     assert_eq!(status.counters.receiver_not_ready, 3);
 }
 
+/// What is set after INIT holds: the rights of peers, and how long they wait for a receive.
+#[test]
+fn rights_and_waits_can_be_set_later() {
+    for (rights, allowed) in [(Access::REMOTE_READ, false), (Access::REMOTE_WRITE, true)] {
+        let (mut world, local, remote) = ends([ALL; 2]);
+        let peer = world.b.qp.number;
+        world.b.engine.set_access(peer, rights).unwrap();
+        let write = Wqe::<1>::write(local.all(), remote.remote(0));
+        world.a.qp.post(write.signalled());
+        world.settle();
+        let cqe = world.a.qp.send_cq.poll().expect("a completion");
+        assert_eq!(!cqe.tail().is_error(), allowed);
+        assert_eq!(remote.buffer.bytes() == pattern(64, 1), allowed);
+    }
+
+    let (mut world, local, _) = ends([ALL; 2]);
+    let peer = world.b.qp.number;
+    let long = 10 * RNR_NS;
+    world.b.engine.set_min_rnr_timer(peer, long).unwrap();
+    world.a.qp.post(Wqe::<1>::send(local.all()).signalled());
+    world.run_for(5 * u64::from(long));
+    let status = world.a.engine.query_queue_pair(world.a.qp.number).unwrap();
+    let refusals = status.counters.receiver_not_ready;
+    assert!((3..=5).contains(&refusals), "{refusals} RNR NAKs");
+}
+
 #[test]
 fn a_peer_in_the_wrong_state_ends_in_0x15() {
     let (mut world, local, remote) = ends([ALL; 2]);

@@ -6,7 +6,7 @@ use mlx5_wqe::{CqeOpcode, Immediate, Local, ReceiveWqe, Syndrome, Wqe};
 use proptest::prelude::*;
 use warpbell_soft_hca::engine::{
     CommandError, QueuePairOptions, QueuePairState, ReceiveRing, SharedReceiveAttributes,
-    SharedReceiveQueue, SharedReceiveSlot, Transition, WireAddress,
+    SharedReceiveQueue, SharedReceiveSlot, Topology, Transition, WireAddress,
 };
 
 use crate::world::{
@@ -37,7 +37,7 @@ struct List {
 }
 
 impl List {
-    fn new(node: &mut Node) -> Self {
+    fn new(node: &mut Node, topology: Topology) -> Self {
         let table = Vec::leak((0..2).map(|_| SharedReceiveSlot::default()).collect());
         node.engine.lend_shared_receive_queues(table);
         let ring = Buffer::new(16 << (LOG_DEPTH + LOG_STRIDE));
@@ -50,6 +50,7 @@ impl List {
                 log_stride: LOG_STRIDE,
             },
             record: record.address(),
+            topology,
         };
         // SAFETY: the buffers live as long as the test.
         let queue = unsafe { node.engine.create_shared_receive_queue(&attributes) };
@@ -124,12 +125,16 @@ struct Crowd {
 
 impl Crowd {
     fn new(pairs: usize, connection: Connection) -> Self {
+        Self::with(pairs, connection, Topology::LinkedList)
+    }
+
+    fn with(pairs: usize, connection: Connection, topology: Topology) -> Self {
         let shape = Shape {
             queue_pairs: pairs + 1,
             ..Shape::default()
         };
         let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
-        let list = List::new(&mut world.b);
+        let list = List::new(&mut world.b, topology);
         let shared = Shape {
             options: QueuePairOptions {
                 shared_receive_queue: Some(list.queue),
@@ -229,6 +234,29 @@ fn an_empty_list_is_no_receive_until_something_is_posted() {
     assert_eq!(cqe.tail().wqe_counter(), 1);
 }
 
+/// Whatever the links say: the WQEs come by their places, and CQEs count them past the ring.
+#[test]
+fn a_cyclic_queue_is_taken_by_place() {
+    let mut crowd = Crowd::with(1, Connection::default(), Topology::Cyclic);
+    for index in 0..DEPTH {
+        crowd.list.links[usize::from(index)] = 0;
+        crowd.list.store(index, crowd.list.piece(index));
+    }
+    for count in 1..=3 * DEPTH {
+        let bytes = pattern(100, count as u8);
+        let source = crowd.world.a.region(&bytes);
+        let word = u32::from(count).to_be();
+        crowd.list.record.write(0, &word.to_ne_bytes());
+        crowd.ours[0].post(Wqe::<1>::send(source.all()).signalled());
+        crowd.world.settle();
+        let cqe = crowd.theirs[0].receive_cq.poll().expect("a completion");
+        assert_eq!(cqe.tail().wqe_counter(), count - 1);
+        assert_eq!(crowd.list.bytes((count - 1) % DEPTH, 100), bytes);
+        crowd.world.a.forget_regions();
+    }
+    crowd.world.check_canaries();
+}
+
 #[test]
 fn only_the_wqe_in_hand_is_flushed() {
     let mut crowd = Crowd::new(2, Connection::default());
@@ -288,6 +316,7 @@ fn commands_refuse_what_cannot_be() {
             log_stride: LOG_STRIDE,
         },
         record: crowd.list.record.address(),
+        topology: Topology::LinkedList,
     };
     let bad = [
         (0, LOG_DEPTH, 0, CommandError::TooDeep),

@@ -15,7 +15,7 @@ use warpbell_soft_hca::engine::fault::{Fate, FaultyWire, Pattern};
 use warpbell_soft_hca::engine::packet::{Header, Packet, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract};
 use warpbell_soft_hca::engine::{
-    Access, CompletionQueueAttributes, CrossChannel, DirectMemory, Engine, Keys, Memory,
+    Access, CompletionQueueAttributes, CqeSize, CrossChannel, DirectMemory, Engine, Keys, Memory,
     ProtectionDomain, QueuePairAttributes, QueuePairOptions, ReadyToReceive, ReadyToSend,
     ReceiveRing, SendDoorbell, Storage, Transition, Wire, WireAddress,
 };
@@ -174,6 +174,7 @@ pub struct Cq {
     pub ring: Buffer,
     pub record: Buffer,
     pub log_depth: u8,
+    pub cqe_size: CqeSize,
     pub consumer: u32,
 }
 
@@ -195,8 +196,8 @@ impl Cq {
     }
 
     pub fn entry(&self, slot: u32) -> Cqe64 {
-        let start = slot as usize * 64;
-        let bytes = self.ring.bytes()[start..start + 64].try_into().unwrap();
+        let end = (slot as usize + 1) << self.cqe_size.log_bytes();
+        let bytes = self.ring.bytes()[end - 64..end].try_into().unwrap();
         Cqe64::from_bytes(bytes)
     }
 
@@ -343,6 +344,7 @@ pub struct Shape {
     pub mtu: u32,
     pub log_depth: u8,
     pub log_cq_depth: u8,
+    pub cqe_size: CqeSize,
     pub collapsed: bool,
     pub ignore_overrun: bool,
     /// Whether completion queues can be armed, at their queue pair's UAR page.
@@ -360,6 +362,7 @@ impl Default for Shape {
             mtu: 1024,
             log_depth: LOG_DEPTH,
             log_cq_depth: LOG_CQ_DEPTH,
+            cqe_size: CqeSize::default(),
             collapsed: false,
             ignore_overrun: false,
             events: true,
@@ -444,9 +447,10 @@ pub fn create_completion_queue<M: Memory, W: Wire>(
     uar: Buffer,
     shape: Shape,
 ) -> Cq {
-    let ring = Buffer::new(64 << shape.log_cq_depth);
-    for entry in 0..1 << shape.log_cq_depth {
-        ring.write(entry * 64, &Cqe64::INVALID.to_bytes());
+    let log_bytes = shape.cqe_size.log_bytes();
+    let ring = Buffer::new(1 << (shape.log_cq_depth + log_bytes));
+    for entry in 1..=1 << shape.log_cq_depth {
+        ring.write((entry << log_bytes) - 64, &Cqe64::INVALID.to_bytes());
     }
     let record = Buffer::new(8);
     let attributes = CompletionQueueAttributes {
@@ -459,10 +463,12 @@ pub fn create_completion_queue<M: Memory, W: Wire>(
     };
     Cq {
         // SAFETY: the buffers live as long as the test.
-        number: unsafe { engine.create_completion_queue(&attributes) }.unwrap(),
+        number: unsafe { engine.create_completion_queue_with(&attributes, shape.cqe_size) }
+            .unwrap(),
         ring,
         record,
         log_depth: shape.log_cq_depth,
+        cqe_size: shape.cqe_size,
         consumer: 0,
     }
 }
