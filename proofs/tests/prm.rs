@@ -16,7 +16,7 @@ mod fields {
     use warpbell_proofs::prm::{self, Aligned, theirs};
 
     /// Fields that the kernel's header has not, and the reserved bits in which they lie.
-    const RESERVED: [(&str, &str, &str); 8] = [
+    const RESERVED: [(&str, &str, &str); 10] = [
         (
             "create_qp_in",
             "wq_umem_offset",
@@ -31,6 +31,8 @@ mod fields {
         ("create_cq_in", "cq_umem_id", "create_cq_in.reserved_at_280"),
         ("cqc", "dbr_umem_id", "cqc.reserved_at_20"),
         ("qpc", "dbr_umem_id", "qpc.reserved_at_684"),
+        ("wq", "dbr_umem_id", "wq.reserved_at_140"),
+        ("wq", "wq_umem_id", "wq.reserved_at_140"),
         ("qpc", "send_dbr_mode", "qpc.reserved_at_80"),
         (
             "cmd_hca_cap_2",
@@ -113,6 +115,8 @@ mod fields {
         let plain = places::<AddressPath>()
             && places::<QpContext>()
             && places::<CqContext>()
+            && places::<WorkQueue>()
+            && places::<RmpContext>()
             && places::<HcaCapabilities>()
             && places::<HcaCapabilities2>()
             && places::<AtomicCapabilities>()
@@ -122,6 +126,7 @@ mod fields {
         let commands = places::<QueryHcaCap>()
             && places::<CreateCq>()
             && places::<DestroyCq>()
+            && places::<CreateRmp>()
             && places::<CreateQp>()
             && places::<RstToInit>()
             && places::<InitToRtr>()
@@ -138,6 +143,7 @@ mod fields {
             && places::<DeallocUar>();
         let answers = places::<QueryHcaCapAnswer>()
             && places::<CreateCqAnswer>()
+            && places::<CreateRmpAnswer>()
             && places::<CreateQpAnswer>()
             && places::<ModifyQpAnswer>()
             && places::<QueryQpAnswer>()
@@ -149,7 +155,7 @@ mod fields {
         assert!(plain && commands && answers);
         assert_eq!(
             prm::sizes().len(),
-            36,
+            40,
             "the header was asked for a record that is not compared"
         );
     }
@@ -174,6 +180,8 @@ mod fields {
             bytes::<AddressPath>(&random, &[])?;
             bytes::<QpContext>(&random, &[])?;
             bytes::<CqContext>(&random, &[])?;
+            bytes::<WorkQueue>(&random, &[])?;
+            bytes::<RmpContext>(&random, &[])?;
             bytes::<HcaCapabilities>(&random, &[])?;
             bytes::<HcaCapabilities2>(&random, &[])?;
             bytes::<AtomicCapabilities>(&random, &[])?;
@@ -187,6 +195,7 @@ mod fields {
             command::<QueryHcaCap>(&random)?;
             command::<CreateCq>(&random)?;
             command::<DestroyCq>(&random)?;
+            command::<CreateRmp>(&random)?;
             command::<CreateQp>(&random)?;
             command::<RstToInit>(&random)?;
             command::<InitToRtr>(&random)?;
@@ -207,6 +216,7 @@ mod fields {
         fn answers(random in random()) {
             answer::<QueryHcaCapAnswer>(&random)?;
             answer::<CreateCqAnswer>(&random)?;
+            answer::<CreateRmpAnswer>(&random)?;
             answer::<CreateQpAnswer>(&random)?;
             answer::<ModifyQpAnswer>(&random)?;
             answer::<QueryQpAnswer>(&random)?;

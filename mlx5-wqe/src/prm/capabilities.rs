@@ -134,6 +134,10 @@ records! {
         max_wqe_sz_sq_dc: u16 = 0x2d0, 16;
         /// Logarithm of the most protection domains.
         log_max_pd: u8 = 0x32b, 5;
+        /// Receive memory pools may have WQEs without a link.
+        basic_cyclic_rcv_wqe: bool = 0x380, 1;
+        /// Logarithm of the most receive memory pools, 0 for none.
+        log_max_rmp: u8 = 0x383, 5;
         /// Kinds of general objects, a bit each.
         general_obj_types: u64 = 0x400, 64;
         /// Clocks of the send queues that are no queue pair's, and of queue pairs without RoCE.

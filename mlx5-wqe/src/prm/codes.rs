@@ -38,6 +38,10 @@ pub mod opcode {
     pub const ALLOC_Q_COUNTER: u16 = 0x771;
     /// Asks for a set's counters.
     pub const QUERY_Q_COUNTER: u16 = 0x773;
+    /// Creates a receive memory pool.
+    pub const CREATE_RMP: u16 = 0x90c;
+    /// Destroys a receive memory pool.
+    pub const DESTROY_RMP: u16 = 0x90e;
     /// Allocates a UAR page.
     pub const ALLOC_UAR: u16 = 0x802;
     /// Gives a UAR page back.
@@ -260,6 +264,32 @@ codes! {
         WQ_INVALID_REQUEST = 0x10, "invalid request";
         /// The other end had no right to what it asked for.
         WQ_ACCESS_ERROR = 0x11, "access violation";
+        /// A queue pair that has failed takes no receive of its shared queue any more.
+        SRQ_LAST_WQE = 0x13, "last receive of a shared queue";
+    }
+}
+
+codes! {
+    /// How the WQEs of a queue follow one another.
+    WqType, "queue type" {
+        /// Each names the next one.
+        LINKED_LIST = 0x0, "linked list";
+        /// By their places in the ring.
+        CYCLIC = 0x1, "cyclic";
+        /// A linked list of WQEs that take several messages each.
+        LINKED_LIST_STRIDING = 0x2, "linked list of strides";
+        /// A cycle of such.
+        CYCLIC_STRIDING = 0x3, "cyclic strides";
+    }
+}
+
+codes! {
+    /// State of a receive memory pool.
+    RmpState, "pool's state" {
+        /// Ready.
+        RDY = 0x1, "ready";
+        /// In error.
+        ERR = 0x3, "error";
     }
 }
 
@@ -298,7 +328,7 @@ codes! {
 }
 
 field_codes! {
-    QpState Transport PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
+    QpState RmpState WqType Transport PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
     CqStatus CqNotification PortType
 }
 

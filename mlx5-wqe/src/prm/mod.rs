@@ -66,6 +66,7 @@ mod counters;
 mod memory;
 mod queue_pair;
 mod record;
+mod shared_receive;
 
 pub use address_path::AddressPath;
 pub use bits::Field;
@@ -76,8 +77,8 @@ pub use capabilities::{
 };
 pub use codes::{
     AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, EventType, Mtu,
-    OptionalParameters, PathMigration, PortType, QpState, ReceiveType, SendDoorbellMode,
-    TimestampFormat, TimestampFormats, Transport, opcode,
+    OptionalParameters, PathMigration, PortType, QpState, ReceiveType, RmpState, SendDoorbellMode,
+    TimestampFormat, TimestampFormats, Transport, WqType, opcode,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
 pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};
@@ -90,3 +91,4 @@ pub use queue_pair::{
     QueryQpAnswer, RstToInit, RtrToRts, ToError, ToReset,
 };
 pub use record::{Command, PrmError, Record, Refusal, command_opcode};
+pub use shared_receive::{CreateRmp, CreateRmpAnswer, RmpContext, WorkQueue};

@@ -33,6 +33,8 @@ fn codes_are_the_headers() {
             "MLX5_CMD_OP_QUERY_Q_COUNTER",
             opcode::QUERY_Q_COUNTER.into(),
         ),
+        ("MLX5_CMD_OP_CREATE_RMP", opcode::CREATE_RMP.into()),
+        ("MLX5_CMD_OP_DESTROY_RMP", opcode::DESTROY_RMP.into()),
         ("MLX5_CMD_OP_ALLOC_UAR", opcode::ALLOC_UAR.into()),
         ("MLX5_CMD_OP_DEALLOC_UAR", opcode::DEALLOC_UAR.into()),
         ("MLX5_CMD_OP_CREATE_UMEM", opcode::CREATE_UMEM.into()),
@@ -203,6 +205,22 @@ fn codes_are_the_headers() {
             "MLX5_EVENT_TYPE_WQ_ACCESS_ERROR",
             EventType::WQ_ACCESS_ERROR.0.into(),
         ),
+        (
+            "MLX5_EVENT_TYPE_SRQ_LAST_WQE",
+            EventType::SRQ_LAST_WQE.0.into(),
+        ),
+        ("MLX5_WQ_TYPE_LINKED_LIST", WqType::LINKED_LIST.0.into()),
+        ("MLX5_WQ_TYPE_CYCLIC", WqType::CYCLIC.0.into()),
+        (
+            "MLX5_WQ_TYPE_LINKED_LIST_STRIDING_RQ",
+            WqType::LINKED_LIST_STRIDING.0.into(),
+        ),
+        (
+            "MLX5_WQ_TYPE_CYCLIC_STRIDING_RQ",
+            WqType::CYCLIC_STRIDING.0.into(),
+        ),
+        ("MLX5_RMPC_STATE_RDY", RmpState::RDY.0.into()),
+        ("MLX5_RMPC_STATE_ERR", RmpState::ERR.0.into()),
         (
             "MLX5_TIMESTAMP_FORMAT_FREE_RUNNING",
             TimestampFormat::FREE_RUNNING.0.into(),
