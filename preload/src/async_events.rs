@@ -1,7 +1,8 @@
 //! Asynchronous events (`ibv_get_async_event`): what befalls a queue and no completion tells.
 //!
 //! Of a queue pair's errors those that InfiniBand calls affiliated: a peer's request that cannot be carried out, and a
-//! completion queue that is dead. All others end a work request, whose completion tells them.
+//! completion queue that is dead. All others end a work request, whose completion tells them. And of each queue pair
+//! with a shared receive queue that has failed, that it takes no receive any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,8 @@ pub enum Kind {
     QueuePairFatal = 1,
     InvalidRequest = 2,
     AccessViolation = 3,
+    /// Of queue pairs with a shared receive queue alone.
+    LastReceive = 16,
 }
 
 /// The event of a queue pair's first error; none where a completion tells it.
@@ -60,6 +63,8 @@ struct Listener {
     channel: Channel,
     /// How the user calls the source.
     user_handle: u64,
+    /// It takes its receives from a shared queue.
+    shares_receives: bool,
     /// Events that went into the channel.
     reported: u32,
 }
@@ -71,10 +76,11 @@ fn listeners() -> MutexGuard<'static, BTreeMap<Source, Listener>> {
 }
 
 /// From now on the source's events go into the channel.
-pub fn add(source: impl Into<Source>, channel: Channel, user_handle: u64) {
+pub fn add(source: impl Into<Source>, channel: Channel, user_handle: u64, shares_receives: bool) {
     let listener = Listener {
         channel,
         user_handle,
+        shares_receives,
         reported: 0,
     };
     listeners().insert(source.into(), listener);
@@ -98,6 +104,9 @@ pub fn report(source: impl Into<Source>, kind: Kind) {
     let Some(listener) = listeners.get_mut(&source) else {
         return;
     };
+    if kind == Kind::LastReceive && !listener.shares_receives {
+        return;
+    }
     let mut event = [0; 16];
     event[..8].copy_from_slice(&listener.user_handle.to_ne_bytes());
     event[8..12].copy_from_slice(&(kind as u32).to_ne_bytes());
@@ -106,11 +115,12 @@ pub fn report(source: impl Into<Source>, kind: Kind) {
     }
 }
 
-/// Tells of a queue pair's first error, if it is one to tell.
+/// Tells of a queue pair's first error, if it is one to tell, and of its last receive.
 pub fn report_error(queue_pair: QpNumber, error: &FirstError) {
     if let Some(kind) = kind_of(error) {
         report(queue_pair, kind);
     }
+    report(queue_pair, Kind::LastReceive);
 }
 
 #[cfg(test)]
@@ -128,10 +138,14 @@ mod tests {
         let mut read = File::from(read);
         let queue = CqNumber::new(7).unwrap();
         let pair = QpNumber::new(7).unwrap();
-        add(queue, channel.clone(), 0x1111);
-        add(pair, channel.clone(), 0x2222);
+        add(queue, channel.clone(), 0x1111, false);
+        add(pair, channel.clone(), 0x2222, false);
+        let shared = QpNumber::new(8).unwrap();
+        add(shared, channel.clone(), 0x3333, true);
         report(queue, Kind::CompletionQueueError);
         report(pair, Kind::InvalidRequest);
+        report(pair, Kind::LastReceive);
+        report(shared, Kind::LastReceive);
         report(queue, Kind::CompletionQueueError);
         let mut next = || {
             let mut event = [0; 16];
@@ -147,6 +161,8 @@ mod tests {
             next(),
             [0x22, 0x22, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
         );
+        let last = next();
+        assert_eq!((last[0], last[8]), (0x33, 16), "alone of those that share");
         report(queue, Kind::CompletionQueueError);
         assert_eq!(channel.take_back(|_| true), 0);
         assert_eq!((remove(pair), remove(pair)), (1, 0));

@@ -29,6 +29,7 @@ fn number(kind: Kind) -> EventType {
         Kind::QueuePairFatal => EventType::WQ_CATASTROPHE,
         Kind::InvalidRequest => EventType::WQ_INVALID_REQUEST,
         Kind::AccessViolation => EventType::WQ_ACCESS_ERROR,
+        Kind::LastReceive => EventType::SRQ_LAST_WQE,
     }
 }
 
@@ -40,6 +41,7 @@ pub fn has(source: Source, event: u16) -> bool {
             Kind::QueuePairFatal,
             Kind::InvalidRequest,
             Kind::AccessViolation,
+            Kind::LastReceive,
         ],
     };
     kinds.iter().any(|kind| u16::from(number(*kind).0) == event)

@@ -33,6 +33,8 @@ const FILES: &[(&str, &str)] = &[
     ("class/infiniband/mlx5_0/fw_ver", "0.0.0"),
     ("class/infiniband/mlx5_0/hca_type", "MT4119"),
     ("class/infiniband/mlx5_0/board_id", "WARPBELL"),
+    ("class/infiniband/mlx5_0/device/vendor", "0x15b3"),
+    ("class/infiniband/mlx5_0/device/device", "0x1017"),
     (
         "class/infiniband/mlx5_0/device/modalias",
         "pci:v000015B3d00001017sv000015B3sd00000000bc02sc00i00",

@@ -20,5 +20,11 @@ mod gpu;
 #[path = "card/headers.rs"]
 mod headers;
 #[cfg(rdma_core_headers)]
+#[path = "card/opened.rs"]
+mod opened;
+#[cfg(rdma_core_headers)]
 #[path = "card/provider.rs"]
 mod provider;
+#[cfg(rdma_core_headers)]
+#[path = "card/shared_receive.rs"]
+mod shared_receive;

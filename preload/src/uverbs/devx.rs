@@ -2,8 +2,9 @@
 //!
 //! As a kernel does: a command that the card refuses ends in `EREMOTEIO`, and its answer says why.
 
-use mlx5_wqe::prm::{CommandStatus, QpContext, opcode};
+use mlx5_wqe::prm::{CommandStatus, EventType, QpContext, ReceiveType, opcode};
 use mlx5_wqe::{CqNumber, QpNumber};
+use warpbell_soft_hca::engine::SharedReceiveQueue;
 
 use super::context::VECTORS;
 use super::counters;
@@ -32,6 +33,12 @@ pub enum Object {
     },
     /// A queue pair.
     QueuePair(QueuePair),
+    /// A receive memory pool.
+    ReceivePool {
+        queue: SharedReceiveQueue,
+        /// Umems of the ring and of the doorbell record.
+        umems: [u32; 2],
+    },
     /// A set of counters.
     CounterSet(u8),
 }
@@ -57,11 +64,24 @@ impl Object {
     /// Whether a part of it lies in that umem.
     pub fn lives_in(&self, umem: u32) -> bool {
         match self {
-            Self::CompletionQueue { umems, .. } | Self::QueuePair(QueuePair { umems, .. }) => {
-                umems.contains(&umem)
-            }
+            Self::CompletionQueue { umems, .. }
+            | Self::ReceivePool { umems, .. }
+            | Self::QueuePair(QueuePair { umems, .. }) => umems.contains(&umem),
             Self::CounterSet(_) => false,
         }
+    }
+
+    /// The engine's shared receive queue that it is.
+    pub fn receive_pool(&self) -> Option<SharedReceiveQueue> {
+        match self {
+            Self::ReceivePool { queue, .. } => Some(*queue),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a queue pair that takes its receives from a shared queue.
+    fn shares_receives(&self) -> bool {
+        matches!(self, Self::QueuePair(pair) if pair.set.rq_type == ReceiveType::SHARED)
     }
 
     /// What has events of it, if anything has.
@@ -69,7 +89,7 @@ impl Object {
         match self {
             Self::CompletionQueue { number, .. } => Some((*number).into()),
             Self::QueuePair(pair) => Some(pair.number.into()),
-            Self::CounterSet(_) => None,
+            Self::ReceivePool { .. } | Self::CounterSet(_) => None,
         }
     }
 
@@ -81,6 +101,9 @@ impl Object {
             }
             Self::QueuePair(pair) => {
                 machine.command(|engine| engine.destroy_queue_pair(pair.number))
+            }
+            Self::ReceivePool { queue, .. } => {
+                machine.command(|engine| engine.destroy_shared_receive_queue(*queue))
             }
             // No part of the engine's.
             Self::CounterSet(_) => Ok(()),
@@ -99,7 +122,7 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
     match (request.object, request.method) {
         (abi::OBJECT_DEVX, abi::METHOD_DEVX_OTHER) => {
             answer(request, abi::DEVX_COMMAND, |call| match call.opcode() {
-                Some(opcode::QUERY_HCA_CAP) => prm::query_capabilities(call),
+                Some(opcode::QUERY_HCA_CAP) => prm::capabilities::query(call),
                 other => Err(misplaced(other)),
             })
         }
@@ -120,7 +143,7 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
             let object = object.ok_or(Errno(libc::ENOENT))?;
             let counters = &mut open.counters;
             answer(request, abi::DEVX_OBJ_COMMAND, |call| match object {
-                Object::QueuePair(pair) => prm::modify_queue_pair(machine, counters, pair, call),
+                Object::QueuePair(pair) => prm::steps::modify(machine, counters, pair, call),
                 _ => Err(misplaced(call.opcode())),
             })
         }
@@ -130,7 +153,7 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
             answer(request, abi::DEVX_OBJ_COMMAND, |call| {
                 match (object, call.opcode()) {
                     (Object::QueuePair(pair), Some(opcode::QUERY_QP)) => {
-                        prm::query_queue_pair(machine, pair, call)
+                        prm::steps::query(machine, pair, call)
                     }
                     (Object::CounterSet(set), Some(opcode::QUERY_Q_COUNTER)) => {
                         let counted = open.counters.get(set).copied().unwrap_or_default();
@@ -155,8 +178,8 @@ fn subscribe(request: &Request<'_>, open: &Open) -> Result<(), Errno> {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let object = object.and_then(|object| open.objects.get(&object));
-    let source = object.ok_or(Errno(libc::ENOENT))?.source();
-    let source = source.ok_or(Errno(libc::EINVAL))?;
+    let object = object.ok_or(Errno(libc::ENOENT))?;
+    let source = object.source().ok_or(Errno(libc::EINVAL))?;
     let (events, rest) = request.input(abi::SUBSCRIBE_EVENTS).as_chunks::<2>();
     let events: Vec<_> = events
         .iter()
@@ -168,7 +191,10 @@ fn subscribe(request: &Request<'_>, open: &Open) -> Result<(), Errno> {
     }
     let cookie = request.number(abi::SUBSCRIBE_COOKIE).unwrap_or_default();
     for event in events {
-        devx_events::subscribe(source, event as u8, channel.clone(), cookie);
+        // A queue pair with receives of its own may be subscribed to as well, and never has it.
+        if event != u16::from(EventType::SRQ_LAST_WQE.0) || object.shares_receives() {
+            devx_events::subscribe(source, event as u8, channel.clone(), cookie);
+        }
     }
     Ok(())
 }
@@ -191,7 +217,7 @@ fn destroy(handle: u32, open: &mut Open, machine: &Machine) -> Result<(), Errno>
                 return Err(Errno(libc::EBUSY));
             }
         }
-        Object::CompletionQueue { .. } => {}
+        Object::CompletionQueue { .. } | Object::ReceivePool { .. } => {}
     }
     object.destroy(machine)?;
     if let Some(Object::CounterSet(set)) = open.objects.remove(&handle) {
@@ -204,8 +230,9 @@ fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Resu
     let mut made = None;
     answer(request, abi::DEVX_OBJ_COMMAND, |call| {
         let (object, answer) = match call.opcode() {
-            Some(opcode::CREATE_CQ) => prm::create_completion_queue(machine, open, call)?,
-            Some(opcode::CREATE_QP) => prm::create_queue_pair(machine, open, call)?,
+            Some(opcode::CREATE_CQ) => prm::create::completion_queue(machine, open, call)?,
+            Some(opcode::CREATE_QP) => prm::create::queue_pair(machine, open, call)?,
+            Some(opcode::CREATE_RMP) => prm::create::receive_pool(machine, open, call)?,
             Some(opcode::ALLOC_Q_COUNTER) => counters::allocate(open, call)?,
             // Libmlx5's own use of it, which takes this number for what it is: there are no keys of keys.
             Some(CREATE_MKEY) => return Err(Failure::System(Errno(libc::EOPNOTSUPP))),
@@ -231,6 +258,7 @@ pub fn misplaced(found: Option<u16>) -> Failure {
             opcode::QUERY_HCA_CAP
             | opcode::CREATE_CQ
             | opcode::CREATE_QP
+            | opcode::CREATE_RMP
             | opcode::ALLOC_Q_COUNTER
             | opcode::QUERY_Q_COUNTER
             | opcode::RST2INIT_QP
@@ -241,7 +269,8 @@ pub fn misplaced(found: Option<u16>) -> Failure {
             | opcode::QUERY_QP
             // Objects are destroyed by a method, not by a command of the user's.
             | opcode::DESTROY_CQ
-            | opcode::DESTROY_QP,
+            | opcode::DESTROY_QP
+            | opcode::DESTROY_RMP,
         ) => Failure::System(Errno(libc::EINVAL)),
         Some(_) => Failure::Refused(Syndrome::Opcode.with(CommandStatus::BAD_OPCODE)),
     }

@@ -15,6 +15,7 @@ use super::Write;
 use super::context::{P_KEYS, PORT_MTU};
 use super::open::QueuePair as OpenPair;
 use crate::abi::{ModifyRequest, QueuePairQuery};
+use crate::async_events::{self, Kind};
 use crate::attributes::Errno;
 use crate::machine::{Machine, machine};
 
@@ -50,11 +51,25 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     if let Some(machine) = machine()? {
         let pair = write.open.queue_pairs.get_mut(&wanted.qp_handle);
         let pair = pair.ok_or(Errno(libc::EINVAL))?;
-        if wanted.attr_mask & mask::STATE != 0 {
+        if set(mask::STATE) {
             let transition = transition(machine, pair, &wanted)?;
-            machine.command(|engine| take(engine, pair.number, pair.record, transition))?;
+            let number = pair.number;
+            machine.command(|engine| {
+                // Of RESET to INIT the rights are a part. Later ones count as soon as peers may ask.
+                if set(mask::ACCESS_FLAGS) && !matches!(transition, Transition::Init { .. }) {
+                    let access = Access::from_bits_truncate(wanted.qp_access_flags);
+                    engine.set_access(number, access)?;
+                }
+                take(engine, number, pair.record, transition)?;
+                match transition {
+                    Transition::ReadyToSend(_) if set(mask::MIN_RNR_TIMER) => {
+                        engine.set_min_rnr_timer(number, rnr_timer_ns(wanted.min_rnr_timer))
+                    }
+                    _ => Ok(()),
+                }
+            })?;
         }
-        if wanted.attr_mask & mask::QKEY != 0 {
+        if set(mask::QKEY) {
             machine.command(|engine| engine.set_q_key(pair.number, wanted.qkey))?;
         }
         remember(&mut pair.set, &wanted);
@@ -167,7 +182,8 @@ fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyTo
 }
 
 /// Takes a queue pair from one state to another. Before a reset its doorbell record is zeroed, as the engine wants it:
-/// not before the engine has stopped, which would see receives that nobody posted, and flush them.
+/// not before the engine has stopped, which would see receives that nobody posted, and flush them. Of the last receive
+/// hears who has one fail by command, too.
 pub fn take(
     engine: &mut HostEngine<'_>,
     number: QpNumber,
@@ -177,7 +193,12 @@ pub fn take(
     if matches!(transition, Transition::Reset) {
         clear(record);
     }
-    engine.modify_queue_pair(number, transition)
+    let before = engine.query_queue_pair(number)?.state;
+    engine.modify_queue_pair(number, transition)?;
+    if matches!(transition, Transition::Error) && before != QueuePairState::Error {
+        async_events::report(number, Kind::LastReceive);
+    }
+    Ok(())
 }
 
 /// Zeroes a queue pair's doorbell record.

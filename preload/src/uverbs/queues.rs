@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpbell_soft_hca::engine::{
-    CompletionQueueAttributes, CrossChannel, QueuePairAttributes, QueuePairOptions, ReceiveRing,
-    SendDoorbell, Transport,
+    CompletionQueueAttributes, CqeSize, CrossChannel, QueuePairAttributes, QueuePairOptions,
+    ReceiveRing, SendDoorbell, Transport,
 };
 
 use super::context;
@@ -70,9 +70,14 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
     let mut number = handle;
     if let Some(machine) = machine()? {
         let driver: DriverCompletionQueueRequest = write.driver_input()?;
-        if driver.cqe_size != 64 || driver.cqe_comp_en != 0 {
+        if driver.cqe_comp_en != 0 {
             return Err(Errno(libc::EOPNOTSUPP));
         }
+        let cqe_size = match driver.cqe_size {
+            64 => CqeSize::Bytes64,
+            128 => CqeSize::Bytes128,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
         let uar = if driver.flags & CQ_HAS_PAGE != 0 {
             Some(page(write.open, driver.uar_page_index.into())?)
         } else {
@@ -94,8 +99,9 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
             ignore_overrun: flags & CQ_IGNORES_OVERRUN != 0,
         };
         // SAFETY: libmlx5 keeps ring and record until the queue is destroyed; the page is ours.
-        let queue =
-            machine.command(|engine| unsafe { engine.create_completion_queue(&attributes) })?;
+        let queue = machine.command(|engine| unsafe {
+            engine.create_completion_queue_with(&attributes, cqe_size)
+        })?;
         write.open.completion_queues.insert(handle, queue);
         if let Some(channel) = channel {
             let page = write.open.pages.get(&driver.uar_page_index.into());
@@ -106,7 +112,7 @@ pub fn create_completion_queue(write: &mut Write<'_, '_>, extended: bool) -> Res
             }
         }
         if let Some(events) = &write.open.events {
-            async_events::add(queue, events.clone(), wanted.user_handle);
+            async_events::add(queue, events.clone(), wanted.user_handle, false);
         }
         number = queue.get();
     }
@@ -151,7 +157,8 @@ pub fn create_queue_pair(write: &mut Write<'_, '_>, extended: bool) -> Result<()
             let pair = create_in_engine(machine, write, &wanted)?;
             write.open.queue_pairs.insert(handle, pair);
             if let Some(events) = &write.open.events {
-                async_events::add(pair.number, events.clone(), user_handle);
+                let shares = wanted.is_srq != 0;
+                async_events::add(pair.number, events.clone(), user_handle, shares);
             }
             pair.number.get()
         }

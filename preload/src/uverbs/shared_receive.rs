@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use warpbell_soft_hca::engine::{ReceiveRing, SharedReceiveAttributes};
+use warpbell_soft_hca::engine::{ReceiveRing, SharedReceiveAttributes, Topology};
 
 use super::queues::log_of;
 use super::{Write, open};
@@ -37,6 +37,7 @@ pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
                 log_stride: log_of(units.ok_or(Errno(libc::EINVAL))?)?.max(LOG_LEAST_STRIDE),
             },
             record: driver.db_addr,
+            topology: Topology::LinkedList,
         };
         let queue = machine.command(|engine| {
             // SAFETY: libmlx5 keeps ring and record until the queue is destroyed.

@@ -10,8 +10,8 @@ use warpbell_proofs::preloaded;
 
 use crate::{Outcome, missing};
 
-/// UCX's names of transports: reliable connections and datagrams, by libibverbs' own calls.
-pub const TRANSPORTS: [&str; 2] = ["rc_v", "ud_v"];
+/// UCX's names of transports: reliable connections and datagrams, by libibverbs' own calls and on mlx5's rings.
+pub const TRANSPORTS: [&str; 4] = ["rc_v", "ud_v", "rc_x", "ud_x"];
 /// Tests of `ucx_perftest`: of each kind of operation one at least.
 pub const TESTS: [&str; 9] = [
     "tag_lat",
@@ -35,7 +35,7 @@ fn settings(transport: &str) -> [(&'static str, String); 2] {
     ]
 }
 
-/// Whether UCX finds the device and both transports by itself.
+/// Whether UCX finds the device and all transports by itself.
 pub fn device() -> Outcome {
     if let Some(missing) = missing("ucx_info") {
         return missing;
@@ -49,9 +49,11 @@ pub fn device() -> Outcome {
                 "Memory domain: mlx5_0",
                 "Transport: rc_verbs",
                 "Transport: ud_verbs",
+                "Transport: rc_mlx5",
+                "Transport: ud_mlx5",
             ];
             match told.iter().find(|words| !said.contains(**words)) {
-                None => Outcome::Well("mlx5_0 with rc_verbs and ud_verbs".into()),
+                None => Outcome::Well("mlx5_0 with rc and ud, by verbs and by mlx5".into()),
                 Some(words) => Outcome::Badly(format!("it does not say \"{words}\":\n{said}")),
             }
         }
