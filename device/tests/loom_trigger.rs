@@ -11,8 +11,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 use warpbell::trigger::{Counter, Error, TriggerEntry, TriggerHandle, Triggers};
-use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe, WqeIndex};
-use warpbell::{CompletionKind, Deadline, LeftOut, Thread, Word64};
+use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe, WqeIndex};
+use warpbell::{Cause, CompletionKind, Deadline, LeftOut, Thread, Word64};
 
 /// One tag, and a word of data for each of two threads.
 struct Table {
@@ -24,8 +24,8 @@ struct Table {
 
 impl Table {
     fn new() -> Arc<Self> {
-        let rig = Box::new(Rig::new(2, CompletionKind::Collapsed).within_gpu());
-        // SAFETY: the rig stays where it is as long as the entry. Its completions are collapsed, and its queue is used
+        let rig = Box::new(Rig::new(2, CompletionKind::Ordinary).within_gpu());
+        // SAFETY: the rig stays where it is as long as the entry. Its completions are a ring of the queue's depth, and its queue is used
         // through the entry alone.
         let entry = unsafe {
             let rig: *const Rig = &*rig;
@@ -467,4 +467,57 @@ fn sending_wants_its_release_fences() {
 #[should_panic(expected = "the NIC fetched an old WQE")]
 fn sending_wants_its_acquire_fences() {
     one_trigger(Some(LeftOut::Acquire), trigger);
+}
+
+/// The first of two requests fails and the other one is flushed, while two threads wait: whoever is told of a failure is
+/// told its cause.
+fn the_cause_is_told(without: Option<LeftOut>) {
+    model(without, || {
+        let table = Table::new();
+        let operation = [Table::write(), Table::write()];
+        let triggers = table.triggers();
+        triggers
+            .register::<Thread, 2>(0, 1, operation, Deadline::PASSED)
+            .unwrap();
+        triggers.trigger::<Thread>(0).unwrap();
+        let nic = Arc::clone(&table);
+        let nic = thread::spawn(move || {
+            nic.rig.fail(0, 0, Syndrome::REMOTE_ACCESS, 0x88);
+            nic.rig.fail(1, 1, Syndrome::FLUSHED, 0xf9);
+        });
+        let other = Arc::clone(&table);
+        let other = thread::spawn(move || told(&other));
+        told(&table);
+        nic.join().unwrap();
+        other.join().unwrap();
+        assert!(told(&table), "a failure that nobody is told of");
+    });
+}
+
+/// Whether a thread that waits is told of a failure.
+fn told(table: &Table) -> bool {
+    match table.triggers().wait::<Thread>(0, Deadline::PASSED) {
+        Err(Error::Failed(error)) => {
+            let Cause::Completion(of) = error.cause() else {
+                panic!("{error:?}");
+            };
+            let cause = (of.syndrome, of.wqe_index);
+            let expected = (Syndrome::REMOTE_ACCESS, WqeIndex(0));
+            assert_eq!(cause, expected, "the cause is lost");
+            true
+        }
+        Err(Error::Timeout) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn waits_are_told_the_cause() {
+    the_cause_is_told(None);
+}
+
+#[test]
+#[should_panic(expected = "the cause is lost")]
+fn the_cause_wants_its_acquire_fence() {
+    the_cause_is_told(Some(LeftOut::Acquire));
 }

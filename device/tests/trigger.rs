@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::cmp::Ordering;
+
 use common::{MAX_MESSAGE, QPN, Rig};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,12 +16,12 @@ const DEPTH_LOG2: u8 = 3;
 const NOW: Deadline = Deadline::PASSED;
 
 fn rigs<const N: usize>(send_doorbell: SendDoorbell) -> [Rig; N] {
-    [(); N].map(|()| Rig::new(DEPTH_LOG2, CompletionKind::Collapsed).with_doorbell(send_doorbell))
+    [(); N].map(|()| Rig::new(DEPTH_LOG2, CompletionKind::Ordinary).with_doorbell(send_doorbell))
 }
 
 fn entries(rigs: &[Rig]) -> Vec<TriggerEntry<'_>> {
     let entry = |handle| {
-        // SAFETY: the completions are collapsed, and the queues are used through the entries alone.
+        // SAFETY: the completions are rings of the queues' depth, and the queues are used through the entries alone.
         unsafe { TriggerEntry::new(handle, Counter::FRESH) }
     };
     rigs.iter().map(Rig::handle).map(entry).collect()
@@ -29,6 +31,11 @@ fn open<'a>(entries: &'a [TriggerEntry<'a>]) -> Triggers<'a> {
     // SAFETY: the table is a slice that lives as long.
     let handle = unsafe { TriggerHandle::new(entries.as_ptr(), entries.len() as u32) };
     handle.open().unwrap()
+}
+
+/// Completes a WQE, whose CQE has its number.
+fn complete(rig: &Rig, index: u16) {
+    rig.complete(index.into(), index);
 }
 
 fn write(length: u32) -> Wqe<1> {
@@ -61,10 +68,10 @@ fn an_operation_goes_with_its_last_trigger() {
         triggers
             .register::<Thread, 2>(1, 3, [write(8), value()], NOW)
             .unwrap();
-        // Its WQEs are there, the last one signalled; nobody was told.
+        // Its WQEs are there, all signalled; nobody was told.
         assert_eq!(rigs[1].control(0), (0, Opcode::RDMA_WRITE));
         assert_eq!(rigs[1].control(1), (1, Opcode::RDMA_WRITE));
-        assert!(rigs[1].signalled(1));
+        assert!(rigs[1].signalled(0) && rigs[1].signalled(1));
         for missing in [3, 2, 1] {
             assert_eq!(rigs[1].take_doorbell(), None, "{missing} are missing");
             assert_eq!(rigs[1].producer_index(), 0, "{missing} are missing");
@@ -82,7 +89,7 @@ fn an_operation_goes_with_its_last_trigger() {
         // What is too much does not send it again.
         triggers.trigger::<Thread>(1).unwrap();
         assert_eq!(rigs[1].take_doorbell(), None);
-        rigs[1].complete(0, 1);
+        complete(&rigs[1], 1);
         assert_eq!(triggers.wait::<Thread>(1, NOW), Ok(()));
         assert_eq!(rigs[0].take_doorbell(), None, "the other tag's queue");
         assert_eq!(triggers.wait::<Thread>(0, NOW), Err(Error::NotRegistered));
@@ -99,13 +106,13 @@ fn triggers_before_their_operation_are_kept() {
     }
     assert_eq!(rigs[0].take_doorbell(), None);
     // Two of five; two of three; two of one, which wait for one more.
-    for (number, end) in [(0, 1), (1, 2)] {
+    for end in [1, 2] {
         triggers
             .register::<Thread, 1>(0, 2, [write(8)], NOW)
             .unwrap();
         assert_eq!(rigs[0].take_doorbell(), Some(end));
         assert_eq!(rigs[0].producer_index(), end);
-        rigs[0].complete(number, end - 1);
+        complete(&rigs[0], end - 1);
     }
     triggers
         .register::<Thread, 1>(0, 2, [write(8)], NOW)
@@ -136,7 +143,7 @@ fn a_tag_has_one_operation_at_a_time() {
         "the first one, and it alone"
     );
     assert_eq!(rigs[0].producer_index(), 1);
-    rigs[0].complete(0, 0);
+    complete(&rigs[0], 0);
     register().unwrap();
     assert_eq!(rigs[0].producer_index(), 1);
 }
@@ -148,7 +155,7 @@ fn rings_and_indices_wrap() {
     let triggers = open(&entries);
     let laps = if cfg!(miri) { 20 } else { (1 << 16) + 20 };
     let mut end = 0u16;
-    for number in 0..laps {
+    for _ in 0..laps {
         triggers
             .register::<Thread, 3>(0, 1, [write(8), value(), value()], NOW)
             .unwrap();
@@ -162,7 +169,7 @@ fn rings_and_indices_wrap() {
             assert_eq!(rigs[0].control(slot), (index, Opcode::RDMA_WRITE));
         }
         assert_eq!(triggers.wait::<Thread>(0, NOW), Err(Error::Timeout));
-        rigs[0].complete(number, end.wrapping_sub(1));
+        complete(&rigs[0], end.wrapping_sub(1));
         triggers.wait::<Thread>(0, NOW).unwrap();
     }
 }
@@ -287,6 +294,52 @@ fn a_failed_queue_says_so_to_all_who_ask() {
     }
 }
 
+/// The first of an operation's requests fails, those behind it are flushed, in each place of the ring: the cause is told
+/// once all CQEs are there.
+#[test]
+fn an_operation_of_several_requests_tells_why_it_failed() {
+    for before in [0, 1, 5, 6, 7, 8, 13] {
+        for failing in 0..3 {
+            let rigs = rigs::<1>(SendDoorbell::WithRecord);
+            let entries = entries(&rigs);
+            let triggers = open(&entries);
+            for index in 0..before {
+                triggers
+                    .register::<Thread, 1>(0, 1, [write(8)], NOW)
+                    .unwrap();
+                triggers.trigger::<Thread>(0).unwrap();
+                complete(&rigs[0], index);
+            }
+            triggers
+                .register::<Thread, 3>(0, 1, [write(8), write(8), value()], NOW)
+                .unwrap();
+            triggers.trigger::<Thread>(0).unwrap();
+            for number in 0..3 {
+                let late = triggers.wait::<Thread>(0, NOW);
+                assert_eq!(late, Err(Error::Timeout), "{number} of 3 are there");
+                let index = before + number;
+                let fail = |syndrome, vendor| rigs[0].fail(index.into(), index, syndrome, vendor);
+                match number.cmp(&failing) {
+                    Ordering::Less => complete(&rigs[0], index),
+                    Ordering::Equal => fail(Syndrome::REMOTE_ACCESS, 0x88),
+                    Ordering::Greater => fail(Syndrome::FLUSHED, 0xf9),
+                }
+            }
+            let Err(Error::Failed(error)) = triggers.wait::<Thread>(0, NOW) else {
+                panic!("no error");
+            };
+            let Cause::Completion(of) = error.cause() else {
+                panic!("{error:?}");
+            };
+            assert_eq!(
+                (of.syndrome, of.wqe_index.0),
+                (Syndrome::REMOTE_ACCESS, before + failing)
+            );
+            assert_eq!(rigs[0].state.first_error(), Some(error), "for the host");
+        }
+    }
+}
+
 #[test]
 fn a_tag_of_ones_own_does_the_same_without_the_others() {
     let rigs = rigs::<1>(SendDoorbell::WithRecord);
@@ -322,12 +375,12 @@ fn a_tag_of_ones_own_does_the_same_without_the_others() {
     own.trigger();
     assert_eq!(rigs[0].take_doorbell(), None, "one too many");
     assert_eq!(own.register(1, [write(8)], NOW), Err(Error::Timeout));
-    rigs[0].complete(0, 1);
+    complete(&rigs[0], 1);
     own.wait(NOW).unwrap();
     // One is left, and goes into this one at once.
     own.register(1, [write(8)], NOW).unwrap();
     assert_eq!(rigs[0].take_doorbell(), Some(3));
-    rigs[0].complete(1, 2);
+    complete(&rigs[0], 2);
     own.register(2, [write(8)], NOW).unwrap();
     own.trigger();
     assert_eq!(rigs[0].take_doorbell(), None);
@@ -339,7 +392,7 @@ fn a_tag_of_ones_own_does_the_same_without_the_others() {
         (counter.counted(), counter.threshold(), counter.end().0),
         (2, 2, 4)
     );
-    rigs[0].complete(2, 3);
+    complete(&rigs[0], 3);
     triggers.wait::<Thread>(0, NOW).unwrap();
     triggers
         .register::<Thread, 1>(0, 1, [write(8)], NOW)
@@ -407,7 +460,7 @@ fn a_look_triggers_once_whatever_came_since() {
                     SendDoorbell::WithoutRecord => 0,
                 };
                 assert_eq!(rigs[0].producer_index(), recorded);
-                rigs[0].complete(0, end.wrapping_sub(1));
+                complete(&rigs[0], end.wrapping_sub(1));
                 done = true;
             }
             let missing = triggers.counter(0).unwrap().missing();

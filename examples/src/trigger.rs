@@ -7,8 +7,8 @@ use warpbell::SendDoorbell;
 use warpbell::trigger::MAX_THRESHOLD;
 use warpbell::wqe::Wqe;
 use warpbell_host_init::{
-    Access, Completions, Device, Grid, Launch, ProtectionDomain, QueuePair, QueuePairConfig,
-    Triggers, connect, entry,
+    Access, Device, Grid, Launch, ProtectionDomain, QueuePair, QueuePairConfig, Triggers, connect,
+    entry,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Place;
@@ -81,7 +81,6 @@ impl Sides {
             config: QueuePairConfig {
                 placement: world.nic_placement(),
                 send_depth: 16,
-                send_completions: Completions::Collapsed,
                 receive_depth: 0,
                 ..QueuePairConfig::granting(Access::REMOTE_WRITE)
             },

@@ -86,7 +86,7 @@ pub enum Completions {
         depth: Option<u32>,
     },
     /// Each CQE overwrites the one before, for send queues only. It takes 64 bytes, and one
-    /// load finds the newest of many CQEs; triggered operations need it.
+    /// load finds the newest of many CQEs.
     ///
     /// It loses the cause of an error: the request that fails is followed by flushed ones,
     /// whose CQEs overwrite its own. A kernel that looks later reads "flushed" (0x05).

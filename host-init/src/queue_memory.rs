@@ -268,11 +268,7 @@ impl QueueMemory {
         };
         Some(SendQueueImage {
             ring,
-            completions: slots(
-                &self.completions,
-                self.completion_layout.send_ring,
-                config.send_completions.depth_log2,
-            )?,
+            completions: self.read_send_completions().ok()?,
             producer,
         })
     }
@@ -329,12 +325,12 @@ impl QueueMemory {
         self.queues.write(start, block)
     }
 
-    /// The send queue's newest CQE, where each overwrites the one before.
-    pub fn newest_send(&self) -> Result<[u8; SLOT], Error> {
-        let mut newest = [0; SLOT];
-        self.completions
-            .read(self.completion_layout.send_ring, &mut newest)?;
-        Ok(newest)
+    /// The CQEs of the send queue as they are now, written or not.
+    pub fn read_send_completions(&self) -> Result<Vec<[u8; SLOT]>, Error> {
+        let mut found = vec![[0; SLOT]; 1 << self.config.send_completions.depth_log2];
+        let start = self.completion_layout.send_ring;
+        self.completions.read(start, found.as_flattened_mut())?;
+        Ok(found)
     }
 
     /// Stores the send queue's word of the doorbell record, then rings the doorbell with these words, as kernels would.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use fake::{PTX, module, ptx, watch, with_fake};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Watch};
 use warpbell_host_init::{
-    Access, ActiveConfig, ActiveMessages, Buffer, Completions, Device, Entry, Error, Gpu, GpuError,
-    Grid, Launch, Nic, Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared,
-    SoftOptions, Triggers, connect, entry,
+    Access, ActiveConfig, ActiveMessages, Buffer, Device, Entry, Error, Gpu, GpuError, Grid,
+    Launch, Nic, Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, SoftOptions,
+    Triggers, connect, entry,
 };
 
 #[repr(C)]
@@ -493,13 +493,9 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
         let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
         queue.wait(nop, Deadline::after_ms(5000)).unwrap();
         // What is shared beside the queues' states lies where those are.
-        let collapsed = QueuePairConfig {
-            send_completions: Completions::Collapsed,
-            ..config
-        };
         let mut pairs = vec![
-            domain.queue_pair(&collapsed).unwrap(),
-            domain.queue_pair(&collapsed).unwrap(),
+            domain.queue_pair(&config).unwrap(),
+            domain.queue_pair(&config).unwrap(),
         ];
         let [one, other] = &mut pairs[..] else {
             unreachable!()

@@ -1,10 +1,13 @@
 //! WQEs that lie in the ring before their doorbell: stored now, published later, perhaps by another thread.
 //!
-//! Such a queue has no view: there is one operation in it at a time, of one or several WQEs, the last of which is
-//! signalled, and its completions are collapsed. So the newest CQE alone tells whether the operation is done.
+//! Such a queue has no view: there is one operation in it at a time, of one or several WQEs. Each has a block and is
+//! signalled, and the ring of completions is as deep as that of the WQEs. So the CQE of a WQE has the WQE's own number,
+//! and any number of threads find it without taking anything: the last one tells whether the operation is done, and
+//! those before it, where it was flushed, why.
 
-use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
+use mlx5_wqe::{CqeOpcode, CqeTail, Wqe, WqeIndex};
 
+use crate::arch::fence_acquire;
 use crate::error::{PostError, QueueError};
 use crate::handle::SendQueueHandle;
 use crate::queue::doorbell::sealed::Publish;
@@ -13,8 +16,8 @@ use crate::queue::producer::keep_first;
 use crate::queue::{Exclusive, Now, Ring, SendQueue, Thread, Ticket};
 use crate::queue::{completion, doorbell};
 
-/// Stores WQEs of a block each from index `start` on, the last one signalled, and gives the index behind them. The
-/// NIC hears nothing of them.
+/// Stores WQEs of a block each from index `start` on, all signalled, and gives the index behind them. The NIC hears
+/// nothing of them.
 ///
 /// # Safety
 /// All that was published in the queue is complete, and nobody else stores to its ring.
@@ -42,13 +45,12 @@ pub(crate) unsafe fn hold<const N: usize>(
     for number in 2..N {
         refuse(&view, wqes[number])?;
     }
-    store(&mut view, start.0, wqes[0], N == 1);
+    store(&mut view, start.0, wqes[0]);
     if N > 1 {
-        store(&mut view, start.0.wrapping_add(1), wqes[1], N == 2);
+        store(&mut view, start.0.wrapping_add(1), wqes[1]);
     }
     for number in 2..N {
-        let index = start.0.wrapping_add(number as u16);
-        store(&mut view, index, wqes[number], number + 1 == N);
+        store(&mut view, start.0.wrapping_add(number as u16), wqes[number]);
     }
     Ok(WqeIndex(start.0.wrapping_add(N as u16)))
 }
@@ -63,8 +65,8 @@ fn refuse(view: &SendQueue<'_, Exclusive, Thread>, wqe: Wqe<1>) -> Result<(), Po
 
 /// Stores a WQE that is in order.
 #[inline(always)]
-fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>, last: bool) {
-    let wqe = Some(if last { wqe.signalled() } else { wqe });
+fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>) {
+    let wqe = Some(wqe.signalled());
     let group = view.gather(&wqe);
     let marked = view.may_be_marked(index.into(), 1);
     let _ = view.fill(index.into(), marked, &wqe, &group);
@@ -103,16 +105,43 @@ pub(crate) enum Outcome {
 /// How the operation fares whose last WQE lies before index `end`.
 #[inline(always)]
 pub(crate) fn outcome(handle: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
-    let tail = completion::tail(&handle.completions, 0);
-    if tail.is_success_of(WqeIndex(end.0.wrapping_sub(1))) {
+    let completions = &handle.completions;
+    let last = WqeIndex(end.0.wrapping_sub(1));
+    let tail = completion::tail(completions, last.0.into());
+    if tail.is_success_of_pass(last, completion::owner(completions, last.0.into())) {
         return Outcome::Done;
     }
-    let opcode = tail.cqe_opcode();
-    if (opcode == CqeOpcode::INVALID) | (opcode == CqeOpcode::REQUESTER) {
+    if !is_failure(handle, tail, last) {
         return Outcome::UnderWay;
     }
-    let slot = completion::slot(&handle.completions, 0);
-    let error = completion::decode_error(slot, tail, handle.reach());
+    failed(handle, last, tail)
+}
+
+/// Whether the tail found in the place of a WQE's CQE is that CQE, and tells no success.
+#[inline(always)]
+fn is_failure(handle: &SendQueueHandle<'_>, tail: CqeTail, index: WqeIndex) -> bool {
+    let written = completion::is_new(&handle.completions, tail, index.0.into());
+    written & (tail.cqe_opcode() != CqeOpcode::REQUESTER)
+}
+
+/// The cause of an operation's failure, which is told by the first of the errors that end with that of `last`.
+#[inline(always)]
+fn failed(handle: &SendQueueHandle<'_>, last: WqeIndex, tail: CqeTail) -> Outcome {
+    let completions = &handle.completions;
+    let (mut first, mut cause) = (last, tail);
+    // The CQE of `last` before those of the WQEs before it, because the NIC writes them first.
+    fence_acquire(handle.reach());
+    // An operation has half of the ring at most, and the one before it succeeded.
+    for _ in 0..1u32 << handle.depth_log2 {
+        let index = WqeIndex(first.0.wrapping_sub(1));
+        let tail = completion::tail(completions, index.0.into());
+        if !is_failure(handle, tail, index) {
+            break;
+        }
+        (first, cause) = (index, tail);
+    }
+    let slot = completion::slot(completions, first.0.into());
+    let error = completion::decode_error(slot, cause, handle.reach());
     // SAFETY: the handle's pointers are valid, by the promise of its `new`.
     let state = unsafe { &*handle.state };
     keep_first(state, error.to_bits());

@@ -68,8 +68,8 @@ impl<'a> TriggerEntry<'a> {
     /// A tag for a queue: [`Counter::FRESH`] for an unused one.
     ///
     /// # Safety
-    /// The queue's completions are collapsed, its ring is as `counter` says, and nobody else uses the queue as long as
-    /// the entry is used.
+    /// The queue's completions are a ring of as many entries as it has blocks, in which the next CQE has the number that
+    /// the next WQE has; its ring is as `counter` says, and nobody else uses the queue as long as the entry is used.
     pub unsafe fn new(queue: SendQueueHandle<'a>, counter: Counter) -> Self {
         Self {
             counter: CounterWord::new(counter),
@@ -140,8 +140,8 @@ impl<'a> TriggerEntry<'a> {
             completions: CompletionParts {
                 ring: self.completion,
                 record: self.completion_record,
-                depth_log2: 0,
-                kind: CompletionKind::Collapsed,
+                depth_log2: self.depth_log2,
+                kind: CompletionKind::Ordinary,
             },
             state: self.state,
             qpn: self.qpn,

@@ -74,8 +74,7 @@ impl<'a> Triggers<'a> {
         Ok(Look::at(self.entry(tag)?))
     }
 
-    /// Registers an operation under a tag: the WQEs, of which the last is signalled, are sent under one doorbell, in
-    /// their order, once the tag was triggered `threshold` times; at once if it was already. Waits until the deadline
+    /// Registers an operation under a tag: the WQEs, each of which makes a CQE, are sent under one doorbell, in their order, once the tag was triggered `threshold` times; at once if it was already. Waits until the deadline
     /// for the operation before, since a tag has one at a time.
     ///
     /// # Errors

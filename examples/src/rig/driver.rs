@@ -1,9 +1,7 @@
 //! Who drives an end's network, and which queues that takes.
 
 use serde::Serialize;
-use warpbell_host_init::{
-    Access, Completions, Device, Placement, QueuePairConfig, SendDoorbell, Timers,
-};
+use warpbell_host_init::{Access, Device, Placement, QueuePairConfig, SendDoorbell, Timers};
 use warpbell_soft_hca::engine::Reach;
 
 use crate::world::{Nic, World};
@@ -44,11 +42,7 @@ impl Driver {
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         match self {
-            Self::Kernel => config,
-            Self::Triggered => QueuePairConfig {
-                send_completions: Completions::Collapsed,
-                ..config
-            },
+            Self::Kernel | Self::Triggered => config,
             Self::Host => QueuePairConfig {
                 state_placement: Some(Placement::Host),
                 ..config

@@ -15,7 +15,6 @@ const LIMIT: Deadline = Deadline::after_ms(10_000);
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 8,
-        send_completions: Completions::Collapsed,
         receive_depth: 0,
         ..QueuePairConfig::granting(crate::Access::all())
     }
@@ -135,7 +134,9 @@ fn a_tag_that_failed_is_made_anew() {
     let mut beyond = rig.target.remote().at(0, 8).unwrap();
     beyond.address += 60;
     let bad = Wqe::write(rig.source.local(0, 8).unwrap(), beyond);
-    rig.triggers.register(0, 1, [bad]).unwrap();
+    // What is flushed behind it does not hide the cause.
+    let behind = rig.write(0);
+    rig.triggers.register(0, 1, [bad, behind]).unwrap();
     let triggers = rig.triggers.handle().open().unwrap();
     triggers.trigger::<Thread>(0).unwrap();
     triggers.trigger::<Thread>(0).unwrap();
@@ -185,16 +186,21 @@ fn bad_tables_and_operations_are_refused() {
     };
     let none = refusal(Vec::new());
     assert!(matches!(none, TriggerError::Tags { tags: 0, .. }));
-    let ring = QueuePairConfig {
-        send_completions: Completions::ORDINARY,
-        ..config()
-    };
-    let [good, _far] = pair(&domain, &config());
-    let [ring, _far] = pair(&domain, &ring);
-    assert_eq!(
-        refusal(vec![good, ring]),
-        TriggerError::NotCollapsed { tag: 1 }
-    );
+    for send_completions in [
+        Completions::Collapsed,
+        Completions::Ordinary { depth: Some(16) },
+    ] {
+        let other = QueuePairConfig {
+            send_completions,
+            ..config()
+        };
+        let [good, _far] = pair(&domain, &config());
+        let [other, _far] = pair(&domain, &other);
+        assert_eq!(
+            refusal(vec![good, other]),
+            TriggerError::OtherCompletions { tag: 1 }
+        );
+    }
     let [used, _far] = pair(&domain, &config());
     let mut queue = used.send_queue().unwrap().open::<Exclusive>().unwrap();
     queue.drain(LIMIT).unwrap();

@@ -38,7 +38,7 @@ impl Triggers {
     /// use warpbell::wqe::Wqe;
     /// use warpbell::{Deadline, Thread};
     /// use warpbell_host_init::{
-    ///     Access, Buffer, Completions, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
+    ///     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
     /// };
     ///
     /// fn main() -> Result<(), Error> {
@@ -49,7 +49,6 @@ impl Triggers {
     ///         domain.register(Buffer::new(128)?, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     ///     let end = QueuePairConfig {
     ///         send_depth: 8,
-    ///         send_completions: Completions::Collapsed,
     ///         receive_depth: 0,
     ///         ..QueuePairConfig::granting(Access::REMOTE_WRITE)
     ///     };
@@ -112,7 +111,7 @@ impl Triggers {
         let operation = shadow(follower)?.register(follower, before, MAX_THRESHOLD, wqes);
         let operation = operation.map_err(refused(tag))?;
 
-        // Behind what is there, which has a CQE: the last WQE of whatever is registered is signalled.
+        // Behind what is there, of which each WQE has a CQE.
         let limit = 1 << first.config().send_depth_log2;
         if u32::from(known.end.wrapping_sub(known.start)) + 2 > limit {
             let error = Refused::InvalidOperation { limit };

@@ -22,11 +22,11 @@ pub enum TriggerError {
         /// How many there are.
         tags: u32,
     },
-    /// A queue whose completions do not tell of its newest operation alone.
+    /// A queue that has not a completion for each block.
     #[error(
-        "the queue pair of tag {tag} has a ring of completions; make it with Completions::Collapsed"
+        "the queue pair of tag {tag} has more or fewer completions than blocks; make it with Completions::ORDINARY"
     )]
-    NotCollapsed {
+    OtherCompletions {
         /// The tag.
         tag: Tag,
     },

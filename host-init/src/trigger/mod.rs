@@ -26,7 +26,7 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 /// use warpbell::wqe::Wqe;
 /// use warpbell::{Deadline, Thread};
 /// use warpbell_host_init::{
-///     Access, Buffer, Completions, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
+///     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
 /// };
 ///
 /// fn main() -> Result<(), Error> {
@@ -37,7 +37,6 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 ///         domain.register(Buffer::new(64)?, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 ///     let config = QueuePairConfig {
 ///         send_depth: 4,
-///         send_completions: Completions::Collapsed,
 ///         receive_depth: 0,
 ///         ..QueuePairConfig::granting(Access::REMOTE_WRITE)
 ///     };
@@ -68,8 +67,8 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// Makes a tag of each queue pair, which is connected and unused, and has collapsed completions. An operation has
-    /// as many WQEs at most as half of the queue's depth.
+    /// Makes a tag of each queue pair, which is connected and unused, and has a completion for each block of its ring, as
+    /// by default. An operation has as many WQEs at most as half of the queue's depth.
     ///
     /// # Errors
     /// [`TriggerError`] for queue pairs that are refused; [`Error::NotReady`] for one that is not connected; those of
@@ -198,7 +197,8 @@ impl Triggers {
     /// Writes a tag's entry: no operation, no triggers.
     fn describe(&self, tag: Tag) -> Result<(), Error> {
         let pair = self.pair(tag)?;
-        // SAFETY: its completions are collapsed and the queue is unused (`check`); the queue pair is not handed out.
+        // SAFETY: its completions are a ring of the same depth, and the queue is unused (`check`), so that WQEs and CQEs
+        // are counted from 0; the queue pair is not handed out.
         let entry = unsafe { TriggerEntry::new(pair.held_queue()?, Counter::FRESH) };
         let entry = match pair.config().managed_send {
             true => entry.managed(),
@@ -220,8 +220,8 @@ impl Triggers {
 
 /// A queue as the host sees it while no kernel runs.
 fn shadow(pair: &QueuePair) -> Result<Shadow, Error> {
-    let newest = pair.memory().newest_send()?;
-    Ok(Shadow::new(pair.config().send_depth_log2, newest))
+    let completions = pair.memory().read_send_completions()?;
+    Ok(Shadow::new(&completions))
 }
 
 /// Carries WQEs over to the ring.
@@ -234,8 +234,10 @@ fn store(pair: &QueuePair, changes: &Changes) -> Result<(), Error> {
 
 /// Refuses a queue pair that makes no tag.
 fn check(tag: Tag, pair: &QueuePair) -> Result<(), Error> {
-    if !pair.config().send_completions.collapsed {
-        return Err(TriggerError::NotCollapsed { tag }.into());
+    let config = pair.config();
+    let completions = config.send_completions;
+    if completions.collapsed || completions.depth_log2 != config.send_depth_log2 {
+        return Err(TriggerError::OtherCompletions { tag }.into());
     }
     let used = pair.memory().sends(pair.qpn());
     if used.is_none_or(|queue| queue.producer != 0) {

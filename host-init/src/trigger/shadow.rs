@@ -4,8 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use warpbell::trigger::{Counter, Error, MAX_THRESHOLD, TriggerEntry, TriggerHandle};
-use warpbell::wqe::segment::Control;
-use warpbell::wqe::{Cqe64, Octoword, Wqe, WqeIndex};
+use warpbell::wqe::{Cqe64, Wqe, WqeIndex};
 use warpbell::{
     CompletionKind, CompletionParts, CompletionSlot, Deadline, DoorbellPage, FenceReach,
     QueueState, RingBlock, SendParts, SendQueueHandle, Thread, Word32, Word64,
@@ -20,7 +19,7 @@ pub(super) struct Shadow {
     ring: Box<[RingBlock]>,
     record: Word32,
     doorbell: Word64,
-    completion: CompletionSlot,
+    completions: Box<[CompletionSlot]>,
     completion_record: Word32,
     state: QueueState,
 }
@@ -36,18 +35,21 @@ pub(super) struct Changes {
 }
 
 impl Shadow {
-    /// A queue with that newest CQE. The ring's blocks need not be known: they are only stored to.
-    pub(super) fn new(depth_log2: u8, newest: [u8; BLOCK]) -> Self {
-        let completion = CompletionSlot::invalid();
-        let words = Cqe64::from_bytes(newest).to_words();
-        for (word, value) in completion.words().iter().zip(words) {
-            word.store(value, Ordering::Relaxed);
-        }
+    /// A queue with those CQEs, one for each block. The ring's blocks need not be known: they are only stored to.
+    pub(super) fn new(found: &[[u8; BLOCK]]) -> Self {
+        let slot = |bytes: &[u8; BLOCK]| {
+            let slot = CompletionSlot::invalid();
+            let words = Cqe64::from_bytes(*bytes).to_words();
+            for (word, value) in slot.words().iter().zip(words) {
+                word.store(value, Ordering::Relaxed);
+            }
+            slot
+        };
         Self {
-            ring: (0..1 << depth_log2).map(|_| RingBlock::zeroed()).collect(),
+            ring: found.iter().map(|_| RingBlock::zeroed()).collect(),
             record: Word32::new(0),
             doorbell: Word64::new(0),
-            completion,
+            completions: found.iter().map(slot).collect(),
             completion_record: Word32::new(0),
             state: QueueState::new(),
         }
@@ -68,10 +70,10 @@ impl Shadow {
             record: &self.record,
             doorbell: &self.doorbell,
             completions: CompletionParts {
-                ring: &self.completion,
+                ring: self.completions.as_ptr(),
                 record: &self.completion_record,
-                depth_log2: 0,
-                kind: CompletionKind::Collapsed,
+                depth_log2: config.send_depth_log2,
+                kind: CompletionKind::Ordinary,
             },
             state: &self.state,
             qpn: pair.qpn(),
@@ -118,13 +120,8 @@ impl Shadow {
 }
 
 impl Changes {
-    /// How many of the blocks, each of which is a WQE, make a CQE.
+    /// How many CQEs its WQEs make: one for each block.
     pub(super) fn completions(&self) -> u32 {
-        let signalled = |(_, block): &&(usize, [u8; BLOCK])| {
-            let (first, _) = block.split_first_chunk().expect("a block is longer");
-            let control = Control::from_octoword(Octoword::from_bytes(*first));
-            control.fm_ce_se.is_signalled()
-        };
-        self.blocks.iter().filter(signalled).count() as u32
+        self.blocks.len() as u32
     }
 }

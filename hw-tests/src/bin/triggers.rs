@@ -12,8 +12,7 @@ use warpbell::Word64;
 use warpbell::wqe::Wqe;
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::{
-    Buffer, Completions, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers,
-    connect,
+    Buffer, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
 };
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{ample, endings, expect_done};
@@ -78,7 +77,6 @@ impl Storm {
         let without_record = nodes.ours.device.limits().without_record;
         let config = |tag| QueuePairConfig {
             send_depth: 8,
-            send_completions: Completions::Collapsed,
             receive_depth: 0,
             send_doorbell: match tag % 2 == 1 && without_record {
                 true => SendDoorbell::WithoutRecord,
@@ -198,7 +196,6 @@ impl Chains {
         progress.step(format!("{self:?}, {world:?}"));
         let other = QueuePairConfig {
             send_depth: 8,
-            send_completions: Completions::Collapsed,
             receive_depth: 0,
             ..QueuePairConfig::default()
         };

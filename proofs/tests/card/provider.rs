@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use mlx5_wqe::Wqe;
 use warpbell::{Deadline, Exclusive, Processor, Thread};
 use warpbell_host_init::{
-    Access, Buffer, CardCounters, CardEvent, CardPort, Completions, Device, Endpoint, Error,
-    GidChoice, GidType, MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair,
-    QueuePairConfig, RemoteMemory, SendDoorbell, SoftOptions, State, Timers, Triggers, connect,
+    Access, Buffer, CardCounters, CardEvent, CardPort, Device, Endpoint, Error, GidChoice, GidType,
+    MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair, QueuePairConfig, RemoteMemory,
+    SendDoorbell, SoftOptions, State, Timers, Triggers, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
@@ -285,7 +285,6 @@ fn chains() {
         assert!(device.limits().cross_channel);
         let domain = device.protection_domain().unwrap();
         let end = QueuePairConfig {
-            send_completions: Completions::Collapsed,
             receive_depth: 0,
             ..QueuePairConfig::granting(Access::all())
         };
