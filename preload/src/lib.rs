@@ -13,6 +13,7 @@
 //! | `uverbs` | what a command does; `uverbs::devx`, `umem`, `prm` and `counters` the commands to the card |
 //! | `machine` | the software HCA behind the device, and its links to those of other processes |
 //! | `port` | what the device's port is |
+//! | `lacks` | what the device lacks on demand |
 //! | `events` | completion channels, and the engine's events in them |
 //! | `async_events` | errors of queues that no completion tells |
 //! | `channel` | the pipes of both |
@@ -33,6 +34,7 @@ mod device_file;
 mod devx_events;
 mod events;
 pub mod interpose;
+mod lacks;
 mod machine;
 mod next;
 pub mod paths;

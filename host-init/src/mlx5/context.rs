@@ -6,8 +6,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use mlx5_wqe::prm::{
-    CapabilityQuery, Command, Done, HcaCapabilities, HcaCapabilities2, PrmError, QueryHcaCap,
-    QueryHcaCap2, QueryRoceCap, Record, RoceCapabilities,
+    AtomicCapabilities, CapabilityQuery, Command, Done, HcaCapabilities, HcaCapabilities2,
+    PrmError, QueryAtomicCap, QueryHcaCap, QueryHcaCap2, QueryRoceCap, Record, RoceCapabilities,
 };
 
 use super::bindings::{self, Functions, IbvContext, IbvDevice, values};
@@ -141,6 +141,14 @@ impl Context {
             op_mod: CapabilityQuery::ROCE_CURRENT,
         };
         Ok(self.ask(&query)?.roce_cap)
+    }
+
+    /// What it can do with atomics; only of a card whose [`capabilities`](Self::capabilities) say that it has any.
+    pub fn atomic_capabilities(&self) -> Result<AtomicCapabilities, Mlx5Error> {
+        let query = QueryAtomicCap {
+            op_mod: CapabilityQuery::ATOMIC_CURRENT,
+        };
+        Ok(self.ask(&query)?.atomic_caps)
     }
 
     /// Gives a command that asks about the card.

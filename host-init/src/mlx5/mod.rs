@@ -27,7 +27,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::prm::{
-    HcaCapabilities, HcaCapabilities2, QpState, TimestampFormat, TimestampFormats,
+    AtomicCapabilities, HcaCapabilities, HcaCapabilities2, QpState, TimestampFormat,
+    TimestampFormats,
 };
 use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
@@ -95,6 +96,8 @@ pub(crate) struct Mlx5 {
     more_capabilities: HcaCapabilities2,
     /// The clock of queue pairs' timestamps.
     clock: TimestampFormat,
+    /// Whether it has compare-and-swap and fetch-and-add of 8 bytes.
+    atomics: bool,
     event_queue: u32,
     port: Port,
     objects: Mutex<Objects>,
@@ -132,6 +135,22 @@ impl Mlx5 {
         if capabilities.cqe_version != 1 {
             return Err(lacks("CQEs of version 1", "update its firmware").into());
         }
+        // Rings of sends have no consumer index.
+        if !capabilities.cq_oi {
+            let what = "completion queues that ignore overruns";
+            return Err(lacks(what, "update its firmware").into());
+        }
+        let atomics = match capabilities.atomic {
+            true => Some(context.atomic_capabilities()?),
+            false => None,
+        };
+        // Linux asks for the host's order where the card has it (`handle_hca_cap_atomic`). In the other one each atomic
+        // would fetch a wrong number, and nothing would say so.
+        if atomics.is_some_and(|atomics| atomics.atomic_req_8B_endianness_mode != HOST_ORDER) {
+            let what = "atomics in the host's byte order";
+            let remedy = "load Linux's driver mlx5_core for it, or update its firmware";
+            return Err(lacks(what, remedy).into());
+        }
         let more_capabilities = match capabilities.hca_cap_2 {
             true => context.more_capabilities()?,
             false => HcaCapabilities2::default(),
@@ -151,6 +170,7 @@ impl Mlx5 {
             capabilities,
             more_capabilities,
             clock: clock(clocks),
+            atomics: atomics.is_some_and(|atomics| has_atomics(&atomics)),
             event_queue,
             port,
             objects: Mutex::default(),
@@ -188,6 +208,16 @@ impl Mlx5 {
         let made = objects.queues.get(&queues.qpn).and_then(Option::as_ref);
         work(made.ok_or(Mlx5Error::Gone { qpn: queues.qpn })?)
     }
+}
+
+/// `MLX5_ATOMIC_REQ_MODE_HOST_ENDIANNESS`.
+const HOST_ORDER: u8 = 1;
+
+/// Whether a card has the atomics that kernels post: compare-and-swap and fetch-and-add, of 8 bytes.
+fn has_atomics(found: &AtomicCapabilities) -> bool {
+    const OPERATIONS: u16 = 0b11;
+    const BYTES: u16 = 8;
+    found.atomic_operations & OPERATIONS == OPERATIONS && found.atomic_size_qp & BYTES != 0
 }
 
 /// The clock that Linux takes where nobody asks for timestamps.
@@ -308,6 +338,14 @@ impl Provider for Mlx5 {
         config: &Checked,
         addresses: &QueueAddresses,
     ) -> Result<Queues, Error> {
+        if config.access.contains(Access::REMOTE_ATOMIC) && !self.atomics {
+            return Err(Mlx5Error::Lacks {
+                name: self.context.name().into(),
+                what: "atomics of 8 bytes",
+                remedy: "leave `Access::REMOTE_ATOMIC` out, or choose another device",
+            }
+            .into());
+        }
         let (_, domain) = self.domain(domain);
         // SAFETY: the caller's promise is passed on unchanged.
         let made = unsafe { Made::create(self, domain, config, addresses)? };

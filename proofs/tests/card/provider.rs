@@ -374,6 +374,55 @@ fn with_port(port: &str, name: &str, body: impl FnOnce()) {
     preloaded::test_with(Engine::On, name, prepare, body);
 }
 
+/// What a lesser card has not is said when it is opened, or where it is asked for.
+#[test]
+fn a_lesser_card_is_named() {
+    let with = |lacks: &str, name: &str, body: &dyn Fn()| {
+        let prepare = |command: &mut Command| {
+            command.env("WARPBELL_LACKS", lacks);
+        };
+        preloaded::test_with(Engine::On, name, prepare, body);
+    };
+    let name = "provider::a_lesser_card_is_named";
+    let said = env::var("WARPBELL_LACKS").unwrap_or_default();
+    let opening = |wanted: &str| {
+        let (error, text) = refused(options());
+        assert!(
+            matches!(error, Mlx5Error::Lacks { .. }) && text.starts_with(wanted),
+            "{text}"
+        );
+    };
+    let cases: [(&str, &dyn Fn()); 3] = [
+        ("cq_oi", &|| {
+            opening("mlx5_0 has no completion queues that ignore overruns; ")
+        }),
+        ("host-order", &|| {
+            opening("mlx5_0 has no atomics in the host's byte order; ")
+        }),
+        ("atomic", &|| {
+            let domain = open(options()).unwrap().protection_domain().unwrap();
+            domain
+                .queue_pair(&QueuePairConfig::granting(Access::REMOTE_WRITE))
+                .unwrap();
+            let error = domain
+                .queue_pair(&QueuePairConfig::granting(Access::all()))
+                .unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("mlx5_0 has no atomics of 8 bytes; "),
+                "{error}"
+            );
+        }),
+    ];
+    for (lacks, body) in cases {
+        // Inside of the process that is started for it a case runs alone.
+        if said.is_empty() || said == lacks {
+            with(lacks, name, body);
+        }
+    }
+}
+
 /// By LID, and with the global route header that this port demands.
 #[test]
 fn infiniband() {

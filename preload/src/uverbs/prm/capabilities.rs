@@ -12,6 +12,7 @@ use warpbell_soft_hca::engine::command::{
 use super::super::context::BLUEFLAME_BYTES;
 use super::super::counters::MAX_SETS;
 use super::{Call, Failure, Syndrome, bytes};
+use crate::lacks::Lack;
 use crate::machine::limits;
 use crate::port::{Port, port};
 
@@ -51,7 +52,7 @@ pub fn query(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
     if query.op_mod == CapabilityQuery::ATOMIC_CURRENT {
         return bytes(&QueryAtomicCapAnswer {
             atomic_caps: AtomicCapabilities {
-                atomic_req_8B_endianness_mode: 1,
+                atomic_req_8B_endianness_mode: Lack::HostOrder.is_there().into(),
                 // Compare and swap, fetch and add, of 8 bytes.
                 atomic_operations: 0b11,
                 atomic_size_qp: 8,
@@ -99,8 +100,8 @@ pub fn query(call: &Call<'_>) -> Result<Vec<u8>, Failure> {
             roce: port() != Port::InfiniBand,
             cqe_version: 1,
             sq_ts_format: OTHER_CLOCKS,
-            atomic: true,
-            cq_oi: true,
+            atomic: Lack::Atomics.is_there(),
+            cq_oi: Lack::IgnoredOverruns.is_there(),
             cd: true,
             rc: true,
             uar_4k: true,
