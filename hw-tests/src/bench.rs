@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use crate::say::say;
 use serde::Serialize;
 
 /// Measurements of one thing: laps of a repetition, or the repetitions' figures.
@@ -111,10 +112,10 @@ impl Row {
 /// Prints a table for a reader.
 pub fn print_table(rows: &[Row]) {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    println!(
+    say(format_args!(
         "{:width$}  {:>10}  {:>10}  {:>10}  {:<8}  goal",
         "", "median", "min", "max", "unit"
-    );
+    ));
     for row in rows {
         let verdict = match (&row.goal, row.reached) {
             (Some(goal), Some(true)) => format!("{goal}  ok"),
@@ -126,7 +127,7 @@ pub fn print_table(rows: &[Row]) {
             "{:width$}  {median:>10}  {min:>10}  {max:>10}  {:<8}  {verdict}",
             row.name, row.unit
         );
-        println!("{}", line.trim_end());
+        say(format_args!("{}", line.trim_end()));
     }
 }
 

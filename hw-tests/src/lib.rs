@@ -22,6 +22,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`run`] | a test's frame: its deadline, its progress, its last line |
+//! | [`say`](mod@say) | what a program says, and its end where nobody can hear it |
 //! | [`world`] | where kernels run, and what is the NIC |
 //! | [`node`] | a device with its domain, and two queue pairs connected |
 //! | [`arena`] | registered memory between guards, and what it should look like |
@@ -42,5 +43,6 @@ pub mod model;
 pub mod node;
 pub mod post;
 pub mod run;
+pub mod say;
 pub mod turns;
 pub mod world;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use warpbell_host_init::cuda::Module;
 
+use crate::say::{arguments, say};
 use crate::world::{self, Machine, Unable, World};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
@@ -49,7 +50,10 @@ impl Progress {
     /// Prints a line for the next step of the test.
     pub fn step(&self, what: impl Into<String>) {
         let what = what.into();
-        println!("{:6.2} s  {what}", self.started.elapsed().as_secs_f64());
+        say(format_args!(
+            "{:6.2} s  {what}",
+            self.started.elapsed().as_secs_f64()
+        ));
         *self.at() = what;
     }
 
@@ -57,7 +61,9 @@ impl Progress {
     /// CPU thread takes; says so where it is left out.
     pub fn step_with_orders(&self, what: &str, step: impl FnOnce()) {
         if !world::nic().takes_orders() {
-            println!("         left out, because this NIC takes no orders: {what}");
+            say(format_args!(
+                "         left out, because this NIC takes no orders: {what}"
+            ));
             return;
         }
         self.step(what);
@@ -72,7 +78,7 @@ impl Progress {
 /// Runs a test that panics where it fails, on what the command line says. A test that is not done within
 /// `deadline` ends the process, with the step that it was at; one whose hardware is not there says so.
 pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments::<Arguments>();
     match arguments.machine.open() {
         Ok(()) => {}
         Err(Unable::Missing(why)) => return skip(&why),
@@ -96,19 +102,19 @@ pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
     if progress.at().is_empty() {
         return skip("every step of it was left out");
     }
-    println!("Test OK");
+    say("Test OK");
     ExitCode::SUCCESS
 }
 
 /// The end of a test that cannot be run here.
 fn skip(why: &str) -> ExitCode {
-    println!("Skipped: {why}");
+    say(format_args!("Skipped: {why}"));
     ExitCode::SUCCESS
 }
 
 /// As [`run`], for a test of kernels that are threads of this process.
 pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
-    match Arguments::parse().machine.is_cpu() {
+    match arguments::<Arguments>().machine.is_cpu() {
         true => run(deadline, test),
         false => skip("it looks into kernels that are threads of its process"),
     }
@@ -118,7 +124,7 @@ pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode 
 pub fn run_on_gpu(deadline: Duration, test: impl FnOnce(&Progress, &'static Module)) -> ExitCode {
     run(deadline, |progress| match World::here() {
         World::Gpu(module) => test(progress, module),
-        World::Cpu(_) => println!("         left out: it is about what only a GPU does"),
+        World::Cpu(_) => say("         left out: it is about what only a GPU does"),
     })
 }
 

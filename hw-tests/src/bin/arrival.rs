@@ -12,6 +12,7 @@ use warpbell_host_init::{
 use warpbell_hw_tests::node::{ALL_ACCESS, Node, Nodes, Pair};
 use warpbell_hw_tests::post::ample;
 use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, grid};
 use warpbell_kernels::inbound::{Inbound, Way};
 use warpbell_kernels::outcome::{Numbers, Outcome};
@@ -164,7 +165,9 @@ impl Stage {
                 break;
             }
         }
-        println!("         {way:?} alone: {stale} messages stale");
+        say(format_args!(
+            "         {way:?} alone: {stale} messages stale"
+        ));
         assert!(stale > 0, "{way:?}: nothing stale was seen");
     }
 

@@ -16,6 +16,7 @@ use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, grid, patient};
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
 use warpbell_soft_hca::engine::Reach;
@@ -204,7 +205,9 @@ fn host_rings_again() {
     let able = nodes.ours.device.limits().without_record;
     for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
         if send_doorbell == SendDoorbell::WithoutRecord && !able {
-            println!("         left out, because this NIC wants a record: {send_doorbell:?}");
+            say(format_args!(
+                "         left out, because this NIC wants a record: {send_doorbell:?}"
+            ));
             continue;
         }
         let config = QueuePairConfig {

@@ -19,6 +19,7 @@ use warpbell_hw_tests::flood::Flooding;
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, grid};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
@@ -33,7 +34,7 @@ const BRIEFLY: Duration = Duration::from_millis(20);
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
         if !World::here().nic_placement().is_host() {
-            println!("         left out, because a proxy does not reach queues in a GPU's memory");
+            say("         left out, because a proxy does not reach queues in a GPU's memory");
             return;
         }
         let bench = Flooding::new();

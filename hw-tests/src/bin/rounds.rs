@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Watch};
 use warpbell_hw_tests::run::run_on_gpu;
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::turns::Turns;
 use warpbell_hw_tests::world::patient;
 
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     run_on_gpu(Duration::from_secs(60), |progress, module| {
         let runtime = match DeviceRuntime::load(module.gpu(), None) {
             Ok(runtime) => runtime,
-            Err(error) => return println!("         left out: {error}"),
+            Err(error) => return say(format_args!("         left out: {error}")),
         };
         progress.step(format!("a kernel ends it after {ROUNDS} rounds"));
         a_kernel_ends_it(module, &runtime);

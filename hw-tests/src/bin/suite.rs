@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use warpbell_hw_tests::run::TESTS;
+use warpbell_hw_tests::say::{arguments, say};
 
 /// Runs all tests of the suite in a row, each a binary beside this one; ends with `Test OK` if all have passed.
 #[derive(Parser)]
@@ -47,11 +48,11 @@ enum Ended {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    match run(&arguments::<Arguments>()) {
         Ok(Counts { failed: 0, passed }) => {
             match passed {
-                0 => println!("Skipped: every test was skipped"),
-                _ => println!("Test OK"),
+                0 => say("Skipped: every test was skipped"),
+                _ => say("Test OK"),
             }
             ExitCode::SUCCESS
         }
@@ -94,16 +95,16 @@ fn run(arguments: &Arguments) -> io::Result<Counts> {
                 Ended::Failed => {
                     counts.failed += 1;
                     words.push(format!("{name} FAILED"));
-                    println!("---- {name} ----\n{}", output.trim_end());
+                    say(format_args!("---- {name} ----\n{}", output.trim_end()));
                 }
             }
         }
         let took = began.elapsed().as_secs_f64();
-        println!(
+        say(format_args!(
             "{time} of {}: {}; {took:.1} s",
             arguments.times,
             words.join(", ")
-        );
+        ));
     }
     Ok(counts)
 }

@@ -17,6 +17,7 @@ use warpbell_host_init::{
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::{Progress, run};
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, grid, nic};
 use warpbell_kernels::posting::Place;
 use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerChain, TriggerStorm};
@@ -190,7 +191,9 @@ impl Chains {
     fn check(&self, world: World, progress: &Progress) {
         let nodes = Nodes::chosen();
         if !nodes.ours.device.limits().cross_channel {
-            println!("         left out, because this NIC lets no queue start another: {self:?}");
+            say(format_args!(
+                "         left out, because this NIC lets no queue start another: {self:?}"
+            ));
             return;
         }
         progress.step(format!("{self:?}, {world:?}"));

@@ -15,6 +15,7 @@ use warpbell_host_init::{
 use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::turns::Turns;
 use warpbell_hw_tests::world::{ONE_THREAD, World, grid, launch_watched};
 use warpbell_kernels::suite::{
@@ -122,8 +123,8 @@ fn main() -> ExitCode {
         progress.step("a kernel stays until it is asked to stop");
         stays_until_stopped();
         if !matches!(World::here(), World::Gpu(_)) {
-            println!(
-                "         left out, because there is no GPU in this test: what goes wrong around one"
+            say(
+                "         left out, because there is no GPU in this test: what goes wrong around one",
             );
             return;
         }
@@ -195,7 +196,7 @@ fn ends_beside_a_kernel_that_stays() {
     };
     let runtime = match DeviceRuntime::load(module.gpu(), None) {
         Ok(runtime) => runtime,
-        Err(error) => return println!("         left out: {error}"),
+        Err(error) => return say(format_args!("         left out: {error}")),
     };
     let word = Box::leak(Box::new(StopWord::new(world.placement()).expect("a word")));
     let words = Box::leak(Box::new(world.values(1, EndingWords::default())));

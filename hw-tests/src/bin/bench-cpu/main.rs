@@ -10,6 +10,7 @@ use std::thread;
 
 use clap::Parser;
 use warpbell_hw_tests::bench::{Row, print_table};
+use warpbell_hw_tests::say::{arguments, say};
 
 /// Measures the engine of the software HCA, the cost of a post on a CPU, and what a proxy's thread takes.
 #[derive(Parser)]
@@ -23,19 +24,21 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments = Arguments::parse();
+    let arguments = arguments::<Arguments>();
     let repetitions = arguments.repetitions;
     let mut rows: Vec<Row> = posting::measure(repetitions);
     rows.extend(proxy::measure(repetitions));
     rows.extend(engine::measure(repetitions));
     if arguments.json {
-        println!(
+        say(format_args!(
             "{}",
             serde_json::json!({ "repetitions": repetitions, "rows": rows })
-        );
+        ));
         return;
     }
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-    println!("{repetitions} repetitions on a machine of {cores} cores; one core is used");
+    say(format_args!(
+        "{repetitions} repetitions on a machine of {cores} cores; one core is used"
+    ));
     print_table(&rows);
 }

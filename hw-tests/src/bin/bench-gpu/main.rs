@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use warpbell_hw_tests::say::{arguments, say};
 use warpbell_hw_tests::world::{Machine, Nic, Unable, World};
 
 use measure::Effort;
@@ -125,27 +126,27 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     if arguments.json {
         let document = serde_json::json!({ "cycles_per_ns": effort.cycles_per_ns, "rows": rows });
-        println!("{document}");
+        say(format_args!("{document}"));
     } else {
-        println!(
+        say(format_args!(
             "{:?}, {:.3} cycles a nanosecond, up to {} posts a thread, {} repetitions",
             World::here(),
             effort.cycles_per_ns,
             effort.posts,
             effort.repetitions
-        );
+        ));
         table::print(&rows);
     }
     Ok(())
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments::<Arguments>();
     let kernels = &warpbell_ptx::KERNELS;
     let done = match arguments.machine().open_with(kernels) {
         Ok(()) => run(&arguments),
         Err(Unable::Missing(why)) => {
-            println!("Skipped: {why}");
+            say(format_args!("Skipped: {why}"));
             return ExitCode::SUCCESS;
         }
         Err(Unable::Wrong(why)) => Err(why),

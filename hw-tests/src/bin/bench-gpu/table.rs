@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use warpbell_hw_tests::bench::{Row, Samples};
+use warpbell_hw_tests::say::say;
 
 use crate::cases::Wanted;
 use crate::executing::EXECUTED;
@@ -125,10 +126,10 @@ pub fn print(lines: &[Line]) {
         .map(|line| line.case.chars().count())
         .max()
         .unwrap_or(0);
-    println!(
+    say(format_args!(
         "{:width$}  {:7}  {:6}  {:8}  {:6}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>9}  wanted",
         "", "record", "lap", "doorbell", "scope", "cycles", "min", "max", "floor", "ratio", "M/s"
-    );
+    ));
     for line in lines {
         let verdict = match (&line.wanted, line.reached) {
             (Some(wanted), Some(true)) => format!("{wanted}  ok"),
@@ -152,6 +153,6 @@ pub fn print(lines: &[Line]) {
             line.cycles.max,
             line.million_a_second,
         );
-        println!("{}", text.trim_end());
+        say(format_args!("{}", text.trim_end()));
     }
 }

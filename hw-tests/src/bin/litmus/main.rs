@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use warpbell_hw_tests::run::{Progress, run};
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, patient};
 
 use cases::{Case, Twin};
@@ -83,19 +84,19 @@ fn test(progress: &Progress) {
         progress.step(way);
         for case in cases {
             let counts = effort.look(&case);
-            println!("         {case}: {counts}");
+            say(format_args!("         {case}: {counts}"));
             if counts.faults() > 0 {
                 wrong.push(format!("{way}: {case}: {counts}"));
             }
             all += counts;
         }
     }
-    println!("         the library, all together: {all}");
+    say(format_args!("         the library, all together: {all}"));
     for (twin, name, cases) in cases::twins() {
         progress.step(name);
         for case in cases {
             let counts = effort.look(&case);
-            println!("         {case}: {counts}");
+            say(format_args!("         {case}: {counts}"));
             let right = match twin {
                 Twin::Sound => counts.faults() == 0,
                 Twin::Faulty => counts.faults() > 0,
