@@ -190,11 +190,22 @@ Result cuModuleLoadDataEx(void **module, const void *text, unsigned count, int *
     *module = strcmp(text, "linked") ? &object : &relaunching;
     return OK;
 }
+// Where the module looks for the GPU that it is on.
+static uint64_t processor;
 Result cuModuleGetGlobal_v2(uint64_t *start, size_t *bytes, void *module, const char *name) {
-    *start = (uint64_t)&panic_record;
-    *bytes = 8;
-    return strcmp(name, "WARPBELL_PANIC") ? NOT_FOUND : OK;
+    if (!strcmp(name, "WARPBELL_PANIC")) {
+        *start = (uint64_t)&panic_record;
+        *bytes = 8;
+        return OK;
+    }
+    if (!strcmp(name, "WARPBELL_PROCESSOR") && !fake("no-processor")) {
+        *start = (uint64_t)&processor;
+        *bytes = fake("short-processor") ? 4 : 8;
+        return OK;
+    }
+    return NOT_FOUND;
 }
+uint64_t fakeProcessor(void) { return processor; }
 // One kernel, of which blocks have at most 512 threads (0) and each thread 300 bytes of local memory (3).
 Result cuModuleGetFunctionCount(unsigned *count, void *module) { *count = 1; return OK; }
 Result cuModuleEnumerateFunctions(void **functions, unsigned count, void *module) {

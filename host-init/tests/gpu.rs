@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fake::{PTX, module, ptx, watch, with_fake};
+use warpbell::Processor;
 use warpbell_host_init::cuda::{ComputeCapability, Module, Watch};
 use warpbell_host_init::{
     Access, ActiveConfig, ActiveMessages, Buffer, Device, Entry, Error, Gpu, GpuError, Grid,
@@ -258,6 +259,33 @@ fn what_cannot_be_launched_is_named_and_nothing_runs() {
             assert_eq!(word, 0);
         },
     );
+}
+
+/// What the host has told the module of where it is: a processor's number, or nothing.
+fn told() -> u64 {
+    let _module = module();
+    // SAFETY: the fake driver has this function of that type, and is loaded already.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").unwrap();
+        let processor = driver.get::<extern "C" fn() -> u64>(b"fakeProcessor\0");
+        processor.unwrap()()
+    }
+}
+
+#[test]
+fn a_module_is_told_on_which_gpu_it_is() {
+    with_fake("a_module_is_told_on_which_gpu_it_is", "", || {
+        // The handles of GPU 0 ask for this number.
+        assert_eq!(told(), u64::from(Processor::gpu(0).number()));
+    });
+}
+
+#[test]
+fn a_module_without_room_for_that_is_told_nothing() {
+    let name = "a_module_without_room_for_that_is_told_nothing";
+    for what in ["no-processor", "short-processor"] {
+        with_fake(name, what, || assert_eq!(told(), 0));
+    }
 }
 
 fn panics() {
