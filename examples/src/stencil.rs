@@ -332,3 +332,35 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
     };
     series.section::<Ring>(world, extent.quick, (PLOT, origin), screen)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that is told of larger strips than its segment has room for touches none of it.
+    #[test]
+    fn strips_beyond_the_segment_are_refused() {
+        let world = World::cpu().unwrap();
+        let fits = Case {
+            size: 8,
+            ranks: 2,
+            blocks: 1,
+            threads: 1,
+            steps: 1,
+            repetitions: 1,
+            limit: Duration::from_secs(1),
+            depth: 16,
+            seed: 0,
+        };
+        let mut notified = Notified::new(&fits, &world).unwrap();
+        notified.run().unwrap();
+        for size in [9, 1 << 20, u32::MAX] {
+            notified.case.size = size;
+            let refused = notified.run().unwrap_err().to_string();
+            assert!(refused.contains("local segment"), "{size}: {refused}");
+        }
+        let mut found = vec![1; Strips::bytes(1, 8)];
+        notified.gaspi.segment_read(0, 0, 0, &mut found).unwrap();
+        assert!(found.iter().all(|byte| *byte == 0));
+    }
+}

@@ -172,6 +172,12 @@ fn stencil(p: Stencil<'_>) -> Result<(), Error> {
         rank: gaspi.proc_rank(),
         block: block::index(),
     };
+    // A word more for each copy.
+    let strip = 8 * (u64::from(p.cells) + 2);
+    let needed = (2 * u64::from(thread::grid_dim_x())).saturating_mul(strip);
+    if needed > gaspi.segment_size(SEGMENT, own.rank)? {
+        return Err(Error::InvalidLocalOffset { segment: SEGMENT });
+    }
     let strips = Strips {
         start: Place(gaspi.segment_ptr(SEGMENT)?.cast()),
         cells: p.cells,

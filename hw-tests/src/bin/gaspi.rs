@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         }
         progress.step("bad input");
         bad_input();
+        beyond_the_segment();
         progress.step("time-outs");
         time_outs();
         progress.step("many ranks");
@@ -535,6 +536,48 @@ fn storms(world: World) -> Vec<Storm> {
         storms.push(storm(GpuShared, Thread, grid(132, 1), 4, rounds));
     }
     storms
+}
+
+/// Kernels that are told of more than their segment has room for touch none of it.
+fn beyond_the_segment() {
+    let world = World::here();
+    let nodes = Nodes::chosen();
+    let config = GaspiConfig {
+        segments: 1,
+        ..config()
+    };
+    let mut gaspi = Gaspi::new(&ranks(&nodes, 2), &config).expect("a program");
+    gaspi.segment_create(0, 64).expect("a segment");
+    let beyond = Error::InvalidLocalOffset { segment: 0 };
+    let done = warpbell_host_init::Shared::slice(world.placement(), 1, |_| Word64::new(0));
+    let done = done.expect("memory");
+    for slots in [9, u32::MAX] {
+        let mut caught = [0, 1].map(|_| world.values(1, Caught::default()));
+        let mut ended = [0, 1].map(|_| world.values(1, EndingWords::default()));
+        let [sender_caught, receiver_caught] = &mut caught;
+        let [sender_ended, receiver_ended] = &mut ended;
+        let side = |rank, caught, endings| GaspiStorm {
+            gaspi: gaspi.handle(rank).expect("a rank"),
+            mode: GASPI_MODES[0],
+            slots,
+            rounds: 1,
+            patience: 1,
+            done: Input::new(&done),
+            caught,
+            endings,
+        };
+        let sender = side(0, Output::new(sender_caught), Output::new(sender_ended));
+        let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
+        world.launch_both((grid(1, 1), &sender), (grid(1, 1), &receiver));
+        for ended in &ended {
+            assert_eq!(endings(ended), [Err::<(), _>(beyond).into()]);
+        }
+    }
+    for rank in 0..2 {
+        let mut found = [0xaa; 64];
+        gaspi.segment_read(rank, 0, 0, &mut found).expect("bytes");
+        assert_eq!(found, [0; 64]);
+    }
 }
 
 impl Storm {

@@ -115,10 +115,19 @@ impl GaspiStorm<'_> {
         8 * u64::from(block::size())
     }
 
+    /// The words of segment 0, which has a piece for each notification of all blocks.
+    fn words(&self, gaspi: Gaspi<'_>) -> Result<*const Word64, Error> {
+        let pieces = u64::from(thread::grid_dim_x()) * u64::from(self.slots);
+        if pieces.saturating_mul(Self::bytes()) > gaspi.segment_size(0, gaspi.proc_rank())? {
+            return Err(Error::InvalidLocalOffset { segment: 0 });
+        }
+        Ok(gaspi.segment_ptr(0)?.cast())
+    }
+
     /// This thread's word of a piece.
     fn word(words: *const Word64, id: u32) -> *const Word64 {
-        let place = id * block::size() + block::thread_index();
-        words.wrapping_add(place as usize)
+        let before = id as usize * block::size() as usize;
+        words.wrapping_add(before + block::thread_index() as usize)
     }
 
     fn send<S: Sharing, C: Scope>(
@@ -127,7 +136,7 @@ impl GaspiStorm<'_> {
         caught: &mut Caught,
     ) -> Result<(), Error> {
         let own = block::index();
-        let words: *const Word64 = gaspi.segment_ptr(0)?.cast();
+        let words = self.words(gaspi)?;
         let mut queue = gaspi.queue::<S, C>(self.queue(), 1)?;
         // The last rounds wait for answers alone.
         for round in 0..self.rounds + self.slots {
@@ -140,7 +149,7 @@ impl GaspiStorm<'_> {
             }
             if round < self.rounds {
                 let value = Self::value(own, round, self.rounds);
-                // SAFETY: inside the segment, whose words are touched as atomics.
+                // SAFETY: inside the segment, as `words` has seen; its words are touched as atomics.
                 let word = unsafe { &*Self::word(words, id) };
                 word.store(Caught::mixed(value), Ordering::Relaxed);
                 let place = u64::from(id) * Self::bytes();
@@ -161,7 +170,7 @@ impl GaspiStorm<'_> {
         gaspi: Gaspi<'_>,
         caught: &mut Caught,
     ) -> Result<(), Error> {
-        let words: *const Word64 = gaspi.segment_ptr(0)?.cast();
+        let words = self.words(gaspi)?;
         let mut queue = gaspi.queue::<S, C>(self.queue(), 0)?;
         let range = thread::grid_dim_x() * self.slots;
         let mut idle = 0;
