@@ -11,8 +11,17 @@ use crate::{Conversation, Error};
 /// Between two looks for a client.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// How many clients may keep silent at once; one more ends the connection of the first.
+/// How many clients may owe their first words at once; one more ends the connection of the first.
 const MOST_SILENT: usize = 64;
+
+/// A client's first words, with which it shows that it means it.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstWords {
+    /// What they are, for errors.
+    pub what: &'static str,
+    /// Their bytes, at least 1.
+    pub bytes: usize,
+}
 
 /// A TCP connection on which every step has a deadline.
 #[derive(Debug)]
@@ -47,17 +56,24 @@ impl Connection {
         })
     }
 
-    /// Waits at an address of this machine for a client that says something, at most for `patience`, which is what each
-    /// message may take later. The first client to speak is served, however many silent ones have called before it.
+    /// Waits at an address of this machine for a client that says its first words, at most for `patience`, which is what
+    /// each message may take later. The first client to say them all is served, however many have called before it that
+    /// are silent, or stop within them.
     ///
     /// # Errors
-    /// [`Error::Port`], [`Error::NoClient`].
-    pub fn await_call(address: IpAddr, port: u16, patience: Duration) -> Result<Self, Error> {
+    /// [`Error::Port`]; [`Error::TimedOut`] if there were clients who did not come to an end of their first words;
+    /// [`Error::NoClient`].
+    pub fn await_call(
+        address: IpAddr,
+        port: u16,
+        first: FirstWords,
+        patience: Duration,
+    ) -> Result<Self, Error> {
         let failed = |source| Error::Port { port, source };
         let listener = TcpListener::bind((address, port)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let deadline = Instant::now() + patience;
-        let mut silent = VecDeque::new();
+        let (mut silent, mut heard) = (VecDeque::new(), vec![0; first.bytes]);
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
@@ -73,13 +89,18 @@ impl Connection {
                 Err(error) => return Err(failed(error)),
             }
             silent.retain(|stream| !has_gone(stream));
-            let speaks = silent.iter().position(has_spoken);
+            let mut said = |stream: &TcpStream| stream.peek(&mut heard).unwrap_or(0);
+            let speaks = silent.iter().position(|one| said(one) == first.bytes);
             if let Some(stream) = speaks.and_then(|at| silent.remove(at)) {
                 stream.set_nonblocking(false).map_err(Error::Stream)?;
                 return Ok(Self { stream, patience });
             }
             if Instant::now() >= deadline {
-                return Err(Error::NoClient { port, patience });
+                let what = first.what;
+                return Err(match silent.iter().any(|one| said(one) > 0) {
+                    true => Error::TimedOut { what, patience },
+                    false => Error::NoClient { port, patience },
+                });
             }
         }
     }
@@ -121,11 +142,6 @@ impl Connection {
     }
 }
 
-/// Whether a client has said something that was not read yet.
-fn has_spoken(stream: &TcpStream) -> bool {
-    matches!(stream.peek(&mut [0]), Ok(1))
-}
-
 /// Whether a client has closed the connection before it said anything.
 fn has_gone(stream: &TcpStream) -> bool {
     match stream.peek(&mut [0]) {
@@ -156,6 +172,10 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     const SOON: Duration = Duration::from_millis(100);
+    const WORD: FirstWords = FirstWords {
+        what: "a word",
+        bytes: 4,
+    };
 
     /// A server's connection whose client does this; the port is anyone's.
     fn server(client: impl FnOnce(TcpStream) + Send + 'static) -> Connection {
@@ -241,18 +261,18 @@ mod tests {
     fn nobody_there_is_named() {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
-        let error = Connection::await_call(HERE, port, SOON).unwrap_err();
+        let error = Connection::await_call(HERE, port, WORD, SOON).unwrap_err();
         assert!(matches!(error, Error::Port { .. }), "taken: {error}");
         drop(free);
         let error = Connection::call("127.0.0.1", port, SOON).unwrap_err();
         assert!(matches!(error, Error::NoServer { .. }), "{error}");
         let error = Connection::call("no host.invalid", port, SOON).unwrap_err();
         assert!(matches!(error, Error::NoHost { .. }), "{error}");
-        let error = Connection::await_call(HERE, port, SOON).unwrap_err();
+        let error = Connection::await_call(HERE, port, WORD, SOON).unwrap_err();
         assert!(matches!(error, Error::NoClient { .. }), "{error}");
     }
 
-    /// Clients that are silent, or go without a word, keep nobody waiting.
+    /// Clients that are silent, go without a word or stop within their first one keep nobody waiting.
     #[test]
     fn the_first_client_that_speaks_is_served() {
         let free = TcpListener::bind((HERE, 0)).unwrap();
@@ -260,7 +280,7 @@ mod tests {
         drop(free);
         let patience = Duration::from_secs(10);
         let server = thread::spawn(move || {
-            let mut connection = Connection::await_call(HERE, port, patience)?;
+            let mut connection = Connection::await_call(HERE, port, WORD, patience)?;
             let mut heard = [0; 4];
             connection.hear("a word", &mut heard).map(|()| heard)
         });
@@ -274,8 +294,34 @@ mod tests {
         };
         let _silent: Vec<_> = (0..MOST_SILENT + 3).map(|_| call()).collect();
         drop(call());
+        let mut stops = call();
+        stops.write_all(b"wor").unwrap();
+        let mut breaks_off = call();
+        breaks_off.write_all(b"w").unwrap();
+        drop(breaks_off);
         let mut speaks = call();
         speaks.write_all(b"word").unwrap();
         assert_eq!(server.join().unwrap().unwrap(), *b"word");
+    }
+
+    #[test]
+    fn clients_that_all_stop_within_their_first_word_are_told_from_none() {
+        let free = TcpListener::bind((HERE, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let patience = Duration::from_secs(1);
+        let server = thread::spawn(move || Connection::await_call(HERE, port, WORD, patience));
+        let mut stops = loop {
+            match TcpStream::connect((HERE, port)) {
+                Ok(stream) => break stream,
+                Err(_) => sleep(LOOK_AGAIN),
+            }
+        };
+        stops.write_all(b"wor").unwrap();
+        let error = server.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::TimedOut { what: "a word", .. }),
+            "{error}"
+        );
     }
 }

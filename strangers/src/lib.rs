@@ -18,6 +18,6 @@ mod field;
 pub mod perftest;
 pub mod pingpong;
 
-pub use connection::Connection;
+pub use connection::{Connection, FirstWords};
 pub use conversation::{Conversation, Script};
 pub use error::Error;

@@ -11,7 +11,7 @@
 //! how many.
 
 use crate::field::Fields;
-use crate::{Conversation, Error};
+use crate::{Conversation, Error, FirstWords};
 
 /// The TCP port where none is named.
 pub const PORT: u16 = 18515;
@@ -32,6 +32,12 @@ pub const FILL: u8 = 0x7b;
 const LINE: &str = "the line LID:QPN:PSN:GID";
 const LINE_BYTES: usize = 52;
 const DONE: &[u8; 5] = b"done\0";
+
+/// What a client says first.
+pub const FIRST_WORDS: FirstWords = FirstWords {
+    what: LINE,
+    bytes: LINE_BYTES,
+};
 
 /// One end's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

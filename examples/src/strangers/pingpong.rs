@@ -14,7 +14,7 @@ use warpbell_host_init::{Endpoint, Gid, Shared, entry};
 use warpbell_kernels::bandwidth::{Sink, sink_prepare};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::send_pingpong::{SendPingPong, send_pingpong};
-use warpbell_strangers::pingpong::{self as words, Destination, FILL, PAGE};
+use warpbell_strangers::pingpong::{self as words, Destination, FILL, FIRST_WORDS, PAGE};
 use warpbell_strangers::{Connection, Conversation};
 
 use super::{Other, connect, parted, port, unready};
@@ -226,7 +226,7 @@ fn messages(slots: u64, bytes: u64) -> Vec<u8> {
 pub fn way(other: &Other, patience: Duration) -> Result<Connection, Error> {
     Ok(match &other.host {
         Some(host) => Connection::call(host, other.port, patience)?,
-        None => Connection::await_call(other.bind, other.port, patience)?,
+        None => Connection::await_call(other.bind, other.port, FIRST_WORDS, patience)?,
     })
 }
 
