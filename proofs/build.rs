@@ -32,6 +32,7 @@ fn main() {
         oracle("bounds", &[]);
         oracle("card", &[]);
         oracle("mlx5dv", &[]);
+        oracle("refused", &[]);
         oracle("verbs", &[]);
         println!("cargo::rustc-link-lib=ibverbs");
         println!("cargo::rustc-link-lib=mlx5");

@@ -312,6 +312,25 @@ structures! {
         srqn: u32,
     }
 
+    /// `ib_uverbs_create_ah` from the domain on, after the pointer to the answer and the user's handle.
+    AddressHandleRequest, 40 {
+        pd_handle: u32,
+        reserved: u32,
+        dgid: [u8; 16],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        reserved1: u8,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+        reserved2: u8,
+    }
+
     /// `mlx5_ib_create_ah_resp`.
     DriverAddressHandle, 16 {
         response_length: u32,

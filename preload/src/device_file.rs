@@ -5,11 +5,11 @@
 
 use std::ffi::{CStr, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 
+use crate::descriptors::Descriptors;
 use crate::interpose::fail;
 use crate::next;
 
@@ -19,18 +19,14 @@ pub const PATH: &CStr = c"/dev/infiniband/uverbs0";
 pub const STAND_IN: &CStr = c"/dev/null";
 /// The stand-in's device number, as sysfs writes it.
 pub const STAND_IN_NUMBER: &str = "1:3";
+/// The same as netlink writes it: the major number above the minor's low 8 bits.
+pub const STAND_IN_CODE: u64 = 0x103;
 
 /// The name of its files, and how the system shows it.
 const NAME: &CStr = c"warpbell-uverbs0";
 const SHOWN: &CStr = c"/memfd:warpbell-uverbs0 (deleted)";
 
-/// A bit for each file descriptor below 64 × 1,024; a higher one is no device.
-static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-
-fn bit(file: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let file = usize::try_from(file).ok()?;
-    Some((OPEN.get(file / 64)?, 1 << (file % 64)))
-}
+static OPEN: Descriptors = Descriptors::new();
 
 /// Makes the file behind an open descriptor the device's, under the same number. As `open` does, it gives -1 and sets
 /// errno where it cannot.
@@ -57,29 +53,17 @@ fn replaced(file: c_int) -> Result<(), Errno> {
     if unsafe { libc::dup3(memory.as_raw_fd(), file, flags) } < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
-    add(file).then_some(()).ok_or(Errno::MFILE)
-}
-
-/// Makes a file descriptor the device; false if it is too high.
-fn add(file: c_int) -> bool {
-    let Some((word, mask)) = bit(file) else {
-        return false;
-    };
-    // Relaxed: who uses the descriptor got it from the thread that opened it, in an order of its own.
-    word.fetch_or(mask, Ordering::Relaxed);
-    true
+    OPEN.add(file).then_some(()).ok_or(Errno::MFILE)
 }
 
 /// Makes a file descriptor the device no longer.
 pub fn remove(file: c_int) {
-    if let Some((word, mask)) = bit(file) {
-        word.fetch_and(!mask, Ordering::Relaxed);
-    }
+    OPEN.remove(file);
 }
 
 /// Whether a file descriptor is the device.
 pub fn is_device(file: c_int) -> bool {
-    bit(file).is_some_and(|(word, mask)| word.load(Ordering::Relaxed) & mask != 0)
+    OPEN.has(file)
 }
 
 /// Whether a file descriptor is the device, or another one of such a file (`dup`, or from another process), by which
@@ -87,23 +71,4 @@ pub fn is_device(file: c_int) -> bool {
 pub fn is_device_or_duplicate(file: c_int) -> bool {
     let shown = || rustix::fs::readlink(format!("/proc/self/fd/{file}"), Vec::new());
     is_device(file) || shown().is_ok_and(|shown| shown.as_c_str() == SHOWN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_added_is_the_device() {
-        assert!(!is_device(70));
-        assert!(add(70));
-        assert!(is_device(70) && !is_device(71) && !is_device(6));
-        remove(70);
-        assert!(!is_device(70));
-        for none in [-1, c_int::MAX, 65_536] {
-            assert!(!add(none));
-            remove(none);
-            assert!(!is_device(none));
-        }
-    }
 }

@@ -1,9 +1,13 @@
 //! DEVX event channels: what befalls a queue that commands have made, told to those who have subscribed to it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_wqe::prm::EventType;
+use rustix::fs::readlink;
 
 use crate::async_events::{Kind, Source};
 use crate::channel;
@@ -11,14 +15,54 @@ use crate::channel;
 /// A channel: an event is the cookie of a subscription.
 pub type Channel = channel::Channel<8>;
 
-/// Where an event goes, and under which cookie.
-type Subscription = (Channel, u64);
+/// Where an event goes.
+pub enum Target {
+    /// Into a channel, under a cookie.
+    Channel(Channel, u64),
+    /// Into a counter of the user's (an eventfd).
+    Counter(OwnedFd),
+}
+
+impl Target {
+    /// The counter behind a file descriptor. The user may close it.
+    pub fn counter(file: c_int) -> io::Result<Self> {
+        // SAFETY: the call has no requirements, and fails where there is no such descriptor.
+        let counter = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 0) };
+        if counter < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was opened just now, and nobody else knows it.
+        let counter = unsafe { OwnedFd::from_raw_fd(counter) };
+        let shown = readlink(format!("/proc/self/fd/{}", counter.as_raw_fd()), Vec::new())?;
+        match shown.as_c_str() == COUNTER {
+            true => Ok(Self::Counter(counter)),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Tells of an event. What finds no room is lost, as where a kernel has no memory for it.
+    fn report(&self) {
+        match self {
+            Self::Channel(channel, cookie) => {
+                channel.report(cookie.to_ne_bytes());
+            }
+            Self::Counter(counter) => {
+                // A counter that is full tells of events enough. Not by the C library, as with channels.
+                let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
+            }
+        }
+    }
+}
+
+/// How the system shows a counter.
+const COUNTER: &CStr = c"anon_inode:[eventfd]";
 
 /// By source and number of the event.
-static SUBSCRIPTIONS: Mutex<BTreeMap<(Source, u8), Vec<Subscription>>> =
-    Mutex::new(BTreeMap::new());
+type Subscriptions = BTreeMap<(Source, u8), Vec<Arc<Target>>>;
 
-fn subscriptions() -> MutexGuard<'static, BTreeMap<(Source, u8), Vec<Subscription>>> {
+static SUBSCRIPTIONS: Mutex<Subscriptions> = Mutex::new(BTreeMap::new());
+
+fn subscriptions() -> MutexGuard<'static, Subscriptions> {
     SUBSCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -47,11 +91,11 @@ pub fn has(source: Source, event: u16) -> bool {
     kinds.iter().any(|kind| u16::from(number(*kind).0) == event)
 }
 
-/// From now on such events of the source go into the channel.
-pub fn subscribe(source: Source, event: u8, channel: Channel, cookie: u64) {
+/// From now on such events of the source go there.
+pub fn subscribe(source: Source, event: u8, target: Arc<Target>) {
     let mut subscriptions = subscriptions();
     let subscribed = subscriptions.entry((source, event)).or_default();
-    subscribed.push((channel, cookie));
+    subscribed.push(target);
 }
 
 /// The source is gone.
@@ -64,9 +108,8 @@ pub fn remove(source: impl Into<Source>) {
 pub fn report(source: Source, kind: Kind) {
     let subscriptions = subscriptions();
     let subscribed = subscriptions.get(&(source, number(kind).0));
-    for (channel, cookie) in subscribed.into_iter().flatten() {
-        // What finds no room is lost, as where a kernel has no memory for it.
-        channel.report(cookie.to_ne_bytes());
+    for target in subscribed.into_iter().flatten() {
+        target.report();
     }
 }
 
@@ -84,8 +127,9 @@ mod tests {
         let (queue, pair) = (Source::CompletionQueue(7), Source::QueuePair(7));
         let access = EventType::WQ_ACCESS_ERROR.0;
         assert!(has(pair, access.into()) && !has(queue, access.into()) && !has(pair, 0));
-        subscribe(pair, access, channel.clone(), 1);
-        subscribe(queue, EventType::CQ_ERROR.0, channel.clone(), 2);
+        let to = |cookie| Arc::new(Target::Channel(channel.clone(), cookie));
+        subscribe(pair, access, to(1));
+        subscribe(queue, EventType::CQ_ERROR.0, to(2));
         report(pair, Kind::InvalidRequest);
         report(queue, Kind::CompletionQueueError);
         report(pair, Kind::AccessViolation);
@@ -95,5 +139,35 @@ mod tests {
         read.read_exact(&mut told).unwrap();
         assert_eq!([told[0], told[8]], [2, 1]);
         assert_eq!(channel.take_back(|_| true), 0);
+    }
+
+    #[test]
+    fn a_counter_counts_events_also_when_its_user_has_closed_it() {
+        // SAFETY: the call has no requirements.
+        let file = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) };
+        // SAFETY: it was opened just now.
+        let user = unsafe { OwnedFd::from_raw_fd(file) };
+        let mut kept = File::from(user.try_clone().unwrap());
+        let queue = Source::CompletionQueue(8);
+        let target = Arc::new(Target::counter(file).unwrap());
+        drop(user);
+        subscribe(queue, EventType::CQ_ERROR.0, target);
+        report(queue, Kind::CompletionQueueError);
+        report(queue, Kind::CompletionQueueError);
+        let mut counted = [0; 8];
+        kept.read_exact(&mut counted).unwrap();
+        assert_eq!(counted, 2_u64.to_ne_bytes());
+        remove(queue);
+    }
+
+    #[test]
+    fn what_is_no_counter_is_refused() {
+        let errno = |file| {
+            let refused = Target::counter(file).err().expect("no counter");
+            (refused.kind(), refused.raw_os_error())
+        };
+        assert_eq!(errno(-1).1, Some(libc::EBADF));
+        let file = File::open("/dev/null").unwrap();
+        assert_eq!(errno(file.as_raw_fd()).0, io::ErrorKind::InvalidInput);
     }
 }

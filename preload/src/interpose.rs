@@ -6,12 +6,10 @@
 //! none, what is in the register is handed on and nobody looks at it.
 
 use std::ffi::{c_int, c_ulong, c_void};
+use std::slice;
 
 use crate::attributes::RDMA_VERBS_IOCTL;
-use crate::{device_file, machine, next, sysfs, uverbs};
-
-/// Netlink's protocol number of RDMA, which libibverbs asks before it looks into sysfs.
-const NETLINK_RDMA: c_int = 20;
+use crate::{device_file, machine, netlink, next, sysfs, uverbs};
 
 /// Sets errno, and gives what a failing function returns.
 pub fn fail(errno: c_int) -> c_int {
@@ -69,6 +67,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
         device_file::remove(file);
         uverbs::close(file);
     }
+    netlink::remove(file);
     // SAFETY: the caller keeps to the contract of `close`.
     unsafe { next::close(file) }
 }
@@ -97,17 +96,71 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     }
 }
 
-/// The C library's `socket`, but that there is no RDMA netlink.
+/// The C library's `socket`, but for RDMA netlink.
 ///
 /// # Safety
 /// As of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
-        return fail(libc::EPROTONOSUPPORT);
+    if (domain, protocol) != (libc::AF_NETLINK, netlink::PROTOCOL) {
+        // SAFETY: the caller keeps to the contract of `socket`.
+        return unsafe { next::socket(domain, kind, protocol) };
     }
-    // SAFETY: the caller keeps to the contract of `socket`.
-    unsafe { next::socket(domain, kind, protocol) }
+    // SAFETY: likewise.
+    let file = unsafe { next::socket(domain, kind, netlink::IN_ITS_PLACE) };
+    if file >= 0 {
+        netlink::add(file);
+    }
+    file
+}
+
+/// The C library's `sendto`, but for RDMA netlink.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sendto(
+    file: c_int,
+    bytes: *const c_void,
+    length: usize,
+    flags: c_int,
+    to: *const c_void,
+    to_length: libc::socklen_t,
+) -> isize {
+    if !netlink::is_ours(file) {
+        // SAFETY: the caller keeps to the contract of `sendto`.
+        return unsafe { next::sendto(file, bytes, length, flags, to, to_length) };
+    }
+    // SAFETY: the caller has as many bytes there.
+    ask(file, unsafe { slice::from_raw_parts(bytes.cast(), length) })
+}
+
+/// The C library's `sendmsg`, but for RDMA netlink.
+///
+/// # Safety
+/// As of the C library's function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+    if !netlink::is_ours(file) {
+        // SAFETY: the caller keeps to the contract of `sendmsg`.
+        return unsafe { next::sendmsg(file, message, flags) };
+    }
+    // SAFETY: the caller's message has as many pieces, each with as many bytes.
+    let pieces = unsafe {
+        let pieces = slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen);
+        let piece =
+            |piece: &libc::iovec| slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len);
+        pieces.iter().map(piece).collect::<Vec<_>>()
+    };
+    ask(file, &pieces.concat())
+}
+
+/// Sends a request of RDMA netlink, with what the sending functions return.
+fn ask(file: c_int, request: &[u8]) -> isize {
+    match netlink::answer(file, request) {
+        Ok(()) => request.len().cast_signed(),
+        Err(error) => fail(machine::system(&error).0) as isize,
+    }
 }
 
 /// The C library's `pthread_spin_unlock`, after which the calling thread does a step of the HCA.

@@ -7,6 +7,8 @@
 //! | `paths` | those of them that take a path |
 //! | `next` | those functions themselves, behind ours |
 //! | `device_file` | which file descriptors are the device |
+//! | `descriptors` | a set of file descriptors |
+//! | `netlink` | the answers of RDMA netlink |
 //! | `sysfs` | the tree of text files in which libibverbs looks for devices |
 //! | `attributes` | the form of an ioctl: object, method, attributes |
 //! | `abi` | the structures of uverbs, as far as they are needed |
@@ -30,12 +32,14 @@ mod abi;
 mod async_events;
 mod attributes;
 mod channel;
+mod descriptors;
 mod device_file;
 mod devx_events;
 mod events;
 pub mod interpose;
 mod lacks;
 mod machine;
+mod netlink;
 mod next;
 pub mod paths;
 mod port;

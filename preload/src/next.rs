@@ -56,4 +56,10 @@ next! {
     pthread_spin_unlock: fn(lock: *mut libc::pthread_spinlock_t) -> c_int;
     /// Opens a socket.
     socket: fn(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    /// Sends bytes.
+    sendto: fn(
+        file: c_int, bytes: *const c_void, length: usize, flags: c_int, to: *const c_void, to_length: libc::socklen_t,
+    ) -> isize;
+    /// Sends bytes in pieces.
+    sendmsg: fn(file: c_int, message: *const libc::msghdr, flags: c_int) -> isize;
 }

@@ -109,6 +109,7 @@ with_path! {
 with_path! {
     as_it_is:
     access(; mode: c_int) -> c_int;
+    chdir(;) -> c_int;
     eaccess(; mode: c_int) -> c_int;
     euidaccess(; mode: c_int) -> c_int;
     faccessat(folder: c_int; mode: c_int, flags: c_int) -> c_int;

@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 /// Where it says `infiniband` or `down`, the port is.
 const VARIABLE: &str = "WARPBELL_PORT";
 
+/// The device's GUID.
+pub const NODE_GUID: [u8; 8] = [0x02, 0, 0, 0xff, 0xfe, 0, 0, 1];
+
 /// A port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
@@ -15,6 +18,26 @@ pub enum Port {
     InfiniBand,
     /// Ethernet without a cable.
     Down,
+}
+
+impl Port {
+    /// Its state and its physical state, in InfiniBand's numbers.
+    pub const fn states(self) -> (u8, u8) {
+        match self {
+            // ACTIVE, LINK_UP.
+            Self::Ethernet | Self::InfiniBand => (4, 5),
+            // DOWN, DISABLED.
+            Self::Down => (1, 3),
+        }
+    }
+
+    /// Its LID, 0 if it has none.
+    pub const fn lid(self) -> u16 {
+        match self {
+            Self::Ethernet | Self::Down => 0,
+            Self::InfiniBand => 1,
+        }
+    }
 }
 
 /// The port of this process's device.

@@ -1,6 +1,6 @@
 //! The tree of text files in which libibverbs looks for devices, in place of /sys; and the device's place in /dev.
 //!
-//! The tree is the same for every process of a user, so that it is written once and stays; its name tells what is in
+//! The tree is the same for every process of a user with the same port, so that it is written once and stays; its name tells what is in
 //! it, so that a library of another version has another.
 
 use std::fs::{DirBuilder, Permissions, set_permissions};
@@ -11,14 +11,20 @@ use std::sync::OnceLock;
 use std::{env, fs, io, process};
 
 use crate::device_file;
+use crate::port::{Port, port};
 
 /// What libibverbs reads instead of `/sys`.
 const VARIABLE: &str = "SYSFS_PATH";
 
+/// The device's name, its firmware's version, and the network interface that it belongs to.
+pub const NAME: &str = "mlx5_0";
+pub const FIRMWARE: &str = "0.0.0";
+pub const NET_DEVICE: &str = "lo";
+
 /// Each file and its text. ConnectX-5, port 1 on Ethernet.
 const FILES: &[(&str, &str)] = &[
     ("class/infiniband_verbs/abi_version", "6"),
-    ("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
+    ("class/infiniband_verbs/uverbs0/ibdev", NAME),
     (
         "class/infiniband_verbs/uverbs0/dev",
         device_file::STAND_IN_NUMBER,
@@ -30,7 +36,8 @@ const FILES: &[(&str, &str)] = &[
         "class/infiniband/mlx5_0/sys_image_guid",
         "0200:00ff:fe00:0001",
     ),
-    ("class/infiniband/mlx5_0/fw_ver", "0.0.0"),
+    ("class/infiniband/mlx5_0/fw_ver", FIRMWARE),
+    ("class/infiniband/mlx5_0/hw_rev", "0"),
     ("class/infiniband/mlx5_0/hca_type", "MT4119"),
     ("class/infiniband/mlx5_0/board_id", "WARPBELL"),
     ("class/infiniband/mlx5_0/device/vendor", "0x15b3"),
@@ -47,9 +54,38 @@ const FILES: &[(&str, &str)] = &[
         "class/infiniband/mlx5_0/ports/1/gid_attrs/types/0",
         "RoCE v2",
     ),
-    ("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "lo"),
+    (
+        "class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0",
+        NET_DEVICE,
+    ),
     ("class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff"),
+    (
+        "class/infiniband/mlx5_0/ports/1/rate",
+        "100 Gb/sec (4X EDR)",
+    ),
+    ("class/infiniband/mlx5_0/ports/1/sm_lid", "0x0"),
+    ("class/infiniband/mlx5_0/ports/1/sm_sl", "0"),
+    ("class/infiniband/mlx5_0/ports/1/lid_mask_count", "0"),
+    ("class/infiniband/mlx5_0/ports/1/cap_mask", "0x00000000"),
 ];
+
+/// The same of files that tell what the port is.
+fn of_port() -> [(&'static str, &'static str); 4] {
+    let (state, physical) = match port() {
+        Port::Ethernet | Port::InfiniBand => ("4: ACTIVE", "5: LinkUp"),
+        Port::Down => ("1: DOWN", "3: Disabled"),
+    };
+    let (layer, lid) = match port() {
+        Port::Ethernet | Port::Down => ("Ethernet", "0x0"),
+        Port::InfiniBand => ("InfiniBand", "0x1"),
+    };
+    [
+        ("class/infiniband/mlx5_0/ports/1/state", state),
+        ("class/infiniband/mlx5_0/ports/1/phys_state", physical),
+        ("class/infiniband/mlx5_0/ports/1/link_layer", layer),
+        ("class/infiniband/mlx5_0/ports/1/lid", lid),
+    ]
+}
 
 /// Each link and where it leads. The device's place on PCI is one that no machine has: programs look there for a GPU's
 /// neighbour.
@@ -86,7 +122,8 @@ pub fn announce() {
 fn tree() -> io::Result<PathBuf> {
     // SAFETY: the call has no requirements.
     let user = unsafe { libc::geteuid() };
-    let content = BuildHasherDefault::<DefaultHasher>::default().hash_one((FILES, LINKS));
+    let content =
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((FILES, of_port(), LINKS));
     let name = format!("warpbell-sysfs-{user}-{content:016x}");
     let path = env::temp_dir().join(&name);
     if !path.exists() {
@@ -120,7 +157,7 @@ fn write(root: &Path) -> io::Result<()> {
         }
         symlink(target, path)?;
     }
-    for (name, text) in FILES {
+    for (name, text) in FILES.iter().chain(&of_port()) {
         let path = root.join(name);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -139,7 +176,7 @@ mod tests {
     fn the_tree_is_written_whole() {
         let root = env::temp_dir().join(format!("warpbell-sysfs-test-{}", process::id()));
         write(&root).unwrap();
-        for (name, text) in FILES {
+        for (name, text) in FILES.iter().chain(&of_port()) {
             assert_eq!(
                 fs::read_to_string(root.join(name)).unwrap(),
                 format!("{text}\n")

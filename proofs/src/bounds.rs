@@ -1,4 +1,4 @@
-//! What a device has room for, and what it refuses (`c/bounds.c`).
+//! What a device has room for (`c/bounds.c`).
 
 use std::ffi::c_int;
 
@@ -7,7 +7,6 @@ mod oracle {
 
     unsafe extern "C" {
         pub fn bounds_fill(kind: u32, found: *mut u32) -> c_int;
-        pub fn bounds_refusals(found: *mut i32) -> c_int;
     }
 }
 
@@ -31,18 +30,6 @@ pub fn fill(kind: Kind) -> [u32; 3] {
     let mut found = [0; 3];
     // SAFETY: the array has room for three.
     let error = unsafe { oracle::bounds_fill(kind as u32, found.as_mut_ptr()) };
-    assert_eq!(error, 0, "the device opens");
-    found
-}
-
-/// The error numbers of calls with good and bad arguments, in the order of `c/bounds.c`; 0 for none.
-///
-/// # Panics
-/// If there is no device.
-pub fn refusals() -> [i32; 10] {
-    let mut found = [-1; 10];
-    // SAFETY: the array has room for ten.
-    let error = unsafe { oracle::bounds_refusals(found.as_mut_ptr()) };
     assert_eq!(error, 0, "the device opens");
     found
 }

@@ -10,7 +10,8 @@
 //! | `kernel` | `include/linux/mlx5/{qp,device,cq,doorbell}.h` | linux-headers-*-common |
 //! | `prm` | `include/linux/mlx5/mlx5_ifc.h` | linux-headers-*-common |
 //!
-//! `verbs` and `bounds` are no oracles of a header but programs of libibverbs and libmlx5 themselves, `mpi` one of MPI.
+//! `verbs`, `bounds` and `refused` are no oracles of a header but programs of libibverbs and libmlx5 themselves, `mpi` one of
+//! MPI.
 //!
 //! A test whose oracle's headers are not installed is ignored, with the reason.
 
@@ -29,6 +30,8 @@ pub mod pair;
 pub mod preloaded;
 #[cfg(kernel_headers)]
 pub mod prm;
+#[cfg(rdma_core_headers)]
+pub mod refused;
 pub mod request;
 #[cfg(rdma_core_headers)]
 pub mod verbs;

@@ -203,6 +203,8 @@ impl Step {
                 Tool::Pyverbs,
                 Tool::Ucx,
                 Tool::OpenMpi,
+                Tool::InfinibandDiags,
+                Tool::Iproute2,
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],

@@ -25,9 +25,16 @@ const PTXAS_VERSION: &str = "13.5.37";
 const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
 const IBV_RC_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 const IB_WRITE_BW: &str = "/usr/bin/ib_write_bw";
-const PYVERBS: &str = "/usr/lib/python3/dist-packages/pyverbs";
-/// A program of UCX.
+/// Python's libibverbs, and what its tests of commands to the card build these with.
+const PYVERBS: [&str; 2] = [
+    "/usr/lib/python3/dist-packages/pyverbs",
+    "/usr/lib/python3/dist-packages/scapy",
+];
+/// A program of UCX, and a header.
 const UCX_PERFTEST: &str = "/usr/bin/ucx_perftest";
+const UCP_HEADER: &str = "/usr/include/ucp/api/ucp.h";
+const IBSTAT: &str = "/usr/sbin/ibstat";
+const RDMA: &str = "/usr/bin/rdma";
 /// OpenMPI's compiler, and who starts its programs.
 const MPICC: &str = "/usr/bin/mpicc";
 const MPIRUN: &str = "/usr/bin/mpirun";
@@ -61,8 +68,12 @@ pub enum Tool {
     Perftest,
     /// Python's libibverbs, with its tests.
     Pyverbs,
-    /// UCX's programs.
+    /// UCX's programs and headers.
     Ucx,
+    /// `ibstat` and `ibstatus`.
+    InfinibandDiags,
+    /// `rdma`.
+    Iproute2,
     /// OpenMPI, which runs over UCX, with its compiler.
     OpenMpi,
     /// The headers of a kernel, for those of its mlx5 driver.
@@ -84,7 +95,9 @@ impl Tool {
             Self::IbverbsUtils => "ibverbs-utils".into(),
             Self::Perftest => "perftest".into(),
             Self::Pyverbs => "python3-pyverbs".into(),
-            Self::Ucx => "ucx-utils".into(),
+            Self::Ucx => "libucx-dev".into(),
+            Self::InfinibandDiags => "infiniband-diags".into(),
+            Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
             Self::KernelHeaders => "linux-headers-*-common".into(),
         }
@@ -191,8 +204,10 @@ impl<'a> Toolbox<'a> {
             Tool::RdmaCoreHeaders => Path::new(MLX5DV_HEADER).is_file(),
             Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
             Tool::Perftest => Path::new(IB_WRITE_BW).is_file(),
-            Tool::Pyverbs => Path::new(PYVERBS).is_dir(),
-            Tool::Ucx => Path::new(UCX_PERFTEST).is_file(),
+            Tool::Pyverbs => PYVERBS.iter().all(|folder| Path::new(folder).is_dir()),
+            Tool::Ucx => Path::new(UCX_PERFTEST).is_file() && Path::new(UCP_HEADER).is_file(),
+            Tool::InfinibandDiags => Path::new(IBSTAT).is_file(),
+            Tool::Iproute2 => Path::new(RDMA).is_file(),
             Tool::OpenMpi => Path::new(MPICC).exists() && Path::new(MPIRUN).exists(),
             Tool::KernelHeaders => has_kernel_headers(),
         }
@@ -214,8 +229,14 @@ impl<'a> Toolbox<'a> {
             Tool::RdmaCoreHeaders => self.apt_get("libibverbs-dev"),
             Tool::IbverbsUtils => self.apt_get("ibverbs-utils"),
             Tool::Perftest => self.apt_get("perftest"),
-            Tool::Pyverbs => self.apt_get("python3-pyverbs"),
-            Tool::Ucx => self.apt_get("ucx-utils"),
+            Tool::Pyverbs => self
+                .apt_get("python3-pyverbs")
+                .and_then(|()| self.apt_get("python3-scapy")),
+            Tool::Ucx => self
+                .apt_get("ucx-utils")
+                .and_then(|()| self.apt_get("libucx-dev")),
+            Tool::InfinibandDiags => self.apt_get("infiniband-diags"),
+            Tool::Iproute2 => self.apt_get("iproute2"),
             Tool::OpenMpi => self
                 .apt_get("openmpi-bin")
                 .and_then(|()| self.apt_get("libopenmpi-dev")),

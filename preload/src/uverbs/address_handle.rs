@@ -1,24 +1,40 @@
 //! Where datagrams go.
 
-use super::{Write, open};
-use crate::abi::DriverAddressHandle;
+use super::{Write, gids, open};
+use crate::abi::{AddressHandleRequest, DriverAddressHandle};
 use crate::attributes::Errno;
 use crate::machine::machine;
 
 /// Creates an address handle: makes the link to where it leads, and resolves the MAC address behind a link-local GID.
 pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
-    // After the pointer to the answer, the user's handle, the domain and four reserved bytes.
-    let gid: [u8; 16] = write.input(24)?;
+    // After the pointer to the answer, and the user's handle.
+    let wanted: AddressHandleRequest = write.input(16)?;
+    let handle = open::fresh();
     if let Some(machine) = machine()? {
+        if !write.open.domains.contains_key(&wanted.pd_handle) {
+            return Err(write.open.missing(wanted.pd_handle));
+        }
+        gids::check_path(wanted.port_num, wanted.is_global, wanted.sgid_index)?;
         // The way that its datagrams will take, if there is one: to others they are lost.
-        let _ = machine.reach(gid);
+        let _ = machine.reach(wanted.dgid);
+        write.open.address_handles.insert(handle, wanted.pd_handle);
     }
-    write.answer(&open::fresh());
+    write.answer(&handle);
     write.answer_driver(&DriverAddressHandle {
         response_length: size_of::<DriverAddressHandle>() as u32,
-        dmac: mac_of(gid),
+        dmac: mac_of(wanted.dgid),
         reserved: [0; 6],
     });
+    Ok(())
+}
+
+/// Destroys an address handle.
+pub fn destroy(write: &mut Write<'_, '_>) -> Result<(), Errno> {
+    let handle: u32 = write.input(0)?;
+    if machine()?.is_some() && write.open.address_handles.remove(&handle).is_none() {
+        return Err(write.open.missing(handle));
+    }
+    write.done();
     Ok(())
 }
 

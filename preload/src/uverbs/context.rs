@@ -2,12 +2,14 @@
 
 use std::os::fd::IntoRawFd;
 
+use warpbell_soft_hca::engine::command::MAX_READS;
+
 use super::Write;
 use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
 use crate::async_events::Channel;
 use crate::attributes::Errno;
 use crate::machine::{limits, machine, system};
-use crate::port::{Port as Kind, port};
+use crate::port::{NODE_GUID, Port as Kind, port};
 
 /// Bytes of a BlueFlame register, both its buffers.
 pub const BLUEFLAME_BYTES: u32 = 0x200;
@@ -16,7 +18,7 @@ const PAGES_ON_DEMAND: u64 = 1 << 0;
 /// `enum ibv_odp_transport_cap_bits`: send, receive, write, read, atomics, shared receives.
 const PAGED_VERBS: u32 = (1 << 6) - 1;
 /// Entries of the table of GIDs, of which the first is used.
-const GIDS: u32 = 16;
+pub const GIDS: u32 = 16;
 /// Entries of the table of P_Keys.
 pub const P_KEYS: u16 = 1;
 /// Completion vectors.
@@ -68,8 +70,8 @@ pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
 /// What the device can do.
 pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Errno> {
     let device = Device {
-        node_guid: [0x02, 0, 0, 0xff, 0xfe, 0, 0, 1],
-        sys_image_guid: [0x02, 0, 0, 0xff, 0xfe, 0, 0, 1],
+        node_guid: NODE_GUID,
+        sys_image_guid: NODE_GUID,
         max_mr_size: u64::MAX,
         page_size_cap: !0xfff,
         vendor_id: 0x02c9,
@@ -82,9 +84,9 @@ pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Err
         max_cqe: (1 << 22) - 1,
         max_mr: limits::REGIONS as u32,
         max_pd: limits::PROTECTION_DOMAINS as u32,
-        max_qp_rd_atom: 16,
+        max_qp_rd_atom: MAX_READS as u32,
         max_res_rd_atom: 1 << 20,
-        max_qp_init_rd_atom: 16,
+        max_qp_init_rd_atom: MAX_READS as u32,
         // IB_ATOMIC_HCA.
         atomic_cap: 1,
         max_ah: 1 << 16,
@@ -118,23 +120,18 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     if number != 1 {
         return Err(Errno(libc::EINVAL));
     }
-    let (state, phys_state) = match port() {
-        // IBV_PORT_ACTIVE, LINK_UP.
-        Kind::Ethernet | Kind::InfiniBand => (4, 5),
-        // IBV_PORT_DOWN, DISABLED.
-        Kind::Down => (1, 3),
-    };
-    let (link_layer, lid, flags) = match port() {
+    let (state, phys_state) = port().states();
+    let (link_layer, flags) = match port() {
         // IBV_LINK_LAYER_ETHERNET.
-        Kind::Ethernet | Kind::Down => (2, 0, 0),
+        Kind::Ethernet | Kind::Down => (2, 0),
         // IBV_LINK_LAYER_INFINIBAND, IB_UVERBS_QPF_GRH_REQUIRED.
-        Kind::InfiniBand => (1, 1, 1),
+        Kind::InfiniBand => (1, 1),
     };
     write.answer(&Port {
         max_msg_sz: 1 << 30,
         gid_tbl_len: GIDS,
         pkey_tbl_len: P_KEYS,
-        lid,
+        lid: port().lid(),
         state,
         phys_state,
         // PORT_MTU.

@@ -2,6 +2,8 @@
 //!
 //! As a kernel does: a command that the card refuses ends in `EREMOTEIO`, and its answer says why.
 
+use std::sync::Arc;
+
 use mlx5_wqe::prm::{CommandStatus, EventType, QpContext, ReceiveType, opcode};
 use mlx5_wqe::{CqNumber, QpNumber};
 use warpbell_soft_hca::engine::SharedReceiveQueue;
@@ -13,7 +15,7 @@ use super::prm::{self, Call, Failure, Syndrome};
 use crate::abi::ioctl::{self as abi, DevxCommand};
 use crate::async_events::Source;
 use crate::attributes::{Errno, Request};
-use crate::devx_events;
+use crate::devx_events::{self, Target};
 use crate::machine::{Machine, machine};
 
 /// The event queue of completion vector 0.
@@ -168,13 +170,13 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
 }
 
 /// Subscribes to events of an object: a list of numbers of 2 bytes, all of which the object may have. Of those that no
-/// object has there are none here; nor are there other files to tell them by.
+/// object has there are none here.
 fn subscribe(request: &Request<'_>, open: &Open) -> Result<(), Errno> {
     let file = request.number(abi::SUBSCRIBE_CHANNEL);
     let channel = file.and_then(|file| open.event_channels.get(&(file as i32)));
     let channel = channel.ok_or(Errno(libc::EBADF))?;
     let object = request.handle(abi::SUBSCRIBE_OBJECT);
-    if object.is_none() || request.number(abi::SUBSCRIBE_FILE).is_some() {
+    if object.is_none() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let object = object.and_then(|object| open.objects.get(&object));
@@ -189,11 +191,21 @@ fn subscribe(request: &Request<'_>, open: &Open) -> Result<(), Errno> {
     if events.is_empty() || !rest.is_empty() || !known {
         return Err(Errno(libc::EINVAL));
     }
-    let cookie = request.number(abi::SUBSCRIBE_COOKIE).unwrap_or_default();
+    let target = match request.number(abi::SUBSCRIBE_FILE) {
+        Some(file) => {
+            let counter = Target::counter(file as i32);
+            counter.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EINVAL)))?
+        }
+        None => {
+            let cookie = request.number(abi::SUBSCRIBE_COOKIE);
+            Target::Channel(channel.clone(), cookie.unwrap_or_default())
+        }
+    };
+    let target = Arc::new(target);
     for event in events {
         // A queue pair with receives of its own may be subscribed to as well, and never has it.
         if event != u16::from(EventType::SRQ_LAST_WQE.0) || object.shares_receives() {
-            devx_events::subscribe(source, event as u8, channel.clone(), cookie);
+            devx_events::subscribe(source, event as u8, target.clone());
         }
     }
     Ok(())

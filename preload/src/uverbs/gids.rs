@@ -2,6 +2,7 @@
 
 use zerocopy::IntoBytes;
 
+use super::context::GIDS;
 use crate::abi::{GidEntry, ioctl as abi};
 use crate::attributes::{Errno, Request};
 use crate::machine::machine;
@@ -18,9 +19,7 @@ pub fn entry(request: &mut Request<'_>) -> Result<(), Errno> {
     if request.number(abi::GID_ENTRY_PORT) != Some(1) {
         return Err(Errno(libc::EINVAL));
     }
-    if request.number(abi::GID_ENTRY_INDEX) != Some(0) {
-        return Err(Errno(libc::ENODATA));
-    }
+    check_index(request.number(abi::GID_ENTRY_INDEX).unwrap_or(u64::MAX))?;
     request.answer(abi::GID_ENTRY, found.as_bytes());
     Ok(())
 }
@@ -36,6 +35,24 @@ pub fn table(request: &mut Request<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Refuses an index of the table of GIDs at which there is none.
+fn check_index(index: u64) -> Result<(), Errno> {
+    match index {
+        0 => Ok(()),
+        _ if index < u64::from(GIDS) => Err(Errno(libc::ENODATA)),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// Refuses a path by a port that is not there, without a global route, or from a GID that is not there. There is no
+/// other way than by GID.
+pub fn check_path(port: u8, is_global: u8, index: u8) -> Result<(), Errno> {
+    if port != 1 || is_global == 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    check_index(index.into())
+}
+
 fn find() -> Result<GidEntry, Errno> {
     // Without an engine nobody is reached: what sysfs says is enough.
     let machine = machine()?.ok_or(Errno(libc::EPROTONOSUPPORT))?;
@@ -48,4 +65,30 @@ fn find() -> Result<GidEntry, Errno> {
         },
         ..GidEntry::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_a_port_and_a_gid() {
+        assert_eq!(check_path(1, 1, 0), Ok(()));
+        for (path, errno) in [
+            ((0, 1, 0), libc::EINVAL),
+            ((2, 1, 0), libc::EINVAL),
+            ((1, 0, 0), libc::EINVAL),
+            ((1, 1, 1), libc::ENODATA),
+            ((1, 1, 15), libc::ENODATA),
+            ((1, 1, 16), libc::EINVAL),
+            ((1, 1, 255), libc::EINVAL),
+        ] {
+            let (port, is_global, index) = path;
+            assert_eq!(
+                check_path(port, is_global, index),
+                Err(Errno(errno)),
+                "{path:?}"
+            );
+        }
+    }
 }

@@ -18,6 +18,10 @@ const CHANGE_ACCESS: u32 = 1 << 2;
 const ON_DEMAND: u32 = 1 << 6;
 /// `IBV_ACCESS_LOCAL_WRITE`.
 const LOCAL_WRITE: u32 = 1 << 0;
+/// Rights that have a name, and those that a device may ignore.
+const KNOWN_RIGHTS: u32 = 0x3ff0_00ff;
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 
 /// Allocates a protection domain.
 pub fn allocate_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
@@ -35,7 +39,10 @@ pub fn allocate_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
 pub fn free_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let handle: u32 = write.input(0)?;
     if let Some(machine) = machine()? {
-        let domain = *write.open.domains.get(&handle).ok_or(Errno(libc::EINVAL))?;
+        let domain = domain(write.open, handle)?;
+        if write.open.address_handles.values().any(|of| *of == handle) {
+            return Err(Errno(libc::EBUSY));
+        }
         machine.command(|engine| engine.destroy_protection_domain(domain))?;
         write.open.domains.remove(&handle);
     }
@@ -85,11 +92,10 @@ pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
     // After the pointer to the answer.
     let wanted: RegistrationChange = write.input(8)?;
-    let unknown = Errno(libc::EINVAL);
-    let old = *write.open.regions.get(&wanted.mr_handle).ok_or(unknown)?;
+    let old = region(write.open, wanted.mr_handle)?;
     let mut new = old;
     if wanted.flags & !(CHANGE_TRANSLATION | CHANGE_DOMAIN | CHANGE_ACCESS) != 0 {
-        return Err(unknown);
+        return Err(Errno(libc::EINVAL));
     }
     if wanted.flags & CHANGE_TRANSLATION != 0 {
         if wanted.hca_va != wanted.start {
@@ -128,8 +134,7 @@ pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
 pub fn deregister(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let handle: u32 = write.input(0)?;
     if let Some(machine) = machine()? {
-        let region = write.open.regions.get(&handle);
-        let key = region.ok_or(Errno(libc::EINVAL))?.key;
+        let key = region(write.open, handle)?.key;
         machine.command(|engine| engine.deregister_memory(key))?;
         write.open.regions.remove(&handle);
     }
@@ -137,8 +142,14 @@ pub fn deregister(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Refuses memory that the program could not touch itself, as a kernel does that pins it.
+/// Refuses rights without a name, memory past the last address, and memory that the program could not touch itself, as
+/// a kernel does that pins it.
 fn check(start: u64, length: u64, flags: u32) -> Result<(), Errno> {
+    let end = start.checked_add(length);
+    let last_page = end.and_then(|end| end.checked_next_multiple_of(PAGE));
+    if flags & !KNOWN_RIGHTS != 0 || last_page.is_none() {
+        return Err(Errno(libc::EINVAL));
+    }
     if flags & ON_DEMAND != 0 {
         return Ok(());
     }
@@ -152,7 +163,12 @@ fn check(start: u64, length: u64, flags: u32) -> Result<(), Errno> {
 
 fn domain(open: &Open, handle: u32) -> Result<ProtectionDomain, Errno> {
     let domain = open.domains.get(&handle);
-    domain.copied().ok_or(Errno(libc::EINVAL))
+    domain.copied().ok_or_else(|| open.missing(handle))
+}
+
+fn region(open: &Open, handle: u32) -> Result<Region, Errno> {
+    let region = open.regions.get(&handle);
+    region.copied().ok_or_else(|| open.missing(handle))
 }
 
 /// Both have the bits of `ibv_access_flags`; of the others none takes a right away.

@@ -13,6 +13,7 @@ mod open;
 mod prm;
 mod queues;
 mod shared_receive;
+mod transitions;
 mod uar;
 mod umem;
 
@@ -101,10 +102,7 @@ impl Write<'_, '_> {
             command::CREATE_SRQ => shared_receive::create(&mut self),
             command::CREATE_AH => address_handle::create(&mut self),
             command::DESTROY_SRQ => shared_receive::destroy(&mut self),
-            command::DESTROY_AH => {
-                self.done();
-                Ok(())
-            }
+            command::DESTROY_AH => address_handle::destroy(&mut self),
             _ => Err(Errno(libc::EOPNOTSUPP)),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_wqe::QpNumber;
-use warpbell_soft_hca::engine::command::{ack_timeout_ns, rnr_timer_ns};
+use warpbell_soft_hca::engine::command::{MAX_READS, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
     Access, CommandError, QueuePairState, ReadyToReceive, ReadyToSend, Transition, Transport,
     WireAddress,
@@ -11,17 +11,18 @@ use warpbell_soft_hca::engine::{
 
 use warpbell_soft_hca::shell::HostEngine;
 
-use super::Write;
 use super::context::{P_KEYS, PORT_MTU};
 use super::open::QueuePair as OpenPair;
+use super::{Write, gids, transitions};
 use crate::abi::{ModifyRequest, QueuePairQuery};
 use crate::async_events::{self, Kind};
 use crate::attributes::Errno;
 use crate::machine::{Machine, machine};
 
 /// Bits of `enum ibv_qp_attr_mask`.
-mod mask {
+pub mod mask {
     pub const STATE: u32 = 1 << 0;
+    pub const CUR_STATE: u32 = 1 << 1;
     pub const ACCESS_FLAGS: u32 = 1 << 3;
     pub const PKEY_INDEX: u32 = 1 << 4;
     pub const PORT: u32 = 1 << 5;
@@ -33,49 +34,110 @@ mod mask {
     pub const RNR_RETRY: u32 = 1 << 11;
     pub const RQ_PSN: u32 = 1 << 12;
     pub const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub const ALT_PATH: u32 = 1 << 14;
     pub const MIN_RNR_TIMER: u32 = 1 << 15;
     pub const SQ_PSN: u32 = 1 << 16;
     pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub const PATH_MIG_STATE: u32 = 1 << 18;
     pub const DEST_QPN: u32 = 1 << 20;
 }
 
-/// Brings a queue pair to the state that the request names.
+/// `IBV_MIG_MIGRATED`: there is no path beside the first.
+const MIGRATED: u8 = 0;
+
+/// Bits of a PSN, and of a queue pair's number: of what a request has beside them Linux takes no notice.
+const NUMBER: u32 = 0x00ff_ffff;
+/// Bits of the numbers of retries, likewise.
+const RETRIES: u8 = 7;
+
+/// Changes a queue pair as the request says, and brings it to the state that it names.
 pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let wanted: ModifyRequest = write.input(0)?;
     let set = |bit| wanted.attr_mask & bit != 0;
-    if set(mask::PORT) && wanted.port_num != 1
-        || set(mask::PKEY_INDEX) && wanted.pkey_index >= P_KEYS
-    {
-        return Err(Errno(libc::EINVAL));
-    }
     if let Some(machine) = machine()? {
-        let pair = write.open.queue_pairs.get_mut(&wanted.qp_handle);
-        let pair = pair.ok_or(Errno(libc::EINVAL))?;
-        if set(mask::STATE) {
-            let transition = transition(machine, pair, &wanted)?;
-            let number = pair.number;
-            machine.command(|engine| {
-                // Of RESET to INIT the rights are a part. Later ones count as soon as peers may ask.
-                if set(mask::ACCESS_FLAGS) && !matches!(transition, Transition::Init { .. }) {
-                    let access = Access::from_bits_truncate(wanted.qp_access_flags);
-                    engine.set_access(number, access)?;
-                }
-                take(engine, number, pair.record, transition)?;
-                match transition {
-                    Transition::ReadyToSend(_) if set(mask::MIN_RNR_TIMER) => {
-                        engine.set_min_rnr_timer(number, rnr_timer_ns(wanted.min_rnr_timer))
-                    }
-                    _ => Ok(()),
-                }
-            })?;
+        let pair = write.open.queue_pairs.get(&wanted.qp_handle);
+        let pair = *pair.ok_or_else(|| write.open.missing(wanted.qp_handle))?;
+        let status = machine.command(|engine| engine.query_queue_pair(pair.number))?;
+        let from = status.state;
+        let to = check(&pair, from, &wanted)?;
+        let transition = match (from, to) {
+            (QueuePairState::ReadyToSend, QueuePairState::ReadyToSend) => None,
+            _ => Some(transition(machine, &pair, &wanted, to)?),
+        };
+        machine.command(|engine| {
+            // Before peers may ask.
+            if set(mask::ACCESS_FLAGS) {
+                engine.set_access(pair.number, access(wanted.qp_access_flags))?;
+            }
+            if let Some(transition) = transition {
+                take(engine, pair.number, pair.record, transition)?;
+            }
+            if set(mask::MIN_RNR_TIMER) {
+                engine.set_min_rnr_timer(pair.number, rnr_timer_ns(wanted.min_rnr_timer))?;
+            }
+            if set(mask::QKEY) {
+                engine.set_q_key(pair.number, wanted.qkey)?;
+            }
+            Ok(())
+        })?;
+        if let Some(pair) = write.open.queue_pairs.get_mut(&wanted.qp_handle) {
+            remember(&mut pair.set, &wanted);
         }
-        if set(mask::QKEY) {
-            machine.command(|engine| engine.set_q_key(pair.number, wanted.qkey))?;
-        }
-        remember(&mut pair.set, &wanted);
     }
     write.done();
     Ok(())
+}
+
+/// Refuses what Linux's core and its driver of mlx5 cards refuse, and what the engine cannot do. Gives the state that the
+/// queue pair is to be in.
+fn check(
+    pair: &OpenPair,
+    from: QueuePairState,
+    wanted: &ModifyRequest,
+) -> Result<QueuePairState, Errno> {
+    let set = |bit| wanted.attr_mask & bit != 0;
+    if set(mask::AV) {
+        let path = &wanted.dest;
+        gids::check_path(path.port_num, path.is_global, path.sgid_index)?;
+    }
+    let to = match set(mask::STATE) {
+        true => state(wanted.qp_state)?,
+        false => from,
+    };
+    let is_bad = set(mask::PORT) && wanted.port_num != 1
+        || set(mask::PKEY_INDEX) && wanted.pkey_index >= P_KEYS
+        || set(mask::CUR_STATE) && state(wanted.cur_qp_state)? != from
+        // 256 to 4,096 bytes.
+        || set(mask::PATH_MTU) && !(1..=5).contains(&wanted.path_mtu)
+        || set(mask::MAX_QP_RD_ATOMIC) && usize::from(wanted.max_rd_atomic) > MAX_READS
+        || set(mask::MAX_DEST_RD_ATOMIC) && usize::from(wanted.max_dest_rd_atomic) > MAX_READS
+        || !transitions::is_allowed(pair.transport, from, to, wanted.attr_mask);
+    if is_bad {
+        return Err(Errno(libc::EINVAL));
+    }
+    if set(mask::ALT_PATH) || set(mask::PATH_MIG_STATE) && wanted.path_mig_state != MIGRATED {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    Ok(to)
+}
+
+/// The state of a number of `enum ibv_qp_state`.
+fn state(number: u8) -> Result<QueuePairState, Errno> {
+    Ok(match number {
+        0 => QueuePairState::Reset,
+        1 => QueuePairState::Init,
+        2 => QueuePairState::ReadyToReceive,
+        3 => QueuePairState::ReadyToSend,
+        // The send queue is drained, or has an error of its own.
+        4 | 5 => return Err(Errno(libc::EOPNOTSUPP)),
+        6 => QueuePairState::Error,
+        _ => return Err(Errno(libc::EINVAL)),
+    })
+}
+
+/// Both have the bits of `ibv_access_flags`.
+fn access(flags: u32) -> Access {
+    Access::from_bits_truncate(flags)
 }
 
 /// Tells what a queue pair was set to, and the state it is in.
@@ -84,7 +146,7 @@ pub fn query(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer.
     let handle: u32 = write.input(8)?;
     let pair = write.open.queue_pairs.get(&handle);
-    let pair = *pair.ok_or(Errno(libc::EINVAL))?;
+    let pair = *pair.ok_or_else(|| write.open.missing(handle))?;
     let status = machine.command(|engine| engine.query_queue_pair(pair.number))?;
     // The numbers of `enum ibv_qp_state`.
     let state = match status.state {
@@ -130,19 +192,22 @@ fn remember(set: &mut QueuePairQuery, wanted: &ModifyRequest) {
     }
 }
 
-/// The states have the numbers of `enum ibv_qp_state`.
+/// What the engine is to do for a step to a state.
 fn transition(
     machine: &Machine,
     pair: &OpenPair,
     wanted: &ModifyRequest,
+    to: QueuePairState,
 ) -> Result<Transition, Errno> {
-    Ok(match wanted.qp_state {
-        0 => Transition::Reset,
-        1 => Transition::Init {
-            // Both have the bits of `ibv_access_flags`.
-            access: Access::from_bits_truncate(wanted.qp_access_flags),
+    Ok(match to {
+        QueuePairState::Reset => Transition::Reset,
+        QueuePairState::Init => Transition::Init {
+            access: access(match wanted.attr_mask & mask::ACCESS_FLAGS {
+                0 => pair.set.qp_access_flags,
+                _ => wanted.qp_access_flags,
+            }),
         },
-        2 if pair.transport == Transport::Datagram => {
+        QueuePairState::ReadyToReceive if pair.transport == Transport::Datagram => {
             Transition::ReadyToReceive(ReadyToReceive {
                 // Nobody in particular.
                 remote_address: WireAddress::default(),
@@ -152,30 +217,26 @@ fn transition(
                 min_rnr_timer_ns: 0,
             })
         }
-        2 => ready_to_receive(machine, wanted).map(Transition::ReadyToReceive)?,
-        3 => Transition::ReadyToSend(ReadyToSend {
-            send_psn: wanted.sq_psn,
-            retry_count: wanted.retry_cnt,
-            rnr_retry: wanted.rnr_retry,
+        QueuePairState::ReadyToReceive => {
+            ready_to_receive(machine, wanted).map(Transition::ReadyToReceive)?
+        }
+        QueuePairState::ReadyToSend => Transition::ReadyToSend(ReadyToSend {
+            send_psn: wanted.sq_psn & NUMBER,
+            retry_count: wanted.retry_cnt & RETRIES,
+            rnr_retry: wanted.rnr_retry & RETRIES,
             ack_timeout_ns: ack_timeout_ns(wanted.timeout),
         }),
-        6 => Transition::Error,
-        _ => return Err(Errno(libc::EOPNOTSUPP)),
+        QueuePairState::Error => Transition::Error,
     })
 }
 
 fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyToReceive, Errno> {
-    let remote_qp = QpNumber::new(wanted.dest_qp_num).ok_or(Errno(libc::EINVAL))?;
-    let path = &wanted.dest;
-    // On Ethernet there is no other way than by GID.
-    if path.is_global == 0 || path.sgid_index != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    let (remote_address, path_mtu) = machine.reach(path.dgid)?;
+    let remote_qp = QpNumber::new(wanted.dest_qp_num & NUMBER).ok_or(Errno(libc::EINVAL))?;
+    let (remote_address, path_mtu) = machine.reach(wanted.dest.dgid)?;
     Ok(ReadyToReceive {
         remote_address,
         remote_qp,
-        receive_psn: wanted.rq_psn,
+        receive_psn: wanted.rq_psn & NUMBER,
         path_mtu,
         min_rnr_timer_ns: rnr_timer_ns(wanted.min_rnr_timer),
     })

@@ -13,6 +13,7 @@ use super::devx::Object;
 use super::uar::Page;
 use super::umem::Umem;
 use crate::abi::QueuePairQuery;
+use crate::attributes::Errno;
 use crate::events::{self, Channel};
 use crate::machine::{Machine, machine};
 use crate::{async_events, devx_events};
@@ -31,6 +32,8 @@ pub struct Open {
     pub completion_queues: BTreeMap<u32, CqNumber>,
     pub shared_receives: BTreeMap<u32, SharedReceiveQueue>,
     pub queue_pairs: BTreeMap<u32, QueuePair>,
+    /// The protection domain of each, by its handle.
+    pub address_handles: BTreeMap<u32, u32>,
     /// By page number.
     pub pages: BTreeMap<u32, Page>,
     /// By their numbers, which are their handles too.
@@ -80,6 +83,20 @@ pub fn close(file: c_int) {
 }
 
 impl Open {
+    /// The error number of a handle that names no object of the kind that is asked for: there is one of another kind, or
+    /// none.
+    pub fn missing(&self, handle: u32) -> Errno {
+        let is_other = self.domains.contains_key(&handle)
+            || self.regions.contains_key(&handle)
+            || self.completion_queues.contains_key(&handle)
+            || self.shared_receives.contains_key(&handle)
+            || self.queue_pairs.contains_key(&handle)
+            || self.address_handles.contains_key(&handle)
+            || self.umems.contains_key(&handle)
+            || self.objects.contains_key(&handle);
+        Errno(if is_other { libc::EINVAL } else { libc::ENOENT })
+    }
+
     /// Ends all objects, users before what they use. What an engine that has stopped refuses is gone anyway.
     fn destroy(&self, machine: &Machine) {
         let of_devx = |destroyed: fn(&Object) -> bool| {

@@ -132,7 +132,7 @@ pub fn destroy_completion_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> 
     let handle: u32 = write.input(8)?;
     if let Some(machine) = machine()? {
         let queue = write.open.completion_queues.get(&handle);
-        let queue = *queue.ok_or(Errno(libc::EINVAL))?;
+        let queue = *queue.ok_or_else(|| write.open.missing(handle))?;
         machine.command(|engine| engine.destroy_completion_queue(queue))?;
         write.open.completion_queues.remove(&handle);
         write.answer(&CompletionQueueEnd {
@@ -192,12 +192,12 @@ fn create_in_engine(
     let domain = open
         .domains
         .get(&wanted.pd_handle)
-        .ok_or(Errno(libc::EINVAL))?;
+        .ok_or_else(|| open.missing(wanted.pd_handle))?;
     let queue = |handle| {
         open.completion_queues
             .get(&handle)
             .copied()
-            .ok_or(Errno(libc::EINVAL))
+            .ok_or_else(|| open.missing(handle))
     };
     // The receive queue comes first, then the send queue.
     let receive = if driver.rq_wqe_count == 0 {
@@ -234,7 +234,7 @@ fn create_in_engine(
             None
         } else {
             let queue = open.shared_receives.get(&wanted.srq_handle);
-            Some(*queue.ok_or(Errno(libc::EINVAL))?)
+            Some(*queue.ok_or_else(|| open.missing(wanted.srq_handle))?)
         },
     };
     let number = machine.command(|engine| {
@@ -275,7 +275,7 @@ pub fn destroy_queue_pair(write: &mut Write<'_, '_>) -> Result<(), Errno> {
             .open
             .queue_pairs
             .get(&handle)
-            .ok_or(Errno(libc::EINVAL))?;
+            .ok_or_else(|| write.open.missing(handle))?;
         machine.command(|engine| engine.destroy_queue_pair(pair.number))?;
         write.open.queue_pairs.remove(&handle);
         write.answer(&async_events::remove(pair.number));

@@ -30,7 +30,7 @@ pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         // As libmlx5 has laid it out, and as a kernel works it out again.
         let units = units.checked_next_power_of_two();
         let attributes = SharedReceiveAttributes {
-            protection_domain: *domain.ok_or(Errno(libc::EINVAL))?,
+            protection_domain: *domain.ok_or_else(|| write.open.missing(wanted.pd_handle))?,
             ring: ReceiveRing {
                 ring: driver.buf_addr,
                 log_depth: log_of(depth)?,
@@ -62,7 +62,7 @@ pub fn destroy(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let handle: u32 = write.input(8)?;
     if let Some(machine) = machine()? {
         let queue = write.open.shared_receives.get(&handle);
-        let queue = *queue.ok_or(Errno(libc::EINVAL))?;
+        let queue = *queue.ok_or_else(|| write.open.missing(handle))?;
         machine.command(|engine| engine.destroy_shared_receive_queue(queue))?;
         write.open.shared_receives.remove(&handle);
     }

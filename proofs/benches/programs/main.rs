@@ -3,6 +3,7 @@
 //! Each runs as a server and a client, two processes with the library under them, each with an HCA of its own; Debian's
 //! tests of python3-pyverbs run in one. Ends with the line of Rust's test harness, which `cargo xtask test` counts.
 
+mod asking;
 mod cases;
 mod figure;
 mod pyverbs;
@@ -20,7 +21,7 @@ use cases::{CASES, Case, KILLS, Kill};
 /// Runs of each row with `--long`.
 const LONG_RUNS: u32 = 20;
 /// Where Debian has the programs.
-const FOLDER: &str = "/usr/bin";
+const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/sbin"];
 
 /// Runs unmodified programs on the software HCA, and prints a table.
 #[derive(Parser)]
@@ -80,8 +81,11 @@ fn main() -> ExitCode {
             total.row([kill.program, "RC", &options], runs, || run_kill(kill));
         }
     }
-    if wanted(&["ibv_devinfo"]) {
-        total.row(["ibv_devinfo", "", "-v"], runs, device);
+    for question in asking::QUESTIONS {
+        if wanted(&[question.program, question.options]) {
+            let row = [question.program, "", question.options];
+            total.row(row, runs, || asking::ask(question));
+        }
     }
     if wanted(&["ucx_info"]) {
         total.row(["ucx_info", "", "-d"], runs, ucx::device);
@@ -92,6 +96,10 @@ fn main() -> ExitCode {
                 let row = ["ucx_perftest", transport, test];
                 total.row(row, runs, || ucx::perftest(transport, test));
             }
+        }
+        if wanted(&["ucp", transport]) {
+            let row = ["ucp", transport, "am, tag, put, get, fadd, cswap"];
+            total.row(row, runs, || ucx::ucp(transport));
         }
         if wanted(&["mpirun", transport]) {
             let row = ["mpirun", transport, "sums, messages, one-sided"];
@@ -159,8 +167,9 @@ impl Total {
 
 /// Why a program cannot run, if it cannot.
 fn missing(program: &str) -> Option<Outcome> {
-    let there = Path::new(FOLDER).join(program).is_file();
-    (!there).then(|| Outcome::Skipped(format!("{program} is not installed")))
+    let there = |folder| Path::new(folder).join(program).is_file();
+    (!FOLDERS.into_iter().any(there))
+        .then(|| Outcome::Skipped(format!("{program} is not installed")))
 }
 
 fn run(case: &Case) -> Outcome {
@@ -196,24 +205,4 @@ fn run_kill(kill: &Kill) -> Outcome {
         End::Server => "client",
     };
     Outcome::Well(format!("the {other} ends in error, the next two run"))
-}
-
-/// What the device says of itself.
-fn device() -> Outcome {
-    if let Some(missing) = missing("ibv_devinfo") {
-        return missing;
-    }
-    let command = warpbell_proofs::preloaded::under("ibv_devinfo");
-    let output = command.and_then(|mut command| command.arg("-v").output());
-    match output {
-        Err(error) => Outcome::Badly(error.to_string()),
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stdout);
-            let told = ["mlx5_0", "PORT_ACTIVE", "RoCE v2"];
-            match output.status.success() && told.iter().all(|word| said.contains(word)) {
-                true => Outcome::Well("port 1 active, RoCE v2".into()),
-                false => Outcome::Badly(format!("{said}{}", output.status)),
-            }
-        }
-    }
 }

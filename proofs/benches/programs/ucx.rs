@@ -1,4 +1,4 @@
-//! UCX, whose programs check no data, and OpenMPI over it, with a program of ours that checks every word.
+//! UCX, whose programs check no data, and OpenMPI over it, each with a program of ours that checks all data.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +24,8 @@ pub const TESTS: [&str; 9] = [
     "ucp_fadd",
     "ucp_cswap",
 ];
+/// A header of UCX.
+const UCP_HEADER: &str = "/usr/include/ucp/api/ucp.h";
 /// Processes of an MPI program.
 const RANKS: &str = "4";
 
@@ -80,13 +82,64 @@ pub fn perftest(transport: &str, test: &str) -> Outcome {
     }
 }
 
-/// A folder that goes when this does.
-struct Folder(PathBuf);
+/// A program of ours, in a folder that goes when this does.
+struct Built {
+    folder: PathBuf,
+    name: &'static str,
+}
 
-impl Drop for Folder {
+impl Built {
+    /// Compiles `c/NAME.c`.
+    fn by(compiler: &str, name: &'static str, libraries: &[&str]) -> Result<Self, String> {
+        let folder = env::temp_dir().join(format!("warpbell-{name}-{}", process::id()));
+        let built = Self { folder, name };
+        fs::create_dir_all(&built.folder).map_err(|error| error.to_string())?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{name}.c"));
+        let mut compiler = Command::new(compiler);
+        compiler.args(["-std=gnu11", "-O1", "-o"]);
+        compiler.arg(built.program()).arg(source).args(libraries);
+        let output = compiler.output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(built),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.join(self.name)
+    }
+}
+
+impl Drop for Built {
     fn drop(&mut self) {
         // What is left lies among the temporary files.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs a program of ours, which says so if all is right.
+fn is_right(command: &mut Command) -> Result<(), String> {
+    let (well, said) = Process::start(command).finish(Instant::now() + DEADLINE);
+    match well && said.lines().any(|line| line == "right") {
+        true => Ok(()),
+        false => Err(pair::last(&said)),
+    }
+}
+
+/// Messages, puts, gets and atomics of UCX between two processes, every byte checked.
+pub fn ucp(transport: &str) -> Outcome {
+    if !Path::new(UCP_HEADER).is_file() {
+        return Outcome::Skipped("libucx-dev is not installed".into());
+    }
+    let built = Built::by("cc", "ucp", &["-lucp", "-lucs"]);
+    let ran = built.and_then(|built| {
+        let command = preloaded::under(built.program());
+        let mut command = command.map_err(|error| error.to_string())?;
+        is_right(command.envs(settings(transport)))
+    });
+    match ran {
+        Ok(()) => Outcome::Well("every byte is right".into()),
+        Err(said) => Outcome::Badly(said),
     }
 }
 
@@ -97,23 +150,10 @@ pub fn mpi(transport: &str) -> Outcome {
             return missing;
         }
     }
-    let folder = Folder(env::temp_dir().join(format!("warpbell-mpi-{}", process::id())));
-    match built(&folder.0).and_then(|program| ran(&program, transport)) {
+    let built = Built::by("mpicc", "mpi", &[]);
+    match built.and_then(|built| ran(&built.program(), transport)) {
         Ok(()) => Outcome::Well(format!("every word is right on {RANKS} ranks")),
         Err(said) => Outcome::Badly(said),
-    }
-}
-
-fn built(folder: &Path) -> Result<PathBuf, String> {
-    fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-    let program = folder.join("mpi");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/mpi.c");
-    let mut compiler = Command::new("mpicc");
-    let output = compiler.arg("-O1").arg("-o").arg(&program).arg(source);
-    let output = output.output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(program),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
 }
 
@@ -126,9 +166,5 @@ fn ran(program: &Path, transport: &str) -> Result<(), String> {
         .args(["--mca", "mpi_yield_when_idle", "1"])
         .arg(program)
         .envs(settings(transport));
-    let (well, said) = Process::start(&mut command).finish(Instant::now() + DEADLINE);
-    match well && said.lines().any(|line| line == "right") {
-        true => Ok(()),
-        false => Err(pair::last(&said)),
-    }
+    is_right(&mut command)
 }

@@ -72,6 +72,9 @@ fn capabilities_are_told() {
         let other = (number, Done::from_bytes(&answer));
         assert!(refused(CommandStatus::BAD_PARAMETER)(&other), "{other:?}");
         let bytes = query(CapabilityQuery::GENERAL_CURRENT).to_bytes().unwrap();
+        let (_, whole) = card.general(&bytes, QueryHcaCapAnswer::BYTES);
+        let part = card.general(&bytes, 272);
+        assert_eq!(part, (0, whole[..272].to_vec()), "the first fields");
         let (number, answer) = card.general(&bytes, 16);
         let short = (number, Done::from_bytes(&answer));
         assert!(

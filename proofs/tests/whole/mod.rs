@@ -3,6 +3,7 @@
 mod bounds;
 mod events;
 mod paths;
+mod refused;
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -93,7 +93,12 @@ impl Call<'_> {
 
     /// The command, if its answer has room.
     pub fn read<C: Command>(&self) -> Result<C, Failure> {
-        if self.room < C::Answer::BYTES {
+        self.read_with_room(C::Answer::BYTES)
+    }
+
+    /// The command, if its answer has room for as many bytes.
+    fn read_with_room<C: Command>(&self, least: usize) -> Result<C, Failure> {
+        if self.room < least {
             return Err(Syndrome::Output
                 .with(CommandStatus::BAD_OUTPUT_LENGTH)
                 .into());
