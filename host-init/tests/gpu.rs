@@ -281,11 +281,21 @@ fn a_module_is_told_on_which_gpu_it_is() {
 }
 
 #[test]
-fn a_module_without_room_for_that_is_told_nothing() {
-    let name = "a_module_without_room_for_that_is_told_nothing";
-    for what in ["no-processor", "short-processor"] {
-        with_fake(name, what, || assert_eq!(told(), 0));
-    }
+fn a_module_without_the_variable_is_told_nothing() {
+    let name = "a_module_without_the_variable_is_told_nothing";
+    with_fake(name, "no-processor", || assert_eq!(told(), 0));
+}
+
+/// Its kernels would take queues of every GPU.
+#[test]
+fn a_module_with_another_variable_is_refused() {
+    let name = "a_module_with_another_variable_is_refused";
+    with_fake(name, "short-processor", || {
+        let loaded = Module::load(Gpu::open(0).unwrap(), &[ptx(PTX)]);
+        let error = loaded.map(drop).unwrap_err().to_string();
+        let wanted = "the module's variable WARPBELL_PROCESSOR has 4 bytes, not 8: ";
+        assert!(error.starts_with(wanted), "{error}");
+    });
 }
 
 fn panics() {

@@ -56,6 +56,18 @@ pub enum GpuError {
         /// The first line of its compiler's log.
         log: String,
     },
+    /// A module's variable that the host writes is not as long as the host knows it.
+    #[error(
+        "the module's variable {name} has {found} bytes, not {expected}: its kernels are of another version; build them with the host's"
+    )]
+    OtherVariable {
+        /// The variable.
+        name: &'static str,
+        /// How long it is.
+        found: usize,
+        /// How long it should be.
+        expected: usize,
+    },
     /// Kernels do not reach a card's registers.
     #[error(
         "the GPU cannot reach the card's doorbells ({why}); run as root, or load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1;\""

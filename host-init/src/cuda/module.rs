@@ -255,7 +255,7 @@ impl Drop for Module {
 /// Tells a module that asks for it on which GPU it is loaded.
 fn tell_processor(gpu: Gpu, module: CUmodule) -> Result<(), Error> {
     let number = u64::from(Processor::gpu(gpu.ordinal()).number());
-    if let Some(address) = variable(module, processor::SYMBOL) {
+    if let Some(address) = variable(module, processor::SYMBOL)? {
         // SAFETY: the variable is as long as the number.
         unsafe { gpu.write(address, &number.to_ne_bytes())? };
     }
@@ -263,19 +263,31 @@ fn tell_processor(gpu: Gpu, module: CUmodule) -> Result<(), Error> {
 }
 
 /// The address of a module's variable of 8 bytes, if the module has it.
-fn variable(module: CUmodule, name: &str) -> Option<u64> {
-    let name = CString::new(name).expect("a name");
-    let (mut address, mut bytes) = (0, 0);
+///
+/// # Errors
+/// [`GpuError::OtherVariable`] if it is longer or shorter.
+fn variable(module: CUmodule, name: &'static str) -> Result<Option<u64>, GpuError> {
+    let symbol = CString::new(name).expect("a name");
+    let (mut address, mut found) = (0, 0);
     // SAFETY: the driver writes an address and a length; the module is loaded.
-    let found = unsafe {
-        sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr())
+    let result = unsafe {
+        sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut found, module, symbol.as_ptr())
     };
-    (found == CUresult::CUDA_SUCCESS && bytes == size_of::<u64>()).then_some(address)
+    let expected = size_of::<u64>();
+    match result {
+        CUresult::CUDA_SUCCESS if found == expected => Ok(Some(address)),
+        CUresult::CUDA_SUCCESS => Err(GpuError::OtherVariable {
+            name,
+            found,
+            expected,
+        }),
+        _ => Ok(None),
+    }
 }
 
 /// Gives a module that asks for it a place for its panics.
 fn panic_record(gpu: Gpu, module: CUmodule) -> Result<Option<Shared<PanicRecord>>, Error> {
-    let Some(address) = variable(module, panic::SYMBOL) else {
+    let Some(address) = variable(module, panic::SYMBOL)? else {
         return Ok(None);
     };
     let record = Shared::new(Placement::Pinned(gpu), PanicRecord::new())?;
