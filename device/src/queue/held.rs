@@ -7,14 +7,17 @@
 
 use mlx5_wqe::{CqeOpcode, CqeTail, Wqe, WqeIndex};
 
-use crate::arch::fence_acquire;
+use crate::arch::{Reach, fence_acquire};
 use crate::error::{PostError, QueueError};
-use crate::handle::SendQueueHandle;
+use crate::handle::{
+    CompletionKind, CompletionParts, CompletionSlot, Completions, SendQueueHandle,
+};
 use crate::queue::doorbell::sealed::Publish;
 use crate::queue::ledger::INTERNAL;
 use crate::queue::producer::keep_first;
 use crate::queue::{Exclusive, Now, Ring, SendQueue, Thread, Ticket};
 use crate::queue::{completion, doorbell};
+use crate::state::QueueState;
 
 /// Stores WQEs of a block each from index `start` on, all signalled, and gives the index behind them. The NIC hears
 /// nothing of them.
@@ -111,39 +114,68 @@ pub(crate) fn outcome(handle: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
     if tail.is_success_of_pass(last, completion::owner(completions, last.0.into())) {
         return Outcome::Done;
     }
-    if !is_failure(handle, tail, last) {
+    if !is_failure(completions, tail, last) {
         return Outcome::UnderWay;
     }
-    failed(handle, last, tail)
+    let bits = cause(
+        completions.ring,
+        completions.depth_log2.into(),
+        handle.state,
+        handle.reach() == Reach::Gpu,
+        last.0.into(),
+    );
+    // None of no error, which `cause` never gives.
+    QueueError::from_bits(bits).map_or(Outcome::UnderWay, Outcome::Failed)
 }
 
 /// Whether the tail found in the place of a WQE's CQE is that CQE, and tells no success.
 #[inline(always)]
-fn is_failure(handle: &SendQueueHandle<'_>, tail: CqeTail, index: WqeIndex) -> bool {
-    let written = completion::is_new(&handle.completions, tail, index.0.into());
+fn is_failure(completions: &Completions, tail: CqeTail, index: WqeIndex) -> bool {
+    let written = completion::is_new(completions, tail, index.0.into());
     written & (tail.cqe_opcode() != CqeOpcode::REQUESTER)
 }
 
-/// The cause of an operation's failure, which is told by the first of the errors that end with that of `last`.
-#[inline(always)]
-fn failed(handle: &SendQueueHandle<'_>, last: WqeIndex, tail: CqeTail) -> Outcome {
-    let completions = &handle.completions;
-    let (mut first, mut cause) = (last, tail);
+/// Why the operation failed whose last WQE is that of index `last`: what the first of the errors tells that end with the
+/// last one's. Gives the queue's first error in bits.
+///
+/// Out of the way, and of numbers and pointers alone: a GPU keeps neither the handle nor the callers' WQEs in local memory
+/// for its sake.
+#[cold]
+#[inline(never)]
+fn cause(
+    ring: *const CompletionSlot,
+    depth_log2: u32,
+    state: *const QueueState,
+    within_gpu: bool,
+    last: u32,
+) -> u64 {
+    let completions = Completions::new(CompletionParts {
+        ring,
+        record: core::ptr::null(),
+        depth_log2: depth_log2 as u8,
+        kind: CompletionKind::Ordinary,
+    });
+    let reach = match within_gpu {
+        true => Reach::Gpu,
+        false => Reach::System,
+    };
+    let mut first = WqeIndex(last as u16);
+    let mut tail = completion::tail(&completions, last);
     // The CQE of `last` before those of the WQEs before it, because the NIC writes them first.
-    fence_acquire(handle.reach());
+    fence_acquire(reach);
     // An operation has half of the ring at most, and the one before it succeeded.
-    for _ in 0..1u32 << handle.depth_log2 {
+    for _ in 0..1u32 << depth_log2 {
         let index = WqeIndex(first.0.wrapping_sub(1));
-        let tail = completion::tail(completions, index.0.into());
-        if !is_failure(handle, tail, index) {
+        let found = completion::tail(&completions, index.0.into());
+        if !is_failure(&completions, found, index) {
             break;
         }
-        (first, cause) = (index, tail);
+        (first, tail) = (index, found);
     }
-    let slot = completion::slot(completions, first.0.into());
-    let error = completion::decode_error(slot, cause, handle.reach());
-    // SAFETY: the handle's pointers are valid, by the promise of its `new`.
-    let state = unsafe { &*handle.state };
+    let slot = completion::slot(&completions, first.0.into());
+    let error = completion::decode_error(slot, tail, reach);
+    // SAFETY: `outcome` took the pointer from a handle, which is valid, by the promise of its `new`.
+    let state = unsafe { &*state };
     keep_first(state, error.to_bits());
-    Outcome::Failed(state.first_error().unwrap_or(error))
+    state.first_error().unwrap_or(error).to_bits()
 }
