@@ -14,11 +14,10 @@ use warpbell_kernels::active::{
     active_round_trip_payload, active_round_trip_value,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::Place;
 
 use crate::gaspi::OneWay;
 use crate::launch::LIMIT_US;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
@@ -134,8 +133,8 @@ impl ReduceCase {
         let contribute = Contribute {
             initiator: active.initiator(),
             source: source.local(0, bytes),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            vectors: unsafe { Place::new(source.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            vectors: unsafe { source.place() },
             words: self.words,
             slots: self.slots,
             messages: self.messages,
@@ -146,8 +145,8 @@ impl ReduceCase {
         };
         let reduce = Reduce {
             target: active.target(),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            sums: unsafe { Place::new(sums.as_ptr().cast()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            sums: unsafe { memory::place(&sums) },
             words: self.words,
             stop: world.stop(),
             limit_us: LIMIT_US,

@@ -10,11 +10,11 @@ use warpbell_host_init::{
 };
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
 use warpbell_kernels::outcome::Numbers;
-use warpbell_kernels::posting::Place;
 use warpbell_kernels::suite::ScopeKind;
 use warpbell_soft_hca::shell::LateStores;
 
 use crate::launch::LIMIT_US;
+use crate::memory;
 use crate::setup::End;
 use crate::statistics::percentile;
 use crate::world::{Devices, World};
@@ -222,18 +222,18 @@ impl InboundCase {
             receive: far.pair.receive_queue()?,
             flush: flush.handle()?,
             source: source.local(0, written),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            source_words: unsafe { Place::new(source.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            source_words: unsafe { source.place() },
             target: target.remote(0),
             buffer: target.local(0, written),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            target_words: unsafe { Place::new(target.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            target_words: unsafe { target.place() },
             signal: signal.remote(0),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            signal_word: unsafe { Place::new(signal.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            signal_word: unsafe { signal.place() },
             found: found.local(0, 8),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            between: unsafe { Place::new(between.as_ptr().cast::<Word64>()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            between: unsafe { memory::place(&between) },
             bytes: self.bytes,
             rounds: self.rounds,
             warm_up: self.warm_up,

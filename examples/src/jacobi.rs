@@ -11,10 +11,10 @@ use warpbell_kernels::jacobi::{
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
 
 use crate::application::{Application, Extent, Section};
 use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
+use crate::memory;
 use crate::origin::Origin;
 use crate::screen::Screen;
 use crate::world::World;
@@ -239,8 +239,8 @@ impl Relaxing {
             cells: self.cells_of(rank),
             path,
             steps: self.case.steps,
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            arrivals: unsafe { Place::new(self.arrivals[rank].as_ptr().cast()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            arrivals: unsafe { memory::place(&self.arrivals[rank]) },
             outcome,
         }
     }

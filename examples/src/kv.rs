@@ -17,7 +17,7 @@ use warpbell_kernels::kv::{
     next_bucket,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::{Place, Table};
+use warpbell_kernels::posting::Table;
 
 use crate::inbound::Who;
 use crate::launch::LIMIT_US;
@@ -329,8 +329,8 @@ impl Store {
             buckets: self.filled.buckets,
             values: self.values.remote(0),
             landing: landing.local(0, room),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            landing_words: unsafe { Place::new(landing.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            landing_words: unsafe { landing.place() },
             stride,
         };
         let launch = match self.case.who {
@@ -364,8 +364,8 @@ impl Store {
         };
         let serve = ServeGets {
             target: active.target(),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            table: unsafe { Place::new(self.table.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            table: unsafe { self.table.place() },
             buckets: self.filled.buckets,
             values: Local {
                 // Each value has a length of its own.

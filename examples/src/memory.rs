@@ -7,9 +7,19 @@ use warpbell::wqe::{Local, Remote};
 use warpbell_host_init::{
     Access, Buffer, Error, MemoryRegion, Placement, ProtectionDomain, RemoteMemory,
 };
+use warpbell_kernels::place::Place;
 
 /// Bytes on each side of the registered ones that nobody may touch.
 const GUARD: usize = 4096;
+
+/// All words of a buffer that kernels have for themselves.
+///
+/// # Safety
+/// It outlives the launch of each kernel that gets them, and nobody but kernels uses it meanwhile.
+pub unsafe fn place(buffer: &Buffer) -> Place {
+    // SAFETY: the buffer has as many bytes, aligned to pages; the rest is the caller's promise.
+    unsafe { Place::new(buffer.as_ptr().cast(), buffer.len() as u64 / 8) }
+}
 
 /// The words of a buffer that kernels have for themselves.
 ///
@@ -102,6 +112,16 @@ impl Memory {
         );
         // SAFETY: just checked.
         unsafe { self.region.as_ptr().add(offset) }.cast()
+    }
+
+    /// All its words, for kernels; of the last one, whatever of it is registered.
+    ///
+    /// # Safety
+    /// It outlives the launch of each kernel that gets them, and nobody but kernels and NICs uses it meanwhile.
+    pub unsafe fn place(&self) -> Place {
+        // SAFETY: the words lie inside, but for the rest of the last one: the guard has that. The rest is the caller's
+        // promise.
+        unsafe { Place::new(self.word(0), self.len().div_ceil(8) as u64) }
     }
 
     /// All registered bytes, where the host reaches them.

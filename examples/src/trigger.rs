@@ -11,7 +11,6 @@ use warpbell_host_init::{
     entry,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::Place;
 use warpbell_kernels::trigger::{
     Listing, TriggerCost, TriggerHops, trigger_cost_posts, trigger_cost_ready,
     trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts, trigger_kernel,
@@ -161,8 +160,8 @@ pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Resul
     let parameters = Listing {
         triggers: triggers.handle(),
         tag_base: 0,
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        buffer: unsafe { Place::new(buffer.word(0)) },
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        buffer: unsafe { buffer.place() },
         limit_us: LIMIT_US,
         outcome: &outcome,
     };
@@ -254,8 +253,8 @@ impl CostCase {
             queue: pair.send_queue()?,
             local: source.local(0, bytes),
             remote: target.remote(0),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            value: unsafe { Place::new(source.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            value: unsafe { source.place() },
             warm_up: self.warm_up,
             rounds: self.rounds,
             limit_us: LIMIT_US,

@@ -229,7 +229,8 @@ impl Soft<Resident> {
             key_seed: SoftHca::random(),
         };
         // SAFETY: both kinds of memory have room for so many engines, and go after the kernel; the device alone gives
-        // commands, for memory that is kept until it is taken back.
+        // commands, for memory that is kept until it is taken back. `EngineOn::start` launches
+        // one kernel with them, on the grid that they ask for.
         let arguments = unsafe { Arguments::new(parts) };
         // The mailboxes before the kernel, which looks at them first.
         let all = Arc::new(mailboxes);

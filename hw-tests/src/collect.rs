@@ -1,9 +1,11 @@
 //! Receives through the kernel, and what came.
 
-use warpbell::ReceiveQueueHandle;
+use std::sync::atomic::Ordering;
+
+use warpbell::{ReceiveQueueHandle, Word64};
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::Shared;
-use warpbell_kernels::suite::{Ending, EndingWords, Message, Mode, Output, Receive};
+use warpbell_kernels::suite::{Ending, EndingWords, Input, Message, Mode, Output, Receive};
 
 use crate::arena::{Arena, Image};
 use crate::model::Delivery;
@@ -56,7 +58,7 @@ impl Default for Collecting {
 /// What the receive kernel writes: which buffer each receive is, what came, and how each thread fared.
 #[derive(Debug)]
 pub struct Mailbox {
-    posted: Shared<[u32]>,
+    posted: Shared<[Word64]>,
     messages: Shared<[Message]>,
     endings: Shared<[EndingWords]>,
 }
@@ -70,7 +72,10 @@ impl Collecting {
     pub fn mailbox(&self, receives: usize) -> Mailbox {
         let threads = self.threads() as usize;
         Mailbox {
-            posted: self.world.values(receives, u32::MAX),
+            posted: Shared::slice(self.world.placement(), receives.max(1), |_| {
+                Word64::new(u64::MAX)
+            })
+            .expect("memory"),
             messages: self
                 .world
                 .values(threads * self.take as usize, Message::default()),
@@ -98,7 +103,7 @@ impl Collecting {
             key: buffers.region().lkey().0,
             length: self.length,
             segments: self.segments,
-            posted: Output::new(&mut mailbox.posted),
+            posted: Input::new(&mailbox.posted),
             messages: Output::new(&mut mailbox.messages),
             endings: Output::new(&mut mailbox.endings),
         }
@@ -117,9 +122,10 @@ impl Collecting {
         mailbox: &Mailbox,
         receive: u32,
     ) -> Vec<warpbell::wqe::Local> {
-        let number = mailbox.posted[receive as usize % mailbox.posted.len()];
-        assert_ne!(number, u32::MAX, "receive {receive} was never posted");
-        let start = i64::from(number) * i64::from(self.stride);
+        let number = &mailbox.posted[receive as usize % mailbox.posted.len()];
+        let number = number.load(Ordering::Relaxed) as i64;
+        assert!(number >= 0, "receive {receive} was never posted");
+        let start = number * i64::from(self.stride);
         (0..self.segments)
             .map(|segment| buffers.local(start + i64::from(segment * self.length), self.length))
             .collect()

@@ -8,7 +8,7 @@ use warpbell::wqe::Local;
 use warpbell::{Block, Deadline, Scope, Stop, Thread, Word64, block, kernel, thread};
 
 use crate::outcome::{Failure, Numbers, Outcome};
-use crate::posting::Place;
+use crate::place::Place;
 
 /// The target's buffer of all kernels here: where payloads arrive.
 pub const VECTORS: u32 = 0;
@@ -97,19 +97,23 @@ pub fn active_contribute(p: Contribute<'_>) {
 fn contribute(p: Contribute<'_>) -> Result<(), Failure> {
     let limit = Deadline::after_us(p.limit_us);
     let own = block::index();
+    let vectors = u64::from(p.slots.max(1)) * u64::from(p.words);
+    let vectors = p
+        .vectors
+        .part(u64::from(own).saturating_mul(vectors), vectors)?;
     let mut lane = p.initiator.lane::<Block>(own)?;
     for message in 0..p.messages {
         // A vector's memory, here and there, is free once the message before in its slot is answered, for which
         // `put` waits; so the threads wait for it, too, before they store.
-        let place = own * p.slots + message % p.slots.max(1);
+        let slot = message % p.slots.max(1);
+        let place = own * p.slots + slot;
         if message >= p.slots {
             lane.await_room(limit)?;
         }
         let mut index = block::thread_index();
         while index < p.words {
             let value = Contribute::word(own, message, index);
-            let word = p.vectors.word(place * p.words + index);
-            word.store(value, Ordering::Relaxed);
+            vectors.store(slot * p.words + index, value);
             index += block::size();
         }
         let bytes = 8 * p.words;
@@ -166,12 +170,14 @@ pub fn active_reduce(p: Reduce<'_>) {
 fn reduce(p: Reduce<'_>) -> Result<(), Failure> {
     let limit = Deadline::after_us(p.limit_us);
     let own = block::index();
+    let words = u64::from(p.words);
+    let sums = p.sums.part(u64::from(own) * words, words)?;
     let mut server = p.target.serve::<Block>(own)?;
     loop {
         let task = next(&mut server, p.stop, p.limit_us)?;
         let function = task.function();
         let value = match function {
-            ACCUMULATE => accumulate(&p, own, &task),
+            ACCUMULATE => accumulate(sums, &task),
             _ => 0,
         };
         server.answer(task, Ok(value), limit)?;
@@ -181,16 +187,26 @@ fn reduce(p: Reduce<'_>) -> Result<(), Failure> {
     }
 }
 
+/// The whole words of a task's payload.
+#[inline(always)]
+pub(crate) fn words_of(task: &Task<'_>) -> Place {
+    let (first, bytes) = task.payload();
+    let first = first.cast::<Word64>();
+    let words = match first.is_aligned() {
+        true => u64::from(bytes / 8),
+        false => 0,
+    };
+    // SAFETY: the host vouches for the target's buffers, which NICs write, and which the kernels touch as atomics.
+    unsafe { Place::new(first, words) }
+}
+
 /// The body of [`ACCUMULATE`]; its value is the low half of the first word's sum, at the thread that has that word.
 #[inline(always)]
-fn accumulate(p: &Reduce<'_>, own: u32, task: &Task<'_>) -> u32 {
-    let (factor, (payload, bytes)) = (task.argument(0), task.payload());
-    let vector = Place(payload.cast::<Word64>());
-    let words = p.words.min(bytes / 8);
+fn accumulate(sums: Place, task: &Task<'_>) -> u32 {
+    let (factor, vector) = (task.argument(0), words_of(task));
     let (mut index, mut value) = (block::thread_index(), 0);
-    while index < words {
-        let addend = vector.word(index).load(Ordering::Relaxed);
-        let sum = p.sums.word(own * p.words + index);
+    while let (Some(addend), Some(sum)) = (vector.word(index), sums.word(index)) {
+        let addend = addend.load(Ordering::Relaxed);
         let added = sum
             .load(Ordering::Relaxed)
             .wrapping_add(addend.wrapping_mul(factor));

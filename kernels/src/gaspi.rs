@@ -2,9 +2,12 @@
 
 use warpbell::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle};
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Deadline, Exclusive, Scope, SendQueueHandle, Signal, Thread, kernel, thread};
+use warpbell::{
+    Deadline, Exclusive, Scope, SendQueueHandle, Signal, Thread, Word64, kernel, thread,
+};
 
 use crate::outcome::{Numbers, Outcome};
+use crate::place::Place;
 
 /// The segment of both ranks.
 const SEGMENT: u32 = 0;
@@ -22,6 +25,19 @@ pub(crate) fn expect<C: Scope>(
         found if found == value => Ok(()),
         _ => Err(Error::InvalidNotificationValue),
     }
+}
+
+/// The whole words of this rank's segment.
+#[inline(always)]
+pub(crate) fn words_of(gaspi: Gaspi<'_>, segment: u32) -> Result<Place, Error> {
+    let first = gaspi.segment_ptr(segment)?.cast::<Word64>();
+    let bytes = gaspi.segment_size(segment, gaspi.proc_rank())?;
+    let words = match first.is_aligned() {
+        true => bytes / 8,
+        false => 0,
+    };
+    // SAFETY: the promise of `GaspiHandle::new`; the kernels touch them as atomics.
+    Ok(unsafe { Place::new(first, words) })
 }
 
 /// Two ranks that notify each other in turn.

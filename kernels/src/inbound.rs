@@ -6,11 +6,11 @@ use warpbell::inbound::{Cells, Checksum, FlushHandle, Seal, Sequence};
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, FenceReach, PostError, ReceiveQueueHandle, Scope, SendQueue,
-    SendQueueHandle, Signal, Thread, Ticket, WaitError, Warp, Word64, block, kernel, thread,
+    SendQueueHandle, Thread, Ticket, Warp, block, kernel, thread,
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
-use crate::posting::Place;
+use crate::place::Place;
 use crate::suite::ScopeKind;
 
 /// How the reader learns that a message is there.
@@ -58,12 +58,17 @@ impl Way {
     /// Bytes on the way for a message of `bytes` bytes; multiples of four where the data tell for themselves.
     pub const fn bytes(self, bytes: u32) -> u32 {
         let values = bytes.div_ceil(4);
-        match self {
-            Self::Words => words_cells(values) * Cells::<'static, Sequence, 1>::BYTES,
-            Self::Lines => line_cells(values) * Cells::<'static, Sequence, LINE>::BYTES,
-            Self::Checksums => checked_cells(values) * Cells::<'static, Checksum, CHECKED>::BYTES,
-            _ => bytes,
-        }
+        let (cells, bytes_of_cell) = match self {
+            Self::Words => (words_cells(values), Cells::<'static, Sequence, 1>::BYTES),
+            Self::Lines => (line_cells(values), Cells::<'static, Sequence, LINE>::BYTES),
+            Self::Checksums => (
+                checked_cells(values),
+                Cells::<'static, Checksum, CHECKED>::BYTES,
+            ),
+            _ => (bytes, 1),
+        };
+        // More than there can be is no less for being cut off.
+        cells.saturating_mul(bytes_of_cell)
     }
 }
 
@@ -134,9 +139,11 @@ pub struct Inbound<'a> {
 }
 
 /// Places in [`Inbound::between`].
-const MAY_GO: usize = 0;
-const SETTLED: usize = 1;
-const BEGUN: usize = 2;
+const MAY_GO: u32 = 0;
+const SETTLED: u32 = 1;
+const BEGUN: u32 = 2;
+/// How many there are.
+const PLACES: u64 = 3;
 
 /// Runs [`Inbound`], a block of one thread.
 #[kernel]
@@ -182,6 +189,11 @@ impl Inbound<'_> {
 
     #[inline(always)]
     fn run_as<C: Scope>(&self) -> Result<(), Failure> {
+        let words = u64::from(self.way.bytes(self.bytes)).div_ceil(8);
+        self.source_words.holds(words)?;
+        self.target_words.holds(words)?;
+        self.between.holds(PLACES)?;
+        self.signal_word.holds(1)?;
         if block::index() == 0 {
             return self.write::<C>();
         }
@@ -204,20 +216,20 @@ impl Inbound<'_> {
         self.warm_up + self.rounds
     }
 
+    /// Says that so many messages may be sent, or are there: behind all that this thread did before.
     #[inline(always)]
-    fn between(&self, place: usize) -> &Word64 {
-        let Place(first) = self.between;
-        // SAFETY: the host promises three words.
-        unsafe { &*first.add(place) }
+    fn tell(&self, place: u32, count: u32) {
+        if let Some(word) = self.between.word(place) {
+            word.store(count.into(), Ordering::Release);
+        }
     }
 
     /// Waits until that many messages may be sent, or are there.
     #[inline(always)]
-    fn await_count<C: Scope>(&self, place: usize, count: u32) -> Result<(), WaitError> {
-        // SAFETY: the host promises these words for the launch; kernels store to them as atomics.
-        let word = unsafe { Signal::new(self.between(place)) };
-        let waited = word.wait_together::<C>(count.into(), self.limit());
-        waited.map(drop)
+    fn await_count<C: Scope>(&self, place: u32, count: u32) -> Result<(), Failure> {
+        let word = self.between.signal(place)?;
+        word.wait_together::<C>(count.into(), self.limit())?;
+        Ok(())
     }
 
     #[inline(always)]
@@ -226,16 +238,14 @@ impl Inbound<'_> {
         let mut queue = unsafe { self.send.open_together::<Exclusive, C>() }?;
         for round in 0..self.all() {
             self.await_count::<C>(MAY_GO, round + 1)?;
-            self.fill::<C>(round);
+            self.fill::<C>(round)?;
             if C::leads() {
-                self.between(BEGUN)
-                    .store(thread::clock_ns(), Ordering::Relaxed);
+                self.between.store(BEGUN, thread::clock_ns());
             }
             let newest = self.post(&mut queue, round)?;
             queue.wait(newest, self.limit())?;
             if C::leads() {
-                self.between(SETTLED)
-                    .store(u64::from(round) + 1, Ordering::Release);
+                self.tell(SETTLED, round + 1);
             }
         }
         Ok(())
@@ -270,7 +280,7 @@ impl Inbound<'_> {
     }
 
     #[inline(always)]
-    fn fill<C: Scope>(&self, round: u32) {
+    fn fill<C: Scope>(&self, round: u32) -> Result<(), Failure> {
         match self.way {
             Way::Words => self.fill_cells::<C, Sequence, 1>(round),
             Way::Lines => self.fill_cells::<C, Sequence, LINE>(round),
@@ -278,26 +288,30 @@ impl Inbound<'_> {
             _ => {
                 let mut index = C::rank();
                 while index < self.bytes.div_ceil(8) {
-                    self.source_words
-                        .word(index)
-                        .store(content(round, index), Ordering::Relaxed);
+                    self.source_words.store(index, content(round, index));
                     index += C::size();
                 }
+                Ok(())
             }
         }
     }
 
     #[inline(always)]
-    fn fill_cells<C: Scope, S: Seal, const WORDS: usize>(&self, round: u32) {
-        self.cells::<S, WORDS>(self.source_words)
+    fn fill_cells<C: Scope, S: Seal, const WORDS: usize>(&self, round: u32) -> Result<(), Failure> {
+        self.cells::<S, WORDS>(self.source_words)?
             .fill::<C>(round + 1, |index| value(round, index));
+        Ok(())
     }
 
     #[inline(always)]
-    fn cells<S: Seal, const WORDS: usize>(&self, Place(first): Place) -> Cells<'_, S, WORDS> {
+    fn cells<S: Seal, const WORDS: usize>(
+        &self,
+        place: Place,
+    ) -> Result<Cells<'_, S, WORDS>, Failure> {
         let count = Cells::<'_, S, WORDS>::needed(self.bytes.div_ceil(4));
-        // SAFETY: the host promises memory for them at both sides, which is written by NICs and these kernels alone.
-        unsafe { Cells::new(first, count, self.reach) }
+        place.holds(u64::from(count) * WORDS as u64)?;
+        // SAFETY: all their words are there, and NICs and atomics alone touch a place.
+        Ok(unsafe { Cells::new(place.first(), count, self.reach) })
     }
 
     /// Reads messages of which a completion tells.
@@ -324,9 +338,7 @@ impl Inbound<'_> {
     /// Reads messages of which a word behind them tells.
     #[inline(always)]
     fn read_signalled<C: Scope>(&self) -> Result<(), Failure> {
-        let Place(first) = self.signal_word;
-        // SAFETY: the host promises the word, which NICs write.
-        let signal = unsafe { Signal::new(first) };
+        let signal = self.signal_word.signal(0)?;
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut flush = unsafe { self.flush.open_together::<Exclusive, C>() }?;
         let mut stales = 0;
@@ -344,7 +356,7 @@ impl Inbound<'_> {
     /// Reads messages that tell for themselves.
     #[inline(always)]
     fn read_cells<C: Scope, S: Seal, const WORDS: usize>(&self) -> Result<(), Failure> {
-        let cells = self.cells::<S, WORDS>(self.target_words);
+        let cells = self.cells::<S, WORDS>(self.target_words)?;
         let mut stales = 0;
         for round in 0..self.all() {
             self.go_on::<C>(round);
@@ -370,8 +382,7 @@ impl Inbound<'_> {
         while index < self.bytes.div_ceil(8) {
             // The last word may have fewer bytes.
             let bytes = (self.bytes - 8 * index).min(8);
-            let differs =
-                self.target_words.word(index).load(Ordering::Relaxed) ^ content(round, index);
+            let differs = self.target_words.load(index) ^ content(round, index);
             stale |= differs << (64 - 8 * bytes) != 0;
             index += C::size();
         }
@@ -380,7 +391,7 @@ impl Inbound<'_> {
 
     /// Begins to wait for a message.
     #[inline(always)]
-    fn begin<C: Scope>(&self, round: u32) -> Result<u64, WaitError> {
+    fn begin<C: Scope>(&self, round: u32) -> Result<u64, Failure> {
         if self.settled {
             self.await_count::<C>(SETTLED, round + 1)?;
         }
@@ -393,7 +404,7 @@ impl Inbound<'_> {
         let sample = match self.settled {
             true => thread::cycles() - began,
             false => {
-                let begun = self.between(BEGUN).load(Ordering::Relaxed);
+                let begun = self.between.load(BEGUN);
                 thread::clock_ns().saturating_sub(begun)
             }
         };
@@ -411,8 +422,7 @@ impl Inbound<'_> {
         // All threads' reading of the message before, before the leader's word.
         C::sync();
         if C::leads() {
-            self.between(MAY_GO)
-                .store(u64::from(next) + 1, Ordering::Release);
+            self.tell(MAY_GO, next + 1);
         }
     }
 }

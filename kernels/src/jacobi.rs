@@ -2,8 +2,6 @@
 //! kernel, by notifications or by triggered operations, or at its end by the host, as in the evaluation of ComP-Net and GPU-TN
 //! (LeBeane, thesis defence, 2018).
 
-use core::sync::atomic::Ordering;
-
 use warpbell::trigger::{OwnTag, TriggerHandle};
 use warpbell::wqe::Wqe;
 use warpbell::{Block, Deadline, Exclusive, SendQueue, Ticket, block, kernel, thread};
@@ -11,7 +9,7 @@ use warpbell::{Block, Deadline, Exclusive, SendQueue, Ticket, block, kernel, thr
 use crate::meeting::meet;
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// The way of the first row, to the other rank's copy below its last one; and its part, queue and tag.
 pub const UP: u32 = 0;
@@ -49,6 +47,16 @@ impl Cells {
         (above + below + left + right) * 0.25
     }
 
+    /// Whether all rows are there, the block's among them.
+    #[inline(always)]
+    fn fits(&self) -> Result<(), Failure> {
+        let (side, rows) = (u64::from(self.side), u64::from(self.rows));
+        let rows = side.max((u64::from(block::index()) + 1).saturating_mul(rows));
+        // Twice as many cells, of which a word has two.
+        self.start
+            .holds(rows.saturating_add(2).saturating_mul(side.max(1)))
+    }
+
     /// Takes all of the block's rows a step on.
     #[inline(always)]
     fn relax(&self, step: u32) {
@@ -60,8 +68,8 @@ impl Cells {
     fn relax_rows(&self, step: u32, first: u32, count: u32) {
         // Never 0, which the compiler does not know: a division by 0 would be a panic.
         let side = self.side.max(1);
-        let (old, new) = (Self::row(side, step, 0), Self::row(side, step + 1, 0));
-        let cell = |at: u32| f32::from_bits(self.start.value(old + at).load(Ordering::Relaxed));
+        let (old, new) = (Self::row(side, step, 0), Self::row(side, step ^ 1, 0));
+        let cell = |at: u32| f32::from_bits(self.start.load_value(old + at));
         let first = (1 + block::index() * self.rows + first) * side;
         let end = first + count * side;
         let mut at = first + block::thread_index();
@@ -74,8 +82,7 @@ impl Cells {
                 at + 1
             };
             let value = Self::next(cell(at - side), cell(at + side), cell(left), cell(right));
-            let to = self.start.value(new + at);
-            to.store(value.to_bits(), Ordering::Relaxed);
+            self.start.store_value(new + at, value.to_bits());
             at += block::size();
         }
     }
@@ -103,10 +110,12 @@ pub struct JacobiStep {
     pub step: u32,
 }
 
-/// Takes all cells a step on.
+/// Takes all cells a step on; none where they are not all there.
 #[kernel]
 pub fn jacobi_step(p: JacobiStep) {
-    p.cells.relax(p.step);
+    if p.cells.fits().is_ok() {
+        p.cells.relax(p.step);
+    }
 }
 
 /// A rank that drives the network itself, with at least two blocks.
@@ -138,33 +147,37 @@ pub struct JacobiTriggered<'a> {
 /// Computes all steps; the blocks at the edges post their rows, and a notification behind each.
 #[kernel]
 pub fn jacobi_notified(p: Jacobi<'_>) {
-    p.outcome.record(|| match p.edge() {
-        // Whole blocks part here: each may come to barriers of its own.
-        INNER => p.run(&mut Inner),
-        way => {
-            let Some(queue) = p.path.queues.get(way) else {
-                return Ok(());
-            };
-            // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
-            let queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
-            p.run(&mut Notified {
-                queue,
-                way,
-                newest: None,
-            })
-        }
+    p.outcome.record(|| {
+        p.cells.fits().and_then(|()| match p.edge() {
+            // Whole blocks part here: each may come to barriers of its own.
+            INNER => p.run(&mut Inner),
+            way => {
+                let Some(queue) = p.path.queues.get(way) else {
+                    return Ok(());
+                };
+                // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
+                let queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
+                p.run(&mut Notified {
+                    queue,
+                    way,
+                    newest: None,
+                })
+            }
+        })
     });
 }
 
 /// Computes all steps; the blocks at the edges register their row's operation ahead of a step, and trigger it behind.
 #[kernel]
 pub fn jacobi_triggered(p: JacobiTriggered<'_>) {
-    p.rank.outcome.record(|| match p.rank.edge() {
-        INNER => p.rank.run(&mut Inner),
-        way => {
-            let tag = p.triggers.open()?.own::<Block>(way)?;
-            p.rank.run(&mut Triggered { tag, way })
-        }
+    p.rank.outcome.record(|| {
+        p.rank.cells.fits().and_then(|()| match p.rank.edge() {
+            INNER => p.rank.run(&mut Inner),
+            way => {
+                let tag = p.triggers.open()?.own::<Block>(way)?;
+                p.rank.run(&mut Triggered { tag, way })
+            }
+        })
     });
 }
 
@@ -189,10 +202,11 @@ impl Jacobi<'_> {
     fn run<E: Edge>(&self, edge: &mut E) -> Result<(), Failure> {
         let (limit, blocks) = (self.path.limit(), thread::grid_dim_x());
         let rows = self.cells.rows;
+        let rest = rows.saturating_sub(1);
         // The row at the edge goes first, so that it is on its way while the rest is computed.
         let (edge_row, rest, rest_rows) = match edge.way() {
-            UP => (0, 1, rows - 1),
-            DOWN => (rows - 1, 0, rows - 1),
+            UP => (0, 1, rest),
+            DOWN => (rest, 0, rest),
             _ => (0, 0, rows),
         };
         for step in 0..self.steps {
@@ -256,7 +270,7 @@ impl Edge for Inner {
 /// Waits for the copy at the edge that sends this way: what the other rank sent the other way.
 #[inline(always)]
 fn receive(p: &Jacobi<'_>, way: u32, step: u32) -> Result<(), Failure> {
-    let signal = p.path.signal(WAYS - 1 - way);
+    let signal = p.path.signal(WAYS - 1 - way)?;
     signal.wait_together::<Block>(step.into(), p.path.limit())?;
     Ok(())
 }

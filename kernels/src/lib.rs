@@ -26,6 +26,7 @@ pub mod outcome;
 pub mod overlap;
 pub mod path;
 pub mod pingpong;
+pub mod place;
 pub mod posting;
 pub mod proxy;
 pub mod rate;

@@ -3,13 +3,12 @@
 //! each batch and leaves the network to its host, and the client of both.
 
 use core::mem;
-use core::sync::atomic::Ordering;
 
 use warpbell::{Exclusive, SendQueueHandle, Stop, Warp, block, kernel, shared_array, thread};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// Rows and columns of the matrix, and values of a vector.
 pub const SIDE: u32 = 32;
@@ -50,7 +49,30 @@ struct Columns(*mut f32);
 #[derive(Clone, Copy)]
 struct Quad([f32; QUAD as usize]);
 
+/// The block's part of a batch.
+#[derive(Clone, Copy)]
+struct Part {
+    vectors: Place,
+    products: Place,
+    /// How many vectors it has.
+    count: u32,
+}
+
 impl Multiply {
+    /// The block's part, if it is there, and the whole matrix.
+    #[inline(always)]
+    fn part(&self) -> Result<Part, Failure> {
+        self.matrix.holds(u64::from(SIDE * SIDE / 2))?;
+        let count = self.vectors_of_a_part;
+        let words = u64::from(count) * u64::from(VECTOR_WORDS);
+        let first = u64::from(block::index()).saturating_mul(words);
+        Ok(Part {
+            vectors: self.vectors.part(first, words)?,
+            products: self.products.part(first, words)?,
+            count,
+        })
+    }
+
     /// Takes the matrix into shared memory.
     #[inline(always)]
     fn load_matrix(&self) -> Columns {
@@ -58,7 +80,7 @@ impl Multiply {
         let mut element = block::thread_index();
         while element < SIDE * SIDE {
             let (row, column) = (element / SIDE, element % SIDE);
-            let bits = self.matrix.value(element).load(Ordering::Relaxed);
+            let bits = self.matrix.load_value(element);
             // SAFETY: inside the array; each element is one thread's.
             unsafe { *columns.add((column * SIDE + row) as usize) = f32::from_bits(bits) };
             element += block::size();
@@ -67,7 +89,9 @@ impl Multiply {
         thread::sync_threads();
         Columns(columns)
     }
+}
 
+impl Part {
     /// Multiplies the block's part. A thread has a row of the matrix, and takes turns with the others that have the same
     /// one; where a block has fewer threads than there are rows, it has several, one after the other.
     #[inline(always)]
@@ -82,17 +106,16 @@ impl Multiply {
             let works = (own / SIDE < teams) & (row < SIDE);
             let values = columns.row(row % SIDE);
             let mut done = 0;
-            while done < self.vectors_of_a_part {
-                let first = block::index() * self.vectors_of_a_part + done;
-                let vectors = TILE.min(self.vectors_of_a_part - done);
-                self.load_tile(tile, first, vectors);
+            while done < self.count {
+                let vectors = TILE.min(self.count - done);
+                self.load_tile(tile, done, vectors);
                 let mut vector = if works { own / SIDE } else { vectors };
                 while vector < vectors {
                     // SAFETY: inside the tile, which nobody writes meanwhile.
                     let product =
                         unsafe { product(&values, tile.add((vector * SIDE / QUAD) as usize)) };
-                    let to = self.products.value((first + vector) * SIDE + row);
-                    to.store(product.to_bits(), Ordering::Relaxed);
+                    let to = (done + vector) * SIDE + row;
+                    self.products.store_value(to, product.to_bits());
                     vector += teams;
                 }
                 // All have read the tile before it is filled again, and all products are stored before anybody goes on.
@@ -112,8 +135,8 @@ impl Multiply {
             // Four at a time: none waits for another's load.
             let at = [0, 1, 2, 3].map(|nth| index + nth * size);
             let loaded = at.map(|at| {
-                let word = self.vectors.word(first * VECTOR_WORDS + at.min(words - 1));
-                word.load(Ordering::Relaxed)
+                let word = first * VECTOR_WORDS + at.min(words - 1);
+                self.vectors.load(word)
             });
             for nth in 0..at.len() {
                 if at[nth] < words {
@@ -177,6 +200,7 @@ pub fn matvec_server(p: MatvecServer<'_>) {
 
 #[inline(always)]
 fn serve(p: &MatvecServer<'_>) -> Result<(), Failure> {
+    let own = p.multiply.part()?;
     let Some(queue) = p.path.queues.get(block::index()) else {
         return Ok(());
     };
@@ -184,13 +208,13 @@ fn serve(p: &MatvecServer<'_>) -> Result<(), Failure> {
     let matrix = p.multiply.load_matrix();
     // Whole warps part here, never the lanes of one: each may come to a barrier of its own.
     if block::thread_index() < thread::warp_size() {
-        let served = p.lead(*queue, matrix);
+        let served = p.lead(*queue, own, matrix);
         // However that ended.
         thread::sync_threads_or(OVER);
         served
     } else {
         while thread::sync_threads_or(0) != OVER {
-            p.multiply.run(matrix);
+            own.run(matrix);
         }
         Ok(())
     }
@@ -202,11 +226,11 @@ const OVER: u32 = 1;
 impl MatvecServer<'_> {
     /// The first warp, which alone waits and sends: the others meet it before and behind each product, and for nothing else.
     #[inline(always)]
-    fn lead(&self, queue: SendQueueHandle<'_>, matrix: Columns) -> Result<(), Failure> {
+    fn lead(&self, queue: SendQueueHandle<'_>, own: Part, matrix: Columns) -> Result<(), Failure> {
         let (path, part) = (&self.path, block::index());
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut queue = unsafe { queue.open_together::<Exclusive, Warp>() }?;
-        let signal = path.signal(part);
+        let signal = path.signal(part)?;
         let leads = block::thread_index() == 0;
         let mut round = 0;
         loop {
@@ -226,7 +250,7 @@ impl MatvecServer<'_> {
             // The part is there before anybody reads it.
             thread::sync_threads_or(0);
             // Which ends with a meeting: all products are stored before they are sent.
-            self.multiply.run(matrix);
+            own.run(matrix);
             drop(both);
             round += 1;
         }
@@ -234,11 +258,14 @@ impl MatvecServer<'_> {
     }
 }
 
-/// The server that is launched for a batch: the matrix is loaded anew each time, and nobody sends.
+/// The server that is launched for a batch: the matrix is loaded anew each time, and nobody sends. A
+/// part that does not lie in the batch is left alone.
 #[kernel]
 pub fn matvec_batch(p: Multiply) {
-    let matrix = p.load_matrix();
-    p.run(matrix);
+    if let Ok(part) = p.part() {
+        let matrix = p.load_matrix();
+        part.run(matrix);
+    }
 }
 
 /// The client: one block. The first lanes of its first warp send a part of each batch each, and wait for its products; the
@@ -281,6 +308,15 @@ impl MatvecClient<'_> {
     /// Where the threads' counts begin.
     pub const WRONG: u64 = 3;
 
+    /// Whether all that is compared is there.
+    #[inline(always)]
+    fn fits(&self) -> Result<(), Failure> {
+        let words = u64::from(self.path.parts) * u64::from(self.path.bytes / 8);
+        let batches = |count: u32| words.saturating_mul(count.into());
+        self.products.holds(batches(TURNS))?;
+        self.expected.holds(batches(self.batches.max(1)))
+    }
+
     /// Sends part after part and waits for its products.
     #[inline(always)]
     fn drive(&self, part: u32) -> Result<(), Failure> {
@@ -289,7 +325,7 @@ impl MatvecClient<'_> {
             return Ok(());
         };
         let mut queue = queue.open::<Exclusive>()?;
-        let signal = path.signal(part);
+        let signal = path.signal(part)?;
         let leads = part == 0;
         let end = self.warm_up.saturating_add(self.rounds);
         let (mut round, mut batch) = (0, 0);
@@ -356,8 +392,8 @@ impl MatvecClient<'_> {
         loop {
             let all = thread::sync_threads_count(0);
             let (products, expected) = ((round % TURNS) * words, batch * words);
-            let came = |index| self.products.word(products + index).load(Ordering::Relaxed);
-            let should = |index| self.expected.word(expected + index).load(Ordering::Relaxed);
+            let came = |index| self.products.load(products + index);
+            let should = |index| self.expected.load(expected + index);
             let mut index = thread;
             // Four at a time: none waits for another's loads.
             while index + 3 * threads < words {
@@ -391,9 +427,12 @@ impl MatvecClient<'_> {
 pub fn matvec_client(p: MatvecClient<'_>) {
     let (own, first) = (block::thread_index(), thread::warp_size());
     // Whole warps part here, never the lanes of one: each may come to a barrier of its own.
-    if own < first {
-        p.outcome.record(|| p.drive(own));
-    } else {
+    p.outcome.record(|| {
+        p.fits()?;
+        if own < first {
+            return p.drive(own);
+        }
         p.compare(own - first, block::size() - first);
-    }
+        Ok(())
+    });
 }

@@ -1,16 +1,15 @@
 //! A meeting of all blocks of a kernel, without atomics: a word for each block.
 
-use core::sync::atomic::Ordering;
+use warpbell::{Deadline, WaitError, block, thread};
 
-use warpbell::{Deadline, Signal, WaitError, block, thread};
-
-use crate::posting::Place;
+use crate::outcome::Failure;
+use crate::place::Place;
 
 /// How many meetings the block has been to, in this launch or in one before: from here on its kernel counts. All threads of
 /// the block ask before the next meeting.
 #[inline(always)]
 pub(crate) fn met_before(arrivals: Place) -> u64 {
-    arrivals.word(block::index()).load(Ordering::Relaxed)
+    arrivals.load(block::index())
 }
 
 /// Waits, with all threads of each block, until all of so many blocks are here for meeting number `number`, the first
@@ -22,21 +21,17 @@ pub(crate) fn met_before(arrivals: Place) -> u64 {
 /// `arrivals` has a word for each block, 0 before the first meeting, in memory of the kernel's own.
 ///
 /// # Errors
-/// `Deadline`, at all threads of a block.
+/// `Deadline`, at all threads of a block; [`Failure::Outside`] where there is no word for each block.
 #[inline(always)]
-pub fn meet(
-    arrivals: Place,
-    blocks: u32,
-    number: u64,
-    deadline: Deadline,
-) -> Result<(), WaitError> {
+pub fn meet(arrivals: Place, blocks: u32, number: u64, deadline: Deadline) -> Result<(), Failure> {
+    // All threads of a block find the same, so that none waits for another at a barrier.
+    arrivals.holds(u64::from(blocks).max(u64::from(block::index()) + 1))?;
     // What the block's threads did before its word, because others go on by that.
     thread::sync_threads();
     let (own, hosts) = (block::thread_index(), block::index() == 0);
     let has_come = |other: u32| {
-        // SAFETY: the host promises a word for each block for the launch; kernels touch them as atomics.
-        let arrival = unsafe { Signal::new(arrivals.word(other)) };
-        u32::from(arrival.wait(number, deadline).is_err())
+        let arrival = arrivals.signal(other);
+        u32::from(!arrival.is_ok_and(|arrival| arrival.wait(number, deadline).is_ok()))
     };
     let mut late = 0;
     if hosts {
@@ -52,9 +47,7 @@ pub fn meet(
         // What the block did, and in the first block what all others did, before its word: nobody but this kernel's blocks
         // looks.
         thread::device_fence();
-        arrivals
-            .word(block::index())
-            .store(number, Ordering::Relaxed);
+        arrivals.store(block::index(), number);
         if !hosts {
             late = has_come(0);
         }
@@ -62,6 +55,6 @@ pub fn meet(
     // The word before anybody goes on.
     match thread::sync_threads_count(late) {
         0 => Ok(()),
-        _ => Err(WaitError::Deadline),
+        _ => Err(WaitError::Deadline.into()),
     }
 }

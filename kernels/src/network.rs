@@ -1,10 +1,11 @@
 //! A convolutional network that makes a picture larger, with ESPCN's shape (Shi and others 2016): 5 × 5 to 64 channels,
 //! 3 × 3 to 32, 3 × 3 to as many as a pixel becomes pixels, which are then put beside each other.
 
-use warpbell::{Deadline, WaitError, block, shared_array, thread};
+use warpbell::{Deadline, block, shared_array, thread};
 
 use crate::meeting::meet;
-use crate::posting::Place;
+use crate::outcome::Failure;
+use crate::place::Place;
 
 /// How much wider and higher the picture becomes.
 pub const SCALE: u32 = 3;
@@ -168,6 +169,14 @@ struct Outputs {
 }
 
 /// A network in memory of the kernels' own, for all blocks of a kernel together. Values are floats of 4 bytes.
+///
+/// # Safety of its kernels
+/// Kernels read and write it by plain loads and stores, whose places follow from numbers alone. Who launches one promises:
+///
+/// - Each place has as many words as its field says, for `width` × `height` pixels, and no two places overlap.
+/// - Nobody else touches them while the kernel runs, unless the kernel says otherwise.
+/// - The grid has [`blocks`](Self::blocks) blocks, at least 1. Each has at most [`MAX_THREADS`] threads, a multiple of
+///   [`COLUMNS`] and not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
@@ -191,7 +200,7 @@ pub struct Network {
 
 #[inline(always)]
 fn values(place: Place) -> *mut f32 {
-    place.0.cast_mut().cast()
+    place.first().cast_mut().cast()
 }
 
 impl Network {
@@ -202,9 +211,12 @@ impl Network {
     /// others' once they have met again. `met` counts the meetings, the first being 1.
     ///
     /// # Errors
-    /// `Deadline`, where a block does not come.
+    /// `Deadline`, where a block does not come; [`Failure::Outside`], where there is no word for each block.
+    ///
+    /// # Safety
+    /// As [`Network`] says.
     #[inline(always)]
-    pub(crate) fn run(&self, met: &mut u64, deadline: Deadline) -> Result<(), WaitError> {
+    pub(crate) unsafe fn run(&self, met: &mut u64, deadline: Deadline) -> Result<(), Failure> {
         let room = Room {
             cells: shared_array![f32; CELLS],
             weights: shared_array![Four; ROOM],

@@ -26,6 +26,13 @@ pub enum Failure {
     Trigger(trigger::Error),
     /// A call of active messages did not succeed.
     Active(active::Error),
+    /// The numbers among a kernel's parameters name more memory than it was given: words of 8 bytes.
+    Outside {
+        /// How many words they want.
+        wanted: u64,
+        /// How many there are.
+        there: u64,
+    },
 }
 
 macro_rules! failure_from {
@@ -96,6 +103,7 @@ impl Failure {
             Self::Gaspi(error) => [23, error.to_bits(), 0],
             Self::Trigger(error) => [24, error.to_bits(), 0],
             Self::Active(error) => [25, error.to_bits(), 0],
+            Self::Outside { wanted, there } => [29, wanted, there],
         }
     }
 
@@ -153,6 +161,10 @@ impl Failure {
             26 => Self::Open(O::Apart),
             27 => Self::Open(O::Elsewhere),
             28 => Self::Open(O::DoorbellPage { found: first as u8 }),
+            29 => Self::Outside {
+                wanted: first,
+                there: second,
+            },
             _ => return None,
         })
     }
@@ -168,6 +180,10 @@ impl fmt::Display for Failure {
             Self::Gaspi(error) => error.fmt(f),
             Self::Trigger(error) => error.fmt(f),
             Self::Active(error) => error.fmt(f),
+            Self::Outside { wanted, there } => write!(
+                f,
+                "the kernel's numbers want {wanted} words of a memory that has {there}"
+            ),
         }
     }
 }
@@ -268,7 +284,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 30] {
+    fn every_failure() -> [Failure; 31] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -327,6 +343,10 @@ mod tests {
             trigger::Error::Failed(error).into(),
             active::Error::NotRegistered { function: 7 }.into(),
             active::Error::Failed(error).into(),
+            Failure::Outside {
+                wanted: u64::MAX,
+                there: 4,
+            },
         ]
     }
 

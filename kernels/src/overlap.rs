@@ -3,12 +3,12 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Block, Exclusive, SendQueue, Ticket, WaitError, block, kernel, thread};
+use warpbell::{Block, Exclusive, SendQueue, Ticket, block, kernel, thread};
 
 use crate::meeting::meet;
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// Bytes of a word.
 const WORD: u32 = 8;
@@ -29,24 +29,32 @@ impl Process {
         word.wrapping_mul(5).wrapping_add(1)
     }
 
+    /// The block's part.
+    #[inline(always)]
+    fn part(&self) -> Result<Place, Failure> {
+        let words = u64::from(self.words_of_a_part);
+        self.words.part(u64::from(block::index()) * words, words)
+    }
+
     /// Goes through `count` words of the block's part, from its word `first` on.
     #[inline(always)]
-    fn run(&self, first: u32, count: u32) {
-        let first = block::index() * self.words_of_a_part + first;
-        let end = first + count;
-        let mut index = first + block::thread_index();
-        while index < end {
-            let word = self.words.word(index);
-            word.store(Self::next(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+    fn run(part: Place, first: u32, count: u32) {
+        let mut index = block::thread_index();
+        while index < count {
+            if let Some(word) = part.word(first + index) {
+                word.store(Self::next(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+            }
             index += block::size();
         }
     }
 }
 
-/// The work alone, for a host that drives the network.
+/// The work alone, for a host that drives the network. A part that does not lie in the words is left alone.
 #[kernel]
 pub fn overlap_process(p: Process) {
-    p.run(0, p.words_of_a_part);
+    if let Ok(part) = p.part() {
+        Process::run(part, 0, p.words_of_a_part);
+    }
 }
 
 /// An end that drives the network itself, with a block for each part.
@@ -85,12 +93,13 @@ impl OverlapEnd<'_> {
     #[inline(always)]
     fn run(&self) -> Result<(), Failure> {
         let (path, part) = (&self.path, block::index());
+        let words = self.process.part()?;
         let Some(queue) = path.queues.get(part) else {
             return Ok(());
         };
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
-        let signal = path.signal(part);
+        let signal = path.signal(part)?;
         let began = thread::clock_ns();
         let (mut meetings, mut newest) = (0, None);
         // The end that begins takes its first step without a message, and its last one without an answer.
@@ -103,12 +112,12 @@ impl OverlapEnd<'_> {
             // Work that is for all to end before anybody sends, or that nobody waits to be sent.
             let together = self.whole | (step == self.rounds);
             if (message > 0) & together {
-                self.process.run(0, self.process.words_of_a_part);
+                Process::run(words, 0, self.process.words_of_a_part);
                 self.meet(&mut meetings)?;
             }
             if step < self.rounds {
                 let works = (message > 0) & !together;
-                newest = Some(self.send(&mut queue, part, works, step + 1)?);
+                newest = Some(self.send(&mut queue, works.then_some(words), step + 1)?);
             }
         }
         let ended = thread::clock_ns();
@@ -122,7 +131,7 @@ impl OverlapEnd<'_> {
         }
     }
 
-    /// Sends the part in pieces, and behind them the message's number; where it works, each group of pieces when the work
+    /// Sends the part in pieces, and behind them the message's number; where it has the part's words to work on, each group of pieces when the work
     /// on it is done, so that it is on its way while the next one is worked on. It does not get further ahead of the NIC,
     /// so that the NIC finds in a GPU's cache what was worked on. The last message's number is signalled, whose completion
     /// tells of all before it.
@@ -130,30 +139,36 @@ impl OverlapEnd<'_> {
     fn send(
         &self,
         queue: &mut SendQueue<'_, Exclusive, Block>,
-        part: u32,
-        works: bool,
+        words: Option<Place>,
         number: u32,
     ) -> Result<Ticket, Failure> {
-        let (path, own) = (&self.path, block::thread_index());
+        let (path, part, own) = (&self.path, block::index(), block::thread_index());
         let first = u64::from(part) * u64::from(path.bytes);
-        let group = self.group.min(block::size());
+        // Neither is 0, with which this would never end.
+        let (group, chunk) = (self.group.clamp(1, block::size()), self.chunk.max(WORD));
         let (mut sent, mut before) = (0, None);
         while sent < path.bytes {
-            let these = (group * self.chunk).min(path.bytes - sent);
-            if works {
-                self.process.run(sent / WORD, these / WORD);
+            let these = group.saturating_mul(chunk).min(path.bytes - sent);
+            if let Some(words) = words {
+                Process::run(words, sent / WORD, these / WORD);
             }
-            let offset = own * self.chunk;
+            let offset = own.saturating_mul(chunk);
             let mine = (own < group) & (offset < these);
-            let bytes = self.chunk.min(these.wrapping_sub(offset));
-            let place = first + u64::from(sent + offset);
+            let bytes = chunk.min(these.wrapping_sub(offset));
+            let place = first + u64::from(sent) + u64::from(offset);
             let write = || {
                 let write = path.write(place, place, bytes);
                 // Where nobody waits for the piece, the queue's own signals keep its ring free.
-                if works { write.signalled() } else { write }
+                if words.is_some() {
+                    write.signalled()
+                } else {
+                    write
+                }
             };
             let ticket = queue.post_if(mine.then(write), path.limit())?;
-            if works && let Some(before) = before.replace(ticket) {
+            if words.is_some()
+                && let Some(before) = before.replace(ticket)
+            {
                 queue.wait_outbound(before, path.limit())?;
             }
             sent += these;
@@ -169,7 +184,7 @@ impl OverlapEnd<'_> {
 
     /// Waits for all blocks, where parts go together.
     #[inline(always)]
-    fn meet(&self, meetings: &mut u64) -> Result<(), WaitError> {
+    fn meet(&self, meetings: &mut u64) -> Result<(), Failure> {
         if !self.whole {
             return Ok(());
         }

@@ -3,7 +3,9 @@
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{Deadline, SendQueueHandle, Signal};
 
-use crate::posting::{Place, Table};
+use crate::outcome::Failure;
+use crate::place::Place;
+use crate::posting::Table;
 
 /// The most parts: a lane of a warp for each.
 pub const MAX_PARTS: u32 = 32;
@@ -65,10 +67,12 @@ impl<'a> Path<'a> {
     }
 
     /// What tells this end of a part.
+    ///
+    /// # Errors
+    /// [`Failure::Outside`] for a part that has no word.
     #[inline(always)]
-    pub fn signal(&self, part: u32) -> Signal<'a> {
-        // SAFETY: the host promises a word for each part for the launch; NICs alone write it.
-        unsafe { Signal::new(self.signals.word(part)) }
+    pub fn signal(&self, part: u32) -> Result<Signal<'a>, Failure> {
+        self.signals.signal(part)
     }
 
     /// How long a wait may take.

@@ -8,10 +8,11 @@ use warpbell::wqe::{
 };
 use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
-    Thread, Ticket, WaitError, Warp, Word32, Word64, kernel, thread,
+    Thread, Ticket, WaitError, Warp, Word64, kernel, thread,
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
+use crate::place::Place;
 
 /// Values that a grid's threads share.
 #[repr(C)]
@@ -143,51 +144,6 @@ impl Write {
     }
 }
 
-/// Words that a kernel goes to. Safe code cannot make one, so that a kernel may trust those in its parameters:
-///
-/// ```compile_fail,E0133
-/// use warpbell_kernels::posting::Place;
-/// let anywhere = Place::new(std::ptr::without_provenance(8));
-/// ```
-///
-/// ```compile_fail,E0423
-/// use warpbell_kernels::posting::Place;
-/// let anywhere = Place(std::ptr::without_provenance(8));
-/// ```
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug)]
-pub struct Place(pub(crate) *const Word64);
-
-// SAFETY: it only names words, for which `new` was given a promise.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
-impl Place {
-    /// The words from there on.
-    ///
-    /// # Safety
-    /// Each kernel that gets them finds as many words there as it says that it needs, for as long as it runs. Only
-    /// kernels and NICs use them meanwhile, as those kernels say.
-    pub const unsafe fn new(first: *const Word64) -> Self {
-        Self(first)
-    }
-
-    /// The word behind so many others.
-    #[inline(always)]
-    pub(crate) fn word<'a>(self, index: u32) -> &'a Word64 {
-        // SAFETY: `new` was promised the words that a kernel asks for.
-        unsafe { &*self.0.add(index as usize) }
-    }
-
-    /// The value of 4 bytes behind so many others.
-    #[inline(always)]
-    pub(crate) fn value<'a>(self, index: u32) -> &'a Word32 {
-        // SAFETY: as above.
-        unsafe { &*self.0.cast::<Word32>().add(index as usize) }
-    }
-}
-
 /// Completions that are written ahead, a stretch at a time, by who posts: so that the credit check has to look at the
 /// CQE again and again, as beside a NIC.
 #[repr(C)]
@@ -217,15 +173,14 @@ impl Ahead<'_> {
     fn write(&self, queue: u32, number: u32, leads: bool) {
         if leads
             && self.blocks != 0
-            && let Some(Place(completion)) = self.completions.get(queue)
+            && let Some(completion) = self.completions.get(queue)
         {
             let blocks = ((number >> self.stretch_log2) + 1) * self.blocks;
             let newest = self.newest.wrapping_add(blocks as u16);
             let qpn = QpNumber::from_low_bits(self.qpn);
             let opcode = CqeOpcode::REQUESTER;
             let tail = CqeTail::new(opcode, false, Opcode::RDMA_WRITE, qpn, newest);
-            // SAFETY: the host promises a word.
-            unsafe { &**completion }.store(tail.0, Ordering::Relaxed);
+            completion.store(0, tail.0);
         }
     }
 }

@@ -1,17 +1,15 @@
 //! A stencil in one dimension, as the GPUrdma paper sketches it in its figure 6: over GASPI, whose notifications the blocks
 //! send themselves; by operations that they trigger; and a step alone, for a host that exchanges the edges.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::gaspi::{Error, GASPI_BLOCK, GaspiHandle};
+use warpbell::gaspi::{GASPI_BLOCK, GaspiHandle};
 use warpbell::trigger::{OwnTag, TriggerHandle};
 use warpbell::wqe::Wqe;
-use warpbell::{Block, Exclusive, Word64, block, kernel, thread};
+use warpbell::{Block, Exclusive, block, kernel, thread};
 
-use crate::gaspi::expect;
+use crate::gaspi::{expect, words_of};
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// The segment of all ranks, which has their strips.
 const SEGMENT: u32 = 0;
@@ -84,23 +82,26 @@ impl Strips {
         left.wrapping_add(own.wrapping_mul(3)).wrapping_sub(right)
     }
 
+    /// The block's strip, twice.
+    #[inline(always)]
+    fn of_block(&self) -> Result<Place, Failure> {
+        let words = 2 * (u64::from(self.cells) + 2);
+        let first = u64::from(block::index()).saturating_mul(words);
+        self.start.part(first, words)
+    }
+
     /// Takes the block's strip a step on, with all its threads.
     #[inline(always)]
-    fn advance(&self, step: u32) {
-        let strip = |step| Self::offset(self.cells, block::index(), step, 0) / 8;
-        let (old, new) = (strip(step) as u32, strip(step + 1) as u32);
-        let value = |cell: u32| self.cell(old + cell).load(Ordering::Relaxed);
+    fn advance(&self, own: Place, step: u32) {
+        let strip = |step| (Self::offset(self.cells, 0, step, 0) / 8) as u32;
+        let (old, new) = (strip(step), strip(step ^ 1));
+        let value = |cell: u32| own.load(old + cell);
         let mut cell = 1 + block::thread_index();
         while cell <= self.cells {
             let value = Self::next(value(cell - 1), value(cell), value(cell + 1));
-            self.cell(new + cell).store(value, Ordering::Relaxed);
+            own.store(new + cell, value);
             cell += block::size();
         }
-    }
-
-    #[inline(always)]
-    fn cell(&self, index: u32) -> &Word64 {
-        self.start.word(index)
     }
 
     /// What goes over an end of a strip: the cell there, to the copy at the other end of the strip beside it. Where both lie
@@ -162,33 +163,28 @@ impl Stencil<'_> {
 /// Computes all steps, with all threads of each block.
 #[kernel]
 pub fn gaspi_stencil(p: Stencil<'_>) {
-    p.outcome.record(|| Ok(stencil(p)?));
+    p.outcome.record(|| stencil(p));
 }
 
 #[inline(always)]
-fn stencil(p: Stencil<'_>) -> Result<(), Error> {
+fn stencil(p: Stencil<'_>) -> Result<(), Failure> {
     let gaspi = p.gaspi.open()?;
     let own = Owner {
         rank: gaspi.proc_rank(),
         block: block::index(),
     };
-    // A word more for each copy.
-    let strip = 8 * (u64::from(p.cells) + 2);
-    let needed = (2 * u64::from(thread::grid_dim_x())).saturating_mul(strip);
-    if needed > gaspi.segment_size(SEGMENT, own.rank)? {
-        return Err(Error::InvalidLocalOffset { segment: SEGMENT });
-    }
     let strips = Strips {
-        start: Place(gaspi.segment_ptr(SEGMENT)?.cast()),
+        start: words_of(gaspi, SEGMENT)?,
         cells: p.cells,
     };
+    let words = strips.of_block()?;
     let beside = |end| own.beside(end, gaspi.proc_num(), thread::grid_dim_x());
     let (left, right) = (beside(LEFT), beside(RIGHT));
     let mut to_left = gaspi.queue::<Exclusive, Block>(2 * own.block, left.rank)?;
     let mut to_right = gaspi.queue::<Exclusive, Block>(2 * own.block + 1, right.rank)?;
     for step in 0..p.steps {
         let next = step + 1;
-        strips.advance(step);
+        strips.advance(words, step);
         // Our first cell is the copy at their right end, our last one that at their left.
         let (from, to) = Strips::edge(p.cells, own.block, LEFT, left.block, next);
         let told = Stencil::notification(left.block, RIGHT, next);
@@ -202,7 +198,7 @@ fn stencil(p: Stencil<'_>) -> Result<(), Error> {
         }
     }
     to_left.wait(GASPI_BLOCK)?;
-    to_right.wait(GASPI_BLOCK)
+    Ok(to_right.wait(GASPI_BLOCK)?)
 }
 
 /// A step alone, for a host that drives the network.
@@ -215,10 +211,12 @@ pub struct StencilStep {
     pub step: u32,
 }
 
-/// Takes all strips a step on.
+/// Takes all strips a step on. One that is not there is left alone.
 #[kernel]
 pub fn stencil_step(p: StencilStep) {
-    p.strips.advance(p.step);
+    if let Ok(own) = p.strips.of_block() {
+        p.strips.advance(own, p.step);
+    }
 }
 
 /// One of two ranks whose blocks trigger operations: a tag for each end of each strip.
@@ -248,16 +246,18 @@ pub fn stencil_triggered(p: StencilTriggered<'_>) {
 impl StencilTriggered<'_> {
     #[inline(always)]
     fn run(&self) -> Result<(), Failure> {
+        let words = self.strips.of_block()?;
         let (triggers, first) = (self.triggers.open()?, ENDS * block::index());
         let mut to_left = triggers.own::<Block>(first + LEFT)?;
         let mut to_right = triggers.own::<Block>(first + RIGHT)?;
         // A function of its own, so that the tags are given back in one place: a GPU would call what is in several.
-        self.exchange(&mut to_left, &mut to_right)
+        self.exchange(words, &mut to_left, &mut to_right)
     }
 
     #[inline(always)]
     fn exchange(
         &self,
+        words: Place,
         to_left: &mut OwnTag<'_, Block>,
         to_right: &mut OwnTag<'_, Block>,
     ) -> Result<(), Failure> {
@@ -269,11 +269,11 @@ impl StencilTriggered<'_> {
             let message = |end| self.strips.message(path, own, end, next);
             to_left.register(1, message(LEFT), limit)?;
             to_right.register(1, message(RIGHT), limit)?;
-            self.strips.advance(step);
+            self.strips.advance(words, step);
             to_left.trigger();
             to_right.trigger();
             for end in LEFT..=RIGHT {
-                let told = path.signal(ENDS * block + end);
+                let told = path.signal(ENDS * block + end)?;
                 told.wait_together::<Block>(next.into(), limit)?;
             }
         }

@@ -1,8 +1,6 @@
 //! Triggered operations in kernels: the three levels of GPU-TN's listing, what a trigger costs beside a post, and a chain
 //! of writes that the NIC starts itself beside the same by a kernel.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::trigger::{Tag, TriggerHandle};
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
@@ -10,7 +8,7 @@ use warpbell::{
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
-use crate::posting::Place;
+use crate::place::Place;
 
 /// A kernel of the listing: work on a buffer, then a trigger.
 #[repr(C)]
@@ -34,13 +32,14 @@ impl Listing<'_> {
         0x7a66_0000_0000_0001 + 3 * index as u64
     }
 
-    /// The work.
+    /// The work. All threads of a block find their words there, or none does.
     #[inline(always)]
-    fn work(&self) {
-        let (Place(first), index) = (self.buffer, thread::index());
-        // SAFETY: the host promises a word for each thread.
-        let word = unsafe { &*first.add(index as usize) };
-        word.store(Self::value(index), Ordering::Relaxed);
+    fn work(&self) -> Result<(), Failure> {
+        let words = (u64::from(block::index()) + 1) * u64::from(block::size());
+        self.buffer.holds(words)?;
+        let index = thread::index();
+        self.buffer.store(index, Self::value(index));
+        Ok(())
     }
 
     #[inline(always)]
@@ -54,7 +53,7 @@ impl Listing<'_> {
 pub fn trigger_work_items(p: Listing<'_>) {
     p.outcome.record(|| {
         let triggers = p.triggers.open()?;
-        p.work();
+        p.work()?;
         let tag = p.tag_base + thread::index();
         triggers.trigger::<Thread>(tag)?;
         Ok(triggers.wait::<Thread>(tag, p.limit())?)
@@ -66,7 +65,7 @@ pub fn trigger_work_items(p: Listing<'_>) {
 pub fn trigger_work_groups(p: Listing<'_>) {
     p.outcome.record(|| {
         let triggers = p.triggers.open()?;
-        p.work();
+        p.work()?;
         let tag = p.tag_base + block::index();
         triggers.trigger::<Block>(tag)?;
         Ok(triggers.wait::<Block>(tag, p.limit())?)
@@ -78,7 +77,7 @@ pub fn trigger_work_groups(p: Listing<'_>) {
 pub fn trigger_kernel(p: Listing<'_>) {
     p.outcome.record(|| {
         let triggers = p.triggers.open()?;
-        p.work();
+        p.work()?;
         triggers.trigger::<Block>(p.tag_base)?;
         Ok(triggers.wait::<Block>(p.tag_base, p.limit())?)
     });
@@ -137,13 +136,17 @@ impl TriggerCost<'_> {
         Wqe::write(self.local, self.remote).signalled()
     }
 
+    /// The word of what is sent. With it goes its length, so that nobody asks for that beside the clock.
+    #[inline(always)]
+    fn value(&self) -> Result<Place, Failure> {
+        self.value.part(0, 1)
+    }
+
     /// The time at which a write begins: with what is to be sent.
     #[inline(always)]
-    fn begin(&self, round: u32) -> u64 {
+    fn begin(value: Place, round: u32) -> u64 {
         let began = thread::cycles();
-        let Place(value) = self.value;
-        // SAFETY: the host promises a word.
-        unsafe { &*value }.store(round.into(), Ordering::Relaxed);
+        value.store(0, round.into());
         began
     }
 
@@ -170,10 +173,10 @@ impl TriggerCost<'_> {
 
     #[inline(always)]
     fn post<S: Sharing>(&self, way: u64) -> Result<(), Failure> {
-        let limit = Deadline::after_us(self.limit_us);
+        let (limit, value) = (Deadline::after_us(self.limit_us), self.value()?);
         let mut queue = self.queue.open::<S>()?;
         for round in 0..self.all() {
-            let began = self.begin(round);
+            let began = Self::begin(value, round);
             let ticket = queue.post(self.write(), limit)?;
             let cycles = thread::cycles() - began;
             queue.wait(ticket, limit)?;
@@ -184,11 +187,11 @@ impl TriggerCost<'_> {
 
     #[inline(always)]
     fn post_ready(&self) -> Result<(), Failure> {
-        let limit = Deadline::after_us(self.limit_us);
+        let (limit, value) = (Deadline::after_us(self.limit_us), self.value()?);
         let mut queue = self.queue.open::<Exclusive>()?;
         let mut ready = queue.ready(self.write(), limit)?;
         for round in 0..self.all() {
-            let began = self.begin(round);
+            let began = Self::begin(value, round);
             let ticket = ready.post_to(self.remote.address, limit)?;
             let cycles = thread::cycles() - began;
             ready.wait(ticket, limit)?;
@@ -199,11 +202,11 @@ impl TriggerCost<'_> {
 
     #[inline(always)]
     fn trigger(&self) -> Result<(), Failure> {
-        let limit = Deadline::after_us(self.limit_us);
+        let (limit, value) = (Deadline::after_us(self.limit_us), self.value()?);
         let triggers = self.triggers.open()?;
         for round in 0..self.all() {
             triggers.register::<Thread, 1>(0, 1, [self.write()], limit)?;
-            let began = self.begin(round);
+            let began = Self::begin(value, round);
             triggers.trigger::<Thread>(0)?;
             let cycles = thread::cycles() - began;
             triggers.wait::<Thread>(0, limit)?;
@@ -213,7 +216,7 @@ impl TriggerCost<'_> {
             triggers.register::<Thread, 1>(0, 1, [self.write()], limit)?;
             let look = triggers.look::<Thread>(0)?;
             Self::work();
-            let began = self.begin(round);
+            let began = Self::begin(value, round);
             look.trigger();
             let cycles = thread::cycles() - began;
             triggers.wait::<Thread>(0, limit)?;
@@ -222,14 +225,14 @@ impl TriggerCost<'_> {
         let mut own = triggers.own::<Thread>(0)?;
         for round in 0..self.all() {
             own.register(1, [self.write()], limit)?;
-            let began = self.begin(round);
+            let began = Self::begin(value, round);
             own.trigger();
             let cycles = thread::cycles() - began;
             own.wait(limit)?;
             self.note(Self::SENDING_OWN, round, cycles);
         }
         for round in 0..self.all() {
-            let began = self.begin(round);
+            let began = Self::begin(value, round);
             triggers.trigger::<Thread>(1)?;
             self.note(Self::COUNTING, round, thread::cycles() - began);
         }
@@ -241,8 +244,9 @@ impl TriggerCost<'_> {
 #[kernel]
 pub fn trigger_cost_posts(p: TriggerCost<'_>) {
     p.outcome.record(|| {
+        let value = p.value()?;
         for round in 0..p.all() {
-            let began = p.begin(round);
+            let began = TriggerCost::begin(value, round);
             p.note(TriggerCost::NOTHING, round, thread::cycles() - began);
         }
         p.post::<Exclusive>(TriggerCost::POST_EXCLUSIVE)?;

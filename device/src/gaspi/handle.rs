@@ -87,8 +87,9 @@ impl<'a> GaspiHandle<'a> {
     ///
     /// # Safety
     /// For the lifetime `'a`, the tables are as long as `parts` says and are not written; every send queue in
-    /// them fulfils the promise of [`SendQueueHandle::new`]; this rank's notifications are there for every thread
-    /// that gets the handle, and are touched by NICs and as atomics only. With [`FenceReach::Gpu`] the promise of
+    /// them fulfils the promise of [`SendQueueHandle::new`]; this rank's notifications and
+    /// the bytes of its segments are there for every thread that gets the handle, and are touched by NICs and as
+    /// atomics only. With [`FenceReach::Gpu`] the promise of
     /// [`SendQueueHandle::new`] about it holds for the segments, too.
     pub const unsafe fn new(parts: GaspiParts<'a>) -> Self {
         Self {

@@ -11,7 +11,8 @@ use warpbell_kernels::allreduce::{
     allreduce_step, allreduce_triggered,
 };
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::{Place, Table};
+use warpbell_kernels::place::Place;
+use warpbell_kernels::posting::Table;
 use warpbell_soft_hca::engine::Reach;
 
 use super::{Case, Reference, WORD, Way};
@@ -186,8 +187,8 @@ impl<'c> Ranks<'c> {
     }
 
     fn place(&self, rank: u32) -> Place {
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        unsafe { Place::new(self.memories[rank as usize].word(0)) }
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        unsafe { self.memories[rank as usize].place() }
     }
 
     /// Where a rank runs.

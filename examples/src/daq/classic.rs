@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use warpbell_host_init::{Grid, Launch, entry};
 use warpbell_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
+use warpbell_kernels::place::Place;
 
 use super::{Case, Data, WARP};
 use crate::Error;
@@ -82,12 +82,12 @@ pub(super) fn receive(
     let pairs = rig.pairs();
     let list = world.numbers((case.ways * case.slots) as usize)?;
     let batch = DaqBatch {
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        events: unsafe { Place::new(data.ring.word(0)) },
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        list: unsafe { Place::new(list.as_ptr()) },
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        primitives: unsafe { Place::new(data.primitives.word(0)) },
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        events: unsafe { data.ring.place() },
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        primitives: unsafe { data.primitives.place() },
     };
     let launch = |events: u32| {
         let grid = Grid {

@@ -138,7 +138,7 @@ mod tests {
 
     use warpbell_host_init::{Grid, Launch, entry};
     use warpbell_kernels::daq::{DaqBatch, Entry, daq_batch};
-    use warpbell_kernels::posting::Place;
+    use warpbell_kernels::place::Place;
 
     use super::*;
     use crate::world::World;
@@ -219,12 +219,12 @@ mod tests {
             list[slot as usize].store(entry.0, Ordering::Relaxed);
         }
         let batch = DaqBatch {
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            events: unsafe { Place::new(ring.as_ptr()) },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            list: unsafe { Place::new(list.as_ptr()) },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            primitives: unsafe { Place::new(primitives.as_ptr()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            events: unsafe { Place::new(ring.as_ptr(), ring.len() as u64) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            primitives: unsafe { Place::new(primitives.as_ptr(), primitives.len() as u64) },
         };
         let grid = Grid {
             blocks: 48,

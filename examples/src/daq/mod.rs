@@ -15,7 +15,7 @@ use warpbell_kernels::daq::{DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector,
 use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
+use warpbell_kernels::place::Place;
 
 use crate::application::Measurement;
 use crate::distribution::Distribution;
@@ -182,8 +182,8 @@ impl Data {
 }
 
 fn word_of(buffer: &Buffer) -> Place {
-    // SAFETY: this memory has the kernel's words, and outlives the launch.
-    unsafe { Place::new(buffer.as_ptr().cast()) }
+    // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+    unsafe { memory::place(buffer) }
 }
 
 /// Picoseconds of a second.
@@ -228,8 +228,8 @@ impl Case {
         let due = self.due();
         let detector = DaqDetector {
             path: there,
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            primitives: unsafe { Place::new(data.found.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            primitives: unsafe { data.found.place() },
             kinds: events::KINDS,
             truths: word_of(&data.truths),
             bound: events::BOUND,
@@ -318,8 +318,8 @@ impl Case {
     ) -> Result<(), Error> {
         let receiver = DaqReceiver {
             path,
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            events: unsafe { Place::new(data.ring.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            events: unsafe { data.ring.place() },
             slots: self.slots,
             outcome,
         };

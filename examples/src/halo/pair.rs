@@ -10,7 +10,7 @@ use warpbell::wqe::Wqe;
 use warpbell_host_init::{Launch, QueuePair, Shared, Triggers};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
+use warpbell_kernels::place::Place;
 
 use super::Way;
 use crate::Error;
@@ -78,8 +78,8 @@ impl Pair {
 
     /// Where a rank's cells begin.
     pub fn start(&self, rank: usize) -> Place {
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        unsafe { Place::new(self.cells[rank].word(0)) }
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        unsafe { self.cells[rank].place() }
     }
 
     /// Takes both ranks through so many steps: each has a thread of the host, as in two nodes, which launches a step, waits for

@@ -17,10 +17,9 @@ use warpbell_kernels::matvec::{
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::rig::{self, Driver, Rig};
 use crate::world::World;
 use crate::{Error, interrupt};
@@ -166,12 +165,12 @@ impl Data {
 
     fn multiply(&self, case: &Case) -> Multiply {
         Multiply {
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            matrix: unsafe { Place::new(self.matrix.as_ptr().cast()) },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            vectors: unsafe { Place::new(self.arrived.word(0)) },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            products: unsafe { Place::new(self.products.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            matrix: unsafe { memory::place(&self.matrix) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            vectors: unsafe { self.arrived.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            products: unsafe { self.products.place() },
             vectors_of_a_part: case.vectors_of_a_part(),
         }
     }
@@ -227,10 +226,10 @@ impl Case {
         let client = MatvecClient {
             path: there,
             batches: BATCHES,
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            products: unsafe { Place::new(data.returned.word(0)) },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            expected: unsafe { Place::new(data.expected.as_ptr().cast()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            products: unsafe { data.returned.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            expected: unsafe { memory::place(&data.expected) },
             warm_up: self.warm_up,
             rounds: self.rounds,
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),

@@ -14,10 +14,9 @@ use warpbell_host_init::{Buffer, Grid, Launch, Placement, Shared, entry};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
 
 use crate::application::Measurement;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::rig::{self, Driver, Rig};
 use crate::world::World;
 use crate::{Error, interrupt};
@@ -222,8 +221,8 @@ impl Side {
             rounds: 0,
             chunk: case.chunk,
             group: case.group(),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            arrivals: unsafe { Place::new(self.arrivals.as_ptr().cast()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            arrivals: unsafe { memory::place(&self.arrivals) },
             times: Numbers::new(&self.times),
             outcome: &self.outcome,
         }
@@ -266,8 +265,8 @@ impl Case {
 
     fn process(&self, memory: &Memory) -> Process {
         Process {
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            words: unsafe { Place::new(memory.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            words: unsafe { memory.place() },
             words_of_a_part: self.part() / WORD,
         }
     }

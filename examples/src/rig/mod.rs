@@ -14,7 +14,7 @@ use warpbell_host_init::{
     connect,
 };
 use warpbell_kernels::path::{MAX_PARTS, Path};
-use warpbell_kernels::posting::{Place, Table};
+use warpbell_kernels::posting::Table;
 
 use crate::Error;
 use crate::launch::LIMIT_US;
@@ -326,8 +326,8 @@ impl End {
             source: source.local(0, bytes as usize),
             target,
             told,
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            signals: unsafe { Place::new(self.signals.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            signals: unsafe { self.signals.place() },
             bytes,
             parts: self.pairs.len() as u32,
             limit_us: LIMIT_US,

@@ -7,13 +7,13 @@ use rand::rngs::SmallRng;
 use warpbell_host_init::{Buffer, Placement};
 use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::network::{LAYERS, Network, SCALE};
-use warpbell_kernels::posting::Place;
-use warpbell_kernels::serving::ServingServer;
+use warpbell_kernels::place::Place;
+use warpbell_kernels::serving::{Message, ServingServer};
 
 use super::model::{Model, Picture};
 use super::{Case, PICTURES, VALUE};
 use crate::Error;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::rig::{Driver, Rig};
 use crate::world::World;
 
@@ -44,8 +44,8 @@ impl Rooms {
             planes: [plane(0)?, plane(1)?],
             arrivals: Buffer::placed(own, 8 * case.blocks as usize)?,
             state: Buffer::placed(own, 8 * ServingServer::STATE as usize)?,
-            picture: Buffer::placed(own, case.request().bytes as usize)?,
-            answer: Buffer::placed(own, case.answer().bytes as usize)?,
+            picture: whole_words(own, case.request())?,
+            answer: whole_words(own, case.answer())?,
         };
         rooms.weights.write(0, &weights)?;
         Ok(rooms)
@@ -67,8 +67,14 @@ impl Rooms {
 }
 
 pub(super) fn place(buffer: &Buffer) -> Place {
-    // SAFETY: this memory has the kernel's words, and outlives the launch.
-    unsafe { Place::new(buffer.as_ptr().cast()) }
+    // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+    unsafe { memory::place(buffer) }
+}
+
+/// Memory for a message in whole words, in which kernels go to it.
+fn whole_words(own: Placement, message: Message) -> Result<Buffer, Error> {
+    let bytes = message.bytes as usize;
+    Ok(Buffer::placed(own, bytes.next_multiple_of(8))?)
 }
 
 /// Where kernels alone have their memory.
@@ -148,7 +154,7 @@ impl Data {
         let data = Self {
             rooms: Rooms::new(case, world, &model)?,
             expected: there,
-            kept: Buffer::placed(kernels_own(world), answer)?,
+            kept: whole_words(kernels_own(world), case.answer())?,
             histogram: Buffer::placed(kernels_own(world), 8 * BUCKETS as usize)?,
             requests: rig.near.memory(world, pictures.len() * request)?,
             returned: rig.near.memory(world, answer)?,
@@ -164,7 +170,7 @@ impl Data {
 
     /// What came back last of the first picture.
     pub(super) fn last_answer(&self, case: &Case) -> Result<Picture, Error> {
-        let mut bytes = vec![0; self.kept.len()];
+        let mut bytes = vec![0; case.answer().bytes as usize];
         self.kept.read(0, &mut bytes)?;
         let (values, _) = bytes.as_chunks::<{ VALUE as usize }>();
         Ok(Picture {

@@ -17,7 +17,6 @@ use warpbell_host_init::{Grid, Launch, entry};
 use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
 use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
 use warpbell_kernels::serving::{Message, ServingClient, serving_client};
 
 use crate::application::Measurement;
@@ -341,8 +340,8 @@ impl Case {
             path: there,
             request,
             pictures: PICTURES,
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            answer: unsafe { Place::new(data.returned.word(0)) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            answer: unsafe { data.returned.place() },
             expected: place(&data.expected),
             kept: place(&data.kept),
             values: answer.bytes / VALUE,

@@ -7,7 +7,6 @@ use warpbell_host_init::{Launch, StopWord, entry};
 use warpbell_kernels::network::Network;
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
-use warpbell_kernels::posting::Place;
 use warpbell_kernels::serving::{
     Copied, END, Inference, Message, ServingServer, serving_inference, serving_server,
 };
@@ -81,18 +80,19 @@ impl<'s> Site<'s> {
     /// The kernel that serves, until `stop` or what comes says that there is no more.
     pub(super) fn launch(&self, stays: Stays, stop: &'s StopWord) -> Launch<'s> {
         let server = self.server(stays, stop);
-        Launch::new(entry!(serving_server), self.case.grid(), server)
+        // SAFETY: the rooms are as large as the case wants, no two of them are the same, and of the picture and the answer
+        // that are registered the NIC alone has a part; the case's grid has its blocks, and threads that fit.
+        unsafe { Launch::new_unsafe(entry!(serving_server), self.case.grid(), server) }
     }
 
     fn server(&self, stays: Stays, stop: &'s StopWord) -> ServingServer<'s> {
         let case = self.case;
-        let (picture, answer) = (self.arrived.word(0), self.answer.word(0));
         let copied = Copied {
             wanted: self.world.nic_is_on_host(),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            picture: unsafe { Place::new(picture) },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            answer: unsafe { Place::new(answer) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            picture: unsafe { self.arrived.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            answer: unsafe { self.answer.place() },
         };
         let network = self.rooms.network(case);
         ServingServer {
@@ -184,7 +184,9 @@ impl Server<'_> {
                 limit_us: case.limit_us(),
                 outcome: self.outcome,
             };
-            let launch = Launch::new(entry!(serving_inference), case.grid(), inference);
+            // SAFETY: as for the server that drives itself.
+            let launch =
+                unsafe { Launch::new_unsafe(entry!(serving_inference), case.grid(), inference) };
             world.run(&[launch], &[])?;
             // Before anybody copies what it did not compute.
             self.outcome.result().map_err(|failure| Error::Kernel {
@@ -299,7 +301,8 @@ mod tests {
             patience_us: 50_000,
             ..site.server(Stays::Always, &stop)
         };
-        let launch = Launch::new(entry!(serving_server), case.grid(), server);
+        // SAFETY: as in `Site::launch`.
+        let launch = unsafe { Launch::new_unsafe(entry!(serving_server), case.grid(), server) };
         world.run(&[launch], &[]).unwrap();
         let late = Failure::Wait(WaitError::Deadline);
         assert_eq!(outcome.result(), Err(late));

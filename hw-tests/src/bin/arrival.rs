@@ -16,7 +16,7 @@ use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, grid};
 use warpbell_kernels::inbound::{Inbound, Way};
 use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::Place;
+use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::ScopeKind;
 use warpbell_soft_hca::shell::LateStores;
 
@@ -186,8 +186,9 @@ impl Stage {
         let (samples, stale) = (words(rounds as usize), words(1));
         let outcome = Shared::new(world.placement(), Outcome::new());
         let outcome = outcome.expect("memory");
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        let place = |region: &MemoryRegion| unsafe { Place::new(region.as_ptr().cast::<Word64>()) };
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        let place = |words: *mut u8, bytes| unsafe { Place::new(words.cast(), bytes as u64 / 8) };
+        let place_of = |region: &MemoryRegion| place(region.as_ptr(), region.len());
         let sent = way.bytes(bytes);
         let kernel = Inbound {
             way,
@@ -198,15 +199,14 @@ impl Stage {
             receive: self.pair.theirs.receive_queue().expect("a receive queue"),
             flush: self.flushes[usize::from(flush)].handle().expect("a queue"),
             source: self.source.local(0, sent).expect("inside"),
-            source_words: place(&self.source),
+            source_words: place_of(&self.source),
             target: self.target.remote().at(0, sent).expect("inside"),
             buffer: self.target.local(0, sent).expect("inside"),
-            target_words: place(&self.target),
+            target_words: place_of(&self.target),
             signal: signal.remote().at(0, 8).expect("inside"),
-            signal_word: place(signal),
+            signal_word: place_of(signal),
             found: found.local(0, 8).expect("inside"),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            between: unsafe { Place::new(between.as_ptr().cast::<Word64>()) },
+            between: place(between.as_ptr(), between.len()),
             bytes,
             rounds,
             warm_up: 0,

@@ -14,9 +14,10 @@ use warpbell_hw_tests::node::Nodes;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::world::{World, grid, nic, patient};
+use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
-    Caught, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Input, Mode,
-    Output, Returned, ScopeKind, SharingKind,
+    Caught, Ending, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Input,
+    Mode, Output, Returned, ScopeKind, SharingKind,
 };
 
 /// Bytes of segment 0 in most steps.
@@ -548,7 +549,6 @@ fn beyond_the_segment() {
     };
     let mut gaspi = Gaspi::new(&ranks(&nodes, 2), &config).expect("a program");
     gaspi.segment_create(0, 64).expect("a segment");
-    let beyond = Error::InvalidLocalOffset { segment: 0 };
     let done = warpbell_host_init::Shared::slice(world.placement(), 1, |_| Word64::new(0));
     let done = done.expect("memory");
     for slots in [9, u32::MAX] {
@@ -570,7 +570,11 @@ fn beyond_the_segment() {
         let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
         world.launch_both((grid(1, 1), &sender), (grid(1, 1), &receiver));
         for ended in &ended {
-            assert_eq!(endings(ended), [Err::<(), _>(beyond).into()]);
+            let beyond = Failure::Outside {
+                wanted: slots.into(),
+                there: 8,
+            };
+            assert_eq!(endings(ended), [Ending::Failed(beyond)]);
         }
     }
     for rank in 0..2 {

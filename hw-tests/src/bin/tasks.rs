@@ -15,7 +15,7 @@ use warpbell_hw_tests::node::{ALL_ACCESS, Node, Nodes};
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::world::{World, grid, nic};
-use warpbell_kernels::posting::Place;
+use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{
     ActiveAsk, ActiveMessage, ActiveServe, AskStep, EndingWords, Output, ScopeKind, Seen,
 };
@@ -213,8 +213,8 @@ impl Storm {
                 length: 0,
                 key: region.lkey(),
             },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            payloads: unsafe { Place::new(region.as_ptr().cast()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            payloads: unsafe { Place::new(region.as_ptr().cast(), region.len() as u64 / 8) },
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),
@@ -237,8 +237,13 @@ impl Storm {
                 length: 0,
                 key: lanes.results.lkey(),
             },
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            result_words: unsafe { Place::new(lanes.results.as_ptr().cast()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            result_words: unsafe {
+                Place::new(
+                    lanes.results.as_ptr().cast(),
+                    lanes.results.len() as u64 / 8,
+                )
+            },
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),

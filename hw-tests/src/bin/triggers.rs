@@ -8,7 +8,6 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use warpbell::Word64;
 use warpbell::wqe::Wqe;
 use warpbell_cpu_grid::Dim;
 use warpbell_host_init::{
@@ -19,7 +18,7 @@ use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::world::{World, grid, nic};
-use warpbell_kernels::posting::Place;
+use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerChain, TriggerStorm};
 
 fn main() -> ExitCode {
@@ -131,8 +130,8 @@ impl Storm {
             wanted: Input::new(&wanted),
             words: target.remote(0),
             order: Input::new(&order),
-            // SAFETY: this memory has the kernel's words, and outlives the launch.
-            begun: unsafe { Place::new(begun.as_ptr().cast::<Word64>()) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            begun: unsafe { Place::new(begun.as_ptr().cast(), begun.len() as u64 / 8) },
             limit_ms: ample().as_millis() as u64,
             endings: Output::new(&mut ended),
         };

@@ -19,8 +19,8 @@ use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::turns::Turns;
 use warpbell_hw_tests::world::{ONE_THREAD, World, grid, launch_watched};
 use warpbell_kernels::suite::{
-    EndingWords, Flood, Input, Kernel, Output as Entries, Request, Trouble, TroubleKind, Verb,
-    Waiting, suite_trouble,
+    EndingWords, Flood, Input, Kernel, Output as Entries, Request, Stray, Trouble, TroubleKind,
+    Verb, Waiting, suite_stray, suite_trouble,
 };
 
 /// Says in the environment which trouble a process is to get into.
@@ -46,7 +46,7 @@ const CASES: [Case; 14] = [
         "stray",
         stray,
         &[
-            "kernel suite_trouble broke off: CUDA_ERROR_ILLEGAL_ADDRESS",
+            "kernel suite_stray broke off: CUDA_ERROR_ILLEGAL_ADDRESS",
             "compute-sanitizer shows where",
         ],
     ),
@@ -248,8 +248,16 @@ fn panic(_: &'static Module) -> Result<(), Error> {
     troubled(TroubleKind::Panic)
 }
 
-fn stray(_: &'static Module) -> Result<(), Error> {
-    troubled(TroubleKind::Stray)
+fn stray(module: &'static Module) -> Result<(), Error> {
+    let nowhere = Stray { address: 8 };
+    // SAFETY: none; that it is no memory is what the test is about.
+    let launch = unsafe { Launch::new_unsafe(entry!(suite_stray), Grid::ONE_THREAD, nowhere) };
+    let watch = Watch {
+        limit: ample(),
+        asleep: false,
+        queue_pairs: &[],
+    };
+    Ok(module.run(&[launch], &watch)?)
 }
 
 /// A NOP that completes, then a send that nobody receives.

@@ -9,7 +9,8 @@ use warpbell::{Block, Deadline, Exclusive, SendQueue, block, kernel, thread};
 
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::posting::{Place, Table};
+use crate::place::Place;
+use crate::posting::Table;
 
 pub use plan::{Incoming, Outgoing, Plan};
 
@@ -67,9 +68,12 @@ pub struct AllReduceStep {
     pub step: u32,
 }
 
-/// Adds all slices.
+/// Adds all slices; none where the plan wants more memory than there is.
 #[kernel]
 pub fn allreduce_step(p: AllReduceStep) {
+    if p.memory.holds(p.plan.memory()).is_err() {
+        return;
+    }
     let what = p.plan.incoming(p.rank, block::index(), p.round, p.step);
     let mut slice = 0;
     while slice < p.plan.slices() {
@@ -136,6 +140,7 @@ impl<'a> AllReduce<'a> {
         let Some(&rank) = self.ranks.get(number) else {
             return Ok(());
         };
+        rank.memory.holds(plan.memory())?;
         let (steps, slices) = (plan.steps(), plan.slices());
         // Behind the last step there is something to take, and nothing to send.
         let way_of = |step: u32| plan.way(if step < steps { step } else { steps - 1 });
@@ -168,7 +173,7 @@ impl<'a> AllReduce<'a> {
                         dawdle(rank.delay_us);
                     }
                     let before = step - 1;
-                    let signal = path.signal(plan.way(before) * parts + part);
+                    let signal = path.signal(plan.way(before) * parts + part)?;
                     let told = plan.number(round, before, slice);
                     // The slice lies there for all threads: the wait has read the signal that is behind it.
                     signal.wait_together::<Block>(told, path.limit())?;

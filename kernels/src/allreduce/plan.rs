@@ -1,10 +1,8 @@
 //! Which rank sends what in which step of an all-reduce, and what becomes of what comes.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::block;
 
-use crate::posting::Place;
+use crate::place::Place;
 
 /// Who sends what to whom, and where it lies: the same for all ranks.
 ///
@@ -156,12 +154,14 @@ impl Plan {
     /// Words of a rank's memory; all else counts them in 32 bits, which are enough where this fits into them.
     pub const fn memory(&self) -> u64 {
         let vector = self.words as u64;
-        let vectors = vector * (Self::INPUTS as u64 + self.rounds as u64);
-        vectors
-            + match self.doubling {
-                true => Self::TURNS as u64 * self.steps() as u64 * vector,
-                false => (self.ranks as u64 - 1) * self.chunk() as u64 * self.parts as u64,
+        let vectors = vector.saturating_mul(Self::INPUTS as u64 + self.rounds as u64);
+        vectors.saturating_add(match self.doubling {
+            true => Self::TURNS as u64 * self.steps() as u64 * vector,
+            false => {
+                let chunks = (self.ranks as u64).saturating_sub(1) * self.parts as u64;
+                chunks.saturating_mul(self.chunk() as u64)
             }
+        })
     }
 
     /// The vector that a round sums.
@@ -283,12 +283,11 @@ impl Plan {
     #[inline(always)]
     pub(super) fn add_slice(&self, memory: Place, what: Incoming, slice: u32) {
         let (start, words) = self.bounds(slice);
-        let word = |place: u32, at: u32| memory.word(place + start + at);
-        let load = |place: u32, at: u32| word(place, at).load(Ordering::Relaxed);
+        let load = |place: u32, at: u32| memory.load(place + start + at);
         let (size, mut at) = (block::size(), block::thread_index());
         while at < words {
             let sum = self.add(load(what.came, at), load(what.own, at));
-            word(what.sum, at).store(sum, Ordering::Relaxed);
+            memory.store(what.sum + start + at, sum);
             at += size;
         }
     }

@@ -9,7 +9,7 @@ use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
 use crate::distribution::{BUCKETS, bucket};
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// Nanoseconds within which NA62's trigger wants an event's primitive.
 pub const DEADLINE_NS: u64 = 1_000_000;
@@ -19,7 +19,7 @@ pub const DEADLINE_NS: u64 = 1_000_000;
 #[inline(always)]
 const fn kind(index: u64, kinds: u32) -> u32 {
     let laps = index >> kinds.trailing_zeros();
-    (index + laps) as u32 & (kinds - 1)
+    (index + laps) as u32 & kinds.saturating_sub(1)
 }
 
 /// A block of two warps for each way: one reads the detector out, the other is the trigger.
@@ -65,8 +65,12 @@ pub struct DaqDetector<'a> {
 pub fn daq_detector(p: DaqDetector<'_>) {
     let own = block::thread_index();
     let way = block::index();
+    // The same for all threads, so that all of them come to the barrier or none.
+    if let Err(failure) = p.fits(way) {
+        return p.outcome.record(|| Err(failure));
+    }
     if own == 0 {
-        p.began(way).store(thread::clock_ns(), Ordering::Relaxed);
+        p.shared.store(2 * way + 1, thread::clock_ns());
     }
     // The beginning before anybody asks for it.
     thread::sync_threads();
@@ -107,16 +111,25 @@ impl<'a> DaqDetector<'a> {
     /// Words of a way.
     pub const NUMBERS: u64 = 10;
 
+    /// Whether all that belongs to a way is there.
     #[inline(always)]
-    fn began(&self, way: u32) -> &'a warpbell::Word64 {
-        self.shared.word(2 * way + 1)
+    fn fits(&self, way: u32) -> Result<(), Failure> {
+        let ways = u64::from(way) + 1;
+        self.primitives.holds(ways * u64::from(self.slots))?;
+        self.truths.holds(2 * u64::from(self.kinds.max(1)))?;
+        self.shared.holds(2 * ways)?;
+        self.histogram.holds(ways * u64::from(BUCKETS))
+    }
+
+    #[inline(always)]
+    fn began(&self, way: u32) -> u64 {
+        self.shared.load(2 * way + 1)
     }
 
     /// Primitives that came.
     #[inline(always)]
-    fn came(&self, way: u32) -> Signal<'a> {
-        // SAFETY: the host promises these words for the launch; kernels touch them as atomics.
-        unsafe { Signal::new(self.shared.word(2 * way)) }
+    fn came(&self, way: u32) -> Result<Signal<'a>, Failure> {
+        self.shared.signal(2 * way)
     }
 
     /// The number among all ways' of event `number` of a way.
@@ -164,8 +177,8 @@ impl<'a> DaqDetector<'a> {
             return Ok(());
         };
         let mut queue = queue.open::<Exclusive>()?;
-        let began = self.began(way).load(Ordering::Relaxed);
-        let came = self.came(way);
+        let began = self.began(way);
+        let came = self.came(way)?;
         let (mut number, mut sent, mut sum) = (0u64, 0u64, 0u64);
         let (mut dropped, mut held, mut free) = (0u64, 0u64, u64::from(self.slots));
         loop {
@@ -190,7 +203,7 @@ impl<'a> DaqDetector<'a> {
                 free = came.wait(least, path.limit())? + u64::from(self.slots);
             }
             let kind = kind(index, self.kinds);
-            let hits = self.truths.word(2 * kind).load(Ordering::Relaxed) as u32;
+            let hits = self.truths.load(2 * kind) as u32;
             let slot = slot(way, self.slots, sent as u32);
             let from = u64::from(kind) * u64::from(EVENT_BYTES);
             let to = u64::from(slot) * u64::from(EVENT_BYTES);
@@ -219,25 +232,27 @@ impl<'a> DaqDetector<'a> {
     #[inline(always)]
     fn trigger(&self, way: u32) -> Result<(), Failure> {
         let path = &self.path;
-        let began = self.began(way).load(Ordering::Relaxed);
+        let began = self.began(way);
         let (mut taken, mut sum, mut least) = (0u64, 0u64, Entry::FIRST);
         let (mut wrong, mut late, mut longest) = (0u64, 0u64, 0u64);
         loop {
             let slot = slot(way, self.slots, taken as u32);
-            let told = path.signal(slot).wait(least, path.limit())?;
+            let told = path.signal(slot)?.wait(least, path.limit())?;
             if told == END {
                 break;
             }
             let now = thread::clock_ns();
             let entry = Entry(told);
             let index = self.index(way, entry.number());
-            let found = self.primitives.word(slot).load(Ordering::Relaxed);
+            let found = self.primitives.load(slot);
             taken += 1;
             // What is in the slot has been read before the detector fills it again.
-            self.shared.word(2 * way).store(taken, Ordering::Release);
+            if let Some(came) = self.shared.word(2 * way) {
+                came.store(taken, Ordering::Release);
+            }
             let kind = kind(index, self.kinds);
-            let hits = self.truths.word(2 * kind).load(Ordering::Relaxed);
-            let truth = self.truths.word(2 * kind + 1).load(Ordering::Relaxed);
+            let hits = self.truths.load(2 * kind);
+            let truth = self.truths.load(2 * kind + 1);
             let truth = Primitive::from_bits(truth);
             let right = truth.agrees(Primitive::from_bits(found), self.bound);
             wrong += u64::from(!(right & (u64::from(entry.hits()) == hits)));
@@ -246,9 +261,10 @@ impl<'a> DaqDetector<'a> {
                 let took = now.saturating_sub(began + self.due(index));
                 late += u64::from(took > DEADLINE_NS);
                 longest = longest.max(took);
-                let counted = self.histogram.word(way * BUCKETS + bucket(took));
                 // This thread's alone.
-                counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                let counted = way * BUCKETS + bucket(took);
+                self.histogram
+                    .store(counted, self.histogram.load(counted) + 1);
             }
             least = entry.next();
         }

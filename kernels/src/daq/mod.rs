@@ -5,14 +5,12 @@
 mod circle;
 mod detector;
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{Exclusive, Warp, block, kernel, warp};
 
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 pub use circle::{Hit, Moments, Primitive, Status, UNITS};
 pub use detector::{DEADLINE_NS, DaqDetector, daq_detector};
@@ -39,7 +37,7 @@ impl Entry {
     /// The number of the event.
     #[inline(always)]
     pub const fn number(self) -> u64 {
-        (self.0 >> 8) - 1
+        (self.0 >> 8).wrapping_sub(1)
     }
 
     /// Its hits, as its sender counted them.
@@ -58,9 +56,16 @@ impl Entry {
     pub const FIRST: u64 = Self::new(0, 0).0;
 }
 
+/// A slot of the ring, if it is there.
+#[inline(always)]
+fn event(events: Place, slot: u64) -> Result<Place, Failure> {
+    let words = u64::from(HITS / 2);
+    events.part(slot.saturating_mul(words), words)
+}
+
 /// What is in a slot; all lanes of a warp call it.
 #[inline(always)]
-fn seek(events: Place, slot: u32, hits: u32) -> Primitive {
+fn seek(event: Place, hits: u32) -> Primitive {
     if (hits == 0) | (hits > HITS) {
         return Primitive::without(Status::MALFORMED);
     }
@@ -70,8 +75,7 @@ fn seek(events: Place, slot: u32, hits: u32) -> Primitive {
     let lane = warp::lane_id();
     // Those beyond its hits read the first one, which does not count again.
     let own = if lane < hits { lane } else { 0 };
-    let hit = events.value(slot * HITS + own).load(Ordering::Relaxed);
-    Moments::of_warp(hits, Hit::from_bits(hit)).circle()
+    Moments::of_warp(hits, Hit::from_bits(event.load_value(own))).circle()
 }
 
 /// The receiver that stays: each of its blocks is a warp, which takes the events of a way of its own.
@@ -99,6 +103,9 @@ impl DaqReceiver<'_> {
     fn run(&self) -> Result<(), Failure> {
         let path = &self.path;
         let way = block::index();
+        let slots = (u64::from(way) + 1) * u64::from(self.slots);
+        self.events
+            .holds(slots.saturating_mul(u64::from(HITS / 2)))?;
         let Some(queue) = path.queues.get(way) else {
             return Ok(());
         };
@@ -108,7 +115,8 @@ impl DaqReceiver<'_> {
         let (mut taken, mut least) = (0u32, Entry::FIRST);
         loop {
             let slot = slot(way, self.slots, taken);
-            let told = path.signal(slot);
+            let told = path.signal(slot)?;
+            let event = event(self.events, slot.into())?;
             let told = told.wait_together::<Warp>(least, path.limit())?;
             if told == END {
                 let end = path.tell(slot, END);
@@ -116,7 +124,7 @@ impl DaqReceiver<'_> {
                 break;
             }
             let entry = Entry(told);
-            let found = seek(self.events, slot, entry.hits());
+            let found = seek(event, entry.hits());
             // The slot is free for the detector once it has these: no lane reads it any more.
             let primitive = Wqe::write_value(found.to_bits(), path.primitive(slot));
             let mut both = queue.batch(2, path.limit())?;
@@ -133,7 +141,8 @@ impl DaqReceiver<'_> {
 /// The slot of the event that comes behind so many others of its way.
 #[inline(always)]
 pub const fn slot(way: u32, slots: u32, before: u32) -> u32 {
-    way * slots + (before & (slots - 1))
+    way.wrapping_mul(slots)
+        .wrapping_add(before & slots.wrapping_sub(1))
 }
 
 impl Path<'_> {
@@ -159,14 +168,16 @@ pub struct DaqBatch {
     pub primitives: Place,
 }
 
-/// Seeks a circle in each event of the batch.
+/// Seeks a circle in each event of the batch. An event whose slot is not there is left alone.
 #[kernel]
 pub fn daq_batch(p: DaqBatch) {
-    let entry = Entry(p.list.word(block::index()).load(Ordering::Relaxed));
-    let slot = entry.number() as u32;
-    let found = seek(p.events, slot, entry.hits());
+    let entry = Entry(p.list.load(block::index()));
+    let slot = entry.number();
+    let (Ok(event), Ok(to)) = (event(p.events, slot), p.primitives.part(slot, 1)) else {
+        return;
+    };
+    let found = seek(event, entry.hits());
     if warp::lane_id() == 0 {
-        let to = p.primitives.word(slot);
-        to.store(found.to_bits(), Ordering::Relaxed);
+        to.store(0, found.to_bits());
     }
 }

@@ -4,20 +4,21 @@
 mod table;
 mod traffic;
 
-use core::sync::atomic::Ordering;
-
 use warpbell::active::{InitiatorHandle, Lane, Reply, TargetHandle};
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Block, Deadline, Exclusive, Scope, SendQueue, SendQueueHandle, Stop, Thread, Warp, Word64,
-    block, kernel, thread,
+    Block, Deadline, Exclusive, Scope, SendQueue, SendQueueHandle, Stop, Thread, Warp, block,
+    kernel, thread,
 };
 
 use crate::active::next;
 use crate::outcome::{Failure, Numbers, Outcome};
-use crate::posting::{Place, Table};
+use crate::place::Place;
+use crate::posting::Table;
 
-pub use table::{BUCKET, ENTRIES, Entry, Keys, first_bucket, look, next_bucket};
+use table::look;
+
+pub use table::{BUCKET, ENTRIES, Entry, Keys, first_bucket, next_bucket};
 pub use traffic::Traffic;
 
 /// The task that looks a key up, its argument.
@@ -31,6 +32,9 @@ pub const ARGUMENTS: [u32; 2] = [1, 0];
 pub const ARGUMENT_WRITE: u32 = 24;
 /// See [`ARGUMENT_WRITE`].
 pub const WORD_WRITE: u32 = 8;
+
+/// Words of a bucket.
+const BUCKET_WORDS: u64 = (BUCKET / 8) as u64;
 
 /// Numbers that a client leaves, in this order.
 pub const COUNTS: usize = 8;
@@ -255,35 +259,29 @@ impl Client<'_> {
     }
 }
 
-/// A word that NICs write, at a client or, never meanwhile, at the target.
-#[inline(always)]
-fn word(first: *const Word64, index: u32) -> u64 {
-    // SAFETY: the host promises these words for the launch.
-    unsafe { &*first.add(index as usize) }.load(Ordering::Relaxed)
-}
-
 impl GetByReads<'_> {
     #[inline(always)]
     fn run<C: Scope>(&self) -> Result<(), Failure> {
         let own = block::index();
+        // The client's room, and behind the bucket's that of the longest value: no length that is read makes it longer.
+        let room = u64::from(self.stride / 8);
+        let room = self.landing_words.part(u64::from(own) * room, room)?;
+        let bucket = room.part(0, BUCKET_WORDS)?;
+        let longest = u64::from(self.client.keys.longest.div_ceil(8));
+        let value = room.part(BUCKET_WORDS, longest)?;
         let Some(handle) = self.queues.get(own) else {
             return Ok(());
         };
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut queue = unsafe { handle.open_together::<Exclusive, C>() }?;
         let mut seen = Seen::default();
-        let Place(first) = self.landing_words;
-        // SAFETY: the host promises room for each client.
-        let bucket = unsafe { first.add((own * (self.stride / 8)) as usize) };
-        // SAFETY: the value's room lies behind the bucket's.
-        let value = unsafe { bucket.add((BUCKET / 8) as usize) };
         for get in 0..self.client.gets {
             let number = self.client.keys.asked(own, get);
             let began = thread::clock_ns();
             let length = self.get(&mut queue, bucket, self.client.keys.key(number), &mut seen)?;
             self.client.note::<C>(get, began);
             self.client
-                .compare::<C>(&mut seen, number, length, |index| word(value, index));
+                .compare::<C>(&mut seen, number, length, |index| value.load(index));
         }
         self.client.leave::<C>(&seen);
         Ok(())
@@ -294,13 +292,13 @@ impl GetByReads<'_> {
     fn get<C: Scope>(
         &self,
         queue: &mut SendQueue<'_, Exclusive, C>,
-        bucket_words: *const Word64,
+        bucket_words: Place,
         key: u64,
         seen: &mut Seen,
     ) -> Result<u32, Failure> {
         let limit = self.client.limit();
         let landing = Local {
-            address: self.landing.address + u64::from(block::index() * self.stride),
+            address: self.landing.address + u64::from(block::index()) * u64::from(self.stride),
             length: BUCKET,
             ..self.landing
         };
@@ -328,8 +326,7 @@ impl GetByReads<'_> {
                 break;
             }
             looked += 1;
-            // SAFETY: a bucket's room, which the NIC wrote before the wait ended.
-            let (entry, has_room) = unsafe { look(bucket_words, key) };
+            let (entry, has_room) = look(bucket_words, key);
             // No table has longer ones; what does, is found wrong.
             length = entry.length().min(self.client.keys.longest);
             if (length == 0) & (has_room | (looked == self.buckets)) {
@@ -353,9 +350,8 @@ impl GetByReads<'_> {
 
     /// Where the value lies of a key that the bucket has.
     #[inline(always)]
-    fn entry(&self, bucket_words: *const Word64, key: u64) -> Remote {
-        // SAFETY: as in `get`.
-        let (entry, _) = unsafe { look(bucket_words, key) };
+    fn entry(&self, bucket_words: Place, key: u64) -> Remote {
+        let (entry, _) = look(bucket_words, key);
         Remote {
             address: self.values.address + entry.offset(),
             ..self.values
@@ -404,6 +400,7 @@ impl ServeGets<'_> {
     #[inline(always)]
     fn run<C: Scope>(&self) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
+        self.table.holds(u64::from(self.buckets) * BUCKET_WORDS)?;
         let mut server = self.target.serve::<C>(block::index())?;
         loop {
             let task = next(&mut server, self.stop, self.limit_us)?;
@@ -432,13 +429,14 @@ impl ServeGets<'_> {
     /// A key's entry, a free one if it is not there, and how many buckets were looked at.
     #[inline(always)]
     fn find(&self, key: u64) -> (Entry, u32) {
-        let Place(first) = self.table;
         let mut bucket = first_bucket(key, self.buckets);
         let mut looked = 0;
         loop {
-            // SAFETY: the host promises the buckets for the launch.
-            let (entry, has_room) =
-                unsafe { look(first.add((bucket * (BUCKET / 8)) as usize), key) };
+            // `run` has asked for all of them.
+            let words = self
+                .table
+                .part(u64::from(bucket) * BUCKET_WORDS, BUCKET_WORDS);
+            let (entry, has_room) = words.map_or((Entry(0), true), |words| look(words, key));
             looked += 1;
             if entry.is_taken() | has_room | (looked == self.buckets) {
                 return (entry, looked);

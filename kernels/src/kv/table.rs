@@ -1,9 +1,7 @@
 //! What keys and values are, and how a table of them lies in memory: the same for the host that fills it, for whoever
 //! reads it over the network, and for the target's task.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::Word64;
+use crate::place::Place;
 
 /// Entries of a bucket.
 pub const ENTRIES: u32 = 4;
@@ -72,16 +70,11 @@ impl Entry {
 
 /// Looks for a key in a bucket: its entry, a free one if it is not there, and whether the bucket has room, so that no
 /// later one has the key.
-///
-/// # Safety
-/// The bucket's words are valid for the call, and are written by NICs and as atomics only.
 #[inline(always)]
-pub unsafe fn look(bucket: *const Word64, key: u64) -> (Entry, bool) {
-    // SAFETY: the promise of this function.
-    let word = |index: usize| unsafe { &*bucket.add(index) }.load(Ordering::Relaxed);
+pub(super) fn look(bucket: Place, key: u64) -> (Entry, bool) {
     let (mut found, mut room) = (Entry(0), false);
-    for entry in 0..ENTRIES as usize {
-        let (there, entry) = (word(2 * entry), Entry(word(2 * entry + 1)));
+    for entry in 0..ENTRIES {
+        let (there, entry) = (bucket.load(2 * entry), Entry(bucket.load(2 * entry + 1)));
         room |= !entry.is_taken();
         if (there == key) & entry.is_taken() {
             found = entry;
@@ -146,13 +139,18 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::Ordering;
+
+    use warpbell::Word64;
+
     use super::*;
 
     #[test]
     fn a_bucket_says_what_it_has() {
         let words = [const { Word64::new(0) }; 8];
         // SAFETY: a bucket's words, and atomics.
-        let look = |key| unsafe { look(words.as_ptr(), key) };
+        let bucket = unsafe { Place::new(words.as_ptr(), 8) };
+        let look = |key| look(bucket, key);
         // A free entry has key 0, and is none.
         assert_eq!(look(0), (Entry(0), true));
         for entry in 0..4 {

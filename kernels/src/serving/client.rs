@@ -1,14 +1,12 @@
 //! The client: it sends pictures, and compares each answer with what it should be.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::{Exclusive, Stop, block, kernel, shared_array, thread};
 
 use super::{END, Message};
-use crate::distribution::bucket;
+use crate::distribution::{BUCKETS, bucket};
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// Between two looks of a client at the clock, while no request is due.
 const NAP_NS: u32 = 1_000;
@@ -55,11 +53,14 @@ pub struct ServingClient<'a> {
 pub fn serving_client(p: ServingClient<'_>) {
     let (own, first) = (block::thread_index(), thread::warp_size());
     // Whole warps part here, never the lanes of one: each may come to a barrier of its own.
-    if own < first {
-        p.outcome.record(|| p.drive(own));
-    } else {
+    p.outcome.record(|| {
+        p.fits()?;
+        if own < first {
+            return p.drive(own);
+        }
         p.compare(own - first, block::size() - first);
-    }
+        Ok(())
+    });
 }
 
 impl ServingClient<'_> {
@@ -76,6 +77,17 @@ impl ServingClient<'_> {
     /// Where the threads' counts begin.
     pub const WRONG: u64 = 5;
 
+    /// Whether there is room for all answers, and for the histogram.
+    #[inline(always)]
+    fn fits(&self) -> Result<(), Failure> {
+        let values = u64::from(self.values);
+        let pictures = u64::from(self.pictures.max(1));
+        self.answer.holds(values.div_ceil(2))?;
+        self.kept.holds(values.div_ceil(2))?;
+        self.expected.holds((pictures * values).div_ceil(2))?;
+        self.histogram.holds(BUCKETS.into())
+    }
+
     /// Sends part after part and waits for the answer's.
     #[inline(always)]
     fn drive(&self, part: u32) -> Result<(), Failure> {
@@ -84,7 +96,7 @@ impl ServingClient<'_> {
             return Ok(());
         };
         let mut queue = queue.open::<Exclusive>()?;
-        let signal = path.signal(part);
+        let signal = path.signal(part)?;
         let pieces = self.request.pieces(path.parts);
         let leads = part == 0;
         let due = shared_array![u64; 1];
@@ -122,9 +134,10 @@ impl ServingClient<'_> {
                 ended = thread::clock_ns();
                 if counted {
                     let took = ended - sent;
-                    let counted = self.histogram.word(bucket(took));
                     // This thread's alone.
-                    counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    let counted = bucket(took);
+                    let before = self.histogram.load(counted);
+                    self.histogram.store(counted, before + 1);
                     total += took;
                     longest = if took > longest { took } else { longest };
                 }
@@ -169,15 +182,12 @@ impl ServingClient<'_> {
             let all = thread::sync_threads_count(0);
             let mut index = thread;
             while index < self.values {
-                let value = |place: Place, index: u32| {
-                    f32::from_bits(place.value(index).load(Ordering::Relaxed))
-                };
+                let value = |place: Place, index| f32::from_bits(place.load_value(index));
                 let came = value(self.answer, index);
                 let should = value(self.expected, picture * self.values + index);
                 wrong += u64::from(!is_near(came, should));
                 if picture == 0 {
-                    let kept = self.kept.value(index);
-                    kept.store(came.to_bits(), Ordering::Relaxed);
+                    self.kept.store_value(index, came.to_bits());
                 }
                 index += threads;
             }

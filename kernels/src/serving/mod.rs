@@ -32,10 +32,24 @@ pub struct Inference<'a> {
 }
 
 /// Makes a picture larger.
+///
+/// # Safety
+/// The network's places are what [`Network`] asks for.
+///
+/// ```
+/// use warpbell_kernels::serving::{Inference, serving_inference};
+/// let known: warpbell::Entry<unsafe fn(Inference<'static>)> = serving_inference::ENTRY;
+/// ```
+///
+/// ```compile_fail,E0308
+/// use warpbell_kernels::serving::{Inference, serving_inference};
+/// let known: warpbell::Entry<fn(Inference<'static>)> = serving_inference::ENTRY;
+/// ```
 #[kernel]
-pub fn serving_inference(p: Inference<'_>) {
+pub unsafe fn serving_inference(p: Inference<'_>) {
     p.outcome.record(|| {
         let mut met = met_before(p.network.arrivals);
-        Ok(p.network.run(&mut met, Deadline::after_us(p.limit_us))?)
+        // SAFETY: the caller's promise.
+        unsafe { p.network.run(&mut met, Deadline::after_us(p.limit_us)) }
     });
 }

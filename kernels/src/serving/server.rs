@@ -1,7 +1,5 @@
 //! The server: it waits for pictures, makes them larger and sends them back, all by itself.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::{Block, Deadline, Exclusive, Stop, WaitError, block, kernel, thread};
 
 use super::{END, Message};
@@ -9,7 +7,7 @@ use crate::meeting::{meet, met_before};
 use crate::network::Network;
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// Nothing has come yet.
 const NOTHING: u64 = 0;
@@ -57,10 +55,20 @@ pub struct Copied {
 }
 
 /// Serves until the client or the host says that there is no more, or has looked often enough.
+///
+/// # Safety
+/// The network's places are what [`Network`] asks for; the NIC alone writes the picture that comes in, for one request
+/// at a time.
+///
+/// ```compile_fail,E0308
+/// use warpbell_kernels::serving::{ServingServer, serving_server};
+/// let known: warpbell::Entry<fn(ServingServer<'static>)> = serving_server::ENTRY;
+/// ```
 #[kernel]
-pub fn serving_server(p: ServingServer<'_>) {
+pub unsafe fn serving_server(p: ServingServer<'_>) {
     p.outcome.record(|| {
-        let result = p.serve();
+        // SAFETY: the caller's promise.
+        let result = unsafe { p.serve() };
         if result.is_err() {
             // A launch behind this one would wait for who has failed.
             p.stop.request();
@@ -89,8 +97,11 @@ impl ServingServer<'_> {
     /// Answers of which the first block's part is complete.
     const ANSWERED: u32 = 9;
 
+    /// # Safety
+    /// As [`serving_server`] says.
     #[inline(always)]
-    fn serve(&self) -> Result<(), Failure> {
+    unsafe fn serve(&self) -> Result<(), Failure> {
+        self.state.holds(Self::STATE.into())?;
         let (path, part) = (&self.path, block::index());
         let leads = thread::first();
         // From the launch before; what this one stores there it stores behind a meeting, or the first block alone reads it.
@@ -103,11 +114,11 @@ impl ServingServer<'_> {
         while looks < self.looks {
             looks += 1;
             // Two words take turns: nobody comes to the next meeting but one before all have read.
-            let decision = self.state.word(turn);
+            let decision = turn;
             turn = 1 - turn;
             if leads {
                 // Its patience alone counts: all break on one word, and no lane leaves its warp at a barrier.
-                decision.store(self.decide(last), Ordering::Relaxed);
+                self.keep(decision, self.decide(last));
             }
             // The decision before the others read it, and the request before they compute.
             self.meet(&mut met)?;
@@ -115,7 +126,7 @@ impl ServingServer<'_> {
                 // All have come here, and nobody does whose part is not complete.
                 self.keep(Self::SERVED, self.kept(Self::ANSWERED));
             }
-            match decision.load(Ordering::Relaxed) {
+            match self.kept(decision) {
                 NOTHING => continue,
                 LATE => return Err(WaitError::Deadline.into()),
                 END => {
@@ -134,7 +145,8 @@ impl ServingServer<'_> {
                 self.meet(&mut met)?;
                 began = thread::clock_ns();
             }
-            self.network.run(&mut met, path.limit())?;
+            // SAFETY: the caller's promise.
+            unsafe { self.network.run(&mut met, path.limit()) }?;
             self.meet(&mut met)?;
             let done = thread::clock_ns();
             let mut ready = done;
@@ -163,15 +175,14 @@ impl ServingServer<'_> {
     fn copy(&self, from: Place, to: Place, values: u32) {
         let mut index = thread::index();
         while index < values {
-            let value = from.value(index).load(Ordering::Relaxed);
-            to.value(index).store(value, Ordering::Relaxed);
+            to.store_value(index, from.load_value(index));
             index += self.network.blocks * block::size();
         }
     }
 
     /// All blocks meet; `met` counts.
     #[inline(always)]
-    fn meet(&self, met: &mut u64) -> Result<(), WaitError> {
+    fn meet(&self, met: &mut u64) -> Result<(), Failure> {
         *met += 1;
         let Network {
             arrivals, blocks, ..
@@ -181,12 +192,12 @@ impl ServingServer<'_> {
 
     #[inline(always)]
     fn kept(&self, word: u32) -> u64 {
-        self.state.word(word).load(Ordering::Relaxed)
+        self.state.load(word)
     }
 
     #[inline(always)]
     fn keep(&self, word: u32, value: u64) {
-        self.state.word(word).store(value, Ordering::Relaxed);
+        self.state.store(word, value);
     }
 
     #[inline(always)]
@@ -218,10 +229,11 @@ impl ServingServer<'_> {
         let look = Deadline::after_ns(LOOK_NS).fixed();
         let mut newest = END;
         for part in 0..self.path.parts {
-            match self.path.signal(part).wait(last + 1, look) {
-                Ok(number) => newest = newest.min(number),
-                Err(_) => return NOTHING,
-            }
+            let told = self.path.signal(part).map(|told| told.wait(last + 1, look));
+            let Ok(Ok(number)) = told else {
+                return NOTHING;
+            };
+            newest = newest.min(number);
         }
         newest
     }

@@ -1,18 +1,17 @@
 //! Kernels that send tasks of all kinds, and that run them.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::active::{
     Error, InitiatorHandle, Lane, MAX_ARGUMENTS, Payload, Sent, Server, TargetHandle, Task,
 };
 use warpbell::wqe::Local;
-use warpbell::{Block, Deadline, Scope, Thread, Warp, Word64, block, kernel, thread};
+use warpbell::{Block, Deadline, Scope, Thread, Warp, block, kernel, thread};
 
 use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::mode::ScopeKind;
+use crate::active::words_of;
 use crate::outcome::Failure;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// The target's buffer.
 const BUFFER: u32 = 0;
@@ -261,11 +260,11 @@ pub fn suite_active_serve(kernel: ActiveServe<'_>) {
     kernel.run();
 }
 
-/// A word that others may touch.
+/// The part of a place that a lane has, with so many words for each of its slots.
 #[inline(always)]
-fn word<'a>(first: *const Word64, index: u32) -> &'a Word64 {
-    // SAFETY: the callers' words are there: the promise of the host, or of the target's buffers.
-    unsafe { &*first.add(index as usize) }
+fn part_of_lane(place: Place, lane: u32, slots: u32, words: u32) -> Result<Place, Failure> {
+    let words = u64::from(slots.max(1)) * u64::from(words);
+    place.part(u64::from(lane).saturating_mul(words), words)
 }
 
 impl ActiveAsk<'_> {
@@ -278,10 +277,11 @@ impl ActiveAsk<'_> {
         if number >= self.initiator.lanes() {
             return Ok(());
         }
+        let payloads = part_of_lane(self.payloads, number, self.slots, self.words)?;
         let rank = thread::index() % size.max(1);
         let mut lane = self.initiator.lane::<C>(number)?;
         match self.step {
-            AskStep::Storm => self.storm(&mut lane, number, (rank, size), seen)?,
+            AskStep::Storm => self.storm(&mut lane, number, payloads, (rank, size), seen)?,
             AskStep::Fill => return self.fill(&mut lane, number, seen),
             AskStep::Collect => self.collect(&mut lane, seen)?,
         }
@@ -295,6 +295,7 @@ impl ActiveAsk<'_> {
         &self,
         lane: &mut Lane<'_, C>,
         number: u32,
+        payloads: Place,
         who: (u32, u32),
         seen: &mut Seen,
     ) -> Result<(), Failure> {
@@ -325,7 +326,7 @@ impl ActiveAsk<'_> {
                     lane: number,
                     number: round,
                 };
-                under_way[place] = Some(self.send(lane, message, who)?);
+                under_way[place] = Some(self.send(lane, message, payloads, who)?);
             }
         }
         Ok(())
@@ -358,6 +359,7 @@ impl ActiveAsk<'_> {
         &self,
         lane: &mut Lane<'_, C>,
         message: Message,
+        payloads: Place,
         (rank, size): (u32, u32),
     ) -> Result<Sent, Failure> {
         let (function, value, limit) = (message.function(), message.number, self.limit());
@@ -365,11 +367,10 @@ impl ActiveAsk<'_> {
             // The slot's payload is free once its last message is answered.
             lane.await_room(limit)?;
             let place = message.lane * self.slots + message.number % self.slots.max(1);
-            let Place(payloads) = self.payloads;
+            let first = message.number % self.slots.max(1) * self.words;
             let mut index = rank;
             while index < self.words {
-                let to = word(payloads, place * self.words + index);
-                to.store(message.word(index), Ordering::Relaxed);
+                payloads.store(first + index, message.word(index));
                 index += size.max(1);
             }
             let bytes = 8 * self.words;
@@ -446,6 +447,8 @@ impl ActiveServe<'_> {
             return Ok(());
         }
         let rank = thread::index() % size.max(1);
+        let words = self.max_result.div_ceil(8);
+        let results = part_of_lane(self.result_words, number, self.slots, words)?;
         let mut server: Server<'_, C> = self.target.serve(number)?;
         let limit = Deadline::after_ms(self.limit_ms);
         let mut next = 0;
@@ -465,7 +468,7 @@ impl ActiveServe<'_> {
             match message.result_length(self.max_result) {
                 0 => server.answer(task, message.result(), limit)?,
                 length => {
-                    let place = self.write_result(number, task.slot(), message, (rank, size));
+                    let place = self.write_result(results, task.slot(), message, (rank, size));
                     let result = Local { length, ..place };
                     let value = message.result().unwrap_or(0);
                     server.answer_with(task, value, result, limit)?;
@@ -477,18 +480,16 @@ impl ActiveServe<'_> {
     /// Writes a message's result into the memory of its slot; each thread writes its part.
     fn write_result(
         &self,
-        lane: u32,
+        results: Place,
         slot: u32,
         message: Message,
         (rank, size): (u32, u32),
     ) -> Local {
         let words = self.max_result.div_ceil(8);
-        let first = (lane * self.slots + slot) * words;
-        let Place(results) = self.result_words;
+        let first = (message.lane * self.slots + slot) * words;
         let mut index = rank;
         while index < words {
-            let value = message.result_word(index);
-            word(results, first + index).store(value, Ordering::Relaxed);
+            results.store(slot * words + index, message.result_word(index));
             index += size.max(1);
         }
         Local {
@@ -503,7 +504,8 @@ impl ActiveServe<'_> {
         for number in 0..task.arguments() {
             right &= task.argument(number) == message.argument(number);
         }
-        let (first, bytes) = task.payload();
+        let (_, bytes) = task.payload();
+        let payload = words_of(task);
         let words = match task.function() == Message::PAYLOAD {
             true => self.words,
             false => 0,
@@ -511,7 +513,7 @@ impl ActiveServe<'_> {
         right &= (task.has_payload() == (words != 0)) & (bytes == 8 * words);
         let mut index = rank;
         while right & (index < words) {
-            right &= word(first.cast(), index).load(Ordering::Relaxed) == message.word(index);
+            right &= payload.load(index) == message.word(index);
             index += size.max(1);
         }
         right

@@ -9,7 +9,9 @@ use super::arguments::{Input, Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::gaspi_calls::by_gaspi_mode;
 use super::mode::{Mode, SharingKind};
+use crate::gaspi::words_of;
 use crate::outcome::Failure;
+use crate::place::Place;
 
 /// Rank 0's blocks send, rank 1's wait. Both ranks run this with the same numbers, one scope in each block.
 ///
@@ -115,32 +117,29 @@ impl GaspiStorm<'_> {
         8 * u64::from(block::size())
     }
 
-    /// The words of segment 0, which has a piece for each notification of all blocks.
-    fn words(&self, gaspi: Gaspi<'_>) -> Result<*const Word64, Error> {
+    /// All senders' pieces, of which each has its notification's number.
+    fn pieces(&self, gaspi: Gaspi<'_>) -> Result<Place, Failure> {
         let pieces = u64::from(thread::grid_dim_x()) * u64::from(self.slots);
-        if pieces.saturating_mul(Self::bytes()) > gaspi.segment_size(0, gaspi.proc_rank())? {
-            return Err(Error::InvalidLocalOffset { segment: 0 });
-        }
-        Ok(gaspi.segment_ptr(0)?.cast())
+        let words = pieces.saturating_mul(block::size().into());
+        words_of(gaspi, 0)?.part(0, words)
     }
 
     /// This thread's word of a piece.
-    fn word(words: *const Word64, id: u32) -> *const Word64 {
-        let before = id as usize * block::size() as usize;
-        words.wrapping_add(before + block::thread_index() as usize)
+    fn word(id: u32) -> u32 {
+        id * block::size() + block::thread_index()
     }
 
     fn send<S: Sharing, C: Scope>(
         &self,
         gaspi: Gaspi<'_>,
         caught: &mut Caught,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         let own = block::index();
-        let words = self.words(gaspi)?;
+        let pieces = self.pieces(gaspi)?;
         let mut queue = gaspi.queue::<S, C>(self.queue(), 1)?;
         // The last rounds wait for answers alone.
         for round in 0..self.rounds + self.slots {
-            let id = own * self.slots + round % self.slots;
+            let id = own * self.slots + round % self.slots.max(1);
             if round >= self.slots {
                 let first = gaspi.notify_waitsome::<C>(0, id, 1, GASPI_BLOCK)?;
                 let answer = gaspi.notify_reset::<C>(0, first)?;
@@ -149,9 +148,7 @@ impl GaspiStorm<'_> {
             }
             if round < self.rounds {
                 let value = Self::value(own, round, self.rounds);
-                // SAFETY: inside the segment, as `words` has seen; its words are touched as atomics.
-                let word = unsafe { &*Self::word(words, id) };
-                word.store(Caught::mixed(value), Ordering::Relaxed);
+                pieces.store(Self::word(id), Caught::mixed(value));
                 let place = u64::from(id) * Self::bytes();
                 queue.write_notify(0, place, 0, place, Self::bytes(), id, value, GASPI_BLOCK)?;
             }
@@ -169,8 +166,8 @@ impl GaspiStorm<'_> {
         &self,
         gaspi: Gaspi<'_>,
         caught: &mut Caught,
-    ) -> Result<(), Error> {
-        let words = self.words(gaspi)?;
+    ) -> Result<(), Failure> {
+        let pieces = self.pieces(gaspi)?;
         let mut queue = gaspi.queue::<S, C>(self.queue(), 0)?;
         let range = thread::grid_dim_x() * self.slots;
         let mut idle = 0;
@@ -183,11 +180,12 @@ impl GaspiStorm<'_> {
                         continue;
                     }
                     idle = 0;
-                    let (sender, round) = ((value - 1) / self.rounds, (value - 1) % self.rounds);
-                    // SAFETY: as in `send`.
-                    let found = unsafe { &*Self::word(words, id) }.load(Ordering::Relaxed);
-                    let right = id == sender * self.slots + round % self.slots
-                        && found == Caught::mixed(value);
+                    // Never 0: a division by 0 would be a panic. What somebody else sent is found wrong.
+                    let (rounds, slots) = (self.rounds.max(1), self.slots.max(1));
+                    let (sender, round) = ((value - 1) / rounds, (value - 1) % rounds);
+                    let expected = sender.wrapping_mul(slots).wrapping_add(round % slots);
+                    let found = pieces.load(Self::word(id));
+                    let right = id == expected && found == Caught::mixed(value);
                     caught.add(value, right);
                     // All have looked at the piece before it may be written again.
                     queue.notify(0, id, value, GASPI_BLOCK)?;
@@ -195,13 +193,13 @@ impl GaspiStorm<'_> {
                 Err(Error::Timeout) => {
                     idle += 1;
                     if C::broadcast(u64::from(self.all_done())) != 0 {
-                        return queue.wait(GASPI_BLOCK);
+                        return Ok(queue.wait(GASPI_BLOCK)?);
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Timeout)
+        Err(Error::Timeout.into())
     }
 
     /// Whether all senders have all their answers.

@@ -48,4 +48,4 @@ pub use requests::{
 pub use round::{Round, suite_round};
 pub use trigger_chain::{TriggerChain, suite_trigger_chain};
 pub use trigger_storm::{TriggerStorm, suite_trigger_storm};
-pub use trouble::{Trouble, TroubleKind, suite_trouble};
+pub use trouble::{Stray, Trouble, TroubleKind, suite_stray, suite_trouble};

@@ -1,11 +1,14 @@
 //! A kernel that posts receives and takes messages.
 
+use core::sync::atomic::Ordering;
+
 use warpbell::wqe::{Arrival, Local, LocalKey};
 use warpbell::{
-    Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, kernel, thread,
+    Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, Word64,
+    kernel, thread,
 };
 
-use super::arguments::{Kernel, Output};
+use super::arguments::{Input, Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::mode::{Mode, by_mode};
 use crate::outcome::Failure;
@@ -90,8 +93,8 @@ pub struct Receive<'a> {
     pub length: u32,
     /// Pieces of a buffer, at most 4.
     pub segments: u32,
-    /// For each receive number, modulo the entries that there are: which buffer it is.
-    pub posted: Output<'a, u32>,
+    /// For each receive number, modulo the words that there are: which buffer it is. Two threads may store to one word.
+    pub posted: Input<'a, Word64>,
     /// What came.
     pub messages: Output<'a, Message>,
     /// How each thread fared.
@@ -164,12 +167,9 @@ impl Receive<'_> {
         let pieces: [Local; 4] = core::array::from_fn(|segment| piece(segment as u32));
         let pieces = pieces.get(..self.segments as usize).unwrap_or(&pieces);
         let index = queue.try_post_scatter(pieces)?;
-        if self.posted.len() > 0 {
-            // SAFETY: a receive number belongs to one buffer, until it comes again after the message.
-            unsafe {
-                self.posted
-                    .write(u64::from(index.0) % self.posted.len(), buffer);
-            };
+        let place = u64::from(index.0).checked_rem(self.posted.len());
+        if let Some(posted) = place.and_then(|place| self.posted.get(place)) {
+            posted.store(buffer.into(), Ordering::Relaxed);
         }
         Ok(())
     }

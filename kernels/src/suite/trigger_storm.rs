@@ -4,13 +4,13 @@ use core::sync::atomic::Ordering;
 
 use warpbell::trigger::{Error, TriggerHandle, Triggers};
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Block, Deadline, Scope, Thread, Warp, Word64, block, kernel, thread};
+use warpbell::{Block, Deadline, Scope, Thread, Warp, block, kernel, thread};
 
 use super::arguments::{Input, Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::mode::ScopeKind;
 use crate::outcome::Failure;
-use crate::posting::Place;
+use crate::place::Place;
 
 /// How long a trigger waits for operations to catch up, in microseconds.
 const HOLD_BACK_US: u64 = 200;
@@ -68,10 +68,18 @@ pub fn suite_trigger_storm(kernel: TriggerStorm<'_>) {
 }
 
 impl TriggerStorm<'_> {
+    /// The tags, each of which has its word.
+    #[inline(always)]
+    fn open(&self) -> Result<Triggers<'_>, Failure> {
+        let triggers = self.triggers.open()?;
+        self.begun.holds(triggers.tags().into())?;
+        Ok(triggers)
+    }
+
     /// Triggers every so many of the list.
     #[inline(always)]
     fn trigger<C: Scope>(&self, size: u32) -> Result<(), Failure> {
-        let triggers = self.triggers.open()?;
+        let triggers = self.open()?;
         let size = size.max(1);
         let scopes = (thread::grid_dim_x() - 1) * block::size() / size;
         let mut next = u64::from(thread::index() / size);
@@ -83,7 +91,9 @@ impl TriggerStorm<'_> {
                 if !next.is_multiple_of(4) {
                     self.hold_back(triggers, tag)?;
                 }
-                self.begun(tag).fetch_add(1, Ordering::Relaxed);
+                if let Some(begun) = self.begun.word(tag) {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                }
             }
             match next.is_multiple_of(2) {
                 true => look.trigger(),
@@ -112,7 +122,7 @@ impl TriggerStorm<'_> {
         if block::thread_index() != 0 {
             return Ok(());
         }
-        let triggers = self.triggers.open()?;
+        let triggers = self.open()?;
         let mut wait = Deadline::after_ms(self.limit_ms).wait();
         loop {
             let late = wait.expired();
@@ -153,7 +163,7 @@ impl TriggerStorm<'_> {
         match result {
             Ok(()) => {
                 // That of the operation before, which is done now.
-                let begun = self.begun(tag).load(Ordering::Relaxed);
+                let begun = self.begun.load(tag);
                 if begun < u64::from(before) {
                     return Err(Error::Untriggered {
                         missing: before - begun as u32,
@@ -172,12 +182,5 @@ impl TriggerStorm<'_> {
     fn wanted(&self, tag: u32, operations: u32) -> u32 {
         let place = u64::from(tag) * u64::from(self.operations + 1) + u64::from(operations);
         self.wanted.get(place).copied().unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn begun(&self, tag: u32) -> &Word64 {
-        let Place(first) = self.begun;
-        // SAFETY: the host promises a word for each tag.
-        unsafe { &*first.add(tag as usize) }
     }
 }

@@ -13,8 +13,6 @@ pub enum TroubleKind {
     Stay,
     /// Panics.
     Panic,
-    /// Writes where there is no memory.
-    Stray,
 }
 
 /// One thread of the grid does something, the others return.
@@ -41,14 +39,9 @@ impl Kernel for Trouble<'_> {
         if thread::index() != self.thread {
             return;
         }
-        let ending = match self.kind {
+        let ending: Ending = match self.kind {
             TroubleKind::Stay => self.stay().into(),
             TroubleKind::Panic => panic!("on purpose"),
-            TroubleKind::Stray => {
-                // SAFETY: none; that it is no memory is what the test is about.
-                unsafe { core::ptr::without_provenance_mut::<u64>(8).write_volatile(1) };
-                Ending::Done
-            }
         };
         // SAFETY: only this thread writes.
         unsafe { self.ending.write(0, ending.into()) };
@@ -59,6 +52,30 @@ impl Kernel for Trouble<'_> {
 #[kernel]
 pub fn suite_trouble(kernel: Trouble<'_>) {
     kernel.run();
+}
+
+/// A word by its address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Stray {
+    /// The address.
+    pub address: u64,
+}
+
+/// Writes a word.
+///
+/// # Safety
+/// The address is valid for a write of 8 bytes and aligned to them, and nobody else touches them meanwhile.
+///
+/// ```compile_fail,E0308
+/// use warpbell_kernels::suite::{Stray, suite_stray};
+/// let known: warpbell::Entry<fn(Stray)> = suite_stray::ENTRY;
+/// ```
+#[kernel]
+pub unsafe fn suite_stray(p: Stray) {
+    let word = core::ptr::with_exposed_provenance_mut::<u64>(p.address as usize);
+    // SAFETY: the caller's promise.
+    unsafe { word.write_volatile(1) };
 }
 
 impl Trouble<'_> {

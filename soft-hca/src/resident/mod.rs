@@ -103,7 +103,8 @@ impl Arguments {
     /// # Safety
     /// There are as many mailboxes as engines, and as much memory for tables as the sizes ask for, until all engines
     /// have ended. Only the engines touch the tables. What the mailboxes' commands name is as the engine's methods
-    /// want it.
+    /// want it. A kernel that takes them is launched once, as one block that has
+    /// [`threads_per_engine`](Self::threads_per_engine) threads for each engine.
     pub const unsafe fn new(parts: ArgumentParts) -> Self {
         Self(parts)
     }

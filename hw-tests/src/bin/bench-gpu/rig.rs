@@ -10,7 +10,8 @@ use warpbell::{
 use warpbell_host_init::{Buffer, Error, Placement, Shared};
 use warpbell_hw_tests::world::World;
 use warpbell_kernels::bare::BareQueue;
-use warpbell_kernels::posting::{Place, Write};
+use warpbell_kernels::place::Place;
+use warpbell_kernels::posting::Write;
 
 /// Blocks of each ring.
 pub const DEPTH: u32 = 32_768;
@@ -203,8 +204,8 @@ impl Rig {
 
     /// The same of all queues.
     pub fn completions(&self) -> Result<Shared<[Place]>, Error> {
-        // SAFETY: this memory has the kernel's words, and outlives the launch.
-        let place = |queue| unsafe { Place::new(self.completion(queue)) };
+        // SAFETY: a completion's last word, which outlives the launch; the kernels alone write it meanwhile.
+        let place = |queue| unsafe { Place::new(self.completion(queue), 1) };
         Shared::slice(World::here().placement(), self.queues, place)
     }
 
