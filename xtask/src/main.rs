@@ -146,11 +146,11 @@ fn main() -> ExitCode {
     };
     match (done, say::unsaid()) {
         (Err(error), _) => {
-            eprintln!("error: {error}");
+            say::complain(format_args!("{error}"));
             ExitCode::from(2)
         }
         (Ok(_), Some(error)) => {
-            eprintln!("error: cannot print: {error}");
+            say::complain(format_args!("cannot print: {error}"));
             ExitCode::FAILURE
         }
         (Ok(true), None) => ExitCode::SUCCESS,
@@ -378,10 +378,8 @@ fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
     match run::forward(command, BENCH_DEADLINE)? {
         Ending::Exited(status) => Ok(status.success()),
         Ending::TimedOut(deadline) => {
-            eprintln!(
-                "error: bench-{name} was killed after {}",
-                in_words(deadline)
-            );
+            let took = in_words(deadline);
+            say::complain(format_args!("bench-{name} was killed after {took}"));
             Ok(false)
         }
     }

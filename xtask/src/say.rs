@@ -1,7 +1,7 @@
 //! Output for people and programs, which may go nowhere.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Write, stdout};
+use std::io::{self, ErrorKind, Write, stderr, stdout};
 use std::sync::OnceLock;
 
 use console::Term;
@@ -20,6 +20,11 @@ pub(crate) use say;
 
 pub fn line(words: fmt::Arguments<'_>) {
     note(writeln!(stdout(), "{words}"));
+}
+
+/// Says an error. There is no better place to say that this cannot be said.
+pub fn complain(error: fmt::Arguments<'_>) {
+    let _ = writeln!(stderr(), "error: {error}");
 }
 
 /// Keeps why something could not be said. A reader that has seen enough, such as `head`, is no reason.

@@ -29,6 +29,17 @@ fn output_that_a_full_device_refuses_is_an_error() {
     }
 }
 
+/// The status is all that is left to tell of it.
+#[test]
+fn errors_that_a_full_device_refuses_keep_their_status() {
+    for arguments in CALLS {
+        let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = xtask(arguments);
+        let status = command.stdout(full()).stderr(full()).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
     for arguments in [CALLS[0], CALLS[1]] {
