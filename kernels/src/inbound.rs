@@ -6,7 +6,7 @@ use warpbell::inbound::{Cells, Checksum, FlushHandle, Seal, Sequence};
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, FenceReach, PostError, ReceiveQueueHandle, Scope, SendQueue,
-    SendQueueHandle, Thread, Ticket, Warp, block, kernel, thread,
+    SendQueueHandle, Signal, Thread, Ticket, WaitError, Warp, Word64, block, kernel, thread,
 };
 
 use crate::outcome::{Failure, Numbers, Outcome};
@@ -139,34 +139,28 @@ pub struct Inbound<'a> {
 }
 
 /// Places in [`Inbound::between`].
-const MAY_GO: u32 = 0;
-const SETTLED: u32 = 1;
-const BEGUN: u32 = 2;
+const MAY_GO: usize = 0;
+const SETTLED: usize = 1;
+const BEGUN: usize = 2;
 /// How many there are.
 const PLACES: u64 = 3;
 
 /// Runs [`Inbound`], a block of one thread.
 #[kernel]
 pub fn inbound_thread(p: Inbound<'_>) {
-    // Outside of the closure, which the compiler would call: it is as large as the kernel.
-    let result = p.run_as::<Thread>();
-    p.outcome.record(|| result);
+    p.outcome.record(|| p.run_as::<Thread>());
 }
 
 /// Runs [`Inbound`], a block of one warp.
 #[kernel]
 pub fn inbound_warp(p: Inbound<'_>) {
-    // Outside of the closure, which the compiler would call: it is as large as the kernel.
-    let result = p.run_as::<Warp>();
-    p.outcome.record(|| result);
+    p.outcome.record(|| p.run_as::<Warp>());
 }
 
 /// Runs [`Inbound`], a block of any size.
 #[kernel]
 pub fn inbound_block(p: Inbound<'_>) {
-    // Outside of the closure, which the compiler would call: it is as large as the kernel.
-    let result = p.run_as::<Block>();
-    p.outcome.record(|| result);
+    p.outcome.record(|| p.run_as::<Block>());
 }
 
 /// Word number `index` of a message; each byte differs from the message's before.
@@ -195,11 +189,7 @@ impl Inbound<'_> {
 
     #[inline(always)]
     fn run_as<C: Scope>(&self) -> Result<(), Failure> {
-        let words = u64::from(self.way.bytes(self.bytes)).div_ceil(8);
-        self.source_words.holds(words)?;
-        self.target_words.holds(words)?;
-        self.between.holds(PLACES)?;
-        self.signal_word.holds(1)?;
+        self.ask()?;
         if block::index() == 0 {
             return self.write::<C>();
         }
@@ -212,6 +202,16 @@ impl Inbound<'_> {
         }
     }
 
+    /// Asks for all the words that any of the others goes to.
+    #[inline(always)]
+    fn ask(&self) -> Result<(), Failure> {
+        let words = u64::from(self.way.bytes(self.bytes)).div_ceil(8);
+        self.source_words.holds(words)?;
+        self.target_words.holds(words)?;
+        self.between.holds(PLACES)?;
+        self.signal_word.holds(1)
+    }
+
     #[inline(always)]
     fn limit(&self) -> Deadline {
         Deadline::after_us(self.limit_us)
@@ -222,20 +222,19 @@ impl Inbound<'_> {
         self.warm_up + self.rounds
     }
 
-    /// Says that so many messages may be sent, or are there: behind all that this thread did before.
     #[inline(always)]
-    fn tell(&self, place: u32, count: u32) {
-        if let Some(word) = self.between.word(place) {
-            word.store(count.into(), Ordering::Release);
-        }
+    fn between(&self, place: usize) -> &Word64 {
+        // SAFETY: one of the words that `ask` has found there.
+        unsafe { &*self.between.first().add(place) }
     }
 
     /// Waits until that many messages may be sent, or are there.
     #[inline(always)]
-    fn await_count<C: Scope>(&self, place: u32, count: u32) -> Result<(), Failure> {
-        let word = self.between.signal(place)?;
-        word.wait_together::<C>(count.into(), self.limit())?;
-        Ok(())
+    fn await_count<C: Scope>(&self, place: usize, count: u32) -> Result<(), WaitError> {
+        // SAFETY: a place's words are there for the launch; kernels store to them as atomics.
+        let word = unsafe { Signal::new(self.between(place)) };
+        let waited = word.wait_together::<C>(count.into(), self.limit());
+        waited.map(drop)
     }
 
     #[inline(always)]
@@ -244,14 +243,16 @@ impl Inbound<'_> {
         let mut queue = unsafe { self.send.open_together::<Exclusive, C>() }?;
         for round in 0..self.all() {
             self.await_count::<C>(MAY_GO, round + 1)?;
-            self.fill::<C>(round)?;
+            self.fill::<C>(round);
             if C::leads() {
-                self.between.store(BEGUN, thread::clock_ns());
+                self.between(BEGUN)
+                    .store(thread::clock_ns(), Ordering::Relaxed);
             }
             let newest = self.post(&mut queue, round)?;
             queue.wait(newest, self.limit())?;
             if C::leads() {
-                self.tell(SETTLED, round + 1);
+                self.between(SETTLED)
+                    .store(u64::from(round) + 1, Ordering::Release);
             }
         }
         Ok(())
@@ -286,7 +287,7 @@ impl Inbound<'_> {
     }
 
     #[inline(always)]
-    fn fill<C: Scope>(&self, round: u32) -> Result<(), Failure> {
+    fn fill<C: Scope>(&self, round: u32) {
         match self.way {
             Way::Words => self.fill_cells::<C, Sequence, 1>(round),
             Way::Lines => self.fill_cells::<C, Sequence, LINE>(round),
@@ -297,27 +298,21 @@ impl Inbound<'_> {
                     self.source_words.store(index, content(round, index));
                     index += C::size();
                 }
-                Ok(())
             }
         }
     }
 
     #[inline(always)]
-    fn fill_cells<C: Scope, S: Seal, const WORDS: usize>(&self, round: u32) -> Result<(), Failure> {
-        self.cells::<S, WORDS>(self.source_words)?
+    fn fill_cells<C: Scope, S: Seal, const WORDS: usize>(&self, round: u32) {
+        self.cells::<S, WORDS>(self.source_words)
             .fill::<C>(round + 1, |index| value(round, index));
-        Ok(())
     }
 
     #[inline(always)]
-    fn cells<S: Seal, const WORDS: usize>(
-        &self,
-        place: Place,
-    ) -> Result<Cells<'_, S, WORDS>, Failure> {
+    fn cells<S: Seal, const WORDS: usize>(&self, place: Place) -> Cells<'_, S, WORDS> {
         let count = Cells::<'_, S, WORDS>::needed(self.bytes.div_ceil(4));
-        place.holds(u64::from(count) * WORDS as u64)?;
-        // SAFETY: all their words are there, and NICs and atomics alone touch a place.
-        Ok(unsafe { Cells::new(place.first(), count, self.reach) })
+        // SAFETY: `ask` has found all their bytes there, and NICs and atomics alone touch a place.
+        unsafe { Cells::new(place.first(), count, self.reach) }
     }
 
     /// Reads messages of which a completion tells.
@@ -344,7 +339,8 @@ impl Inbound<'_> {
     /// Reads messages of which a word behind them tells.
     #[inline(always)]
     fn read_signalled<C: Scope>(&self) -> Result<(), Failure> {
-        let signal = self.signal_word.signal(0)?;
+        // SAFETY: `ask` has found the word there, and NICs alone write it.
+        let signal = unsafe { Signal::new(self.signal_word.first()) };
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut flush = unsafe { self.flush.open_together::<Exclusive, C>() }?;
         let mut stales = 0;
@@ -362,7 +358,7 @@ impl Inbound<'_> {
     /// Reads messages that tell for themselves.
     #[inline(always)]
     fn read_cells<C: Scope, S: Seal, const WORDS: usize>(&self) -> Result<(), Failure> {
-        let cells = self.cells::<S, WORDS>(self.target_words)?;
+        let cells = self.cells::<S, WORDS>(self.target_words);
         let mut stales = 0;
         for round in 0..self.all() {
             self.go_on::<C>(round);
@@ -397,7 +393,7 @@ impl Inbound<'_> {
 
     /// Begins to wait for a message.
     #[inline(always)]
-    fn begin<C: Scope>(&self, round: u32) -> Result<u64, Failure> {
+    fn begin<C: Scope>(&self, round: u32) -> Result<u64, WaitError> {
         if self.settled {
             self.await_count::<C>(SETTLED, round + 1)?;
         }
@@ -410,7 +406,7 @@ impl Inbound<'_> {
         let sample = match self.settled {
             true => thread::cycles() - began,
             false => {
-                let begun = self.between.load(BEGUN);
+                let begun = self.between(BEGUN).load(Ordering::Relaxed);
                 thread::clock_ns().saturating_sub(begun)
             }
         };
@@ -428,7 +424,8 @@ impl Inbound<'_> {
         // All threads' reading of the message before, before the leader's word.
         C::sync();
         if C::leads() {
-            self.tell(MAY_GO, next + 1);
+            self.between(MAY_GO)
+                .store(u64::from(next) + 1, Ordering::Release);
         }
     }
 }

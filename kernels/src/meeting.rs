@@ -1,6 +1,8 @@
 //! A meeting of all blocks of a kernel, without atomics: a word for each block.
 
-use warpbell::{Deadline, WaitError, block, thread};
+use core::sync::atomic::Ordering;
+
+use warpbell::{Deadline, Signal, WaitError, Word64, block, thread};
 
 use crate::outcome::Failure;
 use crate::place::Place;
@@ -26,12 +28,30 @@ pub(crate) fn met_before(arrivals: Place) -> u64 {
 pub fn meet(arrivals: Place, blocks: u32, number: u64, deadline: Deadline) -> Result<(), Failure> {
     // All threads of a block find the same, so that none waits for another at a barrier.
     arrivals.holds(u64::from(blocks).max(u64::from(block::index()) + 1))?;
+    // SAFETY: there are the words of all these blocks, and of this one.
+    Ok(unsafe { meet_at(arrivals.first(), blocks, number, deadline) }?)
+}
+
+/// The same at words of which somebody has vouched that there is one for each block.
+///
+/// # Safety
+/// From `arrivals` on there is a word for each of so many blocks, and for this one. Kernels touch them as atomics.
+#[inline(always)]
+pub(crate) unsafe fn meet_at(
+    arrivals: *const Word64,
+    blocks: u32,
+    number: u64,
+    deadline: Deadline,
+) -> Result<(), WaitError> {
+    // SAFETY: the caller's promise.
+    let word = |block: u32| unsafe { &*arrivals.add(block as usize) };
     // What the block's threads did before its word, because others go on by that.
     thread::sync_threads();
     let (own, hosts) = (block::thread_index(), block::index() == 0);
     let has_come = |other: u32| {
-        let arrival = arrivals.signal(other);
-        u32::from(!arrival.is_ok_and(|arrival| arrival.wait(number, deadline).is_ok()))
+        // SAFETY: kernels touch it as an atomic.
+        let arrival = unsafe { Signal::new(word(other)) };
+        u32::from(arrival.wait(number, deadline).is_err())
     };
     let mut late = 0;
     if hosts {
@@ -47,7 +67,7 @@ pub fn meet(arrivals: Place, blocks: u32, number: u64, deadline: Deadline) -> Re
         // What the block did, and in the first block what all others did, before its word: nobody but this kernel's blocks
         // looks.
         thread::device_fence();
-        arrivals.store(block::index(), number);
+        word(block::index()).store(number, Ordering::Relaxed);
         if !hosts {
             late = has_come(0);
         }
@@ -55,6 +75,6 @@ pub fn meet(arrivals: Place, blocks: u32, number: u64, deadline: Deadline) -> Re
     // The word before anybody goes on.
     match thread::sync_threads_count(late) {
         0 => Ok(()),
-        _ => Err(WaitError::Deadline.into()),
+        _ => Err(WaitError::Deadline),
     }
 }

@@ -1,10 +1,9 @@
 //! A convolutional network that makes a picture larger, with ESPCN's shape (Shi and others 2016): 5 × 5 to 64 channels,
 //! 3 × 3 to 32, 3 × 3 to as many as a pixel becomes pixels, which are then put beside each other.
 
-use warpbell::{Deadline, block, shared_array, thread};
+use warpbell::{Deadline, WaitError, block, shared_array, thread};
 
-use crate::meeting::meet;
-use crate::outcome::Failure;
+use crate::meeting::meet_at;
 use crate::place::Place;
 
 /// How much wider and higher the picture becomes.
@@ -211,12 +210,12 @@ impl Network {
     /// others' once they have met again. `met` counts the meetings, the first being 1.
     ///
     /// # Errors
-    /// `Deadline`, where a block does not come; [`Failure::Outside`], where there is no word for each block.
+    /// `Deadline`, where a block does not come.
     ///
     /// # Safety
     /// As [`Network`] says.
     #[inline(always)]
-    pub(crate) unsafe fn run(&self, met: &mut u64, deadline: Deadline) -> Result<(), Failure> {
+    pub(crate) unsafe fn run(&self, met: &mut u64, deadline: Deadline) -> Result<(), WaitError> {
         let room = Room {
             cells: shared_array![f32; CELLS],
             weights: shared_array![Four; ROOM],
@@ -228,10 +227,12 @@ impl Network {
         let [one, other] = self.planes.map(values);
         self.layer::<0>(room, values(self.input), weights, one);
         *met += 1;
-        meet(self.arrivals, self.blocks, *met, deadline)?;
+        // SAFETY: the caller's promise: a word for each block.
+        unsafe { meet_at(self.arrivals.first(), self.blocks, *met, deadline) }?;
         self.layer::<1>(room, one, second, other);
         *met += 1;
-        meet(self.arrivals, self.blocks, *met, deadline)?;
+        // SAFETY: the caller's promise: a word for each block.
+        unsafe { meet_at(self.arrivals.first(), self.blocks, *met, deadline) }?;
         self.layer::<2>(room, other, third, values(self.output));
         Ok(())
     }

@@ -25,7 +25,7 @@ use crate::outcome::Failure;
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     first: *const Word64,
-    count: u64,
+    count: u32,
 }
 
 // SAFETY: it only names words, for which `new` was given a promise.
@@ -34,13 +34,18 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// So many words from there on.
+    /// So many words from there on, of which a kernel gets to 2^32 - 1.
     ///
     /// # Safety
     /// The words are there, aligned to 8 bytes, as long as a kernel runs that gets them. Meanwhile NICs and atomics
     /// alone touch them, except as a kernel's own safety section says.
     pub const unsafe fn new(first: *const Word64, count: u64) -> Self {
-        Self { first, count }
+        let most = u32::MAX as u64;
+        let count = if count < most { count } else { most };
+        Self {
+            first,
+            count: count as u32,
+        }
     }
 
     /// So many of the words, from word `first` on.
@@ -50,16 +55,18 @@ impl Place {
     #[inline(always)]
     pub(crate) fn part(self, first: u64, count: u64) -> Result<Self, Failure> {
         // No sum, which could wrap.
-        if count > self.count || first > self.count - count {
+        let there = u64::from(self.count);
+        if count > there || first > there - count {
             return Err(Failure::Outside {
                 wanted: first.saturating_add(count),
-                there: self.count,
+                there,
             });
         }
         Ok(Self {
             // SAFETY: inside the words that `new` was promised, or at their end.
             first: unsafe { self.first.add(first as usize) },
-            count,
+            // No more than there were.
+            count: count as u32,
         })
     }
 
@@ -82,13 +89,13 @@ impl Place {
     #[inline(always)]
     pub(crate) fn word<'a>(self, index: u32) -> Option<&'a Word64> {
         // SAFETY: inside the words that `new` was promised.
-        (u64::from(index) < self.count).then(|| unsafe { &*self.first.add(index as usize) })
+        (index < self.count).then(|| unsafe { &*self.first.add(index as usize) })
     }
 
     /// The value of 4 bytes behind so many others, if it is there.
     #[inline(always)]
     fn value<'a>(self, index: u32) -> Option<&'a Word32> {
-        let there = u64::from(index / 2) < self.count;
+        let there = index / 2 < self.count;
         // SAFETY: a half of a word that `new` was promised.
         there.then(|| unsafe { &*self.first.cast::<Word32>().add(index as usize) })
     }
@@ -168,7 +175,7 @@ mod tests {
         for (first, count) in [(0, 4), (4, 0), (1, 2)] {
             let part = place.part(first, count).unwrap();
             assert_eq!(part.first, words.as_ptr().wrapping_add(first as usize));
-            assert_eq!(part.count, count);
+            assert_eq!(u64::from(part.count), count);
         }
         for (first, count, wanted) in [(0, 5, 5), (4, 1, 5), (5, 0, 5), (u64::MAX, 2, u64::MAX)] {
             let there = 4;

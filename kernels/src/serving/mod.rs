@@ -50,6 +50,6 @@ pub unsafe fn serving_inference(p: Inference<'_>) {
     p.outcome.record(|| {
         let mut met = met_before(p.network.arrivals);
         // SAFETY: the caller's promise.
-        unsafe { p.network.run(&mut met, Deadline::after_us(p.limit_us)) }
+        Ok(unsafe { p.network.run(&mut met, Deadline::after_us(p.limit_us)) }?)
     });
 }
