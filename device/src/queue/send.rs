@@ -568,10 +568,6 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
         producer.ledger.refresh(state);
         return;
     };
-    // Of a shared queue the CQE at which this view comes on, which is most often where all others do: so its load need
-    // not wait for `first`, which has just been asked for.
-    let likely = producer.ledger.next_cqe();
-    let ahead = S::SHARED.then(|| completion::tail(parts, likely));
     let known = producer.ledger.refresh(state);
     let (mut consumed, mut taken, mut failure) = (known, first, None);
     // Ends after a lap at the latest: nobody posts into the blocks that we find
@@ -580,10 +576,7 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
     // ago, with the same owner bit.
     loop {
         let number = taken as u32;
-        let tail = match ahead {
-            Some(tail) if number == likely => tail,
-            _ => completion::tail(parts, number),
-        };
+        let tail = completion::tail(parts, number);
         if !completion::is_new(parts, tail, number) {
             break;
         }
