@@ -101,7 +101,7 @@ impl Listener {
         socket.map(greet).transpose()
     }
 
-    /// The caller that has spoken first, if one has.
+    /// The caller that has spoken first, or has gone, if one has.
     pub(super) fn accept(&self, patience: Duration) -> Result<Option<UnixStream>, ExchangeError> {
         let failed = |step| socket_failed(step, &self.path);
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,11 +118,11 @@ impl Listener {
             }
             callers.push_back(Caller { socket, since });
         }
-        callers.retain(|caller| peek(&caller.socket) != Peeked::End);
-        let spoken = |caller: &Caller| peek(&caller.socket) == Peeked::Words;
+        // One that has gone keeps nobody waiting, either.
+        let ready = |caller: &Caller| peek(&caller.socket) != Peeked::Nothing;
         if let Some(caller) = callers
             .iter()
-            .position(spoken)
+            .position(ready)
             .and_then(|at| callers.remove(at))
         {
             let waits = caller.socket.set_nonblocking(false);
@@ -311,6 +311,12 @@ mod tests {
             })
             .collect();
         drop(UnixStream::connect(&path).unwrap());
+        let gone = listener.take(&ours, PATIENCE);
+        let error = gone.map(|taken| taken.is_some()).unwrap_err();
+        assert!(
+            matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
+            "{error}"
+        );
         let at = path.clone();
         let joiner = std::thread::spawn(move || Peer::join(&theirs, &at, PATIENCE).map(drop));
         let took = retried(PATIENCE, "join", || {
