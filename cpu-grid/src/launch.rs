@@ -22,13 +22,31 @@ pub const MAX_WARPS: u32 = 512;
 /// The threads that a block has at most.
 const MAX_THREADS: u32 = 1024;
 
-/// A grid of one dimension.
+/// How many threads run a kernel, in one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dim {
+pub struct Grid {
     /// Blocks in the grid, at least 1.
     pub blocks: u32,
     /// Threads in each block, 1 to 1,024.
     pub threads_per_block: u32,
+}
+
+impl Grid {
+    /// One thread.
+    pub const ONE_THREAD: Self = Self::new(1, 1);
+
+    /// So many blocks of so many threads.
+    pub const fn new(blocks: u32, threads_per_block: u32) -> Self {
+        Self {
+            blocks,
+            threads_per_block,
+        }
+    }
+
+    /// Threads of all blocks.
+    pub const fn threads(self) -> u64 {
+        self.blocks as u64 * self.threads_per_block as u64
+    }
 }
 
 /// How a grid is run.
@@ -53,7 +71,7 @@ impl Default for Options {
 pub(crate) struct Launch {
     /// Another one for each launch of the process.
     pub(crate) number: u64,
-    pub(crate) dim: Dim,
+    pub(crate) dim: Grid,
     pub(crate) order: LaneOrder,
     blocks: Vec<Block>,
     /// Set with the first failure; the warps then stop.
@@ -72,7 +90,7 @@ struct Ending {
 }
 
 impl Launch {
-    fn new(dim: Dim, order: LaneOrder, warps: u64) -> Self {
+    fn new(dim: Grid, order: LaneOrder, warps: u64) -> Self {
         // 0 is the grid of one thread outside of any launch.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
@@ -190,8 +208,8 @@ impl Launch {
 ///
 /// A kernel that catches the unwinding again and again, and drops nothing of what it caught, ends the process with a
 /// line that names its lane: what it borrows must outlive it.
-pub fn launch(dim: Dim, options: Options, kernel: impl Fn() + Sync) -> Result<(), LaunchError> {
-    let Dim {
+pub fn launch(dim: Grid, options: Options, kernel: impl Fn() + Sync) -> Result<(), LaunchError> {
+    let Grid {
         blocks,
         threads_per_block: threads,
     } = dim;

@@ -8,10 +8,10 @@
 //! ```
 //! use std::sync::atomic::{AtomicU32, Ordering};
 //! use warpbell::{block, thread, warp};
-//! use warpbell_cpu_grid::{Dim, Options, launch};
+//! use warpbell_cpu_grid::{Grid, Options, launch};
 //!
 //! let odd = AtomicU32::new(0);
-//! let dim = Dim { blocks: 2, threads_per_block: 100 };
+//! let dim = Grid { blocks: 2, threads_per_block: 100 };
 //! launch(dim, Options::default(), || {
 //!     let (_rank, count) = block::rank_and_count(thread::index_1d() % 2 == 1);
 //!     if block::thread_index() == 0 {
@@ -63,5 +63,5 @@ mod stacks;
 mod warp;
 
 pub use error::{Doing, LaneReport, LaunchError};
-pub use launch::{Dim, MAX_WARPS, Options, launch};
+pub use launch::{Grid, MAX_WARPS, Options, launch};
 pub use order::LaneOrder;

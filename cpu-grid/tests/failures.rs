@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpbell::cpu::{BlockOp, WarpOp};
 use warpbell::{Deadline, block, shared_array, thread, warp};
 use warpbell_cpu_grid::{
-    Dim, Doing, LaneOrder, LaneReport, LaunchError, MAX_WARPS, Options, launch,
+    Doing, Grid, LaneOrder, LaneReport, LaunchError, MAX_WARPS, Options, launch,
 };
 
 const ORDERS: [LaneOrder; 4] = [
@@ -18,7 +18,7 @@ const ORDERS: [LaneOrder; 4] = [
 ];
 
 /// Launches with each order and gives the errors; a launch that would hang ends with another error.
-fn failures(dim: Dim, kernel: impl Fn() + Sync) -> Vec<LaunchError> {
+fn failures(dim: Grid, kernel: impl Fn() + Sync) -> Vec<LaunchError> {
     let run = |order| {
         let options = Options {
             order,
@@ -47,7 +47,7 @@ fn wait_in_vain() {
 fn sizes_that_no_grid_has() {
     for (blocks, threads_per_block) in [(0, 32), (1, 0), (1, 1025)] {
         let error = launch(
-            Dim {
+            Grid {
                 blocks,
                 threads_per_block,
             },
@@ -67,7 +67,7 @@ fn sizes_that_no_grid_has() {
         [(MAX_WARPS + 1, 1, MAX_WARPS + 1), (u32::MAX, 1024, 0)]
     {
         let error = launch(
-            Dim {
+            Grid {
                 blocks,
                 threads_per_block,
             },
@@ -86,7 +86,7 @@ fn sizes_that_no_grid_has() {
 #[test]
 fn the_largest_grid_runs() {
     let threads = AtomicU32::new(0);
-    let dim = Dim {
+    let dim = Grid {
         blocks: MAX_WARPS / 32,
         threads_per_block: 1024,
     };
@@ -100,7 +100,7 @@ fn the_largest_grid_runs() {
 
 #[test]
 fn a_panic_names_its_lane() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 3,
         threads_per_block: 70,
     };
@@ -146,7 +146,7 @@ fn a_failed_launch_drops_what_its_lanes_hold() {
         }
     }
     let held = AtomicU32::new(0);
-    let dim = Dim {
+    let dim = Grid {
         blocks: 2,
         threads_per_block: 40,
     };
@@ -161,7 +161,7 @@ fn a_failed_launch_drops_what_its_lanes_hold() {
 
 #[test]
 fn a_kernel_that_catches_its_end_ends() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 2,
         threads_per_block: 33,
     };
@@ -210,7 +210,7 @@ fn a_kernel_that_catches_its_end_ends() {
 
 #[test]
 fn a_panic_that_a_kernel_catches_is_its_own() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 33,
     };
@@ -233,7 +233,7 @@ fn the_first_failure_is_the_one_reported() {
             self.0.store(1, Ordering::Release);
         }
     }
-    let dim = Dim {
+    let dim = Grid {
         blocks: 2,
         threads_per_block: 2,
     };
@@ -262,7 +262,7 @@ fn the_first_failure_is_the_one_reported() {
 
 #[test]
 fn a_lane_that_has_exited_is_missed() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 64,
     };
@@ -288,7 +288,7 @@ fn a_lane_that_has_exited_is_missed() {
 
 #[test]
 fn different_operations_do_not_meet() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 3,
     };
@@ -317,7 +317,7 @@ fn different_operations_do_not_meet() {
 
 #[test]
 fn masks_that_wait_for_each_other_in_a_ring() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 4,
     };
@@ -342,7 +342,7 @@ fn masks_that_wait_for_each_other_in_a_ring() {
 #[test]
 fn masks_may_be_met_one_after_the_other() {
     for order in ORDERS {
-        let dim = Dim {
+        let dim = Grid {
             blocks: 1,
             threads_per_block: 3,
         };
@@ -374,7 +374,7 @@ fn masks_may_be_met_one_after_the_other() {
 
 #[test]
 fn a_lane_outside_of_its_mask() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 4,
     };
@@ -391,7 +391,7 @@ fn a_lane_outside_of_its_mask() {
 
 #[test]
 fn a_mask_with_lanes_that_the_block_has_not() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 40,
     };
@@ -411,7 +411,7 @@ fn a_mask_with_lanes_that_the_block_has_not() {
 
 #[test]
 fn a_lane_at_the_block_is_missed_by_its_warp() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 96,
     };
@@ -447,7 +447,7 @@ fn a_lane_at_the_block_is_missed_by_its_warp() {
 
 #[test]
 fn different_operations_of_a_block_do_not_meet() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 64,
     };
@@ -472,7 +472,7 @@ fn different_operations_of_a_block_do_not_meet() {
 
 #[test]
 fn a_broadcast_needs_every_thread() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 64,
     };
@@ -519,7 +519,7 @@ fn time_is_up() {
 
 /// What the lanes are doing after this time: two of block 1 go on for ever, its others wait for them, and block 0 ends.
 fn lanes_when_time_is_up(deadline: Duration) -> Vec<LaneReport> {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 2,
         threads_per_block: 33,
     };
@@ -546,7 +546,7 @@ fn lanes_when_time_is_up(deadline: Duration) -> Vec<LaneReport> {
 
 #[test]
 fn kernels_do_not_launch() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 1,
     };
@@ -576,7 +576,7 @@ fn errors_say_it_in_words() {
 
 #[test]
 fn more_shared_memory_than_a_gpu_has_is_a_panic() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 1,
     };

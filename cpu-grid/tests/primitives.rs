@@ -5,11 +5,11 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use warpbell::{block, shared_array, thread, warp};
-use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
+use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
 
 /// What each thread of a grid returns from `kernel`, by its index.
 fn gather<T: Send + Clone>(
-    dim: Dim,
+    dim: Grid,
     order: LaneOrder,
     kernel: impl Fn(usize) -> T + Sync,
 ) -> Vec<T> {
@@ -52,7 +52,7 @@ fn orders() -> impl Strategy<Value = LaneOrder> {
 }
 
 /// Grids with block sizes at and around the edges of a warp, and values for their threads.
-fn grids() -> impl Strategy<Value = (Dim, LaneOrder, Vec<u64>)> {
+fn grids() -> impl Strategy<Value = (Grid, LaneOrder, Vec<u64>)> {
     let sizes = prop_oneof![
         4 => 1..=130u32,
         1 => 1..=1024u32,
@@ -62,7 +62,7 @@ fn grids() -> impl Strategy<Value = (Dim, LaneOrder, Vec<u64>)> {
         let threads = (blocks * threads_per_block) as usize;
         let values = prop::collection::vec(any::<u64>(), threads);
         (
-            Just(Dim {
+            Just(Grid {
                 blocks,
                 threads_per_block,
             }),
@@ -213,7 +213,7 @@ proptest! {
 /// 64 bits of every kind of value go through a shuffle unharmed.
 #[test]
 fn shuffles_carry_every_type() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 32,
     };
@@ -241,7 +241,7 @@ fn shuffles_carry_every_type() {
 /// A barrier does without the threads that have exited, as on a GPU.
 #[test]
 fn a_barrier_does_not_wait_for_the_exited() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 2,
         threads_per_block: 70,
     };
@@ -276,7 +276,7 @@ fn a_barrier_does_not_wait_for_the_exited() {
 #[test]
 fn shared_arrays_are_a_blocks_own_and_a_places_own() {
     let threads = 70;
-    let dim = Dim {
+    let dim = Grid {
         blocks: 3,
         threads_per_block: threads,
     };
@@ -304,7 +304,7 @@ fn shared_arrays_are_a_blocks_own_and_a_places_own() {
 
 #[test]
 fn a_loop_finds_the_same_array_again() {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 2,
     };

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use warpbell::{Deadline, thread};
-use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_cpu_grid::{Grid, Options, launch};
 
 const INSIDE: &str = "WARPBELL_INSIDE";
 const ABORT: Option<i32> = Some(6);
@@ -16,7 +16,7 @@ const SEGMENTATION_FAULT: Option<i32> = Some(11);
 /// Thread 37 of block 1 does something, in a process of its own; gives what that said, and the signal that ended it.
 fn of_one_thread(name: &str, what: impl Fn() + Sync) -> (Option<i32>, String) {
     if std::env::var_os(INSIDE).is_some() {
-        let dim = Dim {
+        let dim = Grid {
             blocks: 2,
             threads_per_block: 40,
         };

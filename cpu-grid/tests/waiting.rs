@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use warpbell::{Deadline, block, thread, warp};
-use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
+use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
 
 const ORDERS: [LaneOrder; 3] = [
     LaneOrder::Ascending,
@@ -25,7 +25,7 @@ fn wait_until(ready: impl Fn() -> bool) {
 fn a_waiting_lane_lets_another_release_it() {
     for order in ORDERS {
         for backwards in [false, true] {
-            let dim = Dim {
+            let dim = Grid {
                 blocks: 2,
                 threads_per_block: 65,
             };
@@ -53,7 +53,7 @@ fn a_waiting_lane_lets_another_release_it() {
 #[test]
 fn lanes_meet_while_another_waits() {
     for order in ORDERS {
-        let dim = Dim {
+        let dim = Grid {
             blocks: 1,
             threads_per_block: 32,
         };
@@ -85,7 +85,7 @@ fn lanes_meet_while_another_waits() {
 fn barriers_back_to_back() {
     const THREADS: u32 = 100;
     for order in ORDERS {
-        let dim = Dim {
+        let dim = Grid {
             blocks: 2,
             threads_per_block: THREADS,
         };
@@ -115,7 +115,7 @@ fn barriers_back_to_back() {
 /// The order in which the lanes of a warp leave a turn of waiting.
 fn trace(order: LaneOrder) -> Vec<u32> {
     let trace = Mutex::new(Vec::new());
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 8,
     };
@@ -173,7 +173,7 @@ fn outside_of_a_launch() {
         assert!(start.elapsed().as_micros() >= 200);
     };
     launch(
-        Dim {
+        Grid {
             blocks: 1,
             threads_per_block: 40,
         },

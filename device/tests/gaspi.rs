@@ -17,7 +17,7 @@ use warpbell::wqe::{Opcode, Syndrome};
 use warpbell::{
     Block, BlockShared, Cause, Exclusive, GpuShared, Scope, Sharing, Thread, Warp, block,
 };
-use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_cpu_grid::{Grid, Options, launch};
 
 /// What a WQE of three segments moves.
 #[derive(Debug, PartialEq, Eq)]
@@ -365,7 +365,7 @@ fn scope<S: Sharing, C: Scope>(threads: u32, scopes: usize) {
     let tables = program.tables();
     program.words[6].store(42, Ordering::Relaxed);
     let results = Mutex::new(Vec::new());
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: threads,
     };

@@ -14,7 +14,7 @@ use warpbell::{
     Block, BlockShared, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
     Scope, Sharing, Thread, WaitError, Warp, block, thread, warp,
 };
-use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
+use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
 
 const SOON: Deadline = Deadline::after_ms(20);
 
@@ -26,7 +26,7 @@ const ORDERS: [LaneOrder; 3] = [
 
 /// Runs a kernel on one block.
 fn run(threads_per_block: u32, order: LaneOrder, kernel: impl Fn() + Sync) {
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block,
     };
@@ -347,7 +347,7 @@ fn a_warp_opens_or_not_together() {
 #[test]
 fn a_block_shares_with_no_other() {
     let rig = Rig::new(6, CompletionKind::Collapsed);
-    let dim = Dim {
+    let dim = Grid {
         blocks: 2,
         threads_per_block: 2,
     };

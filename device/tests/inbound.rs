@@ -16,7 +16,7 @@ use warpbell::{
     Block, CompletionKind, Deadline, Exclusive, FenceReach, Scope, Signal, Thread, WaitError, Warp,
     Word64, thread,
 };
-use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
+use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
 
 /// Value number `index` of a message.
 fn value(sequence: u32, index: u32) -> u32 {
@@ -156,7 +156,7 @@ fn together<C: Scope, S: Seal, const WORDS: usize>(threads: u32, count: usize) {
             let late = signal_word.wait_together::<C>(10, Deadline::after_us(10));
             assert_eq!(late, Err(WaitError::Deadline));
         };
-        let dim = Dim {
+        let dim = Grid {
             blocks: 2,
             threads_per_block: threads,
         };

@@ -11,10 +11,10 @@ use common::Rig;
 use warpbell::{
     BlockShared, CompletionKind, Exclusive, GpuShared, OpenError, Processor, Sharing, block, thread,
 };
-use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_cpu_grid::{Grid, Options, launch};
 
 fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
-    let dim = Dim {
+    let dim = Grid {
         blocks,
         threads_per_block,
     };

@@ -17,7 +17,7 @@ use warpbell::{
 #[cfg(not(miri))]
 use warpbell::{Warp, warp};
 #[cfg(not(miri))]
-use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_cpu_grid::{Grid, Options, launch};
 
 const DEPTH_LOG2: u8 = 2;
 const DEPTH: usize = 1 << DEPTH_LOG2;
@@ -214,7 +214,7 @@ fn late<S: Sharing>() {
 #[cfg(not(miri))]
 fn lanes<S: Sharing>() {
     let rig = Rig::new();
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: 2,
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{MAX_MESSAGE, Rig};
 use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey};
 use warpbell::{Block, CompletionKind, Deadline, Exclusive, PostError, Scope, Thread, Warp, block};
-use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_cpu_grid::{Grid, Options, launch};
 
 const SOON: Deadline = Deadline::after_us(100);
 
@@ -103,7 +103,7 @@ fn one_transfer<C: Scope>(threads: u32) {
         let _ = queue.read_in_segments(local, remote, 400, SOON).unwrap();
         block::sync();
     };
-    let dim = Dim {
+    let dim = Grid {
         blocks: 1,
         threads_per_block: threads,
     };

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use warpbell::active::Error as Refused;
 use warpbell_host_init::{
-    ActiveConfig, ActiveMessages, Buffer, Entry, Grid, Launch, ProtectionDomain, QueuePair,
+    ActiveConfig, ActiveMessages, Buffer, Entry, Grid, Launch, Node, ProtectionDomain, QueuePair,
     QueuePairConfig, Shared, entry,
 };
 use warpbell_kernels::active::{
@@ -18,26 +18,22 @@ use warpbell_kernels::outcome::{Numbers, Outcome};
 use crate::gaspi::OneWay;
 use crate::launch::LIMIT_US;
 use crate::memory::{self, Memory};
-use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// Lanes with the functions of the kernels registered, and the initiator's domain.
 fn lanes(
-    world: &World,
-    devices: &Devices,
+    node: &Node,
     lanes: u32,
     slots: u32,
     bytes: usize,
 ) -> Result<(ActiveMessages, ProtectionDomain), Error> {
-    let near = devices.open()?.protection_domain()?;
-    let far = devices.open()?.protection_domain()?;
+    let [near, far] = node.ends()?;
     let config = ActiveConfig {
         lanes,
         slots,
         functions: 8,
         buffers: 1,
         queue_pair: QueuePairConfig {
-            placement: world.nic_placement(),
             send_depth: (8 * slots).clamp(16, 1024),
             ..QueuePairConfig::default()
         },
@@ -53,7 +49,7 @@ fn lanes(
 
 /// Runs the kernels of both ends until they have ended.
 fn run(
-    world: &World,
+    node: &Node,
     what: &str,
     launches: [Launch<'_>; 2],
     active: &ActiveMessages,
@@ -61,7 +57,7 @@ fn run(
 ) -> Result<(), Error> {
     interrupt::check()?;
     let pairs: Vec<&QueuePair> = active.queue_pairs().collect();
-    world.run(&launches, &pairs)?;
+    node.run(&launches, &pairs)?;
     for outcome in outcomes {
         outcome.result().map_err(|failure| Error::Kernel {
             what: what.into(),
@@ -115,17 +111,17 @@ impl ReduceCase {
     ///
     /// # Errors
     /// Numbers that are refused; a kernel that failed.
-    pub fn reduce(&self, world: &World, devices: &Devices) -> Result<ReduceResult, Error> {
+    pub fn reduce(&self, node: &Node) -> Result<ReduceResult, Error> {
         let bytes = 8 * self.words as usize * (self.blocks * self.slots) as usize;
-        let (active, near) = lanes(world, devices, self.blocks, self.slots, bytes)?;
-        let source = Memory::new(&near, world.nic_placement(), bytes)?;
+        let (active, near) = lanes(node, self.blocks, self.slots, bytes)?;
+        let source = Memory::new(&near, node.nic_placement(), bytes)?;
         let sums = Buffer::placed(
-            world.nic_placement(),
+            node.nic_placement(),
             8 * (self.blocks * self.words) as usize,
         )?;
-        let answers = world.numbers((self.blocks * self.messages) as usize)?;
-        let refusals = world.numbers(2 * self.blocks as usize)?;
-        let outcomes = [world.outcome()?, world.outcome()?];
+        let answers = node.words((self.blocks * self.messages) as usize)?;
+        let refusals = node.words(2 * self.blocks as usize)?;
+        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
         let grid = Grid {
             blocks: self.blocks,
             threads_per_block: self.threads,
@@ -148,7 +144,7 @@ impl ReduceCase {
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             sums: unsafe { memory::place(&sums) },
             words: self.words,
-            stop: world.stop(),
+            stop: interrupt::stop(node.placement())?,
             limit_us: LIMIT_US,
             outcome: &outcomes[1],
         };
@@ -158,7 +154,7 @@ impl ReduceCase {
         ];
         let began = std::time::Instant::now();
         run(
-            world,
+            node,
             "the reduction",
             launches,
             &active,
@@ -232,26 +228,26 @@ impl TaskStarts {
     ///
     /// # Errors
     /// A kernel that failed.
-    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Starts, Error> {
+    pub fn measure(&self, node: &Node) -> Result<Starts, Error> {
         Ok(Starts {
-            value: self.one_way(world, devices, entry!(active_round_trip_value))?,
-            arguments: self.one_way(world, devices, entry!(active_round_trip_arguments))?,
-            payload: self.one_way(world, devices, entry!(active_round_trip_payload))?,
+            value: self.one_way(node, entry!(active_round_trip_value))?,
+            arguments: self.one_way(node, entry!(active_round_trip_arguments))?,
+            payload: self.one_way(node, entry!(active_round_trip_payload))?,
         })
     }
 
     fn one_way(
         &self,
-        world: &World,
-        devices: &Devices,
+        node: &Node,
         kernel: Entry<fn(ActiveRoundTrip<'_>)>,
     ) -> Result<OneWay, Error> {
         let bytes = self.bytes as usize;
-        let (active, near) = lanes(world, devices, 1, 8, bytes)?;
-        let source = Memory::new(&near, world.nic_placement(), bytes)?;
+        let (active, near) = lanes(node, 1, 8, bytes)?;
+        let source = Memory::new(&near, node.nic_placement(), bytes)?;
         let all = self.warm_up + self.rounds;
-        let samples = world.numbers(all as usize)?;
-        let outcomes: [Shared<Outcome>; 2] = [world.outcome()?, world.outcome()?];
+        let samples = node.words(all as usize)?;
+        let outcomes: [Shared<Outcome>; 2] =
+            [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
         let initiator = ActiveRoundTrip {
             initiator: active.initiator(),
             source: source.local(0, bytes),
@@ -262,7 +258,7 @@ impl TaskStarts {
         };
         let target = ActiveAnswer {
             target: active.target(),
-            stop: world.stop(),
+            stop: interrupt::stop(node.placement())?,
             limit_us: LIMIT_US,
             outcome: &outcomes[1],
         };
@@ -271,7 +267,7 @@ impl TaskStarts {
             Launch::new(entry!(active_answer), Grid::ONE_THREAD, target),
         ];
         run(
-            world,
+            node,
             "round trips",
             launches,
             &active,

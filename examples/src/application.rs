@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use warpbell_host_init::Node;
 
 use crate::Error;
 use crate::interrupt::{self, ended_early};
 use crate::origin::Origin;
 use crate::screen::Screen;
-use crate::world::World;
 
 /// An application, for the report.
 pub struct Application {
@@ -20,7 +20,7 @@ pub struct Application {
     /// What differs here.
     pub differs: &'static str,
     /// Runs it as its binary does by default, but for the extent.
-    pub run: fn(&World, Extent, &Origin, &Screen) -> Result<Section, Error>,
+    pub run: fn(&Node, Extent, &Origin, &Screen) -> Result<Section, Error>,
 }
 
 /// How much of an application a report runs.

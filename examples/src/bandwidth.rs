@@ -152,9 +152,9 @@ impl<'e> Direction<'e> {
             local: from.memory(bytes)?,
             remote: to.memory(bytes)?,
             data,
-            times: from.world.numbers(2)?,
-            sent: from.world.outcome()?,
-            received: to.world.outcome()?,
+            times: from.node.words(2)?,
+            sent: from.node.shared(Outcome::new())?,
+            received: to.node.shared(Outcome::new())?,
         })
     }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell_host_init::entry;
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::pingpong::{Bare, bare_round_trip};
 
-use crate::Error;
 use crate::launch::{Job, LIMIT_US, run};
 use crate::setup::End;
 use crate::statistics::percentile;
+use crate::{Error, interrupt};
 
 /// Store → CPU thread → store → load, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -35,16 +35,16 @@ const APART: usize = 32;
 /// # Errors
 /// The kernel failed; Ctrl-C came before a round that counts.
 pub fn measure(end: &End, warm_up: u64, rounds: u64) -> Result<RoundTrip, Error> {
-    let words = end.world.numbers(2 * APART)?;
+    let words = end.node.words(2 * APART)?;
     let (question, answer) = (&words[0], &words[APART]);
-    let samples = end.world.numbers((warm_up + rounds) as usize)?;
-    let played = end.world.numbers(1)?;
-    let outcome = end.world.outcome()?;
+    let samples = end.node.words((warm_up + rounds) as usize)?;
+    let played = end.node.words(1)?;
+    let outcome = end.node.shared(Outcome::new())?;
     let bare = Bare {
         question,
         answer,
         rounds: warm_up + rounds,
-        stop: end.world.stop(),
+        stop: interrupt::stop(end.node.placement())?,
         limit_us: LIMIT_US,
         samples: Numbers::new(&samples),
         played: Numbers::new(&played),

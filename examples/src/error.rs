@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use warpbell_cpu_grid::LaunchError;
+use warpbell_host_init::{GpuError, NodeError};
 use warpbell_kernels::outcome::Failure;
 use warpbell_ptx::PtxError;
 use warpbell_soft_hca::shell::HcaError;
@@ -17,44 +17,9 @@ pub enum Error {
     /// The thread that drives the software HCAs.
     #[error(transparent)]
     Driver(#[from] HcaError),
-    /// A kernel's grid.
-    #[error("a kernel did not end well: {0}")]
-    Launch(#[from] LaunchError),
-    /// A NIC that does not work with the kernels.
-    #[error(
-        "the NIC {wanted} does not work with kernels on the {needed}; choose --nic {}, or run the kernels elsewhere (--on)",
-        able.join(" or ")
-    )]
-    WrongNic {
-        /// The NIC asked for.
-        wanted: &'static str,
-        /// Where the kernels run.
-        needed: &'static str,
-        /// The NICs that work with them.
-        able: [&'static str; 2],
-    },
-    /// A name that no NIC has, or a card that cannot be used.
-    #[error("the NIC {name} is none of software ({}), nor a card that works: {source}", soft.join(", "))]
-    NoCard {
-        /// The name asked for.
-        name: &'static str,
-        /// The NICs of software.
-        soft: [&'static str; 3],
-        /// Why it is no card.
-        source: Box<warpbell_host_init::Error>,
-    },
-    /// A GPU for a NIC that is on none.
-    #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
-    NoNicGpu,
-    /// Several GPUs for kernels that are on none.
-    #[error("--gpus names the GPUs of --on gpu; choose that, or leave it out")]
-    NoGpus,
-    /// A GPU among several that is there before.
-    #[error("--gpus names GPU {gpu} twice; each GPU has its ranks once")]
-    GpuTwice {
-        /// Its number.
-        gpu: u32,
-    },
+    /// Options that choose no node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// More GPUs than ranks.
     #[error(
         "{ranks} ranks leave some of {gpus} GPUs without any; choose more --ranks, or fewer --gpus"
@@ -248,6 +213,12 @@ pub enum Error {
         /// Checks made.
         checks: usize,
     },
+}
+
+impl From<GpuError> for Error {
+    fn from(error: GpuError) -> Self {
+        Self::Setup(error.into())
+    }
 }
 
 impl Error {

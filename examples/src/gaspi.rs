@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use warpbell::{Signal, Word64};
 use warpbell_host_init::{
-    Access, Entry, Gaspi, GaspiConfig, Grid, Launch, ProtectionDomain, QueuePairConfig, Shared,
-    entry,
+    Access, Entry, Gaspi, GaspiConfig, Grid, Launch, Node, QueuePairConfig, Shared, entry,
 };
 use warpbell_kernels::gaspi::{
     NotifyRoundTrip, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind, write_round_trip,
@@ -18,7 +17,6 @@ use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;
 use crate::setup::Ends;
 use crate::statistics::percentile;
-use crate::world::{Devices, World};
 use crate::{Error, interrupt, rig};
 
 /// So many queues and notifications for a segment of each rank.
@@ -33,19 +31,12 @@ pub(crate) fn config(queue_pair: QueuePairConfig, queues: u32, notifications: u3
     }
 }
 
-/// Protection domains of so many ranks, on devices of their own or on one.
-pub(crate) fn domains(devices: &Devices, ranks: u32) -> Result<Vec<ProtectionDomain>, Error> {
-    (0..ranks)
-        .map(|_| Ok(devices.open()?.protection_domain()?))
-        .collect()
-}
-
 /// Runs a kernel for each rank at the same time; they are meant to run for so long.
 ///
 /// # Errors
 /// Ctrl-C before that; as [`rig::ended`].
 pub(crate) fn run(
-    world: &World,
+    node: &Node,
     gaspi: &Gaspi,
     (what, meant): (&str, Duration),
     launches: &[Launch<'_>],
@@ -56,12 +47,16 @@ pub(crate) fn run(
     for rank in 0..gaspi.ranks() {
         queue_pairs.extend(gaspi.queue_pairs(rank)?);
     }
-    let ran = world.run_for(launches, &queue_pairs, meant);
-    rig::ended(ran, outcomes.iter().map(|outcome| (what, &**outcome)))
+    let ran = node.run_for(launches, &queue_pairs, meant);
+    rig::ended(
+        ran.map_err(Error::from),
+        outcomes.iter().map(|outcome| (what, &**outcome)),
+    )
 }
 
-pub(crate) fn outcomes(world: &World, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
-    (0..ranks).map(|_| world.outcome()).collect()
+pub(crate) fn outcomes(node: &Node, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
+    let outcomes = (0..ranks).map(|_| node.shared(Outcome::new()));
+    Ok(outcomes.collect::<Result<_, _>>()?)
 }
 
 /// Half a round trip in nanoseconds.
@@ -104,9 +99,8 @@ impl RoundTrips {
     }
 
     /// As a program gets them that asks for nothing but a depth.
-    fn queues(&self, world: &World) -> QueuePairConfig {
+    fn queues(&self) -> QueuePairConfig {
         QueuePairConfig {
-            placement: world.nic_placement(),
             send_depth: self.depth,
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         }
@@ -116,8 +110,8 @@ impl RoundTrips {
     ///
     /// # Errors
     /// A kernel that failed.
-    pub fn notifications(&self, world: &World, devices: &Devices) -> Result<OneWay, Error> {
-        self.ranks(world, devices, 0, entry!(gaspi_round_trip))
+    pub fn notifications(&self, node: &Node) -> Result<OneWay, Error> {
+        self.ranks(node, 0, entry!(gaspi_round_trip))
     }
 
     /// The same where the first of both notifies behind so many bytes: `write_notify`. The other one's answer is a
@@ -125,26 +119,20 @@ impl RoundTrips {
     ///
     /// # Errors
     /// A kernel that failed.
-    pub fn notifications_behind(
-        &self,
-        world: &World,
-        devices: &Devices,
-        bytes: u32,
-    ) -> Result<OneWay, Error> {
-        self.ranks(world, devices, bytes, entry!(gaspi_round_trip_behind))
+    pub fn notifications_behind(&self, node: &Node, bytes: u32) -> Result<OneWay, Error> {
+        self.ranks(node, bytes, entry!(gaspi_round_trip_behind))
     }
 
     fn ranks(
         &self,
-        world: &World,
-        devices: &Devices,
+        node: &Node,
         bytes: u32,
         kernel: Entry<fn(NotifyRoundTrip<'_>)>,
     ) -> Result<OneWay, Error> {
-        let mut gaspi = Gaspi::new(&domains(devices, 2)?, &config(self.queues(world), 1, 1))?;
+        let mut gaspi = Gaspi::new(&node.domains(2)?, &config(self.queues(), 1, 1))?;
         gaspi.segment_create(0, bytes.max(8) as usize)?;
-        let outcomes = outcomes(world, 2)?;
-        let samples = [self.samples(world)?, self.samples(world)?];
+        let outcomes = outcomes(node, 2)?;
+        let samples = [self.samples(node)?, self.samples(node)?];
         let launches = (0..2)
             .zip(&outcomes)
             .zip(&samples)
@@ -160,7 +148,7 @@ impl RoundTrips {
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let what = ("notifications", Duration::ZERO);
-        run(world, &gaspi, what, &launches, &outcomes)?;
+        run(node, &gaspi, what, &launches, &outcomes)?;
         Ok(OneWay::of(&samples[0], self.warm_up))
     }
 
@@ -168,19 +156,19 @@ impl RoundTrips {
     ///
     /// # Errors
     /// A kernel that failed.
-    pub fn writes(&self, world: &World, devices: &Devices) -> Result<OneWay, Error> {
+    pub fn writes(&self, node: &Node) -> Result<OneWay, Error> {
         let config = QueuePairConfig {
             receive_depth: 0,
-            ..self.queues(world)
+            ..self.queues()
         };
-        let ends = Ends::several(world, devices, &config, 1)?;
+        let ends = Ends::several(node, &config, 1)?;
         let [ends] = &ends[..] else {
             return Err(Error::Interrupted);
         };
         let sides = [&ends.one, &ends.other];
         let memory = [sides[0].memory(8)?, sides[1].memory(8)?];
-        let outcomes = outcomes(world, 2)?;
-        let samples = [self.samples(world)?, self.samples(world)?];
+        let outcomes = outcomes(node, 2)?;
+        let samples = [self.samples(node)?, self.samples(node)?];
         let mut jobs = Vec::new();
         for (side, end) in sides.into_iter().enumerate() {
             let parameters = WriteRoundTrip {
@@ -204,8 +192,8 @@ impl RoundTrips {
         Ok(OneWay::of(&samples[0], self.warm_up))
     }
 
-    fn samples(&self, world: &World) -> Result<Shared<[Word64]>, Error> {
-        world.numbers(self.all() as usize)
+    fn samples(&self, node: &Node) -> Result<Shared<[Word64]>, Error> {
+        Ok(node.words(self.all() as usize)?)
     }
 }
 
@@ -217,18 +205,18 @@ mod tests {
 
     #[test]
     fn a_rank_that_failed_comes_before_one_that_waited_for_it() {
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         let trips = RoundTrips {
             rounds: 1,
             warm_up: 0,
             depth: 16,
         };
-        let domains = domains(&world.devices().unwrap(), 2).unwrap();
-        let gaspi = Gaspi::new(&domains, &config(trips.queues(&world), 1, 1)).unwrap();
-        let outcomes = outcomes(&world, 2).unwrap();
+        let domains = node.domains(2).unwrap();
+        let gaspi = Gaspi::new(&domains, &config(trips.queues(), 1, 1)).unwrap();
+        let outcomes = outcomes(&node, 2).unwrap();
         outcomes[0].record(|| Err(Failure::Wait(WaitError::Deadline)));
         outcomes[1].record(|| Err(Failure::Open(OpenError::InUse)));
-        let error = run(&world, &gaspi, ("ranks", Duration::ZERO), &[], &outcomes).unwrap_err();
+        let error = run(&node, &gaspi, ("ranks", Duration::ZERO), &[], &outcomes).unwrap_err();
         let cause = Failure::Open(OpenError::InUse);
         assert_eq!(error.to_string(), format!("ranks: {cause}"));
     }

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 use warpbell::Word64;
 use warpbell::wqe::Wqe;
-use warpbell_host_init::{Grid, Launch, Shared, entry};
+use warpbell_host_init::{Grid, Launch, Node, Shared, entry};
 use warpbell_kernels::bandwidth::{Stream, stream_write};
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 
 use crate::application::{Application, Extent, Measurement, Measurements, Section, Table};
 use crate::launch::LIMIT_US;
@@ -21,7 +21,6 @@ use crate::plot::{self, Curve, Panel};
 use crate::rig::{Driver, HostQueue, Rig};
 use crate::screen::{self, Screen};
 use crate::statistics::percentile;
-use crate::world::World;
 use crate::{Error, interrupt};
 
 /// For the report.
@@ -123,7 +122,7 @@ struct Took {
 
 /// One thread with its queue, and where its writes go.
 struct Generator<'r> {
-    world: &'r World,
+    node: &'r Node,
     rig: &'r Rig,
     /// The host's queue, if it posts.
     queue: Option<HostQueue<'r>>,
@@ -161,7 +160,7 @@ impl Generator<'_> {
     fn post_by_kernel(&self, messages: u64, batch: u32) -> Result<Took, Error> {
         let near = &self.rig.near;
         let handles = self.rig.handles(near)?;
-        let outcome = self.world.outcome()?;
+        let outcome = self.node.shared(Outcome::new())?;
         let stream = Stream {
             queue: handles[0],
             local: self.source.local(0, self.bytes as usize),
@@ -175,7 +174,7 @@ impl Generator<'_> {
             outcome: &outcome,
         };
         let launch = Launch::new(entry!(stream_write), Grid::ONE_THREAD, stream);
-        self.world.run(&[launch], &self.rig.pairs())?;
+        self.node.run(&[launch], &self.rig.pairs())?;
         outcome.result().map_err(|failure| Error::Kernel {
             what: "the kernel that posts".into(),
             failure,
@@ -194,15 +193,15 @@ impl Generator<'_> {
 
 impl Case {
     /// Posts again and again, and compares what came.
-    fn measure(&self, world: &World, driver: Driver) -> Result<Measured, Error> {
-        let rig = Rig::new(world, [driver, Driver::Kernel], 1, DEPTH)?;
+    fn measure(&self, node: &Node, driver: Driver) -> Result<Measured, Error> {
+        let rig = Rig::new(node, [driver, Driver::Kernel], 1, DEPTH)?;
         let all = (SLOTS * u64::from(self.bytes)) as usize;
         let mut data = vec![0; all];
         SmallRng::seed_from_u64(1).fill(&mut data[..]);
-        let (source, target) = (rig.near.memory(world, all)?, rig.far.memory(world, all)?);
+        let (source, target) = (rig.near.memory(node, all)?, rig.far.memory(node, all)?);
         source.write(0, &data);
         let mut generator = Generator {
-            world,
+            node,
             rig: &rig,
             queue: match driver {
                 Driver::Host => rig.near.host_queues()?.pop(),
@@ -211,7 +210,7 @@ impl Case {
             source,
             target,
             bytes: self.bytes,
-            times: world.numbers(3)?,
+            times: node.words(3)?,
         };
         let began = Instant::now();
         let (mut nanoseconds, mut repetitions, mut posts) = (0.0, 0, Vec::new());
@@ -294,14 +293,14 @@ fn panels(measured: &[Measured]) -> [Panel; 2] {
     ]
 }
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let sizes: &[u32] = match extent.quick {
         true => &[64],
         false => &[8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10],
     };
     let case = |&bytes: &u32| Case {
         bytes,
-        messages: match world.gpu() {
+        messages: match node.gpu() {
             Some(_) => 1024,
             None => 256,
         },
@@ -311,12 +310,12 @@ fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Resul
     screen.heading(HEADER);
     let results = Measurements::of(&cases, &DRIVERS, screen, |case, driver| {
         screen.step(screen::bytes(case.bytes.into()));
-        case.measure(world, driver)
+        case.measure(node, driver)
     })?;
     Ok(Section {
         table: table(&results.measured),
         verdicts: Vec::new(),
-        plot: plot::svg(PLOT, origin, world, &panels(&results.measured))?,
+        plot: plot::svg(PLOT, origin, node, &panels(&results.measured))?,
         wrong: results.wrong(),
         interrupted: results.interrupted,
         document: json!({ "results": results }),

@@ -6,18 +6,18 @@ use clap::ValueEnum;
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell_host_init::{
-    Access, Buffer, Flush, Flushing, Grid, Launch, Placement, QueuePairConfig, connect, entry,
+    Access, Buffer, Flush, Flushing, Grid, Launch, Node, Placement, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::suite::ScopeKind;
 use warpbell_soft_hca::shell::LateStores;
 
 use crate::launch::LIMIT_US;
 use crate::memory;
+use crate::place;
 use crate::setup::End;
 use crate::statistics::percentile;
-use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// Who writes, and who reads.
@@ -130,8 +130,8 @@ impl InboundCase {
     ///
     /// # Errors
     /// A NIC that cannot be unlucky; a kernel that failed.
-    pub fn run(&self, world: &World, devices: &Devices, manner: Manner) -> Result<Row, Error> {
-        let (samples, stale) = self.send(world, devices, manner, false)?;
+    pub fn run(&self, node: &Node, manner: Manner) -> Result<Row, Error> {
+        let (samples, stale) = self.send(node, manner, false)?;
         let mut row = Row {
             way: manner.words(),
             bytes: self.bytes,
@@ -146,7 +146,7 @@ impl InboundCase {
             verified: true,
         };
         if self.piece.is_none() {
-            let (samples, stale) = self.send(world, devices, manner, true)?;
+            let (samples, stale) = self.send(node, manner, true)?;
             row.reader = Some(percentile(&samples, 50));
             row.stale += stale;
         }
@@ -171,23 +171,20 @@ impl InboundCase {
     }
 
     /// Gives the sorted samples, and how many messages were stale.
-    fn send(
-        &self,
-        world: &World,
-        devices: &Devices,
-        manner: Manner,
-        settled: bool,
-    ) -> Result<(Vec<u64>, u64), Error> {
+    fn send(&self, node: &Node, manner: Manner, settled: bool) -> Result<(Vec<u64>, u64), Error> {
         interrupt::check()?;
         let config = QueuePairConfig {
-            placement: world.nic_placement(),
             send_depth: 16,
             receive_depth: 4,
             // Data, and signals that are added.
             ..QueuePairConfig::granting(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         };
-        let mut near = End::new(world, &devices.open()?, &config)?;
-        let mut far = End::new(world, &devices.open_with(self.late(manner))?, &config)?;
+        let [near, far] = match self.late(manner) {
+            None => node.ends()?,
+            Some(late) => place::unlucky(node, late)?,
+        };
+        let mut near = End::new(node, near, &config)?;
+        let mut far = End::new(node, far, &config)?;
         connect(&mut near.pair, &mut far.pair)?;
         let written = manner.way.bytes(self.bytes) as usize;
         // Whole words, for the kernels.
@@ -201,13 +198,13 @@ impl InboundCase {
                 false => Flushing::Never,
             },
         )?;
-        let own = match world.gpu() {
+        let own = match node.gpu() {
             None => Placement::Host,
             Some(gpu) => Placement::Gpu(gpu),
         };
         let between = Buffer::placed(own, 24)?;
-        let outcome = world.outcome()?;
-        let (samples, stale) = (world.numbers(self.rounds as usize)?, world.numbers(1)?);
+        let outcome = node.shared(Outcome::new())?;
+        let (samples, stale) = (node.words(self.rounds as usize)?, node.words(1)?);
         let (scope, threads) = match self.who {
             Who::Thread => (ScopeKind::Thread, 1),
             Who::Warp => (ScopeKind::Warp, 32),
@@ -251,7 +248,7 @@ impl InboundCase {
             Who::Warp => Launch::new(entry!(inbound_warp), grid, parameters),
             Who::Block => Launch::new(entry!(inbound_block), grid, parameters),
         };
-        world.run(&[launch], &[&near.pair, &far.pair, flush.queue_pair()])?;
+        node.run(&[launch], &[&near.pair, &far.pair, flush.queue_pair()])?;
         outcome.result().map_err(|failure| Error::Kernel {
             what: manner.words(),
             failure,

@@ -12,7 +12,7 @@ use crate::Error;
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Words that running kernels look at.
-static WORDS: Mutex<Vec<&StopWord>> = Mutex::new(Vec::new());
+static WORDS: Mutex<Vec<(Placement, &StopWord)>> = Mutex::new(Vec::new());
 
 /// What a shell expects of a program that Ctrl-C has ended.
 pub(crate) const ENDED_BY_CTRL_C: u8 = 130;
@@ -24,7 +24,7 @@ pub fn listen() {
             std::process::exit(ENDED_BY_CTRL_C.into());
         }
         let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().for_each(|word| word.request());
+        words.iter().for_each(|(_, word)| word.request());
     });
     // Without a handler Ctrl-C ends the program as it always did.
     let _ = listening;
@@ -35,10 +35,13 @@ pub fn listen() {
 /// # Errors
 /// No memory for it.
 pub fn stop(placement: Placement) -> Result<Stop<'static>, Error> {
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, word)) = words.iter().find(|(there, _)| *there == placement) {
+        return Ok(word.stop());
+    }
     // Kernels may look at it until the process ends.
     let word: &StopWord = Box::leak(Box::new(StopWord::new(placement)?));
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    words.push(word);
+    words.push((placement, word));
     if requested() {
         word.request();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpbell_host_init::{Buffer, Grid, Launch, Placement, entry};
+use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
 use warpbell_kernels::jacobi::{
     Cells, Jacobi, JacobiStep, JacobiTriggered, WAYS, jacobi_notified, jacobi_step,
     jacobi_triggered,
@@ -17,7 +17,6 @@ use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
 use crate::memory;
 use crate::origin::Origin;
 use crate::screen::Screen;
-use crate::world::World;
 use crate::{Error, interrupt};
 
 /// For the report.
@@ -42,12 +41,12 @@ pub const PLOT: &str = "Jacobi relaxation";
 const CELL: u32 = 4;
 
 /// Sides of 64 to 1,024 in all ways; on a CPU fewer blocks, and none as large.
-pub fn series(world: &World) -> Series {
-    let blocks = match world.gpu() {
+pub fn series(node: &Node) -> Series {
+    let blocks = match node.gpu() {
         Some(_) => 16,
         None => 2,
     };
-    Series::new(world, blocks)
+    Series::new(node, blocks)
 }
 
 /// Two ranks of `size` rows of as many cells, one under the other and round again.
@@ -84,15 +83,15 @@ impl Stencil for Relaxation {
         })
     }
 
-    fn ranks(case: &Case, world: &World, way: Way) -> Result<Box<dyn Ranks>, Error> {
+    fn ranks(case: &Case, node: &Node, way: Way) -> Result<Box<dyn Ranks>, Error> {
         let pair = Pair::new(
-            world,
+            node,
             way,
             (WAYS, row(case)),
             case.depth,
             Cells::bytes(case.size),
         )?;
-        let own = match world.gpu() {
+        let own = match node.gpu() {
             None => Placement::Host,
             Some(gpu) => Placement::Gpu(gpu),
         };
@@ -246,12 +245,12 @@ impl Relaxing {
     }
 }
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let series = Series {
         seconds: extent.seconds,
-        ..series(world)
+        ..series(node)
     };
-    series.section::<Relaxation>(world, extent.quick, (PLOT, origin), screen)
+    series.section::<Relaxation>(node, extent.quick, (PLOT, origin), screen)
 }
 
 #[cfg(test)]

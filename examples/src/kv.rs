@@ -6,7 +6,7 @@ use serde::Serialize;
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, Word64};
 use warpbell_host_init::{
-    Access, ActiveConfig, ActiveMessages, Grid, Launch, ProtectionDomain, QueuePair,
+    Access, ActiveConfig, ActiveMessages, Grid, Launch, Node, ProtectionDomain, QueuePair,
     QueuePairConfig, Shared, connect, entry,
 };
 use warpbell_kernels::kv::{
@@ -23,7 +23,6 @@ use crate::inbound::Who;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
 use crate::statistics::percentile;
-use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// How a value is got.
@@ -196,7 +195,7 @@ impl Filled {
 /// Both ends, and the table at the target's.
 pub struct Store {
     case: KvCase,
-    world: World,
+    node: Node,
     near: ProtectionDomain,
     far: ProtectionDomain,
     filled: Filled,
@@ -209,19 +208,18 @@ impl Store {
     ///
     /// # Errors
     /// No memory; a device that has stopped.
-    pub fn new(world: &World, devices: &Devices, case: KvCase) -> Result<Self, Error> {
-        let near = devices.open()?.protection_domain()?;
-        let far = devices.open()?.protection_domain()?;
+    pub fn new(node: &Node, case: KvCase) -> Result<Self, Error> {
+        let [near, far] = node.ends()?;
         let filled = Filled::new(&case.keys, case.load);
         let memory = |bytes: &[u8]| -> Result<Memory, Error> {
-            let memory = Memory::new(&far, world.nic_placement(), bytes.len())?;
+            let memory = Memory::new(&far, node.nic_placement(), bytes.len())?;
             memory.write(0, bytes);
             Ok(memory)
         };
         let (table, values) = (memory(&filled.bytes())?, memory(&filled.values)?);
         Ok(Self {
             case,
-            world: *world,
+            node: node.clone(),
             near,
             far,
             filled,
@@ -245,10 +243,10 @@ impl Store {
     /// A kernel that failed; too many clients for the NIC.
     pub fn get(&mut self, way: Way) -> Result<Row, Error> {
         interrupt::check()?;
-        let counts = self.world.numbers(COUNTS * self.case.clients as usize)?;
+        let counts = self.node.words(COUNTS * self.case.clients as usize)?;
         let gets = self.case.clients as usize * self.case.gets as usize;
-        let samples = self.world.numbers(gets)?;
-        let outcome = self.world.outcome()?;
+        let samples = self.node.words(gets)?;
+        let outcome = self.node.shared(Outcome::new())?;
         let client = Client {
             keys: self.case.keys,
             gets: self.case.gets,
@@ -269,7 +267,6 @@ impl Store {
 
     fn config(&self) -> QueuePairConfig {
         QueuePairConfig {
-            placement: self.world.nic_placement(),
             send_depth: 16,
             ..QueuePairConfig::granting(Access::REMOTE_READ)
         }
@@ -293,7 +290,7 @@ impl Store {
         pairs: &[&QueuePair],
         outcomes: &[&Outcome],
     ) -> Result<(), Error> {
-        self.world.run(launches, pairs)?;
+        self.node.run(launches, pairs)?;
         for outcome in outcomes {
             outcome.result().map_err(|failure| Error::Kernel {
                 what: format!("GETs by {}", what.words()),
@@ -317,11 +314,11 @@ impl Store {
             .iter()
             .map(|(near, _)| near.send_queue())
             .collect::<Result<_, _>>()?;
-        let queues = Shared::slice(self.world.placement(), clients, |index| handles[index])?;
+        let queues = Shared::slice(self.node.placement(), clients, |index| handles[index])?;
         // Whole cache lines for each client.
         let stride = BUCKET + self.case.keys.longest.next_multiple_of(64);
         let room = clients * stride as usize;
-        let landing = Memory::new(&self.near, self.world.nic_placement(), room)?;
+        let landing = Memory::new(&self.near, self.node.nic_placement(), room)?;
         let get = GetByReads {
             client,
             queues: Table::new(&queues),
@@ -357,7 +354,7 @@ impl Store {
         for (function, arguments) in (0..).zip(ARGUMENTS) {
             active.register(function, arguments)?;
         }
-        let served = self.world.outcome()?;
+        let served = self.node.shared(Outcome::new())?;
         let ask = GetByTasks {
             client,
             initiator: active.initiator(),
@@ -372,7 +369,7 @@ impl Store {
                 length: 0,
                 ..self.values.local(0, self.values.len())
             },
-            stop: self.world.stop(),
+            stop: interrupt::stop(self.node.placement())?,
             limit_us: LIMIT_US,
             outcome: &served,
         };

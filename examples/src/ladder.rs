@@ -171,7 +171,7 @@ impl<'e> Lane<'e> {
             local: ends.one.memory(bytes)?,
             remote: ends.other.memory(bytes)?,
             data,
-            times: ends.world().numbers(2)?,
+            times: ends.node().words(2)?,
         };
         lane.local.write(0, &lane.data);
         Ok(lane)
@@ -215,7 +215,7 @@ impl Case {
     }
 }
 
-/// Measures between ends that have the same world, with random data.
+/// Measures between ends that have the same node, with random data.
 ///
 /// # Errors
 /// A kernel failed.
@@ -252,12 +252,12 @@ pub fn measure(ends: &[Ends], case: Case, random: &mut impl Rng) -> Result<Step,
 
 /// One repetition; gives its nanoseconds, from the first queue's beginning to the last one's end.
 fn repeat(case: Case, lanes: &[Lane<'_>]) -> Result<u64, Error> {
-    let world = lanes[0].ends.world();
-    let outcome = world.outcome()?;
+    let node = lanes[0].ends.node();
+    let outcome = node.shared(Outcome::new())?;
     let streams = lanes.iter().map(|lane| lane.stream(case, &outcome));
     let streams = streams.collect::<Result<Vec<_>, Error>>()?;
     let first = streams[0];
-    let shared = Shared::slice(world.placement(), streams.len(), |index| streams[index])?;
+    let shared = Shared::slice(node.placement(), streams.len(), |index| streams[index])?;
     let all = Streams::new(&shared);
     let queues = lanes.len() as u32;
     let grid = |blocks, threads_per_block| Grid {

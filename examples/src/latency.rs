@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use warpbell::{Signal, Word64};
+use warpbell::{Signal, Stop, Word64};
 use warpbell_host_init::{RemoteMemory, Shared, entry};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::pingpong::{NO_MORE, PingPong, pingpong};
@@ -14,7 +14,7 @@ use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;
 use crate::setup::{End, Ends};
 use crate::statistics::percentile;
-use crate::{Error, screen};
+use crate::{Error, interrupt, screen};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, Serialize, serde::Deserialize)]
@@ -99,6 +99,8 @@ pub struct Player<'e> {
     samples: Shared<[Word64]>,
     played: Shared<[Word64]>,
     outcome: Shared<Outcome>,
+    /// Ctrl-C.
+    stop: Stop<'static>,
 }
 
 impl<'e> Player<'e> {
@@ -112,9 +114,10 @@ impl<'e> Player<'e> {
             memory: end.memory(2 * Self::room(case) + 8)?,
             case,
             starts,
-            samples: end.world.numbers((case.warm_up + case.rounds) as usize)?,
-            played: end.world.numbers(1)?,
-            outcome: end.world.outcome()?,
+            samples: end.node.words((case.warm_up + case.rounds) as usize)?,
+            played: end.node.words(1)?,
+            outcome: end.node.shared(Outcome::new())?,
+            stop: interrupt::stop(end.node.placement())?,
         };
         player.memory.write(0, &Self::payload(case, starts));
         Ok(player)
@@ -162,7 +165,7 @@ impl<'e> Player<'e> {
             first: 1,
             rounds: self.rounds(),
             starts: self.starts.into(),
-            stop: self.end.world.stop(),
+            stop: self.stop,
             limit_us: LIMIT_US,
             samples: Numbers::new(&self.samples),
             played: Numbers::new(&self.played),
@@ -222,7 +225,7 @@ pub fn measure(ends: &Ends, case: Case) -> Result<Latency, Error> {
 mod tests {
     use super::*;
     use crate::setup::config;
-    use crate::world::World;
+    use warpbell_host_init::Node;
     use warpbell_host_init::{Placement, StopWord};
 
     const CASE: Case = Case {
@@ -234,10 +237,13 @@ mod tests {
     /// Plays on CPU threads until the rounds that `until` has seen are enough, then asks the kernels to stop.
     fn stopped(until: impl Fn(&Player<'_>) -> bool + Sync) -> Result<Latency, Error> {
         let word: &StopWord = Box::leak(Box::new(StopWord::new(Placement::Host)?));
-        let world = World::cpu()?.stopped_by(word.stop());
-        let ends = Ends::new(&world, &config(&world, 16))?;
-        let first = Player::new(&ends.one, CASE, true)?;
-        let second = Player::new(&ends.other, CASE, false)?;
+        let node = Node::cpu();
+        let ends = Ends::new(&node, &config(16))?;
+        let mut first = Player::new(&ends.one, CASE, true)?;
+        let mut second = Player::new(&ends.other, CASE, false)?;
+        for player in [&mut first, &mut second] {
+            player.stop = word.stop();
+        }
         let sides = vec![first.side(&second.shared())?, second.side(&first.shared())?];
         std::thread::scope(|scope| {
             scope.spawn(|| {

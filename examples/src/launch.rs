@@ -77,7 +77,7 @@ fn run_all(jobs: Vec<Job<'_>>, ends: &[&End]) -> Result<Vec<Result<(), Failure>>
         .unzip();
     let queue_pairs: Vec<_> = ends.iter().map(|end| &end.pair).collect();
     if let Some(end) = ends.first() {
-        end.world.run(&launches, &queue_pairs)?;
+        end.node.run(&launches, &queue_pairs)?;
     }
     Ok(outcomes.into_iter().map(Outcome::result).collect())
 }

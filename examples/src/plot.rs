@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plotters::prelude::*;
+use warpbell_host_init::Node;
 
 use crate::origin::Origin;
 use crate::setting::Setting;
-use crate::world::World;
-use crate::{Error, interrupt, screen};
+use crate::{Error, interrupt, place, screen};
 
 /// What becomes of the results.
 #[derive(Args, Clone, Debug)]
@@ -33,13 +33,13 @@ impl Output {
         &self,
         title: &str,
         origin: &Origin,
-        world: &World,
+        node: &Node,
         panels: &[Panel],
     ) -> Result<(), Error> {
         let Some(path) = &self.svg else {
             return Ok(());
         };
-        match svg(title, origin, world, panels)? {
+        match svg(title, origin, node, panels)? {
             None => Ok(()),
             Some(text) => fs::write(path, text).map_err(|source| Error::Plot {
                 what: path.display().to_string(),
@@ -60,7 +60,7 @@ impl Output {
         panels: &[Panel],
         (wrong, all): (usize, usize),
     ) -> Result<(), Error> {
-        self.draw(title, &setting.origin, &setting.world, panels)?;
+        self.draw(title, &setting.origin, &setting.node, panels)?;
         Error::if_wrong(wrong, all)?;
         interrupt::check()
     }
@@ -73,16 +73,16 @@ impl Output {
 pub fn svg(
     title: &str,
     origin: &Origin,
-    world: &World,
+    node: &Node,
     panels: &[Panel],
 ) -> Result<Option<String>, Error> {
     let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
     if panels.iter().any(empty) {
         return Ok(None);
     }
-    let title = format!("{title}, NIC {}", world.nic().name());
+    let title = format!("{title}, NIC {}", node.nic_name());
     let mut text = String::new();
-    let drawn = draw(&mut text, &title, &origin.line(&world.words()), panels);
+    let drawn = draw(&mut text, &title, &origin.line(&place::words(node)), panels);
     drawn.map_err(|source| Error::Plot {
         what: title,
         source,

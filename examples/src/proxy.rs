@@ -5,17 +5,16 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use warpbell::{SendQueueHandle, Word64};
 use warpbell_host_init::{
-    Access, Grid, Launch, Placement, Proxied, ProxiedQueue, Proxy, QueuePair, QueuePairConfig,
-    Shared, entry,
+    Access, Grid, Launch, Node, Placement, Proxied, ProxiedQueue, Proxy, QueuePair,
+    QueuePairConfig, Shared, entry,
 };
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Table;
 use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
 
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
 use crate::setup::{End, Ends};
-use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// Work-groups that put.
@@ -90,7 +89,7 @@ impl PutCase {
     ///
     /// # Errors
     /// Numbers that are refused; a NIC that is out of a proxy's reach; a kernel that failed.
-    pub fn run(&self, world: &World, devices: &Devices, way: Way) -> Result<PutResult, Error> {
+    pub fn run(&self, node: &Node, way: Way) -> Result<PutResult, Error> {
         let proxy = match way.drain_threads {
             0 => None,
             threads => Some(Proxy::start(threads)?),
@@ -98,14 +97,14 @@ impl PutCase {
         let config = QueuePairConfig {
             // The proxy's threads alone write to them, unless indices are all that they take.
             placement: match proxy {
-                Some(_) if !way.indices => Placement::Host,
-                _ => world.nic_placement(),
+                Some(_) if !way.indices => Some(Placement::Host),
+                _ => None,
             },
             send_depth: self.depth,
             receive_depth: 0,
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
-        let ends = Ends::several(world, devices, &config, self.groups as usize)?;
+        let ends = Ends::several(node, &config, self.groups as usize)?;
         let mut queues = Vec::new();
         let mut others = Vec::new();
         for ends in ends {
@@ -114,11 +113,11 @@ impl PutCase {
             let pair = ends.one.pair;
             queues.push(match &proxy {
                 Some(proxy) if way.indices => Queue::Proxied(proxy.serve_indices(pair)?),
-                Some(proxy) => Queue::Proxied(proxy.serve(pair, world.placement())?),
+                Some(proxy) => Queue::Proxied(proxy.serve(pair, node.placement())?),
                 None => Queue::Direct(Box::new(pair)),
             });
         }
-        let seconds = self.put(world, &queues, &others)?;
+        let seconds = self.put(node, &queues, &others)?;
         let posts = u64::from(self.groups * self.threads) * self.rounds;
         Ok(PutResult {
             case: *self,
@@ -132,7 +131,7 @@ impl PutCase {
     }
 
     /// Runs the kernel; gives the seconds that it took.
-    fn put(&self, world: &World, queues: &[Queue], others: &[(End, Memory)]) -> Result<f64, Error> {
+    fn put(&self, node: &Node, queues: &[Queue], others: &[(End, Memory)]) -> Result<f64, Error> {
         interrupt::check()?;
         let peers = queues
             .iter()
@@ -144,9 +143,9 @@ impl PutCase {
                 })
             })
             .collect::<Result<Vec<_>, Error>>()?;
-        let peers = Shared::slice(world.placement(), peers.len(), |index| peers[index])?;
-        let [begin, end] = [world.numbers(queues.len())?, world.numbers(queues.len())?];
-        let outcome = world.outcome()?;
+        let peers = Shared::slice(node.placement(), peers.len(), |index| peers[index])?;
+        let [begin, end] = [node.words(queues.len())?, node.words(queues.len())?];
+        let outcome = node.shared(Outcome::new())?;
         let puts = Puts {
             peers: Table::new(&peers),
             rounds: self.rounds,
@@ -160,7 +159,7 @@ impl PutCase {
             blocks: self.groups,
             threads_per_block: self.threads,
         };
-        world.run(&[Launch::new(entry!(proxy_put), grid, puts)], &[])?;
+        node.run(&[Launch::new(entry!(proxy_put), grid, puts)], &[])?;
         outcome.result().map_err(|failure| Error::Kernel {
             what: "the puts".into(),
             failure,

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use warpbell_host_init::cuda::{Module, Ptx};
-use warpbell_host_init::{ENGINE_THREADS, Gpu};
+use warpbell_host_init::{ENGINE_THREADS, Entry, Gpu, Programs, entry};
 use warpbell_ptx::{Capability, KERNELS, SOFT_NIC};
+use warpbell_soft_hca::resident::Arguments;
 
 use crate::Error;
 
@@ -33,10 +34,7 @@ impl OwnPtx {
     }
 
     /// Loads a module, which stays until the process ends.
-    ///
-    /// # Errors
-    /// A GPU older than the PTX; what [`Module::load`] refuses.
-    pub fn load(&self, gpu: Gpu, module: &warpbell_ptx::Module) -> Result<&'static Module, Error> {
+    fn load(&self, gpu: Gpu, module: &warpbell_ptx::Module) -> Result<&'static Module, Error> {
         let built_in;
         let text = match self.0.iter().find(|text| module.is_in(text)) {
             Some(own) => own,
@@ -57,5 +55,19 @@ impl OwnPtx {
             false => Module::load(gpu, &ptx)?,
         };
         Ok(Box::leak(Box::new(module)))
+    }
+}
+
+impl Programs for OwnPtx {
+    type Error = Error;
+
+    const ENGINE: Entry<fn(Arguments)> = entry!(warpbell_kernels::soft_nic::soft_nic);
+
+    fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Error> {
+        self.load(gpu, &KERNELS)
+    }
+
+    fn engine(&self, gpu: Gpu) -> Result<&'static Module, Error> {
+        self.load(gpu, &SOFT_NIC)
     }
 }

@@ -2,9 +2,11 @@
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+use warpbell_host_init::Node;
 
+use crate::machine::Machine;
 use crate::origin::Origin;
-use crate::world::{Machine, World};
+use crate::place::Ran;
 use crate::{Error, interrupt};
 
 /// Where an example runs. In a document these are the fields `origin`, `nic` and `kernels`.
@@ -13,7 +15,7 @@ pub struct Setting {
     /// The machine and the time.
     pub origin: Origin,
     /// Kernels and NIC.
-    pub world: World,
+    pub node: Node,
 }
 
 impl Setting {
@@ -30,14 +32,14 @@ impl Setting {
     ///
     /// # Errors
     /// As [`Machine::open_each`].
-    pub fn open_each(machine: &Machine, gpus: &[u32]) -> Result<(Self, Vec<World>), Error> {
+    pub fn open_each(machine: &Machine, gpus: &[u32]) -> Result<(Self, Vec<Node>), Error> {
         interrupt::listen();
-        let worlds = machine.open_each(gpus)?;
+        let nodes = machine.open_each(gpus)?;
         let setting = Self {
             origin: Origin::here(),
-            world: worlds[0],
+            node: nodes[0].clone(),
         };
-        Ok((setting, worlds))
+        Ok((setting, nodes))
     }
 }
 
@@ -45,8 +47,8 @@ impl Serialize for Setting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Setting", 3)?;
         fields.serialize_field("origin", &self.origin)?;
-        fields.serialize_field("nic", &self.world.nic())?;
-        fields.serialize_field("kernels", &self.world.ran())?;
+        fields.serialize_field("nic", &self.node.nic_name())?;
+        fields.serialize_field("kernels", &Ran::on(&self.node))?;
         fields.end()
     }
 }

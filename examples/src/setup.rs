@@ -1,10 +1,11 @@
 //! Two ends in this process, connected.
 
-use warpbell_host_init::{Access, Device, ProtectionDomain, QueuePair, QueuePairConfig, connect};
+use warpbell_host_init::{
+    Access, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect,
+};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::world::{Devices, World};
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -14,22 +15,25 @@ pub struct End {
     /// Its queues.
     pub pair: QueuePair,
     /// Where its kernels run.
-    pub world: World,
+    pub node: Node,
     receive_depth: u32,
 }
 
 impl End {
-    /// Makes a queue pair of this device.
+    /// Makes a queue pair in this domain of the node.
     ///
     /// # Errors
     /// What [`ProtectionDomain::queue_pair`] refuses.
-    pub fn new(world: &World, device: &Device, config: &QueuePairConfig) -> Result<Self, Error> {
-        let domain = device.protection_domain()?;
+    pub fn new(
+        node: &Node,
+        domain: ProtectionDomain,
+        config: &QueuePairConfig,
+    ) -> Result<Self, Error> {
         let pair = domain.queue_pair(config)?;
         Ok(Self {
             domain,
             pair,
-            world: *world,
+            node: node.clone(),
             receive_depth: config.receive_depth,
         })
     }
@@ -39,11 +43,7 @@ impl End {
     /// # Errors
     /// As [`Memory::new`].
     pub fn memory(&self, bytes: usize) -> Result<Memory, Error> {
-        Ok(Memory::new(
-            &self.domain,
-            self.world.nic_placement(),
-            bytes,
-        )?)
+        Ok(Memory::new(&self.domain, self.domain.placement(), bytes)?)
     }
 
     /// How many receives its queue holds.
@@ -59,60 +59,50 @@ pub struct Ends {
     pub one: End,
     /// The other end.
     pub other: End,
-    devices: Devices,
     config: QueuePairConfig,
 }
 
 impl Ends {
-    /// Opens and connects them.
+    /// Opens the node's NIC, and connects two ends of it.
     ///
     /// # Errors
-    /// As [`World::devices`], [`Devices::open`], [`End::new`] and [`connect`].
-    pub fn new(world: &World, config: &QueuePairConfig) -> Result<Self, Error> {
-        let devices = world.devices()?;
-        Self::between(
-            world,
-            &devices,
-            [&devices.open()?, &devices.open()?],
-            config,
-        )
+    /// As [`Node::ends`], [`End::new`] and [`connect`].
+    pub fn new(node: &Node, config: &QueuePairConfig) -> Result<Self, Error> {
+        Self::between(node, node.ends()?, config)
     }
 
-    /// The same so many times, between the same two devices.
+    /// The same so many times, between the same two domains.
     ///
     /// # Errors
-    /// As [`Devices::open`], [`End::new`] and [`connect`].
+    /// As [`new`](Self::new).
     pub fn several(
-        world: &World,
-        devices: &Devices,
+        node: &Node,
         config: &QueuePairConfig,
         count: usize,
     ) -> Result<Vec<Self>, Error> {
-        let (near, far) = (devices.open()?, devices.open()?);
-        let ends = || Self::between(world, devices, [&near, &far], config);
+        let domains = node.ends()?;
+        let ends = || Self::between(node, domains.clone(), config);
         (0..count).map(|_| ends()).collect()
     }
 
     fn between(
-        world: &World,
-        devices: &Devices,
-        [near, far]: [&Device; 2],
+        node: &Node,
+        [near, far]: [ProtectionDomain; 2],
         config: &QueuePairConfig,
     ) -> Result<Self, Error> {
-        let mut one = End::new(world, near, config)?;
-        let mut other = End::new(world, far, config)?;
+        let mut one = End::new(node, near, config)?;
+        let mut other = End::new(node, far, config)?;
         connect(&mut one.pair, &mut other.pair)?;
         Ok(Self {
             one,
             other,
-            devices: devices.clone(),
             config: *config,
         })
     }
 
     /// Where the kernels of both run.
-    pub fn world(&self) -> &World {
-        &self.one.world
+    pub fn node(&self) -> &Node {
+        &self.one.node
     }
 
     /// Resets both queue pairs and connects them again.
@@ -144,17 +134,22 @@ impl Ends {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn replace_other(&mut self) -> Result<(), Error> {
-        self.other = End::new(&self.one.world, &self.devices.open()?, &self.config)?;
+        let node = self.node();
+        let domain = match node.nic() {
+            Nic::Soft(_) => node.domain()?,
+            // Its device is the first end's, too.
+            _ => self.other.domain.clone(),
+        };
+        self.other = End::new(node, domain, &self.config)?;
         self.one.pair.reset()?;
         connect(&mut self.one.pair, &mut self.other.pair)?;
         Ok(())
     }
 }
 
-/// A configuration with rings of this depth where kernels and NIC reach them, and room for receives in pieces.
-pub fn config(world: &World, depth: u32) -> QueuePairConfig {
+/// A configuration with rings of this depth, and room for receives in pieces.
+pub fn config(depth: u32) -> QueuePairConfig {
     QueuePairConfig {
-        placement: world.nic_placement(),
         send_depth: depth,
         receive_depth: depth,
         receive_segments: warpbell_kernels::demo::PIECES as u32,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, ProtectionDomain, entry};
+use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, Node, ProtectionDomain, entry};
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::stencil::{
     ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,
@@ -17,8 +17,7 @@ use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
 use crate::launch::LIMIT_US;
 use crate::origin::Origin;
 use crate::screen::Screen;
-use crate::world::World;
-use crate::{Error, gaspi, interrupt, rig};
+use crate::{Error, gaspi, interrupt, place, rig};
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -43,12 +42,12 @@ const CELL: u32 = 8;
 const MAX_BLOCKS: u32 = 128;
 
 /// Strips of 64 to 1,024 cells in all ways; on a CPU fewer blocks, and none as large.
-pub fn series(world: &World) -> Series {
-    let blocks = match world.gpu() {
+pub fn series(node: &Node) -> Series {
+    let blocks = match node.gpu() {
         Some(_) => 8,
         None => 2,
     };
-    Series::new(world, blocks)
+    Series::new(node, blocks)
 }
 
 /// Ranks whose blocks have a strip of `size` cells each, dealt out to the ranks in turn; the last one is beside the first.
@@ -99,13 +98,13 @@ impl Stencil for Ring {
         })
     }
 
-    fn ranks(case: &Case, world: &World, way: Way) -> Result<Box<dyn Ranks>, Error> {
+    fn ranks(case: &Case, node: &Node, way: Way) -> Result<Box<dyn Ranks>, Error> {
         Ok(match way {
-            Way::Notified => Box::new(Notified::new(case, world)?),
+            Way::Notified => Box::new(Notified::new(case, node)?),
             Way::Host | Way::Triggered => Box::new(Bare {
                 case: *case,
                 pair: Pair::new(
-                    world,
+                    node,
                     way,
                     (ENDS * case.blocks, CELL),
                     case.depth,
@@ -184,16 +183,16 @@ fn queue_pairs(case: &Case) -> u32 {
 /// Ranks over GASPI.
 struct Notified {
     case: Case,
-    world: World,
+    node: Node,
     gaspi: Gaspi,
 }
 
 impl Notified {
-    fn new(case: &Case, world: &World) -> Result<Self, Error> {
+    fn new(case: &Case, node: &Node) -> Result<Self, Error> {
         let driver = Way::Notified.driver();
-        let devices = world.devices_for(rig::reach([driver; 2]), queue_pairs(case))?;
-        let domains = gaspi::domains(&devices, case.ranks)?;
-        let queues = |domain: &ProtectionDomain| driver.queues(world, domain.device(), case.depth);
+        let nic = place::with_queue_pairs(node, rig::reach([driver; 2]), queue_pairs(case))?;
+        let domains = nic.domains(case.ranks as usize)?;
+        let queues = |domain: &ProtectionDomain| driver.queues(node, domain, case.depth);
         let queues = domains.first().map(queues).unwrap_or_default();
         let notifications = Kernel::notifications(case.blocks);
         let config = GaspiConfig {
@@ -205,7 +204,7 @@ impl Notified {
         gaspi.segment_create(0, Strips::bytes(case.blocks, case.size))?;
         Ok(Self {
             case: *case,
-            world: *world,
+            node: node.clone(),
             gaspi,
         })
     }
@@ -225,7 +224,7 @@ impl Ranks for Notified {
 
     fn run(&self) -> Result<Duration, Error> {
         let Case { ranks, steps, .. } = self.case;
-        let outcomes = gaspi::outcomes(&self.world, ranks)?;
+        let outcomes = gaspi::outcomes(&self.node, ranks)?;
         let launches = (0..ranks).zip(&outcomes).map(|(rank, outcome)| {
             let parameters = Kernel {
                 gaspi: self.gaspi.handle(rank)?,
@@ -243,7 +242,7 @@ impl Ranks for Notified {
         let meant = Duration::from_micros(LIMIT_US).saturating_mul(steps);
         let began = std::time::Instant::now();
         let what = ("the stencil", meant);
-        gaspi::run(&self.world, &self.gaspi, what, &launches, &outcomes)?;
+        gaspi::run(&self.node, &self.gaspi, what, &launches, &outcomes)?;
         Ok(began.elapsed())
     }
 
@@ -325,12 +324,12 @@ impl Ranks for Bare {
     }
 }
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let series = Series {
         seconds: extent.seconds,
-        ..series(world)
+        ..series(node)
     };
-    series.section::<Ring>(world, extent.quick, (PLOT, origin), screen)
+    series.section::<Ring>(node, extent.quick, (PLOT, origin), screen)
 }
 
 #[cfg(test)]
@@ -340,7 +339,7 @@ mod tests {
     /// A kernel that is told of larger strips than its segment has room for touches none of it.
     #[test]
     fn strips_beyond_the_segment_are_refused() {
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         let fits = Case {
             size: 8,
             ranks: 2,
@@ -352,7 +351,7 @@ mod tests {
             depth: 16,
             seed: 0,
         };
-        let mut notified = Notified::new(&fits, &world).unwrap();
+        let mut notified = Notified::new(&fits, &node).unwrap();
         notified.run().unwrap();
         for size in [9, 1 << 20, u32::MAX] {
             notified.case.size = size;

@@ -7,7 +7,7 @@ use warpbell::SendDoorbell;
 use warpbell::trigger::MAX_THRESHOLD;
 use warpbell::wqe::Wqe;
 use warpbell_host_init::{
-    Access, Device, Grid, Launch, ProtectionDomain, QueuePair, QueuePairConfig, Triggers, connect,
+    Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Triggers, connect,
     entry,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
@@ -20,7 +20,6 @@ use warpbell_kernels::trigger::{
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
 use crate::statistics::percentile;
-use crate::world::{Devices, World};
 use crate::{Error, interrupt};
 
 /// Who triggers an operation.
@@ -72,13 +71,12 @@ struct Sides {
 }
 
 impl Sides {
-    fn new(world: &World, devices: &Devices) -> Result<Self, Error> {
-        let domain = |device: Device| device.protection_domain();
+    fn new(node: &Node) -> Result<Self, Error> {
+        let [near, far] = node.ends()?;
         Ok(Self {
-            near: domain(devices.open()?)?,
-            far: domain(devices.open()?)?,
+            near,
+            far,
             config: QueuePairConfig {
-                placement: world.nic_placement(),
                 send_depth: 16,
                 receive_depth: 0,
                 ..QueuePairConfig::granting(Access::REMOTE_WRITE)
@@ -121,14 +119,14 @@ impl Sides {
 
 /// Runs a kernel until it has ended.
 fn run(
-    world: &World,
+    node: &Node,
     what: &str,
     launch: Launch<'_>,
     queue_pairs: &[&QueuePair],
     outcome: &Outcome,
 ) -> Result<(), Error> {
     interrupt::check()?;
-    world.run(&[launch], queue_pairs)?;
+    node.run(&[launch], queue_pairs)?;
     outcome.result().map_err(|failure| Error::Kernel {
         what: what.into(),
         failure,
@@ -139,8 +137,8 @@ fn run(
 ///
 /// # Errors
 /// Too many tags for the NIC; a kernel that failed.
-pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Result<Sent, Error> {
-    let sides = Sides::new(world, devices)?;
+pub fn send(node: &Node, level: Level, grid: Grid) -> Result<Sent, Error> {
+    let sides = Sides::new(node)?;
     let (blocks, threads) = (grid.blocks, grid.threads_per_block);
     let (operations, threshold, words) = match level {
         Level::WorkItem => (blocks * threads, 1, 1),
@@ -148,15 +146,15 @@ pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Resul
         Level::Kernel => (1, blocks, blocks * threads),
     };
     let (bytes, all) = (8 * words, 8 * (blocks * threads) as usize);
-    let buffer = Memory::new(&sides.near, world.nic_placement(), all)?;
-    let target = Memory::new(&sides.far, world.nic_placement(), all)?;
+    let buffer = Memory::new(&sides.near, node.nic_placement(), all)?;
+    let target = Memory::new(&sides.far, node.nic_placement(), all)?;
     let (mut triggers, _far) = sides.triggers(operations)?;
     for tag in 0..operations {
         let place = (tag * bytes) as usize;
         let write = Wqe::write(buffer.local(place, bytes as usize), target.remote(place));
         triggers.register(tag, threshold, [write])?;
     }
-    let outcome = world.outcome()?;
+    let outcome = node.shared(Outcome::new())?;
     let parameters = Listing {
         triggers: triggers.handle(),
         tag_base: 0,
@@ -171,7 +169,7 @@ pub fn send(world: &World, devices: &Devices, level: Level, grid: Grid) -> Resul
         Level::Kernel => Launch::new(entry!(trigger_kernel), grid, parameters),
     };
     let pairs: Vec<_> = triggers.queue_pairs().collect();
-    run(world, level.name(), launch, &pairs, &outcome)?;
+    run(node, level.name(), launch, &pairs, &outcome)?;
     let expected: Vec<u8> = (0..blocks * threads)
         .flat_map(|index| Listing::value(index).to_ne_bytes())
         .collect();
@@ -230,8 +228,8 @@ impl CostCase {
     ///
     /// # Errors
     /// A kernel that failed.
-    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Option<Costs>, Error> {
-        let mut sides = Sides::new(world, devices)?;
+    pub fn measure(&self, node: &Node) -> Result<Option<Costs>, Error> {
+        let mut sides = Sides::new(node)?;
         let without = self.send_doorbell == SendDoorbell::WithoutRecord;
         if without && !sides.near.device().limits().without_record {
             return Ok(None);
@@ -240,14 +238,14 @@ impl CostCase {
         let (mut triggers, _far) = sides.triggers(2)?;
         let (pair, _other) = sides.connected()?;
         let bytes = self.bytes as usize;
-        let source = Memory::new(&sides.near, world.nic_placement(), bytes)?;
-        let target = Memory::new(&sides.far, world.nic_placement(), bytes)?;
+        let source = Memory::new(&sides.near, node.nic_placement(), bytes)?;
+        let target = Memory::new(&sides.far, node.nic_placement(), bytes)?;
         let write = Wqe::write(source.local(0, bytes), target.remote(0));
         // More than it ever gets.
         triggers.register(1, MAX_THRESHOLD, [write])?;
-        let outcome = world.outcome()?;
+        let outcome = node.shared(Outcome::new())?;
         let rounds = self.rounds as usize;
-        let cycles = world.numbers(TriggerCost::WAYS as usize * rounds)?;
+        let cycles = node.words(TriggerCost::WAYS as usize * rounds)?;
         let parameters = TriggerCost {
             triggers: triggers.handle(),
             queue: pair.send_queue()?,
@@ -269,7 +267,7 @@ impl CostCase {
             Launch::new(entry!(trigger_cost_ready), one, parameters),
             Launch::new(entry!(trigger_cost_triggers), one, parameters),
         ] {
-            run(world, "the measurement", launch, &pairs, &outcome)?;
+            run(node, "the measurement", launch, &pairs, &outcome)?;
         }
         let median = |way: u64| {
             let all = cycles.iter().skip(way as usize * rounds).take(rounds);
@@ -334,8 +332,8 @@ impl HopCase {
     ///
     /// # Errors
     /// A kernel that failed; too many queue pairs for the NIC.
-    pub fn measure(&self, world: &World, devices: &Devices) -> Result<Option<Hops>, Error> {
-        let sides = Sides::new(world, devices)?;
+    pub fn measure(&self, node: &Node) -> Result<Option<Hops>, Error> {
+        let sides = Sides::new(node)?;
         if !sides.near.device().limits().cross_channel {
             return Ok(None);
         }
@@ -343,12 +341,12 @@ impl HopCase {
         let (pair, _other) = sides.connected()?;
         let bytes = self.bytes as usize;
         let all = self.hops as usize * bytes;
-        let source = Memory::new(&sides.near, world.nic_placement(), bytes)?;
+        let source = Memory::new(&sides.near, node.nic_placement(), bytes)?;
         // What the NIC's chain writes, then what the thread writes.
-        let target = Memory::new(&sides.far, world.nic_placement(), 2 * all)?;
-        let outcome = world.outcome()?;
+        let target = Memory::new(&sides.far, node.nic_placement(), 2 * all)?;
+        let outcome = node.shared(Outcome::new())?;
         let rounds = self.rounds as usize;
-        let cycles = world.numbers(2 * rounds)?;
+        let cycles = node.words(2 * rounds)?;
         let mut verified = true;
         for round in 0..self.rounds {
             // Others than the round before: each hop has to write all of them.
@@ -381,7 +379,7 @@ impl HopCase {
                 Launch::new(entry!(trigger_hops_chain), Grid::ONE_THREAD, parameters),
                 Launch::new(entry!(trigger_hops_posts), Grid::ONE_THREAD, parameters),
             ] {
-                run(world, "the chain", launch, &pairs, &outcome)?;
+                run(node, "the chain", launch, &pairs, &outcome)?;
             }
             verified &= target.check(&sent.repeat(2 * self.hops as usize)).is_ok();
         }

@@ -60,7 +60,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let target = theirs.register(Buffer::from_cust(gpu, target)?, access)?;
     let config = QueuePairConfig {
-        placement: Placement::Pinned(gpu),
+        placement: Some(Placement::Pinned(gpu)),
         ..QueuePairConfig::granting(Access::all())
     };
     let (mut our_end, mut their_end) = (ours.queue_pair(&config)?, theirs.queue_pair(&config)?);

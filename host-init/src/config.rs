@@ -3,7 +3,7 @@
 use warpbell::SendDoorbell;
 
 use crate::queue_memory::states_placement;
-use crate::{Access, Error, Limits, Placement};
+use crate::{Access, Error, Limits, Placement, ProtectionDomain};
 
 /// How a queue pair is made. Change what matters, take the rest from `default()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +37,12 @@ pub struct QueuePairConfig {
     /// Longest message in bytes that a kernel may post.
     pub max_message: u32,
     /// Where rings, completion queues and records lie: in the reach of the kernels and
-    /// of the device.
-    pub placement: Placement,
+    /// of the device. By default where its [domain](crate::ProtectionDomain::placement) says.
+    pub placement: Option<Placement>,
     /// Where completion queues lie, with their records, if elsewhere.
     pub completion_placement: Option<Placement>,
     /// Where the words lie that only those have who use the queues, and no device: by
-    /// default in the memory of the GPU that `placement` names, if it names one. With
+    /// default in the memory of the GPU whose memory or kernels have the rings. With
     /// [`Placement::Host`] a thread of the host uses the queues, and no kernel of a GPU.
     pub state_placement: Option<Placement>,
     /// Retries and timers.
@@ -64,7 +64,7 @@ impl Default for QueuePairConfig {
             receive_completions: Completions::ORDINARY,
             access: Access::empty(),
             max_message: 1 << 30,
-            placement: Placement::Host,
+            placement: None,
             completion_placement: None,
             state_placement: None,
             timers: Timers::default(),
@@ -178,7 +178,9 @@ impl QueuePairConfig {
         }
     }
 
-    pub(crate) fn check(&self, limits: &Limits) -> Result<Checked, Error> {
+    /// Checks the numbers, for queues that lie there unless the configuration says otherwise.
+    pub(crate) fn check(&self, limits: &Limits, usual: Placement) -> Result<Checked, Error> {
+        let placement = self.placement.unwrap_or(usual);
         let send_depth_log2 = depth("send queue", self.send_depth, limits.max_depth)?;
         let send_completions = completions("send", self.send_completions, self.send_depth, limits)?;
         let receive = match self.receive_depth {
@@ -207,17 +209,26 @@ impl QueuePairConfig {
             receive,
             access: self.access,
             max_message: self.max_message,
-            placement: self.placement,
-            completion_placement: self.completion_placement.unwrap_or(self.placement),
-            state_placement: self.states(),
+            placement,
+            completion_placement: self.completion_placement.unwrap_or(placement),
+            state_placement: self.states(placement),
             timers: self.timers,
         })
     }
 
-    /// Where the state of its queues lies.
-    pub(crate) fn states(&self) -> Placement {
+    /// Where its queues lie in a domain.
+    pub(crate) fn placement_in(&self, domain: &ProtectionDomain) -> Placement {
+        self.placement.unwrap_or(domain.placement())
+    }
+
+    /// Where the state of its queues lies in a domain.
+    pub(crate) fn states_in(&self, domain: &ProtectionDomain) -> Placement {
+        self.states(self.placement_in(domain))
+    }
+
+    fn states(&self, queues: Placement) -> Placement {
         self.state_placement
-            .unwrap_or_else(|| states_placement(self.placement))
+            .unwrap_or_else(|| states_placement(queues))
     }
 
     fn check_receive(&self, receive_depth: u32, limits: &Limits) -> Result<CheckedReceive, Error> {
@@ -324,7 +335,9 @@ mod tests {
     fn refused(change: impl FnOnce(&mut QueuePairConfig)) -> Error {
         let mut config = QueuePairConfig::default();
         change(&mut config);
-        config.check(&LIMITS).expect_err("a bad number")
+        config
+            .check(&LIMITS, Placement::Host)
+            .expect_err("a bad number")
     }
 
     #[test]
@@ -435,7 +448,7 @@ mod tests {
                 receive_depth: 1 << log2,
                 ..QueuePairConfig::default()
             };
-            let checked = config.check(&LIMITS).unwrap();
+            let checked = config.check(&LIMITS, Placement::Host).unwrap();
             let receive = checked.receive.unwrap();
             assert_eq!(checked.send_depth_log2, log2);
             assert_eq!(checked.send_completions.depth_log2, log2);
@@ -450,7 +463,11 @@ mod tests {
                 receive_segments,
                 ..QueuePairConfig::default()
             };
-            let receive = config.check(&LIMITS).unwrap().receive.unwrap();
+            let receive = config
+                .check(&LIMITS, Placement::Host)
+                .unwrap()
+                .receive
+                .unwrap();
             let bytes = 16 << (receive.depth_log2 + receive.stride_log2);
             assert_eq!(bytes, (16 * receive_depth * receive_segments).max(64));
         }
@@ -458,6 +475,12 @@ mod tests {
             receive_depth: 0,
             ..QueuePairConfig::default()
         };
-        assert!(without.check(&LIMITS).unwrap().receive.is_none());
+        assert!(
+            without
+                .check(&LIMITS, Placement::Host)
+                .unwrap()
+                .receive
+                .is_none()
+        );
     }
 }

@@ -19,7 +19,7 @@ use crate::soft_gpu::{Resident, SoftGpuOptions};
 use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Nic {
     /// A software HCA in this process.
@@ -53,6 +53,7 @@ pub struct Limits {
 #[derive(Clone)]
 pub struct Device {
     provider: Arc<dyn Provider>,
+    placement: Placement,
 }
 
 impl Device {
@@ -68,7 +69,10 @@ impl Device {
             Nic::SoftGpu(options) => Arc::new(Soft::<Resident>::open(options)?),
             Nic::Mlx5(options) => Arc::new(Mlx5::open(&options)?),
         };
-        Ok(Self { provider })
+        Ok(Self {
+            provider,
+            placement: Placement::Host,
+        })
     }
 
     /// What the device can do at most.
@@ -79,6 +83,17 @@ impl Device {
     /// The device's address.
     pub fn gid(&self) -> Gid {
         self.provider.gid()
+    }
+
+    /// The same device, whose queues and memory lie there unless their configuration says otherwise.
+    pub(crate) fn placed(self, placement: Placement) -> Self {
+        Self { placement, ..self }
+    }
+
+    /// Where its queues and memory lie unless their configuration says otherwise: in host memory, or where the
+    /// [`Node`](crate::Node) that has opened it needs them.
+    pub fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// Makes a protection domain.

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::device::Provider;
 use crate::one_path::{Paths, Taken, Written};
 use crate::placement::Area;
-use crate::{Access, Buffer, Device, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig};
+use crate::{
+    Access, Buffer, Device, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig, connect,
+};
 
 /// What belongs together: regions and queue pairs work with each other only
 /// inside one protection domain. A clone is the same domain.
@@ -59,6 +61,11 @@ impl ProtectionDomain {
         &self.inner.device
     }
 
+    /// Where its queues and memory lie, unless their configuration says otherwise.
+    pub fn placement(&self) -> Placement {
+        self.device().placement()
+    }
+
     /// Whether the two are the same domain of the same device.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -74,6 +81,14 @@ impl ProtectionDomain {
         written
             .map(|written| self.inner.paths.take(written))
             .transpose()
+    }
+
+    /// Allocates and registers `bytes` bytes, all zero, in the domain's [placement](Self::placement).
+    ///
+    /// # Errors
+    /// As [`Buffer::placed`] and [`register`](Self::register).
+    pub fn allocate(&self, bytes: usize, access: Access) -> Result<MemoryRegion, Error> {
+        self.register(Buffer::placed(self.placement(), bytes)?, access)
     }
 
     /// Registers a buffer. The region keeps it until it is deregistered.
@@ -146,6 +161,20 @@ impl ProtectionDomain {
     /// Every bad number of `config` ends in an error that names it.
     pub fn queue_pair(&self, config: &QueuePairConfig) -> Result<QueuePair, Error> {
         QueuePair::new(self, config)
+    }
+
+    /// Makes a queue pair here and one in another domain of this process, and connects them.
+    ///
+    /// # Errors
+    /// As [`queue_pair`](Self::queue_pair) and [`connect`].
+    pub fn connected(
+        &self,
+        other: &Self,
+        config: &QueuePairConfig,
+    ) -> Result<(QueuePair, QueuePair), Error> {
+        let (mut ours, mut theirs) = (self.queue_pair(config)?, other.queue_pair(config)?);
+        connect(&mut ours, &mut theirs)?;
+        Ok((ours, theirs))
     }
 }
 

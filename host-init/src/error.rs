@@ -1,5 +1,6 @@
 //! What can go wrong at start-up, and what the user can do about it.
 
+use warpbell_cpu_grid::LaunchError;
 use warpbell_soft_hca::shell::HcaError;
 
 use crate::{
@@ -230,6 +231,14 @@ pub enum Error {
         /// Its reason.
         source: HcaError,
     },
+    /// Kernels on CPU threads did not end well.
+    #[error("a kernel did not end well: {0}")]
+    Launch(#[from] LaunchError),
+    /// Kernels on CPU threads and on a GPU were to run together.
+    #[error(
+        "some of these nodes run kernels on a GPU, and others on CPU threads; choose one of both"
+    )]
+    MixedNodes,
     /// The card, or the way to it.
     #[error(transparent)]
     Mlx5(Box<Mlx5Error>),

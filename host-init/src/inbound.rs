@@ -80,7 +80,7 @@ impl Flush {
             receive_depth: 0,
             access: Access::REMOTE_READ,
             max_message: READ,
-            placement: region.placement(),
+            placement: Some(region.placement()),
             ..QueuePairConfig::default()
         })?;
         let itself = pair.endpoint();

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 
 use warpbell::{Entry, Symbol};
+use warpbell_cpu_grid::Grid;
 
 /// The [`Entry`] of a kernel: of a function with `#[warpbell::kernel]`, and of no other.
 ///
@@ -20,28 +21,6 @@ macro_rules! entry {
     ($($path:tt)+) => {
         $($path)+::ENTRY
     };
-}
-
-/// How many threads run a kernel, in one dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
-    /// Blocks of the grid.
-    pub blocks: u32,
-    /// Threads of each block.
-    pub threads_per_block: u32,
-}
-
-impl Grid {
-    /// One thread.
-    pub const ONE_THREAD: Self = Self {
-        blocks: 1,
-        threads_per_block: 1,
-    };
-
-    /// Threads of all blocks.
-    pub const fn threads(self) -> u64 {
-        self.blocks as u64 * self.threads_per_block as u64
-    }
 }
 
 /// A kernel, its grid, and its parameters, which may borrow what the kernel works with.

@@ -425,7 +425,7 @@ mod tests {
                 send_completions: if collapsed { Completions::Collapsed } else { Completions::ORDINARY },
                 ..QueuePairConfig::default()
             };
-            let config = config.check(&LIMITS).unwrap();
+            let config = config.check(&LIMITS, Placement::Host).unwrap();
             let (queues, completions) = (QueueLayout::new(&config), CompletionLayout::new(&config));
             let send_cqes = if collapsed { 1 } else { 1 << send };
             apart_and_aligned(
@@ -464,7 +464,9 @@ mod tests {
 
     #[test]
     fn a_cleared_memory_is_as_fresh() {
-        let config = QueuePairConfig::default().check(&LIMITS).unwrap();
+        let config = QueuePairConfig::default()
+            .check(&LIMITS, Placement::Host)
+            .unwrap();
         let mut memory = QueueMemory::new(&config, Placement::Host).unwrap();
         let all = |memory: &QueueMemory| {
             let buffers = [

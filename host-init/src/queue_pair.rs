@@ -39,7 +39,7 @@ pub struct QueuePair {
 
 impl QueuePair {
     pub(crate) fn new(domain: &ProtectionDomain, config: &QueuePairConfig) -> Result<Self, Error> {
-        let config = config.check(&domain.device().limits())?;
+        let config = config.check(&domain.device().limits(), domain.placement())?;
         let device = domain.device();
         device.require_reach("a queue pair", config.placement)?;
         device.require_reach("a completion queue", config.completion_placement)?;

@@ -22,7 +22,7 @@ use crate::queue_memory::QueueAddresses;
 use crate::{Access, Endpoint, Error, ErrorPlace, Gid, Limits, NicError, Placement, State};
 
 /// How a software HCA is opened.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SoftOptions {
     /// Who makes it run.
     pub drive: Drive,
@@ -35,7 +35,7 @@ pub struct SoftOptions {
 }
 
 /// Who makes a software HCA run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum Drive {
     /// A thread of its own.
     #[default]

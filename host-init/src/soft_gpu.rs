@@ -1,6 +1,5 @@
 //! The provider `soft-gpu`: a software HCA whose engine is a kernel beside those that it serves.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use warpbell::FenceReach;
+use warpbell_cpu_grid::Options;
 use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
 use warpbell_soft_hca::resident::{
     ArgumentParts, Arguments, Client, ClientError, MAX_ENGINES, MAX_THREADS, Mailbox, RESIDENT_MTU,
@@ -16,9 +16,10 @@ use warpbell_soft_hca::resident::{
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
 use crate::batching::Reader;
-use crate::cuda::{Module, Running};
+use crate::cuda::Running;
+use crate::node::run_on_cpu;
 use crate::soft::{Commands, Seat, Soft, refused};
-use crate::{Buffer, Entry, Error, Grid, Launch, Placement, Shared};
+use crate::{Buffer, Entry, Error, Grid, Kernels, Launch, Placement, Shared};
 
 /// How a software HCA is opened whose engine is a kernel.
 ///
@@ -28,8 +29,8 @@ pub struct SoftGpuOptions {
     /// The engine's kernel: `warpbell_kernels::soft_nic::soft_nic`. Of a GPU's module it must be loaded for blocks of
     /// [`ENGINE_THREADS`].
     pub kernel: Entry<fn(Arguments)>,
-    /// Where it runs.
-    pub on: EngineOn,
+    /// What runs it: on a GPU, on a stream of its own, perhaps on another GPU than that of the kernels that it serves.
+    pub on: Kernels,
     /// How many engines share the queue pairs, up to [`MAX_ENGINES`]. Both ends of a connection go to the same one.
     pub engines: u32,
     /// Which threads work for each engine. On a GPU it always has a crew; on a CPU's grid that is as it runs there, and
@@ -49,16 +50,16 @@ pub struct SoftGpuOptions {
 impl SoftGpuOptions {
     /// 8 engines on a GPU and one on a CPU, tables of the default sizes, memory of the GPU alone, and a limit of
     /// 10 s.
-    pub fn new(kernel: Entry<fn(Arguments)>, on: EngineOn) -> Self {
+    pub fn new(kernel: Entry<fn(Arguments)>, on: Kernels) -> Self {
         Self {
             kernel,
             engines: match on {
-                EngineOn::Cpu(_) => 1,
-                EngineOn::Gpu(_) => MAX_ENGINES,
+                Kernels::Cpu(_) => 1,
+                Kernels::Gpu(_) => MAX_ENGINES,
             },
             lanes: match on {
-                EngineOn::Cpu(_) => EngineLanes::One,
-                EngineOn::Gpu(_) => EngineLanes::Warp,
+                Kernels::Cpu(_) => EngineLanes::One,
+                Kernels::Gpu(_) => EngineLanes::Warp,
             },
             on,
             tables: TableSizes::default(),
@@ -78,64 +79,40 @@ pub enum EngineLanes {
 }
 
 /// Threads in the block of the engines' kernel at most: for so many it is
-/// [loaded](Module::load_for_blocks).
+/// [loaded](crate::cuda::Module::load_for_blocks).
 pub const ENGINE_THREADS: u32 = MAX_THREADS;
 
-/// Where an engine's kernel runs.
-#[derive(Clone)]
-pub enum EngineOn {
-    /// On a CPU's grid. The function runs a launch to its end, which may be far away, and gives why
-    /// it did not end well; it is called on a thread of its own.
-    Cpu(fn(&Launch<'_>) -> Result<(), String>),
-    /// On the GPU of a module with the kernel, on a stream of its own; it may be another GPU than that of the
-    /// kernels that it serves.
-    Gpu(&'static Module),
-}
-
-impl fmt::Debug for EngineOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu(_) => f.write_str("Cpu"),
-            Self::Gpu(module) => f.debug_tuple("Gpu").field(&module.gpu()).finish(),
-        }
+/// Where the mailbox lies, so that host and engine reach it, and where the engine's tables.
+fn placements(on: Kernels) -> (Placement, Placement) {
+    match on {
+        Kernels::Cpu(_) => (Placement::Host, Placement::Host),
+        Kernels::Gpu(module) => (on.placement(), Placement::Gpu(module.gpu())),
     }
 }
 
-impl EngineOn {
-    /// Where the mailbox lies, so that both reach it, and where the engine's tables.
-    fn placements(&self) -> (Placement, Placement) {
-        match self {
-            Self::Cpu(_) => (Placement::Host, Placement::Host),
-            Self::Gpu(module) => {
-                let gpu = module.gpu();
-                (Placement::Pinned(gpu), Placement::Gpu(gpu))
-            }
+fn start(
+    on: Kernels,
+    kernel: Entry<fn(Arguments)>,
+    arguments: Arguments,
+) -> Result<EngineKernel, Error> {
+    let threads = arguments.threads_per_engine() * arguments.parts().engines;
+    let launch = move || Launch::new(kernel, Grid::new(1, threads), arguments);
+    Ok(match on {
+        Kernels::Cpu(options) => {
+            // The host ends it.
+            let options = Options {
+                deadline: None,
+                ..options
+            };
+            let body = move || run_on_cpu(options, &launch()).map_err(|error| error.to_string());
+            let thread = thread::Builder::new()
+                .name("soft-gpu engine".into())
+                .spawn(body)
+                .map_err(|error| refused("start its kernel")(HcaError::Thread(error)))?;
+            EngineKernel::Thread(Some(thread))
         }
-    }
-
-    fn start(
-        &self,
-        kernel: Entry<fn(Arguments)>,
-        arguments: Arguments,
-    ) -> Result<EngineKernel, Error> {
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: arguments.threads_per_engine() * arguments.parts().engines,
-        };
-        let launch = move || Launch::new(kernel, grid, arguments);
-        Ok(match self {
-            Self::Cpu(run) => {
-                let run = *run;
-                let body = move || run(&launch());
-                let thread = thread::Builder::new()
-                    .name("soft-gpu engine".into())
-                    .spawn(body)
-                    .map_err(|error| refused("start its kernel")(HcaError::Thread(error)))?;
-                EngineKernel::Thread(Some(thread))
-            }
-            Self::Gpu(module) => EngineKernel::Gpu(module.start(&launch())?),
-        })
-    }
+        Kernels::Gpu(module) => EngineKernel::Gpu(module.start(&launch())?),
+    })
 }
 
 /// An engine's kernel under way.
@@ -203,14 +180,14 @@ struct Station {
 pub(crate) struct Resident {
     station: ManuallyDrop<Mutex<Station>>,
     address: WireAddress,
-    on: EngineOn,
+    on: Kernels,
     reach: Reach,
     limit: Duration,
 }
 
 impl Soft<Resident> {
     pub fn open(options: SoftGpuOptions) -> Result<Self, Error> {
-        let (mailboxes, tables) = options.on.placements();
+        let (mailboxes, tables) = placements(options.on);
         let engines = options.engines.clamp(1, MAX_ENGINES);
         let tables = Buffer::placed(tables, options.tables.bytes(engines) as usize)?;
         let mailboxes = Shared::slice(mailboxes, engines as usize, |_| Mailbox::default())?;
@@ -221,15 +198,15 @@ impl Soft<Resident> {
             sizes: options.tables,
             engines,
             crew: match (&options.on, options.lanes) {
-                (EngineOn::Cpu(_), EngineLanes::One) => 0,
-                (EngineOn::Gpu(_), _) | (_, EngineLanes::Warp) => warpbell::thread::warp_size(),
+                (Kernels::Cpu(_), EngineLanes::One) => 0,
+                (Kernels::Gpu(_), _) | (_, EngineLanes::Warp) => warpbell::thread::warp_size(),
             },
             address: address.0,
             system_wide: u32::from(options.reach == Reach::System),
             key_seed: SoftHca::random(),
         };
         // SAFETY: both kinds of memory have room for so many engines, and go after the kernel; the device alone gives
-        // commands, for memory that is kept until it is taken back. `EngineOn::start` launches
+        // commands, for memory that is kept until it is taken back. `start` launches
         // one kernel with them, on the grid that they ask for.
         let arguments = unsafe { Arguments::new(parts) };
         // The mailboxes before the kernel, which looks at them first.
@@ -239,7 +216,7 @@ impl Soft<Resident> {
             Client::open(MailboxOf { all, index }, options.limit)
         };
         let team = Team::new((0..engines as usize).map(client).collect());
-        let kernel = options.on.start(options.kernel, arguments)?;
+        let kernel = start(options.on, options.kernel, arguments)?;
         // From here on the kernel's end is waited for before its memory goes.
         let resident = Resident {
             station: ManuallyDrop::new(Mutex::new(Station {
@@ -315,12 +292,12 @@ impl Seat for Resident {
 
     fn reaches(&self, placement: Placement) -> bool {
         match (&self.on, placement) {
-            (EngineOn::Cpu(_), placement) => placement.is_host(),
-            (EngineOn::Gpu(_), Placement::Host) => false,
-            (EngineOn::Gpu(_), Placement::Pinned(_)) => self.reach == Reach::System,
-            (EngineOn::Gpu(module), Placement::Gpu(gpu)) if module.gpu() == gpu => true,
+            (Kernels::Cpu(_), placement) => placement.is_host(),
+            (Kernels::Gpu(_), Placement::Host) => false,
+            (Kernels::Gpu(_), Placement::Pinned(_)) => self.reach == Reach::System,
+            (Kernels::Gpu(module), Placement::Gpu(gpu)) if module.gpu() == gpu => true,
             // Only with system-wide fences do both GPUs see the same.
-            (EngineOn::Gpu(module), Placement::Gpu(gpu)) => {
+            (Kernels::Gpu(module), Placement::Gpu(gpu)) => {
                 self.reach == Reach::System && module.gpu().reaches(gpu)
             }
         }
@@ -328,8 +305,8 @@ impl Seat for Resident {
 
     fn reader(&self) -> Reader {
         match &self.on {
-            EngineOn::Cpu(_) => Reader::Host,
-            EngineOn::Gpu(_) => Reader::Gpu,
+            Kernels::Cpu(_) => Reader::Host,
+            Kernels::Gpu(_) => Reader::Gpu,
         }
     }
 
@@ -337,7 +314,7 @@ impl Seat for Resident {
     /// nobody waits for, the engine's look at it a load that it does wait for.
     fn registers(&self, queues: Placement) -> Placement {
         match (&self.on, queues) {
-            (EngineOn::Gpu(module), Placement::Gpu(_)) => Placement::Gpu(module.gpu()),
+            (Kernels::Gpu(module), Placement::Gpu(_)) => Placement::Gpu(module.gpu()),
             _ => queues,
         }
     }
@@ -345,8 +322,8 @@ impl Seat for Resident {
     fn fence_reach(&self) -> FenceReach {
         match (&self.on, self.reach) {
             // The engine itself orders for its GPU's threads only, and `reaches` keeps everything in its memory.
-            (EngineOn::Gpu(_), Reach::Gpu) => FenceReach::Gpu,
-            (EngineOn::Cpu(_), _) | (_, Reach::System) => FenceReach::System,
+            (Kernels::Gpu(_), Reach::Gpu) => FenceReach::Gpu,
+            (Kernels::Cpu(_), _) | (_, Reach::System) => FenceReach::System,
         }
     }
 

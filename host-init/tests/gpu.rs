@@ -352,7 +352,7 @@ fn a_lost_gpu_runs_nothing_and_keeps_its_memory() {
 fn pair(placement: Placement) -> Result<(ProtectionDomain, QueuePair, QueuePair), Error> {
     let domain = Device::open(Nic::Soft(SoftOptions::default()))?.protection_domain()?;
     let config = QueuePairConfig {
-        placement,
+        placement: Some(placement),
         ..QueuePairConfig::granting(Access::all())
     };
     let (mut one, mut other) = (domain.queue_pair(&config)?, domain.queue_pair(&config)?);
@@ -474,7 +474,7 @@ fn completions_may_lie_elsewhere_than_their_queue() {
                 .unwrap();
             let pair = |completions| {
                 domain.queue_pair(&QueuePairConfig {
-                    placement: Placement::Host,
+                    placement: Some(Placement::Host),
                     completion_placement: Some(completions),
                     ..QueuePairConfig::granting(Access::all())
                 })
@@ -519,7 +519,7 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
         let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
         let domain = device.protection_domain().unwrap();
         let config = QueuePairConfig {
-            placement: Placement::Pinned(gpu),
+            placement: Some(Placement::Pinned(gpu)),
             state_placement: Some(Placement::Host),
             ..QueuePairConfig::granting(Access::all())
         };

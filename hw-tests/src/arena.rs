@@ -5,7 +5,7 @@ use rand::{RngCore, SeedableRng};
 use warpbell::wqe::{Local, Remote};
 use warpbell_host_init::{Access, Buffer, MemoryRegion, ProtectionDomain};
 
-use crate::world::World;
+use crate::here;
 
 /// Bytes before and after the registered range that nobody may touch.
 pub const GUARD: usize = 4096;
@@ -24,7 +24,7 @@ impl Arena {
     /// Registers `bytes` bytes.
     pub fn new(domain: &ProtectionDomain, bytes: usize, access: Access, seed: u64) -> Self {
         let buffer =
-            Buffer::placed(World::here().nic_placement(), bytes + 2 * GUARD).expect("memory");
+            Buffer::placed(here::node().nic_placement(), bytes + 2 * GUARD).expect("memory");
         let mut random = vec![0; buffer.len()];
         StdRng::seed_from_u64(seed).fill_bytes(&mut random);
         buffer.write(0, &random).expect("inside");

@@ -3,22 +3,22 @@
 use std::sync::atomic::Ordering;
 
 use warpbell::{ReceiveQueueHandle, Word64};
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::Shared;
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Kernels, Shared};
 use warpbell_kernels::suite::{Ending, EndingWords, Input, Message, Mode, Output, Receive};
 
 use crate::arena::{Arena, Image};
+use crate::here;
 use crate::model::Delivery;
 use crate::post::{ALONE, ample, endings};
-use crate::world::{ONE_THREAD, World};
 
 /// How receives are posted and messages taken. Change what matters, take the rest from `default()`.
 #[derive(Clone, Copy, Debug)]
 pub struct Collecting {
     /// Where the kernel runs.
-    pub world: World,
+    pub kernels: Kernels,
     /// Its grid.
-    pub grid: Dim,
+    pub grid: Grid,
     /// How the queue is opened.
     pub mode: Mode,
     /// Buffers of each thread.
@@ -41,8 +41,8 @@ impl Default for Collecting {
     /// One thread alone on a CPU, with no buffers yet; a buffer would be one piece of 192 bytes out of 256.
     fn default() -> Self {
         Self {
-            world: World::here(),
-            grid: ONE_THREAD,
+            kernels: here::kernels(),
+            grid: Grid::ONE_THREAD,
             mode: ALONE,
             per_thread: 0,
             post: 0,
@@ -72,14 +72,12 @@ impl Collecting {
     pub fn mailbox(&self, receives: usize) -> Mailbox {
         let threads = self.threads() as usize;
         Mailbox {
-            posted: Shared::slice(self.world.placement(), receives.max(1), |_| {
+            posted: Shared::slice(self.kernels.placement(), receives.max(1), |_| {
                 Word64::new(u64::MAX)
             })
             .expect("memory"),
-            messages: self
-                .world
-                .values(threads * self.take as usize, Message::default()),
-            endings: self.world.values(threads, EndingWords::default()),
+            messages: here::values(threads * self.take as usize, Message::default()),
+            endings: here::values(threads, EndingWords::default()),
         }
     }
 
@@ -112,7 +110,7 @@ impl Collecting {
     /// Runs the kernel.
     pub fn launch(&self, queue: ReceiveQueueHandle<'_>, buffers: &Arena, mailbox: &mut Mailbox) {
         let kernel = self.kernel(queue, buffers, mailbox);
-        self.world.launch(self.grid, &kernel);
+        here::launch(self.kernels, self.grid, &kernel);
     }
 
     /// The pieces of the buffer that receive number `receive` is.

@@ -1,13 +1,14 @@
 //! Many threads at one queue, each of whose requests shows whether it was carried out once.
 
 use warpbell::SendQueueHandle;
-use warpbell_cpu_grid::Dim;
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::Kernels;
 use warpbell_kernels::suite::{EndingWords, Flood, Mode, Output};
 
 use crate::arena::Arena;
-use crate::node::{ALL_ACCESS, Nodes};
+use crate::here;
 use crate::post::{ample, endings, expect_done};
-use crate::world::World;
+use crate::sides::{ALL_ACCESS, Sides};
 
 /// Values of a launch at most, over all its threads and rounds.
 const VALUES: usize = 1 << 16;
@@ -17,7 +18,7 @@ const MAX_THREADS: usize = 1024;
 /// Both ends, with memory for a flood.
 pub struct Flooding {
     /// Both ends.
-    pub nodes: Nodes,
+    pub sides: Sides,
     values: Arena,
     found: Arena,
 }
@@ -26,21 +27,21 @@ impl Flooding {
     /// Between what the command line chose.
     #[expect(clippy::new_without_default, reason = "it opens devices")]
     pub fn new() -> Self {
-        let nodes = Nodes::chosen();
+        let sides = Sides::chosen();
         Self {
-            values: nodes
+            values: sides
                 .theirs
                 .arena(8 * (VALUES + MAX_THREADS), ALL_ACCESS, 1),
-            found: nodes.ours.arena(8 * MAX_THREADS, ALL_ACCESS, 2),
-            nodes,
+            found: sides.ours.arena(8 * MAX_THREADS, ALL_ACCESS, 2),
+            sides,
         }
     }
 
     /// Lets a grid at a queue of our end, and looks at every byte.
     pub fn flood(
         &self,
-        world: World,
-        grid: Dim,
+        kernels: Kernels,
+        grid: Grid,
         mode: Mode,
         rounds: u32,
         queue: SendQueueHandle<'_>,
@@ -67,7 +68,7 @@ impl Flooding {
             last.set(self.found.address() + 8 * u64::from(thread), &found);
         }
 
-        let mut words = world.values(threads as usize, EndingWords::default());
+        let mut words = here::values(threads as usize, EndingWords::default());
         let kernel = Flood {
             queue,
             mode,
@@ -80,7 +81,7 @@ impl Flooding {
             found: self.found.address(),
             endings: Output::new(&mut words),
         };
-        world.launch(grid, &kernel);
+        here::launch(kernels, grid, &kernel);
         expect_done(&endings(&words), what);
         self.values.check(&expected, what);
         self.found.check(&last, what);

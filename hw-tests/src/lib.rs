@@ -23,8 +23,9 @@
 //! |---|---|
 //! | [`run`] | a test's frame: its deadline, its progress, its last line |
 //! | [`say`](mod@say) | what a program says, and its end where nobody can hear it |
-//! | [`world`] | where kernels run, and what is the NIC |
-//! | [`node`] | a device with its domain, and two queue pairs connected |
+//! | [`machine`] | the options of a test's command line |
+//! | [`here`] | the node that the process tests, and what tests do with its kernels |
+//! | [`sides`] | both sides of connections, and two queue pairs connected |
 //! | [`arena`] | registered memory between guards, and what it should look like |
 //! | [`flood`] | many threads at one queue |
 //! | [`model`] | what a request does to memory, said a second time |
@@ -39,10 +40,12 @@ pub mod arena;
 pub mod bench;
 pub mod collect;
 pub mod flood;
+pub mod here;
+pub mod machine;
 pub mod model;
-pub mod node;
+
 pub mod post;
 pub mod run;
 pub mod say;
+pub mod sides;
 pub mod turns;
-pub mod world;

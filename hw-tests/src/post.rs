@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use warpbell::SendQueueHandle;
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::Shared;
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Kernels, Shared};
 use warpbell_kernels::suite::{
     DoorbellKind, Ending, EndingWords, Input, Mode, Output, Request, Requests, ScopeKind,
     SharingKind, Waiting,
 };
 
-use crate::world::{ONE_THREAD, World, patient};
+use crate::here;
 
 /// How long a step may take that is expected to succeed; nobody waits for it in a good run.
 pub fn ample() -> Duration {
-    patient(Duration::from_secs(20))
+    here::patient(Duration::from_secs(20))
 }
 
 /// One thread has the queue to itself.
@@ -27,9 +27,9 @@ pub const ALONE: Mode = Mode {
 #[derive(Clone, Copy, Debug)]
 pub struct Posting {
     /// Where the kernel runs.
-    pub world: World,
+    pub kernels: Kernels,
     /// Its grid.
-    pub grid: Dim,
+    pub grid: Grid,
     /// How the queue is opened.
     pub mode: Mode,
     /// When the doorbell is rung.
@@ -44,8 +44,8 @@ impl Default for Posting {
     /// One thread alone on a CPU, which waits after each request.
     fn default() -> Self {
         Self {
-            world: World::here(),
-            grid: ONE_THREAD,
+            kernels: here::kernels(),
+            grid: Grid::ONE_THREAD,
             mode: ALONE,
             doorbell: DoorbellKind::Now,
             waiting: Waiting::Each,
@@ -82,17 +82,17 @@ impl Posting {
     /// ended.
     pub fn post(&self, queue: SendQueueHandle<'_>, requests: &[Request]) -> Vec<Ending> {
         assert_eq!(requests.len() % self.threads(), 0, "as many for each");
-        let mut words = self.world.values(requests.len(), EndingWords::default());
-        let rows = requests_for(self.world, requests);
+        let mut words = here::values(requests.len(), EndingWords::default());
+        let rows = requests_for(self.kernels, requests);
         let kernel = self.kernel(queue, Input::new(&rows), Output::new(&mut words));
-        self.world.launch(self.grid, &kernel);
+        here::launch(self.kernels, self.grid, &kernel);
         endings(&words)
     }
 }
 
 /// Requests where a kernel reaches them.
-pub fn requests_for(world: World, requests: &[Request]) -> Shared<[Request]> {
-    Shared::slice(world.placement(), requests.len(), |row| requests[row]).expect("memory")
+pub fn requests_for(kernels: Kernels, requests: &[Request]) -> Shared<[Request]> {
+    Shared::slice(kernels.placement(), requests.len(), |row| requests[row]).expect("memory")
 }
 
 /// What a kernel noted.

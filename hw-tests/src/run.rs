@@ -6,10 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use warpbell_host_init::Kernels;
 use warpbell_host_init::cuda::Module;
 
+use crate::here;
+use crate::machine::{Machine, Unable};
 use crate::say::{arguments, say};
-use crate::world::{self, Machine, Unable, World};
 
 /// The tests of the suite: the binaries that are neither benchmarks nor `suite`, which runs them all.
 pub const TESTS: [&str; 15] = [
@@ -60,7 +62,7 @@ impl Progress {
     /// The same for a step that gives orders to the HCA itself (stop, stumble, stand still), which only a
     /// CPU thread takes; says so where it is left out.
     pub fn step_with_orders(&self, what: &str, step: impl FnOnce()) {
-        if !world::nic().takes_orders() {
+        if !here::takes_orders() {
             say(format_args!(
                 "         left out, because this NIC takes no orders: {what}"
             ));
@@ -93,7 +95,7 @@ pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
     };
     let watched = progress.clone();
     thread::spawn(move || {
-        let deadline = world::patient(deadline);
+        let deadline = here::patient(deadline);
         thread::sleep(deadline);
         eprintln!("not done after {deadline:?}, at: {}", watched.at());
         exit(1);
@@ -122,9 +124,9 @@ pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode 
 
 /// As [`run`], for a test of what only a GPU does.
 pub fn run_on_gpu(deadline: Duration, test: impl FnOnce(&Progress, &'static Module)) -> ExitCode {
-    run(deadline, |progress| match World::here() {
-        World::Gpu(module) => test(progress, module),
-        World::Cpu(_) => say("         left out: it is about what only a GPU does"),
+    run(deadline, |progress| match here::kernels() {
+        Kernels::Gpu(module) => test(progress, module),
+        Kernels::Cpu(_) => say("         left out: it is about what only a GPU does"),
     })
 }
 

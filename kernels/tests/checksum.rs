@@ -1,7 +1,7 @@
 //! The checksum on grids of every shape against a plain sum.
 
 use proptest::prelude::*;
-use warpbell_cpu_grid::{Dim, LaneOrder, Options, launch};
+use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
 use warpbell_kernels::checksum::{Checksum, checksum};
 
 proptest! {
@@ -23,7 +23,7 @@ proptest! {
             done: done.as_mut_ptr(),
         };
         let options = Options { order: LaneOrder::Random(seed), ..Options::default() };
-        launch(Dim { blocks, threads_per_block }, options, || {
+        launch(Grid { blocks, threads_per_block }, options, || {
             // SAFETY: the vectors outlive the launch and are as long as the parameters say.
             unsafe { checksum(parameters) };
         })

@@ -8,7 +8,7 @@ use warpbell::inbound::FlushHandle;
 use warpbell::trigger::TriggerHandle;
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey};
 use warpbell::{Deadline, FenceReach, SendQueueHandle, Stop, Word64};
-use warpbell_cpu_grid::{Dim, Options, launch};
+use warpbell_cpu_grid::{Grid, Options, launch};
 use warpbell_kernels::active::{Contribute, Reduce, active_contribute, active_reduce};
 use warpbell_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Plan, Rank, allreduce_posted, allreduce_step,
@@ -84,7 +84,7 @@ impl Guarded {
 }
 
 fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
-    let grid = Dim {
+    let grid = Grid {
         blocks,
         threads_per_block,
     };

@@ -8,16 +8,14 @@ mod series;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use ranks::Ranks;
 use serde::Serialize;
-use warpbell_host_init::{Grid, Placement};
+use warpbell_host_init::{Grid, Node, Placement};
 use warpbell_kernels::allreduce::Plan;
 
 use crate::application::Measurement;
 use crate::rig::Driver;
-use crate::world::World;
 use crate::{Error, interrupt};
-
-use ranks::Ranks;
 
 pub use reference::{Element, Reference};
 pub use series::{APPLICATION, PLOT, Results, Series};
@@ -73,9 +71,9 @@ impl Way {
     }
 
     /// Those that work there: a proxy reaches no queues in a GPU's memory.
-    pub fn all(world: &World) -> Vec<Self> {
+    pub fn all(node: &Node) -> Vec<Self> {
         let mut all = Self::value_variants().to_vec();
-        if let Placement::Gpu(_) = world.nic_placement() {
+        if let Placement::Gpu(_) = node.nic_placement() {
             all.retain(|&way| way != Self::Proxied);
         }
         all
@@ -263,14 +261,14 @@ impl Case {
     /// repetition was over.
     pub fn measure(
         &self,
-        worlds: &[World],
+        nodes: &[Node],
         algorithm: Algorithm,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
         self.check(algorithm)?;
-        self.check_places(worlds.len())?;
-        let ranks = Ranks::new(self, worlds, self.plan(algorithm), way)?;
+        self.check_places(nodes.len())?;
+        let ranks = Ranks::new(self, nodes, self.plan(algorithm), way)?;
         ranks.give(reference);
         let (began, mut spent, mut repetitions) = (Instant::now(), Duration::ZERO, 0);
         let mut verified = true;

@@ -5,11 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::SendQueueHandle;
-use warpbell_host_init::{Launch, ProxiedQueue, Proxy, QueuePair, Shared, Triggers, entry};
+use warpbell_host_init::{Launch, Node, ProxiedQueue, Proxy, QueuePair, Shared, Triggers, entry};
 use warpbell_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Message, Plan, Rank, allreduce_posted,
     allreduce_step, allreduce_triggered,
 };
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
 use warpbell_kernels::posting::Table;
@@ -18,15 +19,15 @@ use warpbell_soft_hca::engine::Reach;
 use super::{Case, Reference, WORD, Way};
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
+use crate::place;
 use crate::rig::{self, End, HostQueue};
-use crate::world::World;
 use crate::{Error, interrupt};
 
 /// All ranks, connected.
 pub(super) struct Ranks<'c> {
     case: &'c Case,
     /// Places in which ranks run, in equal runs.
-    worlds: &'c [World],
+    nodes: &'c [Node],
     plan: Plan,
     queues: Queues,
     /// Behind the queues, whose requests go to it.
@@ -55,30 +56,34 @@ fn place_of(rank: u32, ranks: u32, places: usize) -> usize {
 impl<'c> Ranks<'c> {
     /// Connects each part of each rank with its peers'. There are no more places than ranks, and one at least; they have one
     /// NIC.
-    pub fn new(case: &'c Case, worlds: &'c [World], plan: Plan, way: Way) -> Result<Self, Error> {
+    pub fn new(case: &'c Case, nodes: &'c [Node], plan: Plan, way: Way) -> Result<Self, Error> {
         let (ranks, parts) = (plan.ranks, plan.parts);
         // In a ring as many more, at which the messages from the rank before arrive.
         let queues = match plan.doubling {
             true => plan.ways() * parts,
             false => 2 * parts,
         };
-        let reach = match worlds.len() {
+        let reach = match nodes.len() {
             1 => rig::reach([way.driver(); 2]),
             // To the other GPUs' memory.
             _ => Reach::System,
         };
-        let world = |rank| &worlds[place_of(rank, ranks, worlds.len())];
-        let devices = worlds[0].devices_for(reach, ranks * queues)?;
+        let node = |rank| &nodes[place_of(rank, ranks, nodes.len())];
+        let nic = place::with_queue_pairs(&nodes[0], reach, ranks * queues)?;
+        let domains = nic.domains(ranks as usize)?;
         let bytes = WORD as usize * case.words(&plan)? as usize;
         // A rank's signals and memory behind each other, so that their keys are neighbours: a crew of an engine has one place
         // for all keys that are 8 apart, and most requests of a queue want both of these.
-        let rank = |rank| {
-            let world = world(rank);
-            let end = End::new(world, &devices, way.driver(), [queues, 1], case.depth)?;
-            let memory = end.memory(world, bytes)?;
+        let rank = |(rank, domain)| {
+            let node = node(rank);
+            let end = End::new(node, domain, way.driver(), [queues, 1], case.depth)?;
+            let memory = end.memory(node, bytes)?;
             Ok((end, memory))
         };
-        let all = (0..ranks).map(rank).collect::<Result<Vec<_>, Error>>()?;
+        let all = (0..)
+            .zip(domains)
+            .map(rank)
+            .collect::<Result<Vec<_>, Error>>()?;
         let (mut ends, memories): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         for rank in 0..ranks {
             for queue in 0..plan.ways() * parts {
@@ -104,13 +109,13 @@ impl<'c> Ranks<'c> {
             Way::Proxied => {
                 let proxy = Proxy::start(1)?;
                 let served = (0..).zip(&mut ends);
-                let served = served.map(|(rank, end)| end.served(world(rank), &proxy));
+                let served = served.map(|(rank, end)| end.served(node(rank), &proxy));
                 Queues::Proxied(served.collect::<Result<_, _>>()?, proxy)
             }
         };
         Ok(Self {
             case,
-            worlds,
+            nodes,
             plan,
             queues,
             ends,
@@ -160,13 +165,13 @@ impl<'c> Ranks<'c> {
             Queues::Hosts => self.by_hosts(),
             Queues::Kernel => {
                 let ends = (0..).zip(&self.ends);
-                let handles = ends.map(|(rank, end)| end.handles(self.world(rank)));
+                let handles = ends.map(|(rank, end)| end.handles(self.node(rank)));
                 self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
             }
             Queues::Proxied(served, _) => {
                 let handles = (0..).zip(served).map(|(rank, queues)| {
                     let handle = |at: usize| queues[at].send_queue();
-                    Shared::slice(self.world(rank).placement(), queues.len(), handle)
+                    Shared::slice(self.node(rank).placement(), queues.len(), handle)
                 });
                 self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
             }
@@ -192,8 +197,8 @@ impl<'c> Ranks<'c> {
     }
 
     /// Where a rank runs.
-    fn world(&self, rank: u32) -> &'c World {
-        &self.worlds[place_of(rank, self.plan.ranks, self.worlds.len())]
+    fn node(&self, rank: u32) -> &'c Node {
+        &self.nodes[place_of(rank, self.plan.ranks, self.nodes.len())]
     }
 
     /// Has kernels sum, whose ranks' queues have these handles, or are triggered: one in each place, with its ranks.
@@ -205,12 +210,13 @@ impl<'c> Ranks<'c> {
         let peers = (0..self.plan.ranks).map(|rank| {
             let handles = handles.get(rank as usize);
             let paths = self.paths(rank, handles.map_or(&[], |handles| &handles[..]));
-            Shared::slice(self.world(rank).placement(), paths.len(), |way| paths[way])
+            Shared::slice(self.node(rank).placement(), paths.len(), |way| paths[way])
         });
         let peers = peers.collect::<Result<Vec<_>, _>>()?;
-        let there = (0..self.worlds.len()).map(|place| self.ranks_in(place, &peers));
+        let there = (0..self.nodes.len()).map(|place| self.ranks_in(place, &peers));
         let there = there.collect::<Result<Vec<_>, _>>()?;
-        let outcomes = self.worlds.iter().map(World::outcome);
+        let outcomes = self.nodes.iter();
+        let outcomes = outcomes.map(|node| node.shared(Outcome::new()));
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
         let grid = self.case.grid(self.plan.ranks);
         let all = there
@@ -221,7 +227,7 @@ impl<'c> Ranks<'c> {
                 ranks: Table::new(ranks),
                 outcome,
             });
-        let places = self.worlds.iter().copied();
+        let places = self.nodes.iter();
         let ran = match triggers.is_empty() {
             true => {
                 let pairs: Vec<_> = self.ends.iter().flat_map(End::pairs).collect();
@@ -230,9 +236,9 @@ impl<'c> Ranks<'c> {
             }
             false => {
                 let pairs: Vec<_> = triggers.iter().flat_map(Triggers::queue_pairs).collect();
-                let handles = self.worlds.iter().map(|world| {
+                let handles = self.nodes.iter().map(|node| {
                     let handle = |at: usize| triggers[at].handle();
-                    Shared::slice(world.placement(), triggers.len(), handle)
+                    Shared::slice(node.placement(), triggers.len(), handle)
                 });
                 let handles = handles.collect::<Result<Vec<_>, _>>()?;
                 let launch = |(all, triggers)| {
@@ -258,14 +264,14 @@ impl<'c> Ranks<'c> {
     ) -> Result<Shared<[Rank<'r>]>, Error> {
         let rank = |at: usize| Rank {
             memory: self.place(at as u32),
-            peers: match place_of(at as u32, self.plan.ranks, self.worlds.len()) == place {
+            peers: match place_of(at as u32, self.plan.ranks, self.nodes.len()) == place {
                 true => Table::new(&peers[at]),
                 false => Table::new(&[]),
             },
             delay_us: self.case.delay_us(at as u32),
         };
         Ok(Shared::slice(
-            self.worlds[place].placement(),
+            self.nodes[place].placement(),
             peers.len(),
             rank,
         )?)
@@ -275,13 +281,13 @@ impl<'c> Ranks<'c> {
     /// before a grid's own limit would tell a kernel that is stuck from one that has many steps to go.
     fn run_kernels(
         &self,
-        launches: Vec<(World, Launch<'_>)>,
+        launches: Vec<(&Node, Launch<'_>)>,
         pairs: &[&QueuePair],
     ) -> Result<Duration, Error> {
         let waits = self.plan.rounds * self.plan.steps();
         let meant = Duration::from_micros(LIMIT_US).saturating_mul(waits);
         let began = Instant::now();
-        World::run_each(launches, pairs, meant)?;
+        Node::run_each(launches, pairs, meant)?;
         Ok(began.elapsed())
     }
 
@@ -387,7 +393,7 @@ impl<'c> Ranks<'c> {
                 step,
             };
             let launch = Launch::new(entry!(allreduce_step), self.case.grid(1), sums);
-            self.world(rank).run(&[launch], &[])?;
+            self.node(rank).run(&[launch], &[])?;
         }
         Ok(true)
     }
@@ -415,10 +421,10 @@ mod tests {
 
     #[test]
     fn each_wrong_value_of_each_rank_is_found() {
-        let worlds = [World::cpu().unwrap()];
+        let nodes = [Node::cpu()];
         let reference = Reference::new(&CASE).unwrap();
         let plan = CASE.plan(Algorithm::Ring);
-        let ranks = Ranks::new(&CASE, &worlds, plan, Way::Posted).unwrap();
+        let ranks = Ranks::new(&CASE, &nodes, plan, Way::Posted).unwrap();
         ranks.give(&reference);
         ranks.run().unwrap();
         assert!(ranks.are_right(&reference));
@@ -454,7 +460,7 @@ mod tests {
 
     #[test]
     fn ranks_in_several_places_sum_in_every_way() {
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         let four = Case { ranks: 4, ..CASE };
         for (case, algorithm, places) in [
             (CASE, Algorithm::Ring, 2),
@@ -462,10 +468,10 @@ mod tests {
             (four, Algorithm::Doubling, 2),
         ] {
             let reference = Reference::new(&case).unwrap();
-            let worlds = vec![world; places];
-            for way in Way::all(&world) {
+            let nodes = vec![node.clone(); places];
+            for way in Way::all(&node) {
                 let plan = case.plan(algorithm);
-                let ranks = Ranks::new(&case, &worlds, plan, way).unwrap();
+                let ranks = Ranks::new(&case, &nodes, plan, way).unwrap();
                 ranks.give(&reference);
                 ranks.run().unwrap();
                 assert!(ranks.are_right(&reference), "{way:?} in {places}");
@@ -475,9 +481,9 @@ mod tests {
 
     #[test]
     fn a_place_says_why_all_failed() {
-        let worlds = [World::cpu().unwrap(); 2];
+        let nodes = [Node::cpu(), Node::cpu()];
         let plan = CASE.plan(Algorithm::Ring);
-        let ranks = Ranks::new(&CASE, &worlds, plan, Way::Posted).unwrap();
+        let ranks = Ranks::new(&CASE, &nodes, plan, Way::Posted).unwrap();
         // One in the second place, for which those of the first wait in vain.
         let used = ranks.ends[2].host_queues().unwrap();
         let error = ranks.run().unwrap_err();
@@ -487,8 +493,8 @@ mod tests {
 
     #[test]
     fn hosts_do_not_wait_for_one_that_failed() {
-        let worlds = [World::cpu().unwrap()];
-        let ranks = Ranks::new(&CASE, &worlds, CASE.plan(Algorithm::Ring), Way::Host).unwrap();
+        let nodes = [Node::cpu()];
+        let ranks = Ranks::new(&CASE, &nodes, CASE.plan(Algorithm::Ring), Way::Host).unwrap();
         // What the other ranks would send never comes.
         let queues = ranks.ends[0].host_queues().unwrap();
         ranks.by_host(0, queues, &AtomicBool::new(true)).unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::json;
+use warpbell_host_init::Node;
 
 use super::{Algorithm, Case, Element, HEADER, Measured, Reference, Straggler, Way};
 use crate::Error;
@@ -12,7 +13,6 @@ use crate::application::{Application, Extent, Measurements, Section, Table};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::screen::{self, Screen};
-use crate::world::World;
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -69,8 +69,8 @@ pub struct Series {
 
 impl Series {
     /// The papers' vectors and smaller ones, with 2, 4 and 8 ranks; on a CPU fewer ranks and blocks, and none as large.
-    pub fn new(world: &World) -> Self {
-        let (ranks, blocks, threads, kib) = match world.gpu() {
+    pub fn new(node: &Node) -> Self {
+        let (ranks, blocks, threads, kib) = match node.gpu() {
             Some(_) => (vec![2, 4, 8], 8, 256, [256, 4 << 10, 64 << 10]),
             None => (vec![2, 4], 1, 32, [16, 256, 1 << 10]),
         };
@@ -78,7 +78,7 @@ impl Series {
             ranks,
             sizes: kib.map(|kib| kib << 10).to_vec(),
             algorithms: Algorithm::value_variants().to_vec(),
-            ways: Way::all(world),
+            ways: Way::all(node),
             element: Element::F32,
             blocks,
             threads,
@@ -120,7 +120,7 @@ impl Series {
     ///
     /// # Errors
     /// What [`Case::check`] and [`Case::check_places`] say, before anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, worlds: &[World], screen: &Screen) -> Result<Results, Error> {
+    pub fn run(&self, nodes: &[Node], screen: &Screen) -> Result<Results, Error> {
         let sizes = || self.sizes.iter();
         let of = |&ranks| sizes().map(move |&bytes| self.case(ranks, bytes));
         let cases: Vec<Case> = self.ranks.iter().flat_map(of).collect();
@@ -129,7 +129,7 @@ impl Series {
         for case in &cases {
             let mut algorithms = self.algorithms.iter();
             algorithms.try_for_each(|&algorithm| case.check(algorithm))?;
-            case.check_places(worlds.len())?;
+            case.check_places(nodes.len())?;
         }
         screen.heading(HEADER);
         // A case's ways come one after the other.
@@ -140,7 +140,7 @@ impl Series {
                 Some(of) if (of.ranks, of.bytes) == (case.ranks, case.bytes) => of,
                 _ => reference.insert(Reference::new(case)?),
             };
-            case.measure(worlds, algorithm, way, reference)
+            case.measure(nodes, algorithm, way, reference)
         })?;
         Ok(Results(results))
     }
@@ -221,21 +221,21 @@ impl Results {
     }
 }
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
-        ..Series::new(world)
+        ..Series::new(node)
     };
     if extent.quick {
         series.ranks.truncate(1);
         series.sizes.truncate(1);
         series.rounds = Some(2);
     }
-    let results = series.run(&[*world], screen)?;
+    let results = series.run(std::slice::from_ref(node), screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: Vec::new(),
-        plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
+        plot: plot::svg(PLOT, origin, node, &[results.panel()])?,
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::active::{REDUCES, ReduceCase, ReduceResult, Starts, TaskStarts};
 use warpbell_examples::gaspi::{OneWay, RoundTrips};
 use warpbell_examples::interrupt;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Sends vectors to a kernel that runs all the time, each with a task which adds it up there, as XTQ's puts do; then
 /// compares how long it takes until a task starts with how long a notification takes.
@@ -76,12 +76,11 @@ struct Document<'d> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let devices = world.devices()?;
+    let node = &setting.node;
     let screen = Screen::new(arguments.json, 3);
     screen.line(format_args!(
         "The kernels run on {}; no network card takes part.",
-        world.words()
+        place::words(node)
     ));
     screen.step("reduction");
     let case = ReduceCase {
@@ -91,7 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         slots: arguments.slots,
         messages: arguments.messages,
     };
-    let reduction = case.reduce(world, &devices)?;
+    let reduction = case.reduce(node)?;
     screen.line(format_args!(
         "{} tasks of function {REDUCES}, each behind {} bytes: {:.3} s; {} messages refused, as they should be; {}",
         reduction.tasks,
@@ -106,8 +105,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         warm_up: arguments.warm_up,
         depth: 64,
     };
-    let notification = trips.notifications(world, &devices)?;
-    let behind = |bytes| trips.notifications_behind(world, &devices, bytes);
+    let notification = trips.notifications(node)?;
+    let behind = |bytes| trips.notifications_behind(node, bytes);
     let (behind_arguments, behind_payload) = (behind(ARGUMENTS)?, behind(arguments.bytes)?);
     screen.step("active messages");
     let starts = TaskStarts {
@@ -115,7 +114,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         warm_up: arguments.warm_up,
         bytes: arguments.bytes,
     };
-    let starts = starts.measure(world, &devices)?;
+    let starts = starts.measure(node)?;
     let us = |ns: u64| ns as f64 / 1e3;
     for (what, one_way) in [
         ("notify, notify_waitsome, notify_reset", notification),

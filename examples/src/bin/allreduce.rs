@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::{Machine, World};
+use warpbell_examples::{Error, place};
 
 /// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN
 /// (LeBeane): by a ring, which adds and hands on a chunk for each rank, and by recursive doubling, in which pairs exchange
@@ -119,9 +119,9 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let (setting, worlds) = Setting::open_each(&arguments.machine, &arguments.gpus)?;
-    let world = &setting.world;
-    let usual = Series::new(world);
+    let (setting, nodes) = Setting::open_each(&arguments.machine, &arguments.gpus)?;
+    let node = &setting.node;
+    let usual = Series::new(node);
     let straggler = arguments.slow_rank.zip(arguments.slow_us);
     let series = Series {
         ranks: or(&arguments.ranks, usual.ranks),
@@ -140,16 +140,16 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         seed: arguments.seed,
     };
     let screen = Screen::new(arguments.output.json, series.measurements());
-    let places: Vec<_> = worlds.iter().map(World::words).collect();
+    let places: Vec<_> = nodes.iter().map(place::words).collect();
     screen.line(format_args!(
         "Ranks of {} blocks run on {}; no network card takes part.",
         series.blocks,
         places.join(" and on ")
     ));
-    if !Way::all(world).contains(&Way::Proxied) {
+    if !Way::all(node).contains(&Way::Proxied) {
         screen.line("Without a proxy: a CPU reaches no queues in a GPU's memory.");
     }
-    let results = series.run(&worlds, &screen)?;
+    let results = series.run(&nodes, &screen)?;
     screen.finish();
     screen.document(&Document {
         setting: &setting,

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
 use warpbell_examples::daq::{PLOT, Results, Series};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::plot::Output;
 use warpbell_examples::rig::Driver;
 use warpbell_examples::screen::{Screen, parse_seconds, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Sends a detector's events to a receiver that seeks a circle in each and sends what it found on to the trigger, as NaNet
 /// does for NA62 (Ammendola and others 2017), and tells how long that takes.
@@ -110,8 +110,8 @@ struct Document<'d> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let usual = Series::new(world);
+    let node = &setting.node;
+    let usual = Series::new(node);
     let series = Series {
         ways: arguments.ways.unwrap_or(usual.ways),
         slots: arguments.slots,
@@ -131,9 +131,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.line(format_args!(
         "A detector, and a receiver of {} ways, run on {}; no network card takes part.",
         series.ways,
-        world.words()
+        place::words(node)
     ));
-    let results = series.run(world, &screen)?;
+    let results = series.run(node, &screen)?;
     screen.finish();
     let verdicts = results.verdicts();
     screen.line("");

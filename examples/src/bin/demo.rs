@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use warpbell_examples::demo::{Options, run};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::start;
-use warpbell_examples::world::Machine;
 
 /// Shows what Warpbell does, without any network card.
 ///

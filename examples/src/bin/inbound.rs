@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::inbound::{InboundCase, Manner, Row, Who};
 use warpbell_examples::interrupt;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, bytes, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 use warpbell_host_init::InboundOrder;
 
 /// Sends messages from one block to another, which learns by a completion, a flag, a counter, sequence numbers in the
@@ -68,12 +68,11 @@ struct Document<'d> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let devices = world.devices()?;
+    let node = &setting.node;
     let piece = arguments
         .unlucky
         .then_some(arguments.piece.next_power_of_two());
-    let unit = match world.gpu() {
+    let unit = match node.gpu() {
         None => "ns",
         Some(_) => "cycles",
     };
@@ -84,10 +83,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     );
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
-        world.words(),
-        world.nic().name()
+        place::words(node),
+        node.nic_name()
     ));
-    let order = world.gpu().map(|gpu| match gpu.inbound_order() {
+    let order = node.gpu().map(|gpu| match gpu.inbound_order() {
         InboundOrder::Unordered => "nobody",
         InboundOrder::Owner => "its own kernels",
         InboundOrder::Everywhere => "the kernels of all GPUs",
@@ -110,7 +109,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
                 warm_up: arguments.warm_up,
                 piece,
             };
-            let row = case.run(world, &devices, manner)?;
+            let row = case.run(node, manner)?;
             screen.line(line(&row, unit, &screen));
             rows.push(row);
         }

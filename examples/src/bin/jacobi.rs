@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::halo::{Arguments, Results, Series};
 use warpbell_examples::jacobi::{self, PLOT, Relaxation};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Relaxes the cells of two ranks, one under the other and round again, which exchange the rows at their edges in every
 /// step, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
@@ -45,8 +45,8 @@ struct Document<'d> {
 
 fn run(arguments: &Jacobi) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let usual = jacobi::series(world);
+    let node = &setting.node;
+    let usual = jacobi::series(node);
     let usual = Series {
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         ..usual
@@ -56,9 +56,9 @@ fn run(arguments: &Jacobi) -> Result<(), Error> {
     screen.line(format_args!(
         "Two ranks of {} blocks run on {}; no network card takes part.",
         series.blocks,
-        world.words()
+        place::words(node)
     ));
-    let results = series.run::<Relaxation>(world, &screen)?;
+    let results = series.run::<Relaxation>(node, &screen)?;
     screen.finish();
     screen.document(&Document {
         setting: &setting,

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell::active::MAX_RESULT;
-use warpbell_examples::Error;
 use warpbell_examples::inbound::Who;
 use warpbell_examples::interrupt;
 use warpbell_examples::kv::{HEADER, KvCase, Row, Store, Way};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, bytes, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 use warpbell_kernels::kv::Keys;
 
 /// Gets values from a hash table in the target's memory: by READs of the key's bucket, of the next ones while they are
@@ -102,8 +102,7 @@ impl Arguments {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let devices = world.devices()?;
+    let node = &setting.node;
     let mtu = arguments.mtu.parse().expect("one of the values");
     let screen = Screen::new(
         arguments.json,
@@ -111,13 +110,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     );
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
-        world.words(),
-        world.nic().name()
+        place::words(node),
+        node.nic_name()
     ));
     let mut rows = Vec::new();
     let mut shape = (0.0, 0);
     for &size in &arguments.sizes {
-        let mut store = Store::new(world, &devices, arguments.case(size, mtu))?;
+        let mut store = Store::new(node, arguments.case(size, mtu))?;
         shape = store.load();
         if rows.is_empty() {
             let (load, buckets) = shape;

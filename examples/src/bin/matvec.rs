@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::matvec::{PAPER, PLOT, PaperRow, Results, Series};
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products back, as in
 /// table 3 of GPUrdma (Daoud, Watad and Silberstein 2016).
@@ -76,8 +76,8 @@ struct Document<'d> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let usual = Series::new(world);
+    let node = &setting.node;
+    let usual = Series::new(node);
     let series = Series {
         blocks: arguments.blocks,
         threads: arguments.threads.unwrap_or(usual.threads),
@@ -91,9 +91,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let screen = Screen::new(arguments.output.json, series.steps());
     screen.line(format_args!(
         "A client and a server run on {}; no network card takes part.",
-        world.words()
+        place::words(node)
     ));
-    let results = series.run(world, &screen)?;
+    let results = series.run(node, &screen)?;
     screen.finish();
     let verdict = results.verdict();
     if let Some(verdict) = &verdict {

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::application::Verdict;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::overlap::{PAPER, PLOT, PaperRow, Results, Series};
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of GPUrdma
 /// (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.
@@ -80,8 +80,8 @@ struct Document<'d> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let usual = Series::new(world);
+    let node = &setting.node;
+    let usual = Series::new(node);
     let series = Series {
         blocks: arguments.blocks.unwrap_or(usual.blocks),
         threads: arguments.threads.unwrap_or(usual.threads),
@@ -99,9 +99,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.line(format_args!(
         "Two ends of {} blocks run on {}; no network card takes part.",
         series.blocks,
-        world.words()
+        place::words(node)
     ));
-    let results = series.run(world, &screen)?;
+    let results = series.run(node, &screen)?;
     screen.finish();
     let verdict = results.verdict();
     if let Some(verdict) = &verdict {

@@ -9,13 +9,13 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::ladder::{Case, Rung, measure};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::plot::{Curve, Output, Panel};
 use warpbell_examples::screen::{Screen, parse_message, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::setup::{Ends, config};
-use warpbell_examples::world::{Devices, Machine, World};
-use warpbell_examples::{Error, screen};
-use warpbell_host_init::{Error as SetupError, Placement, QueuePairConfig};
+use warpbell_examples::{Error, place, screen};
+use warpbell_host_init::{Error as SetupError, Node, Placement, QueuePairConfig};
 use warpbell_soft_hca::engine::Reach;
 
 /// Measures latency and bandwidth of writes with the rings and the completion queue each in host or in GPU
@@ -150,26 +150,21 @@ struct Document<'d> {
 }
 
 /// Makes the queues of both ends at a place, or says why they cannot lie there.
-fn ends(
-    world: &World,
-    devices: &Devices,
-    place: Place,
-    depth: u32,
-) -> Result<Result<Vec<Ends>, String>, Error> {
+fn ends(node: &Node, place: Place, depth: u32) -> Result<Result<Vec<Ends>, String>, Error> {
     let at = |memory| match memory {
-        Memory::Host => Some(world.placement()),
-        Memory::Gpu => world.gpu().map(Placement::Gpu),
+        Memory::Host => Some(node.placement()),
+        Memory::Gpu => node.gpu().map(Placement::Gpu),
     };
     let (Some(rings), Some(completions)) = (at(place.rings), at(place.completions)) else {
         return Ok(Err("kernels on the CPU know no GPU memory".into()));
     };
     let config = QueuePairConfig {
-        placement: rings,
+        placement: Some(rings),
         completion_placement: Some(completions),
         receive_depth: 0,
-        ..config(world, depth)
+        ..config(depth)
     };
-    match Ends::several(world, devices, &config, 1) {
+    match Ends::several(node, &config, 1) {
         Ok(ends) => Ok(Ok(ends)),
         Err(Error::Setup(error @ SetupError::OutOfReach { .. })) => Ok(Err(error.to_string())),
         Err(error) => Err(error),
@@ -178,21 +173,20 @@ fn ends(
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
     // A NIC on the GPU would otherwise not reach host memory.
-    let devices = world.devices_within(Reach::System)?;
+    let node = &place::reaching(&setting.node, Reach::System)?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let steps = Place::ALL.len() * arguments.sizes.len();
     let screen = Screen::new(arguments.output.json, steps as u64);
     screen.line(format_args!(
         "Writes from queues in host and GPU memory, moved by {} without any network card.",
-        world.nic_words()
+        place::nic_words(node)
     ));
-    screen.line(format_args!("The kernels run on {}.", world.words()));
+    screen.line(format_args!("The kernels run on {}.", place::words(node)));
     screen.heading(HEADER);
     let (mut unreached, mut results) = (Vec::new(), Vec::new());
     let mut step = |place: Place| {
-        let ends = match ends(world, &devices, place, arguments.depth)? {
+        let ends = match ends(node, place, arguments.depth)? {
             Ok(ends) => ends,
             Err(why) => {
                 screen.line(format_args!(
@@ -246,7 +240,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let panels = panels(&results);
     arguments
         .output
-        .draw(title, &setting.origin, world, &panels)?;
+        .draw(title, &setting.origin, node, &panels)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::interrupt;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::proxy::{PutCase, PutResult, Way};
 use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
 /// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
@@ -68,8 +68,7 @@ fn words(way: Way) -> String {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let devices = world.devices()?;
+    let node = &setting.node;
     let direct = Way {
         drain_threads: 0,
         indices: false,
@@ -84,8 +83,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let screen = Screen::new(arguments.json, 2 * ways.len() as u64);
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
-        world.words(),
-        world.nic().name()
+        place::words(node),
+        node.nic_name()
     ));
     let many = PutCase {
         groups: arguments.groups,
@@ -105,9 +104,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     for way in ways {
         let what = words(way);
         screen.step(what.clone());
-        let stream = many.run(world, &devices, way)?;
+        let stream = many.run(node, way)?;
         screen.step(what.clone());
-        let lone = single.run(world, &devices, way)?;
+        let lone = single.run(node, way)?;
         screen.line(format_args!(
             "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
             stream.posts_per_second / 1e6,

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::application::{ALL, Extent};
 use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::origin::Origin;
 use warpbell_examples::report::{Run, RunDocument, page};
 use warpbell_examples::screen::{Screen, parse_seconds, start};
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 
 /// Runs the papers' applications one after the other, each with its binary's usual sizes, and writes one HTML page: tables
 /// and plots, the paper's figures beside ours, and what differs.
@@ -76,12 +76,12 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut on = String::new();
     let mut all = || {
         for machine in arguments.machine.with_each_nic() {
-            let world = machine.open()?;
-            on = world.words();
+            let node = machine.open()?;
+            on = place::words(&node);
             for application in applications() {
-                let place = format!("{}, NIC {}", world.words(), world.nic().name());
+                let place = format!("{}, NIC {}", place::words(&node), node.nic_name());
                 screen.heading(&format!("{} on {place}", application.title));
-                let section = (application.run)(&world, extent, &origin, &screen)?;
+                let section = (application.run)(&node, extent, &origin, &screen)?;
                 let name = application.name;
                 runs.push(Run {
                     place,

@@ -7,14 +7,14 @@ use std::time::Duration;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::application::Verdict;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::plot::Output;
 use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
 use warpbell_examples::serving::{
     Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
 };
 use warpbell_examples::setting::Setting;
-use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::{Error, interrupt, place};
 
 /// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
 /// back, as in the evaluation of GPU-driven RDMA for inference serving.
@@ -127,8 +127,8 @@ struct Asked<'a> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let usual = Series::new(world);
+    let node = &setting.node;
+    let usual = Series::new(node);
     let series = Series {
         sides: match arguments.sides.is_empty() {
             true => usual.sides,
@@ -166,11 +166,11 @@ fn listen(setting: &Setting, series: &Series, path: &Path) -> Result<(), Error> 
     screen.line(format_args!(
         "A server of {} blocks runs on {}; no network card takes part.",
         series.blocks,
-        setting.world.words()
+        place::words(&setting.node)
     ));
     // The least; a client says how large its pictures are.
     let case = series.case((files::FEWEST, files::FEWEST));
-    serve(&setting.world, &case, path, &screen)
+    serve(&setting.node, &case, path, &screen)
 }
 
 /// A client of such a server.
@@ -187,7 +187,7 @@ fn connect(
         picture: series.picture.clone(),
         case: series.case(size),
     };
-    let (answered, larger) = client.run(&setting.world, path)?;
+    let (answered, larger) = client.run(&setting.node, path)?;
     screen.heading(CLIENT_HEADER);
     screen.line(match answered.verified {
         true => answered.row(),
@@ -206,12 +206,12 @@ fn connect(
 
 /// Client and servers in this process, in all ways.
 fn measure(arguments: &Arguments, setting: &Setting, series: Series) -> Result<(), Error> {
-    let (world, blocks) = (&setting.world, series.blocks);
-    let series = series.possible(world)?;
+    let (node, blocks) = (&setting.node, series.blocks);
+    let series = series.possible(node)?;
     let screen = Screen::new(arguments.output.json, series.measurements());
     screen.line(format_args!(
         "A client and a server of {blocks} blocks run on {}; no network card takes part.",
-        world.words()
+        place::words(node)
     ));
     let results = series.run(&screen)?;
     screen.finish();

@@ -6,11 +6,11 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_examples::gaspi::{OneWay, RoundTrips};
 use warpbell_examples::halo::{Arguments, Results, Series, Way};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::stencil::{self, PLOT, Ring};
-use warpbell_examples::world::Machine;
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::{Error, interrupt, place};
 
 /// Computes a stencil over several ranks, whose blocks exchange the cells at their edges in every step, as figure 6 of GPUrdma
 /// (Daoud, Watad and Silberstein 2016) sketches it.
@@ -71,17 +71,16 @@ struct Notification {
 impl Notification {
     fn measure(arguments: &Stencil, setting: &Setting, screen: &Screen) -> Result<Self, Error> {
         interrupt::check()?;
-        let world = &setting.world;
-        let devices = world.devices()?;
+        let node = &setting.node;
         let trips = RoundTrips {
             rounds: arguments.rounds,
             warm_up: arguments.warm_up,
             depth: arguments.rest.depth,
         };
         screen.step("bare writes");
-        let bare_write = trips.writes(world, &devices)?;
+        let bare_write = trips.writes(node)?;
         screen.step("notifications");
-        let notification = trips.notifications(world, &devices)?;
+        let notification = trips.notifications(node)?;
         let ratio = notification.median_ns as f64 / bare_write.median_ns as f64;
         let us = |ns: u64| ns as f64 / 1e3;
         screen.line("");
@@ -106,8 +105,8 @@ impl Notification {
 
 fn run(arguments: &Stencil) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let usual = stencil::series(world);
+    let node = &setting.node;
+    let usual = stencil::series(node);
     let usual = Series {
         ranks: arguments.ranks,
         blocks: arguments.blocks.unwrap_or(usual.blocks),
@@ -123,9 +122,9 @@ fn run(arguments: &Stencil) -> Result<(), Error> {
         "{} ranks of {} blocks run on {}; no network card takes part.",
         series.ranks,
         series.blocks,
-        world.words()
+        place::words(node)
     ));
-    let results = series.run::<Ring>(world, &screen)?;
+    let results = series.run::<Ring>(node, &screen)?;
     let notification = match Notification::measure(arguments, &setting, &screen) {
         Ok(notification) => Some(notification),
         Err(Error::Interrupted) => None,

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell::SendDoorbell;
-use warpbell_examples::Error;
 use warpbell_examples::interrupt;
+use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::trigger::{CostCase, Costs, HopCase, Hops, Level, Sent, send};
-use warpbell_examples::world::Machine;
+use warpbell_examples::{Error, place};
 use warpbell_host_init::Grid;
 
 /// Prepares writes on the host, which kernels trigger by their tags: each thread its own, each block its own, and all
@@ -95,12 +95,11 @@ fn print(screen: &Screen, which: &str, costs: &Costs, unit: &str) {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
-    let world = &setting.world;
-    let devices = world.devices()?;
+    let node = &setting.node;
     let screen = Screen::new(arguments.json, 5);
     screen.line(format_args!(
         "The kernels run on {}; no network card takes part.",
-        world.words()
+        place::words(node)
     ));
     let grid = Grid {
         blocks: arguments.blocks,
@@ -109,7 +108,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut sent = Vec::new();
     for level in Level::ALL {
         screen.step(level.name());
-        let result = send(world, &devices, level, grid)?;
+        let result = send(node, level, grid)?;
         screen.line(format_args!(
             "{}: {} operations of {} bytes, threshold {}, {}",
             level.name(),
@@ -121,7 +120,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         sent.push(result);
     }
     screen.step("costs");
-    let unit = match world.gpu() {
+    let unit = match node.gpu() {
         None => "ns",
         Some(_) => "cycles",
     };
@@ -132,7 +131,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             bytes: arguments.bytes,
             send_doorbell,
         };
-        case.measure(world, &devices)
+        case.measure(node)
     };
     let costs = costs_of(SendDoorbell::WithRecord)?;
     let costs_without_record = costs_of(SendDoorbell::WithoutRecord)?;
@@ -151,7 +150,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         rounds: arguments.chains,
         bytes: arguments.bytes,
     };
-    let hops = case.measure(world, &devices)?;
+    let hops = case.measure(node)?;
     match &hops {
         None => screen.line(format_args!("no chain: this NIC lets no queue start another")),
         Some(hops) => screen.line(format_args!(

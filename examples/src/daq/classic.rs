@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell_host_init::{Grid, Launch, entry};
+use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
@@ -14,7 +14,6 @@ use super::{Case, Data, WARP};
 use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::rig::{self, End, HostQueue, Rig};
-use crate::world::World;
 
 /// How far a way has come.
 #[derive(Clone, Debug)]
@@ -73,14 +72,14 @@ fn end(ways: &[Way], queues: &mut [HostQueue<'_>], path: &Path<'_>) -> Result<()
 /// Takes events until the detector says that there is no more.
 pub(super) fn receive(
     case: &Case,
-    world: &World,
+    node: &Node,
     rig: &Rig,
     data: &Data,
     detector: Launch<'_>,
     path: Path<'_>,
 ) -> Result<(), Error> {
     let pairs = rig.pairs();
-    let list = world.numbers((case.ways * case.slots) as usize)?;
+    let list = node.words((case.ways * case.slots) as usize)?;
     let batch = DaqBatch {
         // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
         events: unsafe { data.ring.place() },
@@ -94,7 +93,7 @@ pub(super) fn receive(
             blocks: events,
             threads_per_block: WARP,
         };
-        world.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])
+        node.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])
     };
     // Once ahead, so that no first launch counts: of an event without hits.
     list[0].store(Entry::new(0, 0).0, Ordering::Relaxed);
@@ -105,7 +104,7 @@ pub(super) fn receive(
         .collect();
     let detector = [detector];
     thread::scope(|scope| {
-        let detector = scope.spawn(|| world.run_for(&detector, &pairs, case.limit));
+        let detector = scope.spawn(|| Ok(node.run_for(&detector, &pairs, case.limit)?));
         let mut receive = || {
             let mut since = Instant::now();
             loop {

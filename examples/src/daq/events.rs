@@ -136,12 +136,11 @@ pub fn truths(events: &[Event]) -> Vec<u8> {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use warpbell_host_init::{Grid, Launch, entry};
+    use warpbell_host_init::{Grid, Launch, Node, entry};
     use warpbell_kernels::daq::{DaqBatch, Entry, daq_batch};
     use warpbell_kernels::place::Place;
 
     use super::*;
-    use crate::world::World;
 
     /// Kåsa's fit as it is written down: the normal equations of all hits as they are, solved by elimination.
     fn plain(hits: &[Hit]) -> Option<[f64; 3]> {
@@ -201,19 +200,19 @@ mod tests {
     }
     #[test]
     fn a_warp_finds_what_a_plain_fit_finds() {
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         // Two of each 16 have other than circles in them.
         let events = &all(5)[..48];
         let words = |bytes: &[u8]| {
-            let found = world.numbers(bytes.len() / 8).unwrap();
+            let found = node.words(bytes.len() / 8).unwrap();
             for (word, bytes) in found.iter().zip(bytes.chunks_exact(8)) {
                 let value = u64::from_ne_bytes(bytes.try_into().unwrap());
                 word.store(value, Ordering::Relaxed);
             }
             found
         };
-        let (ring, list) = (words(&bytes(events)), world.numbers(48).unwrap());
-        let primitives = world.numbers(48).unwrap();
+        let (ring, list) = (words(&bytes(events)), node.words(48).unwrap());
+        let primitives = node.words(48).unwrap();
         for (slot, event) in (0..).zip(events) {
             let entry = Entry::new(slot, event.count);
             list[slot as usize].store(entry.0, Ordering::Relaxed);
@@ -231,7 +230,7 @@ mod tests {
             threads_per_block: HITS,
         };
         let launch = Launch::new(entry!(daq_batch), grid, batch);
-        world.run(&[launch], &[]).unwrap();
+        node.run(&[launch], &[]).unwrap();
         for (event, found) in events.iter().zip(&primitives[..]) {
             let found = Primitive::from_bits(found.load(Ordering::Relaxed));
             assert_eq!(found.status, event.truth.status, "{event:?}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell::Word64;
-use warpbell_host_init::{Buffer, Grid, Launch, Placement, entry};
+use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
 use warpbell_kernels::daq::{DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver};
 use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::outcome::{Numbers, Outcome};
@@ -21,7 +21,6 @@ use crate::application::Measurement;
 use crate::distribution::Distribution;
 use crate::memory::{self, Memory};
 use crate::rig::{self, Driver, Rig};
-use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use series::{APPLICATION, PLOT, Results, Series};
@@ -152,20 +151,20 @@ struct Data {
 }
 
 impl Data {
-    fn new(case: &Case, world: &World, rig: &Rig) -> Result<Self, Error> {
+    fn new(case: &Case, node: &Node, rig: &Rig) -> Result<Self, Error> {
         let events = events::all(case.seed);
         let slots = (case.ways * case.slots) as usize;
-        let own = match world.gpu() {
+        let own = match node.gpu() {
             None => Placement::Host,
             Some(gpu) => Placement::Gpu(gpu),
         };
         let (kinds, truths) = (events::bytes(&events), events::truths(&events));
         let data = Self {
-            kinds: rig.near.memory(world, kinds.len())?,
+            kinds: rig.near.memory(node, kinds.len())?,
             truths: Buffer::placed(own, truths.len())?,
-            found: rig.near.memory(world, 8 * slots)?,
-            ring: rig.far.memory(world, EVENT_BYTES as usize * slots)?,
-            primitives: rig.far.memory(world, 8 * slots)?,
+            found: rig.near.memory(node, 8 * slots)?,
+            ring: rig.far.memory(node, EVENT_BYTES as usize * slots)?,
+            primitives: rig.far.memory(node, 8 * slots)?,
             shared: Buffer::placed(own, 16 * case.ways as usize)?,
             histogram: Buffer::placed(own, 8 * (case.ways * BUCKETS) as usize)?,
         };
@@ -211,11 +210,11 @@ impl Case {
     ///
     /// # Errors
     /// A kernel or the host failed; no event counts; Ctrl-C before one did.
-    pub fn measure(&self, world: &World, driver: Driver) -> Result<Measured, Error> {
+    pub fn measure(&self, node: &Node, driver: Driver) -> Result<Measured, Error> {
         interrupt::check()?;
         let drivers = [Driver::Kernel, driver];
-        let rig = Rig::with_signals(world, drivers, self.ways, self.slots, self.depth())?;
-        let data = Data::new(self, world, &rig)?;
+        let rig = Rig::with_signals(node, drivers, self.ways, self.slots, self.depth())?;
+        let data = Data::new(self, node, &rig)?;
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
         let there = (&data.kinds, &data.ring);
         let back = (&data.primitives, &data.found);
@@ -223,8 +222,8 @@ impl Case {
         let back = rig.far.path(&rig.near, &handles[1], back, 8);
 
         let words = u64::from(self.ways) * DaqDetector::NUMBERS;
-        let numbers = world.numbers(words as usize)?;
-        let outcomes = [world.outcome()?, world.outcome()?];
+        let numbers = node.words(words as usize)?;
+        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
         let due = self.due();
         let detector = DaqDetector {
             path: there,
@@ -239,7 +238,7 @@ impl Case {
             events: self.events,
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
             drops: self.drops,
-            stop: world.stop(),
+            stop: interrupt::stop(node.placement())?,
             shared: word_of(&data.shared),
             histogram: word_of(&data.histogram),
             numbers: Numbers::new(&numbers),
@@ -252,9 +251,9 @@ impl Case {
         let detector = Launch::new(entry!(daq_detector), grid, detector);
         let ran = match driver {
             Driver::Kernel | Driver::Triggered => {
-                self.receive_by_kernel(world, &rig, &data, detector, back, &outcomes[1])
+                self.receive_by_kernel(node, &rig, &data, detector, back, &outcomes[1])
             }
-            Driver::Host => classic::receive(self, world, &rig, &data, detector, back),
+            Driver::Host => classic::receive(self, node, &rig, &data, detector, back),
         };
         let kernels = [
             ("the detector", &*outcomes[0]),
@@ -309,7 +308,7 @@ impl Case {
 
     fn receive_by_kernel(
         &self,
-        world: &World,
+        node: &Node,
         rig: &Rig,
         data: &Data,
         detector: Launch<'_>,
@@ -328,7 +327,7 @@ impl Case {
             threads_per_block: WARP,
         };
         let receiver = Launch::new(entry!(daq_receiver), grid, receiver);
-        world.run_for(&[receiver, detector], &rig.pairs(), self.limit)
+        Ok(node.run_for(&[receiver, detector], &rig.pairs(), self.limit)?)
     }
 }
 
@@ -374,10 +373,10 @@ mod tests {
 
     #[test]
     fn what_is_lost_or_wrong_or_another_shows() {
-        let world = World::cpu().unwrap();
-        let rig = Rig::with_signals(&world, [Driver::Kernel; 2], 2, 4, 16).unwrap();
-        let data = Data::new(&CASE, &world, &rig).unwrap();
-        let numbers = world.numbers(2 * DaqDetector::NUMBERS as usize).unwrap();
+        let node = Node::cpu();
+        let rig = Rig::with_signals(&node, [Driver::Kernel; 2], 2, 4, 16).unwrap();
+        let data = Data::new(&CASE, &node, &rig).unwrap();
+        let numbers = node.words(2 * DaqDetector::NUMBERS as usize).unwrap();
         let measured = || CASE.measured(Driver::Kernel, 10, &numbers, &data);
         assert!(matches!(measured(), Err(Error::NoneCounts { events: 0 })));
         data.histogram.write(0, &1u64.to_ne_bytes()).unwrap();

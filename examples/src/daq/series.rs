@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, name};
 use crate::Error;
@@ -12,7 +13,6 @@ use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::rig::Driver;
 use crate::screen::Screen;
-use crate::world::World;
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -61,8 +61,8 @@ pub struct Series {
 
 impl Series {
     /// Up to 100,000 events a second on a GPU, through 16 ways; on a CPU fewer.
-    pub fn new(world: &World) -> Self {
-        let (ways, rates) = match world.gpu() {
+    pub fn new(node: &Node) -> Self {
+        let (ways, rates) = match node.gpu() {
             Some(_) => (16, vec![1_000, 10_000, 100_000]),
             None => (2, vec![500, 2_000]),
         };
@@ -89,7 +89,7 @@ impl Series {
     ///
     /// # Errors
     /// What [`Case::measure`] says.
-    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+    pub fn run(&self, node: &Node, screen: &Screen) -> Result<Results, Error> {
         let case = |&rate: &u64| Case {
             ways: self.ways,
             slots: self.slots,
@@ -105,7 +105,7 @@ impl Series {
         screen.heading(HEADER);
         let results = Measurements::of(&cases, &self.drivers, screen, |case, driver| {
             screen.step(format!("{} events/s", case.rate));
-            case.measure(world, driver)
+            case.measure(node, driver)
         })?;
         for line in results.measured.iter().filter_map(Measured::overload) {
             screen.line(line);
@@ -203,19 +203,19 @@ impl Results {
 /// The title of the plot.
 pub const PLOT: &str = "Data acquisition";
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
-        ..Series::new(world)
+        ..Series::new(node)
     };
     if extent.quick {
         series.rates.truncate(1);
     }
-    let results = series.run(world, screen)?;
+    let results = series.run(node, screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: results.verdicts(),
-        plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
+        plot: plot::svg(PLOT, origin, node, &[results.panel()])?,
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),

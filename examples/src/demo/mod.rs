@@ -10,14 +10,16 @@ use std::time::Instant;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
+use warpbell_host_init::{Nic, Node};
 
 use crate::bandwidth::{self, Bandwidth, Verb};
 use crate::interrupt::{self, ended_early};
 use crate::latency::{self, Latency};
+use crate::machine::Machine;
+use crate::place::Ran;
 use crate::screen::Screen;
 use crate::setup::{Ends, config};
-use crate::world::{Machine, Nic, Ran, World};
-use crate::{Error, screen};
+use crate::{Error, place, screen};
 
 pub use sharing::Shared;
 pub use trouble::Trouble;
@@ -39,7 +41,7 @@ pub struct Options {
 /// All that the demo found.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    nic: Nic,
+    nic: String,
     kernels: Ran,
     options: Options,
     verbs: Vec<Check>,
@@ -56,10 +58,10 @@ pub struct Document {
 }
 
 impl Document {
-    fn new(world: &World, options: Options) -> Self {
+    fn new(node: &Node, options: Options) -> Self {
         Self {
-            nic: world.nic(),
-            kernels: world.ran(),
+            nic: node.nic_name(),
+            kernels: Ran::on(node),
             options,
             verbs: Vec::new(),
             sharing: Vec::new(),
@@ -120,9 +122,9 @@ impl Options {
 const STREAMS: [Verb; 3] = [Verb::Write, Verb::Read, Verb::Send];
 
 /// What the demo is, for a human.
-fn introduction(world: &World) -> String {
-    let numbers = match world.nic() {
-        Nic::Card(_) => "",
+fn introduction(node: &Node) -> String {
+    let numbers = match node.nic() {
+        Nic::Mlx5(_) => "",
         _ => {
             " No network card takes part, so every number here is one of software on this machine."
         }
@@ -130,8 +132,8 @@ fn introduction(world: &World) -> String {
     format!(
         "Warpbell: kernels on {} write work requests into mlx5 queues, ring the doorbells and read the \
          completions. Two ends, A and B, are connected: {} move the bytes.{numbers}",
-        world.words(),
-        world.nic_words()
+        place::words(node),
+        place::nic_words(node)
     )
 }
 
@@ -142,8 +144,8 @@ fn introduction(world: &World) -> String {
 pub fn run(machine: &Machine, options: Options, json: bool) -> Result<(), Error> {
     interrupt::listen();
     let begin = Instant::now();
-    let world = machine.open()?;
-    let mut ends = Ends::new(&world, &config(&world, options.depth))?;
+    let node = machine.open()?;
+    let mut ends = Ends::new(&node, &config(options.depth))?;
     let tables = options.tables();
     let steps = 2 * verbs::COUNT
         + sharing::COUNT
@@ -151,9 +153,9 @@ pub fn run(machine: &Machine, options: Options, json: bool) -> Result<(), Error>
         + tables.bandwidth.len() * STREAMS.len()
         + trouble::COUNT;
     let screen = Screen::new(json, steps as u64);
-    let mut document = Document::new(&world, options);
+    let mut document = Document::new(&node, options);
 
-    screen.wrapped("", &introduction(&world));
+    screen.wrapped("", &introduction(&node));
     screen.line(format_args!(
         "Queues of {} blocks, random data from --seed {}.",
         options.depth, options.seed

@@ -4,6 +4,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_host_init::{Entry, Grid, entry};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::sharing::{self as kernels, Spread};
 
 use crate::Error;
@@ -125,7 +126,7 @@ fn one(
     let source = ends.one.memory(data.len())?;
     let target = ends.other.memory(data.len())?;
     source.write(0, &data);
-    let outcome = ends.world().outcome()?;
+    let outcome = ends.node().shared(Outcome::new())?;
     let spread = Spread {
         queue: ends.one.pair.send_queue()?,
         local: source.local(0, PIECE),

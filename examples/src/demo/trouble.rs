@@ -10,7 +10,7 @@ use warpbell::{Cause, PostError, QueueError, WaitError};
 use warpbell_host_init::{Entry, QueuePairConfig, Timers, entry};
 use warpbell_kernels::bandwidth::{Sink, sink, sink_prepare};
 use warpbell_kernels::demo::{self as kernels, Fill, Flagged, Transfer};
-use warpbell_kernels::outcome::{Failure, Numbers};
+use warpbell_kernels::outcome::{Failure, Numbers, Outcome};
 
 use crate::Error;
 use crate::demo::Options;
@@ -125,7 +125,7 @@ impl Stage<'_> {
         for (from, to) in [(&ends.one, &ends.other), (&ends.other, &ends.one)] {
             let (source, data) = self.memory(from)?;
             let (target, _) = self.memory(to)?;
-            let outcome = from.world.outcome()?;
+            let outcome = from.node.shared(Outcome::new())?;
             let transfer = Transfer {
                 queue: from.pair.send_queue()?,
                 local: source.local(0, data.len()),
@@ -176,7 +176,7 @@ fn refused_write(
 
 /// Writes all of `source`, and gives what the kernel met.
 fn write(ends: &Ends, source: &Memory, remote: Remote) -> Result<Option<Failure>, Error> {
-    let outcome = ends.world().outcome()?;
+    let outcome = ends.node().shared(Outcome::new())?;
     let transfer = Transfer {
         queue: ends.one.pair.send_queue()?,
         local: source.local(0, source.len()),
@@ -196,7 +196,7 @@ fn write_flagged(
     remote: Remote,
     flag: Remote,
 ) -> Result<Option<Failure>, Error> {
-    let outcome = ends.world().outcome()?;
+    let outcome = ends.node().shared(Outcome::new())?;
     let flagged = Flagged {
         queue: ends.one.pair.send_queue()?,
         local: source.local(0, source.len()),
@@ -291,7 +291,10 @@ fn past_the_end(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error
 /// Takes `messages` at the other end while what is under way at the first one comes to its end.
 fn take(ends: &Ends, target: &Memory, messages: u64) -> Result<(), Error> {
     let length = target.len() / messages as usize;
-    let (sent, received) = (ends.world().outcome()?, ends.world().outcome()?);
+    let (sent, received) = (
+        ends.node().shared(Outcome::new())?,
+        ends.node().shared(Outcome::new())?,
+    );
     let parameters = Sink {
         queue: ends.other.pair.receive_queue()?,
         local: target.local(0, length),
@@ -326,7 +329,7 @@ fn full_queue(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> 
     let (source, mut data) = stage.memory(&ends.one)?;
     data.truncate(FULL_BYTES / depth);
     // Nobody receives yet, so that the NIC completes nothing.
-    let (sent, outcome) = (ends.world().numbers(1)?, ends.world().outcome()?);
+    let (sent, outcome) = (ends.node().words(1)?, ends.node().shared(Outcome::new())?);
     let fill = Fill {
         queue: ends.one.pair.send_queue()?,
         local: source.local(0, data.len()),
@@ -351,7 +354,7 @@ fn full_queue(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> 
 fn deadline(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
     let (source, data) = stage.memory(&ends.one)?;
     let (target, _) = stage.memory(&ends.other)?;
-    let outcome = ends.world().outcome()?;
+    let outcome = ends.node().shared(Outcome::new())?;
     let transfer = Transfer {
         queue: ends.one.pair.send_queue()?,
         local: source.local(0, data.len()),
@@ -382,9 +385,9 @@ fn peer_gone(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> {
             retry_count: 3,
             ..Timers::default()
         },
-        ..config(ends.world(), stage.options.depth)
+        ..config(stage.options.depth)
     };
-    let mut ends = Ends::new(ends.world(), &config)?;
+    let mut ends = Ends::new(ends.node(), &config)?;
     let (source, _) = stage.memory(&ends.one)?;
     let (target, _) = stage.memory(&ends.other)?;
     ends.lose_other()?;

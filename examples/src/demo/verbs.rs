@@ -10,7 +10,7 @@ use warpbell_host_init::{Entry, RemoteMemory, entry};
 use warpbell_kernels::demo::{
     self as kernels, Atomic, INLINE_BYTES, Inline, PIECES, Pieces, Receive, Transfer,
 };
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 
 use crate::Error;
 use crate::demo::Options;
@@ -228,7 +228,7 @@ impl<'b> Bench<'b> {
         local: Local,
         offset: usize,
     ) -> Result<(), Error> {
-        let outcome = self.from.end.world.outcome()?;
+        let outcome = self.from.end.node.shared(Outcome::new())?;
         let transfer = Transfer {
             queue: self.from.end.pair.send_queue()?,
             local,
@@ -269,7 +269,7 @@ impl<'b> Bench<'b> {
     fn write_inline(&mut self) -> Result<usize, Error> {
         let offset = self.place(INLINE_BYTES);
         let bytes: [u8; INLINE_BYTES] = self.random.random();
-        let outcome = self.from.end.world.outcome()?;
+        let outcome = self.from.end.node.shared(Outcome::new())?;
         let inline = Inline {
             queue: self.from.end.pair.send_queue()?,
             bytes,
@@ -289,7 +289,7 @@ impl<'b> Bench<'b> {
         pieces: [(usize, usize); PIECES],
         offset: usize,
     ) -> Result<(), Error> {
-        let outcome = self.from.end.world.outcome()?;
+        let outcome = self.from.end.node.shared(Outcome::new())?;
         let pieces = Pieces {
             queue: self.from.end.pair.send_queue()?,
             pieces: pieces.map(|(offset, length)| self.from.memory.local(offset, length)),
@@ -330,8 +330,11 @@ impl<'b> Bench<'b> {
             *piece = self.to.memory.local(offset, length);
         }
         let (from, to) = (self.from.end, self.to.end);
-        let message = to.world.numbers(3)?;
-        let (sent, received) = (from.world.outcome()?, to.world.outcome()?);
+        let message = to.node.words(3)?;
+        let (sent, received) = (
+            from.node.shared(Outcome::new())?,
+            to.node.shared(Outcome::new())?,
+        );
         let transfer = Transfer {
             queue: from.pair.send_queue()?,
             local: self.from.memory.local(source, self.size),
@@ -431,7 +434,7 @@ impl<'b> Bench<'b> {
         word[..bytes].copy_from_slice(&self.to.bytes(to, bytes));
         let old = u64::from_le_bytes(word);
         let chosen = operands(old, self.random);
-        let outcome = self.from.end.world.outcome()?;
+        let outcome = self.from.end.node.shared(Outcome::new())?;
         let atomic = Atomic {
             queue: self.from.end.pair.send_queue()?,
             local: self.from.memory.local(from, bytes),
@@ -570,13 +573,13 @@ fn masked_swap(old: u64, by: Operands) -> u64 {
 mod tests {
     use super::*;
     use crate::setup::config;
-    use crate::world::World;
     use rand::SeedableRng;
+    use warpbell_host_init::Node;
 
     /// What the checker says of a write after which something else happens.
     fn wrong_after(accident: impl FnOnce(&Bench<'_>)) -> Option<String> {
-        let world = World::cpu().unwrap();
-        let ends = Ends::new(&world, &config(&world, 16)).unwrap();
+        let node = Node::cpu();
+        let ends = Ends::new(&node, &config(16)).unwrap();
         let memory = |end: &End| end.memory(512).unwrap();
         let (ours, theirs) = (memory(&ends.one), memory(&ends.other));
         let mut random = SmallRng::seed_from_u64(7);

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use warpbell_host_init::Node;
 
 use crate::application::Measurement;
 use crate::rig::Driver;
-use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use arguments::Arguments;
@@ -111,7 +111,7 @@ pub trait Stencil {
     ///
     /// # Errors
     /// A NIC that has no room, a depth that is none, no memory.
-    fn ranks(case: &Case, world: &World, way: Way) -> Result<Box<dyn Ranks>, Error>;
+    fn ranks(case: &Case, node: &Node, way: Way) -> Result<Box<dyn Ranks>, Error>;
 }
 
 /// Ranks that are ready for a way.
@@ -181,11 +181,11 @@ impl Case {
     /// As [`Stencil::ranks`]; a kernel or the host failed; Ctrl-C before a repetition was over.
     pub fn measure<S: Stencil>(
         &self,
-        world: &World,
+        node: &Node,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
-        let ranks = S::ranks(self, world, way)?;
+        let ranks = S::ranks(self, node, way)?;
         let (began, mut spent, mut repetitions) = (Instant::now(), Duration::ZERO, 0);
         let mut verified = true;
         while repetitions < self.repetitions && (repetitions == 0 || began.elapsed() < self.limit) {
@@ -265,7 +265,7 @@ mod tests {
             unreachable!("a test has its own")
         }
 
-        fn ranks(_: &Case, _: &World, _: Way) -> Result<Box<dyn Ranks>, Error> {
+        fn ranks(_: &Case, _: &Node, _: Way) -> Result<Box<dyn Ranks>, Error> {
             Ok(Box::new(Counting {
                 repetition: Cell::new(0),
             }))
@@ -289,9 +289,8 @@ mod tests {
             start: vec![7],
             expected: vec![expected],
         };
-        let world = World::cpu().unwrap();
-        case.measure::<Known>(&world, Way::Host, &reference)
-            .unwrap()
+        let node = Node::cpu();
+        case.measure::<Known>(&node, Way::Host, &reference).unwrap()
     }
 
     #[test]

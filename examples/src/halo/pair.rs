@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use warpbell::SendQueueHandle;
 use warpbell::trigger::TriggerHandle;
 use warpbell::wqe::Wqe;
-use warpbell_host_init::{Launch, QueuePair, Shared, Triggers};
+use warpbell_host_init::{Launch, Node, QueuePair, Shared, Triggers};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
@@ -17,13 +17,12 @@ use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
 use crate::rig::{self, End, HostQueue, Rig};
-use crate::world::World;
 
 /// Two ranks.
 pub struct Pair {
     /// The cells of each.
     pub cells: [Memory; 2],
-    world: World,
+    node: Node,
     rig: Rig,
     parts: u32,
     bytes: u32,
@@ -38,24 +37,21 @@ impl Pair {
     /// # Errors
     /// As [`Rig::new`]; no memory.
     pub fn new(
-        world: &World,
+        node: &Node,
         way: Way,
         (parts, bytes): (u32, u32),
         depth: u32,
         cells: usize,
     ) -> Result<Self, Error> {
-        let mut rig = Rig::new(world, [way.driver(); 2], parts, depth)?;
-        let cells = [
-            rig.near.memory(world, cells)?,
-            rig.far.memory(world, cells)?,
-        ];
+        let mut rig = Rig::new(node, [way.driver(); 2], parts, depth)?;
+        let cells = [rig.near.memory(node, cells)?, rig.far.memory(node, cells)?];
         let triggers = match way {
             Way::Triggered => Some([rig.near.triggers()?, rig.far.triggers()?]),
             Way::Host | Way::Notified => None,
         };
         Ok(Self {
             cells,
-            world: *world,
+            node: node.clone(),
             rig,
             parts,
             bytes,
@@ -126,7 +122,7 @@ impl Pair {
     ) -> Result<(), Error> {
         let (end, path) = (self.end(rank), self.path(rank, &[]));
         for step in 0..steps {
-            self.world.run(&[launch(rank, step)], &[])?;
+            self.node.run(&[launch(rank, step)], &[])?;
             for (part, queue) in (0..self.parts).zip(&mut queues) {
                 queue.post(message(rank, &path, part, step + 1).into_iter())?;
             }
@@ -191,18 +187,21 @@ impl Pair {
     ) -> Result<Duration, Error> {
         let began = Instant::now();
         let meant = Duration::from_micros(LIMIT_US).saturating_mul(steps);
-        let ran = self.world.run_for(launches, pairs, meant);
+        let ran = self.node.run_for(launches, pairs, meant);
         let took = began.elapsed();
         let [first, second] = outcomes;
         rig::ended(
-            ran,
+            ran.map_err(Error::from),
             [("the first rank", &**first), ("the second rank", second)],
         )?;
         Ok(took)
     }
 
     fn outcomes(&self) -> Result<[Shared<Outcome>; 2], Error> {
-        Ok([self.world.outcome()?, self.world.outcome()?])
+        Ok([
+            self.node.shared(Outcome::new())?,
+            self.node.shared(Outcome::new())?,
+        ])
     }
 
     fn end(&self, rank: usize) -> &End {
@@ -233,8 +232,8 @@ mod tests {
 
     /// Two ranks of a strip of one cell.
     fn pair() -> Pair {
-        let world = World::cpu().unwrap();
-        Pair::new(&world, Way::Host, (2, 8), 16, Strips::bytes(1, 1)).unwrap()
+        let node = Node::cpu();
+        Pair::new(&node, Way::Host, (2, 8), 16, Strips::bytes(1, 1)).unwrap()
     }
 
     fn strips(pair: &Pair, rank: usize) -> Strips {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, Reference, Stencil, Way};
 use crate::Error;
@@ -11,7 +12,6 @@ use crate::application::{Measurements, Section, Table};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::screen::Screen;
-use crate::world::World;
 
 /// Sizes that are measured in several ways, one after the other.
 #[derive(Clone, Debug, Serialize)]
@@ -40,8 +40,8 @@ pub struct Series {
 
 impl Series {
     /// Sizes of 64 to 1,024 in all ways, on two ranks of so many blocks; on a CPU fewer threads and steps, and none as large.
-    pub fn new(world: &World, blocks: u32) -> Self {
-        let (threads, steps, sizes) = match world.gpu() {
+    pub fn new(node: &Node, blocks: u32) -> Self {
+        let (threads, steps, sizes) = match node.gpu() {
             Some(_) => (256, 1000, vec![64, 128, 256, 512, 1024]),
             None => (32, 100, vec![64, 128, 256]),
         };
@@ -68,7 +68,7 @@ impl Series {
     ///
     /// # Errors
     /// What cannot be computed, before anything is measured; what [`Case::measure`] says.
-    pub fn run<S: Stencil>(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+    pub fn run<S: Stencil>(&self, node: &Node, screen: &Screen) -> Result<Results, Error> {
         let case = |&size: &u32| Case {
             size,
             ranks: self.ranks,
@@ -92,7 +92,7 @@ impl Series {
                 Some(of) if of.0 == case.size => of,
                 _ => reference.insert((case.size, S::reference(case)?)),
             };
-            case.measure::<S>(world, way, reference)
+            case.measure::<S>(node, way, reference)
         })?;
         Ok(Results(results))
     }
@@ -103,7 +103,7 @@ impl Series {
     /// As [`run`](Self::run); a plot that cannot be drawn.
     pub fn section<S: Stencil>(
         mut self,
-        world: &World,
+        node: &Node,
         quick: bool,
         (title, origin): (&str, &Origin),
         screen: &Screen,
@@ -112,11 +112,11 @@ impl Series {
             self.sizes.truncate(1);
             self.steps = 10;
         }
-        let results = self.run::<S>(world, screen)?;
+        let results = self.run::<S>(node, screen)?;
         Ok(Section {
             table: results.table::<S>(),
             verdicts: Vec::new(),
-            plot: plot::svg(title, origin, world, &[results.panel::<S>()])?,
+            plot: plot::svg(title, origin, node, &[results.panel::<S>()])?,
             wrong: results.wrong(),
             interrupted: results.0.interrupted,
             document: json!({ "series": self, "results": results }),

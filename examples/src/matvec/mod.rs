@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use warpbell_host_init::{Buffer, Grid, Launch, entry};
+use warpbell_host_init::{Buffer, Grid, Launch, Node, entry};
 use warpbell_kernels::matvec::{
     END, MatvecClient, MatvecServer, Multiply, SIDE, TURNS, VECTOR_BYTES, matvec_batch,
     matvec_client, matvec_server,
@@ -21,7 +21,6 @@ use warpbell_kernels::path::Path;
 use crate::application::Measurement;
 use crate::memory::{self, Memory};
 use crate::rig::{self, Driver, Rig};
-use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series, usual_blocks};
@@ -132,7 +131,7 @@ struct Data {
 }
 
 impl Data {
-    fn new(case: &Case, world: &World, rig: &Rig) -> Result<Self, Error> {
+    fn new(case: &Case, node: &Node, rig: &Rig) -> Result<Self, Error> {
         let mut random = SmallRng::seed_from_u64(case.seed);
         let mut values = |count: usize| -> Vec<f32> {
             (0..count)
@@ -147,17 +146,17 @@ impl Data {
             .collect();
         let bytes = case.bytes as usize;
         let placed = |values: &[f32]| {
-            let buffer = Buffer::placed(world.nic_placement(), 4 * values.len())?;
+            let buffer = Buffer::placed(node.nic_placement(), 4 * values.len())?;
             buffer.write(0, &bytes_of(values))?;
             Ok::<_, Error>(buffer)
         };
         let data = Self {
             matrix: placed(&matrix)?,
             expected: placed(&expected)?,
-            batches: rig.near.memory(world, BATCHES as usize * bytes)?,
-            returned: rig.near.memory(world, TURNS as usize * bytes)?,
-            arrived: rig.far.memory(world, bytes)?,
-            products: rig.far.memory(world, bytes)?,
+            batches: rig.near.memory(node, BATCHES as usize * bytes)?,
+            returned: rig.near.memory(node, TURNS as usize * bytes)?,
+            arrived: rig.far.memory(node, bytes)?,
+            products: rig.far.memory(node, bytes)?,
         };
         data.batches.write(0, &bytes_of(&vectors));
         Ok(data)
@@ -208,11 +207,11 @@ impl Case {
     ///
     /// # Errors
     /// A batch that is not even; a kernel or the host failed; Ctrl-C before a batch counted.
-    pub fn measure(&self, world: &World, driver: Driver) -> Result<Measured, Error> {
+    pub fn measure(&self, node: &Node, driver: Driver) -> Result<Measured, Error> {
         interrupt::check()?;
         self.check()?;
-        let rig = Rig::new(world, [Driver::Kernel, driver], self.blocks, self.depth)?;
-        let data = Data::new(self, world, &rig)?;
+        let rig = Rig::new(node, [Driver::Kernel, driver], self.blocks, self.depth)?;
+        let data = Data::new(self, node, &rig)?;
         let part = (self.bytes / u64::from(self.blocks)) as u32;
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
         let there = (&data.batches, &data.arrived);
@@ -221,8 +220,8 @@ impl Case {
         let back = rig.far.path(&rig.near, &handles[1], back, part);
 
         let comparing = self.threads.max(LANES);
-        let numbers = world.numbers(MatvecClient::WRONG as usize + comparing as usize)?;
-        let outcomes = [world.outcome()?, world.outcome()?];
+        let numbers = node.words(MatvecClient::WRONG as usize + comparing as usize)?;
+        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
         let client = MatvecClient {
             path: there,
             batches: BATCHES,
@@ -233,7 +232,7 @@ impl Case {
             warm_up: self.warm_up,
             rounds: self.rounds,
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
-            stop: world.stop(),
+            stop: interrupt::stop(node.placement())?,
             numbers: Numbers::new(&numbers),
             outcome: &outcomes[0],
         };
@@ -244,9 +243,9 @@ impl Case {
         let client = Launch::new(entry!(matvec_client), grid, client);
         let ran = match driver {
             Driver::Kernel | Driver::Triggered => {
-                self.serve_by_kernel(world, &rig, &data, client, back, &outcomes[1])
+                self.serve_by_kernel(node, &rig, &data, client, back, &outcomes[1])
             }
-            Driver::Host => self.serve_by_host(world, &rig, &data, client, back),
+            Driver::Host => self.serve_by_host(node, &rig, &data, client, back),
         };
         let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];
         rig::ended(ran, kernels)?;
@@ -282,7 +281,7 @@ impl Case {
 
     fn serve_by_kernel(
         &self,
-        world: &World,
+        node: &Node,
         rig: &Rig,
         data: &Data,
         client: Launch<'_>,
@@ -295,12 +294,12 @@ impl Case {
             outcome,
         };
         let server = Launch::new(entry!(matvec_server), self.grid(), server);
-        world.run_for(&[server, client], &rig.pairs(), self.limit)
+        Ok(node.run_for(&[server, client], &rig.pairs(), self.limit)?)
     }
 
     fn serve_by_host(
         &self,
-        world: &World,
+        node: &Node,
         rig: &Rig,
         data: &Data,
         client: Launch<'_>,
@@ -310,11 +309,11 @@ impl Case {
         let batch = Launch::new(entry!(matvec_batch), self.grid(), data.multiply(self));
         let batch = [batch];
         // Once ahead, so that no first launch counts.
-        world.run(&batch, &[])?;
+        node.run(&batch, &[])?;
         let mut queues = rig.far.host_queues()?;
         let client = [client];
         thread::scope(|scope| {
-            let client = scope.spawn(|| world.run_for(&client, &pairs, self.limit));
+            let client = scope.spawn(|| Ok(node.run_for(&client, &pairs, self.limit)?));
             let mut serve = || {
                 for round in 0.. {
                     for part in 0..self.blocks {
@@ -323,7 +322,7 @@ impl Case {
                             return queues.iter_mut().try_for_each(|queue| queue.drain());
                         }
                     }
-                    world.run(&batch, &[])?;
+                    node.run(&batch, &[])?;
                     for (part, queue) in (0..).zip(&mut queues) {
                         let products = path.write_part(part, 0, (round % u64::from(TURNS)) as u32);
                         queue.post([products, path.tell(part, round + 1)].into_iter())?;

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-
-use super::{Case, HEADER, Measured};
+use warpbell_host_init::Node;
 use warpbell_kernels::matvec::VECTOR_BYTES;
 
+use super::{Case, HEADER, Measured};
 use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::rig::Driver;
 use crate::screen::{self, Screen};
-use crate::world::World;
 
 /// A row of the paper's table 3.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -87,10 +86,10 @@ pub struct Series {
 
 impl Series {
     /// The paper's sizes; on a CPU with few threads.
-    pub fn new(world: &World) -> Self {
+    pub fn new(node: &Node) -> Self {
         Self {
             blocks: None,
-            threads: match world.gpu() {
+            threads: match node.gpu() {
                 Some(_) => 256,
                 None => 32,
             },
@@ -112,8 +111,8 @@ impl Series {
     ///
     /// # Errors
     /// Sizes that do not divide, before anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
-        let most = match world.gpu() {
+    pub fn run(&self, node: &Node, screen: &Screen) -> Result<Results, Error> {
+        let most = match node.gpu() {
             Some(_) => MOST_BLOCKS,
             None => CPU_BLOCKS,
         };
@@ -136,7 +135,7 @@ impl Series {
             screen,
             |case, driver| {
                 screen.step(screen::bytes(case.bytes));
-                case.measure(world, driver)
+                case.measure(node, driver)
             },
         )?;
         Ok(Results(results))
@@ -271,19 +270,19 @@ impl Results {
 /// The title of the plot.
 pub const PLOT: &str = "Matrix-vector product";
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
-        ..Series::new(world)
+        ..Series::new(node)
     };
     if extent.quick {
         series.sizes.truncate(1);
     }
-    let results = series.run(world, screen)?;
+    let results = series.run(node, screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: results.verdict().into_iter().collect(),
-        plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
+        plot: plot::svg(PLOT, origin, node, &[results.panel()])?,
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),

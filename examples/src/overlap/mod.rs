@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 use warpbell::Word64;
-use warpbell_host_init::{Buffer, Grid, Launch, Placement, Shared, entry};
+use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, Shared, entry};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
 use warpbell_kernels::path::Path;
@@ -18,7 +18,6 @@ use warpbell_kernels::path::Path;
 use crate::application::Measurement;
 use crate::memory::{self, Memory};
 use crate::rig::{self, Driver, Rig};
-use crate::world::World;
 use crate::{Error, interrupt};
 
 pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
@@ -156,13 +155,13 @@ struct Message {
 }
 
 impl Message {
-    fn new(case: &Case, world: &World, rig: &Rig) -> Result<Self, Error> {
+    fn new(case: &Case, node: &Node, rig: &Rig) -> Result<Self, Error> {
         let mut random = SmallRng::seed_from_u64(case.seed);
         let words = case.bytes / u64::from(WORD);
         let start: Vec<u64> = (0..words).map(|_| random.next_u64()).collect();
         let message = Self {
-            near: rig.near.memory(world, case.bytes as usize)?,
-            far: rig.far.memory(world, case.bytes as usize)?,
+            near: rig.near.memory(node, case.bytes as usize)?,
+            far: rig.far.memory(node, case.bytes as usize)?,
             start,
             rounds: 0,
         };
@@ -199,16 +198,16 @@ struct Side {
 }
 
 impl Side {
-    fn new(case: &Case, world: &World) -> Result<Self, Error> {
-        let own = match world.gpu() {
+    fn new(case: &Case, node: &Node) -> Result<Self, Error> {
+        let own = match node.gpu() {
             None => Placement::Host,
             Some(gpu) => Placement::Gpu(gpu),
         };
         let blocks = case.blocks as usize;
         Ok(Self {
             arrivals: Buffer::placed(own, WORD as usize * blocks)?,
-            times: world.numbers(2 * blocks)?,
-            outcome: world.outcome()?,
+            times: node.words(2 * blocks)?,
+            outcome: node.shared(Outcome::new())?,
         })
     }
 
@@ -292,17 +291,17 @@ impl Case {
     ///
     /// # Errors
     /// A message that is not even; a kernel or the host failed; Ctrl-C before a round counted.
-    pub fn measure(&self, world: &World, way: Way) -> Result<Measured, Error> {
+    pub fn measure(&self, node: &Node, way: Way) -> Result<Measured, Error> {
         self.check()?;
         let rig = Rig::new(
-            world,
+            node,
             [Driver::Kernel, way.driver()],
             self.blocks,
             self.depth,
         )?;
-        let mut message = Message::new(self, world, &rig)?;
+        let mut message = Message::new(self, node, &rig)?;
         // One round ahead, which does not count, but says how many make a repetition.
-        let (first, mut verified) = self.repeat(world, &rig, &mut message, way, 1)?;
+        let (first, mut verified) = self.repeat(node, &rig, &mut message, way, 1)?;
         let wanted = self.limit.min(REPETITION).as_secs_f64();
         let at_once = (wanted / first).clamp(1.0, 100_000.0) as u64;
         let (mut rounds, mut seconds) = (0, 0.0);
@@ -311,7 +310,7 @@ impl Case {
                 break;
             }
             let these = at_once.min(self.rounds - rounds);
-            let (took, right) = self.repeat(world, &rig, &mut message, way, these as u32)?;
+            let (took, right) = self.repeat(node, &rig, &mut message, way, these as u32)?;
             seconds += took;
             rounds += these;
             verified &= right;
@@ -332,14 +331,14 @@ impl Case {
     /// Some rounds; gives their seconds, and whether all is right then.
     fn repeat(
         &self,
-        world: &World,
+        node: &Node,
         rig: &Rig,
         message: &mut Message,
         way: Way,
         rounds: u32,
     ) -> Result<(f64, bool), Error> {
         rig.clear_signals();
-        let sides = [Side::new(self, world)?, Side::new(self, world)?];
+        let sides = [Side::new(self, node)?, Side::new(self, node)?];
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
         let there = (&message.near, &message.far);
         let back = (&message.far, &message.near);
@@ -353,7 +352,7 @@ impl Case {
         };
         let near_launch = Launch::new(entry!(overlap_end), self.grid(), near);
         let ran = match way {
-            Way::Host => self.answer_by_host(world, rig, &message.far, near_launch, back, rounds),
+            Way::Host => self.answer_by_host(node, rig, &message.far, near_launch, back, rounds),
             Way::Whole | Way::Blocks => {
                 let far = OverlapEnd {
                     whole: way != Way::Blocks,
@@ -361,7 +360,8 @@ impl Case {
                     ..sides[1].end(self, &message.far, back)
                 };
                 let far = Launch::new(entry!(overlap_end), self.grid(), far);
-                world.run(&[far, near_launch], &rig.pairs())
+                let ran = node.run(&[far, near_launch], &rig.pairs());
+                ran.map_err(Error::from)
             }
         };
         let [one, other] = [0, 1].map(|index: usize| &*sides[index].outcome);
@@ -382,7 +382,7 @@ impl Case {
 
     fn answer_by_host(
         &self,
-        world: &World,
+        node: &Node,
         rig: &Rig,
         memory: &Memory,
         near: Launch<'_>,
@@ -395,7 +395,7 @@ impl Case {
         let process = [process];
         let mut queues = rig.far.host_queues()?;
         thread::scope(|scope| {
-            let near = scope.spawn(|| world.run(&near, &pairs));
+            let near = scope.spawn(|| Ok(node.run(&near, &pairs)?));
             let mut answer = || {
                 for number in 1..=u64::from(rounds) {
                     for part in 0..self.blocks {
@@ -403,7 +403,7 @@ impl Case {
                             return Ok(());
                         }
                     }
-                    world.run(&process, &[])?;
+                    node.run(&process, &[])?;
                     for (part, queue) in (0..).zip(&mut queues) {
                         let offset = u64::from(part) * u64::from(self.part());
                         let starts = (0..self.part()).step_by(self.chunk as usize);
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_whole_message_waits_for_all_of_its_parts() {
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         for (whole, works) in [(true, false), (false, true)] {
             let case = Case {
                 blocks: 2,
@@ -449,9 +449,9 @@ mod tests {
                 depth: 16,
                 seed: 1,
             };
-            let rig = Rig::new(&world, [Driver::Kernel; 2], 2, case.depth).unwrap();
-            let message = Message::new(&case, &world, &rig).unwrap();
-            let side = Side::new(&case, &world).unwrap();
+            let rig = Rig::new(&node, [Driver::Kernel; 2], 2, case.depth).unwrap();
+            let message = Message::new(&case, &node, &rig).unwrap();
+            let side = Side::new(&case, &node).unwrap();
             let handles = rig.handles(&rig.far).unwrap();
             let back = (&message.far, &message.near);
             let path = Path {
@@ -466,7 +466,7 @@ mod tests {
                 ..side.end(&case, &message.far, path)
             };
             let launch = Launch::new(entry!(overlap_end), case.grid(), end);
-            world.run(&[launch], &[]).unwrap();
+            node.run(&[launch], &[]).unwrap();
             let late = Failure::Wait(WaitError::Deadline);
             assert_eq!(side.outcome.result(), Err(late));
             let worked = message.far.read(0, 8) == Process::next(0).to_ne_bytes();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, Way};
 use crate::Error;
@@ -11,7 +12,6 @@ use crate::application::{Application, Extent, Measurements, Section, Table, Verd
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::screen::{self, Screen};
-use crate::world::World;
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -86,8 +86,8 @@ pub struct Series {
 
 impl Series {
     /// The paper's message and blocks, and smaller messages; on a CPU fewer blocks, and none as large.
-    pub fn new(world: &World) -> Self {
-        let (blocks, threads, kib) = match world.gpu() {
+    pub fn new(node: &Node) -> Self {
+        let (blocks, threads, kib) = match node.gpu() {
             Some(_) => (30, 256, [1920, 7680, 30 << 10, PAPER_BYTES >> 10]),
             None => (4, 32, [60, 240, 1920, 7680]),
         };
@@ -112,7 +112,7 @@ impl Series {
     ///
     /// # Errors
     /// Sizes that do not divide, before anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, world: &World, screen: &Screen) -> Result<Results, Error> {
+    pub fn run(&self, node: &Node, screen: &Screen) -> Result<Results, Error> {
         let case = |&bytes: &u64| Case {
             blocks: self.blocks,
             threads: self.threads,
@@ -128,7 +128,7 @@ impl Series {
         screen.heading(HEADER);
         let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
             screen.step(screen::bytes(case.bytes));
-            case.measure(world, way)
+            case.measure(node, way)
         })?;
         Ok(Results(results))
     }
@@ -220,19 +220,19 @@ impl Results {
     }
 }
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
-        ..Series::new(world)
+        ..Series::new(node)
     };
     if extent.quick {
         series.sizes.truncate(1);
     }
-    let results = series.run(world, screen)?;
+    let results = series.run(node, screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: results.verdict().into_iter().collect(),
-        plot: plot::svg(PLOT, origin, world, &[results.panel()])?,
+        plot: plot::svg(PLOT, origin, node, &[results.panel()])?,
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),

@@ -47,8 +47,8 @@ pub fn ended<'k>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::World;
     use warpbell::OpenError;
+    use warpbell_host_init::Node;
 
     #[test]
     fn the_cause_comes_before_those_who_waited_for_it() {
@@ -80,8 +80,11 @@ mod tests {
 
     #[test]
     fn what_a_kernel_says_of_the_cause_comes_before_a_silent_host() {
-        let world = World::cpu().unwrap();
-        let outcomes = [world.outcome().unwrap(), world.outcome().unwrap()];
+        let node = Node::cpu();
+        let outcomes = [
+            node.shared(Outcome::new()).unwrap(),
+            node.shared(Outcome::new()).unwrap(),
+        ];
         outcomes[1].record(|| Err(Failure::Open(OpenError::InUse)));
         let kernels = || [("one", &*outcomes[0]), ("other", &*outcomes[1])];
         for ran in [Ok(()), Err(Error::Silent { part: 0 })] {

@@ -1,10 +1,10 @@
 //! Who drives an end's network, and which queues that takes.
 
 use serde::Serialize;
-use warpbell_host_init::{Access, Device, Placement, QueuePairConfig, SendDoorbell, Timers};
+use warpbell_host_init::{
+    Access, Nic, Node, Placement, ProtectionDomain, QueuePairConfig, SendDoorbell, Timers,
+};
 use warpbell_soft_hca::engine::Reach;
-
-use crate::world::{Nic, World};
 
 /// Who drives an end's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,25 +20,25 @@ pub enum Driver {
 
 impl Driver {
     /// Where this driver of an end reaches its signals.
-    pub(super) fn signals(self, world: &World) -> Placement {
+    pub(super) fn signals(self, node: &Node) -> Placement {
         match self {
-            Self::Host => world.placement(),
-            Self::Kernel | Self::Triggered => world.nic_placement(),
+            Self::Host => node.placement(),
+            Self::Kernel | Self::Triggered => node.nic_placement(),
         }
     }
 
-    /// Queues of a device that it reaches, with the doorbells that suit the NIC best: without a record a post has a fence less,
+    /// Queues in a domain of a device that it reaches, with the doorbells that suit the NIC best: without a record a post has a fence less,
     /// and the NIC nothing more to look at.
-    pub fn queues(self, world: &World, device: &Device, depth: u32) -> QueuePairConfig {
+    pub fn queues(self, node: &Node, domain: &ProtectionDomain, depth: u32) -> QueuePairConfig {
         let config = QueuePairConfig {
-            placement: self.signals(world),
-            send_doorbell: match device.limits().without_record {
+            placement: Some(self.signals(node)),
+            send_doorbell: match domain.device().limits().without_record {
                 true => SendDoorbell::WithoutRecord,
                 false => SendDoorbell::WithRecord,
             },
             send_depth: depth,
             receive_depth: 0,
-            timers: timers(world.nic()),
+            timers: timers(node.nic()),
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         match self {
@@ -54,15 +54,15 @@ impl Driver {
 /// How long queues wait for what they send. An engine in a kernel takes up to a millisecond for a packet of 64 KiB, and many
 /// queues' may be before it; none is lost on the way, so that there is nothing to be gained by sending it again: they wait for
 /// longer than any kernel or host does. All others wait as usual.
-fn timers(nic: Nic) -> Timers {
+fn timers(nic: &Nic) -> Timers {
     let usual = Timers::default();
     match nic {
         // 8.6 s.
-        Nic::SoftGpu => Timers {
+        Nic::SoftGpu(_) => Timers {
             acknowledge_timeout: 21,
             ..usual
         },
-        Nic::Soft | Nic::SoftHost | Nic::Card(_) => usual,
+        _ => usual,
     }
 }
 
@@ -77,8 +77,11 @@ pub fn reach(drivers: [Driver; 2]) -> Reach {
 
 #[cfg(test)]
 mod tests {
+    use warpbell_host_init::{Kernels, Mlx5Options, Programs, SoftGpuOptions, SoftOptions};
+
     use super::*;
     use crate::launch::LIMIT_US;
+    use crate::ptx::OwnPtx;
 
     #[test]
     fn a_nic_reaches_beyond_its_gpu_for_a_host_alone() {
@@ -91,10 +94,12 @@ mod tests {
 
     #[test]
     fn queues_of_a_nic_that_is_a_kernel_outwait_all_others() {
-        let microseconds = |nic| 4.096 * f64::powi(2.0, timers(nic).acknowledge_timeout.into());
-        assert!(microseconds(Nic::SoftGpu) > LIMIT_US as f64);
-        for nic in [Nic::Soft, Nic::SoftHost, Nic::Card("mlx5_0")] {
-            assert_eq!(timers(nic), Timers::default());
+        let engine = SoftGpuOptions::new(OwnPtx::ENGINE, Kernels::default());
+        let timeout = timers(&Nic::SoftGpu(engine)).acknowledge_timeout;
+        assert!(4.096 * f64::powi(2.0, timeout.into()) > LIMIT_US as f64);
+        let card = Nic::Mlx5(Mlx5Options::new("mlx5_0"));
+        for nic in [Nic::Soft(SoftOptions::default()), card] {
+            assert_eq!(timers(&nic), Timers::default());
         }
     }
 }

@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use warpbell::wqe::Remote;
 use warpbell::{SendQueueHandle, Signal};
 use warpbell_host_init::{
-    Device, Peer, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, RemoteMemory, Shared, Triggers,
-    connect,
+    Device, Node, Peer, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, RemoteMemory, Shared,
+    Triggers, connect,
 };
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::posting::Table;
 
-use crate::Error;
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;
-use crate::world::{Devices, World};
+use crate::{Error, place};
 
 pub use cause::{ended, first_cause};
 pub use driver::{Driver, reach};
@@ -38,7 +37,7 @@ pub struct Rig {
     pub near: End,
     /// The other end.
     pub far: End,
-    world: World,
+    node: Node,
 }
 
 impl Rig {
@@ -46,9 +45,9 @@ impl Rig {
     /// further than they need.
     ///
     /// # Errors
-    /// As [`World::devices`]; too many parts for the NIC; a depth that is none.
-    pub fn new(world: &World, drivers: [Driver; 2], parts: u32, depth: u32) -> Result<Self, Error> {
-        Self::with_signals(world, drivers, parts, 1, depth)
+    /// As [`Node::ends`]; too many parts for the NIC; a depth that is none.
+    pub fn new(node: &Node, drivers: [Driver; 2], parts: u32, depth: u32) -> Result<Self, Error> {
+        Self::with_signals(node, drivers, parts, 1, depth)
     }
 
     /// The same with so many signals for each part, which lie beside each other.
@@ -56,16 +55,16 @@ impl Rig {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_signals(
-        world: &World,
+        node: &Node,
         drivers: [Driver; 2],
         parts: u32,
         signals: u32,
         depth: u32,
     ) -> Result<Self, Error> {
-        let devices = world.devices_for(reach(drivers), 2 * MAX_PARTS)?;
+        let [near, far] = place::with_queue_pairs(node, reach(drivers), 2 * MAX_PARTS)?.ends()?;
         let [mut near, mut far] = [
-            End::new(world, &devices, drivers[0], [parts, signals], depth)?,
-            End::new(world, &devices, drivers[1], [parts, signals], depth)?,
+            End::new(node, near, drivers[0], [parts, signals], depth)?,
+            End::new(node, far, drivers[1], [parts, signals], depth)?,
         ];
         for (one, other) in near.pairs.iter_mut().zip(&mut far.pairs) {
             connect(one, other)?;
@@ -73,7 +72,7 @@ impl Rig {
         Ok(Self {
             near,
             far,
-            world: *world,
+            node: node.clone(),
         })
     }
 
@@ -93,30 +92,27 @@ impl Rig {
     /// # Errors
     /// No memory for them.
     pub fn handles<'r>(&self, end: &'r End) -> Result<Shared<[SendQueueHandle<'r>]>, Error> {
-        end.handles(&self.world)
+        end.handles(&self.node)
     }
 }
 
 impl End {
-    /// An end of so many parts, and signals of each, with this driver, on a device of its own where the NIC has several;
-    /// not connected.
+    /// An end of so many parts, and signals of each, with this driver, in this domain; not connected.
     ///
     /// # Errors
     /// Too many parts for the NIC; a depth that is none; no memory.
     pub fn new(
-        world: &World,
-        devices: &Devices,
+        node: &Node,
+        domain: ProtectionDomain,
         driver: Driver,
         [parts, signals]: [u32; 2],
         depth: u32,
     ) -> Result<Self, Error> {
-        let device = devices.open()?;
-        let domain = device.protection_domain()?;
-        let config = driver.queues(world, &device, depth);
+        let config = driver.queues(node, &domain, depth);
         let pairs = (0..parts).map(|_| domain.queue_pair(&config));
         let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
         let bytes = 8 * parts as usize * signals as usize;
-        let signals = Memory::new(&domain, driver.signals(world), bytes)?;
+        let signals = Memory::new(&domain, driver.signals(node), bytes)?;
         Ok(Self {
             domain,
             pairs,
@@ -199,20 +195,20 @@ impl End {
     ///
     /// # Errors
     /// No memory for them.
-    pub fn handles(&self, world: &World) -> Result<Shared<[SendQueueHandle<'_>]>, Error> {
+    pub fn handles(&self, node: &Node) -> Result<Shared<[SendQueueHandle<'_>]>, Error> {
         let handles = self.pairs.iter().map(QueuePair::send_queue);
         let handles = handles.collect::<Result<Vec<_>, _>>()?;
         let count = handles.len();
-        Ok(Shared::slice(world.placement(), count, |at| handles[at])?)
+        Ok(Shared::slice(node.placement(), count, |at| handles[at])?)
     }
 
     /// Has a proxy serve its queues; it has none of its own any more.
     ///
     /// # Errors
     /// As [`Proxy::serve`].
-    pub fn served(&mut self, world: &World, proxy: &Proxy) -> Result<Vec<ProxiedQueue>, Error> {
+    pub fn served(&mut self, node: &Node, proxy: &Proxy) -> Result<Vec<ProxiedQueue>, Error> {
         let pairs = std::mem::take(&mut self.pairs).into_iter();
-        let served = pairs.map(|pair| proxy.serve(pair, world.placement()));
+        let served = pairs.map(|pair| proxy.serve(pair, node.placement()));
         Ok(served.collect::<Result<_, _>>()?)
     }
 
@@ -220,16 +216,16 @@ impl End {
     ///
     /// # Errors
     /// As [`Memory::new`].
-    pub fn memory(&self, world: &World, bytes: usize) -> Result<Memory, Error> {
-        Ok(Memory::new(&self.domain, world.nic_placement(), bytes)?)
+    pub fn memory(&self, node: &Node, bytes: usize) -> Result<Memory, Error> {
+        Ok(Memory::new(&self.domain, node.nic_placement(), bytes)?)
     }
 
     /// The same where the host reaches it, for a host that takes part in what is done with it.
     ///
     /// # Errors
     /// As [`Memory::new`].
-    pub fn host_memory(&self, world: &World, bytes: usize) -> Result<Memory, Error> {
-        Ok(Memory::new(&self.domain, world.placement(), bytes)?)
+    pub fn host_memory(&self, node: &Node, bytes: usize) -> Result<Memory, Error> {
+        Ok(Memory::new(&self.domain, node.placement(), bytes)?)
     }
 
     /// Waits, on the host, until a part's message of that number has come to this end, and gives what its signal says;

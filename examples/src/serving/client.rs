@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpbell::wqe::Remote;
-use warpbell_host_init::Peer;
+use warpbell_host_init::{Node, Peer};
 use warpbell_kernels::distribution::{BUCKETS, bucket};
 use warpbell_kernels::network::SCALE;
 use warpbell_kernels::path::MAX_PARTS;
@@ -21,8 +21,7 @@ use super::{Case, PICTURES, VALUE, size};
 use crate::distribution::Distribution;
 use crate::memory::Memory;
 use crate::rig::{Driver, End, HostQueue};
-use crate::world::{Devices, World};
-use crate::{Error, interrupt};
+use crate::{Error, interrupt, place};
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -89,13 +88,13 @@ impl Client {
     ///
     /// # Errors
     /// A NIC that reaches no other process; no server there; one that refuses the picture, or goes; no request that counts.
-    pub fn run(&self, world: &World, path: &Path) -> Result<(Answered, Picture), Error> {
-        let device = world.reachable()?;
-        let mut peer = Peer::join(&device, path, self.timeout)?;
+    pub fn run(&self, node: &Node, path: &Path) -> Result<(Answered, Picture), Error> {
+        let domain = place::reachable(node)?.domain()?;
+        let mut peer = Peer::join(domain.device(), path, self.timeout)?;
         let case = self.agree(&mut peer)?;
-        let (devices, parts) = (Devices::One(device), [case.parts, 1]);
-        let mut end = End::new(world, &devices, Driver::Host, parts, case.depth)?;
-        let room = Room::new(&case, world, &end, self.picture.as_ref())?;
+        let parts = [case.parts, 1];
+        let mut end = End::new(node, domain, Driver::Host, parts, case.depth)?;
+        let room = Room::new(&case, node, &end, self.picture.as_ref())?;
         end.connect_over(&mut peer)?;
         let ours = Talk::Room {
             messages: room.returned.shared(),
@@ -190,12 +189,12 @@ struct Room {
 }
 
 impl Room {
-    fn new(case: &Case, world: &World, end: &End, first: Option<&Picture>) -> Result<Self, Error> {
+    fn new(case: &Case, node: &Node, end: &End, first: Option<&Picture>) -> Result<Self, Error> {
         let pictures = pictures(case, first);
         let bytes = case.request().bytes as usize;
         let room = Self {
-            requests: end.host_memory(world, pictures.len() * bytes)?,
-            returned: end.host_memory(world, case.answer().bytes as usize)?,
+            requests: end.host_memory(node, pictures.len() * bytes)?,
+            returned: end.host_memory(node, case.answer().bytes as usize)?,
             expected: enlarged(&Model::new(case.seed), &pictures),
         };
         for (index, picture) in pictures.iter().enumerate() {

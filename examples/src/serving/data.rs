@@ -4,7 +4,7 @@ use std::{iter, thread};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use warpbell_host_init::{Buffer, Placement};
+use warpbell_host_init::{Buffer, Node, Placement};
 use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::network::{LAYERS, Network, SCALE};
 use warpbell_kernels::place::Place;
@@ -15,7 +15,6 @@ use super::{Case, PICTURES, VALUE};
 use crate::Error;
 use crate::memory::{self, Memory};
 use crate::rig::{Driver, Rig};
-use crate::world::World;
 
 /// Where a network's values lie, and what its blocks meet by.
 pub(super) struct Rooms {
@@ -31,8 +30,8 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    pub(super) fn new(case: &Case, world: &World, model: &Model) -> Result<Self, Error> {
-        let own = kernels_own(world);
+    pub(super) fn new(case: &Case, node: &Node, model: &Model) -> Result<Self, Error> {
+        let own = kernels_own(node);
         let pixels = (case.width * case.height) as usize;
         let plane = |layer: usize| {
             let values = pixels * LAYERS[layer].outputs as usize;
@@ -78,8 +77,8 @@ fn whole_words(own: Placement, message: Message) -> Result<Buffer, Error> {
 }
 
 /// Where kernels alone have their memory.
-pub(super) fn kernels_own(world: &World) -> Placement {
-    match world.gpu() {
+pub(super) fn kernels_own(node: &Node) -> Placement {
+    match node.gpu() {
         None => Placement::Host,
         Some(gpu) => Placement::Gpu(gpu),
     }
@@ -136,7 +135,7 @@ pub(super) struct Data {
 impl Data {
     pub(super) fn new(
         case: &Case,
-        world: &World,
+        node: &Node,
         rig: &Rig,
         driver: Driver,
         picture: Option<&Picture>,
@@ -144,20 +143,20 @@ impl Data {
         let model = Model::new(case.seed);
         let pictures = pictures(case, picture);
         let expected = enlarged(&model, &pictures).concat();
-        let there = Buffer::placed(kernels_own(world), VALUE as usize * expected.len())?;
+        let there = Buffer::placed(kernels_own(node), VALUE as usize * expected.len())?;
         there.write(0, &bytes_of(&expected))?;
         let (request, answer) = (case.request().bytes as usize, case.answer().bytes as usize);
         let at_server = |bytes| match driver {
-            Driver::Host => rig.far.host_memory(world, bytes),
-            Driver::Kernel | Driver::Triggered => rig.far.memory(world, bytes),
+            Driver::Host => rig.far.host_memory(node, bytes),
+            Driver::Kernel | Driver::Triggered => rig.far.memory(node, bytes),
         };
         let data = Self {
-            rooms: Rooms::new(case, world, &model)?,
+            rooms: Rooms::new(case, node, &model)?,
             expected: there,
-            kept: whole_words(kernels_own(world), case.answer())?,
-            histogram: Buffer::placed(kernels_own(world), 8 * BUCKETS as usize)?,
-            requests: rig.near.memory(world, pictures.len() * request)?,
-            returned: rig.near.memory(world, answer)?,
+            kept: whole_words(kernels_own(node), case.answer())?,
+            histogram: Buffer::placed(kernels_own(node), 8 * BUCKETS as usize)?,
+            requests: rig.near.memory(node, pictures.len() * request)?,
+            returned: rig.near.memory(node, answer)?,
             arrived: at_server(request)?,
             answer: at_server(answer)?,
         };

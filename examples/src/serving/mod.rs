@@ -12,10 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use data::{Data, place};
+use model::Picture;
 use serde::Serialize;
-use warpbell_host_init::{Grid, Launch, entry};
+use server::{Served, Server, Stays, spin_beside};
+use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::path::Path;
 use warpbell_kernels::serving::{Message, ServingClient, serving_client};
 
@@ -24,11 +27,7 @@ use crate::distribution::Distribution;
 use crate::launch::LIMIT_US;
 use crate::memory;
 use crate::rig::{self, Driver, Rig};
-use crate::world::World;
 use crate::{Error, interrupt};
-use data::{Data, place};
-use model::Picture;
-use server::{Served, Server, Stays, spin_beside};
 
 pub use client::{Answered, CLIENT_HEADER, Client};
 pub use series::{APPLICATION, PLOT, Possible, Results, Series};
@@ -61,8 +60,8 @@ impl Way {
 
     /// Those that are measured where none are named. On a CPU a graph is a kernel that a thread launches, which tells
     /// nothing.
-    pub fn usual(world: &World) -> Vec<Self> {
-        let told = |way: &Self| world.gpu().is_some() || *way != Self::Graph;
+    pub fn usual(node: &Node) -> Vec<Self> {
+        let told = |way: &Self| node.gpu().is_some() || *way != Self::Graph;
         Self::ALL.into_iter().filter(told).collect()
     }
 
@@ -244,7 +243,7 @@ impl Case {
     ///
     /// # Errors
     /// [`Error::Unfit`] where they do not.
-    pub fn check(&self, world: &World) -> Result<(), Error> {
+    pub fn check(&self, node: &Node) -> Result<(), Error> {
         let pieces = self.answer().pieces(self.parts);
         let room = (self.depth / 2).min(self.threads + 1);
         let unfit = |what| Err(Error::Unfit { what });
@@ -259,11 +258,11 @@ impl Case {
                     self.threads
                 ))
             }
-            () if self.blocks > self.at_once(world) => unfit(format!(
+            () if self.blocks > self.at_once(node) => unfit(format!(
                 "{} blocks of {} threads may not all run at the same time, {} do; choose fewer (--blocks)",
                 self.blocks,
                 self.threads,
-                self.at_once(world)
+                self.at_once(node)
             )),
             () if pieces >= room => unfit(format!(
                 "an answer's part takes {} work requests under one doorbell, and {room} are possible; choose larger pieces (--piece), \
@@ -275,8 +274,8 @@ impl Case {
     }
 
     /// Blocks that run at the same time for certain.
-    fn at_once(&self, world: &World) -> u32 {
-        let gpu = world.gpu();
+    fn at_once(&self, node: &Node) -> u32 {
+        let gpu = node.gpu();
         gpu.map_or(MOST_ON_CPU, |gpu| blocks_at_once(gpu.multiprocessors()))
     }
 
@@ -307,15 +306,15 @@ impl Case {
     /// As [`check`](Self::check); a kernel or the host failed; Ctrl-C before a request counted.
     pub fn measure(
         &self,
-        world: &World,
+        node: &Node,
         way: Way,
         picture: Option<&Picture>,
     ) -> Result<(Measured, Picture), Error> {
         interrupt::check()?;
-        self.check(world)?;
+        self.check(node)?;
         let driver = way.driver();
-        let rig = Rig::new(world, [Driver::Kernel, driver], self.parts, self.depth)?;
-        let data = Data::new(self, world, &rig, driver, picture)?;
+        let rig = Rig::new(node, [Driver::Kernel, driver], self.parts, self.depth)?;
+        let data = Data::new(self, node, &rig, driver, picture)?;
         let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
         let [request, answer] = [self.request(), self.answer()];
         let there = (&data.requests, &data.arrived);
@@ -329,13 +328,13 @@ impl Case {
             .path(&rig.near, &handles[1], back, answer.part(self.parts));
         let (there, back) = (Path { limit_us, ..there }, Path { limit_us, ..back });
 
-        let comparing = if world.gpu().is_some() {
+        let comparing = if node.gpu().is_some() {
             8 * LANES
         } else {
             LANES
         };
-        let numbers = world.numbers(ServingClient::WRONG as usize + comparing as usize)?;
-        let outcomes = [world.outcome()?, world.outcome()?];
+        let numbers = node.words(ServingClient::WRONG as usize + comparing as usize)?;
+        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
         let client = ServingClient {
             path: there,
             request,
@@ -349,7 +348,7 @@ impl Case {
             rounds: self.rounds,
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
             interval: self.rate.map_or(0, |rate| (1e9 / rate) as u64),
-            stop: world.stop(),
+            stop: interrupt::stop(node.placement())?,
             numbers: Numbers::new(&numbers),
             histogram: place(&data.histogram),
             outcome: &outcomes[0],
@@ -361,7 +360,7 @@ impl Case {
         let client = Launch::new(entry!(serving_client), grid, client);
         let server = Server {
             case: self,
-            world,
+            node,
             rig: &rig,
             data: &data,
             path: back,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use warpbell_host_init::{Error as HostError, GpuError};
+use warpbell_host_init::{Error as HostError, GpuError, Node};
 
 use super::model::Picture;
 use super::{Case, HEADER, Measured, Way, size};
@@ -13,7 +13,6 @@ use crate::application::{Application, Extent, Measurements, Section, Table, Verd
 use crate::origin::Origin;
 use crate::plot::{self, Curve, Panel};
 use crate::screen::Screen;
-use crate::world::World;
 
 /// How often what the kernel takes is to be in what the host takes: the paper halves it.
 pub const WANTED: f64 = 2.0;
@@ -79,9 +78,9 @@ pub struct Series {
 
 impl Series {
     /// Sides of 56 to 224; on a CPU smaller ones, fewer blocks and threads.
-    pub fn new(world: &World) -> Self {
+    pub fn new(node: &Node) -> Self {
         // On a GPU, pictures of 224 × 224 have 98 tiles for 256 threads each.
-        let (blocks, threads, parts, sides) = match world.gpu() {
+        let (blocks, threads, parts, sides) = match node.gpu() {
             Some(_) => (98, 256, 8, vec![56, 112, 224]),
             None => (2, 32, 2, vec![16, 32, 64]),
         };
@@ -132,25 +131,25 @@ impl Series {
     ///
     /// # Errors
     /// Blocks, threads or queues that do not suffice, or no device runtime for a graph that was asked for.
-    pub fn possible(self, world: &World) -> Result<Possible, Error> {
-        self.cases().iter().try_for_each(|case| case.check(world))?;
+    pub fn possible(self, node: &Node) -> Result<Possible, Error> {
+        self.cases().iter().try_for_each(|case| case.check(node))?;
         let ways = self.ways.clone();
-        let ways = ways.unwrap_or_else(|| Way::usual(world));
-        self.possible_of(ways, world, World::able_to_repeat)
+        let ways = ways.unwrap_or_else(|| Way::usual(node));
+        self.possible_of(ways, node, |node| Ok(node.able_to_repeat()?))
     }
 
     /// The same of these ways, where `able` says where graphs can be, or why they cannot.
     fn possible_of(
         self,
         mut ways: Vec<Way>,
-        world: &World,
-        able: impl Fn(&World) -> Result<World, Error>,
+        node: &Node,
+        able: impl Fn(&Node) -> Result<Node, Error>,
     ) -> Result<Possible, Error> {
-        let (world, left_out) = match ways.contains(&Way::Graph) {
-            false => (*world, None),
-            true => match able(world) {
-                Ok(world) => (world, None),
-                Err(error) => (*world, Some(self.leave_out(error)?)),
+        let (node, left_out) = match ways.contains(&Way::Graph) {
+            false => (node.clone(), None),
+            true => match able(node) {
+                Ok(node) => (node, None),
+                Err(error) => (node.clone(), Some(self.leave_out(error)?)),
             },
         };
         if left_out.is_some() {
@@ -159,7 +158,7 @@ impl Series {
         Ok(Possible {
             series: self,
             ways,
-            world,
+            node,
             left_out,
         })
     }
@@ -192,7 +191,7 @@ pub struct Possible {
     ways: Vec<Way>,
     /// Where they are.
     #[serde(skip)]
-    world: World,
+    node: Node,
     /// Which way is not possible here, and why.
     #[serde(skip)]
     left_out: Option<String>,
@@ -209,13 +208,13 @@ impl Possible {
     /// # Errors
     /// What [`Case::measure`] says.
     pub fn run(&self, screen: &Screen) -> Result<Results, Error> {
-        let Self { series, world, .. } = self;
+        let Self { series, node, .. } = self;
         self.left_out.iter().for_each(|words| screen.line(words));
         screen.heading(HEADER);
         let mut answer = None;
         let measured = Measurements::of(&series.cases(), &self.ways, screen, |case, way| {
             screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
-            let (measured, last) = case.measure(world, way, series.picture.as_ref())?;
+            let (measured, last) = case.measure(node, way, series.picture.as_ref())?;
             answer = Some(last);
             Ok(measured)
         })?;
@@ -368,20 +367,20 @@ impl Results {
     }
 }
 
-fn run(world: &World, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
-        ..Series::new(world)
+        ..Series::new(node)
     };
     if extent.quick {
         series.sides.truncate(1);
     }
-    let series = series.possible(world)?;
+    let series = series.possible(node)?;
     let results = series.run(screen)?;
     Ok(Section {
         table: results.table(),
         verdicts: results.verdicts(),
-        plot: plot::svg(PLOT, origin, world, &results.panels())?,
+        plot: plot::svg(PLOT, origin, node, &results.panels())?,
         wrong: results.wrong(),
         interrupted: results.measured.interrupted,
         document: json!({ "series": series, "results": results }),
@@ -400,13 +399,13 @@ mod tests {
                 why: "it is not there".into(),
             }
         }
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         let possible_of = |ways: Option<Vec<Way>>, error: fn() -> GpuError| {
             let series = Series {
                 ways,
-                ..Series::new(&world)
+                ..Series::new(&node)
             };
-            series.possible_of(Way::ALL.to_vec(), &world, |_| Err(error().into()))
+            series.possible_of(Way::ALL.to_vec(), &node, |_| Err(error().into()))
         };
         let usual = possible_of(None, none).unwrap();
         let words = usual.left_out.as_ref().unwrap();

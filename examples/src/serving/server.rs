@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell_host_init::{Launch, StopWord, entry};
+use warpbell_host_init::{Launch, Node, StopWord, entry};
 use warpbell_kernels::network::Network;
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
@@ -16,8 +16,8 @@ use super::data::{Data, Rooms, place};
 use crate::Error;
 use crate::cpu_time::CpuTime;
 use crate::memory::{self, Memory};
+use crate::place;
 use crate::rig::{self, HostQueue, Rig};
-use crate::world::World;
 
 /// What a server says of all requests that it answered.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) fn spin_beside(run: &(dyn Fn() -> Result<(), Error> + Sync)) -> Resul
 /// The server, whoever drives it.
 pub(super) struct Server<'s> {
     pub(super) case: &'s Case,
-    pub(super) world: &'s World,
+    pub(super) node: &'s Node,
     pub(super) rig: &'s Rig,
     pub(super) data: &'s Data,
     pub(super) path: Path<'s>,
@@ -66,7 +66,7 @@ pub(super) enum Stays {
 #[derive(Clone, Copy)]
 pub(super) struct Site<'s> {
     pub(super) case: &'s Case,
-    pub(super) world: &'s World,
+    pub(super) node: &'s Node,
     pub(super) rooms: &'s Rooms,
     /// Where pictures come.
     pub(super) arrived: &'s Memory,
@@ -88,7 +88,7 @@ impl<'s> Site<'s> {
     fn server(&self, stays: Stays, stop: &'s StopWord) -> ServingServer<'s> {
         let case = self.case;
         let copied = Copied {
-            wanted: self.world.nic_is_on_host(),
+            wanted: place::nic_is_on_host(self.node),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             picture: unsafe { self.arrived.place() },
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
@@ -127,13 +127,13 @@ impl Server<'_> {
         wait: impl Fn(&(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error>,
     ) -> Result<Served, Error> {
         let Self {
-            case, world, data, ..
+            case, node, data, ..
         } = *self;
         // The client ends it, with Ctrl-C, too.
-        let stop = StopWord::new(world.placement())?;
+        let stop = StopWord::new(node.placement())?;
         let site = Site {
             case,
-            world,
+            node,
             rooms: &data.rooms,
             arrived: &data.arrived,
             answer: &data.answer,
@@ -142,16 +142,16 @@ impl Server<'_> {
         };
         let server = site.launch(stays, &stop);
         let pairs = self.rig.pairs();
-        let world = world.asleep();
+        let node = node.asleep();
         let time = CpuTime::begin();
         match stays {
             Stays::Always => {
                 let both = [server, client];
-                wait(&|| world.run_for(&both, &pairs, case.meant()))?;
+                wait(&|| Ok(node.run_for(&both, &pairs, case.meant())?))?;
             }
             Stays::ForOne => {
                 let (server, client) = ([server], [client]);
-                wait(&|| world.run_repeating(&server, &stop, &client, &pairs, case.meant()))?;
+                wait(&|| Ok(node.run_repeating(&server, &stop, &client, &pairs, case.meant())?))?;
             }
         }
         let core_percent = time.percent();
@@ -170,7 +170,7 @@ impl Server<'_> {
     pub(super) fn by_host(&self, client: Launch<'_>) -> Result<Served, Error> {
         let Self {
             case,
-            world,
+            node,
             data,
             rig,
             ..
@@ -187,7 +187,7 @@ impl Server<'_> {
             // SAFETY: as for the server that drives itself.
             let launch =
                 unsafe { Launch::new_unsafe(entry!(serving_inference), case.grid(), inference) };
-            world.run(&[launch], &[])?;
+            node.run(&[launch], &[])?;
             // Before anybody copies what it did not compute.
             self.outcome.result().map_err(|failure| Error::Kernel {
                 what: "the network".into(),
@@ -199,7 +199,7 @@ impl Server<'_> {
         let mut queues = rig.far.host_queues()?;
         let client = [client];
         thread::scope(|scope| {
-            let client = scope.spawn(|| world.run_for(&client, &pairs, case.meant()));
+            let client = scope.spawn(|| Ok(node.run_for(&client, &pairs, case.meant())?));
             let time = CpuTime::begin();
             let mut served = Served::default();
             let mut serve = || {
@@ -273,24 +273,24 @@ mod tests {
 
     #[test]
     fn all_blocks_end_together_when_no_request_comes() {
-        let world = World::cpu().unwrap();
+        let node = Node::cpu();
         let case = Case {
             blocks: 3,
             parts: 2,
             ..Case::small(8, 8)
         };
-        let rig = Rig::new(&world, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
-        let data = Data::new(&case, &world, &rig, Driver::Kernel, None).unwrap();
+        let rig = Rig::new(&node, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
+        let data = Data::new(&case, &node, &rig, Driver::Kernel, None).unwrap();
         let handles = rig.handles(&rig.far).unwrap();
         let back = (&data.answer, &data.returned);
         let part = case.answer().part(case.parts);
-        let stop = StopWord::new(world.placement()).unwrap();
-        let outcome = world.outcome().unwrap();
+        let stop = StopWord::new(node.placement()).unwrap();
+        let outcome = node.shared(Outcome::new()).unwrap();
         // The second part never comes.
         rig.far.tell(0, 1);
         let site = Site {
             case: &case,
-            world: &world,
+            node: &node,
             rooms: &data.rooms,
             arrived: &data.arrived,
             answer: &data.answer,
@@ -303,7 +303,7 @@ mod tests {
         };
         // SAFETY: as in `Site::launch`.
         let launch = unsafe { Launch::new_unsafe(entry!(serving_server), case.grid(), server) };
-        world.run(&[launch], &[]).unwrap();
+        node.run(&[launch], &[]).unwrap();
         let late = Failure::Wait(WaitError::Deadline);
         assert_eq!(outcome.result(), Err(late));
         assert!(stop.stop().requested(), "nobody launches it again");

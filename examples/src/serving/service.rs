@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use warpbell_host_init::{
-    Error as HostError, ExchangeError, Listener, Peer, QueuePair, RemoteMemory, StopWord,
+    Error as HostError, ExchangeError, Listener, Node, Peer, QueuePair, RemoteMemory, StopWord,
 };
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::serving::{END, ServingServer};
@@ -20,8 +20,7 @@ use crate::cpu_time::CpuTime;
 use crate::memory::{self, Memory};
 use crate::rig::{Driver, End};
 use crate::screen::Screen;
-use crate::world::{Devices, World};
-use crate::{Error, interrupt};
+use crate::{Error, interrupt, place};
 
 /// How long a client may take to greet, and for a message once it has begun.
 const STEP: Duration = Duration::from_secs(5);
@@ -86,10 +85,10 @@ pub(super) fn out_of_turn(said: &Talk) -> Error {
 ///
 /// # Errors
 /// A NIC that reaches no other process; a path that cannot be used; as [`Case::check`]; what fails here, and not at a client.
-pub fn serve(world: &World, case: &Case, path: &Path, screen: &Screen) -> Result<(), Error> {
-    let devices = Devices::One(world.reachable()?);
-    case.check(world)?;
-    let mut end = End::new(world, &devices, Driver::Kernel, [case.parts, 1], case.depth)?;
+pub fn serve(node: &Node, case: &Case, path: &Path, screen: &Screen) -> Result<(), Error> {
+    let domain = place::reachable(node)?.domain()?;
+    case.check(node)?;
+    let mut end = End::new(node, domain, Driver::Kernel, [case.parts, 1], case.depth)?;
     let model = Model::new(case.seed);
     let listener = Listener::bind(path)?;
     screen.line(format_args!(
@@ -106,7 +105,7 @@ pub fn serve(world: &World, case: &Case, path: &Path, screen: &Screen) -> Result
             Ok(Some(peer)) => {
                 let joins =
                     |size| screen.line(format_args!("Client {client} sends pictures of {size}."));
-                serve_one(world, case, &model, &mut end, peer, joins)
+                serve_one(node, case, &model, &mut end, peer, joins)
             }
             Err(error) => Err(error.into()),
         };
@@ -128,9 +127,12 @@ fn of_client(error: &Error) -> bool {
     !matches!(
         error,
         Error::Kernel { .. }
-            | Error::Launch(_)
             | Error::Driver(_)
-            | Error::Setup(HostError::Gpu(_) | HostError::Exchange(ExchangeError::Socket { .. }))
+            | Error::Setup(
+                HostError::Launch(_)
+                    | HostError::Gpu(_)
+                    | HostError::Exchange(ExchangeError::Socket { .. })
+            )
     )
 }
 
@@ -150,7 +152,7 @@ fn listen_to(peer: &Peer) -> Result<(), Error> {
 
 /// Serves a client to its end, and says what became of it; `joins` hears how large its pictures are, once they may come.
 fn serve_one(
-    world: &World,
+    node: &Node,
     case: &Case,
     model: &Model,
     end: &mut End,
@@ -174,9 +176,9 @@ fn serve_one(
         ..*case
     };
     let agreed = files::check_size(width, height).map_err(|what| Error::Unfit { what });
-    let agreed = agreed.and_then(|()| case.check(world));
+    let agreed = agreed.and_then(|()| case.check(node));
     // With its memory, for which there may be no room.
-    let session = agreed.and_then(|()| Session::new(&case, world, model, end));
+    let session = agreed.and_then(|()| Session::new(&case, node, model, end));
     let answer = match &session {
         Ok(_) => Talk::Agreed,
         Err(why) => Talk::Refused(why.to_string()),
@@ -193,7 +195,7 @@ fn serve_one(
 
 /// A client's share of the server.
 struct Session<'s> {
-    world: &'s World,
+    node: &'s Node,
     case: &'s Case,
     rooms: Rooms,
     arrived: Memory,
@@ -201,19 +203,19 @@ struct Session<'s> {
 }
 
 impl<'s> Session<'s> {
-    fn new(case: &'s Case, world: &'s World, model: &Model, end: &End) -> Result<Self, Error> {
+    fn new(case: &'s Case, node: &'s Node, model: &Model, end: &End) -> Result<Self, Error> {
         Ok(Self {
-            world,
+            node,
             case,
-            rooms: Rooms::new(case, world, model)?,
-            arrived: end.memory(world, case.request().bytes as usize)?,
-            answer: end.memory(world, case.answer().bytes as usize)?,
+            rooms: Rooms::new(case, node, model)?,
+            arrived: end.memory(node, case.request().bytes as usize)?,
+            answer: end.memory(node, case.answer().bytes as usize)?,
         })
     }
 
     /// Has a kernel serve until the client has done or has gone.
     fn run(&self, end: &End, peer: &mut Peer, joins: impl Fn(String)) -> Result<String, Error> {
-        let Self { world, case, .. } = *self;
+        let Self { node, case, .. } = *self;
         let ours = Talk::Room {
             messages: self.arrived.shared(),
             signals: end.signals(),
@@ -228,14 +230,14 @@ impl<'s> Session<'s> {
             messages.at(0, answer.bytes)?,
             signals.at(0, 8 * case.parts)?,
         ];
-        let handles = end.handles(world)?;
+        let handles = end.handles(node)?;
         let part = answer.part(case.parts);
         let path = end.path_to(&handles, &self.answer, there, part);
-        let stop = StopWord::new(world.placement())?;
-        let outcome = world.outcome()?;
+        let stop = StopWord::new(node.placement())?;
+        let outcome = node.shared(Outcome::new())?;
         let site = Site {
             case,
-            world,
+            node,
             rooms: &self.rooms,
             arrived: &self.arrived,
             answer: &self.answer,
@@ -254,7 +256,7 @@ impl<'s> Session<'s> {
         let (ran, waited_percent) = thread::scope(|scope| {
             let kernel = scope.spawn(|| {
                 let time = CpuTime::begin();
-                let ran = world.asleep().run_for(&server, &pairs, Duration::MAX);
+                let ran = node.asleep().run_for(&server, &pairs, Duration::MAX);
                 // This thread waits for the kernel; on a CPU the kernel has threads of its own.
                 (ran, time.percent())
             });

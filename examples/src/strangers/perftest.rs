@@ -6,17 +6,16 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use warpbell::wqe::{Remote, RemoteKey};
-use warpbell_host_init::{Endpoint, Gid, entry};
+use warpbell_host_init::{Endpoint, Gid, Node, entry};
 use warpbell_kernels::bandwidth::{Stream, stream_write};
-use warpbell_kernels::outcome::Numbers;
+use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_strangers::Conversation;
 use warpbell_strangers::perftest::{Client, Destination, Mtu, Report};
 
 use super::{connect, parted, port, unready};
-use crate::Error;
 use crate::launch::{Job, LIMIT_US, try_run};
 use crate::setup::{End, config};
-use crate::world::World;
+use crate::{Error, place};
 
 const PROGRAM: &str = "ib_write_bw";
 const REMEDY: &str = "see whether it still runs, and start it with messages as long as ours (--size, -s), for one queue pair (no -q) and one direction (no -b)";
@@ -85,9 +84,9 @@ pub fn data(seed: u64, bytes: u64) -> Vec<u8> {
 ///
 /// # Errors
 /// A NIC that reaches no other process; those of start-up; the other end does not speak like the program, or stops.
-pub fn write(world: &World, case: Case, server: impl Conversation) -> Result<Written, Error> {
-    let device = world.reachable()?;
-    let mut end = End::new(world, &device, &config(world, case.depth))?;
+pub fn write(node: &Node, case: Case, server: impl Conversation) -> Result<Written, Error> {
+    let domain = place::reachable(node)?.domain()?;
+    let mut end = End::new(node, domain, &config(case.depth))?;
     let memory = end.memory(case.bytes as usize)?;
     let data = data(case.seed, case.bytes);
     memory.write(0, &data);
@@ -115,8 +114,8 @@ pub fn write(world: &World, case: Case, server: impl Conversation) -> Result<Wri
     connect(&mut end.pair, &endpoint)?;
     client.begin()?;
 
-    let times = world.numbers(2)?;
-    let outcome = world.outcome()?;
+    let times = node.words(2)?;
+    let outcome = node.shared(Outcome::new())?;
     let stream = Stream {
         queue: end
             .pair

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use warpbell::Word64;
-use warpbell_host_init::{Endpoint, Gid, Shared, entry};
+use warpbell_host_init::{Endpoint, Gid, Node, Shared, entry};
 use warpbell_kernels::bandwidth::{Sink, sink_prepare};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::send_pingpong::{SendPingPong, send_pingpong};
@@ -18,12 +18,11 @@ use warpbell_strangers::pingpong::{self as words, Destination, FILL, FIRST_WORDS
 use warpbell_strangers::{Connection, Conversation};
 
 use super::{Other, connect, parted, port, unready};
-use crate::Error;
 use crate::latency::{Case, Latency};
 use crate::launch::{Job, LIMIT_US, run, try_run};
 use crate::memory::Memory;
 use crate::setup::{End, config};
-use crate::world::World;
+use crate::{Error, interrupt, place};
 
 const PROGRAM: &str = "ibv_rc_pingpong";
 const REMEDY: &str = "see whether it still runs, and give both ends the same size (--size, -s) and the same rounds (--rounds, -n)";
@@ -63,9 +62,9 @@ impl Player {
     ///
     /// # Errors
     /// A NIC that reaches no other process; those of start-up.
-    pub fn new(world: &World, depth: u32, case: Case, role: Role) -> Result<Self, Error> {
-        let device = world.reachable()?;
-        let mut end = End::new(world, &device, &config(world, depth))?;
+    pub fn new(node: &Node, depth: u32, case: Case, role: Role) -> Result<Self, Error> {
+        let domain = place::reachable(node)?.domain()?;
+        let mut end = End::new(node, domain, &config(depth))?;
         end.pair.to_init()?;
         // At least two, so that no message is what was there before.
         let slots = (WINDOW / case.bytes).clamp(2, 64);
@@ -76,10 +75,10 @@ impl Player {
             case,
             role,
             slots,
-            samples: world.numbers(case.rounds as usize)?,
-            played: world.numbers(1)?,
-            odd: world.numbers(1)?,
-            outcome: world.outcome()?,
+            samples: node.words(case.rounds as usize)?,
+            played: node.words(1)?,
+            odd: node.words(1)?,
+            outcome: node.shared(Outcome::new())?,
             sent,
             end,
         };
@@ -152,7 +151,7 @@ impl Player {
             slots: self.slots,
             rounds: self.case.rounds,
             starts: (self.role == Role::Client).into(),
-            stop: self.end.world.stop(),
+            stop: interrupt::stop(self.end.node.placement())?,
             limit_us: LIMIT_US,
             linger_us: LINGER_US,
             samples: Numbers::new(&self.samples),

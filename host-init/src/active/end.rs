@@ -29,7 +29,7 @@ impl End {
         config: &ActiveConfig,
         bytes: usize,
     ) -> Result<Self, Error> {
-        let placement = config.queue_pair.placement;
+        let placement = config.queue_pair.placement_in(domain);
         let shared = match placement {
             Placement::Gpu(gpu) => Placement::Pinned(gpu),
             host => host,
@@ -40,7 +40,7 @@ impl End {
         Ok(Self {
             pairs: pairs.collect::<Result<_, Error>>()?,
             queues: Shared::slice(shared, lanes, |_| SendQueueHandle::none())?,
-            states: Buffer::placed(config.queue_pair.states(), lanes * STATE)?,
+            states: Buffer::placed(config.queue_pair.states_in(domain), lanes * STATE)?,
             words: domain.register(words, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             bytes,
         })

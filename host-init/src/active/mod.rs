@@ -91,7 +91,7 @@ impl ActiveMessages {
             target: End::new(target, config, slots * SLOT_BYTES as usize)?,
             target_domain: target.clone(),
             regions: (0..buffers).map(|_| None).collect(),
-            tables: Buffer::placed(config.queue_pair.states(), bytes)?,
+            tables: Buffer::placed(config.queue_pair.states_in(target), bytes)?,
             functions: vec![false; functions],
         };
         for lane in 0..config.lanes as usize {
@@ -148,7 +148,10 @@ impl ActiveMessages {
         if place.is_some() {
             return Err(ActiveError::BufferExists { buffer }.into());
         }
-        let memory = Buffer::placed(self.config.queue_pair.placement, bytes)?;
+        let memory = Buffer::placed(
+            self.config.queue_pair.placement_in(&self.target_domain),
+            bytes,
+        )?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let region = self.target_domain.register(memory, access)?;
         let entry = BufferEntry {

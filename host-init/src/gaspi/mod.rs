@@ -126,11 +126,15 @@ impl Gaspi {
         if self.place(segment)?.is_some() {
             return Err(GaspiError::SegmentExists { segment }.into());
         }
-        let placement = self.config.queue_pair.placement;
+        let config = &self.config.queue_pair;
+        let segment_of = |process: &Process| {
+            let domain = process.domain();
+            Segment::new(domain, config.placement_in(domain), bytes)
+        };
         let of_all = self
             .processes
             .iter()
-            .map(|process| Segment::new(process.domain(), placement, bytes))
+            .map(segment_of)
             .collect::<Result<_, Error>>()?;
         let count = self.config.notifications as usize;
         for process in &self.processes {

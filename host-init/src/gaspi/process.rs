@@ -31,7 +31,7 @@ impl Process {
         ranks: usize,
         config: &GaspiConfig,
     ) -> Result<Self, Error> {
-        let placement = config.queue_pair.placement;
+        let placement = config.queue_pair.placement_in(domain);
         let shared = match placement {
             Placement::Gpu(gpu) => Placement::Pinned(gpu),
             host => host,

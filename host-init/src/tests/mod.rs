@@ -6,6 +6,7 @@ mod drops;
 mod gaspi;
 mod hand;
 mod inbound;
+mod node;
 mod other_user;
 mod proxy;
 mod refusals;

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mlx5_wqe::{Completion, Syndrome, Wqe};
-use warpbell_cpu_grid::{Dim, Options, launch};
 use warpbell_kernels::soft_nic::soft_nic;
 use warpbell_soft_hca::engine::{CommandError, Lender};
 use warpbell_soft_hca::resident::{
@@ -15,26 +14,12 @@ use warpbell_soft_hca::shell::HcaError;
 use super::hand::{Hand, wait};
 use super::{ALL, bytes_of, region, threaded};
 use crate::{
-    Access, Buffer, Device, EngineLanes, EngineOn, Entry, Error, Launch, MemoryRegion, Nic,
+    Access, Buffer, Device, EngineLanes, Entry, Error, Kernels, MemoryRegion, Nic,
     ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
 };
 
-/// Runs a kernel to its end on a grid.
-fn on_grid(kernel: &Launch<'_>) -> Result<(), String> {
-    let grid = kernel.grid();
-    let dim = Dim {
-        blocks: grid.blocks,
-        threads_per_block: grid.threads_per_block,
-    };
-    let options = Options {
-        deadline: None,
-        ..Options::default()
-    };
-    launch(dim, options, || kernel.run_thread()).map_err(|error| error.to_string())
-}
-
 fn options() -> SoftGpuOptions {
-    SoftGpuOptions::new(entry!(soft_nic), EngineOn::Cpu(on_grid))
+    SoftGpuOptions::new(entry!(soft_nic), Kernels::default())
 }
 
 /// A device whose engines run as a kernel.
@@ -273,13 +258,9 @@ fn memory_is_kept_for_an_engine_that_is_late() {
             }
         }
     }
-    fn at_once(kernel: &Launch<'_>) -> Result<(), String> {
-        kernel.run_thread();
-        Ok(())
-    }
     let options = SoftGpuOptions {
         limit: Duration::from_millis(200),
-        ..SoftGpuOptions::new(entry!(stalling), EngineOn::Cpu(at_once))
+        ..SoftGpuOptions::new(entry!(stalling), Kernels::default())
     };
     let device = Device::open(Nic::SoftGpu(options)).unwrap();
     let domain = device.protection_domain().unwrap();

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use warpbell::Word64;
 use warpbell_host_init::{
-    Buffer, Flush, Flushing, MemoryRegion, Placement, QueuePairConfig, Shared,
+    Buffer, Flush, Flushing, Grid, Kernels, MemoryRegion, Placement, QueuePairConfig, Shared,
 };
-use warpbell_hw_tests::node::{ALL_ACCESS, Node, Nodes, Pair};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::ample;
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::world::{World, grid};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Side, Sides};
 use warpbell_kernels::inbound::{Inbound, Way};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::place::Place;
@@ -42,7 +42,7 @@ const ATTEMPTS: u32 = 10;
 fn main() -> ExitCode {
     run(Duration::from_secs(240), |progress| {
         progress.step("writes in their order: every way holds");
-        let stage = Stage::new(Nodes::chosen());
+        let stage = Stage::new(Sides::chosen());
         for way in Way::ALL {
             for scope in ScopeKind::ALL {
                 stage.expect_none(way, scope, false);
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         progress.step_with_orders(
             "64 bytes at a time late: no order holds, a flush does",
             || {
-                let stage = Stage::new(Nodes::unlucky(late(64, Duration::from_millis(2))));
+                let stage = Stage::new(Sides::unlucky(late(64, Duration::from_millis(2))));
                 for way in ORDERED {
                     stage.expect_some(way);
                     for scope in ScopeKind::ALL {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             },
         );
         progress.step_with_orders("the same: data that tell for themselves hold", || {
-            let stage = Stage::new(Nodes::unlucky(late(64, Duration::from_micros(100))));
+            let stage = Stage::new(Sides::unlucky(late(64, Duration::from_micros(100))));
             for way in TELLING {
                 for scope in ScopeKind::ALL {
                     stage.expect_none(way, scope, false);
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         progress.step_with_orders(
             "8 bytes at a time late: a line's number does not hold, a flush does",
             || {
-                let stage = Stage::new(Nodes::unlucky(late(8, Duration::from_millis(1))));
+                let stage = Stage::new(Sides::unlucky(late(8, Duration::from_millis(1))));
                 stage.expect_some(Way::Lines);
                 for way in ORDERED {
                     stage.expect_none(way, ScopeKind::Thread, true);
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
             },
         );
         progress.step_with_orders("the same: numbers in words and checksums hold", || {
-            let stage = Stage::new(Nodes::unlucky(late(8, Duration::from_micros(100))));
+            let stage = Stage::new(Sides::unlucky(late(8, Duration::from_micros(100))));
             for way in [Way::Words, Way::Checksums] {
                 for scope in ScopeKind::ALL {
                     stage.expect_none(way, scope, false);
@@ -110,7 +110,7 @@ fn late(piece: u64, longest: Duration) -> LateStores {
 /// Two ends, and memory at both.
 struct Stage {
     pair: Pair,
-    nodes: Nodes,
+    sides: Sides,
     source: MemoryRegion,
     target: MemoryRegion,
     /// Where an addition brings what it found, and the word behind the data.
@@ -118,28 +118,28 @@ struct Stage {
     flushes: [Flush; 2],
 }
 
-fn region(node: &Node, bytes: u32) -> MemoryRegion {
-    let buffer = Buffer::placed(World::here().nic_placement(), bytes as usize).expect("memory");
-    node.domain.register(buffer, ALL_ACCESS).expect("a region")
+fn region(side: &Side, bytes: u32) -> MemoryRegion {
+    let region = side.domain.allocate(bytes as usize, ALL_ACCESS);
+    region.expect("a region")
 }
 
 impl Stage {
-    fn new(nodes: Nodes) -> Self {
+    fn new(sides: Sides) -> Self {
         let most = Way::ALL.map(|way| way.bytes(LONGEST)).into_iter().max();
         let bytes = most.expect("some ways");
-        let target = region(&nodes.theirs, bytes);
+        let target = region(&sides.theirs, bytes);
         Self {
-            pair: nodes.pair(&QueuePairConfig {
+            pair: sides.pair(&QueuePairConfig {
                 send_depth: 16,
                 receive_depth: 4,
                 ..QueuePairConfig::default()
             }),
-            source: region(&nodes.ours, bytes),
-            words: [region(&nodes.ours, 8), region(&nodes.theirs, 8)],
+            source: region(&sides.ours, bytes),
+            words: [region(&sides.ours, 8), region(&sides.theirs, 8)],
             flushes: [Flushing::Never, Flushing::Always]
                 .map(|flushing| Flush::new(&target, flushing).expect("a flush")),
             target,
-            nodes,
+            sides,
         }
     }
 
@@ -173,18 +173,18 @@ impl Stage {
 
     /// Sends messages; gives how many were stale when they were read.
     fn stale(&self, way: Way, scope: ScopeKind, flush: bool, bytes: u32, rounds: u32) -> u64 {
-        let world = World::here();
+        let kernels = here::kernels();
         let [found, signal] = &self.words;
         signal.write(0, &[0; 8]).expect("inside");
-        let own = match world {
-            World::Cpu(_) => Placement::Host,
-            World::Gpu(module) => Placement::Gpu(module.gpu()),
+        let own = match kernels {
+            Kernels::Cpu(_) => Placement::Host,
+            Kernels::Gpu(module) => Placement::Gpu(module.gpu()),
         };
         let between = Buffer::placed(own, 24).expect("memory");
         let words =
-            |count| Shared::slice(world.placement(), count, |_| Word64::new(0)).expect("memory");
+            |count| Shared::slice(kernels.placement(), count, |_| Word64::new(0)).expect("memory");
         let (samples, stale) = (words(rounds as usize), words(1));
-        let outcome = Shared::new(world.placement(), Outcome::new());
+        let outcome = Shared::new(kernels.placement(), Outcome::new());
         let outcome = outcome.expect("memory");
         // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
         let place = |words: *mut u8, bytes| unsafe { Place::new(words.cast(), bytes as u64 / 8) };
@@ -194,7 +194,7 @@ impl Stage {
             way,
             scope,
             settled: false,
-            reach: self.nodes.theirs.device.fence_reach(),
+            reach: self.sides.theirs.device().fence_reach(),
             send: self.pair.ours.send_queue().expect("a send queue"),
             receive: self.pair.theirs.receive_queue().expect("a receive queue"),
             flush: self.flushes[usize::from(flush)].handle().expect("a queue"),
@@ -220,7 +220,7 @@ impl Stage {
             ScopeKind::Warp => 32,
             ScopeKind::Block => 96,
         };
-        world.launch(grid(2, threads), &kernel);
+        here::launch(kernels, Grid::new(2, threads), &kernel);
         let what = format!("{way:?}, {scope:?}, flush {flush}, {bytes} bytes");
         assert_eq!(outcome.result(), Ok(()), "{what}");
         stale[0].load(Ordering::Relaxed)

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, Wqe, WqeIndex};
 use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, WaitError};
 use warpbell_host_init::{
-    Placement, QueuePair, QueuePairConfig, SendDoorbell, State, Timers, connect,
+    Grid, Placement, QueuePair, QueuePairConfig, SendDoorbell, State, Timers, connect,
 };
 use warpbell_hw_tests::collect::Collecting;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::world::{World, grid, patient};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
 use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::engine::fault::Fate;
@@ -52,7 +52,7 @@ fn in_time<R>(what: &str, calls: u32, work: impl FnOnce() -> R) -> R {
     let result = work();
     let took = started.elapsed();
     assert!(took >= PATIENCE * calls, "{what}: given up after {took:?}");
-    assert!(took < patient(HANG), "{what}: {took:?}");
+    assert!(took < here::patient(HANG), "{what}: {took:?}");
     result
 }
 
@@ -83,16 +83,16 @@ fn nop() -> Request {
 /// Every mode's waits and posts end, though no completion will ever come.
 fn stopped_nic() {
     for mode in Mode::ALL {
-        let nodes = Nodes::chosen();
-        let pair = nodes.pair(&impatient());
+        let sides = Sides::chosen();
+        let pair = sides.pair(&impatient());
         let queue = pair.ours.send_queue().expect("a send queue");
-        nodes.ours.hca().kill();
+        sides.ours.hca().kill();
         let threads = match mode.scope {
             ScopeKind::Thread if mode.sharing == SharingKind::Exclusive => 1,
             _ => 8,
         };
         let posting = Posting {
-            grid: grid(1, threads),
+            grid: Grid::new(1, threads),
             mode,
             ..briefly()
         };
@@ -115,12 +115,12 @@ fn transport_error(pair: &QueuePair, index: u16, opcode: Opcode) -> QueueError {
 
 /// The retries run out, and the error says so; with retries for ever, the kernel's own deadline ends it.
 fn peer_gone() {
-    let nodes = Nodes::chosen();
-    let mut pair = nodes.pair(&impatient());
-    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let sides = Sides::chosen();
+    let mut pair = sides.pair(&impatient());
+    let target = sides.theirs.arena(64, ALL_ACCESS, 1);
     let untouched = target.image();
     let write = Request::new(Verb::WriteValue).remote(target.remote(0));
-    nodes.theirs.hca().kill();
+    sides.theirs.hca().kill();
     let queue = pair.ours.send_queue().expect("a send queue");
     let endings = Posting::default().post(queue, &[nop(), write, nop()]);
     let error = transport_error(&pair.ours, 1, Opcode::RDMA_WRITE);
@@ -133,7 +133,7 @@ fn peer_gone() {
     pair.ours.reset().expect("a reset");
     assert_eq!(pair.ours.state().expect("a state"), State::Reset);
 
-    let nodes = Nodes::chosen();
+    let sides = Sides::chosen();
     let patient = QueuePairConfig {
         timers: Timers {
             acknowledge_timeout: 0,
@@ -141,10 +141,10 @@ fn peer_gone() {
         },
         ..impatient()
     };
-    let pair = nodes.pair(&patient);
-    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let pair = sides.pair(&patient);
+    let target = sides.theirs.arena(64, ALL_ACCESS, 1);
     let write = Request::new(Verb::WriteValue).remote(target.remote(0));
-    nodes.theirs.hca().kill();
+    sides.theirs.hca().kill();
     let queue = pair.ours.send_queue().expect("a send queue");
     let endings = in_time("no timer", 2, || briefly().post(queue, &[write, nop()]));
     assert_eq!(endings, [LATE; 2]);
@@ -168,9 +168,9 @@ fn lossy_wire() {
             false => Fate::Pass,
         }
     };
-    let nodes = Nodes::faulty(Some(Faults::new(fate)), None);
-    let mut pair = nodes.pair(&impatient());
-    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let sides = Sides::faulty(Some(Faults::new(fate)), None);
+    let mut pair = sides.pair(&impatient());
+    let target = sides.theirs.arena(64, ALL_ACCESS, 1);
     let mut expected = target.image();
     let write = Request::new(Verb::WriteValue)
         .remote(target.remote(0))
@@ -201,8 +201,8 @@ fn works_again(pair: &Pair, request: Request) {
 /// one that exchanged them for 0 there would hang here, where a CPU's would not.
 fn host_rings_again() {
     const ROUNDS: u64 = 500;
-    let nodes = Nodes::reaching(Reach::System);
-    let able = nodes.ours.device.limits().without_record;
+    let sides = Sides::reaching(Reach::System);
+    let able = sides.ours.device().limits().without_record;
     for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
         if send_doorbell == SendDoorbell::WithoutRecord && !able {
             say(format_args!(
@@ -211,20 +211,20 @@ fn host_rings_again() {
             continue;
         }
         let config = QueuePairConfig {
-            placement: World::here().placement(),
+            placement: Some(here::kernels().placement()),
             state_placement: Some(Placement::Host),
             send_depth: 64,
             send_doorbell,
             ..QueuePairConfig::default()
         };
         let pair = || {
-            let mut ours = nodes.ours.domain.queue_pair(&config).expect("a queue pair");
-            let mut theirs = nodes.theirs.queue_pair(&QueuePairConfig::default());
+            let mut ours = sides.ours.domain.queue_pair(&config).expect("a queue pair");
+            let mut theirs = sides.theirs.queue_pair(&QueuePairConfig::default());
             connect(&mut ours, &mut theirs).expect("a connection");
             (ours, theirs)
         };
         let pairs: Vec<_> = (0..8).map(|_| pair()).collect();
-        let target = nodes.theirs.arena(8 * pairs.len(), ALL_ACCESS, 1);
+        let target = sides.theirs.arena(8 * pairs.len(), ALL_ACCESS, 1);
         let mut expected = target.image();
         let mut queues: Vec<_> = pairs
             .iter()
@@ -233,7 +233,7 @@ fn host_rings_again() {
                 queue.open::<Exclusive>().expect("open")
             })
             .collect();
-        let limit = Deadline::after_us(patient(HANG).as_micros() as u64);
+        let limit = Deadline::after_us(here::patient(HANG).as_micros() as u64);
         for round in 1..=ROUNDS {
             for (queue, offset) in queues.iter_mut().zip((0..).step_by(8)) {
                 let write = Wqe::write_value(round, target.remote(offset));
@@ -259,16 +259,16 @@ fn host_rings_again() {
 /// A receive waits no longer than it is told, in every mode.
 fn no_message() {
     for mode in Mode::ALL {
-        let nodes = Nodes::chosen();
-        let pair = nodes.pair(&QueuePairConfig::default());
-        let buffers = nodes.theirs.arena(4096, ALL_ACCESS, 1);
+        let sides = Sides::chosen();
+        let pair = sides.pair(&QueuePairConfig::default());
+        let buffers = sides.theirs.arena(4096, ALL_ACCESS, 1);
         let untouched = buffers.image();
         let threads = match mode.scope {
             ScopeKind::Thread if mode.sharing == SharingKind::Exclusive => 1,
             _ => 8,
         };
         let collecting = Collecting {
-            grid: grid(1, threads),
+            grid: Grid::new(1, threads),
             mode,
             per_thread: 1,
             post: 1,
@@ -280,7 +280,7 @@ fn no_message() {
         let mut kernel = collecting.kernel(queue, &buffers, &mut mailbox);
         kernel.patience_ns = PATIENCE.as_nanos() as u64;
         in_time(&format!("{mode:?}"), 1, || {
-            collecting.world.launch(collecting.grid, &kernel);
+            here::launch(collecting.kernels, collecting.grid, &kernel);
         });
         assert_eq!(mailbox.endings(), vec![LATE; threads as usize], "{mode:?}");
         assert!(mailbox.messages().is_empty());

@@ -4,13 +4,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use warpbell_host_init::{QueuePairConfig, Timers};
+use warpbell_host_init::{Grid, QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
 use warpbell_hw_tests::post::{Posting, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{ONE_THREAD, World};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::suite::{EndingWords, Input, Output, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::Faults;
@@ -50,8 +50,8 @@ fn rates(drop: u32, delay: u32, duplicate: u32) -> Rates {
 /// Everything once under one seed; gives how often packets were sent again.
 fn under_faults(seed: u64, rates: Rates) -> u64 {
     let faults = |side: u64| Some(Faults::new(Seeded::new(2 * seed + side, rates)));
-    let nodes = Nodes::faulty(faults(0), faults(1));
-    let pair = nodes.pair(&QueuePairConfig {
+    let sides = Sides::faulty(faults(0), faults(1));
+    let pair = sides.pair(&QueuePairConfig {
         timers: Timers {
             // 0.5 ms, and as many retries as there are.
             acknowledge_timeout: 7,
@@ -60,8 +60,8 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
         },
         ..QueuePairConfig::default()
     });
-    let ours = nodes.ours.arena((ROUNDS * CELL) as usize, ALL_ACCESS, seed);
-    let theirs = nodes
+    let ours = sides.ours.arena((ROUNDS * CELL) as usize, ALL_ACCESS, seed);
+    let theirs = sides
         .theirs
         .arena((ROUNDS * CELL) as usize, ALL_ACCESS, seed + 100);
     let requests: Vec<Request> = (0..ROUNDS)
@@ -100,13 +100,13 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
         length: 1050,
         ..Collecting::default()
     };
-    let buffers = nodes
+    let buffers = sides
         .theirs
         .arena((messages * 1100) as usize, ALL_ACCESS, seed + 200);
     let mut expected = (ours.image(), theirs.image(), buffers.image());
     let mut mailbox = collecting.mailbox(messages as usize);
-    let mut words = World::here().values(requests.len(), EndingWords::default());
-    let rows = requests_for(World::here(), &requests);
+    let mut words = here::values(requests.len(), EndingWords::default());
+    let rows = requests_for(here::kernels(), &requests);
     let posting = Posting {
         waiting: Waiting::Last,
         ..Posting::default()
@@ -118,7 +118,11 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     );
     let queue = pair.theirs.receive_queue().expect("a receive queue");
     let receiver = collecting.kernel(queue, &buffers, &mut mailbox);
-    World::here().launch_both((ONE_THREAD, &sender), (ONE_THREAD, &receiver));
+    here::launch_both(
+        here::kernels(),
+        (Grid::ONE_THREAD, &sender),
+        (Grid::ONE_THREAD, &receiver),
+    );
 
     let what = format!("seed {seed}, {rates:?}");
     expect_done(&endings(&words), &what);
@@ -135,7 +139,7 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     ours.check(&expected.0, &what);
     theirs.check(&expected.1, &what);
     buffers.check(&expected.2, &what);
-    let ours = nodes.ours.counters(&pair.ours).expect("counters");
-    let theirs = nodes.theirs.counters(&pair.theirs).expect("counters");
+    let ours = sides.ours.counters(&pair.ours).expect("counters");
+    let theirs = sides.theirs.counters(&pair.theirs).expect("counters");
     ours.retries + theirs.duplicates
 }

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use warpbell::Word64;
 use warpbell::gaspi::Error;
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::{Gaspi, GaspiConfig, ProtectionDomain, QueuePairConfig, SendDoorbell};
-use warpbell_hw_tests::node::Nodes;
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{
+    Gaspi, GaspiConfig, Kernels, ProtectionDomain, QueuePairConfig, SendDoorbell,
+};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{World, grid, nic, patient};
+use warpbell_hw_tests::sides::Sides;
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
     Caught, Ending, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Input,
@@ -27,10 +29,10 @@ const MAX_MESSAGE: u32 = 4096;
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
-        for world in World::all() {
-            progress.step(format!("every call in every scope, {world:?}"));
+        for kernels in here::in_each_order() {
+            progress.step(format!("every call in every scope, {kernels}"));
             for mode in GASPI_MODES {
-                every_call(world, mode);
+                every_call(kernels, mode);
             }
         }
         progress.step("bad input");
@@ -40,20 +42,25 @@ fn main() -> ExitCode {
         time_outs();
         progress.step("many ranks");
         many_ranks();
-        for world in World::all() {
-            progress.step(format!("several blocks wait for one range, {world:?}"));
-            for storm in storms(world) {
-                storm.rage(world);
+        for kernels in here::in_each_order() {
+            progress.step(format!("several blocks wait for one range, {kernels}"));
+            for storm in storms(kernels) {
+                storm.rage(kernels);
             }
         }
     })
 }
 
 /// Ranks on both ends of what the command line chose, in turn.
-fn ranks(nodes: &Nodes, count: usize) -> Vec<ProtectionDomain> {
-    let ends = [&nodes.ours, &nodes.theirs];
+fn ranks(sides: &Sides, count: usize) -> Vec<ProtectionDomain> {
+    let ends = [&sides.ours, &sides.theirs];
     (0..count)
-        .map(|rank| ends[rank % 2].device.protection_domain().expect("a domain"))
+        .map(|rank| {
+            ends[rank % 2]
+                .device()
+                .protection_domain()
+                .expect("a domain")
+        })
         .collect()
 }
 
@@ -66,7 +73,6 @@ fn config() -> GaspiConfig {
         queue_pair: QueuePairConfig {
             send_depth: 64,
             max_message: MAX_MESSAGE,
-            placement: World::here().nic_placement(),
             ..QueuePairConfig::default()
         },
         ..GaspiConfig::default()
@@ -74,17 +80,17 @@ fn config() -> GaspiConfig {
 }
 
 /// A grid of one scope.
-const fn one_scope(mode: Mode) -> Dim {
+const fn one_scope(mode: Mode) -> Grid {
     match mode.scope {
-        ScopeKind::Thread => grid(1, 1),
-        ScopeKind::Warp => grid(1, 32),
-        ScopeKind::Block => grid(1, 77),
+        ScopeKind::Thread => Grid::new(1, 1),
+        ScopeKind::Warp => Grid::new(1, 32),
+        ScopeKind::Block => Grid::new(1, 77),
     }
 }
 
 /// Makes calls with the kernel of a rank; every thread gets the same results, which it gives.
 fn call(
-    world: World,
+    kernels: Kernels,
     gaspi: &Gaspi,
     rank: u32,
     mode: Mode,
@@ -92,16 +98,17 @@ fn call(
 ) -> Vec<Result<u32, Error>> {
     let grid = one_scope(mode);
     let threads = grid.threads_per_block as usize;
-    let rows = warpbell_host_init::Shared::slice(world.placement(), calls.len(), |row| calls[row]);
+    let rows =
+        warpbell_host_init::Shared::slice(kernels.placement(), calls.len(), |row| calls[row]);
     let rows = rows.expect("memory");
-    let mut returned = world.values(threads * calls.len(), Returned::default());
+    let mut returned = here::values(threads * calls.len(), Returned::default());
     let kernel = GaspiCalls {
         gaspi: gaspi.handle(rank).expect("a rank"),
         mode,
         calls: Input::new(&rows),
         returned: Output::new(&mut returned),
     };
-    world.launch(grid, &kernel);
+    here::launch(kernels, grid, &kernel);
     let results: Vec<_> = returned
         .iter()
         .map(|word| word.result().expect("a call that was made"))
@@ -149,8 +156,8 @@ fn check(gaspi: &Gaspi, rank: u32, segment: u32, expected: &[u8], what: &str) {
     assert_eq!(wrong, None, "{what}: rank {rank}, segment {segment}, byte");
 }
 
-fn program(nodes: &Nodes, count: usize, config: &GaspiConfig) -> Gaspi {
-    let mut gaspi = Gaspi::new(&ranks(nodes, count), config).expect("a program");
+fn program(sides: &Sides, count: usize, config: &GaspiConfig) -> Gaspi {
+    let mut gaspi = Gaspi::new(&ranks(sides, count), config).expect("a program");
     for segment in [0, 2] {
         gaspi.segment_create(segment, BYTES).expect("a segment");
     }
@@ -159,16 +166,16 @@ fn program(nodes: &Nodes, count: usize, config: &GaspiConfig) -> Gaspi {
 }
 
 /// One rank writes, reads and notifies; the other one waits and takes.
-fn every_call(world: World, mode: Mode) {
-    let what = format!("{world:?}, {mode:?}");
-    let nodes = Nodes::chosen();
+fn every_call(kernels: Kernels, mode: Mode) {
+    let what = format!("{kernels}, {mode:?}");
+    let sides = Sides::chosen();
     let mut config = config();
-    if mode.sharing == SharingKind::BlockShared && nodes.ours.device.limits().without_record {
+    if mode.sharing == SharingKind::BlockShared && sides.ours.device().limits().without_record {
         config.queue_pair.send_doorbell = SendDoorbell::WithoutRecord;
     }
-    let gaspi = program(&nodes, 2, &config);
+    let gaspi = program(&sides, 2, &config);
     let results = call(
-        world,
+        kernels,
         &gaspi,
         0,
         mode,
@@ -263,13 +270,13 @@ fn every_call(world: World, mode: Mode) {
         Ok(1),
         Err(Error::Timeout),
     ];
-    assert_eq!(call(world, &gaspi, 1, mode, &calls), expected, "{what}");
+    assert_eq!(call(kernels, &gaspi, 1, mode, &calls), expected, "{what}");
 }
 
 /// What is wrong is named, in every mode, and changes nothing; the queue goes on.
 fn bad_input() {
-    let nodes = Nodes::chosen();
-    let gaspi = program(&nodes, 2, &config());
+    let sides = Sides::chosen();
+    let gaspi = program(&sides, 2, &config());
     let good = GaspiCall {
         size: 8,
         value: 1,
@@ -400,7 +407,7 @@ fn bad_input() {
     calls.push((Error::InvalidQueue { queue: 7 }, wait));
     let (expected, calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
     for mode in GASPI_MODES {
-        let found = call(World::here(), &gaspi, 0, mode, &calls);
+        let found = call(here::kernels(), &gaspi, 0, mode, &calls);
         for (number, (found, expected)) in found.into_iter().zip(&expected).enumerate() {
             assert_eq!(found, Err(*expected), "{mode:?}, call {number}");
         }
@@ -409,7 +416,7 @@ fn bad_input() {
         assert_eq!(pair.send_progress().published, 0, "something was posted");
     }
     let results = call(
-        World::here(),
+        here::kernels(),
         &gaspi,
         0,
         ALONE,
@@ -420,7 +427,13 @@ fn bad_input() {
     written[..8].copy_from_slice(&pattern(0, 0)[..8]);
     check(&gaspi, 1, 0, &written, "bad input");
     check(&gaspi, 1, 2, &pattern(1, 2), "bad input");
-    let found = call(World::here(), &gaspi, 1, ALONE, &[range(0, NOTIFICATIONS)]);
+    let found = call(
+        here::kernels(),
+        &gaspi,
+        1,
+        ALONE,
+        &[range(0, NOTIFICATIONS)],
+    );
     assert_eq!(found, [Ok(0)], "only the good call's");
 }
 
@@ -431,8 +444,8 @@ fn time_outs() {
         block_limit: limit,
         ..config()
     };
-    let nodes = Nodes::chosen();
-    let gaspi = program(&nodes, 2, &config);
+    let sides = Sides::chosen();
+    let gaspi = program(&sides, 2, &config);
     let waitsome = |timeout| GaspiCall {
         value: NOTIFICATIONS,
         timeout,
@@ -441,7 +454,7 @@ fn time_outs() {
     for mode in GASPI_MODES {
         for (timeout, least) in [(0, 0), (20, 20), (GaspiCall::BLOCK, 30)] {
             let started = Instant::now();
-            let found = call(World::here(), &gaspi, 1, mode, &[waitsome(timeout)]);
+            let found = call(here::kernels(), &gaspi, 1, mode, &[waitsome(timeout)]);
             let took = started.elapsed();
             assert_eq!(found, [Err(Error::Timeout)], "{mode:?}");
             let least = Duration::from_millis(least);
@@ -451,7 +464,7 @@ fn time_outs() {
                 "{mode:?}: {took:?}"
             );
             assert!(
-                took < patient(Duration::from_secs(10)),
+                took < here::patient(Duration::from_secs(10)),
                 "{mode:?}: {took:?}"
             );
         }
@@ -467,8 +480,8 @@ fn many_ranks() {
         to_self: true,
         ..config()
     };
-    let nodes = Nodes::chosen();
-    let gaspi = program(&nodes, RANKS as usize, &config);
+    let sides = Sides::chosen();
+    let gaspi = program(&sides, RANKS as usize, &config);
     for rank in 0..RANKS {
         let mode = GASPI_MODES[rank as usize % 3];
         let mut calls: Vec<_> = (0..RANKS)
@@ -483,7 +496,7 @@ fn many_ranks() {
             })
             .collect();
         calls.push(GaspiCall::new(GaspiVerb::WaitAll));
-        let results = call(World::here(), &gaspi, rank, mode, &calls);
+        let results = call(here::kernels(), &gaspi, rank, mode, &calls);
         assert_eq!(results, vec![Ok(0); calls.len()], "rank {rank}");
     }
     for rank in 0..RANKS {
@@ -502,7 +515,7 @@ fn many_ranks() {
             })
             .collect();
         let expected: Vec<_> = (0..RANKS).map(|from| Ok(100 + from)).collect();
-        let found = call(World::here(), &gaspi, rank, ALONE, &calls);
+        let found = call(here::kernels(), &gaspi, rank, ALONE, &calls);
         assert_eq!(found, expected, "rank {rank}");
     }
 }
@@ -510,12 +523,12 @@ fn many_ranks() {
 /// Blocks of one rank against blocks of the other.
 struct Storm {
     mode: Mode,
-    grid: Dim,
+    grid: Grid,
     slots: u32,
     rounds: u32,
 }
 
-fn storms(world: World) -> Vec<Storm> {
+fn storms(kernels: Kernels) -> Vec<Storm> {
     let storm = |sharing, scope, grid, slots, rounds| Storm {
         mode: Mode { sharing, scope },
         grid,
@@ -525,35 +538,35 @@ fn storms(world: World) -> Vec<Storm> {
     use ScopeKind::{Block, Thread, Warp};
     use SharingKind::{BlockShared, Exclusive, GpuShared};
     let mut storms = vec![
-        storm(Exclusive, Thread, grid(4, 1), 3, 300),
-        storm(GpuShared, Thread, grid(4, 1), 2, 200),
-        storm(Exclusive, Warp, grid(3, 32), 2, 60),
-        storm(BlockShared, Block, grid(3, 50), 4, 60),
+        storm(Exclusive, Thread, Grid::new(4, 1), 3, 300),
+        storm(GpuShared, Thread, Grid::new(4, 1), 2, 200),
+        storm(Exclusive, Warp, Grid::new(3, 32), 2, 60),
+        storm(BlockShared, Block, Grid::new(3, 50), 4, 60),
     ];
-    if let World::Gpu(_) = world {
+    if let Kernels::Gpu(_) = kernels {
         // A block for each multiprocessor of an H200, and a million notifications; fewer where each look at one
         // crosses a bus.
-        let rounds = if nic().takes_orders() { 76 } else { 7576 };
-        storms.push(storm(GpuShared, Thread, grid(132, 1), 4, rounds));
+        let rounds = if here::takes_orders() { 76 } else { 7576 };
+        storms.push(storm(GpuShared, Thread, Grid::new(132, 1), 4, rounds));
     }
     storms
 }
 
 /// Kernels that are told of more than their segment has room for touch none of it.
 fn beyond_the_segment() {
-    let world = World::here();
-    let nodes = Nodes::chosen();
+    let kernels = here::kernels();
+    let sides = Sides::chosen();
     let config = GaspiConfig {
         segments: 1,
         ..config()
     };
-    let mut gaspi = Gaspi::new(&ranks(&nodes, 2), &config).expect("a program");
+    let mut gaspi = Gaspi::new(&ranks(&sides, 2), &config).expect("a program");
     gaspi.segment_create(0, 64).expect("a segment");
-    let done = warpbell_host_init::Shared::slice(world.placement(), 1, |_| Word64::new(0));
+    let done = warpbell_host_init::Shared::slice(kernels.placement(), 1, |_| Word64::new(0));
     let done = done.expect("memory");
     for slots in [9, u32::MAX] {
-        let mut caught = [0, 1].map(|_| world.values(1, Caught::default()));
-        let mut ended = [0, 1].map(|_| world.values(1, EndingWords::default()));
+        let mut caught = [0, 1].map(|_| here::values(1, Caught::default()));
+        let mut ended = [0, 1].map(|_| here::values(1, EndingWords::default()));
         let [sender_caught, receiver_caught] = &mut caught;
         let [sender_ended, receiver_ended] = &mut ended;
         let side = |rank, caught, endings| GaspiStorm {
@@ -568,7 +581,11 @@ fn beyond_the_segment() {
         };
         let sender = side(0, Output::new(sender_caught), Output::new(sender_ended));
         let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
-        world.launch_both((grid(1, 1), &sender), (grid(1, 1), &receiver));
+        here::launch_both(
+            kernels,
+            (Grid::new(1, 1), &sender),
+            (Grid::new(1, 1), &receiver),
+        );
         for ended in &ended {
             let beyond = Failure::Outside {
                 wanted: slots.into(),
@@ -585,14 +602,14 @@ fn beyond_the_segment() {
 }
 
 impl Storm {
-    fn rage(&self, world: World) {
+    fn rage(&self, kernels: Kernels) {
         let Self {
             mode,
             grid,
             slots,
             rounds,
         } = *self;
-        let what = format!("{world:?}, {mode:?}, {grid:?}");
+        let what = format!("{kernels}, {mode:?}, {grid:?}");
         let (blocks, threads) = (grid.blocks, grid.threads_per_block);
         let config = GaspiConfig {
             // Each block has its own, or all have one.
@@ -604,20 +621,20 @@ impl Storm {
             segments: 1,
             ..config()
         };
-        let nodes = Nodes::chosen();
-        let mut gaspi = Gaspi::new(&ranks(&nodes, 2), &config).expect("a program");
+        let sides = Sides::chosen();
+        let mut gaspi = Gaspi::new(&ranks(&sides, 2), &config).expect("a program");
         let words = blocks * slots * threads;
         gaspi
             .segment_create(0, 8 * words as usize)
             .expect("a segment");
 
         let count = (blocks * threads) as usize;
-        let placement = world.placement();
+        let placement = kernels.placement();
         let done =
             warpbell_host_init::Shared::slice(placement, blocks as usize, |_| Word64::new(0));
         let done = done.expect("memory");
-        let mut caught = [0, 1].map(|_| world.values(count, Caught::default()));
-        let mut ended = [0, 1].map(|_| world.values(count, EndingWords::default()));
+        let mut caught = [0, 1].map(|_| here::values(count, Caught::default()));
+        let mut ended = [0, 1].map(|_| here::values(count, EndingWords::default()));
         let [sender_caught, receiver_caught] = &mut caught;
         let [sender_ended, receiver_ended] = &mut ended;
         let side = |rank, caught, endings| GaspiStorm {
@@ -632,7 +649,7 @@ impl Storm {
         };
         let sender = side(0, Output::new(sender_caught), Output::new(sender_ended));
         let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
-        world.launch_both((grid, &sender), (grid, &receiver));
+        here::launch_both(kernels, (grid, &sender), (grid, &receiver));
 
         for (side, ended) in ["senders", "receivers"].iter().zip(&ended) {
             expect_done(&endings(ended), &format!("{what}: {side}"));

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use warpbell::proxy::{Entry, Fault};
 use warpbell::wqe::Opcode;
 use warpbell::{PostError, WaitError};
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::{ProxiedQueue, Proxy, QueuePair, QueuePairConfig, connect};
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Kernels, ProxiedQueue, Proxy, QueuePair, QueuePairConfig, connect};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::flood::Flooding;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::world::{World, grid};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
 
@@ -33,16 +33,16 @@ const BRIEFLY: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
-        if !World::here().nic_placement().is_host() {
+        if !here::node().nic_placement().is_host() {
             say("         left out, because a proxy does not reach queues in a GPU's memory");
             return;
         }
         let bench = Flooding::new();
-        for world in World::all() {
+        for kernels in here::in_each_order() {
             for mode in Mode::ALL {
-                progress.step(format!("{world:?}, {mode:?}"));
+                progress.step(format!("{kernels}, {mode:?}"));
                 for indices in [false, true] {
-                    flood(&bench, world, mode, indices);
+                    flood(&bench, kernels, mode, indices);
                 }
             }
         }
@@ -60,59 +60,59 @@ fn main() -> ExitCode {
 }
 
 /// A grid in which several views of the queue meet, where the mode allows it.
-const fn crowd(mode: Mode) -> (Dim, u32, u32) {
+const fn crowd(mode: Mode) -> (Grid, u32, u32) {
     // A group of n threads takes n blocks at once, which may be half of the ring.
     let (grid, depth) = match (mode.sharing, mode.scope) {
-        (SharingKind::Exclusive, ScopeKind::Thread) => (grid(1, 1), DEPTH),
-        (SharingKind::Exclusive, ScopeKind::Warp) => (grid(1, 32), 64),
-        (SharingKind::Exclusive, ScopeKind::Block) => (grid(1, 50), 128),
-        (SharingKind::BlockShared, ScopeKind::Thread) => (grid(1, 64), DEPTH),
-        (SharingKind::GpuShared, ScopeKind::Thread) => (grid(4, 50), DEPTH),
-        (SharingKind::GpuShared, _) => (grid(4, 50), 128),
-        (SharingKind::BlockShared, _) => (grid(1, 90), 256),
+        (SharingKind::Exclusive, ScopeKind::Thread) => (Grid::new(1, 1), DEPTH),
+        (SharingKind::Exclusive, ScopeKind::Warp) => (Grid::new(1, 32), 64),
+        (SharingKind::Exclusive, ScopeKind::Block) => (Grid::new(1, 50), 128),
+        (SharingKind::BlockShared, ScopeKind::Thread) => (Grid::new(1, 64), DEPTH),
+        (SharingKind::GpuShared, ScopeKind::Thread) => (Grid::new(4, 50), DEPTH),
+        (SharingKind::GpuShared, _) => (Grid::new(4, 50), 128),
+        (SharingKind::BlockShared, _) => (Grid::new(1, 90), 256),
     };
     let rounds = 1000 / (grid.blocks * grid.threads_per_block);
     (grid, depth, if rounds < 5 { 5 } else { rounds })
 }
 
 /// Whole WQEs, or indices alone.
-fn flood(bench: &Flooding, world: World, mode: Mode, indices: bool) {
+fn flood(bench: &Flooding, kernels: Kernels, mode: Mode, indices: bool) {
     let (grid, depth, rounds) = crowd(mode);
-    let pair = bench.nodes.pair(&QueuePairConfig {
+    let pair = bench.sides.pair(&QueuePairConfig {
         send_depth: depth,
         ..QueuePairConfig::default()
     });
     let proxy = Proxy::start(1).expect("a thread");
     let queue = match indices {
-        false => proxy.serve(pair.ours, world.placement()),
+        false => proxy.serve(pair.ours, kernels.placement()),
         true => proxy.serve_indices(pair.ours),
     };
     let queue = queue.expect("a queue");
-    let what = format!("{world:?}, {mode:?}, {grid:?}, indices: {indices}");
-    bench.flood(world, grid, mode, rounds, queue.send_queue(), &what);
+    let what = format!("{kernels}, {mode:?}, {grid:?}, indices: {indices}");
+    bench.flood(kernels, grid, mode, rounds, queue.send_queue(), &what);
     assert_eq!(queue.first_error(), None, "{what}");
 }
 
 /// Both ends of one connection, and values at the other one.
 struct Ends {
     /// Keeps the devices.
-    _nodes: Nodes,
+    _nodes: Sides,
     theirs: QueuePair,
     values: Arena,
 }
 
 impl Ends {
     fn new() -> (Self, QueuePair) {
-        let nodes = Nodes::chosen();
-        let Pair { ours, theirs } = nodes.pair(&QueuePairConfig {
+        let sides = Sides::chosen();
+        let Pair { ours, theirs } = sides.pair(&QueuePairConfig {
             send_depth: DEPTH,
             ..QueuePairConfig::default()
         });
-        let values = nodes.theirs.arena(8 * VALUES, ALL_ACCESS, 1);
+        let values = sides.theirs.arena(8 * VALUES, ALL_ACCESS, 1);
         let ends = Self {
             values,
             theirs,
-            _nodes: nodes,
+            _nodes: sides,
         };
         (ends, ours)
     }
@@ -153,7 +153,7 @@ fn serve(
     pair: QueuePair,
     allow: impl FnMut(Entry<'_>) -> bool + Send + 'static,
 ) -> ProxiedQueue {
-    let placement = World::here().placement();
+    let placement = here::kernels().placement();
     proxy.serve_if(pair, placement, allow).expect("a queue")
 }
 

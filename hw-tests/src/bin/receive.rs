@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use warpbell::WaitError;
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::{QueuePairConfig, Timers};
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Kernels, QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::post::{Posting, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{ONE_THREAD, World, grid};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
     Ending, EndingWords, Input, Message, MessageKind, Mode, Output, Request, Requests, ScopeKind,
@@ -22,10 +22,10 @@ use warpbell_kernels::suite::{
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
-        for world in World::all() {
-            progress.step(format!("every mode, {world:?}"));
+        for kernels in here::in_each_order() {
+            progress.step(format!("every mode, {kernels}"));
             for mode in Mode::ALL {
-                crowd(world, mode);
+                crowd(kernels, mode);
             }
         }
         progress.step("past index 2^16");
@@ -44,35 +44,35 @@ const STRIDE: u32 = 64;
 const LONGEST: u32 = 48;
 
 /// A grid for a mode, how many scopes it has, and the threads of its smallest.
-fn grid_of(mode: Mode) -> (Dim, u32, u32) {
+fn grid_of(mode: Mode) -> (Grid, u32, u32) {
     match (mode.sharing, mode.scope) {
-        (SharingKind::Exclusive, ScopeKind::Thread) => (grid(1, 1), 1, 1),
-        (SharingKind::BlockShared, ScopeKind::Thread) => (grid(1, 24), 24, 1),
-        (SharingKind::GpuShared, ScopeKind::Thread) => (grid(2, 12), 24, 1),
-        (SharingKind::Exclusive, ScopeKind::Warp) => (grid(1, 29), 1, 29),
-        (SharingKind::BlockShared, ScopeKind::Warp) => (grid(1, 77), 3, 13),
-        (SharingKind::GpuShared, ScopeKind::Warp) => (grid(2, 45), 4, 13),
-        (SharingKind::GpuShared, ScopeKind::Block) => (grid(2, 48), 2, 48),
-        (_, ScopeKind::Block) => (grid(1, 48), 1, 48),
+        (SharingKind::Exclusive, ScopeKind::Thread) => (Grid::new(1, 1), 1, 1),
+        (SharingKind::BlockShared, ScopeKind::Thread) => (Grid::new(1, 24), 24, 1),
+        (SharingKind::GpuShared, ScopeKind::Thread) => (Grid::new(2, 12), 24, 1),
+        (SharingKind::Exclusive, ScopeKind::Warp) => (Grid::new(1, 29), 1, 29),
+        (SharingKind::BlockShared, ScopeKind::Warp) => (Grid::new(1, 77), 3, 13),
+        (SharingKind::GpuShared, ScopeKind::Warp) => (Grid::new(2, 45), 4, 13),
+        (SharingKind::GpuShared, ScopeKind::Block) => (Grid::new(2, 48), 2, 48),
+        (_, ScopeKind::Block) => (Grid::new(1, 48), 1, 48),
     }
 }
 
 /// One thread sends while a crowd receives, with just about as many buffers as threads.
-fn crowd(world: World, mode: Mode) {
-    let what = format!("{world:?}, {mode:?}");
+fn crowd(kernels: Kernels, mode: Mode) {
+    let what = format!("{kernels}, {mode:?}");
     let (grid, scopes, smallest) = grid_of(mode);
     let threads = grid.blocks * grid.threads_per_block;
     let take = MESSAGES / scopes;
     let per_thread = 1 + take.div_ceil(smallest);
-    let nodes = Nodes::chosen();
-    let pair = nodes.pair(&QueuePairConfig {
+    let sides = Sides::chosen();
+    let pair = sides.pair(&QueuePairConfig {
         receive_depth: (2 * threads).next_power_of_two(),
         ..rnr_in_10_us()
     });
-    let source = nodes
+    let source = sides
         .ours
         .arena((MESSAGES * STRIDE) as usize, ALL_ACCESS, 1);
-    let buffers = nodes
+    let buffers = sides
         .theirs
         .arena((threads * per_thread * STRIDE) as usize, ALL_ACCESS, 2);
     let requests: Vec<Request> = (0..MESSAGES)
@@ -88,7 +88,7 @@ fn crowd(world: World, mode: Mode) {
         .collect();
 
     let collecting = Collecting {
-        world,
+        kernels,
         grid,
         mode,
         per_thread,
@@ -101,12 +101,12 @@ fn crowd(world: World, mode: Mode) {
     };
     let mut expected = buffers.image();
     let mut mailbox = collecting.mailbox(1 << 16);
-    let mut words = World::here().values(requests.len(), EndingWords::default());
-    let rows = requests_for(World::here(), &requests);
+    let mut words = here::values(requests.len(), EndingWords::default());
+    let rows = requests_for(here::kernels(), &requests);
     let sender = sender(&pair, &rows, &mut words);
     let queue = pair.theirs.receive_queue().expect("a receive queue");
     let receiver = collecting.kernel(queue, &buffers, &mut mailbox);
-    world.launch_both((ONE_THREAD, &sender), (grid, &receiver));
+    here::launch_both(kernels, (Grid::ONE_THREAD, &sender), (grid, &receiver));
 
     expect_done(&endings(&words), &format!("{what}: the sender"));
     expect_done(&mailbox.endings(), &format!("{what}: receivers"));
@@ -154,12 +154,12 @@ fn sender<'a>(
 /// More messages than a 16-bit index counts, through a small queue.
 fn wrap() {
     const COUNT: u32 = 70_000;
-    let nodes = Nodes::chosen();
-    let pair = nodes.pair(&QueuePairConfig {
+    let sides = Sides::chosen();
+    let pair = sides.pair(&QueuePairConfig {
         receive_depth: 64,
         ..rnr_in_10_us()
     });
-    let target = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let target = sides.theirs.arena(64, ALL_ACCESS, 1);
     let requests: Vec<Request> = (0..COUNT)
         .map(|number| {
             let request = Request::new(Verb::WriteImmediateOnly)
@@ -182,12 +182,16 @@ fn wrap() {
         ..Collecting::default()
     };
     let mut mailbox = collecting.mailbox(1);
-    let mut words = World::here().values(requests.len(), EndingWords::default());
-    let rows = requests_for(World::here(), &requests);
+    let mut words = here::values(requests.len(), EndingWords::default());
+    let rows = requests_for(here::kernels(), &requests);
     let sender = sender(&pair, &rows, &mut words);
     let queue = pair.theirs.receive_queue().expect("a receive queue");
     let receiver = collecting.kernel(queue, &target, &mut mailbox);
-    World::here().launch_both((ONE_THREAD, &sender), (ONE_THREAD, &receiver));
+    here::launch_both(
+        here::kernels(),
+        (Grid::ONE_THREAD, &sender),
+        (Grid::ONE_THREAD, &receiver),
+    );
     expect_done(&endings(&words), "the sender");
     expect_done(&mailbox.endings(), "the receiver");
     let messages = mailbox.messages();
@@ -213,14 +217,14 @@ fn scatter() {
             vec![whole, whole - 1, 65_536, 65_537, 131_072, length, 1]
         };
         let count = lengths.len() as u32;
-        let nodes = Nodes::chosen();
-        let pair = nodes.pair(&QueuePairConfig {
+        let sides = Sides::chosen();
+        let pair = sides.pair(&QueuePairConfig {
             receive_segments: 4,
             ..QueuePairConfig::default()
         });
         let stride = whole + 40;
-        let source = nodes.ours.arena(whole as usize, ALL_ACCESS, 1);
-        let buffers = nodes.theirs.arena((stride * count) as usize, ALL_ACCESS, 2);
+        let source = sides.ours.arena(whole as usize, ALL_ACCESS, 1);
+        let buffers = sides.theirs.arena((stride * count) as usize, ALL_ACCESS, 2);
         let requests: Vec<Request> = lengths
             .iter()
             .map(|&length| match length {
@@ -240,12 +244,16 @@ fn scatter() {
         let mut ours = source.image();
         let mut expected = buffers.image();
         let mut mailbox = posting.mailbox(count as usize);
-        let mut words = World::here().values(requests.len(), EndingWords::default());
-        let rows = requests_for(World::here(), &requests);
+        let mut words = here::values(requests.len(), EndingWords::default());
+        let rows = requests_for(here::kernels(), &requests);
         let sender = sender(&pair, &rows, &mut words);
         let queue = pair.theirs.receive_queue().expect("a receive queue");
         let receiver = posting.kernel(queue, &buffers, &mut mailbox);
-        World::here().launch_both((ONE_THREAD, &sender), (ONE_THREAD, &receiver));
+        here::launch_both(
+            here::kernels(),
+            (Grid::ONE_THREAD, &sender),
+            (Grid::ONE_THREAD, &receiver),
+        );
         expect_done(&endings(&words), "the sender");
         expect_done(&mailbox.endings(), "the receiver");
         let messages = mailbox.messages();
@@ -261,10 +269,10 @@ fn scatter() {
 
 /// A message that finds no buffer waits for one, and arrives.
 fn not_ready() {
-    let nodes = Nodes::chosen();
-    let pair = nodes.pair(&rnr_in_10_us());
-    let source = nodes.ours.arena(64, ALL_ACCESS, 1);
-    let buffers = nodes.theirs.arena(256, ALL_ACCESS, 2);
+    let sides = Sides::chosen();
+    let pair = sides.pair(&rnr_in_10_us());
+    let source = sides.ours.arena(64, ALL_ACCESS, 1);
+    let buffers = sides.theirs.arena(256, ALL_ACCESS, 2);
     let untouched = buffers.image();
     let send = Request::new(Verb::Send).local(&[source.local(0, 64)]);
     let posting = Posting {
@@ -275,7 +283,7 @@ fn not_ready() {
     let late = Ending::Failed(Failure::Wait(WaitError::Deadline));
     assert_eq!(posting.post(queue, &[send]), [late]);
     buffers.check(&untouched, "a message without a buffer");
-    if let Some(counters) = nodes.ours.counters(&pair.ours) {
+    if let Some(counters) = sides.ours.counters(&pair.ours) {
         assert!(counters.receiver_not_ready > 0, "{counters:?}");
     }
 

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Watch};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::run::run_on_gpu;
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::turns::Turns;
-use warpbell_hw_tests::world::patient;
 
 const ROUNDS: u64 = 1_000;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 fn watch() -> Watch<'static> {
     Watch {
-        limit: patient(Duration::from_secs(20)),
+        limit: here::patient(Duration::from_secs(20)),
         asleep: false,
         queue_pairs: &[],
     }
@@ -45,7 +45,7 @@ fn the_host_ends_it(module: &Module, runtime: &DeviceRuntime) {
     let mut running = module
         .start_repeating(&turns.launches(u64::MAX), turns.stop, runtime)
         .expect("a graph");
-    let deadline = Instant::now() + patient(Duration::from_secs(20));
+    let deadline = Instant::now() + here::patient(Duration::from_secs(20));
     while turns.counted()[0] < 200 {
         assert!(!running.has_ended().expect("a graph that goes on"));
         assert!(Instant::now() < deadline, "200 counted");

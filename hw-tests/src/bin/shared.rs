@@ -5,11 +5,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::{Completions, QueuePairConfig};
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Completions, Kernels, QueuePairConfig};
 use warpbell_hw_tests::flood::Flooding;
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{World, grid};
 use warpbell_kernels::suite::{Mode, ScopeKind, SharingKind};
 
 /// Blocks of 64 bytes: far fewer than threads.
@@ -18,7 +18,7 @@ const DEPTH: u32 = 16;
 /// One crowd at a queue.
 struct Crowd {
     mode: Mode,
-    grid: Dim,
+    grid: Grid,
     depth: u32,
     rounds: u32,
 }
@@ -47,31 +47,31 @@ fn crowds() -> Vec<Crowd> {
     use ScopeKind::{Block, Warp};
     use SharingKind::{BlockShared, GpuShared};
     vec![
-        threads(BlockShared, grid(1, 32), 100),
-        threads(BlockShared, grid(1, 256), 20),
-        threads(BlockShared, grid(1, 1024), 7),
-        threads(GpuShared, grid(1, 32), 100),
-        threads(GpuShared, grid(1, 1024), 7),
-        threads(GpuShared, grid(4, 100), 17),
+        threads(BlockShared, Grid::new(1, 32), 100),
+        threads(BlockShared, Grid::new(1, 256), 20),
+        threads(BlockShared, Grid::new(1, 1024), 7),
+        threads(GpuShared, Grid::new(1, 32), 100),
+        threads(GpuShared, Grid::new(1, 1024), 7),
+        threads(GpuShared, Grid::new(4, 100), 17),
         // With room for the lanes that post together.
-        roomy(BlockShared, grid(1, 32), 100),
-        roomy(GpuShared, grid(1, 256), 20),
-        roomy(GpuShared, grid(4, 100), 17),
-        groups(BlockShared, Warp, grid(1, 256)),
-        groups(GpuShared, Warp, grid(3, 90)),
-        groups(GpuShared, Block, grid(4, 50)),
+        roomy(BlockShared, Grid::new(1, 32), 100),
+        roomy(GpuShared, Grid::new(1, 256), 20),
+        roomy(GpuShared, Grid::new(4, 100), 17),
+        groups(BlockShared, Warp, Grid::new(1, 256)),
+        groups(GpuShared, Warp, Grid::new(3, 90)),
+        groups(GpuShared, Block, Grid::new(4, 50)),
     ]
 }
 
 fn main() -> ExitCode {
     run(Duration::from_secs(180), |progress| {
         let bench = Flooding::new();
-        for world in World::all() {
+        for kernels in here::in_each_order() {
             for completions in [Completions::Collapsed, Completions::ORDINARY] {
                 for crowd in crowds() {
                     let Crowd { mode, grid, .. } = crowd;
-                    progress.step(format!("{world:?}, {completions:?}, {mode:?}, {grid:?}"));
-                    flood(&bench, world, &crowd, completions);
+                    progress.step(format!("{kernels}, {completions:?}, {mode:?}, {grid:?}"));
+                    flood(&bench, kernels, &crowd, completions);
                 }
             }
         }
@@ -86,26 +86,26 @@ fn main() -> ExitCode {
             };
             let crowd = Crowd {
                 mode,
-                grid: grid(1, 64),
+                grid: Grid::new(1, 64),
                 depth: DEPTH,
                 rounds: 600,
             };
-            let blocks = flood(&bench, World::here(), &crowd, completions);
+            let blocks = flood(&bench, here::kernels(), &crowd, completions);
             assert!(blocks > 1 << 16, "{blocks} blocks do not wrap");
         }
     })
 }
 
 /// Lets a crowd at a fresh queue; gives how many blocks went through.
-fn flood(bench: &Flooding, world: World, crowd: &Crowd, completions: Completions) -> u64 {
+fn flood(bench: &Flooding, kernels: Kernels, crowd: &Crowd, completions: Completions) -> u64 {
     let Crowd { mode, grid, .. } = *crowd;
-    let pair = bench.nodes.pair(&QueuePairConfig {
+    let pair = bench.sides.pair(&QueuePairConfig {
         send_depth: crowd.depth,
         send_completions: completions,
         ..QueuePairConfig::default()
     });
     let queue = pair.ours.send_queue().expect("a send queue");
-    let what = format!("{world:?}, {mode:?}, {grid:?}, {completions:?}");
-    bench.flood(world, grid, mode, crowd.rounds, queue, &what);
+    let what = format!("{kernels}, {mode:?}, {grid:?}, {completions:?}");
+    bench.flood(kernels, grid, mode, crowd.rounds, queue, &what);
     pair.ours.send_progress().published
 }

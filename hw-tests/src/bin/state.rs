@@ -12,8 +12,8 @@ use warpbell::{
     Scope, Sharing, Thread, Warp,
 };
 use warpbell_host_init::{Completions, QueuePairConfig};
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::run::run_on_cpu;
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 
 /// The system's allocator, which counts what each thread asks of it.
 struct Counting;
@@ -78,14 +78,14 @@ fn every_scope<S: Sharing>(completions: Completions) {
 }
 
 fn nothing_allocates<S: Sharing, C: Scope, D: Doorbell>(completions: Completions) {
-    let nodes = Nodes::chosen();
-    let pair = nodes.pair(&QueuePairConfig {
+    let sides = Sides::chosen();
+    let pair = sides.pair(&QueuePairConfig {
         send_depth: 16,
         send_completions: completions,
         ..QueuePairConfig::default()
     });
-    let source = nodes.ours.arena(256, ALL_ACCESS, 1);
-    let target = nodes.theirs.arena(256, ALL_ACCESS, 2);
+    let source = sides.ours.arena(256, ALL_ACCESS, 1);
+    let target = sides.theirs.arena(256, ALL_ACCESS, 2);
     let (local, remote) = (source.local(0, 64), target.remote(0));
     let buffer = target.local(128, 64);
     let asked = allocations(|| device_path::<S, C, D>(&pair, local, remote, buffer));

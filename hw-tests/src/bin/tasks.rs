@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use warpbell::wqe::Local;
-use warpbell_cpu_grid::Dim;
+use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{
-    ActiveConfig, ActiveMessages, Buffer, Device, MemoryRegion, QueuePairConfig, SendDoorbell,
+    ActiveConfig, ActiveMessages, Device, Kernels, MemoryRegion, QueuePairConfig, SendDoorbell,
     Shared,
 };
-use warpbell_hw_tests::node::{ALL_ACCESS, Node, Nodes};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{World, grid, nic};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Side, Sides};
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{
     ActiveAsk, ActiveMessage, ActiveServe, AskStep, EndingWords, Output, ScopeKind, Seen,
@@ -22,10 +22,10 @@ use warpbell_kernels::suite::{
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
-        for world in World::all() {
-            for storm in storms(world) {
-                progress.step(format!("{storm:?}, {world:?}"));
-                storm.rage(world);
+        for kernels in here::in_each_order() {
+            for storm in storms(kernels) {
+                progress.step(format!("{storm:?}, {kernels}"));
+                storm.rage(kernels);
             }
             for scope in ScopeKind::ALL {
                 let storm = Storm {
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
                     slots: 4,
                     ..Storm::new((scope, scope), 2, 0)
                 };
-                progress.step(format!("a target that comes late, {scope:?}, {world:?}"));
-                storm.fill_and_collect(world);
+                progress.step(format!("a target that comes late, {scope:?}, {kernels}"));
+                storm.fill_and_collect(kernels);
             }
         }
     })
@@ -57,7 +57,7 @@ struct Storm {
     send_doorbell: SendDoorbell,
 }
 
-fn storms(world: World) -> Vec<Storm> {
+fn storms(kernels: Kernels) -> Vec<Storm> {
     use ScopeKind::{Block, Thread, Warp};
     let mut storms = vec![
         // Rings that come round a thousand times, and one that hardly does.
@@ -96,9 +96,9 @@ fn storms(world: World) -> Vec<Storm> {
             ..Storm::new((Block, Thread), 2, 60)
         },
     ];
-    if let World::Gpu(_) = world {
+    if let Kernels::Gpu(_) = kernels {
         // Thousands from all that a NIC among the kernels has room for: 32 queue pairs.
-        let messages = if nic().takes_orders() { 1000 } else { 20_000 };
+        let messages = if here::takes_orders() { 1000 } else { 20_000 };
         storms.push(Storm::new((Thread, Thread), 15, messages));
         storms.push(Storm {
             threads: 128,
@@ -134,9 +134,9 @@ impl Storm {
         }
     }
 
-    fn lanes(&self, world: World) -> Lanes {
-        let nodes = Nodes::chosen();
-        let without_record = nodes.ours.device.limits().without_record;
+    fn lanes(&self) -> Lanes {
+        let sides = Sides::chosen();
+        let without_record = sides.ours.device().limits().without_record;
         let config = ActiveConfig {
             lanes: self.lanes,
             slots: self.slots,
@@ -144,7 +144,6 @@ impl Storm {
             buffers: 1,
             max_result: self.max_result,
             queue_pair: QueuePairConfig {
-                placement: world.nic_placement(),
                 send_depth: 16,
                 send_doorbell: match without_record {
                     true => self.send_doorbell,
@@ -153,7 +152,7 @@ impl Storm {
                 ..QueuePairConfig::default()
             },
         };
-        let (ours, theirs) = (&nodes.ours, &nodes.theirs);
+        let (ours, theirs) = (&sides.ours, &sides.theirs);
         let made = ActiveMessages::new(&ours.domain, &theirs.domain, &config);
         let mut active = made.expect("lanes");
         for (function, arguments) in (0..).zip(ActiveMessage::ARGUMENTS) {
@@ -161,35 +160,33 @@ impl Storm {
         }
         let bytes = 8 * (self.lanes * self.slots * self.words) as usize;
         active.register_buffer(0, bytes).expect("memory");
-        let region = |node: &Node, bytes| {
-            let memory = Buffer::placed(world.nic_placement(), bytes).expect("memory");
-            node.domain.register(memory, ALL_ACCESS).expect("a region")
-        };
+        let region =
+            |side: &Side, bytes| side.domain.allocate(bytes, ALL_ACCESS).expect("a region");
         // A word where there are none: no region is empty.
         let words = self.max_result.div_ceil(8).max(1);
         Lanes {
             active,
             payloads: region(ours, bytes),
             results: region(theirs, 8 * (self.lanes * self.slots * words) as usize),
-            _device: [ours.device.clone(), theirs.device.clone()],
+            _device: [ours.device().clone(), theirs.device().clone()],
         }
     }
 
     /// A grid with a scope for each lane, and perhaps some more.
-    fn grid(&self, scope: ScopeKind) -> Dim {
+    fn grid(&self, scope: ScopeKind) -> Grid {
         let scopes_per_block = match scope {
             ScopeKind::Thread => self.threads,
             ScopeKind::Warp => self.threads.div_ceil(32),
             ScopeKind::Block => 1,
         };
-        grid(self.lanes.div_ceil(scopes_per_block), self.threads)
+        Grid::new(self.lanes.div_ceil(scopes_per_block), self.threads)
     }
 
-    fn sees(&self, world: World, grid: Dim) -> (Shared<[Seen]>, Shared<[EndingWords]>) {
+    fn sees(&self, grid: Grid) -> (Shared<[Seen]>, Shared<[EndingWords]>) {
         let threads = (grid.blocks * grid.threads_per_block) as usize;
         (
-            world.values(threads, Seen::default()),
-            world.values(threads, EndingWords::default()),
+            here::values(threads, Seen::default()),
+            here::values(threads, EndingWords::default()),
         )
     }
 
@@ -261,13 +258,14 @@ impl Storm {
         first..first + size
     }
 
-    fn rage(&self, world: World) {
-        let what = format!("{world:?}, {self:?}");
-        let lanes = self.lanes(world);
+    fn rage(&self, kernels: Kernels) {
+        let what = format!("{kernels}, {self:?}");
+        let lanes = self.lanes();
         let grids = (self.grid(self.scopes.0), self.grid(self.scopes.1));
-        let mut ours = self.sees(world, grids.0);
-        let mut theirs = self.sees(world, grids.1);
-        world.launch_both(
+        let mut ours = self.sees(grids.0);
+        let mut theirs = self.sees(grids.1);
+        here::launch_both(
+            kernels,
             (grids.0, &self.ask(&lanes, AskStep::Storm, &mut ours)),
             (grids.1, &self.serve(&lanes, &mut theirs)),
         );
@@ -293,12 +291,16 @@ impl Storm {
     }
 
     /// Fills the lanes while nobody serves them; then a target comes, and then who waits for the answers.
-    fn fill_and_collect(&self, world: World) {
-        let what = format!("{world:?}, {self:?}");
-        let lanes = self.lanes(world);
+    fn fill_and_collect(&self, kernels: Kernels) {
+        let what = format!("{kernels}, {self:?}");
+        let lanes = self.lanes();
         let grids = (self.grid(self.scopes.0), self.grid(self.scopes.1));
-        let mut ours = self.sees(world, grids.0);
-        world.launch(grids.0, &self.ask(&lanes, AskStep::Fill, &mut ours));
+        let mut ours = self.sees(grids.0);
+        here::launch(
+            kernels,
+            grids.0,
+            &self.ask(&lanes, AskStep::Fill, &mut ours),
+        );
         expect_done(&endings(&ours.1), &what);
         let sent = |lane| (0..self.slots).map(move |number| ActiveMessage { lane, number });
         for lane in 0..self.lanes {
@@ -306,9 +308,10 @@ impl Storm {
                 assert_eq!(ours.0[thread], seen(sent(lane)), "{what}: lane {lane}");
             }
         }
-        let mut ours = self.sees(world, grids.0);
-        let mut theirs = self.sees(world, grids.1);
-        world.launch_both(
+        let mut ours = self.sees(grids.0);
+        let mut theirs = self.sees(grids.1);
+        here::launch_both(
+            kernels,
             (grids.0, &self.ask(&lanes, AskStep::Collect, &mut ours)),
             (grids.1, &self.serve(&lanes, &mut theirs)),
         );

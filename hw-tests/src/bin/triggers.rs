@@ -9,27 +9,27 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use warpbell::wqe::Wqe;
-use warpbell_cpu_grid::Dim;
+use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{
-    Buffer, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
+    Buffer, Kernels, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
 };
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::world::{World, grid, nic};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerChain, TriggerStorm};
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
-        for world in World::all() {
-            for storm in storms(world) {
-                progress.step(format!("{storm:?}, {world:?}"));
-                storm.rage(world);
+        for kernels in here::in_each_order() {
+            for storm in storms(kernels) {
+                progress.step(format!("{storm:?}, {kernels}"));
+                storm.rage(kernels);
             }
-            for chains in chains(world) {
-                chains.check(world, progress);
+            for chains in chains(kernels) {
+                chains.check(kernels, progress);
             }
         }
     })
@@ -39,14 +39,14 @@ fn main() -> ExitCode {
 #[derive(Clone, Copy, Debug)]
 struct Storm {
     scope: ScopeKind,
-    grid: Dim,
+    grid: Grid,
     tags: u32,
     operations: u32,
     /// The highest threshold.
     most: u32,
 }
 
-fn storms(world: World) -> Vec<Storm> {
+fn storms(kernels: Kernels) -> Vec<Storm> {
     let storm = |scope, grid, tags, operations, most| Storm {
         scope,
         grid,
@@ -56,25 +56,25 @@ fn storms(world: World) -> Vec<Storm> {
     };
     use ScopeKind::{Block, Thread, Warp};
     let mut storms = vec![
-        storm(Thread, grid(3, 2), 5, 400, 1),
-        storm(Thread, grid(4, 1), 7, 300, 12),
-        storm(Warp, grid(2, 64), 3, 20, 7),
-        storm(Block, grid(3, 50), 4, 20, 5),
+        storm(Thread, Grid::new(3, 2), 5, 400, 1),
+        storm(Thread, Grid::new(4, 1), 7, 300, 12),
+        storm(Warp, Grid::new(2, 64), 3, 20, 7),
+        storm(Block, Grid::new(3, 50), 4, 20, 5),
     ];
-    if let World::Gpu(_) = world {
+    if let Kernels::Gpu(_) = kernels {
         // A block for each multiprocessor of an H200, and a million triggers and more; fewer where an operation crosses
         // a bus. A NIC among the kernels has room for 32 queue pairs.
-        let operations = if nic().takes_orders() { 100 } else { 2400 };
-        storms.push(storm(Thread, grid(133, 32), 14, operations, 63));
+        let operations = if here::takes_orders() { 100 } else { 2400 };
+        storms.push(storm(Thread, Grid::new(133, 32), 14, operations, 63));
     }
     storms
 }
 
 impl Storm {
-    fn rage(&self, world: World) {
-        let what = format!("{world:?}, {self:?}");
-        let nodes = Nodes::chosen();
-        let without_record = nodes.ours.device.limits().without_record;
+    fn rage(&self, kernels: Kernels) {
+        let what = format!("{kernels}, {self:?}");
+        let sides = Sides::chosen();
+        let without_record = sides.ours.device().limits().without_record;
         let config = |tag| QueuePairConfig {
             send_depth: 8,
             receive_depth: 0,
@@ -85,14 +85,14 @@ impl Storm {
             ..QueuePairConfig::default()
         };
         let ends = (0..self.tags).map(|tag| {
-            let mut near = nodes.ours.queue_pair(&config(tag));
-            let mut far = nodes.theirs.queue_pair(&config(tag));
+            let mut near = sides.ours.queue_pair(&config(tag));
+            let mut far = sides.theirs.queue_pair(&config(tag));
             connect(&mut near, &mut far).expect("a connection");
             (near, far)
         });
         let (near, _far): (Vec<_>, Vec<QueuePair>) = ends.unzip();
         let triggers = Triggers::new(near).expect("a table");
-        let target = nodes
+        let target = sides
             .theirs
             .arena(16 * self.tags as usize, ALL_ACCESS, 0x7a66);
 
@@ -110,19 +110,19 @@ impl Storm {
         }
         order.shuffle(&mut random);
         let shared = |values: &[u32]| {
-            Shared::slice(world.placement(), values.len(), |at| values[at]).expect("memory")
+            Shared::slice(kernels.placement(), values.len(), |at| values[at]).expect("memory")
         };
         let (wanted, order) = (shared(&wanted), shared(&order));
         let begun = Buffer::placed(
-            match world {
-                World::Cpu(_) => Placement::Host,
-                World::Gpu(module) => Placement::Gpu(module.gpu()),
+            match kernels {
+                Kernels::Cpu(_) => Placement::Host,
+                Kernels::Gpu(module) => Placement::Gpu(module.gpu()),
             },
             8 * self.tags as usize,
         );
         let begun = begun.expect("memory");
         let threads = self.grid.blocks * self.grid.threads_per_block;
-        let mut ended = world.values(threads as usize, EndingWords::default());
+        let mut ended = here::values(threads as usize, EndingWords::default());
         let kernel = TriggerStorm {
             triggers: triggers.handle(),
             scope: self.scope,
@@ -135,7 +135,7 @@ impl Storm {
             limit_ms: ample().as_millis() as u64,
             endings: Output::new(&mut ended),
         };
-        world.launch(self.grid, &kernel);
+        here::launch(kernels, self.grid, &kernel);
 
         expect_done(&endings(&ended), &what);
         for tag in 0..self.tags {
@@ -158,14 +158,14 @@ impl Storm {
 #[derive(Clone, Copy, Debug)]
 struct Chains {
     scope: ScopeKind,
-    grid: Dim,
+    grid: Grid,
     chains: u32,
     /// Operations of each.
     links: u32,
     rounds: u32,
 }
 
-fn chains(world: World) -> Vec<Chains> {
+fn chains(kernels: Kernels) -> Vec<Chains> {
     let all = |scope, grid, chains, links, rounds| Chains {
         scope,
         grid,
@@ -175,27 +175,27 @@ fn chains(world: World) -> Vec<Chains> {
     };
     use ScopeKind::{Block, Thread, Warp};
     let mut cases = vec![
-        all(Thread, grid(1, 1), 1, 8, 30),
-        all(Thread, grid(2, 3), 3, 5, 20),
-        all(Warp, grid(2, 64), 2, 5, 5),
-        all(Block, grid(3, 50), 4, 3, 5),
+        all(Thread, Grid::new(1, 1), 1, 8, 30),
+        all(Thread, Grid::new(2, 3), 3, 5, 20),
+        all(Warp, Grid::new(2, 64), 2, 5, 5),
+        all(Block, Grid::new(3, 50), 4, 3, 5),
     ];
-    if let World::Gpu(_) = world {
-        cases.push(all(Block, grid(132, 32), 3, 5, 300));
+    if let Kernels::Gpu(_) = kernels {
+        cases.push(all(Block, Grid::new(132, 32), 3, 5, 300));
     }
     cases
 }
 
 impl Chains {
-    fn check(&self, world: World, progress: &Progress) {
-        let nodes = Nodes::chosen();
-        if !nodes.ours.device.limits().cross_channel {
+    fn check(&self, kernels: Kernels, progress: &Progress) {
+        let sides = Sides::chosen();
+        if !sides.ours.device().limits().cross_channel {
             say(format_args!(
                 "         left out, because this NIC lets no queue start another: {self:?}"
             ));
             return;
         }
-        progress.step(format!("{self:?}, {world:?}"));
+        progress.step(format!("{self:?}, {kernels}"));
         let other = QueuePairConfig {
             send_depth: 8,
             receive_depth: 0,
@@ -207,8 +207,8 @@ impl Chains {
                 managed_send: tag % self.links > 0,
                 ..other
             };
-            let mut near = nodes.ours.queue_pair(&config);
-            let mut far = nodes.theirs.queue_pair(&other);
+            let mut near = sides.ours.queue_pair(&config);
+            let mut far = sides.theirs.queue_pair(&other);
             connect(&mut near, &mut far).expect("a connection");
             (near, far)
         });
@@ -216,11 +216,11 @@ impl Chains {
         let mut triggers = Triggers::new(near).expect("a table");
         // A word for each operation at either side: a chain's value goes to and fro.
         let bytes = 8 * (self.chains * (self.links + 1)) as usize;
-        let ours = nodes.ours.arena(bytes, ALL_ACCESS, 0xc4a1);
-        let theirs = nodes.theirs.arena(bytes, ALL_ACCESS, 0xc4a2);
+        let ours = sides.ours.arena(bytes, ALL_ACCESS, 0xc4a1);
+        let theirs = sides.theirs.arena(bytes, ALL_ACCESS, 0xc4a2);
         let mut random = SmallRng::seed_from_u64(self.links.into());
         for round in 0..self.rounds {
-            let what = format!("{world:?}, {self:?}, round {round}");
+            let what = format!("{kernels}, {self:?}, round {round}");
             let [mut here, mut there] = [ours.image(), theirs.image()];
             for chain in 0..self.chains {
                 let value: [u8; 8] = random.random();
@@ -251,7 +251,7 @@ impl Chains {
                 }
             }
             let threads = self.grid.blocks * self.grid.threads_per_block;
-            let mut ended = world.values(threads as usize, EndingWords::default());
+            let mut ended = here::values(threads as usize, EndingWords::default());
             let kernel = TriggerChain {
                 triggers: triggers.handle(),
                 scope: self.scope,
@@ -260,7 +260,7 @@ impl Chains {
                 limit_ms: ample().as_millis() as u64,
                 endings: Output::new(&mut ended),
             };
-            world.launch(self.grid, &kernel);
+            here::launch(kernels, self.grid, &kernel);
             expect_done(&endings(&ended), &what);
             ours.check(&here, &what);
             theirs.check(&there, &what);

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Ptx, Watch};
 use warpbell_host_init::{
-    Buffer, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, QueuePairConfig, StopWord,
-    Symbol, entry,
+    Buffer, Entry, Error, Gpu, GpuError, Grid, Kernels, Launch, Placement, QueuePairConfig,
+    StopWord, Symbol, entry,
 };
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_hw_tests::turns::Turns;
-use warpbell_hw_tests::world::{ONE_THREAD, World, grid, launch_watched};
 use warpbell_kernels::suite::{
     EndingWords, Flood, Input, Kernel, Output as Entries, Request, Stray, Trouble, TroubleKind,
     Verb, Waiting, suite_stray, suite_trouble,
@@ -117,12 +117,12 @@ const CASES: [Case; 14] = [
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
-        if let (Ok(name), World::Gpu(module)) = (std::env::var(TROUBLE), World::here()) {
+        if let (Ok(name), Kernels::Gpu(module)) = (std::env::var(TROUBLE), here::kernels()) {
             get_into(&name, module);
         }
         progress.step("a kernel stays until it is asked to stop");
         stays_until_stopped();
-        if !matches!(World::here(), World::Gpu(_)) {
+        if !matches!(here::kernels(), Kernels::Gpu(_)) {
             say(
                 "         left out, because there is no GPU in this test: what goes wrong around one",
             );
@@ -174,32 +174,34 @@ fn get_into(name: &str, module: &'static Module) -> ! {
 }
 
 fn stays_until_stopped() {
-    let world = World::here();
-    let word = StopWord::new(world.placement()).expect("a word");
-    let mut words = world.values(1, EndingWords::default());
+    let kernels = here::kernels();
+    let word = StopWord::new(kernels.placement()).expect("a word");
+    let mut words = here::values(1, EndingWords::default());
     let stay = trouble(TroubleKind::Stay, &word, Entries::new(&mut words));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
             word.request();
         });
-        world.launch(grid(2, 4), &stay);
+        here::launch(kernels, Grid::new(2, 4), &stay);
     });
     expect_done(&endings(&words), "a kernel that was asked to stop");
 }
 
 /// Here, and not where graphs are tested, which compute-sanitizer is run over: whether this ends under it is not known.
 fn ends_beside_a_kernel_that_stays() {
-    let world = World::here();
-    let World::Gpu(module) = world else {
+    let kernels = here::kernels();
+    let Kernels::Gpu(module) = kernels else {
         return;
     };
     let runtime = match DeviceRuntime::load(module.gpu(), None) {
         Ok(runtime) => runtime,
         Err(error) => return say(format_args!("         left out: {error}")),
     };
-    let word = Box::leak(Box::new(StopWord::new(world.placement()).expect("a word")));
-    let words = Box::leak(Box::new(world.values(1, EndingWords::default())));
+    let word = Box::leak(Box::new(
+        StopWord::new(kernels.placement()).expect("a word"),
+    ));
+    let words = Box::leak(Box::new(here::values(1, EndingWords::default())));
     let stay = trouble(TroubleKind::Stay, word, Entries::new(words));
     let eight = Grid {
         blocks: 2,
@@ -237,11 +239,11 @@ fn trouble<'a>(
 }
 
 fn troubled(kind: TroubleKind) -> Result<(), Error> {
-    let world = World::here();
-    let word = StopWord::new(world.placement())?;
-    let mut words = world.values(1, EndingWords::default());
+    let kernels = here::kernels();
+    let word = StopWord::new(kernels.placement())?;
+    let mut words = here::values(1, EndingWords::default());
     let kernel = trouble(kind, &word, Entries::new(&mut words));
-    Ok(launch_watched(grid(2, 4), &kernel, ample(), &[])?)
+    here::launch_watched(Grid::new(2, 4), &kernel, ample(), &[])
 }
 
 fn panic(_: &'static Module) -> Result<(), Error> {
@@ -262,21 +264,21 @@ fn stray(module: &'static Module) -> Result<(), Error> {
 
 /// A NOP that completes, then a send that nobody receives.
 fn hang(_: &'static Module) -> Result<(), Error> {
-    let nodes = Nodes::chosen();
-    let pair = nodes.pair(&QueuePairConfig {
+    let sides = Sides::chosen();
+    let pair = sides.pair(&QueuePairConfig {
         send_depth: 16,
         ..QueuePairConfig::default()
     });
-    let source = nodes.ours.arena(64, ALL_ACCESS, 1);
-    let world = World::here();
+    let source = sides.ours.arena(64, ALL_ACCESS, 1);
+    let kernels = here::kernels();
     let requests = requests_for(
-        world,
+        kernels,
         &[
             Request::new(Verb::Nop),
             Request::new(Verb::Send).local(&[source.local(0, 64)]),
         ],
     );
-    let mut words = world.values(2, EndingWords::default());
+    let mut words = here::values(2, EndingWords::default());
     let posting = Posting {
         waiting: Waiting::Each,
         ..Posting::default()
@@ -287,10 +289,10 @@ fn hang(_: &'static Module) -> Result<(), Error> {
         Entries::new(&mut words),
     );
     let limit = Duration::from_millis(300);
-    let hangs = launch_watched(ONE_THREAD, &kernel, limit, &[&pair.ours]);
+    let hangs = here::launch_watched(Grid::ONE_THREAD, &kernel, limit, &[&pair.ours]);
     // The kernel still runs: what it uses stays until the process ends.
-    std::mem::forget((nodes, pair, source, requests, words));
-    Ok(hangs?)
+    std::mem::forget((sides, pair, source, requests, words));
+    hangs
 }
 
 /// Launches something that is no kernel of the module.

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use warpbell_cpu_grid::Dim;
-use warpbell_host_init::{Completions, MemoryRegion, QueuePairConfig, SendDoorbell};
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Completions, Kernels, MemoryRegion, QueuePairConfig, SendDoorbell};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::collect::Collecting;
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::model::{self, Delivery};
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, spare_keys};
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::world::{World, grid};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides, spare_keys};
 use warpbell_kernels::suite::{
     DoorbellKind, Message, MessageKind, Mode, Request, ScopeKind, SharingKind, Verb,
 };
@@ -34,10 +34,10 @@ const MESSAGES: usize = 8;
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {
         let bench = Bench::new();
-        for world in World::all() {
+        for kernels in here::in_each_order() {
             for mode in Mode::ALL {
-                progress.step(format!("{world:?}, {mode:?}"));
-                bench.in_mode(world, mode);
+                progress.step(format!("{kernels}, {mode:?}"));
+                bench.in_mode(kernels, mode);
             }
         }
     })
@@ -45,45 +45,45 @@ fn main() -> ExitCode {
 
 /// What every mode is tested with.
 struct Bench {
-    nodes: Nodes,
+    sides: Sides,
     ours: Arena,
     theirs: Arena,
     buffers: Arena,
 }
 
 /// A grid in which several views of the queue meet, where the mode allows it, and warps are not full.
-fn grid_of(mode: Mode) -> Dim {
+fn grid_of(mode: Mode) -> Grid {
     match (mode.sharing, mode.scope) {
-        (SharingKind::Exclusive, ScopeKind::Thread) => grid(1, 1),
-        (SharingKind::Exclusive, ScopeKind::Warp) => grid(1, 29),
-        (SharingKind::BlockShared, ScopeKind::Thread) => grid(1, 40),
-        (SharingKind::BlockShared, ScopeKind::Warp) => grid(1, 77),
-        (SharingKind::GpuShared, ScopeKind::Thread) => grid(2, 20),
-        (SharingKind::GpuShared, ScopeKind::Warp) => grid(2, 45),
-        (SharingKind::GpuShared, ScopeKind::Block) => grid(2, 48),
-        (_, ScopeKind::Block) => grid(1, 48),
+        (SharingKind::Exclusive, ScopeKind::Thread) => Grid::new(1, 1),
+        (SharingKind::Exclusive, ScopeKind::Warp) => Grid::new(1, 29),
+        (SharingKind::BlockShared, ScopeKind::Thread) => Grid::new(1, 40),
+        (SharingKind::BlockShared, ScopeKind::Warp) => Grid::new(1, 77),
+        (SharingKind::GpuShared, ScopeKind::Thread) => Grid::new(2, 20),
+        (SharingKind::GpuShared, ScopeKind::Warp) => Grid::new(2, 45),
+        (SharingKind::GpuShared, ScopeKind::Block) => Grid::new(2, 48),
+        (_, ScopeKind::Block) => Grid::new(1, 48),
     }
 }
 
 impl Bench {
     fn new() -> Self {
-        let nodes = Nodes::chosen();
+        let sides = Sides::chosen();
         let cells = MAX_THREADS * ROWS * CELL;
         Self {
-            ours: nodes.ours.arena(cells, ALL_ACCESS, 1),
-            theirs: nodes.theirs.arena(cells, ALL_ACCESS, 2),
-            buffers: nodes
+            ours: sides.ours.arena(cells, ALL_ACCESS, 1),
+            theirs: sides.theirs.arena(cells, ALL_ACCESS, 2),
+            buffers: sides
                 .theirs
                 .arena(MAX_THREADS * MESSAGES * CELL, ALL_ACCESS, 3),
-            nodes,
+            sides,
         }
     }
 
-    fn in_mode(&self, world: World, mode: Mode) {
+    fn in_mode(&self, kernels: Kernels, mode: Mode) {
         for completions in [Completions::Collapsed, Completions::ORDINARY] {
             for (doorbell, send_doorbell) in self.doorbells() {
                 let posting = Posting {
-                    world,
+                    kernels,
                     grid: grid_of(mode),
                     mode,
                     doorbell,
@@ -100,7 +100,7 @@ impl Bench {
         let with = DoorbellKind::ALL.map(|kind| (kind, SendDoorbell::WithRecord));
         let without = [DoorbellKind::EarlyAndAfter, DoorbellKind::Batch];
         let without = without.map(|kind| (kind, SendDoorbell::WithoutRecord));
-        let able = self.nodes.ours.device.limits().without_record;
+        let able = self.sides.ours.device().limits().without_record;
         let without = without.into_iter().filter(|_| able);
         with.into_iter().chain(without).collect()
     }
@@ -109,7 +109,7 @@ impl Bench {
     fn every_verb(&self, posting: &Posting, completions: Completions, send_doorbell: SendDoorbell) {
         let Posting { mode, grid, .. } = *posting;
         let what = format!("{posting:?}, {completions:?}, {send_doorbell:?}");
-        let pair = self.nodes.pair(&QueuePairConfig {
+        let pair = self.sides.pair(&QueuePairConfig {
             send_depth: 256,
             send_completions: completions,
             send_doorbell,
@@ -117,7 +117,7 @@ impl Bench {
             ..QueuePairConfig::default()
         });
         let threads = (grid.blocks * grid.threads_per_block) as usize;
-        let keys = spare_keys(&self.nodes.theirs, &self.theirs, threads);
+        let keys = spare_keys(&self.sides.theirs, &self.theirs, threads);
         let requests = self.requests(mode, &keys);
 
         let (mut ours, mut theirs) = (self.ours.image(), self.theirs.image());

@@ -77,7 +77,7 @@ fn synchronised(address: u64) -> bool {
 
 fn config(placement: Placement) -> QueuePairConfig {
     QueuePairConfig {
-        placement,
+        placement: Some(placement),
         // The tests' own threads post.
         state_placement: Some(Placement::Host),
         ..QueuePairConfig::granting(Access::all())

@@ -80,13 +80,14 @@ impl From<WrongReply> for HcaError {
 }
 
 /// Hears the events of an HCA's engine, as they come.
-pub struct Events(Box<dyn FnMut(Event) + Send>);
+#[derive(Clone)]
+pub struct Events(Arc<dyn Fn(Event) + Send + Sync>);
 
 impl Events {
     /// Calls this for each event, between two steps. It must return soon, and must not call the HCA: that would wait
     /// for itself.
-    pub fn new(hear: impl FnMut(Event) + Send + 'static) -> Self {
-        Self(Box::new(hear))
+    pub fn new(hear: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
     }
 }
 
@@ -97,7 +98,7 @@ impl std::fmt::Debug for Events {
 }
 
 /// How an HCA is made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HcaOptions {
     /// Its address on the wires; by default a number that no other HCA has.
     pub address: Option<WireAddress>,
@@ -332,7 +333,7 @@ fn step(machine: &mut Machine, now: u64) -> usize {
     // What is late counts as something to do: its time passes in steps.
     let late = machine.engine.memory().advance(now);
     let done = machine.engine.step(now) + late;
-    if let Some(Events(hear)) = &mut machine.events {
+    if let Some(Events(hear)) = &machine.events {
         while let Some(event) = machine.engine.poll_event() {
             hear(event);
         }

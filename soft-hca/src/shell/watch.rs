@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::prelude::v1::*;
+use std::sync::Arc;
 
 use crate::engine::packet::{Header, Opcode, PacketFlags};
 
@@ -124,9 +125,10 @@ impl fmt::Display for Advice {
 /// because nobody acknowledged it or because a wire was busy, counts once as long as no other request was seen between,
 /// of its queue pair or of one whose number is the same modulo 32; otherwise it counts again. So
 /// of two queue pairs with such numbers, whose requests a busy wire refuses in turn, each attempt counts.
+#[derive(Clone)]
 pub struct RequestWatch {
     limits: WatchLimits,
-    tell: Box<dyn FnMut(Advice) + Send>,
+    tell: Arc<dyn Fn(Advice) + Send + Sync>,
     window: Box<Window>,
     pauses: [Pause; 3],
     /// The newest request of the queue pairs with these numbers, modulo theirs: one that a busy wire refuses comes again.
@@ -176,7 +178,7 @@ impl RequestWatch {
 
     /// A watch that tells this function, on the thread that drives the HCA: it must return soon, and must not call the
     /// HCA.
-    pub fn telling(limits: WatchLimits, tell: impl FnMut(Advice) + Send + 'static) -> Self {
+    pub fn telling(limits: WatchLimits, tell: impl Fn(Advice) + Send + Sync + 'static) -> Self {
         Self {
             limits: WatchLimits {
                 // None of these is a number of anything.
@@ -185,7 +187,7 @@ impl RequestWatch {
                 stretch: limits.stretch.max(1),
                 ..limits
             },
-            tell: Box::new(tell),
+            tell: Arc::new(tell),
             window: Box::default(),
             pauses: [Pause::default(); 3],
             newest: Box::new([(u32::MAX, u32::MAX); 32]),

@@ -12,12 +12,29 @@ use crate::engine::wire::{Busy, Limits, Retract, Wire};
 
 /// Decides the fate of each packet that an HCA sends: any
 /// [`Pattern`](fault::Pattern), for example [`Seeded`](fault::Seeded).
-pub struct Faults(Box<dyn fault::Pattern + Send>);
+pub struct Faults(Box<dyn Pattern>);
+
+/// A pattern that begins anew for each HCA made with the same options.
+trait Pattern: fault::Pattern + Send + Sync {
+    fn anew(&self) -> Box<dyn Pattern>;
+}
+
+impl<P: fault::Pattern + Clone + Send + Sync + 'static> Pattern for P {
+    fn anew(&self) -> Box<dyn Pattern> {
+        Box::new(self.clone())
+    }
+}
 
 impl Faults {
     /// Faults after this pattern.
-    pub fn new(pattern: impl fault::Pattern + Send + 'static) -> Self {
+    pub fn new(pattern: impl fault::Pattern + Clone + Send + Sync + 'static) -> Self {
         Self(Box::new(pattern))
+    }
+}
+
+impl Clone for Faults {
+    fn clone(&self) -> Self {
+        Self((*self.0).anew())
     }
 }
 

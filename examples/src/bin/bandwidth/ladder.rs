@@ -6,11 +6,11 @@ use serde::Serialize;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::ladder::{Case, HEADER, Rung, Step, measure};
 use warpbell_examples::origin::Origin;
+use warpbell_examples::place::Ran;
 use warpbell_examples::plot::{Curve, Panel};
 use warpbell_examples::screen::Screen;
 use warpbell_examples::setup::{Ends, config};
-use warpbell_examples::world::{Nic, Ran};
-use warpbell_examples::{Error, screen};
+use warpbell_examples::{Error, place, screen};
 use warpbell_host_init::QueuePairConfig;
 
 use super::Arguments;
@@ -22,7 +22,7 @@ const TO: u64 = 64 << 10;
 #[derive(Serialize)]
 struct Document<'d> {
     origin: &'d Origin,
-    nic: Nic,
+    nic: String,
     kernels: Ran,
     depth: u32,
     repetitions: u32,
@@ -34,22 +34,22 @@ struct Document<'d> {
 /// Measures every rung at every size.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let node = arguments.machine.open()?;
     let config = QueuePairConfig {
         receive_depth: 0,
-        ..config(&world, arguments.depth)
+        ..config(arguments.depth)
     };
     let queues = usize::from(arguments.queues);
-    let ends = Ends::several(&world, &world.devices()?, &config, queues)?;
+    let ends = Ends::several(&node, &config, queues)?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let sizes = arguments.sizes(arguments.to.unwrap_or(TO));
     let steps = Rung::ALL.len() * sizes.clone().count();
     let screen = Screen::new(arguments.output.json, steps as u64);
     screen.line(format_args!(
         "Writes, posted in one way after the other, moved by {} without any network card.",
-        world.nic_words()
+        place::nic_words(&node)
     ));
-    screen.line(format_args!("The kernels run on {}.", world.words()));
+    screen.line(format_args!("The kernels run on {}.", place::words(&node)));
     screen.heading(HEADER);
     let mut results = Vec::new();
     let mut step = |(rung, bytes): (Rung, u64)| {
@@ -78,8 +78,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.finish();
     screen.document(&Document {
         origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        nic: node.nic_name(),
+        kernels: Ran::on(&node),
         depth: arguments.depth,
         repetitions: arguments.repetitions,
         interrupted,
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     })?;
     let title = "Writes posted in one way after the other";
     let panels = panels(&results);
-    arguments.output.draw(title, &origin, &world, &panels)?;
+    arguments.output.draw(title, &origin, &node, &panels)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()

@@ -12,13 +12,14 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::origin::Origin;
+use warpbell_examples::place::Ran;
 use warpbell_examples::plot::{Curve, Output, Panel};
 use warpbell_examples::screen::{Screen, parse_message, start};
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::strangers::Other;
-use warpbell_examples::world::{Machine, Nic, Ran};
-use warpbell_examples::{Error, screen};
+use warpbell_examples::{Error, place, screen};
 
 /// Measures how many bytes and messages a second a kernel moves.
 ///
@@ -104,7 +105,7 @@ const TO: u64 = 4 << 20;
 #[derive(Serialize)]
 struct Document<'d> {
     origin: &'d Origin,
-    nic: Nic,
+    nic: String,
     kernels: Ran,
     depth: u32,
     batch: u32,
@@ -146,8 +147,8 @@ impl Arguments {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let origin = Origin::here();
-    let world = arguments.machine.open()?;
-    let ends = Ends::new(&world, &config(&world, arguments.depth))?;
+    let node = arguments.machine.open()?;
+    let ends = Ends::new(&node, &config(arguments.depth))?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let advised = ends.one.pair.advised_batch();
     let batch = arguments.batch.unwrap_or(advised.requests);
@@ -160,9 +161,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     screen.line(format_args!(
         "Bandwidth {ways}, moved by {} without any network card.",
-        world.nic_words()
+        place::nic_words(&node)
     ));
-    screen.line(format_args!("The kernels run on {}.", world.words()));
+    screen.line(format_args!("The kernels run on {}.", place::words(&node)));
     screen.line(format_args!(
         "{} messages under a doorbell, one in {} signalled, {} repetitions.",
         batch, arguments.signal_every, arguments.repetitions
@@ -188,8 +189,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.finish();
     screen.document(&Document {
         origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        nic: node.nic_name(),
+        kernels: Ran::on(&node),
         depth: arguments.depth,
         batch,
         signal_every: arguments.signal_every,
@@ -204,7 +205,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         curves: curves(&arguments.verbs, &results),
     };
     let title = format!("Bandwidth {ways}");
-    arguments.output.draw(&title, &origin, &world, &[panel])?;
+    arguments.output.draw(&title, &origin, &node, &[panel])?;
     let wrong = results.iter().filter(|result| !result.verified).count();
     Error::if_wrong(wrong, results.len())?;
     interrupt::check()

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use warpbell_examples::Error;
 use warpbell_examples::origin::Origin;
+use warpbell_examples::place::Ran;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::strangers::perftest::{Case, HEADER, Written, write};
-use warpbell_examples::world::{Nic, Ran};
+use warpbell_examples::{Error, place};
 use warpbell_strangers::Connection;
 use warpbell_strangers::perftest as default;
 
@@ -17,7 +17,7 @@ use super::{Arguments, Program};
 #[derive(Serialize)]
 struct Document<'d> {
     origin: &'d Origin,
-    nic: Nic,
+    nic: String,
     kernels: Ran,
     peer: Program,
     depth: u32,
@@ -42,22 +42,22 @@ pub fn run(arguments: &Arguments, host: &str) -> Result<(), Error> {
         seed: arguments.seed,
     };
     let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let node = arguments.machine.open()?;
     let screen = Screen::new(arguments.output.json, 0);
     let patience = Duration::from_secs(arguments.timeout);
     let server = Connection::call(host, other.port, patience)?;
-    let written = write(&world, case, server)?;
+    let written = write(&node, case, server)?;
     screen.line(format_args!(
         "Written by a kernel on {} into the memory of ib_write_bw, which prints the same numbers; no network card takes part.",
-        world.words()
+        place::words(&node)
     ));
     screen.heading(HEADER);
     screen.line(written.row());
     screen.finish();
     screen.document(&Document {
         origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        nic: node.nic_name(),
+        kernels: Ran::on(&node),
         peer: Program::Perftest,
         depth: arguments.depth,
         batch,

@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use warpbell_examples::bare::{self, RoundTrip};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
+use warpbell_examples::machine::Machine;
 use warpbell_examples::origin::Origin;
+use warpbell_examples::place::Ran;
 use warpbell_examples::plot::{Curve, Output, Panel};
 use warpbell_examples::screen::{Screen, parse_message, start};
 use warpbell_examples::setup::{End, Ends, config};
 use warpbell_examples::strangers::Other;
-use warpbell_examples::world::{Machine, Nic, Ran, World};
-use warpbell_examples::{Error, launch, screen};
-use warpbell_host_init::{Peer, RemoteMemory};
+use warpbell_examples::{Error, launch, place, screen};
+use warpbell_host_init::{Node, Peer, RemoteMemory};
 
 /// Measures how long a write takes until another kernel sees it: half a round trip.
 ///
@@ -85,7 +86,7 @@ const ROUNDS: u64 = 2000;
 #[derive(Serialize)]
 struct Document<'d> {
     origin: &'d Origin,
-    nic: Nic,
+    nic: String,
     kernels: Ran,
     processes: u32,
     /// A word to a CPU thread and one back, without a NIC.
@@ -124,19 +125,19 @@ struct Report {
     origin: Origin,
     screen: Screen,
     output: Output,
-    world: World,
+    node: Node,
     processes: u32,
     bare: Option<RoundTrip>,
     results: Vec<Measured>,
 }
 
 impl Report {
-    fn new(arguments: &Arguments, world: &World, processes: u32, steps: usize) -> Self {
+    fn new(arguments: &Arguments, node: &Node, processes: u32, steps: usize) -> Self {
         Self {
             origin: Origin::here(),
             screen: Screen::new(arguments.output.json, steps as u64),
             output: arguments.output.clone(),
-            world: *world,
+            node: node.clone(),
             processes,
             bare: None,
             results: Vec::new(),
@@ -147,7 +148,7 @@ impl Report {
         self.screen.line(format_args!(
             "Half a round trip of a write between {between}; no network card takes part."
         ));
-        let place = self.world.words();
+        let place = place::words(&self.node);
         self.screen
             .line(format_args!("The kernels run on {place}."));
         if let Some(bare) = self.bare {
@@ -189,8 +190,8 @@ impl Report {
         self.screen.finish();
         self.screen.document(&Document {
             origin: &self.origin,
-            nic: self.world.nic(),
-            kernels: self.world.ran(),
+            nic: self.node.nic_name(),
+            kernels: Ran::on(&self.node),
             processes: self.processes,
             bare_round_trip: self.bare,
             interrupted,
@@ -198,8 +199,7 @@ impl Report {
         })?;
         let title = "Half a round trip of a write";
         let panels = [self.panel()];
-        self.output
-            .draw(title, &self.origin, &self.world, &panels)?;
+        self.output.draw(title, &self.origin, &self.node, &panels)?;
         let wrong = self
             .results
             .iter()
@@ -244,17 +244,17 @@ impl Report {
 
 /// Both kernels in this process.
 fn alone(arguments: &Arguments) -> Result<(), Error> {
-    let world = arguments.machine.open()?;
-    let ends = Ends::new(&world, &config(&world, arguments.depth))?;
+    let node = arguments.machine.open()?;
+    let ends = Ends::new(&node, &config(arguments.depth))?;
     let cases = arguments.cases();
-    let mut report = Report::new(arguments, &world, 1, cases.len());
+    let mut report = Report::new(arguments, &node, 1, cases.len());
     report.bare = Some(bare::measure(
         &ends.one,
         arguments.warm_up,
         arguments.rounds(),
     )?);
     // Its last comma leads on, and here the words end.
-    let nic = world.nic_words();
+    let nic = place::nic_words(&node);
     let nic = nic.trim_end_matches(',');
     report.begin(&format!("two kernels, moved by {nic}"));
     let result = cases.into_iter().try_for_each(|case| {
@@ -289,12 +289,12 @@ fn play(end: &End, peer: &mut Peer, case: Case, starts: bool) -> Result<Latency,
 
 /// This process joins, gives the orders and measures.
 fn join(arguments: &Arguments, path: &Path) -> Result<(), Error> {
-    let world = arguments.machine.open()?;
-    let (end, mut peer) = meet(arguments, &world, |device, timeout| {
+    let node = arguments.machine.open()?;
+    let (end, mut peer) = meet(arguments, &node, |device, timeout| {
         Peer::join(device, path, timeout)
     })?;
     let cases = arguments.cases();
-    let mut report = Report::new(arguments, &world, 2, cases.len());
+    let mut report = Report::new(arguments, &node, 2, cases.len());
     report.begin("two processes, each with a kernel and a software HCA");
     let result = cases.into_iter().try_for_each(|case| {
         interrupt::check()?;
@@ -309,13 +309,13 @@ fn join(arguments: &Arguments, path: &Path) -> Result<(), Error> {
 
 /// This process listens and answers; what it reports are the times of its own rounds.
 fn listen(arguments: &Arguments, path: &Path) -> Result<(), Error> {
-    let world = arguments.machine.open()?;
-    let mut report = Report::new(arguments, &world, 2, 0);
+    let node = arguments.machine.open()?;
+    let mut report = Report::new(arguments, &node, 2, 0);
     report.screen.line(format_args!(
         "Waiting for another process: pingpong --join {}",
         path.display()
     ));
-    let (end, mut peer) = meet(arguments, &world, |device, timeout| {
+    let (end, mut peer) = meet(arguments, &node, |device, timeout| {
         Peer::listen(device, path, timeout)
     })?;
     report.begin("two processes, seen from the one that answers");
@@ -327,11 +327,10 @@ fn listen(arguments: &Arguments, path: &Path) -> Result<(), Error> {
 
 fn meet(
     arguments: &Arguments,
-    world: &World,
+    node: &Node,
     peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
 ) -> Result<(End, Peer), Error> {
-    let device = world.devices()?.open()?;
-    let mut end = End::new(world, &device, &config(world, arguments.depth))?;
+    let mut end = End::new(node, node.domain()?, &config(arguments.depth))?;
     let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
     peer.connect(&mut end.pair)?;
     Ok((end, peer))

@@ -6,10 +6,10 @@ use serde::Serialize;
 use warpbell_examples::interrupt::ended_early;
 use warpbell_examples::latency::{Case, HEADER, Latency};
 use warpbell_examples::origin::Origin;
+use warpbell_examples::place::Ran;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::strangers::pingpong::{Player, Role, way};
-use warpbell_examples::world::{Nic, Ran};
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::{Error, interrupt, place};
 use warpbell_strangers::pingpong as default;
 
 use super::{Arguments, Program};
@@ -18,7 +18,7 @@ use super::{Arguments, Program};
 #[derive(Serialize)]
 struct Document<'d> {
     origin: &'d Origin,
-    nic: Nic,
+    nic: String,
     kernels: Ran,
     peer: Program,
     role: Role,
@@ -40,9 +40,9 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
         None => Role::Server,
     };
     let origin = Origin::here();
-    let world = arguments.machine.open()?;
+    let node = arguments.machine.open()?;
     let screen = Screen::new(arguments.output.json, 0);
-    let mut player = Player::new(&world, arguments.depth, case, role)?;
+    let mut player = Player::new(&node, arguments.depth, case, role)?;
     if role == Role::Server {
         screen.line(format_args!(
             "Waiting for the other program: ibv_rc_pingpong -g 0 -p {} -s {} -n {} HOST",
@@ -53,7 +53,7 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
     player.meet(&mut way(other, patience)?)?;
     screen.line(format_args!(
         "Half a round trip of a send between a kernel on {} and ibv_rc_pingpong; no network card takes part.",
-        world.words()
+        place::words(&node)
     ));
     screen.heading(HEADER);
     let mut results = Vec::new();
@@ -68,8 +68,8 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
     screen.finish();
     screen.document(&Document {
         origin: &origin,
-        nic: world.nic(),
-        kernels: world.ran(),
+        nic: node.nic_name(),
+        kernels: Ran::on(&node),
         peer,
         role,
         interrupted,

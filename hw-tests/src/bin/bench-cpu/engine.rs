@@ -8,7 +8,7 @@ use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
 use warpbell_host_init::{Access, QueuePairConfig};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 
 /// Blocks of the queue in use; half of it is under way at a time.
 const DEPTH: u32 = 1024;
@@ -33,7 +33,7 @@ type Queue<'a> = SendQueue<'a, Exclusive, Thread>;
 
 /// Two HCAs with some queue pairs, of which the first is used.
 struct Rig {
-    nodes: Nodes,
+    sides: Sides,
     used: Pair,
     source: Arena,
     target: Arena,
@@ -43,7 +43,7 @@ struct Rig {
 
 impl Rig {
     fn new(queues: usize, bytes: usize) -> Self {
-        let nodes = Nodes::by_hand();
+        let sides = Sides::by_hand();
         let config = |send_depth| QueuePairConfig {
             send_depth,
             receive_depth: 0,
@@ -52,18 +52,18 @@ impl Rig {
         // The one in use is neither the first nor the last of the tables.
         let idle = |count: usize| {
             (0..count)
-                .map(|_| nodes.pair(&config(16)))
+                .map(|_| sides.pair(&config(16)))
                 .collect::<Vec<_>>()
         };
         let mut before = idle((queues - 1) / 2);
-        let used = nodes.pair(&config(DEPTH));
+        let used = sides.pair(&config(DEPTH));
         before.extend(idle(queues - 1 - before.len()));
         Self {
             used,
-            source: nodes.ours.arena(bytes, ALL_ACCESS, 1),
-            target: nodes.theirs.arena(bytes, ALL_ACCESS, 2),
+            source: sides.ours.arena(bytes, ALL_ACCESS, 1),
+            target: sides.theirs.arena(bytes, ALL_ACCESS, 2),
             _idle: before,
-            nodes,
+            sides,
         }
     }
 
@@ -78,7 +78,7 @@ impl Rig {
 
     /// Steps both ends until a request is done.
     fn step_until(&self, queue: &mut Queue<'_>, ticket: Ticket) {
-        let (ours, theirs) = (self.nodes.ours.hca(), self.nodes.theirs.hca());
+        let (ours, theirs) = (self.sides.ours.hca(), self.sides.theirs.hca());
         while queue.is_done(ticket) != Ok(true) {
             ours.step().expect("a step");
             theirs.step().expect("a step");

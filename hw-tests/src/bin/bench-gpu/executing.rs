@@ -1,11 +1,11 @@
 //! Writes that a NIC of software executes beside the kernels: post, executed, completion seen. The cycles of one at a
 //! time, and what many that are under way come to.
 
-use warpbell_host_init::{Access, Grid, Launch, QueuePairConfig, SendDoorbell, Shared, entry};
+use warpbell_host_init::{Access, Grid, Launch, Nic, QueuePairConfig, SendDoorbell, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::Samples;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
-use warpbell_hw_tests::world::{self, Nic, World};
+use warpbell_hw_tests::here;
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::rate::{
     InFlight, Lane, Lanes, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
@@ -64,7 +64,7 @@ struct Rig {
 
 impl Rig {
     fn new(queues: u32, group: u32, send_doorbell: SendDoorbell) -> Self {
-        let nodes = Nodes::chosen();
+        let sides = Sides::chosen();
         let config = QueuePairConfig {
             // Two groups, and a group has at most half of the queue.
             send_depth: (2 * group).next_power_of_two().max(16),
@@ -73,9 +73,9 @@ impl Rig {
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         Self {
-            pairs: (0..queues).map(|_| nodes.pair(&config)).collect(),
-            source: nodes.ours.arena(4096, ALL_ACCESS, 1),
-            target: nodes.theirs.arena(4096 * queues as usize, ALL_ACCESS, 2),
+            pairs: (0..queues).map(|_| sides.pair(&config)).collect(),
+            source: sides.ours.arena(4096, ALL_ACCESS, 1),
+            target: sides.theirs.arena(4096 * queues as usize, ALL_ACCESS, 2),
         }
     }
 
@@ -85,7 +85,7 @@ impl Rig {
             local: self.source.local(0, bytes),
             remote: self.target.remote(4096 * index as i64),
         };
-        Shared::slice(World::here().placement(), self.pairs.len(), lane).expect("memory")
+        Shared::slice(here::kernels().placement(), self.pairs.len(), lane).expect("memory")
     }
 
     /// The cycles of writes one at a time, and the nanoseconds of each on average.
@@ -102,7 +102,7 @@ impl Rig {
             outcome: &outcome,
         };
         let launch = Launch::new(entry!(rate_one_at_a_time), Grid::ONE_THREAD, parameters);
-        World::here().run(&launch)?;
+        here::run(here::kernels(), &launch)?;
         outcome.result().map_err(words)?;
         let total = values(&elapsed)[0] as f64;
         Ok((values(&cycles), total / SINGLES as f64))
@@ -130,7 +130,10 @@ impl Rig {
             blocks: queues as u32,
             threads_per_block: 1,
         };
-        World::here().run(&Launch::new(entry!(rate_in_flight), grid, parameters))?;
+        here::run(
+            here::kernels(),
+            &Launch::new(entry!(rate_in_flight), grid, parameters),
+        )?;
         outcome.result().map_err(words)?;
         let begin = values(&begin).into_iter().min().unwrap_or(0);
         let end = values(&end).into_iter().max().unwrap_or(0);
@@ -148,12 +151,12 @@ fn line(
     million_a_second: f64,
 ) -> Line {
     // The registers of a NIC that is a kernel lie in its GPU's memory.
-    let doorbell = match world::nic() {
-        Nic::SoftGpu => "device",
+    let doorbell = match here::node().nic() {
+        Nic::SoftGpu(_) => "device",
         _ => "pinned",
     };
-    let scope = match (world::nic(), world::reach()) {
-        (Nic::SoftGpu, Reach::Gpu) => "gpu",
+    let scope = match (here::node().nic(), here::reach()) {
+        (Nic::SoftGpu(_), Reach::Gpu) => "gpu",
         _ => "system",
     };
     Line {

@@ -29,10 +29,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use warpbell_hw_tests::say::{arguments, say};
-use warpbell_hw_tests::world::{Machine, Nic, Unable, World};
-
 use measure::Effort;
+use warpbell_host_init::Kernels;
+use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::{Machine, Unable};
+use warpbell_hw_tests::say::{arguments, say};
 
 /// A part of what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -85,7 +86,7 @@ impl Arguments {
     fn machine(&self) -> Machine {
         let machine = self.machine.clone();
         match self.wants(Part::Executing) {
-            true => machine.or_nic(Nic::SoftGpu),
+            true => machine.or_soft_gpu(),
             false => machine,
         }
     }
@@ -95,9 +96,9 @@ impl Arguments {
 const MULTIPROCESSORS: u32 = 132;
 
 fn run(arguments: &Arguments) -> Result<(), String> {
-    let multiprocessors = arguments.multiprocessors.unwrap_or(match World::here() {
-        World::Cpu(_) => 2,
-        World::Gpu(_) => MULTIPROCESSORS,
+    let multiprocessors = arguments.multiprocessors.unwrap_or(match here::kernels() {
+        Kernels::Cpu(_) => 2,
+        Kernels::Gpu(_) => MULTIPROCESSORS,
     });
     let effort = Effort {
         posts: arguments.posts,
@@ -121,7 +122,10 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if let Some(path) = &arguments.svg {
-        let title = format!("Posting, polling, and writes executed: {:?}", World::here());
+        let title = format!(
+            "Posting, polling, and writes executed: {:?}",
+            here::kernels()
+        );
         plot::draw(path, &title, &rows).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if arguments.json {
@@ -130,7 +134,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     } else {
         say(format_args!(
             "{:?}, {:.3} cycles a nanosecond, up to {} posts a thread, {} repetitions",
-            World::here(),
+            here::kernels(),
             effort.cycles_per_ns,
             effort.posts,
             effort.repetitions

@@ -3,7 +3,7 @@
 use warpbell::{FenceReach, SendDoorbell};
 use warpbell_host_init::{Entry, Grid, Launch, Shared, entry};
 use warpbell_hw_tests::bench::Samples;
-use warpbell_hw_tests::world::World;
+use warpbell_hw_tests::here;
 use warpbell_kernels::bare::{Bare, bare_block, bare_thread, bare_warp};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::{
@@ -49,7 +49,7 @@ pub fn words(error: impl std::fmt::Display) -> String {
 
 /// What became of a kernel.
 pub fn outcome() -> Result<Shared<Outcome>, String> {
-    Shared::new(World::here().placement(), Outcome::new()).map_err(words)
+    Shared::new(here::kernels().placement(), Outcome::new()).map_err(words)
 }
 
 /// Cycles of an SM in a nanosecond of the GPU's clock; 1 on a CPU, whose cycles are nanoseconds.
@@ -62,7 +62,7 @@ pub fn clock_rate() -> Result<f64, String> {
             found: Numbers::new(&found),
         };
         let launch = Launch::new(entry!(posting_clock_rate), Grid::ONE_THREAD, parameters);
-        World::here().run(&launch)?;
+        here::run(here::kernels(), &launch)?;
         let [cycles, nanoseconds] = [0, 1].map(|index: usize| values(&found)[index] as f64);
         rate.push(cycles / nanoseconds);
     }
@@ -178,7 +178,7 @@ impl Effort {
         };
         // SAFETY: the rig made the places, which outlive the launch.
         let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
-        World::here().run(&launch)?;
+        here::run(here::kernels(), &launch)?;
         outcome.result().map_err(words)?;
         let end = place.lap.posted() + u64::from(posts * shape.wqes_per_post());
         self.check(case.name, rig, place, shape, end)?;
@@ -210,7 +210,7 @@ impl Effort {
         };
         // SAFETY: the rig made the queues' places, which outlive the launch.
         let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
-        World::here().run(&launch)?;
+        here::run(here::kernels(), &launch)?;
         let end = u64::from(posts * shape.wqes_per_post());
         self.check(case.name, rig, place, shape, end)?;
         Ok(timing.cycles_per_wqe(self, shape, posts))

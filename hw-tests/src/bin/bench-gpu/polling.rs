@@ -3,7 +3,7 @@
 use warpbell::{CompletionKind, FenceReach, SendDoorbell};
 use warpbell_host_init::{Entry, Grid, Launch, entry};
 use warpbell_hw_tests::bench::Samples;
-use warpbell_hw_tests::world::World;
+use warpbell_hw_tests::here;
 use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::posting::{
     Polling, polling_bare, polling_empty_exclusive, polling_empty_gpu, polling_ready_exclusive,
@@ -160,7 +160,7 @@ fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, 
     };
     // SAFETY: the rig made the queue and its CQE, which outlive the launch.
     let launch = unsafe { Launch::new_unsafe(entry, Grid::ONE_THREAD, parameters) };
-    World::here().run(&launch)?;
+    here::run(here::kernels(), &launch)?;
     outcome.result().map_err(words)?;
     let found = values(&cycles);
     if found[1] != 0 {

@@ -7,8 +7,8 @@ use warpbell::{
     CompletionKind, CompletionParts, DoorbellPage, FenceReach, SendDoorbell, SendParts,
     SendQueueHandle, Word64,
 };
-use warpbell_host_init::{Buffer, Error, Placement, Shared};
-use warpbell_hw_tests::world::World;
+use warpbell_host_init::{Buffer, Error, Kernels, Placement, Shared};
+use warpbell_hw_tests::here;
 use warpbell_kernels::bare::BareQueue;
 use warpbell_kernels::place::Place;
 use warpbell_kernels::posting::Write;
@@ -86,9 +86,9 @@ pub struct Rig {
 impl Rig {
     /// Rings, records and completions where kernels have their own memory, doorbells there or in pinned memory.
     pub fn new(queues: u32, pinned_doorbells: bool) -> Result<Self, Error> {
-        let (own, pinned) = match World::here() {
-            World::Cpu(_) => (Placement::Host, Placement::Host),
-            World::Gpu(module) => (
+        let (own, pinned) = match here::kernels() {
+            Kernels::Cpu(_) => (Placement::Host, Placement::Host),
+            Kernels::Gpu(module) => (
                 Placement::Gpu(module.gpu()),
                 Placement::Pinned(module.gpu()),
             ),
@@ -206,7 +206,7 @@ impl Rig {
     pub fn completions(&self) -> Result<Shared<[Place]>, Error> {
         // SAFETY: a completion's last word, which outlives the launch; the kernels alone write it meanwhile.
         let place = |queue| unsafe { Place::new(self.completion(queue), 1) };
-        Shared::slice(World::here().placement(), self.queues, place)
+        Shared::slice(here::kernels().placement(), self.queues, place)
     }
 
     /// The queues, for kernels that post.
@@ -215,7 +215,7 @@ impl Rig {
         reach: FenceReach,
         send_doorbell: SendDoorbell,
     ) -> Result<Shared<[SendQueueHandle<'_>]>, Error> {
-        Shared::slice(World::here().placement(), self.queues, |queue| {
+        Shared::slice(here::kernels().placement(), self.queues, |queue| {
             let parts = SendParts {
                 ring: self.ring(queue),
                 record: self.word(queue, SEND_RECORD),
@@ -245,10 +245,12 @@ impl Rig {
 
     /// The same for those that do it by hand.
     pub fn bare(&self) -> Result<Shared<[BareQueue]>, Error> {
-        Shared::slice(World::here().placement(), self.queues, |queue| BareQueue {
-            ring: self.ring(queue),
-            record: self.word(queue, SEND_RECORD),
-            doorbell: self.doorbell(queue),
+        Shared::slice(here::kernels().placement(), self.queues, |queue| {
+            BareQueue {
+                ring: self.ring(queue),
+                record: self.word(queue, SEND_RECORD),
+                doorbell: self.doorbell(queue),
+            }
         })
     }
 }
@@ -270,7 +272,7 @@ pub const fn write() -> Write {
 
 /// Words for kernels to write.
 pub fn numbers(count: usize) -> Result<Shared<[Word64]>, Error> {
-    Shared::slice(World::here().placement(), count, |_| Word64::new(0))
+    Shared::slice(here::kernels().placement(), count, |_| Word64::new(0))
 }
 
 /// What they wrote.

@@ -10,8 +10,8 @@ use warpbell_hw_tests::abi;
 use warpbell_hw_tests::arena::GUARD;
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::node::Nodes;
 use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::sides::Sides;
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{Ending, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::Event;
@@ -23,7 +23,7 @@ const BLOCK: usize = 64;
 
 fn by_hand() -> Stage {
     Stage::on(
-        Nodes::by_hand(),
+        Sides::by_hand(),
         &QueuePairConfig {
             // A request that became a send shall not wait for a receive.
             timers: Timers {
@@ -47,7 +47,7 @@ fn damage(stage: &Stage, victim: Request, offset: usize, bytes: &[u8]) -> Ending
     expect_done(&posting.post(queue, &requests), "posted");
     // SAFETY: the kernel has ended, the NIC stands still, and the victim is the second block.
     unsafe { abi::patch_ring(&queue, BLOCK + offset, bytes) };
-    stage.nodes.step_until_idle();
+    stage.sides.step_until_idle();
     // The NIC stands still again: what is told is what it wrote.
     let [ending] = Posting {
         patience: std::time::Duration::from_millis(1),
@@ -280,7 +280,7 @@ pub fn overrun() {
     assert_ne!(endings, [Ending::Done], "a message that nobody is told of");
     assert_eq!(state(&stage.pair.theirs), State::Error);
     let events: Vec<Event> = stage
-        .nodes
+        .sides
         .theirs
         .hca()
         .command(|engine| std::iter::from_fn(|| engine.poll_event()).collect())

@@ -3,7 +3,7 @@
 use warpbell::wqe::{Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Syndrome, VendorCode};
 use warpbell_host_init::{Access, Completions, QueuePairConfig};
 use warpbell_hw_tests::arena::Arena;
-use warpbell_hw_tests::node::{ALL_ACCESS, Node};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Side};
 use warpbell_kernels::suite::{Request, Verb};
 
 use crate::stage::{LENGTH, Stage, state};
@@ -28,16 +28,15 @@ struct Others {
     /// A key that was taken back.
     stale: RemoteKey,
     // Foreign arenas live in these.
-    _domains: [Node; 2],
+    _domains: [Side; 2],
 }
 
 impl Others {
     fn new(stage: &Stage) -> Self {
-        let other_domain = |node: &Node| Node {
-            device: node.device.clone(),
-            domain: node.device.protection_domain().expect("a domain"),
+        let other_domain = |side: &Side| Side {
+            domain: side.device().protection_domain().expect("a domain"),
         };
-        let (ours, theirs) = (&stage.nodes.ours, &stage.nodes.theirs);
+        let (ours, theirs) = (&stage.sides.ours, &stage.sides.theirs);
         let domains = [other_domain(ours), other_domain(theirs)];
         let spare = stage.theirs.register_again(&theirs.domain, ALL_ACCESS);
         let writable = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -272,7 +271,7 @@ pub fn given_errors() {
         let vendor = VendorCode(0x40 | syndrome.0);
         let qpn = QpNumber::from_low_bits(stage.pair.ours.qpn());
         stage
-            .nodes
+            .sides
             .ours
             .hca()
             .command(|engine| engine.fail_send(qpn, 1, syndrome, vendor))

@@ -6,6 +6,7 @@ use warpbell::wqe::{
 use warpbell::{Cause, QueueError, WaitError};
 use warpbell_host_init::{Completions, QueuePairConfig, State, Timers};
 use warpbell_hw_tests::collect::{Collecting, Mailbox};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_kernels::suite::{Ending, MessageKind, Request, Verb};
@@ -77,7 +78,7 @@ fn fails_at_both_ends(
         let mut ignored = receiving().mailbox(3);
         let mut kernel = receiving().kernel(receive_queue, &stage.theirs, &mut ignored);
         kernel.key = LocalKey(kernel.key ^ 0xff).0;
-        receiving().world.launch(receiving().grid, &kernel);
+        here::launch(receiving().kernels, receiving().grid, &kernel);
     }
 
     let queue = stage.queue();

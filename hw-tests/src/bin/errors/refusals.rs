@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use warpbell::wqe::{BuildError, Opcode, QpNumber, Syndrome, VendorCode};
 use warpbell::{ABI_VERSION, OpenError, PostError, WaitError};
-use warpbell_host_init::{Error, QueuePairConfig, State, connect};
+use warpbell_host_init::{Error, Grid, Kernels, Nic, QueuePairConfig, State, connect};
 use warpbell_hw_tests::abi;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes};
+use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{Posting, expect_done};
-use warpbell_hw_tests::world::{self, Nic, World};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{DoorbellKind, Ending, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::{Reach, Transition};
@@ -113,7 +113,7 @@ pub fn bad_requests() {
     // Half of four blocks is two: more do not share a doorbell.
     let batch = Posting {
         doorbell: DoorbellKind::Batch,
-        grid: warpbell_hw_tests::world::grid(1, 3),
+        grid: Grid::new(1, 3),
         mode: warpbell_kernels::suite::Mode {
             sharing: warpbell_kernels::suite::SharingKind::Exclusive,
             scope: warpbell_kernels::suite::ScopeKind::Warp,
@@ -159,17 +159,18 @@ pub fn bad_handles() {
     refused(abi::SEND_DOORBELL, 2, unknown);
     expect_done(&Posting::default().post(queue, &nop), "the true handle");
     // Only a NIC that runs beside the kernels on their GPU is as near as that.
-    let beside = matches!(World::here(), World::Gpu(_)) && world::nic() == Nic::SoftGpu;
-    let near = beside && world::reach() == Reach::Gpu;
+    let beside =
+        matches!(here::kernels(), Kernels::Gpu(_)) && matches!(here::node().nic(), Nic::SoftGpu(_));
+    let near = beside && here::reach() == Reach::Gpu;
     assert_eq!(abi::reach(&queue), u8::from(near));
 }
 
 /// A ring that the NIC does not empty says so, at once or when the time is up; then it empties, and works.
 pub fn full_ring() {
     const DEPTH: usize = 8;
-    let nodes = Nodes::by_hand();
+    let sides = Sides::by_hand();
     let stage = Stage::on(
-        nodes,
+        sides,
         &QueuePairConfig {
             send_depth: DEPTH as u32,
             ..QueuePairConfig::default()
@@ -197,13 +198,13 @@ pub fn full_ring() {
     assert_eq!(soon.post(queue, &requests[..1]), [late]);
     stage.check(&expected, "a NIC that stands still");
 
-    stage.nodes.step_until_idle();
+    stage.sides.step_until_idle();
     expected
         .theirs
         .set(stage.theirs.address(), &(DEPTH as u64).to_ne_bytes());
     stage.check(&expected, "the ring's worth");
     expect_done(&at_once.post(queue, &requests[..1]), "room again");
-    stage.nodes.step_until_idle();
+    stage.sides.step_until_idle();
     expected
         .theirs
         .set(stage.theirs.address(), &1u64.to_ne_bytes());
@@ -212,10 +213,10 @@ pub fn full_ring() {
 
 /// Queue pairs that are not connected yet, or in error.
 pub fn wrong_states() {
-    let nodes = Nodes::chosen();
+    let sides = Sides::chosen();
     let config = QueuePairConfig::default();
-    let mut ours = nodes.ours.queue_pair(&config);
-    let mut theirs = nodes.theirs.queue_pair(&config);
+    let mut ours = sides.ours.queue_pair(&config);
+    let mut theirs = sides.theirs.queue_pair(&config);
     let not_ready = |result: Result<(), Error>, wanted: State| {
         assert!(
             matches!(result, Err(Error::NotReady { state, .. }) if state == wanted),
@@ -231,11 +232,11 @@ pub fn wrong_states() {
     assert!(matches!(ours.to_init(), Err(Error::WrongState { .. })));
 
     // While a kernel holds the queue, it goes to error: what is posted is flushed.
-    let theirs_before = nodes.theirs.arena(64, ALL_ACCESS, 1);
+    let theirs_before = sides.theirs.arena(64, ALL_ACCESS, 1);
     let untouched = theirs_before.image();
     let queue = ours.send_queue().expect("a send queue");
     let qpn = QpNumber::from_low_bits(ours.qpn());
-    let hca = nodes.ours.hca();
+    let hca = sides.ours.hca();
     hca.command(|engine| engine.modify_queue_pair(qpn, Transition::Error))
         .expect("a running HCA")
         .expect("ERROR");

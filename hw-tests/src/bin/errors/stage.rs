@@ -5,8 +5,8 @@ use warpbell::{Cause, OpenError, QueueError, SendQueueHandle, WaitError};
 use warpbell_host_init::{Completions, Error, QueuePair, QueuePairConfig, State};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::node::{ALL_ACCESS, Nodes, Pair};
 use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::suite::{Ending, Request, Verb, Waiting};
 
 /// Bytes of each arena: more than one packet holds.
@@ -14,7 +14,7 @@ pub const LENGTH: u32 = 200_000;
 
 /// A connection with memory at both ends.
 pub struct Stage {
-    pub nodes: Nodes,
+    pub sides: Sides,
     pub pair: Pair,
     pub ours: Arena,
     pub theirs: Arena,
@@ -28,15 +28,15 @@ pub struct Images {
 
 impl Stage {
     pub fn new(config: &QueuePairConfig) -> Self {
-        Self::on(Nodes::chosen(), config)
+        Self::on(Sides::chosen(), config)
     }
 
-    pub fn on(nodes: Nodes, config: &QueuePairConfig) -> Self {
+    pub fn on(sides: Sides, config: &QueuePairConfig) -> Self {
         Self {
-            pair: nodes.pair(config),
-            ours: nodes.ours.arena(LENGTH as usize, ALL_ACCESS, 1),
-            theirs: nodes.theirs.arena(LENGTH as usize, ALL_ACCESS, 2),
-            nodes,
+            pair: sides.pair(config),
+            ours: sides.ours.arena(LENGTH as usize, ALL_ACCESS, 1),
+            theirs: sides.theirs.arena(LENGTH as usize, ALL_ACCESS, 2),
+            sides,
         }
     }
 

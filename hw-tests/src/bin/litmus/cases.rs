@@ -3,7 +3,8 @@
 use std::fmt;
 
 use warpbell::FenceReach;
-use warpbell_hw_tests::world::World;
+use warpbell_host_init::Kernels;
+use warpbell_hw_tests::here;
 use warpbell_kernels::litmus::Fault;
 
 /// A kernel.
@@ -157,9 +158,9 @@ pub enum Twin {
 
 /// The kinds of memory that there are.
 fn memories() -> &'static [Memory] {
-    match World::here() {
-        World::Cpu(_) => &[Memory::Own],
-        World::Gpu(_) => &[Memory::Own, Memory::Pinned],
+    match here::kernels() {
+        Kernels::Cpu(_) => &[Memory::Own],
+        Kernels::Gpu(_) => &[Memory::Own, Memory::Pinned],
     }
 }
 

@@ -15,12 +15,12 @@ mod rig;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use warpbell_hw_tests::run::{Progress, run};
-use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::world::{World, patient};
-
 use cases::{Case, Twin};
 use rig::{Counts, Rig};
+use warpbell_host_init::Kernels;
+use warpbell_hw_tests::here;
+use warpbell_hw_tests::run::{Progress, run};
+use warpbell_hw_tests::say::say;
 
 /// How much is looked at.
 struct Effort {
@@ -36,20 +36,20 @@ struct Effort {
 
 impl Effort {
     fn here() -> Self {
-        match World::here() {
+        match here::kernels() {
             // Two cores will do.
-            World::Cpu(_) => Self {
+            Kernels::Cpu(_) => Self {
                 pairs: 1,
                 posting: Duration::from_millis(2),
                 looks: 300,
                 limit: Duration::from_secs(20),
             },
             // A multiprocessor for each block, of 132.
-            World::Gpu(_) => Self {
+            Kernels::Gpu(_) => Self {
                 pairs: 40,
                 posting: Duration::from_millis(15),
                 looks: 200_000,
-                limit: patient(Duration::from_secs(5)),
+                limit: here::patient(Duration::from_secs(5)),
             },
         }
     }

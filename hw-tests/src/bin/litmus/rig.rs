@@ -10,8 +10,8 @@ use warpbell::{
     CompletionKind, CompletionParts, DoorbellPage, FenceReach, SendDoorbell, SendParts,
     SendQueueHandle, Word64,
 };
-use warpbell_host_init::{Buffer, Entry, Error, Grid, Launch, Placement, Shared, entry};
-use warpbell_hw_tests::world::{World, patient};
+use warpbell_host_init::{Buffer, Entry, Error, Grid, Kernels, Launch, Placement, Shared, entry};
+use warpbell_hw_tests::here;
 use warpbell_kernels::bare::BareQueue;
 use warpbell_kernels::litmus::{
     FOUND, LOOKS, Litmus, NIC_SM, Noise, OLD_DATA, OLD_RECORD, OLD_WQE, POSTER_SM, Pair, WENT_BACK,
@@ -110,10 +110,10 @@ pub struct Rig {
 
 /// Memory of this kind.
 fn placed(memory: Memory, bytes: usize) -> Result<Buffer, Error> {
-    let placement = match (World::here(), memory) {
-        (World::Cpu(_), _) => Placement::Host,
-        (World::Gpu(module), Memory::Own) => Placement::Gpu(module.gpu()),
-        (World::Gpu(module), Memory::Pinned) => Placement::Pinned(module.gpu()),
+    let placement = match (here::kernels(), memory) {
+        (Kernels::Cpu(_), _) => Placement::Host,
+        (Kernels::Gpu(module), Memory::Own) => Placement::Gpu(module.gpu()),
+        (Kernels::Gpu(module), Memory::Pinned) => Placement::Pinned(module.gpu()),
     };
     Buffer::placed(placement, bytes)
 }
@@ -123,9 +123,9 @@ impl Rig {
     pub fn new(case: &Case, pairs: u32) -> Result<Self, Error> {
         let pairs = pairs as usize;
         let places = &case.places;
-        let noise = match World::here() {
-            World::Cpu(_) => None,
-            World::Gpu(_) => Some(placed(Memory::Own, NOISE)?),
+        let noise = match here::kernels() {
+            Kernels::Cpu(_) => None,
+            Kernels::Gpu(_) => Some(placed(Memory::Own, NOISE)?),
         };
         Ok(Self {
             pairs,
@@ -201,7 +201,7 @@ impl Rig {
     /// One launch on fresh queues, and what was seen in it.
     pub fn run(&self, case: &Case, posting: Duration, noise: bool) -> Counts {
         self.renew().expect("memory");
-        let placement = World::here().placement();
+        let placement = here::kernels().placement();
         let posters = case.way.posters();
         let pairs = Shared::slice(placement, self.pairs, |index| self.pair(index, case));
         let words = |count| Shared::slice(placement, count, |_| Word64::new(0)).expect("memory");
@@ -223,7 +223,7 @@ impl Rig {
             early: case.way.is_early(),
             fault: case.fault,
             run_ns: posting.as_nanos() as u64,
-            limit_us: patient(LIMIT).as_micros() as u64,
+            limit_us: here::patient(LIMIT).as_micros() as u64,
             noise: match &self.noise {
                 Some(buffer) if noise => Noise {
                     start: buffer.as_ptr().cast(),
@@ -240,7 +240,7 @@ impl Rig {
             threads_per_block: threads,
         };
         let launch = launch(case.way, grid, kernel);
-        if let Err(error) = World::here().run(&launch) {
+        if let Err(error) = here::run(here::kernels(), &launch) {
             panic!("{case}: {error}");
         }
         if let Err(failure) = outcome.result() {
@@ -279,15 +279,15 @@ fn threads_and_group(way: Way) -> (u32, u32) {
         | Way::Lanes
         | Way::LanesAlone
         | Way::LanesEarly => 32,
-        Way::Block | Way::BlockEarly | Way::CompletionsBlock => match World::here() {
-            World::Cpu(_) => BLOCK_ON_CPU,
-            World::Gpu(_) => BLOCK_ON_GPU,
+        Way::Block | Way::BlockEarly | Way::CompletionsBlock => match here::kernels() {
+            Kernels::Cpu(_) => BLOCK_ON_CPU,
+            Kernels::Gpu(_) => BLOCK_ON_GPU,
         },
         _ => 1,
     };
-    match World::here() {
-        World::Cpu(_) => (group, group),
-        World::Gpu(_) => (BLOCK_ON_GPU, group),
+    match here::kernels() {
+        Kernels::Cpu(_) => (group, group),
+        Kernels::Gpu(_) => (BLOCK_ON_GPU, group),
     }
 }
 

@@ -1,36 +1,33 @@
-//! A device with its domain, and two queue pairs connected.
+//! Both sides of connections, and two queue pairs connected.
 
 use std::sync::Arc;
 
 use warpbell::wqe::QpNumber;
 use warpbell_host_init::{
-    self as host_init, Access, Device, Drive, MemoryRegion, Mlx5Options, ProtectionDomain,
-    QueuePair, QueuePairConfig, SoftGpuOptions, SoftOptions, connect, entry,
+    Access, Device, Drive, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig,
+    SoftGpuOptions, SoftOptions, connect,
 };
-use warpbell_kernels::soft_nic;
 use warpbell_soft_hca::engine::{Counters, Reach};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};
 
 use crate::arena::Arena;
-use crate::world::{self, Nic, World};
+use crate::here;
 
 /// What a peer may do in most tests: everything.
 pub const ALL_ACCESS: Access = Access::all();
 
 /// One side of a connection.
-pub struct Node {
-    /// The device.
-    pub device: Device,
-    /// Its domain.
+pub struct Side {
+    /// Where its memory and queues are.
     pub domain: ProtectionDomain,
 }
 
 /// Both sides: the kernels' own, and the peer.
-pub struct Nodes {
+pub struct Sides {
     /// The side whose kernel posts.
-    pub ours: Node,
+    pub ours: Side,
     /// The other side.
-    pub theirs: Node,
+    pub theirs: Side,
 }
 
 /// Two queue pairs, connected.
@@ -41,21 +38,23 @@ pub struct Pair {
     pub theirs: QueuePair,
 }
 
-impl Node {
+impl Side {
     fn soft(drive: Drive, hca: HcaOptions) -> Self {
         let options = SoftOptions {
             drive,
             hca,
             ..SoftOptions::default()
         };
-        let device = Device::open(host_init::Nic::Soft(options)).expect("a software HCA");
-        Self::of(device)
+        let node = here::node().with_nic(Nic::Soft(options));
+        let domain = node.and_then(|node| node.domain());
+        Self {
+            domain: domain.expect("a software HCA"),
+        }
     }
 
-    /// A node of its own on a device.
-    fn of(device: Device) -> Self {
-        let domain = device.protection_domain().expect("a protection domain");
-        Self { device, domain }
+    /// Its device.
+    pub fn device(&self) -> &Device {
+        self.domain.device()
     }
 
     /// Memory of `bytes` random bytes between guards.
@@ -66,7 +65,6 @@ impl Node {
     /// A queue pair, where the kernels of this process reach it.
     pub fn queue_pair(&self, config: &QueuePairConfig) -> QueuePair {
         let config = QueuePairConfig {
-            placement: World::here().nic_placement(),
             // What regions grant is what most tests are about.
             access: match config.access.is_empty() {
                 true => ALL_ACCESS,
@@ -77,11 +75,11 @@ impl Node {
         self.domain.queue_pair(&config).expect("a queue pair")
     }
 
-    /// What a queue pair of this node has done since it was reset; a NIC in a kernel does not tell.
+    /// What a queue pair of this side has done since it was reset; a NIC in a kernel does not tell.
     pub fn counters(&self, pair: &QueuePair) -> Option<Counters> {
         let qpn = QpNumber::from_low_bits(pair.qpn());
         let state = self
-            .device
+            .device()
             .soft_hca()?
             .command(|engine| engine.query_queue_pair(qpn));
         Some(
@@ -94,33 +92,31 @@ impl Node {
 
     /// The software HCA behind the device, which a CPU thread drives or nobody.
     pub fn hca(&self) -> &SoftHca {
-        self.device.soft_hca().expect("a software HCA")
+        self.device().soft_hca().expect("a software HCA")
     }
 }
 
-impl Nodes {
-    /// Two ends of what the command line chose: two software HCAs that one thread drives, one whose
-    /// engine is a kernel, or a card.
+impl Sides {
+    /// Both sides with what the command line chose: two software HCAs that one thread drives, one whose engine is a
+    /// kernel, or a card.
     pub fn chosen() -> Self {
-        Self::reaching(world::reach())
+        Self::reaching(here::reach())
     }
 
     /// The same, where a NIC that is a kernel reaches so far.
     pub fn reaching(reach: Reach) -> Self {
-        let nic = match world::nic() {
-            Nic::Soft | Nic::SoftHost => return Self::faulty(None, None),
-            Nic::SoftGpu => {
-                let mut options = SoftGpuOptions::new(entry!(soft_nic::soft_nic), world::engine());
-                options.reach = reach;
-                options.limit = world::patient(options.limit);
-                host_init::Nic::SoftGpu(options)
-            }
-            Nic::Card(name) => host_init::Nic::Mlx5(Mlx5Options::new(name)),
-        };
-        let device = Device::open(nic).unwrap_or_else(|error| panic!("no NIC: {error}"));
+        let mut nic = here::node().nic().clone();
+        if let Nic::SoftGpu(options) = &mut nic {
+            *options = SoftGpuOptions {
+                reach,
+                ..options.clone()
+            };
+        }
+        let ends = here::node().with_nic(nic).and_then(|node| node.ends());
+        let [ours, theirs] = ends.unwrap_or_else(|error| panic!("no NIC: {error}"));
         Self {
-            ours: Node::of(device.clone()),
-            theirs: Node::of(device),
+            ours: Side { domain: ours },
+            theirs: Side { domain: theirs },
         }
     }
 
@@ -145,16 +141,16 @@ impl Nodes {
     fn driven([ours, theirs]: [HcaOptions; 2]) -> Self {
         let driver = Arc::new(Driver::spawn().expect("a thread"));
         Self {
-            ours: Node::soft(Drive::Shared(driver.clone()), ours),
-            theirs: Node::soft(Drive::Shared(driver), theirs),
+            ours: Side::soft(Drive::Shared(driver.clone()), ours),
+            theirs: Side::soft(Drive::Shared(driver), theirs),
         }
     }
 
     /// Two software HCAs that stand still but for [`step_until_idle`](Self::step_until_idle).
     pub fn by_hand() -> Self {
         Self {
-            ours: Node::soft(Drive::ByHand, HcaOptions::default()),
-            theirs: Node::soft(Drive::ByHand, HcaOptions::default()),
+            ours: Side::soft(Drive::ByHand, HcaOptions::default()),
+            theirs: Side::soft(Drive::ByHand, HcaOptions::default()),
         }
     }
 
@@ -163,7 +159,7 @@ impl Nodes {
         let mut idle = 0;
         // More than one empty round: doorbells of idle queues are looked at in turn.
         while idle < 1000 {
-            let done = [&self.ours, &self.theirs].map(|node| node.hca().step().expect("a step"));
+            let done = [&self.ours, &self.theirs].map(|side| side.hca().step().expect("a step"));
             idle = if done == [0, 0] { idle + 1 } else { 0 };
         }
     }
@@ -193,8 +189,8 @@ impl Pair {
 }
 
 /// Regions of one address range: keys that may be taken away one by one.
-pub fn spare_keys(node: &Node, arena: &Arena, count: usize) -> Vec<MemoryRegion> {
+pub fn spare_keys(side: &Side, arena: &Arena, count: usize) -> Vec<MemoryRegion> {
     (0..count)
-        .map(|_| arena.register_again(&node.domain, ALL_ACCESS))
+        .map(|_| arena.register_again(&side.domain, ALL_ACCESS))
         .collect()
 }

@@ -1,0 +1,307 @@
+//! Options of a command line that choose a node.
+
+use std::convert::Infallible;
+
+use clap::{Args, ValueEnum};
+use warpbell::Entry;
+use warpbell_cpu_grid::Options;
+use warpbell_soft_hca::resident::Arguments;
+
+use crate::cuda::Module;
+use crate::{
+    Device, Error, GidChoice, Gpu, GpuError, Kernels, Mlx5Options, Nic, Node, SoftGpuOptions,
+    SoftOptions,
+};
+
+/// Options of a command line that choose a [`Node`], for [`clap`].
+///
+/// ```
+/// use clap::Parser;
+/// use warpbell_host_init::NodeArgs;
+///
+/// #[derive(Parser)]
+/// struct Arguments {
+///     #[command(flatten)]
+///     node: NodeArgs,
+/// }
+///
+/// let arguments = Arguments::parse_from(["program", "--on", "gpu", "--nic", "mlx5_0"]);
+/// # let _ = arguments.node;
+/// ```
+#[derive(Clone, Debug, Default, Args)]
+pub struct NodeArgs {
+    /// Where kernels run
+    #[arg(long, value_enum, default_value_t)]
+    on: On,
+    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, perhaps with a port (mlx5_0:2); by default
+    /// the first that works with the kernels there
+    #[arg(long, value_name = "NAME", value_parser = NicName::parse)]
+    nic: Option<NicName>,
+    /// Index of the card's GID; by default one is chosen
+    #[arg(long, value_name = "NUMBER")]
+    gid_index: Option<u8>,
+    /// Number of the GPU, counted from 0
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    gpu: u32,
+    /// Number of the GPU that the engine of --nic soft-gpu runs on; by default that of --gpu
+    #[arg(long, value_name = "NUMBER")]
+    nic_gpu: Option<u32>,
+}
+
+/// What runs kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum On {
+    /// CPU threads
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU
+    Gpu,
+}
+
+/// A NIC by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NicName {
+    /// A CPU thread, for kernels on the CPU.
+    Soft,
+    /// A CPU thread, for kernels on a GPU: queues and data lie in pinned host memory.
+    SoftHost,
+    /// A kernel beside the others: queues and data lie in the GPU's memory.
+    SoftGpu,
+    /// A card, which may not be there.
+    Card(String),
+}
+
+/// The names of NICs made of software.
+const SOFT: [&str; 3] = ["soft", "soft-host", "soft-gpu"];
+
+impl NicName {
+    fn of(name: &str) -> Self {
+        match name {
+            "soft" => Self::Soft,
+            "soft-host" => Self::SoftHost,
+            "soft-gpu" => Self::SoftGpu,
+            card => Self::Card(card.into()),
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self, Infallible> {
+        Ok(Self::of(name))
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Soft => SOFT[0],
+            Self::SoftHost => SOFT[1],
+            Self::SoftGpu => SOFT[2],
+            Self::Card(name) => name,
+        }
+    }
+}
+
+/// The kernels of a program, which a GPU needs as modules. They stay loaded until the process ends.
+pub trait Programs {
+    /// Why a module cannot be loaded, or a node opened.
+    type Error: From<NodeError> + From<Error>;
+
+    /// The kernel of a NIC's engine, as CPU threads run it.
+    const ENGINE: Entry<fn(Arguments)>;
+
+    /// Loads the program's kernels on a GPU.
+    ///
+    /// # Errors
+    /// No PTX for that GPU, or a module that is refused.
+    fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Self::Error>;
+
+    /// Loads the kernel of a NIC's engine on a GPU, for blocks of [`ENGINE_THREADS`](crate::ENGINE_THREADS).
+    ///
+    /// # Errors
+    /// As [`kernels`](Self::kernels).
+    fn engine(&self, gpu: Gpu) -> Result<&'static Module, Self::Error>;
+}
+
+/// Options that choose no node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A NIC that does not work with the kernels.
+    #[error(
+        "the NIC {nic} does not work with kernels on the {on}; choose --nic {}, or run the kernels elsewhere (--on)",
+        able.join(" or ")
+    )]
+    WrongNic {
+        /// The NIC asked for.
+        nic: String,
+        /// Where the kernels run.
+        on: &'static str,
+        /// The NICs that work with them.
+        able: [&'static str; 2],
+    },
+    /// A name that no NIC has, or a card that cannot be used.
+    #[error("the NIC {name} is none of software ({}), nor a card that works: {source}", SOFT.join(", "))]
+    NoCard {
+        /// The name asked for.
+        name: String,
+        /// Why it is no card.
+        source: Box<Error>,
+    },
+    /// A GPU for a NIC that is on none.
+    #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
+    NoNicGpu,
+    /// Several GPUs for kernels that are on none.
+    #[error("--gpus names the GPUs of --on gpu; choose that, or leave it out")]
+    NoGpus,
+    /// A GPU among several that is there before.
+    #[error("--gpus names GPU {gpu} twice; each GPU has its ranks once")]
+    GpuTwice {
+        /// Its number.
+        gpu: u32,
+    },
+}
+
+impl NodeArgs {
+    /// The NICs of software that work with the kernels.
+    fn able(&self) -> [&'static str; 2] {
+        match self.on {
+            On::Cpu => ["soft", "soft-gpu"],
+            On::Gpu => ["soft-host", "soft-gpu"],
+        }
+    }
+
+    /// The same options with the NIC that was named, or with each of software.
+    pub fn with_each_nic(&self) -> Vec<Self> {
+        let nics = match &self.nic {
+            Some(nic) => vec![nic.clone()],
+            None => self.able().map(NicName::of).to_vec(),
+        };
+        let with = |nic| Self {
+            nic: Some(nic),
+            ..self.clone()
+        };
+        nics.into_iter().map(with).collect()
+    }
+
+    /// The same options with a NIC whose engine is a kernel, if none was named.
+    pub fn or_soft_gpu(self) -> Self {
+        Self {
+            nic: self.nic.or(Some(NicName::SoftGpu)),
+            ..self
+        }
+    }
+
+    /// Whether kernels run on CPU threads, with a NIC on another one.
+    pub fn is_cpu(&self) -> bool {
+        let soft = self.nic.as_ref().is_none_or(|nic| *nic == NicName::Soft);
+        self.on == On::Cpu && soft
+    }
+
+    /// Opens the node that was chosen.
+    ///
+    /// # Errors
+    /// [`NodeError`] for options that do not suit each other, and for a card that cannot be used; what a GPU lacks.
+    pub fn open<P: Programs>(&self, programs: &P) -> Result<Node, P::Error> {
+        let mut nodes = self.open_on(&[self.gpu], programs)?;
+        Ok(nodes.remove(0))
+    }
+
+    /// The same with kernels on each of several GPUs: a node for each, all with one NIC. Without any named there is the
+    /// one node of [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); several GPUs of a CPU, or one twice; GPUs that do not reach the NIC's.
+    pub fn open_each<P: Programs>(
+        &self,
+        gpus: &[u32],
+        programs: &P,
+    ) -> Result<Vec<Node>, P::Error> {
+        if gpus.is_empty() {
+            return self.open_on(&[self.gpu], programs);
+        }
+        if self.on == On::Cpu {
+            return Err(NodeError::NoGpus.into());
+        }
+        for (index, &gpu) in gpus.iter().enumerate() {
+            if gpus[..index].contains(&gpu) {
+                return Err(NodeError::GpuTwice { gpu }.into());
+            }
+        }
+        self.open_on(gpus, programs)
+    }
+
+    /// A node on each of these GPUs, of which there is one at least; CPU threads are one node.
+    fn open_on<P: Programs>(&self, gpus: &[u32], programs: &P) -> Result<Vec<Node>, P::Error> {
+        let able = self.able();
+        let name = self.nic.clone().unwrap_or(NicName::of(able[0]));
+        if !matches!(name, NicName::Card(_)) && !able.contains(&name.name()) {
+            let wrong = NodeError::WrongNic {
+                nic: name.name().into(),
+                on: match self.on {
+                    On::Cpu => "cpu",
+                    On::Gpu => "gpu",
+                },
+                able,
+            };
+            return Err(wrong.into());
+        }
+        if self.nic_gpu.is_some() && (self.on, &name) != (On::Gpu, &NicName::SoftGpu) {
+            return Err(NodeError::NoNicGpu.into());
+        }
+        let gpus = match self.on {
+            On::Cpu => Vec::new(),
+            On::Gpu => opened(gpus).map_err(Error::from)?,
+        };
+        let nic = match name {
+            NicName::Soft | NicName::SoftHost => Nic::Soft(SoftOptions::default()),
+            NicName::SoftGpu => {
+                let on = match gpus.first() {
+                    None => Kernels::Cpu(Options::default()),
+                    Some(&first) => {
+                        let gpu = self.nic_gpu.map_or(Ok(first), Gpu::open);
+                        let gpu = gpu.map_err(Error::from)?;
+                        // Before any kernel is loaded: what is out of reach is reported at once.
+                        let reach = |kernels: &Gpu| kernels.enable_peer_access(gpu);
+                        gpus.iter().try_for_each(reach).map_err(Error::from)?;
+                        Kernels::Gpu(programs.engine(gpu)?)
+                    }
+                };
+                Nic::SoftGpu(SoftGpuOptions::new(P::ENGINE, on))
+            }
+            NicName::Card(name) => Nic::Mlx5(self.card(&name)?),
+        };
+        let kernels = match self.on {
+            On::Cpu => vec![Kernels::Cpu(Options::default())],
+            On::Gpu => {
+                let load = |&gpu: &Gpu| programs.kernels(gpu).map(Kernels::Gpu);
+                gpus.iter().map(load).collect::<Result<_, _>>()?
+            }
+        };
+        let node = |kernels| Ok(Node::new(kernels, nic.clone())?);
+        kernels.into_iter().map(node).collect()
+    }
+
+    /// The options of a card that can be opened.
+    fn card(&self, name: &str) -> Result<Mlx5Options, NodeError> {
+        let port = name.rsplit_once(':').and_then(|(device, port)| {
+            let port = port.parse().ok()?;
+            Some((device, port))
+        });
+        let (device, port) = port.unwrap_or((name, 1));
+        let options = Mlx5Options {
+            port,
+            gid: GidChoice {
+                index: self.gid_index,
+                ..GidChoice::default()
+            },
+            ..Mlx5Options::new(device)
+        };
+        match Device::open(Nic::Mlx5(options.clone())) {
+            Ok(_) => Ok(options),
+            Err(source) => Err(NodeError::NoCard {
+                name: name.into(),
+                source: source.into(),
+            }),
+        }
+    }
+}
+
+fn opened(gpus: &[u32]) -> Result<Vec<Gpu>, GpuError> {
+    gpus.iter().map(|&gpu| Gpu::open(gpu)).collect()
+}
