@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use mlx5_wqe::{QpNumber, WqeIndex};
 use warpbell_soft_hca::engine::command::MAX_MESSAGE_LENGTH;
-use warpbell_soft_hca::engine::decode::{
+use mlx5_wqe::decode::{
     AtomicKind, DataItem, DecodeError, Operation, QueueOperation, decode,
 };
 

@@ -1,9 +1,12 @@
 //! Devices, and the seam behind which each kind of card lives.
 
 use std::fmt;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use warpbell::{DoorbellPage, FenceReach};
+#[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::SoftHca;
 
 #[cfg(doc)]
@@ -11,22 +14,29 @@ use crate::QueuePairConfig;
 use crate::batching::Reader;
 use crate::config::Checked;
 use crate::memory::Keys;
-use crate::mlx5::{CardCounters, CardEvent, CardPort, Mlx5, Mlx5Options};
+#[cfg(feature = "mlx5")]
+use crate::mlx5::{CardCounters, CardEvent, Mlx5, Mlx5Options};
+use crate::peer::Role;
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
-use crate::soft::{InProcess, Soft, SoftOptions, refused};
+#[cfg(feature = "soft")]
+use crate::soft::{self, InProcess, Soft, SoftOptions};
+#[cfg(feature = "soft")]
 use crate::soft_gpu::{Resident, SoftGpuOptions};
-use crate::{Access, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
+use crate::{Access, CardPort, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Nic {
     /// A software HCA in this process.
+    #[cfg(feature = "soft")]
     Soft(SoftOptions),
     /// A software HCA whose engine is a kernel, on the GPU beside those that it serves or on another.
+    #[cfg(feature = "soft")]
     SoftGpu(SoftGpuOptions),
     /// An mlx5 card, through libibverbs and libmlx5, which are loaded then.
+    #[cfg(feature = "mlx5")]
     Mlx5(Mlx5Options),
 }
 
@@ -65,8 +75,11 @@ impl Device {
     /// not as it has to be.
     pub fn open(nic: Nic) -> Result<Self, Error> {
         let provider: Arc<dyn Provider> = match nic {
+            #[cfg(feature = "soft")]
             Nic::Soft(options) => Arc::new(Soft::<InProcess>::open(options)?),
+            #[cfg(feature = "soft")]
             Nic::SoftGpu(options) => Arc::new(Soft::<Resident>::open(options)?),
+            #[cfg(feature = "mlx5")]
             Nic::Mlx5(options) => Arc::new(Mlx5::open(&options)?),
         };
         Ok(Self {
@@ -109,6 +122,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Mlx5`] if the card does not answer.
+    #[cfg(feature = "mlx5")]
     pub fn counters(&self) -> Result<Option<CardCounters>, Error> {
         self.provider.counters()
     }
@@ -118,12 +132,14 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Mlx5`] if the channel cannot be read.
+    #[cfg(feature = "mlx5")]
     pub fn card_events(&self) -> Result<Vec<CardEvent>, Error> {
         self.provider.card_events()
     }
 
     /// The software HCA behind this device, if it is one: for tests that step it
     /// by hand, inject faults or kill it.
+    #[cfg(feature = "soft")]
     pub fn soft_hca(&self) -> Option<&SoftHca> {
         self.provider.hca()
     }
@@ -165,12 +181,15 @@ impl Device {
         if self.is(other) {
             return Ok(());
         }
-        match (self.provider.hca(), other.provider.hca()) {
-            (Some(ours), Some(theirs)) => ours.link(theirs).map_err(refused("link two devices")),
-            // Their wire is there already.
-            _ if self.is_card() && other.is_card() => Ok(()),
-            _ => Err(Error::Unreachable { gid: other.gid() }),
+        // The wire of cards is there already.
+        if self.is_card() && other.is_card() {
+            return Ok(());
         }
+        #[cfg(feature = "soft")]
+        if let (Some(ours), Some(theirs)) = (self.provider.hca(), other.provider.hca()) {
+            return ours.link(theirs).map_err(soft::refused("link two devices"));
+        }
+        Err(Error::Unreachable { gid: other.gid() })
     }
 }
 
@@ -232,10 +251,12 @@ pub(crate) trait Provider: Send + Sync {
         None
     }
     /// What it has counted, if this is a card.
+    #[cfg(feature = "mlx5")]
     fn counters(&self) -> Result<Option<CardCounters>, Error> {
         Ok(None)
     }
     /// What has befallen its queues since the last call, if this is a card.
+    #[cfg(feature = "mlx5")]
     fn card_events(&self) -> Result<Vec<CardEvent>, Error> {
         Ok(Vec::new())
     }
@@ -287,6 +308,16 @@ pub(crate) trait Provider: Send + Sync {
     fn state(&self, queues: Queues) -> Result<State, Error>;
     fn first_error(&self, queues: Queues) -> Result<Option<NicError>, Error>;
 
+    /// Makes a way to a device of another process, which is at the other end of this socket.
+    fn link_over(&self, _: &UnixStream, theirs: Gid, _: Role, _: Duration) -> Result<(), Error> {
+        match self.card_port() {
+            // What kind of device the other one is, endpoints tell.
+            Some(_) => Ok(()),
+            None => Err(Error::Unreachable { gid: theirs }),
+        }
+    }
+
     /// The software HCA of this process, if it is one.
+    #[cfg(feature = "soft")]
     fn hca(&self) -> Option<&SoftHca>;
 }

@@ -1,11 +1,14 @@
 //! What can go wrong at start-up, and what the user can do about it.
 
 use warpbell_cpu_grid::LaunchError;
+#[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::HcaError;
 
+#[cfg(feature = "mlx5")]
+use crate::Mlx5Error;
 use crate::{
-    Access, ActiveError, ExchangeError, GaspiError, Gid, GpuError, Mlx5Error, Placement,
-    ProxyError, State, TriggerError,
+    Access, ActiveError, ExchangeError, GaspiError, Gid, GpuError, Placement, ProxyError, State,
+    TriggerError,
 };
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
@@ -224,6 +227,7 @@ pub enum Error {
     #[error(transparent)]
     Trigger(#[from] TriggerError),
     /// The software HCA refused a step.
+    #[cfg(feature = "soft")]
     #[error("the software HCA refused to {step}: {source}")]
     Soft {
         /// What was tried.
@@ -240,10 +244,12 @@ pub enum Error {
     )]
     MixedNodes,
     /// The card, or the way to it.
+    #[cfg(feature = "mlx5")]
     #[error(transparent)]
     Mlx5(Box<Mlx5Error>),
 }
 
+#[cfg(feature = "mlx5")]
 impl From<Mlx5Error> for Error {
     fn from(error: Mlx5Error) -> Self {
         Self::Mlx5(Box::new(error))
@@ -254,13 +260,16 @@ impl Error {
     /// Whether the device gave no answer, and may still do what it was asked to. Memory that it was to use must
     /// stay then: buffers and queues are leaked.
     pub fn is_uncertain(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            #[cfg(feature = "soft")]
             Self::Soft {
                 source: HcaError::Resident(_),
                 ..
-            }
-        ) || matches!(self, Self::Mlx5(error) if matches!(**error, Mlx5Error::Stuck { .. }))
+            } => true,
+            #[cfg(feature = "mlx5")]
+            Self::Mlx5(error) => matches!(**error, Mlx5Error::Stuck { .. }),
+            _ => false,
+        }
     }
 }
 

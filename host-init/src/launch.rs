@@ -2,9 +2,12 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::time::Duration;
 
 use warpbell::{Entry, Symbol};
 use warpbell_cpu_grid::Grid;
+
+use crate::QueuePair;
 
 /// The [`Entry`] of a kernel: of a function with `#[warpbell::kernel]`, and of no other.
 ///
@@ -129,6 +132,20 @@ impl fmt::Debug for Launch<'_> {
             .field("grid", &self.grid)
             .finish_non_exhaustive()
     }
+}
+
+/// How long kernels may stand still, and what is said of one that does.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'w> {
+    /// How long nothing may be posted to the queues, and nothing completed; without queues, how long the
+    /// kernels may run. Kernels that wait have deadlines of their own; this is for those that forget them.
+    /// It is noticed late by at most a quarter.
+    pub limit: Duration,
+    /// Whether the host sleeps from the start, beside kernels that stay for long: it has hardly any of a core then, and may
+    /// notice an end late by 10 ms.
+    pub asleep: bool,
+    /// The queue pairs that they use. The outstanding work requests of one that stands still are named.
+    pub queue_pairs: &'w [&'w QueuePair],
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use mlx5_wqe::decode::decode;
 use mlx5_wqe::{Cqe64, CqeOpcode, Opcode, QpNumber, WqeIndex};
-use warpbell_soft_hca::engine::decode::decode;
 
 /// A request whose completion the kernel has not been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Software HCAs: the commands to an engine, and the provider `soft`, an engine in this process.
 
 use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber};
 use warpbell::{FenceReach, SendDoorbell};
@@ -10,13 +12,16 @@ use warpbell_soft_hca::engine::{
     self, Command, CompletionQueueAttributes, CrossChannel, QueuePairAttributes, QueuePairState,
     QueuePairStatus, ReceiveRing, Reply, Transition, WireAddress, WrongReply, command,
 };
-use warpbell_soft_hca::shell::{Driver, HcaError, HcaOptions, Peers, SoftHca, gid};
+use warpbell_soft_hca::shell::{
+    Driver, HcaError, HcaOptions, Peers, SharedLink, SoftHca, accept, gid, offer,
+};
 
 use crate::batching::Reader;
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::domain::fresh_number;
 use crate::memory::Keys;
+use crate::peer::Role;
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
 use crate::{Access, Endpoint, Error, ErrorPlace, Gid, Limits, NicError, Placement, State};
@@ -78,6 +83,26 @@ pub(crate) trait Seat: Send + Sync {
 
     /// The HCA, if it is one of this process.
     fn hca(&self) -> Option<&SoftHca>;
+}
+
+/// Makes a wire in shared memory to an HCA of another process, which is at the other end of this socket.
+fn link_over(
+    hca: &SoftHca,
+    socket: &UnixStream,
+    theirs: WireAddress,
+    role: Role,
+    timeout: Duration,
+) -> Result<(), HcaError> {
+    let ours = hca.address();
+    if ours == theirs {
+        let (own, peer) = (ours.0, theirs.0);
+        return Err(HcaError::LinkedAlready { own, peer });
+    }
+    let link: SharedLink = match role {
+        Role::Listener => offer(socket, ours, theirs)?,
+        Role::Joiner => accept(socket, ours, theirs, timeout)?,
+    };
+    hca.attach(link)
 }
 
 /// Gives commands to an engine.
@@ -313,7 +338,7 @@ impl<S: Seat> Provider for Soft<S> {
             max_depth: 1 << command::MAX_LOG_QUEUE_DEPTH,
             max_completion_depth: 1 << command::MAX_LOG_CQ_DEPTH,
             max_receive_segments: 1 << command::MAX_LOG_RECEIVE_STRIDE,
-            max_message: command::MAX_MESSAGE_LENGTH,
+            max_message: mlx5_wqe::decode::MAX_MESSAGE_LENGTH,
             without_record: true,
             cross_channel: true,
         }
@@ -463,6 +488,20 @@ impl<S: Seat> Provider for Soft<S> {
                 engine::ErrorPlace::Elsewhere => ErrorPlace::Elsewhere,
             },
         }))
+    }
+
+    fn link_over(
+        &self,
+        socket: &UnixStream,
+        theirs: Gid,
+        role: Role,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let unreachable = || Error::Unreachable { gid: theirs };
+        let hca = self.hca().ok_or_else(unreachable)?;
+        let address = wire_address(theirs).ok_or_else(unreachable)?;
+        let linked = link_over(hca, socket, address, role, timeout);
+        linked.map_err(refused("link two processes"))
     }
 
     fn hca(&self) -> Option<&SoftHca> {

@@ -5,8 +5,6 @@ use std::fmt;
 use mlx5_wqe::{Syndrome, VendorCode, WqeIndex};
 use serde::{Deserialize, Serialize};
 
-use crate::CardPort;
-
 /// The states of a queue pair.
 ///
 /// ```text
@@ -49,6 +47,46 @@ pub struct Gid(pub [u8; 16]);
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         std::net::Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+/// What the other end needs to know of a card's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CardPort {
+    /// What kind of packets carry the GID.
+    pub kind: GidType,
+    /// Its address within the subnet; 0 on Ethernet.
+    pub lid: u16,
+    /// The most bytes of a packet: 256 to 4,096. Both ends use the smaller one of theirs.
+    pub mtu: u32,
+    /// Its partition key.
+    pub partition: u16,
+    /// Reads and atomics that a queue pair may have under way at this end. The other one answers no fewer, or fewer are
+    /// under way.
+    pub reads_asked: u16,
+    /// Reads and atomics under way that a queue pair answers at this end.
+    pub reads_answered: u16,
+}
+
+/// What kind of packets carry a GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GidType {
+    /// InfiniBand's.
+    InfiniBand,
+    /// RoCE version 1: Ethernet frames that no router forwards.
+    RoceV1,
+    /// RoCE version 2: UDP over IPv4 or IPv6.
+    RoceV2,
+}
+
+impl fmt::Display for GidType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InfiniBand => "InfiniBand",
+            Self::RoceV1 => "RoCE v1",
+            Self::RoceV2 => "RoCE v2",
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 mod address;
 mod completion;
 mod cqe;
+pub mod decode;
 mod doorbell;
 mod flags;
 mod gather;

@@ -296,11 +296,41 @@ impl Steps<'_> {
     }
 
     fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
-        let calls: [(&str, &[&str]); 2] = [
+        let calls: [(&str, &[&str]); 5] = [
             ("cargo clippy", &["--workspace", "--all-targets"]),
             (
                 "cargo clippy without std",
                 &["-p", SOFT_HCA, "--no-default-features"],
+            ),
+            (
+                "cargo clippy with NICs of software alone",
+                &[
+                    "-p",
+                    HOST_INIT,
+                    "--no-default-features",
+                    "--features",
+                    "soft",
+                ],
+            ),
+            (
+                "cargo clippy with cards alone",
+                &[
+                    "-p",
+                    HOST_INIT,
+                    "--no-default-features",
+                    "--features",
+                    "mlx5",
+                ],
+            ),
+            (
+                "cargo clippy with cards and GPUs",
+                &[
+                    "-p",
+                    HOST_INIT,
+                    "--no-default-features",
+                    "--features",
+                    "cuda,mlx5",
+                ],
             ),
         ];
         for (title, args) in calls {

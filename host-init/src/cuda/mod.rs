@@ -9,6 +9,7 @@
 //! `Buffer::into_cust` and `Buffer::device_pointer` go the other way. The example `cust` shows all of it. Such a
 //! program links with the driver's library, as cust does, and does not start without it.
 
+#[cfg(feature = "mlx5")]
 mod card;
 #[cfg(feature = "cust")]
 mod cust;
@@ -24,6 +25,7 @@ mod run;
 mod sys;
 mod under_way;
 
+#[cfg(feature = "mlx5")]
 pub(crate) use card::MappedRegister;
 #[cfg(feature = "cust")]
 pub(crate) use cust::Foreign;
@@ -35,4 +37,6 @@ pub(crate) use gpu::Kind;
 pub use graph::DeviceRuntime;
 pub use module::{ComputeCapability, Module, Ptx};
 pub use order::InboundOrder;
-pub use run::{Running, Watch};
+pub use run::Running;
+
+pub use crate::launch::Watch;

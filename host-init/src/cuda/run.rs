@@ -10,21 +10,8 @@ use super::graph::{self, Repeating};
 use super::module::LoadedKernel;
 use super::sys::{self, CUevent, CUresult, CUstream};
 use super::{GpuError, Module};
+use crate::launch::Watch;
 use crate::{Grid, Launch, QueuePair};
-
-/// How long kernels may stand still, and what is said of one that does.
-#[derive(Clone, Copy, Debug)]
-pub struct Watch<'w> {
-    /// How long nothing may be posted to the queues, and nothing completed; without queues, how long the
-    /// kernels may run. Kernels that wait have deadlines of their own; this is for those that forget them.
-    /// It is noticed late by at most a quarter.
-    pub limit: Duration,
-    /// Whether the host sleeps from the start, beside kernels that stay for long: it has hardly any of a core then, and may
-    /// notice an end late by 10 ms.
-    pub asleep: bool,
-    /// The queue pairs that they use. The outstanding work requests of one that stands still are named.
-    pub queue_pairs: &'w [&'w QueuePair],
-}
 
 /// Looks at the queues in one limit.
 const LOOKS: u32 = 8;

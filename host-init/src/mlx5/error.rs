@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use mlx5_wqe::prm::{CommandStatus, PrmError, Refusal};
 
 use super::bindings::{LIBIBVERBS, LoadError};
-use super::gid::GidType;
+use crate::GidType;
 
 /// Why a card, or the way to it, did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]

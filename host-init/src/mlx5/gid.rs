@@ -3,30 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use serde::{Deserialize, Serialize};
-
-use crate::Gid;
-
-/// What kind of packets carry a GID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum GidType {
-    /// InfiniBand's.
-    InfiniBand,
-    /// RoCE version 1: Ethernet frames that no router forwards.
-    RoceV1,
-    /// RoCE version 2: UDP over IPv4 or IPv6.
-    RoceV2,
-}
-
-impl fmt::Display for GidType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InfiniBand => "InfiniBand",
-            Self::RoceV1 => "RoCE v1",
-            Self::RoceV2 => "RoCE v2",
-        })
-    }
-}
+use crate::{Gid, GidType};
 
 /// Which GID to use. What is left out is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,6 +31,7 @@ use mlx5_wqe::prm::{
     TimestampFormats,
 };
 use warpbell::FenceReach;
+#[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::SoftHca;
 
 use crate::batching::Reader;
@@ -40,7 +41,7 @@ use crate::domain::fresh_number;
 use crate::memory::Keys;
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
-use crate::{Access, Error, Gid, GpuError, Limits, NicError, Placement, State};
+use crate::{Access, CardPort, Error, Gid, GpuError, Limits, NicError, Placement, State};
 use context::Context;
 use counters::CounterSet;
 use events::Events;
@@ -51,8 +52,7 @@ use resources::{Dmabuf, Domain, Memory, Region};
 pub use counters::CardCounters;
 pub use error::{Link, Mlx5Error};
 pub use events::CardEvent;
-pub use gid::{GidChoice, GidType};
-pub use port::CardPort;
+pub use gid::GidChoice;
 
 /// How a card is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -425,6 +425,7 @@ impl Provider for Mlx5 {
         Ok(events.transpose()?.unwrap_or_default())
     }
 
+    #[cfg(feature = "soft")]
     fn hca(&self) -> Option<&SoftHca> {
         None
     }

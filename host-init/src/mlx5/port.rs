@@ -5,37 +5,17 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use mlx5_wqe::prm::{AddressPath, HcaCapabilities, Mtu};
-use serde::{Deserialize, Serialize};
 
 use super::Mlx5Options;
 use super::bindings::{AddressAttributes, GlobalRoute, PortAttributes, values};
 use super::context::Context;
 use super::error::{Link, Mlx5Error};
-use super::gid::{GidChoice, GidType, PortGid};
+use super::gid::{GidChoice, PortGid};
 use super::resources::Domain;
-use crate::{Endpoint, Error, Gid};
+use crate::{CardPort, Endpoint, Error, Gid, GidType};
 
 /// Packets live so long that any data centre is crossed.
 const HOP_LIMIT: u8 = 64;
-
-/// What the other end needs to know of a card's port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CardPort {
-    /// What kind of packets carry the GID.
-    pub kind: GidType,
-    /// Its address within the subnet; 0 on Ethernet.
-    pub lid: u16,
-    /// The most bytes of a packet: 256 to 4,096. Both ends use the smaller one of theirs.
-    pub mtu: u32,
-    /// Its partition key.
-    pub partition: u16,
-    /// Reads and atomics that a queue pair may have under way at this end. The other one answers no fewer, or fewer are
-    /// under way.
-    pub reads_asked: u16,
-    /// Reads and atomics under way that a queue pair answers at this end.
-    pub reads_answered: u16,
-}
 
 /// Reads and atomics under way in each direction, at most: 16.
 const LOG_READS: u8 = 4;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use warpbell_cpu_grid::{LaunchError, Options, launch};
 
-use crate::cuda::{Module, Ptx};
-use crate::{Error, Gpu, Launch, Placement, StopWord};
+use crate::cuda::Module;
+#[cfg(feature = "cuda")]
+use crate::{Error, cuda::Ptx};
+use crate::{Gpu, Launch, Placement, StopWord};
 
 /// What runs kernels. A copy is the same place.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,7 @@ impl Kernels {
     ///
     /// # Errors
     /// As [`Module::load`].
+    #[cfg(feature = "cuda")]
     pub fn load(gpu: Gpu, variants: &[Ptx<'_>]) -> Result<Self, Error> {
         let module = Module::load(gpu, variants)?;
         Ok(Self::Gpu(Box::leak(Box::new(module))))

@@ -2,22 +2,27 @@
 
 mod kernels;
 
+#[cfg(feature = "soft")]
 use std::sync::Arc;
 use std::time::Duration;
 
 use warpbell::Word64;
+#[cfg(feature = "soft")]
 use warpbell_soft_hca::engine::Reach;
+#[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::Driver;
 
 pub use kernels::Kernels;
+#[cfg(feature = "soft")]
 pub(crate) use kernels::run_on_cpu;
 
-use crate::cuda::{DeviceRuntime, Module, Watch};
-use crate::soft::refused;
+use crate::cuda::{DeviceRuntime, Module};
+use crate::launch::Watch;
 use crate::{
-    Device, Drive, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared,
-    SoftOptions, StopWord,
+    Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared, StopWord,
 };
+#[cfg(feature = "soft")]
+use crate::{Drive, SoftOptions, soft::refused};
 
 /// A place where kernels run, with the NIC that they use. The same program runs on CPU threads with a NIC of software,
 /// and on a GPU with a card: only its node differs.
@@ -84,34 +89,30 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 impl Node {
     /// CPU threads, and a NIC of software on another thread.
+    #[cfg(feature = "soft")]
     pub fn cpu() -> Self {
+        Self::of(Kernels::default(), Nic::Soft(SoftOptions::default()))
+    }
+
+    fn of(kernels: Kernels, nic: Nic) -> Self {
         Self {
-            kernels: Kernels::default(),
-            nic: Nic::Soft(SoftOptions::default()),
+            kernels,
+            nic,
             limit: LIMIT,
             asleep: false,
             runtime: None,
         }
     }
 
-    /// Kernels here, and this NIC. A NIC whose engine is a kernel on another GPU than the kernels reaches
-    /// [the whole system](Reach::System), whatever its options say.
+    /// Kernels here, and this NIC. A NIC whose engine is a kernel on another GPU than the kernels reaches the whole
+    /// system ([`Reach::System`](warpbell_soft_hca::engine::Reach)), whatever its options say.
     ///
     /// # Errors
     /// [`Error::Gpu`] for two GPUs that do not reach each other.
-    pub fn new(kernels: Kernels, mut nic: Nic) -> Result<Self, Error> {
-        if let (Kernels::Gpu(kernels), Nic::SoftGpu(options)) = (kernels, &mut nic)
-            && let Kernels::Gpu(engine) = options.on
-            && engine.gpu() != kernels.gpu()
-        {
-            kernels.gpu().enable_peer_access(engine.gpu())?;
-            options.reach = Reach::System;
-        }
-        Ok(Self {
-            kernels,
-            nic,
-            ..Self::cpu()
-        })
+    pub fn new(kernels: Kernels, nic: Nic) -> Result<Self, Error> {
+        #[cfg(feature = "soft")]
+        let nic = reaching(kernels, nic)?;
+        Ok(Self::of(kernels, nic))
     }
 
     /// What runs its kernels.
@@ -133,10 +134,15 @@ impl Node {
     /// `soft-gpu`, or the card's name, with its port unless that is the first.
     pub fn nic_name(&self) -> String {
         match (&self.nic, self.kernels) {
+            #[cfg(feature = "soft")]
             (Nic::Soft(_), Kernels::Cpu(_)) => "soft".into(),
+            #[cfg(feature = "soft")]
             (Nic::Soft(_), Kernels::Gpu(_)) => "soft-host".into(),
+            #[cfg(feature = "soft")]
             (Nic::SoftGpu(_), _) => "soft-gpu".into(),
+            #[cfg(feature = "mlx5")]
             (Nic::Mlx5(options), _) if options.port == 1 => options.device.clone(),
+            #[cfg(feature = "mlx5")]
             (Nic::Mlx5(options), _) => format!("{}:{}", options.device, options.port),
         }
     }
@@ -209,8 +215,13 @@ impl Node {
     /// Where kernels and the NIC reach memory: queues and data lie there. In the GPU's own memory where the NIC reaches
     /// that.
     pub fn nic_placement(&self) -> Placement {
-        match (self.gpu(), &self.nic) {
-            (Some(gpu), Nic::SoftGpu(_) | Nic::Mlx5(_)) => Placement::Gpu(gpu),
+        let reaches_gpu = match self.nic {
+            #[cfg(feature = "soft")]
+            Nic::Soft(_) => false,
+            _ => true,
+        };
+        match self.gpu() {
+            Some(gpu) if reaches_gpu => Placement::Gpu(gpu),
             _ => self.placement(),
         }
     }
@@ -239,6 +250,7 @@ impl Node {
     /// As [`domain`](Self::domain).
     pub fn domains(&self, count: usize) -> Result<Vec<ProtectionDomain>, Error> {
         let open: Box<dyn Fn() -> Result<Device, Error>> = match &self.nic {
+            #[cfg(feature = "soft")]
             Nic::Soft(options) => {
                 let drive = match &options.drive {
                     Drive::Thread => {
@@ -395,4 +407,17 @@ impl Node {
             queue_pairs,
         }
     }
+}
+
+/// The NIC, which reaches the whole system if its engine is a kernel on another GPU than the kernels.
+#[cfg(feature = "soft")]
+fn reaching(kernels: Kernels, mut nic: Nic) -> Result<Nic, Error> {
+    if let (Some(gpu), Nic::SoftGpu(options)) = (kernels.gpu(), &mut nic)
+        && let Some(engine) = options.on.gpu()
+        && engine != gpu
+    {
+        gpu.enable_peer_access(engine)?;
+        options.reach = Reach::System;
+    }
+    Ok(nic)
 }

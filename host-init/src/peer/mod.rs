@@ -11,10 +11,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use warpbell_soft_hca::shell::{HcaError, SharedLink, accept, offer};
 
 use crate::frame::{self, ExchangeError, Kind};
-use crate::soft::{refused, wire_address};
 use crate::{Device, Endpoint, Error, Gid, QueuePair};
 
 pub use listener::Listener;
@@ -62,8 +60,9 @@ pub(crate) struct Hello {
     gid: Gid,
 }
 
+/// Who came first.
 #[derive(Clone, Copy)]
-enum Role {
+pub(crate) enum Role {
     Listener,
     Joiner,
 }
@@ -145,7 +144,6 @@ impl Peer {
         role: Role,
         timeout: Duration,
     ) -> Result<Self, Error> {
-        const STEP: &str = "link two processes";
         let mut peer = Self {
             socket,
             gid: device.gid(),
@@ -153,26 +151,8 @@ impl Peer {
         };
         let hello: Hello = peer.swap(Kind::Hello, &Hello { gid: device.gid() })?;
         peer.gid = hello.gid;
-        if device.is_card() {
-            // The wire is there already; what kind of device the other one is, endpoints tell.
-            peer.barrier("linked")?;
-            return Ok(peer);
-        }
-        let unreachable = || Error::Unreachable { gid: hello.gid };
-        let hca = device.provider().hca().ok_or_else(unreachable)?;
-        let theirs = wire_address(hello.gid).ok_or_else(unreachable)?;
-        let ours = hca.address();
-        if ours == theirs {
-            let (own, peer) = (ours.0, theirs.0);
-            let source = HcaError::LinkedAlready { own, peer };
-            return Err(refused(STEP)(source));
-        }
-        let link: SharedLink = match role {
-            Role::Listener => offer(&peer.socket, ours, theirs),
-            Role::Joiner => accept(&peer.socket, ours, theirs, timeout),
-        }
-        .map_err(|error| refused(STEP)(error.into()))?;
-        hca.attach(link).map_err(refused(STEP))?;
+        let provider = device.provider();
+        provider.link_over(&peer.socket, hello.gid, role, timeout)?;
         tracing::debug!(ours = %device.gid(), theirs = %hello.gid, "two processes are linked");
         // Neither goes on before the other one's wire is open.
         peer.barrier("linked")?;

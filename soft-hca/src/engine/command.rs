@@ -5,6 +5,8 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, RemoteKey};
 use super::packet::WireAddress;
 use super::shared_receive::SharedReceiveQueue;
 
+pub use mlx5_wqe::decode::{MAX_MESSAGE_LENGTH, Transport};
+
 bitflags::bitflags! {
     /// What may be done with a registered range. Local reads are always allowed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -125,23 +127,6 @@ pub enum SendDoorbell {
     WithoutRecord,
 }
 
-/// What a queue pair promises of its messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// RC: they arrive, once and in order, or the queue pair goes to error.
-    #[default]
-    ReliableConnection,
-    /// UC: they go to one peer; one of which a packet is lost is lost whole, and nobody is told. SEND and RDMA WRITE,
-    /// both perhaps with immediate data.
-    UnreliableConnection,
-    /// UD: each SEND, perhaps with immediate data, is a packet of its own to wherever its address vector says, by GID
-    /// (see [`gid`](super::gid)). A receive gets 40 bytes of global route header before the message.
-    ///
-    /// What [`ReadyToReceive`] says of a peer means nothing here; its path MTU is the longest message. Peers must
-    /// know the queue pair's key, see [`set_q_key`](super::Engine::set_q_key).
-    Datagram,
-}
-
 /// What else a queue pair may have.
 ///
 /// What is not reliable is copied by the wire: it needs one that does
@@ -186,8 +171,6 @@ pub const MAX_LOG_CQ_DEPTH: u8 = 22;
 pub const MAX_LOG_RECEIVE_STRIDE: u8 = 5;
 /// The most send registers of a page: 0x800 to 0xf00.
 pub const MAX_SEND_REGISTERS: u8 = 8;
-/// The longest message: 1 GiB.
-pub const MAX_MESSAGE_LENGTH: u32 = 1 << 30;
 /// The READs and atomics that a queue pair has under way at most, in each direction.
 pub const MAX_READS: usize = 16;
 

@@ -7,10 +7,10 @@
 use super::Engine;
 use super::command::QueuePairState;
 use super::completion::Awaited;
-use super::decode::QueueOperation;
 use super::memory::Memory;
 use super::requester::Gate;
 use super::wire::Wire;
+use mlx5_wqe::decode::QueueOperation;
 
 /// Whether a WAIT or SEND_EN may start.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! | WAIT and SEND_EN, of queue pairs that may | of others |
 //! | RC, UC, UD; shared receive queues | DC, XRC: there is no command that creates them |
 //!
-//! One file, one job: [`decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
+//! One file, one job: [`mlx5_wqe::decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
 //! `transfer` cuts and scatters payloads, `cross_channel` lets a queue wait for others and start them,
 //! `loan` lends a queue to a [`crew`], which executes the `plain` writes within the HCA without packets; the two meet at
@@ -20,7 +20,6 @@ pub mod command;
 mod completion;
 pub mod crew;
 mod cross_channel;
-pub mod decode;
 mod desk;
 mod doorbell;
 pub mod event;

@@ -128,7 +128,7 @@ pub struct Header {
     /// [`PacketFlags`].
     pub flags: u8,
     /// Of a refusal the [`Refusal`]; of an atomic its
-    /// [`AtomicKind`](super::decode::AtomicKind).
+    /// [`AtomicKind`](mlx5_wqe::decode::AtomicKind).
     pub detail: u8,
     /// Of an atomic its width in bytes, 4 or 8.
     pub width: u8,

@@ -528,4 +528,4 @@ impl SendWqe {
 }
 
 /// Bytes that the longest WQE takes in the ring.
-pub(super) const SCRATCH: usize = 16 * super::decode::BLOCK;
+pub(super) const SCRATCH: usize = 16 * mlx5_wqe::decode::BLOCK;

@@ -10,7 +10,6 @@ use mlx5_wqe::{ControlFlags, Fence, Syndrome, VendorCode, WqeIndex};
 use zerocopy::FromBytes;
 
 use super::command::{Access, CrossChannel, MAX_READS, QueuePairState, ReadyToSend, Transport};
-use super::decode::{BLOCK, DecodeError, DecodedWqe, Extra, Operation, decode_for};
 use super::memory::Memory;
 use super::packet::{Header, Opcode, PacketFlags};
 use super::psn;
@@ -19,6 +18,7 @@ use super::transfer::{Cutter, Ranges, check_local};
 use super::wire::{Busy, Limits, SEND_RANGES, Wire};
 use gate::BAD_GATE;
 pub(super) use gate::Gate;
+use mlx5_wqe::decode::{BLOCK, DecodeError, DecodedWqe, Extra, Operation, decode_for};
 
 /// WQEs that a queue pair has under way at most.
 pub const WINDOW: usize = 64;

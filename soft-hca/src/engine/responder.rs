@@ -9,13 +9,13 @@ use heapless::Deque;
 use mlx5_wqe::{CqeOpcode, RemoteKey, Syndrome, VendorCode};
 
 use super::command::{Access, MAX_MESSAGE_LENGTH, MAX_READS, QueuePairState};
-use super::decode::{AtomicKind, AtomicOperation};
 use super::memory::Memory;
 use super::packet::{Header, Opcode, Packet, PacketFlags, Range, Refusal};
 use super::psn;
 use super::queue_pair::{Context, Failure, QueuePair};
 use super::transfer::{ScatterError, scatter};
 use super::wire::Wire;
+use mlx5_wqe::decode::{AtomicKind, AtomicOperation};
 
 /// One direction of a queue pair.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use mlx5_wqe::Local;
 
 use super::command::{Access, ProtectionDomain};
-use super::decode::{BLOCK, DataItem, DataList, DecodedWqe};
 use super::memory::Memory;
 use super::packet::Range;
 use super::protection::{Denied, Regions};
 use super::wire::{Limits, SEND_RANGES};
+use mlx5_wqe::decode::{BLOCK, DataItem, DataList, DecodedWqe};
 
 /// The ranges of one outgoing packet.
 pub(super) type Ranges = heapless::Vec<Range, SEND_RANGES>;

@@ -4,7 +4,6 @@ mod commands;
 mod completion;
 mod cross_channel;
 mod datagram;
-mod decode;
 mod direct;
 mod errors;
 mod fairness;

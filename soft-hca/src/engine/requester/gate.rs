@@ -3,8 +3,8 @@
 use mlx5_wqe::{Syndrome, VendorCode};
 
 use super::{InFlight, Kind, Requester};
-use crate::engine::decode::QueueOperation;
 use crate::engine::queue_pair::{Failure, SendWqe};
+use mlx5_wqe::decode::QueueOperation;
 
 /// What a WAIT or SEND_EN ends with that cannot be carried out.
 pub(super) const BAD_GATE: Failure = (Syndrome::LOCAL_QP_OPERATION, VendorCode::NONE);

@@ -4,13 +4,13 @@ use mlx5_wqe::{Syndrome, VendorCode};
 
 use super::{InFlight, Kind};
 use crate::engine::command::{Access, QueuePairState};
-use crate::engine::decode::{AtomicOperation, DataItem, Operation};
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Opcode, Packet, Refusal};
 use crate::engine::psn;
 use crate::engine::queue_pair::{Context, Failure, QueuePair};
 use crate::engine::transfer::{check_local, scatter};
 use crate::engine::wire::Wire;
+use mlx5_wqe::decode::{AtomicOperation, DataItem, Operation};
 
 impl QueuePair {
     /// Handles what the peer's responder sent.

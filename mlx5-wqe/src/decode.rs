@@ -1,16 +1,14 @@
 //! A send WQE's bytes and what they ask for: a pure function that never panics.
 
-use mlx5_wqe::segment::{
+use crate::segment::{
     Atomic as AtomicSegment, Control, Data, InlineHeader, MaskedCompareSwap4, MaskedCompareSwap8,
     MaskedFetchAdd4, MaskedFetchAdd8, RemoteAddress, Wait,
 };
-use mlx5_wqe::{
+use crate::{
     AddressVector, ControlFlags, CqNumber, Fence, Immediate, Local, Opcode, QpNumber, Remote,
     RemoteKey, Syndrome, WqeIndex, opcode::modifier,
 };
 use zerocopy::FromBytes;
-
-use super::command::{MAX_MESSAGE_LENGTH, Transport};
 
 /// Bytes in a basic block.
 pub const BLOCK: usize = 64;
@@ -18,6 +16,23 @@ pub const BLOCK: usize = 64;
 const OCTOWORD: usize = 16;
 /// The most bytes in a WQE: `ds` has 6 bits.
 pub const MAX_WQE_BYTES: usize = 63 * OCTOWORD;
+
+/// The longest message: 1 GiB.
+pub const MAX_MESSAGE_LENGTH: u32 = 1 << 30;
+
+/// What a queue pair promises of its messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// RC: they arrive, once and in order, or the queue pair goes to error.
+    #[default]
+    ReliableConnection,
+    /// UC: they go to one peer; one of which a packet is lost is lost whole, and nobody is told. SEND and RDMA WRITE,
+    /// both perhaps with immediate data.
+    UnreliableConnection,
+    /// UD: each SEND, perhaps with immediate data, is a packet of its own to wherever its address vector says, by GID
+    /// A receive gets 40 bytes of global route header before the message.
+    Datagram,
+}
 
 /// A WQE that is well formed. Keys and addresses are as it names them, unchecked.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! The WQE decoder: what builders build is understood, what is malformed is named.
 
+use mlx5_wqe::decode::{
+    AtomicKind, AtomicOperation, DataItem, DecodeError, Extra, Operation, QueueOperation, decode,
+};
 use mlx5_wqe::{
     CqNumber, Fence, Immediate, Local, LocalKey, Masked, Octoword, Opcode, QpNumber, Remote,
     RemoteKey, Wqe, WqeIndex, segment,
 };
 use proptest::prelude::*;
-use warpbell_soft_hca::engine::decode::{
-    AtomicKind, AtomicOperation, DataItem, DecodeError, Extra, Operation, QueueOperation, decode,
-};
 
 const INDEX: WqeIndex = WqeIndex(0xfffe);
 const QPN: QpNumber = QpNumber::from_low_bits(0xab_cdef);
