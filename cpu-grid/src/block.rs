@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use warpbell::cpu::{BlockMeeting, BlockOp};
+use warpbell_gpu::cpu::{BlockMeeting, BlockOp};
 
 use crate::shared::SharedMemory;
 

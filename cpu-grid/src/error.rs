@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use warpbell::cpu::{BlockOp, WarpOp};
+use warpbell_gpu::cpu::{BlockOp, WarpOp};
 
 /// What a lane was doing when the launch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

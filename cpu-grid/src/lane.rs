@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corosensei::Yielder;
-use warpbell::cpu::{BlockMeeting, BlockOp, Hooks, LANES, ONE_THREAD, Position, WarpOp};
+use warpbell_gpu::cpu::{BlockMeeting, BlockOp, Hooks, LANES, ONE_THREAD, Position, WarpOp};
 
 use crate::block::Block;
 use crate::overflow::Guard;

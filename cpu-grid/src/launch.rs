@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell::cpu::{self, LANES};
+use warpbell_gpu::cpu::{self, LANES};
 
 use crate::block::Block;
 use crate::error::{LaneReport, LaunchError};
@@ -193,8 +193,8 @@ impl Launch {
 
 /// Runs `kernel` once for each thread of the grid, and returns when all have returned from it.
 ///
-/// All blocks run at once. The kernel finds its place through [`warpbell::thread`], and meets others
-/// through [`warpbell::warp`] and [`warpbell::block`].
+/// All blocks run at once. The kernel finds its place through [`warpbell_gpu::thread`], and meets others
+/// through [`warpbell_gpu::warp`] and [`warpbell_gpu::block`].
 ///
 /// # Errors
 /// [`LaunchError`] says which lanes panicked, did not meet, or were not done in time. The other lanes are
@@ -202,8 +202,8 @@ impl Launch {
 /// unwinding does not keep it: where it drops what it caught, the unwinding goes on.
 ///
 /// # What it cannot end
-/// Nobody takes a core from a thread. A loop that neither waits through `warpbell` ([`warpbell::Wait`],
-/// [`warpbell::thread::nanosleep`], a meeting of its warp or block) nor reads its clock ([`warpbell::Deadline`]) runs
+/// Nobody takes a core from a thread. A loop that neither waits through `warpbell` ([`warpbell_gpu::Wait`],
+/// [`warpbell_gpu::thread::nanosleep`], a meeting of its warp or block) nor reads its clock ([`warpbell_gpu::Deadline`]) runs
 /// past every deadline, and this call with it: a bare `while !flag.load(…) {}` is such a loop.
 ///
 /// A kernel that catches the unwinding again and again, and drops nothing of what it caught, ends the process with a

@@ -1,13 +1,13 @@
 //! Runs a kernel's grid on a CPU.
 //!
 //! A kernel written with `warpbell` finds its place and meets the other threads through
-//! [`warpbell::thread`], [`warpbell::warp`] and [`warpbell::block`]. On a GPU these are instructions;
+//! [`warpbell_gpu::thread`], [`warpbell_gpu::warp`] and [`warpbell_gpu::block`]. On a GPU these are instructions;
 //! here they are functions of a grid whose warps are threads of the operating system and whose lanes are
 //! coroutines of their warp's thread. They mean the same, so that the same source runs in both worlds.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU32, Ordering};
-//! use warpbell::{block, thread, warp};
+//! use warpbell_gpu::{block, thread, warp};
 //! use warpbell_cpu_grid::{Grid, Options, launch};
 //!
 //! let odd = AtomicU32::new(0);
@@ -36,8 +36,8 @@
 //!
 //! # Interleavings
 //!
-//! A lane runs until it meets others or takes a turn of a waiting loop ([`warpbell::Wait`], or
-//! [`warpbell::thread::nanosleep`]); then [`LaneOrder`] says which lane of the warp is next. Within a warp
+//! A lane runs until it meets others or takes a turn of a waiting loop ([`warpbell_gpu::Wait`], or
+//! [`warpbell_gpu::thread::nanosleep`]); then [`LaneOrder`] says which lane of the warp is next. Within a warp
 //! the order repeats with its seed. Between warps the operating system decides. When all lanes of a warp
 //! only wait, the thread gives its core up, and sleeps where the wait is long, so that a NIC in software
 //! on the same core gets on.

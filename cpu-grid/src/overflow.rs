@@ -7,7 +7,7 @@ use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::OnceLock;
 
-use warpbell::cpu::LANES;
+use warpbell_gpu::cpu::LANES;
 
 use crate::lane::Current;
 use crate::stacks::STACK_BYTES;

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use warpbell::shared::LIMIT_BYTES;
+use warpbell_gpu::shared::LIMIT_BYTES;
 
 /// What new memory holds, so that a kernel that reads before it writes is seen.
 const GARBAGE: u8 = 0xa5;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult};
-use warpbell::cpu::{BlockOp, LANES, Position, WarpOp};
+use warpbell_gpu::cpu::{BlockOp, LANES, Position, WarpOp};
 
 use crate::block::{Block, Mismatch};
 use crate::error::{Doing, LaneReport, LaunchError};

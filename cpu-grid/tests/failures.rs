@@ -4,11 +4,11 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use warpbell::cpu::{BlockOp, WarpOp};
-use warpbell::{Deadline, block, shared_array, thread, warp};
 use warpbell_cpu_grid::{
     Doing, Grid, LaneOrder, LaneReport, LaunchError, MAX_WARPS, Options, launch,
 };
+use warpbell_gpu::cpu::{BlockOp, WarpOp};
+use warpbell_gpu::{Deadline, block, shared_array, thread, warp};
 
 const ORDERS: [LaneOrder; 4] = [
     LaneOrder::Ascending,

@@ -4,8 +4,8 @@
 use std::sync::Mutex;
 
 use proptest::prelude::*;
-use warpbell::{block, shared_array, thread, warp};
 use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
+use warpbell_gpu::{block, shared_array, thread, warp};
 
 /// What each thread of a grid returns from `kernel`, by its index.
 fn gather<T: Send + Clone>(

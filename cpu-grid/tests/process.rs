@@ -6,8 +6,8 @@ use std::panic::catch_unwind;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use warpbell::{Deadline, thread};
 use warpbell_cpu_grid::{Grid, Options, launch};
+use warpbell_gpu::{Deadline, thread};
 
 const INSIDE: &str = "WARPBELL_INSIDE";
 const ABORT: Option<i32> = Some(6);

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use warpbell::{Deadline, block, thread, warp};
 use warpbell_cpu_grid::{Grid, LaneOrder, Options, launch};
+use warpbell_gpu::{Deadline, block, thread, warp};
 
 const ORDERS: [LaneOrder; 3] = [
     LaneOrder::Ascending,

@@ -7,12 +7,14 @@
 
 use core::marker::PhantomData;
 
-use crate::arch::{Block, Reach, Segment, Word32, Word64, store_relaxed64};
+use warpbell_gpu::arch::{Reach, RingBlock, RingSegment, Word32, Word64};
+
 use crate::error::OpenError;
 use crate::processor::Processor;
 use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing, Thread};
 use crate::state::QueueState;
 use crate::thread;
+use crate::words::store_relaxed64;
 
 /// Version of the handles' layouts, of all that they lead to but the NIC's own, and of [`QueueState`]'s: all change
 /// together.
@@ -243,7 +245,7 @@ impl Completions {
 #[derive(Clone, Copy, Debug)]
 pub struct SendParts {
     /// Ring of `1 << depth_log2` basic blocks of 64 bytes.
-    pub ring: *mut Block,
+    pub ring: *mut RingBlock,
     /// Word 1 of the queue pair's doorbell record (the send queue's). Never touched without a record.
     pub record: *const Word32,
     /// The doorbell register of the UAR page (offset 0x800, or 0x600 without a record).
@@ -270,7 +272,7 @@ pub struct SendParts {
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveParts {
     /// Ring of `1 << depth_log2` receive WQEs of `16 << stride_log2` bytes.
-    pub ring: *mut Segment,
+    pub ring: *mut RingSegment,
     /// Word 0 of the queue pair's doorbell record (the receive queue's).
     pub record: *const Word32,
     /// The completion queue that belongs to this receive queue alone; ordinary.
@@ -296,7 +298,7 @@ pub struct SendQueueHandle<'a> {
     header: Header,
     pub(crate) qpn: u32,
     pub(crate) max_message: u32,
-    pub(crate) ring: *mut Block,
+    pub(crate) ring: *mut RingBlock,
     pub(crate) record: *const Word32,
     pub(crate) doorbell: *const Word64,
     pub(crate) state: *const QueueState,
@@ -316,7 +318,7 @@ pub struct ReceiveQueueHandle<'a> {
     header: Header,
     pub(crate) qpn: u32,
     pub(crate) max_message: u32,
-    pub(crate) ring: *mut Segment,
+    pub(crate) ring: *mut RingSegment,
     pub(crate) record: *const Word32,
     pub(crate) state: *const QueueState,
     pub(crate) completions: Completions,

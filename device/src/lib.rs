@@ -16,47 +16,23 @@
 //! }
 //! ```
 #![no_std]
-#![cfg_attr(
-    target_arch = "nvptx64",
-    feature(asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx)
-)]
-#![cfg_attr(
-    target_arch = "nvptx64",
-    allow(
-        internal_features,
-        reason = "only LLVM's intrinsics for barriers are convergent"
-    )
-)]
 
 pub mod active;
-mod arch;
-pub mod block;
-#[cfg(not(target_arch = "nvptx64"))]
-pub mod cpu;
-mod deadline;
 #[cfg(not(target_arch = "nvptx64"))]
 mod entry;
 mod error;
 pub mod gaspi;
 mod handle;
 pub mod inbound;
-pub mod panic;
-pub mod processor;
 pub mod proxy;
 mod queue;
-pub mod shared;
 mod signal;
 mod state;
 mod stop;
-pub mod thread;
 mod together;
 pub mod trigger;
-pub mod warp;
+mod words;
 
-pub use arch::{Block as RingBlock, Segment as RingSegment, Word32, Word64};
-#[cfg(loom)]
-pub use arch::{LeftOut, leave_out};
-pub use deadline::{Deadline, Wait};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use entry::{Entry, Stem, Symbol};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
@@ -65,7 +41,6 @@ pub use handle::{
     MAX_DEPTH, ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
-pub use processor::Processor;
 pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
     ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
@@ -73,4 +48,12 @@ pub use queue::{
 pub use signal::Signal;
 pub use state::{Progress, QueueState};
 pub use stop::Stop;
+#[cfg(loom)]
+pub use warpbell_gpu::arch::{LeftOut, leave_out};
+pub use warpbell_gpu::arch::{RingBlock, RingSegment, Word32, Word64};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use warpbell_gpu::cpu;
+pub use warpbell_gpu::{
+    Deadline, Processor, Wait, block, panic, processor, shared, shared_array, thread, warp,
+};
 pub use warpbell_macros::kernel;

@@ -3,8 +3,10 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::arch::{Reach, Word64, load_acquire64};
+use warpbell_gpu::arch::{Reach, Word64};
+
 use crate::error::WaitError;
+use crate::words::load_acquire64;
 use crate::{Deadline, Scope};
 
 /// A word of registered memory that the other side writes behind its data.

@@ -1,7 +1,9 @@
 //! The words that a queue's threads share, and that the host may read.
 
-use crate::arch::{Reach, Word64, load_acquire64, store_relaxed64};
+use warpbell_gpu::arch::{Reach, Word64};
+
 use crate::error::QueueError;
+use crate::words::{load_acquire64, store_relaxed64};
 
 /// A queue's device-side state: 256 bytes beside its rings.
 ///

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use crate::arch::{Reach, Word64, load_relaxed64, store_relaxed64};
+use warpbell_gpu::arch::{Reach, Word64};
+
+use crate::words::{load_relaxed64, store_relaxed64};
 
 /// Whether the host wants a kernel to end that would run for long.
 ///

@@ -1,8 +1,7 @@
 //! One call for all threads of a scope, in three parts: all [`begin`], the leader acts, all [`finish`]; and the queue
 //! that the leader has for such calls, a [`Led`] one.
 //!
-//! No function around a closure: a closure that two calls have in common is not inlined, and a queue that it is given
-//! then lies in a GPU's local memory.
+//! No function around a closure: [no common closure](warpbell_gpu::tuned) is inlined.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;

@@ -57,12 +57,13 @@ const DROPS: &str = "WARPBELL_DROPS";
 const OPTIMISED: [&str; 4] = [HW_TESTS, EXAMPLES, PRELOAD, SOFT_HCA];
 
 /// What miri interprets: a package and the arguments that choose its tests.
-const MIRI: [(&str, &[&str], &str); 3] = [
+const MIRI: [(&str, &[&str], &str); 4] = [
     (
         "mlx5-wqe",
         &["--features", "prm"],
         "-Zmiri-strict-provenance",
     ),
+    ("warpbell-gpu", &["--lib"], "-Zmiri-strict-provenance"),
     (
         "warpbell",
         &["--lib", "--tests"],
@@ -148,7 +149,7 @@ impl Step {
             }
             Self::HwTests => "the hardware suite, on whatever hardware is there",
             Self::Loom => "loom tries every order of the publish and poll accesses",
-            Self::Miri => "miri interprets mlx5-wqe and warpbell",
+            Self::Miri => "miri interprets mlx5-wqe, warpbell-gpu and warpbell",
             Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
             Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
             Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",

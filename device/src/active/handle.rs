@@ -2,6 +2,8 @@
 
 use core::marker::PhantomData;
 
+use warpbell_gpu::arch::Word64;
+
 use super::error::Error;
 use super::lane::Lane;
 use super::server::Server;
@@ -9,7 +11,6 @@ use super::slot::{SLOT_BYTES, marks_of};
 use super::table::{BufferEntry, Buffers, FunctionEntry};
 use super::words::{ANSWER, MAX_PAYLOAD, MAX_RESULT, MAX_SLOTS, answer_bytes, result_bytes};
 use crate::Scope;
-use crate::arch::Word64;
 use crate::handle::{ABI_VERSION, SendQueueHandle};
 
 /// "WBAI" and "WBAT", as they read in memory on a little-endian machine.

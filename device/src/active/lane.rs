@@ -1,6 +1,7 @@
 //! The initiator's end of a lane.
 
 use mlx5_wqe::{Local, Remote, RemoteKey, Wqe};
+use warpbell_gpu::arch::{Reach, Word64, fence_acquire};
 
 use super::error::Error;
 use super::handle::End;
@@ -8,10 +9,10 @@ use super::reply::Reply;
 use super::slot::{MARKS, SLOT_BYTES, first_word, item, item_word, top, top_word, writes};
 use super::words::{ANSWER, Answer, MAX_ARGUMENTS, MAX_FUNCTION, PayloadWord, sequence};
 use super::{Buffer, Function};
-use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
 use crate::error::WaitError;
 use crate::queue::{Batch, Now};
 use crate::together::{Led, begin, finish};
+use crate::words::{load_relaxed64, store_relaxed64};
 use crate::{Deadline, Exclusive, Scope, SendQueue, Thread};
 
 /// Words of a lane's state at the initiator: index of the next message, index of the first one whose answer was not

@@ -2,7 +2,9 @@
 
 use core::marker::PhantomData;
 
-use crate::arch::{Reach, Word64, load_relaxed64};
+use warpbell_gpu::arch::{Reach, Word64};
+
+use crate::words::load_relaxed64;
 
 /// A task's value and its result, which lies in the room of its slot while the lane is borrowed:
 /// [`Lane::wait_reply`](super::Lane::wait_reply).

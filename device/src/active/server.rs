@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 
 use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
+use warpbell_gpu::arch::{Reach, Word64, fence_acquire};
 
 use super::Function;
 use super::error::Error;
@@ -11,8 +12,8 @@ use super::lane::why_late;
 use super::slot::{MARKS, SLOT_WORDS, is_there, item_word, read_first, read_item, top_word};
 use super::table::{Buffers, FunctionEntry, LastFunction, check_function};
 use super::words::{ANSWER, Answer, Header, MAX_ARGUMENTS, PayloadWord, sequence};
-use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
 use crate::together::{Led, begin, finish};
+use crate::words::{load_relaxed64, store_relaxed64};
 use crate::{Deadline, Exclusive, Scope};
 
 /// Words of a lane's state at the target: index of the next task, an answer that found no room in the queue, and where

@@ -1,9 +1,11 @@
 //! What is registered at the target: its functions, its buffers.
 
+use warpbell_gpu::arch::{Reach, Word64};
+
 use super::error::Error;
 use super::words::{MAX_ARGUMENTS, MAX_FUNCTION, PayloadWord};
 use super::{Buffer, Function};
-use crate::arch::{Reach, Word64, load_relaxed64};
+use crate::words::load_relaxed64;
 
 /// An entry of the target's table of functions, 8 bytes: 0 where there is none.
 #[repr(transparent)]

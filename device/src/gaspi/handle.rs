@@ -2,12 +2,13 @@
 
 use core::marker::PhantomData;
 
+use warpbell_gpu::arch::Word64;
+
 use super::error::Error;
 use super::process::Gaspi;
 use super::segment::{NotificationEntry, SegmentEntry};
 use super::{NotificationId, QueueId, Rank, SegmentId};
 use crate::FenceReach;
-use crate::arch::Word64;
 use crate::handle::{ABI_VERSION, SendQueueHandle};
 
 /// "WBGA", as it reads in memory on a little-endian machine.

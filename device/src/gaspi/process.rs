@@ -1,11 +1,13 @@
 //! This rank: its segments, its notifications.
 
+use warpbell_gpu::arch::{Reach, Word64, fence_acquire};
+
 use super::error::Error;
 use super::handle::GaspiHandle;
 use super::queue::Queue;
 use super::{Notification, NotificationId, QueueId, Rank, SegmentId, Size, Timeout};
-use crate::arch::{Reach, Word64, exchange_relaxed64, fence_acquire, load_relaxed64};
 use crate::together::{self, finish};
+use crate::words::{exchange_relaxed64, load_relaxed64};
 use crate::{Deadline, FenceReach, Scope, Sharing};
 
 /// Notifications that are loaded before the first of them is looked at, so that their ways to memory overlap.

@@ -3,9 +3,11 @@
 use core::fmt;
 use core::marker::PhantomData;
 
+use warpbell_gpu::arch::{Reach, Word64, fence_acquire};
+
 use super::seal::Seal;
-use crate::arch::{Reach, Word64, fence_acquire, load_relaxed64, store_relaxed64};
 use crate::error::WaitError;
+use crate::words::{load_relaxed64, store_relaxed64};
 use crate::{Deadline, FenceReach, Scope};
 
 /// A message as cells of `WORDS` words of 8 bytes each, in registered memory: the writer's own, from which it is

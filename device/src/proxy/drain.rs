@@ -2,20 +2,18 @@
 
 use core::fmt;
 
+use mlx5_wqe::segment::Control;
 use mlx5_wqe::{
     CqeErrorWord, CqeOpcode, CqeTail, MAX_WQE_BLOCKS, Octoword, Opcode, QpNumber, VendorCode, Wqe,
     WqeBlock, WqeIndex,
 };
-
-use mlx5_wqe::segment::Control;
+use warpbell_gpu::arch::{Reach, fence_acquire, fence_release, load_block, store_block};
 
 use super::Fault;
-use crate::arch::{
-    Reach, fence_acquire, fence_release, load_block, load_relaxed64, store_block, store_relaxed64,
-};
 use crate::error::OpenError;
 use crate::handle::{MAX_DEPTH, SendQueueHandle};
 use crate::queue::{Ring, completion, held};
+use crate::words::{load_relaxed64, store_relaxed64};
 
 /// Takes the WQEs that kernels post to one send queue (the front), posts them to the queue of a NIC, and hands the
 /// NIC's completions back.

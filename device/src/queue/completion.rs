@@ -3,10 +3,11 @@
 //! Words are loaded and stored with system scope, whatever the fences' `reach`.
 
 use mlx5_wqe::{CqeErrorWord, CqeOpcode, CqeTail};
+use warpbell_gpu::arch::{Reach, Word32, fence_acquire, fence_release};
 
-use crate::arch::{Reach, Word32, fence_acquire, fence_release, load_relaxed64, store_relaxed32};
 use crate::error::QueueError;
 use crate::handle::{CompletionSlot, Completions};
+use crate::words::{load_relaxed64, store_relaxed32};
 
 /// Loads a word of a CQE.
 #[inline(always)]

@@ -7,12 +7,14 @@
 //! fence and one store, whatever the policy.
 
 use mlx5_wqe::{DoorbellRecord, QpNumber, WqeIndex};
+use warpbell_gpu::arch::{Reach, fence_acquire_release, fence_release, ring_doorbell};
+use warpbell_gpu::tuned;
 
-use crate::arch::{Reach, fence_acquire_release, fence_release, ring_doorbell, store_relaxed32};
 #[cfg(not(any(target_arch = "nvptx64", loom)))]
 use crate::handle::DoorbellPage;
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
 use crate::queue::ledger::Internal;
+use crate::words::store_relaxed32;
 
 /// Calls `publish` with the handle's reach as one that the compiler knows: one
 /// branch, and each fence behind it is one instruction. Otherwise a GPU has the
@@ -154,14 +156,11 @@ pub(super) fn publish_receives(handle: &ReceiveQueueHandle<'_>, end: u64) {
     store_relaxed32(record, DoorbellRecord::word(end as u16), Reach::System);
 }
 
-/// Whether the NIC reads a doorbell record. Asked for each post: by a predicate that is known before a loop of posts, a
-/// GPU's assembler switches instructions off in place of a jump, and those cost time, too.
+/// Whether the NIC reads a doorbell record. Asked for each post, by a predicate that is no [known one](tuned) before a
+/// loop of posts.
 #[inline(always)]
 fn has_record(handle: &SendQueueHandle<'_>) -> bool {
-    #[cfg(target_arch = "nvptx64")]
-    return crate::arch::narrow(u32::from(handle.has_record())) != 0;
-    #[cfg(not(target_arch = "nvptx64"))]
-    handle.has_record()
+    tuned::narrow(u32::from(handle.has_record())) != 0
 }
 
 #[inline(always)]
@@ -183,11 +182,11 @@ fn ring(handle: &SendQueueHandle<'_>, end: u64) {
         core::hint::cold_path();
         let combines = handle.doorbell_page == DoorbellPage::WriteCombining as u8;
         // SAFETY: by the promise of the handle's `new` this is a card's register, mapped as long as the handle lives.
-        unsafe { crate::arch::ring_register(handle.doorbell, value, combines) };
+        unsafe { warpbell_gpu::arch::ring_register(handle.doorbell, value, combines) };
         return;
     }
-    // SAFETY: the handle's pointers are valid, by the promise of its `new`.
-    ring_doorbell(unsafe { &*handle.doorbell }, value);
+    // SAFETY: the handle's pointers are valid and in global memory, by the promise of its `new`.
+    unsafe { ring_doorbell(&*handle.doorbell, value) };
 }
 
 pub(super) mod sealed {

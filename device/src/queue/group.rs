@@ -1,8 +1,8 @@
 //! A group of WQEs that are posted together: who of a scope has one, whether it is sound, and how it gets into the ring.
 
 use mlx5_wqe::{QpNumber, Wqe, WqeBlock};
+use warpbell_gpu::arch::{RingBlock, store_block, store_blocks};
 
-use crate::arch::{Block, store_block, store_blocks};
 use crate::error::PostError;
 use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 use crate::{block, thread, warp};
@@ -185,7 +185,7 @@ impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
     }
 
     #[inline(always)]
-    pub(super) fn slot(&self, block: u64) -> *mut Block {
+    pub(super) fn slot(&self, block: u64) -> *mut RingBlock {
         // SAFETY: the handle's `new` promises a ring of `depth` blocks for 'a,
         // and `slot` is below the depth.
         unsafe { self.handle.ring.add(self.producer.ring.slot(block)) }

@@ -6,8 +6,8 @@
 //! those before it, where it was flushed, why.
 
 use mlx5_wqe::{CqeOpcode, CqeTail, Wqe, WqeIndex};
+use warpbell_gpu::arch::{Reach, fence_acquire};
 
-use crate::arch::{Reach, fence_acquire};
 use crate::error::{PostError, QueueError};
 use crate::handle::{
     CompletionKind, CompletionParts, CompletionSlot, Completions, SendQueueHandle,

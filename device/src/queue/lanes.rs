@@ -1,7 +1,7 @@
 //! Lanes of a warp that post to the same shared queue at the same time, each for itself.
 
 #[cfg(target_arch = "nvptx64")]
-use crate::arch;
+use warpbell_gpu::arch;
 
 /// Lanes that came to the same place together, with the same key: one reservation
 /// and one doorbell serve them all. On a CPU, whose lanes never run together, each

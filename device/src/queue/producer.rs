@@ -5,9 +5,10 @@ use core::mem::ManuallyDrop;
 use core::ptr;
 
 use mlx5_wqe::{CqeOpcode, CqeTail};
+use warpbell_gpu::arch::Reach;
+use warpbell_gpu::tuned::narrow;
 
 use crate::Deadline;
-use crate::arch::{Reach, compare_exchange64};
 use crate::error::{Cause, OpenError, PostError, QueueError};
 use crate::handle::Completions;
 use crate::processor::Processor;
@@ -16,6 +17,7 @@ use crate::queue::lanes::Lanes;
 use crate::queue::ledger::INTERNAL;
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
+use crate::words::compare_exchange64;
 
 /// The producing side of a ring, for one view of it.
 pub(super) struct Producer<'a, S: Sharing, C: Scope> {
@@ -542,16 +544,7 @@ fn is_flush(bits: u64) -> bool {
     QueueError::from_bits(bits).is_some_and(QueueError::is_flush)
 }
 
-/// The value, which stays one of 32 bits: a GPU's compiler would compare it as one of 64 bits, in two steps.
-#[inline(always)]
-fn narrow(value: u32) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    return crate::arch::narrow(value);
-    #[cfg(not(target_arch = "nvptx64"))]
-    value
-}
-
-/// What index and opcode are read from, as a number of 32 bits, for the same reason.
+/// What index and opcode are read from, as a [number of 32 bits](warpbell_gpu::tuned).
 #[inline(always)]
 fn last_half(tail: CqeTail) -> CqeTail {
     if cfg!(target_arch = "nvptx64") {

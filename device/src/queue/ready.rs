@@ -1,13 +1,14 @@
 //! A ring that is filled once: a post patches what changes in a WQE that lies there already.
 
 use mlx5_wqe::{Opcode, Wqe, WqeIndex};
+use warpbell_gpu::arch::{Reach, Word64};
 
 use crate::Deadline;
-use crate::arch::{Reach, Word64, store_relaxed64};
 use crate::error::{PostError, WaitError};
 use crate::queue::lanes::Lanes;
 use crate::queue::ledger::Ledger;
 use crate::queue::{Doorbell, Exclusive, SendQueue, Thread, Ticket};
+use crate::words::store_relaxed64;
 
 /// A queue in each of whose slots the same WQE lies: [`SendQueue::ready`].
 ///

@@ -4,9 +4,9 @@ use core::slice;
 
 use mlx5_wqe::segment::Data;
 use mlx5_wqe::{Arrival, CqeOpcode, CqeTail, Immediate, Local, RemoteKey, WqeIndex};
+use warpbell_gpu::arch::{fence_acquire, store_segment};
 
 use crate::Deadline;
-use crate::arch::{fence_acquire, store_segment};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::ReceiveQueueHandle;
 use crate::queue::completion;

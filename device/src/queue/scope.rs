@@ -2,8 +2,8 @@
 
 use core::marker::PhantomData;
 
-#[cfg(target_arch = "nvptx64")]
-use crate::arch;
+use warpbell_gpu::tuned;
+
 use crate::{block, thread, warp};
 
 /// The threads that call a queue's methods together, each with a WQE of its own.
@@ -123,8 +123,7 @@ impl Scope for Warp {
 
     #[inline(always)]
     fn any(predicate: bool) -> bool {
-        #[cfg(target_arch = "nvptx64")]
-        if arch::is_known(predicate) {
+        if tuned::is_known(predicate) {
             return predicate;
         }
         warp::any(predicate)
@@ -167,8 +166,7 @@ impl Scope for Block {
 
     #[inline(always)]
     fn any(predicate: bool) -> bool {
-        #[cfg(target_arch = "nvptx64")]
-        if arch::is_known(predicate) {
+        if tuned::is_known(predicate) {
             return predicate;
         }
         thread::sync_threads_or(u32::from(predicate)) != 0

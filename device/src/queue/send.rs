@@ -4,9 +4,9 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
+use warpbell_gpu::arch::{fence_acquire, fence_acquire_release};
 
 use crate::Deadline;
-use crate::arch::{fence_acquire, fence_acquire_release};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;

@@ -2,14 +2,16 @@
 
 use core::marker::PhantomData;
 
-use crate::arch::{
-    Reach, compare_exchange_relaxed64, compare_exchange64, fence_acquire, fetch_add64,
-    load_acquire64, load_relaxed64, store_relaxed64, store_release64,
-};
+use warpbell_gpu::arch::{Reach, fence_acquire};
+
 use crate::error::{Cause, OpenError, QueueError};
 use crate::queue::Ring;
 use crate::queue::ledger::{Internal, Ledger};
 use crate::state::QueueState;
+use crate::words::{
+    compare_exchange_relaxed64, compare_exchange64, fetch_add64, load_acquire64, load_relaxed64,
+    store_relaxed64, store_release64,
+};
 use crate::{Deadline, block};
 
 /// The low half of `openings` counts the views, its high half says whose they

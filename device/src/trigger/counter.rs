@@ -1,12 +1,13 @@
 //! Counter, threshold and index in one word, so that one addition does all, and one adder alone completes it.
 
 use mlx5_wqe::WqeIndex;
+use warpbell_gpu::arch::{Reach, Word64, fence_acquire, fence_acquire_release};
 
-use crate::arch::{
-    Reach, Word64, compare_exchange_relaxed64, exchange_relaxed64, fence_acquire,
-    fence_acquire_release, fetch_add_relaxed64, fetch_add64, load_acquire64, load_relaxed64,
-};
 use crate::thread::kept;
+use crate::words::{
+    compare_exchange_relaxed64, exchange_relaxed64, fetch_add_relaxed64, fetch_add64,
+    load_acquire64, load_relaxed64,
+};
 
 /// The highest threshold.
 pub const MAX_THRESHOLD: u32 = (1 << THRESHOLD_BITS) - 1;

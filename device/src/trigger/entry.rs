@@ -3,13 +3,11 @@
 use core::marker::PhantomData;
 
 use mlx5_wqe::Wqe;
+use warpbell_gpu::arch::{Reach, RingBlock, Word32, Word64, fence_acquire};
 
 use super::counter::{Counter, CounterWord};
 use super::error::Error;
 use crate::Deadline;
-use crate::arch::{
-    Block, Reach, Word32, Word64, compare_exchange64, fence_acquire, store_release64,
-};
 use crate::handle::{
     CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach, SendDoorbell,
     SendParts, SendQueueHandle,
@@ -17,6 +15,7 @@ use crate::handle::{
 use crate::queue::held::{self, Outcome};
 use crate::state::QueueState;
 use crate::thread::kept;
+use crate::words::{compare_exchange64, store_release64};
 
 /// A tag, 128 bytes: the word that triggers add to, and where the queue of its own lies.
 ///
@@ -27,7 +26,7 @@ pub struct TriggerEntry<'a> {
     counter: CounterWord,
     /// 1 while somebody registers.
     registering: Word64,
-    ring: *mut Block,
+    ring: *mut RingBlock,
     record: *const Word32,
     doorbell: *const Word64,
     completion: *const CompletionSlot,

@@ -8,12 +8,14 @@ use sha2::{Digest, Sha256};
 
 /// Folders whose sources go into the PTX, and files. Versions stand in the lock file; the workspace's manifest is
 /// left out, because it changes often and the PTX hardly ever with it.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 17] = [
     "mlx5-wqe/Cargo.toml",
     "mlx5-wqe/src",
     "kernel-macro/Cargo.toml",
     "kernel-macro/build.rs",
     "kernel-macro/src",
+    "gpu/Cargo.toml",
+    "gpu/src",
     "device/Cargo.toml",
     "device/src",
     "kernels/Cargo.toml",

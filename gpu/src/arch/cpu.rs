@@ -15,9 +15,9 @@ pub type Word64 = AtomicU64;
 /// A basic block of a send ring, 64 bytes.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Block(WqeBlock);
+pub struct RingBlock(WqeBlock);
 
-impl Block {
+impl RingBlock {
     /// A block of zeros.
     pub const fn zeroed() -> Self {
         Self([Octoword::ZERO; 4])
@@ -27,12 +27,12 @@ impl Block {
 /// Stores a block in four 16-byte stores that are ordered only by the fence that follows.
 ///
 /// # Safety
-/// `slot` must be valid for writes, and nobody may read or write the block until a later release makes
-/// this store visible to them.
+/// `slot` must be valid for writes, and on a GPU in global memory (or host memory mapped there). Nobody may read or
+/// write the block until a later release makes this store visible to them.
 #[inline(always)]
-pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
-    // SAFETY: the caller's promise; `Block` is aligned to 64 bytes, so vector stores are allowed.
-    unsafe { slot.write(Block(block)) }
+pub unsafe fn store_block(slot: *mut RingBlock, block: WqeBlock) {
+    // SAFETY: the caller's promise; `RingBlock` is aligned to 64 bytes, so vector stores are allowed.
+    unsafe { slot.write(RingBlock(block)) }
 }
 
 /// Loads a block that another thread or a GPU has stored, each of its words once.
@@ -40,8 +40,8 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
 /// # Safety
 /// `slot` must be valid for reads, and an acquire after which this load comes must have made the block's stores visible.
 #[inline(always)]
-pub unsafe fn load_block(slot: *mut Block) -> WqeBlock {
-    // SAFETY: the caller's promise; a `Block` is eight words, aligned to more than that. Atomic loads, so that a kernel
+pub unsafe fn load_block(slot: *mut RingBlock) -> WqeBlock {
+    // SAFETY: the caller's promise; a `RingBlock` is eight words, aligned to more than that. Atomic loads, so that a kernel
     // that stores to it against the queue's protocol changes the value alone.
     let word = |index| unsafe { AtomicU64::from_ptr(slot.cast::<u64>().add(index)) };
     let word = |index| word(index).load(Ordering::Relaxed);
@@ -53,7 +53,7 @@ pub unsafe fn load_block(slot: *mut Block) -> WqeBlock {
 /// # Safety
 /// As for [`store_block`], for all slots; all lanes of the warp call this together, with the same `slot`.
 #[inline(always)]
-pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut Block, block: WqeBlock) {
+pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut RingBlock, block: WqeBlock) {
     // SAFETY: the caller's promise.
     unsafe { store_block(slot(crate::warp::lane_id()), block) };
 }
@@ -61,9 +61,9 @@ pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut Block, block: WqeBlock) {
 /// 16 bytes of a receive ring.
 #[repr(C, align(16))]
 #[derive(Debug)]
-pub struct Segment(Octoword);
+pub struct RingSegment(Octoword);
 
-impl Segment {
+impl RingSegment {
     /// A segment of zeros.
     pub const fn zeroed() -> Self {
         Self(Octoword::ZERO)
@@ -75,50 +75,76 @@ impl Segment {
 /// # Safety
 /// As for [`store_block`].
 #[inline(always)]
-pub unsafe fn store_segment(slot: *mut Segment, segment: Octoword) {
-    // SAFETY: the caller's promise; `Segment` is aligned to 16 bytes.
-    unsafe { slot.write(Segment(segment)) }
+pub unsafe fn store_segment(slot: *mut RingSegment, segment: Octoword) {
+    // SAFETY: the caller's promise; `RingSegment` is aligned to 16 bytes.
+    unsafe { slot.write(RingSegment(segment)) }
 }
 
 /// Loads a word, in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn load_relaxed64(word: &Word64, _reach: Reach) -> u64 {
+pub unsafe fn load_relaxed64(word: &Word64, _reach: Reach) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
 /// Loads a word before every later access.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn load_acquire64(word: &Word64, _reach: Reach) -> u64 {
+pub unsafe fn load_acquire64(word: &Word64, _reach: Reach) -> u64 {
     word.load(Ordering::Acquire)
 }
 
 /// Stores a word, in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn store_relaxed32(word: &Word32, value: u32, _reach: Reach) {
+pub unsafe fn store_relaxed32(word: &Word32, value: u32, _reach: Reach) {
     word.store(value, Ordering::Relaxed);
 }
 
 /// Stores a word, in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn store_relaxed64(word: &Word64, value: u64, _reach: Reach) {
+pub unsafe fn store_relaxed64(word: &Word64, value: u64, _reach: Reach) {
     word.store(value, Ordering::Relaxed);
 }
 
 /// Stores a word after every earlier access.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn store_release64(word: &Word64, value: u64, _reach: Reach) {
+pub unsafe fn store_release64(word: &Word64, value: u64, _reach: Reach) {
     word.store(value, Ordering::Release);
 }
 
 /// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn compare_exchange64(word: &Word64, old: u64, new: u64, _reach: Reach) -> Result<u64, u64> {
+pub unsafe fn compare_exchange64(
+    word: &Word64,
+    old: u64,
+    new: u64,
+    _reach: Reach,
+) -> Result<u64, u64> {
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
 }
 
 /// Replaces `old` by `new`, in no order with other accesses; `Err` holds the value that was there instead.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn compare_exchange_relaxed64(
+pub unsafe fn compare_exchange_relaxed64(
     word: &Word64,
     old: u64,
     new: u64,
@@ -128,20 +154,29 @@ pub fn compare_exchange_relaxed64(
 }
 
 /// Stores `new` and returns the value from before, in one step and in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn exchange_relaxed64(word: &Word64, new: u64, _reach: Reach) -> u64 {
+pub unsafe fn exchange_relaxed64(word: &Word64, new: u64, _reach: Reach) -> u64 {
     word.swap(new, Ordering::Relaxed)
 }
 
 /// Adds, as acquire and release, and returns the value from before.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+pub unsafe fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_add(value, Ordering::AcqRel)
 }
 
 /// Adds, in no order with other accesses, and returns the value from before.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+pub unsafe fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_add(value, Ordering::Relaxed)
 }
 
@@ -218,25 +253,28 @@ fn store_barrier(combines: bool) {
 }
 
 /// Stores to a doorbell register that is ordinary memory; orders nothing by itself.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn ring_doorbell(register: &Word64, value: u64) {
+pub unsafe fn ring_doorbell(register: &Word64, value: u64) {
     register.store(value, Ordering::Relaxed);
 }
 
 /// One turn of a waiting loop that has already taken `turns`: lets the other lanes of the warp run.
 #[inline(always)]
-pub fn spin(turns: u32) {
+pub(crate) fn spin(turns: u32) {
     (cpu::hooks().spin)(turns);
 }
 
 /// A clock in nanoseconds that never goes back.
 #[inline(always)]
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     (cpu::hooks().now_ns)()
 }
 
 /// A clock of the finest steps that there are: nanoseconds.
 #[inline(always)]
-pub fn cycles() -> u64 {
+pub(crate) fn cycles() -> u64 {
     now_ns()
 }

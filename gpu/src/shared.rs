@@ -23,10 +23,9 @@ pub const LIMIT_BYTES: usize = 48 * 1024;
 /// [`sync_threads`](crate::thread::sync_threads).
 ///
 /// ```
-/// use warpbell::{kernel, shared_array, thread};
+/// use warpbell_gpu::{shared_array, thread};
 ///
 /// /// Turns the 64 words at `words` round, with a block of 64 threads.
-/// #[kernel]
 /// pub unsafe fn reverse(words: *mut u32) {
 ///     let shared = shared_array![u32; 64];
 ///     let own = thread::thread_idx_x() as usize;
@@ -40,7 +39,7 @@ pub const LIMIT_BYTES: usize = 48 * 1024;
 #[macro_export]
 macro_rules! shared_array {
     ($element:ty; $length:expr) => {{
-        // Never inlined, because each copy of what is inside would be an array of its own.
+        // Never inlined: see the module `tuned`.
         #[inline(never)]
         fn shared_array() -> *mut $element {
             /// Its address tells this place from every other one.

@@ -10,7 +10,7 @@
 //! #[cfg(target_arch = "nvptx64")]
 //! #[panic_handler]
 //! fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-//!     warpbell::panic::trap(info)
+//!     warpbell_gpu::panic::trap(info)
 //! }
 //! ```
 

@@ -46,9 +46,9 @@ pub type Word64 = AtomicU64;
 
 /// A basic block of a send ring: words that loom knows, in the order of the block's bytes.
 #[derive(Debug)]
-pub struct Block(pub [Word64; 8]);
+pub struct RingBlock(pub [Word64; 8]);
 
-impl Block {
+impl RingBlock {
     /// A block of zeros.
     pub fn zeroed() -> Self {
         Self(core::array::from_fn(|_| Word64::new(0)))
@@ -58,10 +58,10 @@ impl Block {
 /// Stores a block in four 16-byte stores that are ordered only by the fence that follows.
 ///
 /// # Safety
-/// `slot` must be valid for writes, and nobody may read or write the block until a later release makes
-/// this store visible to them.
+/// `slot` must be valid for writes, and on a GPU in global memory (or host memory mapped there). Nobody may read or
+/// write the block until a later release makes this store visible to them.
 #[inline(always)]
-pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
+pub unsafe fn store_block(slot: *mut RingBlock, block: WqeBlock) {
     // SAFETY: the caller's promise; loom checks the order itself, so a shared reference will do.
     let words = unsafe { &(*slot).0 };
     for (word, value) in words
@@ -77,7 +77,7 @@ pub unsafe fn store_block(slot: *mut Block, block: WqeBlock) {
 /// # Safety
 /// `slot` must be valid for reads, and an acquire after which this load comes must have made the block's stores visible.
 #[inline(always)]
-pub unsafe fn load_block(slot: *mut Block) -> WqeBlock {
+pub unsafe fn load_block(slot: *mut RingBlock) -> WqeBlock {
     // SAFETY: the caller's promise; loom checks the order itself, so a shared reference will do.
     let words = unsafe { &(*slot).0 };
     let word = |index: usize| words[index].load(Ordering::Relaxed);
@@ -89,16 +89,16 @@ pub unsafe fn load_block(slot: *mut Block) -> WqeBlock {
 /// # Safety
 /// As for [`store_block`], for all slots; all lanes of the warp call this together, with the same `slot`.
 #[inline(always)]
-pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut Block, block: WqeBlock) {
+pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut RingBlock, block: WqeBlock) {
     // SAFETY: the caller's promise.
     unsafe { store_block(slot(crate::warp::lane_id()), block) };
 }
 
 /// 16 bytes of a receive ring, as words that loom knows.
 #[derive(Debug)]
-pub struct Segment(pub [Word64; 2]);
+pub struct RingSegment(pub [Word64; 2]);
 
-impl Segment {
+impl RingSegment {
     /// A segment of zeros.
     pub fn zeroed() -> Self {
         Self([Word64::new(0), Word64::new(0)])
@@ -110,7 +110,7 @@ impl Segment {
 /// # Safety
 /// As for [`store_block`].
 #[inline(always)]
-pub unsafe fn store_segment(slot: *mut Segment, segment: Octoword) {
+pub unsafe fn store_segment(slot: *mut RingSegment, segment: Octoword) {
     // SAFETY: the caller's promise; loom checks the order itself, so a shared reference will do.
     let words = unsafe { &(*slot).0 };
     for (word, value) in words.iter().zip(segment.0) {
@@ -119,32 +119,47 @@ pub unsafe fn store_segment(slot: *mut Segment, segment: Octoword) {
 }
 
 /// Loads a word, in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn load_relaxed64(word: &Word64, _reach: Reach) -> u64 {
+pub unsafe fn load_relaxed64(word: &Word64, _reach: Reach) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
 /// Loads a word before every later access.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn load_acquire64(word: &Word64, _reach: Reach) -> u64 {
+pub unsafe fn load_acquire64(word: &Word64, _reach: Reach) -> u64 {
     word.load(Ordering::Acquire)
 }
 
 /// Stores a word, in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn store_relaxed32(word: &Word32, value: u32, _reach: Reach) {
+pub unsafe fn store_relaxed32(word: &Word32, value: u32, _reach: Reach) {
     word.store(value, Ordering::Relaxed);
 }
 
 /// Stores a word, in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn store_relaxed64(word: &Word64, value: u64, _reach: Reach) {
+pub unsafe fn store_relaxed64(word: &Word64, value: u64, _reach: Reach) {
     word.store(value, Ordering::Relaxed);
 }
 
 /// Stores a word after every earlier access.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn store_release64(word: &Word64, value: u64, _reach: Reach) {
+pub unsafe fn store_release64(word: &Word64, value: u64, _reach: Reach) {
     let order = match LEFT_OUT.get() {
         Some(LeftOut::ReleaseStores) => Ordering::Relaxed,
         _ => Ordering::Release,
@@ -153,14 +168,25 @@ pub fn store_release64(word: &Word64, value: u64, _reach: Reach) {
 }
 
 /// Replaces `old` by `new`, as acquire and release; `Err` holds the value that was there instead.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn compare_exchange64(word: &Word64, old: u64, new: u64, _reach: Reach) -> Result<u64, u64> {
+pub unsafe fn compare_exchange64(
+    word: &Word64,
+    old: u64,
+    new: u64,
+    _reach: Reach,
+) -> Result<u64, u64> {
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
 }
 
 /// Replaces `old` by `new`, in no order with other accesses; `Err` holds the value that was there instead.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn compare_exchange_relaxed64(
+pub unsafe fn compare_exchange_relaxed64(
     word: &Word64,
     old: u64,
     new: u64,
@@ -170,20 +196,29 @@ pub fn compare_exchange_relaxed64(
 }
 
 /// Stores `new` and returns the value from before, in one step and in no order with other accesses.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn exchange_relaxed64(word: &Word64, new: u64, _reach: Reach) -> u64 {
+pub unsafe fn exchange_relaxed64(word: &Word64, new: u64, _reach: Reach) -> u64 {
     word.swap(new, Ordering::Relaxed)
 }
 
 /// Adds, as acquire and release, and returns the value from before.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+pub unsafe fn fetch_add64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_add(value, Ordering::AcqRel)
 }
 
 /// Adds, in no order with other accesses, and returns the value from before.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
+pub unsafe fn fetch_add_relaxed64(word: &Word64, value: u64, _reach: Reach) -> u64 {
     word.fetch_add(value, Ordering::Relaxed)
 }
 
@@ -226,25 +261,28 @@ pub fn fence_full(_reach: Reach) {
 }
 
 /// Stores to a doorbell register; orders nothing by itself.
+///
+/// # Safety
+/// The [contract of a word](crate::arch).
 #[inline(always)]
-pub fn ring_doorbell(register: &Word64, value: u64) {
+pub unsafe fn ring_doorbell(register: &Word64, value: u64) {
     register.store(value, Ordering::Relaxed);
 }
 
 /// One turn of a waiting loop: lets loom run another thread.
 #[inline(always)]
-pub fn spin(_turns: u32) {
+pub(crate) fn spin(_turns: u32) {
     ::loom::thread::yield_now();
 }
 
 /// A clock in nanoseconds that never goes back.
 #[inline(always)]
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     (cpu::hooks().now_ns)()
 }
 
 /// A clock of the finest steps that there are: nanoseconds.
 #[inline(always)]
-pub fn cycles() -> u64 {
+pub(crate) fn cycles() -> u64 {
     now_ns()
 }

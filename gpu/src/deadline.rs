@@ -48,7 +48,7 @@ impl Deadline {
 
     /// This one, or so many microseconds from now, whichever comes first.
     #[inline]
-    pub(crate) fn at_most_us(self, microseconds: u64) -> Self {
+    pub fn at_most_us(self, microseconds: u64) -> Self {
         let most = microseconds.saturating_mul(1_000);
         Self(match self.0 {
             Kind::After(nanoseconds) => Kind::After(nanoseconds.min(most)),
@@ -60,7 +60,7 @@ impl Deadline {
     /// Begins a waiting loop that looks at the clock only now and then.
     ///
     /// ```
-    /// # use warpbell::Deadline;
+    /// # use warpbell_gpu::Deadline;
     /// # let ready = || true;
     /// let mut wait = Deadline::after_ms(1).wait();
     /// while !ready() {

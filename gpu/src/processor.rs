@@ -33,16 +33,17 @@ impl Processor {
 
     /// Where the caller runs.
     #[inline(always)]
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         #[cfg(target_arch = "nvptx64")]
-        return Self(load_relaxed64(&WARPBELL_PROCESSOR, Reach::Gpu) as u32);
+        // SAFETY: a static of a module lies in global memory.
+        return Self(unsafe { load_relaxed64(&WARPBELL_PROCESSOR, Reach::Gpu) } as u32);
         #[cfg(not(target_arch = "nvptx64"))]
         Self::CPU
     }
 
     /// Whether threads of the processor `here` may open what is for this one.
     #[inline(always)]
-    pub(crate) fn admits(self, here: Self) -> bool {
+    pub fn admits(self, here: Self) -> bool {
         (self == here) | (self == Self::UNKNOWN) | (here == Self::UNKNOWN)
     }
 }

@@ -161,7 +161,8 @@ pub fn system_fence() {
 /// The word is not `current`.
 #[inline(always)]
 pub unsafe fn compare_exchange(word: &Word64, current: u64, new: u64) -> Result<u64, u64> {
-    arch::compare_exchange64(word, current, new, Reach::Gpu)
+    // SAFETY: the caller's promise.
+    unsafe { arch::compare_exchange64(word, current, new, Reach::Gpu) }
 }
 
 /// A clock in nanoseconds that never goes back; its zero is arbitrary. On a GPU it is the global timer, the
@@ -192,9 +193,9 @@ pub fn nanosleep(nanoseconds: u32) {
 
 /// The value, kept in a register from here on.
 ///
-/// What follows from a kernel's parameters, which lie in constant memory, a GPU's assembler works out anew wherever it
-/// is used, in a loop over posts for each of them. A local address, length or key that has come through this once is
-/// there, and a post has fewer instructions by those that put it in a NIC's byte order.
+/// A GPU's assembler [computes again](crate::tuned) what follows from a kernel's parameters, in a loop over posts for
+/// each of them. Pass a local address, length or key through this once before the loop. A post then has fewer
+/// instructions, by those that put the value in a NIC's byte order.
 #[inline(always)]
 pub fn kept(value: u64) -> u64 {
     #[cfg(target_arch = "nvptx64")]

@@ -1,6 +1,6 @@
 //! What a GPU gives a kernel, as a table of functions for a kernel on a CPU.
 //!
-//! `warpbell` has no std, so it starts no threads: a CPU grid (the package `warpbell-cpu-grid`, or one of
+//! This crate has no std, so it starts no threads: a CPU grid (the package `warpbell-cpu-grid`, or one of
 //! your own) fills in [`Hooks`] and [`install`]s them. Without one, every caller is a grid of one block of
 //! one thread, and the clock advances by 100 ns with every look at it, so that deadlines still end.
 

@@ -33,9 +33,7 @@ pub fn full_mask() -> u32 {
 
 /// The mask for all lanes that there are.
 ///
-/// On a GPU it names those, too, that a warp has not: a meeting waits for the threads of its mask that have not exited
-/// (PTX ISA, `vote.sync`, `shfl.sync`; CUDA C++ programming guide, `__syncwarp`), and a lane without a thread has none.
-/// Of a mask that is no constant the assembler asks all lanes before each meeting, which takes longer than the meeting.
+/// On a GPU it is a [constant](crate::tuned), and names lanes, too, that the warp has not.
 #[inline(always)]
 fn whole() -> u32 {
     if cfg!(target_arch = "nvptx64") {

@@ -31,7 +31,7 @@ pub fn index() -> u32 {
 
 /// The number of the grid: no two grids that run on a GPU at the same time, or on the CPU, have the same.
 #[inline(always)]
-pub(crate) fn grid() -> u64 {
+pub fn grid() -> u64 {
     #[cfg(target_arch = "nvptx64")]
     return arch::grid_id();
     #[cfg(not(target_arch = "nvptx64"))]

@@ -1,0 +1,43 @@
+//! Words, ring blocks, fences and doorbells: the same functions for each world.
+//!
+//! A library that drives a device from a kernel is made of these, as `warpbell` is. A kernel itself needs none of them.
+//!
+//! | file | world |
+//! |---|---|
+//! | `nvptx/` | a GPU: PTX instructions of exactly the wanted order and scope |
+//! | `cpu.rs` | a CPU: core atomics |
+//! | `loom.rs` | the model checker loom: its atomics |
+//!
+//! Functions for the lanes of a warp that come to one place together (`active_mask`, `match_any`, `lanes_below`,
+//! `sync_warp`, `shuffle`) are there on a GPU only: on a CPU no two lanes run at the same time.
+//!
+//! # The contract of a word
+//!
+//! On a GPU the instructions name the global address space. So every word and every block must lie in global memory, or
+//! in host memory that is mapped there. It must not lie in shared memory or on a thread's stack (local memory): the
+//! instruction would access some other memory in its place.
+//!
+//! On a CPU every word will do.
+
+#[cfg(all(not(loom), not(target_arch = "nvptx64")))]
+#[path = "cpu.rs"]
+mod world;
+#[cfg(loom)]
+#[path = "loom.rs"]
+mod world;
+#[cfg(all(not(loom), target_arch = "nvptx64"))]
+#[path = "nvptx/mod.rs"]
+mod world;
+
+pub use world::*;
+
+/// How far an ordering or an atomic operation reaches; on a CPU all three are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The threads of one block (`.cta`).
+    Block,
+    /// The threads of one GPU (`.gpu`).
+    Gpu,
+    /// The GPU, the CPU and the NIC (`.sys`).
+    System,
+}
