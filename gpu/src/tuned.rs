@@ -35,6 +35,8 @@
 //!   threads, and nobody waits for them (PTX ISA, `vote.sync`, `shfl.sync`; CUDA C++ programming guide, `__syncwarp`).
 //! - **Predicates for jumps.** If a predicate is known before a loop, the assembler switches instructions off in place of
 //!   a jump, and those cost time, too. A predicate from [`narrow`] is asked again, and jumps.
+//! - **Few predicates.** There are fewer predicates than blocks that a copy has under way. So the copy compares for its
+//!   loads, and again for its stores.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::arch;

@@ -11,6 +11,8 @@
 //! Functions for the lanes of a warp that come to one place together (`active_mask`, `match_any`, `lanes_below`,
 //! `sync_warp`, `shuffle`) are there on a GPU only: on a CPU no two lanes run at the same time.
 //!
+//! So is the module `address`: accesses by address and of any width, for a NIC in software, to which memory is numbers.
+//!
 //! # The contract of a word
 //!
 //! On a GPU the instructions name the global address space. So every word and every block must lie in global memory, or

@@ -11,9 +11,10 @@ use core::sync::atomic::AtomicU32;
 #[cfg(not(target_arch = "nvptx64"))]
 use core::sync::atomic::{Ordering, fence};
 
-use super::command::{Access, ProtectionDomain};
 #[cfg(target_arch = "nvptx64")]
-use super::gpu_memory::{fence_in_block, load_in_block, store_in_block};
+use warpbell_gpu::arch::{self, fence_acquire_release, load_in_block, store_in_block};
+
+use super::command::{Access, ProtectionDomain};
 use super::lanes::Lanes;
 use super::loan::Loan;
 use super::protection::Window;
@@ -72,7 +73,7 @@ impl Signal {
         #[cfg(not(target_arch = "nvptx64"))]
         fence(Ordering::Acquire);
         #[cfg(target_arch = "nvptx64")]
-        fence_in_block();
+        fence_acquire_release(arch::Reach::Block);
     }
 
     /// Tells, after everything that this thread, and those that it has met, stored before: the other side goes on
@@ -83,7 +84,7 @@ impl Signal {
         self.0.store(value, Ordering::Release);
         #[cfg(target_arch = "nvptx64")]
         {
-            fence_in_block();
+            fence_acquire_release(arch::Reach::Block);
             store_in_block(&self.0, value);
         }
     }

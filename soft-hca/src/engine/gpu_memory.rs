@@ -4,20 +4,18 @@
 //! before it can be seen, so there is one only where there are stores to wait for; an acquire
 //! fence empties the L1 cache, so there is one only where something new was found.
 
-mod in_block;
 mod out_of_line;
-mod wide;
 
-use core::arch::asm;
 use core::cell::Cell;
+
+use warpbell_gpu::arch;
+use warpbell_gpu::arch::address::{
+    self, BLOCKS, copy_blocks, copy16, copy64, load8, load128, load512, store8, store128,
+};
 
 use super::memory::{INLINE, Small};
 use super::{Memory, Reach};
-pub(super) use in_block::{fence_in_block, load_in_block, store_in_block};
 use out_of_line::{copy_rest, load_word, store_word};
-use wide::{
-    BLOCKS, copy_blocks, copy16, copy64, global, load8, load128, load512, store8, store128,
-};
 
 /// Memory in a GPU's global address space.
 #[derive(Clone, Debug)]
@@ -37,48 +35,15 @@ impl GpuMemory {
     }
 }
 
-/// The same instruction for both reaches: `$before` and `$after` stand on both sides of the scope.
-macro_rules! by_reach {
-    ($reach:expr, $before:expr, $after:expr, $($operand:tt)*) => {
-        match $reach {
-            Reach::Gpu => asm!(concat!($before, ".gpu", $after), $($operand)*),
-            Reach::System => asm!(concat!($before, ".sys", $after), $($operand)*),
-        }
-    };
-}
-
-/// The names of the one-sided fences, which there are from sm_90 on.
-#[cfg(target_feature = "sm_90")]
-macro_rules! one_sided {
-    (release) => {
-        "fence.release"
-    };
-    (acquire) => {
-        "fence.acquire"
-    };
-}
-#[cfg(not(target_feature = "sm_90"))]
-macro_rules! one_sided {
-    ($side:ident) => {
-        "fence.acq_rel"
-    };
-}
-
 /// Relaxed accesses to a word of one width.
 macro_rules! word {
-    ($load:ident, $store:ident, $word:ty, $reg:ident, $type:literal) => {
+    ($load:ident, $store:ident, $word:ty) => {
         /// # Safety
         /// `address` is readable, and aligned to the word's width.
         #[inline(always)]
         unsafe fn $load(&self, address: u64) -> $word {
-            let value: $word;
             // SAFETY: the caller's promise.
-            unsafe {
-                by_reach!(self.reach, "ld.relaxed", concat!(".global.", $type, " {value}, [{address}];"),
-                    value = out($reg) value, address = in(reg64) global(address),
-                    options(preserves_flags, nostack));
-            }
-            value
+            unsafe { address::$load(address, self.scope()) }
         }
 
         /// # Safety
@@ -86,19 +51,24 @@ macro_rules! word {
         #[inline(always)]
         unsafe fn $store(&self, address: u64, value: $word) {
             // SAFETY: the caller's promise.
-            unsafe {
-                by_reach!(self.reach, "st.relaxed", concat!(".global.", $type, " [{address}], {value};"),
-                    address = in(reg64) global(address), value = in($reg) value,
-                    options(preserves_flags, nostack));
-            }
+            unsafe { address::$store(address, value, self.scope()) }
         }
     };
 }
 
 impl GpuMemory {
-    word!(load16, store16, u16, reg16, "u16");
-    word!(load32, store32, u32, reg32, "u32");
-    word!(load64, store64, u64, reg64, "u64");
+    word!(load16, store16, u16);
+    word!(load32, store32, u32);
+    word!(load64, store64, u64);
+
+    /// The reach as the instructions have it.
+    #[inline(always)]
+    const fn scope(&self) -> arch::Reach {
+        match self.reach {
+            Reach::Gpu => arch::Reach::Gpu,
+            Reach::System => arch::Reach::System,
+        }
+    }
 
     /// Every earlier store before every later one.
     #[inline(always)]
@@ -106,29 +76,13 @@ impl GpuMemory {
         if !self.unordered.replace(false) {
             return;
         }
-        // SAFETY: a fence has no precondition.
-        unsafe {
-            by_reach!(
-                self.reach,
-                one_sided!(release),
-                ";",
-                options(preserves_flags, nostack)
-            )
-        }
+        arch::fence_release(self.scope());
     }
 
     /// Every earlier load before every later access.
     #[inline(always)]
     fn fence_acquire(&self) {
-        // SAFETY: a fence has no precondition.
-        unsafe {
-            by_reach!(
-                self.reach,
-                one_sided!(acquire),
-                ";",
-                options(preserves_flags, nostack)
-            )
-        }
+        arch::fence_acquire(self.scope());
     }
 
     /// Copies what is not to be one store.
@@ -398,13 +352,8 @@ unsafe impl Memory for GpuMemory {
 
     #[inline]
     unsafe fn swap_u64(&self, address: u64, value: u64) -> u64 {
-        let found: u64;
         // SAFETY: the caller's promise.
-        unsafe {
-            by_reach!(self.reach, "atom.relaxed", ".global.exch.b64 {found}, [{address}], {value};",
-                found = out(reg64) found, address = in(reg64) global(address),
-                value = in(reg64) value, options(preserves_flags, nostack));
-        }
+        let found = unsafe { address::exchange64(address, value, self.scope()) };
         // The doorbell before the record and the WQEs, which were written before it.
         self.fence_acquire();
         found
@@ -417,20 +366,10 @@ unsafe impl Memory for GpuMemory {
         current: u32,
         new: u32,
     ) -> Result<u32, u32> {
-        let found: u32;
         // SAFETY: the caller's promise.
-        unsafe {
-            by_reach!(self.reach, "atom.acq_rel", ".global.cas.b32 {found}, [{address}], {current}, {new};",
-                found = out(reg32) found, address = in(reg64) global(address),
-                current = in(reg32) current, new = in(reg32) new,
-                options(preserves_flags, nostack));
-        }
+        let result = unsafe { address::compare_exchange32(address, current, new, self.scope()) };
         self.unordered.set(true);
-        if found == current {
-            Ok(found)
-        } else {
-            Err(found)
-        }
+        result
     }
 
     #[inline]
@@ -440,19 +379,9 @@ unsafe impl Memory for GpuMemory {
         current: u64,
         new: u64,
     ) -> Result<u64, u64> {
-        let found: u64;
         // SAFETY: the caller's promise.
-        unsafe {
-            by_reach!(self.reach, "atom.acq_rel", ".global.cas.b64 {found}, [{address}], {current}, {new};",
-                found = out(reg64) found, address = in(reg64) global(address),
-                current = in(reg64) current, new = in(reg64) new,
-                options(preserves_flags, nostack));
-        }
+        let result = unsafe { address::compare_exchange64(address, current, new, self.scope()) };
         self.unordered.set(true);
-        if found == current {
-            Ok(found)
-        } else {
-            Err(found)
-        }
+        result
     }
 }

@@ -47,7 +47,7 @@ impl RevokedKey {
         #[cfg(not(target_arch = "nvptx64"))]
         self.0.store(value, Ordering::Relaxed);
         #[cfg(target_arch = "nvptx64")]
-        super::gpu_memory::store_in_block(&self.0, value);
+        warpbell_gpu::arch::store_in_block(&self.0, value);
     }
 
     #[inline(always)]
@@ -55,7 +55,7 @@ impl RevokedKey {
         #[cfg(not(target_arch = "nvptx64"))]
         let value = self.0.load(Ordering::Relaxed);
         #[cfg(target_arch = "nvptx64")]
-        let value = super::gpu_memory::load_in_block(&self.0);
+        let value = warpbell_gpu::arch::load_in_block(&self.0);
         value
     }
 }

@@ -1,8 +1,10 @@
 //! A GPU: PTX instructions of exactly the wanted order and scope.
 
+pub mod address;
 mod blocks;
 mod clock;
 mod fences;
+mod in_block;
 mod meeting;
 mod scratch;
 mod tuned;
@@ -13,6 +15,7 @@ use core::arch::asm;
 pub use blocks::*;
 pub(crate) use clock::*;
 pub use fences::*;
+pub use in_block::*;
 pub use meeting::*;
 pub(crate) use scratch::*;
 pub(crate) use tuned::*;

@@ -1,9 +1,10 @@
 //! What is copied seldom, or is not aligned to 16: functions of their own, because what they want in registers is taken from whoever
 //! they are part of.
 
+use warpbell_gpu::arch::address::{load8, store8};
+
 use super::super::Reach;
 use super::GpuMemory;
-use super::wide::{load8, store8};
 
 /// Copies one of `parts` parts, as [`Memory::copy_part`], of what is not aligned to 16, or not as long. Out of the way:
 /// what is copied at length is aligned.

@@ -1,11 +1,12 @@
-//! Words that the threads of one block share, and their order.
+//! Words that the threads of one block share.
 
+use super::Word32;
 use core::arch::asm;
-use core::sync::atomic::AtomicU32;
 
-/// Loads a word that the threads of one block share; the SM's cache will do.
+/// Loads a word that the threads of one block share, in no order with other accesses; the SM's cache will do. The word
+/// may lie in any memory.
 #[inline(always)]
-pub(in super::super) fn load_in_block(word: &AtomicU32) -> u32 {
+pub fn load_in_block(word: &Word32) -> u32 {
     let value: u32;
     // SAFETY: a reference is readable and aligned.
     unsafe {
@@ -16,22 +17,13 @@ pub(in super::super) fn load_in_block(word: &AtomicU32) -> u32 {
     value
 }
 
-/// Stores to such a word.
+/// Stores a word that the threads of one block share, in no order with other accesses. The word may lie in any memory.
 #[inline(always)]
-pub(in super::super) fn store_in_block(word: &AtomicU32, value: u32) {
+pub fn store_in_block(word: &Word32, value: u32) {
     // SAFETY: an atomic may be written through a shared reference; it is aligned.
     unsafe {
         asm!("st.relaxed.cta.u32 [{address}], {value};",
             address = in(reg64) word.as_ptr(), value = in(reg32) value,
             options(preserves_flags, nostack));
-    }
-}
-
-/// Every earlier access before every later one, for the threads of the block.
-#[inline(always)]
-pub(in super::super) fn fence_in_block() {
-    // SAFETY: a fence has no precondition.
-    unsafe {
-        asm!("fence.acq_rel.cta;", options(preserves_flags, nostack));
     }
 }

@@ -19,18 +19,22 @@ pub(super) fn global(address: u64) -> u64 {
     global
 }
 
+/// Loads a byte.
+///
 /// # Safety
-/// `address` is readable.
+/// The [contract of an address](super).
 #[inline(always)]
-pub(super) unsafe fn load8(address: u64) -> u8 {
+pub unsafe fn load8(address: u64) -> u8 {
     // SAFETY: the caller's promise. Volatile, because others may write the byte meanwhile.
     unsafe { ptr::with_exposed_provenance::<u8>(address as usize).read_volatile() }
 }
 
+/// Stores a byte.
+///
 /// # Safety
-/// `address` is writable.
+/// The [contract of an address](super).
 #[inline(always)]
-pub(super) unsafe fn store8(address: u64, value: u8) {
+pub unsafe fn store8(address: u64, value: u8) {
     // SAFETY: the caller's promise. Volatile, because others may read the byte meanwhile.
     unsafe { ptr::with_exposed_provenance_mut::<u8>(address as usize).write_volatile(value) }
 }
@@ -38,9 +42,9 @@ pub(super) unsafe fn store8(address: u64, value: u8) {
 /// Copies 16 bytes in one load and one store.
 ///
 /// # Safety
-/// Both are aligned to 16; `source` is readable and `destination` writable for 16 bytes.
+/// The [contract of an address](super), for 16 bytes at both.
 #[inline(always)]
-pub(super) unsafe fn copy16(source: u64, destination: u64) {
+pub unsafe fn copy16(source: u64, destination: u64) {
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
@@ -57,9 +61,9 @@ pub(super) unsafe fn copy16(source: u64, destination: u64) {
 /// Copies 64 bytes, all loads before the stores, so that they take the time of one.
 ///
 /// # Safety
-/// Both are aligned to 16; `source` is readable and `destination` writable for 64 bytes.
+/// The [contract of an address](super), for 64 bytes at both; both are aligned to 16.
 #[inline(always)]
-pub(super) unsafe fn copy64(source: u64, destination: u64) {
+pub unsafe fn copy64(source: u64, destination: u64) {
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
@@ -80,17 +84,17 @@ pub(super) unsafe fn copy64(source: u64, destination: u64) {
 }
 
 /// Blocks of 16 bytes that [`copy_blocks`] has on their way at a time.
-pub(super) const BLOCKS: u32 = 8;
+pub const BLOCKS: u32 = 8;
 
 /// Copies up to [`BLOCKS`] blocks of 16 bytes, each `stride` bytes behind the one before and none of them `left` bytes
 /// behind the first or more: all loads before the stores, so that they take the time of one.
 ///
 /// # Safety
-/// Both are aligned to 16, and each of these blocks is readable at `source` and writable at `destination`.
+/// The [contract of an address](super), for each of these blocks at both.
 #[inline(always)]
-pub(super) unsafe fn copy_blocks(source: u64, destination: u64, left: u32, stride: u32) {
-    /// The instructions for each of the blocks: which are there is asked for the loads and again for the stores, because
-    /// there are fewer predicates than blocks.
+pub unsafe fn copy_blocks(source: u64, destination: u64, left: u32, stride: u32) {
+    /// The instructions for each of the blocks: which are there is asked for the loads and [again](crate::tuned) for the
+    /// stores.
     macro_rules! blocks {
         ($($low:literal $high:literal)*) => {
             // SAFETY: the caller's promise.
@@ -126,9 +130,9 @@ pub(super) unsafe fn copy_blocks(source: u64, destination: u64, left: u32, strid
 /// 16 bytes in one load.
 ///
 /// # Safety
-/// `address` is readable for 16 bytes and aligned to 16.
+/// The [contract of an address](super).
 #[inline(always)]
-pub(super) unsafe fn load128(address: u64) -> [u64; 2] {
+pub unsafe fn load128(address: u64) -> [u64; 2] {
     let (low, high): (u64, u64);
     // SAFETY: the caller's promise.
     unsafe {
@@ -146,9 +150,9 @@ pub(super) unsafe fn load128(address: u64) -> [u64; 2] {
 /// 16 bytes in one store.
 ///
 /// # Safety
-/// `address` is writable for 16 bytes and aligned to 16.
+/// The [contract of an address](super).
 #[inline(always)]
-pub(super) unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
+pub unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
@@ -164,9 +168,9 @@ pub(super) unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
 /// 64 bytes in four loads that take the time of one.
 ///
 /// # Safety
-/// `address` is readable for 64 bytes and aligned to 16.
+/// The [contract of an address](super), for 64 bytes; it is aligned to 16.
 #[inline(always)]
-pub(super) unsafe fn load512(address: u64) -> [u64; 8] {
+pub unsafe fn load512(address: u64) -> [u64; 8] {
     let (a, b, c, d, e, f, g, h): (u64, u64, u64, u64, u64, u64, u64, u64);
     // SAFETY: the caller's promise.
     unsafe {
