@@ -1,7 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench` and `doctor`.
 
 mod count;
-mod doctor;
 mod installs;
 mod mutants;
 mod ptx;
@@ -14,6 +13,7 @@ mod workspace;
 
 use std::env;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +32,7 @@ use run::{Ending, RunError};
 use say::say;
 use steps::{HW_TESTS, PROOFS, Step, Steps};
 use tools::{Tool, Toolbox};
-use workspace::{Workspace, WorkspaceError};
+use workspace::{Workspace, WorkspaceError, clean_command};
 
 /// How many inputs a fuzz target gets in `test`, which is to stay short, and in `fuzz`.
 const SHORT_FUZZ_RUNS: u64 = 200_000;
@@ -40,6 +40,9 @@ const FULL_FUZZ_RUNS: u64 = 5_000_000;
 
 /// How long a benchmark may take, with its build.
 const BENCH_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// The package that looks a node over.
+const DOCTOR: &str = "warpbell-doctor";
 
 /// The project's own commands.
 #[derive(Parser)]
@@ -121,8 +124,6 @@ enum CommandError {
     Mutants(#[from] MutantsError),
     #[error(transparent)]
     Tool(#[from] Missing),
-    #[error("cannot write JSON: {0}")]
-    Json(#[from] serde_json::Error),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
     #[error("there is no benchmark {name}; there are: {known}")]
@@ -132,9 +133,6 @@ enum CommandError {
 fn main() -> ExitCode {
     if env::var_os(ptx::rustc::AS_RUSTC).is_some() {
         return ptx::rustc::become_rustc(env::args_os().skip(1));
-    }
-    if env::var_os(doctor::cuda::ASK).is_some() {
-        return doctor::cuda::answer();
     }
     let done = match Arguments::try_parse() {
         Ok(arguments) => act(arguments.command),
@@ -191,7 +189,7 @@ fn act(action: Action) -> Result<bool, CommandError> {
             renew_record,
         } => build_ptx(check, renew_record),
         Action::Bench { name, arguments } => bench(&name, &arguments),
-        Action::Doctor { json } => Ok(doctor::examine_and_print(json)?),
+        Action::Doctor { json } => Err(become_doctor(json).into()),
     }
 }
 
@@ -382,6 +380,17 @@ fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
             say::complain(format_args!("bench-{name} was killed after {took}"));
             Ok(false)
         }
+    }
+}
+
+/// Puts Cargo, and then the doctor, in this process's place: the status is the doctor's. Comes back only if Cargo is not there.
+fn become_doctor(json: bool) -> RunError {
+    let mut command = clean_command("cargo", Path::new("."));
+    command.args(["run", "--quiet", "-p", DOCTOR, "--"]);
+    command.args(json.then_some("--json"));
+    RunError::Start {
+        program: "cargo".into(),
+        source: command.exec(),
     }
 }
 

@@ -127,34 +127,6 @@ pub fn capture(
     })
 }
 
-/// Runs a command to its end or to the deadline, and keeps the first `limit` bytes of its standard output.
-///
-/// The rest is not read, and its standard error is thrown away: neither a flood of output nor a process
-/// that cannot be killed holds the caller up. The command reads nothing.
-pub fn capture_start(
-    mut command: Command,
-    deadline: Duration,
-    limit: u64,
-) -> Result<(Ending, Vec<u8>), RunError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut group = Group::start(command)?;
-    let (sender, output) = channel();
-    if let Some(stdout) = group.child.stdout.take() {
-        thread::spawn(move || {
-            let mut bytes = Vec::new();
-            // What came before an error is still worth keeping.
-            let _ = stdout.take(limit).read_to_end(&mut bytes);
-            // Nobody waits any more if the command was given up.
-            let _ = sender.send(bytes);
-        });
-    }
-    let ending = group.wait(deadline, thread::sleep)?;
-    Ok((ending, output.recv_timeout(DRAIN).unwrap_or_default()))
-}
-
 /// Runs a command to its end or to the deadline; it prints where this process prints.
 pub fn forward(mut command: Command, deadline: Duration) -> Result<Ending, RunError> {
     command.stdin(Stdio::null());
@@ -413,15 +385,6 @@ mod tests {
         let finished = capture(shell("sleep 600 & echo $!"), LONG, |_| {}).unwrap();
         assert!(finished.success());
         assert!(has_ended(finished.stdout.trim()));
-    }
-
-    #[test]
-    fn keeps_the_start_of_a_flood() {
-        let (_, output) = capture_start(shell("yes"), LONG, 4).unwrap();
-        assert_eq!(output, b"y\ny\n");
-        let (ending, output) = capture_start(shell("echo a; exit 3"), LONG, 9).unwrap();
-        assert_eq!(output, b"a\n");
-        assert!(matches!(ending, Ending::Exited(status) if status.code() == Some(3)));
     }
 
     #[test]

@@ -4,8 +4,6 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use super::system::System;
 
 /// Where the functions lie, by address.
@@ -28,8 +26,7 @@ pub struct Address {
 }
 
 /// A text that is no address of a PCI function.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a PCI address")]
+#[derive(Debug, PartialEq, Eq)]
 pub struct NotAnAddress;
 
 impl FromStr for Address {
@@ -79,20 +76,6 @@ impl fmt::Display for Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
     }
 }
 

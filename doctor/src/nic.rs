@@ -237,8 +237,8 @@ fn atomics(system: &System, nic: &Nic, subject: &Subject, address: Address) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     fn nic() -> Nic {
         Nic {

@@ -1,7 +1,5 @@
 //! The findings together, and whether a queue driven by the GPU would work.
 
-use serde::Serialize;
-
 use super::distance::Distance;
 use super::finding::{Finding, State, Subject};
 use super::pair::Pair;
@@ -11,7 +9,7 @@ use super::pci::Address;
 const FORMAT: u32 = 1;
 
 /// Everything that the doctor found.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Report {
     pub format: u32,
     /// Whether the node and at least one pair have all that is needed.
@@ -21,7 +19,7 @@ pub struct Report {
 }
 
 /// Whether a GPU can drive a NIC.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct PairVerdict {
     pub gpu: Address,
     pub nic: String,

@@ -71,8 +71,8 @@ fn setting<'a>(output: &'a str, key: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     fn states(script: Option<&str>) -> Vec<(State, bool)> {
         let tree = Tree::empty();

@@ -9,13 +9,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use libloading::{Library, Symbol};
-use serde::{Deserialize, Serialize};
 
 use super::pci::Address;
 use super::system::{ProgramError, System};
 
 /// Set where this program is to ask CUDA.
-pub const ASK: &str = "WARPBELL_XTASK_ASK_CUDA";
+pub const ASK: &str = "WARPBELL_DOCTOR_ASK_CUDA";
 
 /// How long CUDA may take; it wakes every GPU of the machine up.
 const DEADLINE: Duration = Duration::from_secs(40);
@@ -30,8 +29,7 @@ const GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
 const DMA_BUF_SUPPORTED: c_int = 124;
 
 /// What CUDA answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Its library cannot be loaded, and why.
     NoLibrary(String),
@@ -44,7 +42,7 @@ pub enum Answer {
 }
 
 /// The GPUs that CUDA has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpus {
     /// The newest CUDA that the driver knows: 1000 × major + 10 × minor.
     pub version: i32,
@@ -52,7 +50,7 @@ pub struct Gpus {
 }
 
 /// A GPU as CUDA sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     pub address: Address,
     /// Compute capability, major and minor.
@@ -70,7 +68,7 @@ pub struct Gpu {
 /// Asks CUDA from a process of its own.
 pub fn ask(system: &System) -> Result<Answer, ProgramError> {
     let text = system.run_cuda(DEADLINE)?;
-    serde_json::from_str(&text).map_err(|_| ProgramError::NotText("CUDA".into()))
+    Answer::from_json(&text).ok_or_else(|| ProgramError::NotText("CUDA".into()))
 }
 
 /// Asks CUDA in this process, and prints the answer.
@@ -214,7 +212,7 @@ fn checked(call: &'static str, result: c_int) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::tree::Tree;
+    use crate::tree::Tree;
 
     #[test]
     fn an_answer_survives_the_way_between_the_processes() {

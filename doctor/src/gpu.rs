@@ -260,8 +260,8 @@ fn in_units(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     const SUBJECT: Subject = Subject::Node;
 

@@ -183,8 +183,8 @@ fn gids(system: &System, folder: &str, ethernet: bool) -> Vec<Gid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     const PORT: &str = "sys/class/infiniband/mlx5_0/ports/1";
 

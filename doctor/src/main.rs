@@ -1,17 +1,18 @@
-//! `cargo xtask doctor`: looks a node over, and says what a queue driven by the GPU lacks there.
+//! Looks a node over, and says what a queue driven by the GPU lacks there.
 //!
 //! It changes nothing. Facts come from sysfs and procfs; what only a program or a library knows is asked in
 //! a process of its own with a deadline. Everything is read below a root folder, so that the tests examine
 //! trees that they make up.
 
 mod acs;
-pub mod cuda;
+mod cuda;
 mod distance;
 mod driver;
 mod finding;
 mod firmware;
 mod gpu;
 mod iommu;
+mod json;
 mod nic;
 mod node;
 mod pair;
@@ -20,6 +21,7 @@ mod port;
 mod privileges;
 mod rdma_core;
 mod report;
+mod run;
 mod system;
 mod table;
 #[cfg(test)]
@@ -27,10 +29,16 @@ mod tests;
 #[cfg(test)]
 mod tree;
 
+use std::env;
+use std::io::{self, ErrorKind, Write, stderr, stdout};
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use console::Term;
+use lexopt::{Arg, Parser};
 
 use cuda::Answer;
 use finding::{Check, Finding, Subject};
@@ -41,28 +49,92 @@ use report::Report;
 use system::{ProgramError, System};
 use table::Table;
 
-use crate::run;
-use crate::say::{self, say};
-
 /// How long finding the devices may take, and how long examining all of them at once may.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Examines this machine and prints what was found; false if something that is needed is not there.
-pub fn examine_and_print(json: bool) -> serde_json::Result<bool> {
+const HELP: &str = "\
+Look this machine over: does it have what a queue driven by the GPU needs?
+
+Usage: warpbell-doctor [OPTIONS]
+
+Options:
+      --json  Print JSON
+  -h, --help  Print help
+";
+
+/// What the command line asks for.
+enum Request {
+    Help,
+    Table,
+    Json,
+}
+
+fn main() -> ExitCode {
+    if env::var_os(cuda::ASK).is_some() {
+        return cuda::answer();
+    }
+    let json = match request(Parser::from_env()) {
+        Ok(Request::Help) => return status(write!(stdout(), "{HELP}"), true),
+        Ok(Request::Table) => false,
+        Ok(Request::Json) => true,
+        Err(error) => {
+            complain(&format!("{error}; try --help"));
+            return ExitCode::from(2);
+        }
+    };
+    let handled = ctrlc::set_handler(|| {
+        run::kill_running();
+        process::exit(130);
+    });
+    if let Err(error) = handled {
+        complain(&format!("cannot handle Ctrl-C: {error}"));
+        return ExitCode::from(2);
+    }
     let report = examine(System::this(), DEADLINE);
     // A job that was given up may have left a program running.
     run::kill_running();
-    match json {
-        true => say!("{}", serde_json::to_string_pretty(&report)?),
-        false => {
-            let table = Table {
-                report: &report,
-                columns: say::columns(),
-            };
-            say!("{}", table.to_string().trim_end());
+    status(print(&report, json), report.ready)
+}
+
+fn request(mut arguments: Parser) -> Result<Request, lexopt::Error> {
+    let mut request = Request::Table;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Arg::Long("json") => request = Request::Json,
+            Arg::Short('h') | Arg::Long("help") => return Ok(Request::Help),
+            _ => return Err(argument.unexpected()),
         }
     }
-    Ok(report.ready)
+    Ok(request)
+}
+
+fn print(report: &Report, json: bool) -> io::Result<()> {
+    match json {
+        true => writeln!(stdout(), "{}", serde_json::to_string_pretty(report)?),
+        false => {
+            let size = Term::stdout().size_checked();
+            let columns = size.map_or(usize::MAX, |(_, columns)| columns.into());
+            let table = Table { report, columns };
+            writeln!(stdout(), "{}", table.to_string().trim_end())
+        }
+    }
+}
+
+/// The exit status. A reader that has seen enough, such as `head`, is no error.
+fn status(printed: io::Result<()>, good: bool) -> ExitCode {
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            complain(&format!("cannot print: {error}"));
+            ExitCode::FAILURE
+        }
+        _ if good => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Says an error. There is no better place to say that this cannot be said.
+fn complain(error: &str) {
+    let _ = writeln!(stderr(), "error: {error}");
 }
 
 /// Examines a machine. It ends within twice the deadline and the time that CUDA is given, whatever hangs.

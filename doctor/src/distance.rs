@@ -1,12 +1,9 @@
 //! How far a GPU and a NIC are from each other on PCI Express.
 
-use serde::Serialize;
-
 use super::pci::{Address, Place};
 
 /// From near to far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// One PCIe switch, or a chain of them, is above both: traffic turns round there.
     SameSwitch,

@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 
 use console::{Style, style};
+use textwrap::{Options, WordSplitter};
 
 use super::finding::{Finding, State, Subject};
 use super::report::Report;
-use crate::say::wrap;
 
 /// The widest name of a check, in columns.
 const NAME_WIDTH: usize = 16;
@@ -106,4 +106,15 @@ fn verdict(f: &mut Formatter<'_>, report: &Report, columns: usize) -> fmt::Resul
     writeln!(f, "{}", wrap("not ready: ", &text, columns))?;
     let alternative = "(the software NIC needs nothing of this: cargo demo)";
     writeln!(f, "{}", wrap("", alternative, columns))
+}
+
+/// Text of whole words behind a label, its further lines as far to the right.
+fn wrap(label: &str, text: &str, columns: usize) -> String {
+    let margin = " ".repeat(textwrap::core::display_width(label));
+    let options = Options::new(columns)
+        .initial_indent(label)
+        .subsequent_indent(&margin)
+        .break_words(false)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
 }

@@ -40,8 +40,8 @@ pub fn examine(system: &System, subject: &Subject, address: Address) -> Finding 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     #[test]
     fn tells_off_from_passing_through_from_translating() {

@@ -121,9 +121,9 @@ fn memlock(system: &System, privileges: Privileges) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::cuda::Gpus;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::cuda::Gpus;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     fn memlock_with(limits: &str, lock_memory: bool) -> State {
         let tree = Tree::empty();

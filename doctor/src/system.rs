@@ -4,6 +4,7 @@
 //! tree cannot hold the doctor up. A read that a broken driver never answers is given up by the caller.
 
 use std::env;
+use std::fmt::{self, Display, Formatter};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,11 +12,10 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-use thiserror::Error;
+use nix::fcntl::OFlag;
 
 use super::cuda;
-use crate::run::{self, Ending};
+use crate::run;
 
 /// The longest text that is read: sysfs gives a page, procfs little more.
 const TEXT_LIMIT: u64 = 64 << 10;
@@ -30,18 +30,25 @@ const OUTPUT_LIMIT: u64 = 256 << 10;
 const MORE_PROGRAMS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 /// Why a file could not be read.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum ReadError {
-    #[error("not there")]
     Absent,
-    #[error("no permission")]
     Denied,
-    #[error("not text")]
     NotText,
-    #[error("too long")]
     TooLong,
-    #[error("{0}")]
     Other(String),
+}
+
+impl Display for ReadError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "not there",
+            Self::Denied => "no permission",
+            Self::NotText => "not text",
+            Self::TooLong => "too long",
+            Self::Other(why) => why,
+        })
+    }
 }
 
 impl From<io::Error> for ReadError {
@@ -55,16 +62,23 @@ impl From<io::Error> for ReadError {
 }
 
 /// Why a program gave no answer.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum ProgramError {
-    #[error("{0} is not installed")]
     Absent(String),
-    #[error("{0} gave no answer within {1} s")]
     TimedOut(String, u64),
-    #[error("{0} failed")]
     Failed(String),
-    #[error("{0} printed something unreadable")]
     NotText(String),
+}
+
+impl Display for ProgramError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(name) => write!(f, "{name} is not installed"),
+            Self::TimedOut(name, seconds) => write!(f, "{name} gave no answer within {seconds} s"),
+            Self::Failed(name) => write!(f, "{name} failed"),
+            Self::NotText(name) => write!(f, "{name} printed something unreadable"),
+        }
+    }
 }
 
 /// A machine, or a tree that looks like one.
@@ -132,7 +146,7 @@ impl System {
     pub fn bytes(&self, path: impl AsRef<Path>, limit: u64) -> Result<Vec<u8>, ReadError> {
         let file = OpenOptions::new()
             .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .custom_flags(OFlag::O_NONBLOCK.bits())
             .open(self.at(path))?;
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes)?;
@@ -181,7 +195,7 @@ impl System {
         OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .custom_flags(OFlag::O_NONBLOCK.bits())
             .open(self.at(path))?;
         Ok(())
     }
@@ -231,18 +245,18 @@ impl System {
 fn capture(name: String, mut command: Command, deadline: Duration) -> Result<String, ProgramError> {
     command.env("LC_ALL", "C");
     match run::capture_start(command, deadline, OUTPUT_LIMIT) {
-        Ok((Ending::Exited(status), output)) if status.success() => {
+        Ok((Some(status), output)) if status.success() => {
             String::from_utf8(output).map_err(|_| ProgramError::NotText(name))
         }
-        Ok((Ending::TimedOut(after), _)) => Err(ProgramError::TimedOut(name, after.as_secs())),
-        Ok((Ending::Exited(_), _)) | Err(_) => Err(ProgramError::Failed(name)),
+        Ok((None, _)) => Err(ProgramError::TimedOut(name, deadline.as_secs())),
+        Ok((Some(_), _)) | Err(_) => Err(ProgramError::Failed(name)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::tree::Tree;
+    use crate::tree::Tree;
 
     #[test]
     fn reads_text_and_says_what_is_wrong_with_the_rest() {

@@ -45,7 +45,7 @@ fn first_namespace(system: &System) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::tree::Tree;
+    use crate::tree::Tree;
 
     const WHOLE_MAP: &str = "         0          0 4294967295\n";
 

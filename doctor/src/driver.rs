@@ -160,8 +160,8 @@ fn peermem(system: &System) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     const PLAIN: Privileges = Privileges {
         lock_memory: false,

@@ -1,15 +1,12 @@
 //! What the doctor found: one line each, and how it is mended.
 
-use serde::Serialize;
-
 use super::pci::Address;
 
 /// No value is longer than this; a file of a broken node may hold anything.
 const LONGEST_VALUE: usize = 400;
 
 /// How a fact stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Ok,
     /// It is not so, or not enough.
@@ -19,8 +16,7 @@ pub enum State {
 }
 
 /// What a fact is about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     Node,
     Gpu { gpu: Address },
@@ -30,8 +26,7 @@ pub enum Subject {
 }
 
 /// Which fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     Examination,
     Gpu,
@@ -96,7 +91,7 @@ impl Check {
 }
 
 /// One fact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub subject: Subject,
     pub check: Check,
@@ -106,7 +101,6 @@ pub struct Finding {
     /// What was seen, or why nothing was.
     pub value: String,
     /// What the remedy takes away from the machine's safety.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub risk: Option<&'static str>,
     /// What mends it, or shows it.
     pub remedy: Option<String>,

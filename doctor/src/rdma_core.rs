@@ -109,8 +109,8 @@ fn folders(system: &System) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
-    use crate::doctor::tree::Tree;
+    use crate::finding::State;
+    use crate::tree::Tree;
 
     fn install(tree: &Tree, folder: &str, verbs: &str, mlx5: &str) {
         for (name, version) in [("libibverbs", verbs), ("libmlx5", mlx5)] {
