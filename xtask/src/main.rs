@@ -1,6 +1,7 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench` and `doctor`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `doctor` and `house`.
 
 mod count;
+mod house;
 mod installs;
 mod mutants;
 mod ptx;
@@ -24,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
 use count::Counts;
+use house::HouseError;
 use installs::{Installs, Missing};
 use mutants::{Group, MutantsError};
 use ptx::{Assemble, PtxError};
@@ -109,6 +111,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Count the workspace's figures, and print each beside its goal
+    House,
 }
 
 /// Why a command could not do its work.
@@ -122,6 +126,8 @@ enum CommandError {
     Ptx(#[from] PtxError),
     #[error(transparent)]
     Mutants(#[from] MutantsError),
+    #[error(transparent)]
+    House(#[from] HouseError),
     #[error(transparent)]
     Tool(#[from] Missing),
     #[error("cannot handle Ctrl-C: {0}")]
@@ -190,6 +196,10 @@ fn act(action: Action) -> Result<bool, CommandError> {
         } => build_ptx(check, renew_record),
         Action::Bench { name, arguments } => bench(&name, &arguments),
         Action::Doctor { json } => Err(become_doctor(json).into()),
+        Action::House => {
+            house::count_and_print(&Workspace::load(Path::new("."))?.root)?;
+            Ok(true)
+        }
     }
 }
 
