@@ -3,11 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use mlx5_wqe::decode::{AtomicKind, DataItem, DecodeError, Operation, QueueOperation, decode};
 use mlx5_wqe::{QpNumber, WqeIndex};
 use warpbell_soft_hca::engine::command::MAX_MESSAGE_LENGTH;
-use mlx5_wqe::decode::{
-    AtomicKind, DataItem, DecodeError, Operation, QueueOperation, decode,
-};
 
 /// Fetch-and-add bit by bit: a carry goes to the next bit unless the boundary has this one.
 fn fetch_add(found: u64, add: u64, boundary: u64) -> u64 {
