@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpbell::active::Error as Refused;
+use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::{
-    ActiveConfig, ActiveMessages, Buffer, Entry, Grid, Launch, Node, ProtectionDomain, QueuePair,
-    QueuePairConfig, Shared, entry,
+    Buffer, Entry, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, entry,
 };
 use warpbell_kernels::active::{
     ACCUMULATE, ARGUMENTS, ActiveAnswer, ActiveRoundTrip, Contribute, Reduce, UNREGISTERED,

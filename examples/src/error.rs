@@ -3,7 +3,8 @@
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use warpbell_host_init::{GpuError, NodeError};
+use warpbell_host_init::GpuError;
+use warpbell_host_init::args::NodeError;
 use warpbell_kernels::outcome::Failure;
 use warpbell_ptx::PtxError;
 use warpbell_soft_hca::shell::HcaError;

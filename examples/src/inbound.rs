@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use clap::ValueEnum;
 use serde::Serialize;
 use warpbell::Word64;
+use warpbell_host_init::inbound::{Flush, Flushing};
 use warpbell_host_init::{
-    Access, Buffer, Flush, Flushing, Grid, Launch, Node, Placement, QueuePairConfig, connect, entry,
+    Access, Buffer, Grid, Launch, Node, Placement, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
 use warpbell_kernels::outcome::{Numbers, Outcome};

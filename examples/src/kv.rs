@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, Word64};
+use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::{
-    Access, ActiveConfig, ActiveMessages, Grid, Launch, Node, ProtectionDomain, QueuePair,
-    QueuePairConfig, Shared, connect, entry,
+    Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
+    entry,
 };
 use warpbell_kernels::kv::{
     ARGUMENT_WRITE, ARGUMENTS, BUCKET, BYTES, COUNTS, Client, ENTRIES, Entry, GetByReads,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use warpbell_host_init::{Nic, Node, NodeArgs, SoftOptions};
+use warpbell_host_init::soft::SoftOptions;
+use warpbell_host_init::{Nic, Node, NodeArgs};
 use warpbell_soft_hca::shell::{HcaOptions, RequestWatch, WatchLimits};
 
 use crate::Error;

@@ -236,7 +236,8 @@ pub fn compare(place: &'static str, expected: &[u8], found: &[u8]) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpbell_host_init::{Device, Drive, Nic, SoftOptions};
+    use warpbell_host_init::soft::{Drive, SoftOptions};
+    use warpbell_host_init::{Device, Nic};
 
     fn memory() -> Memory {
         let options = SoftOptions {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use warpbell_host_init::{Drive, Nic, Node, ProtectionDomain, SoftGpuOptions, SoftOptions};
+use warpbell_host_init::soft::{Drive, SoftGpuOptions, SoftOptions};
+use warpbell_host_init::{Nic, Node, ProtectionDomain};
 use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::resident::TableSizes;
 use warpbell_soft_hca::shell::{Driver, LateStores};

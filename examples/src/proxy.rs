@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpbell::{SendQueueHandle, Word64};
+use warpbell_host_init::proxy::{Proxied, ProxiedQueue, Proxy};
 use warpbell_host_init::{
-    Access, Grid, Launch, Node, Placement, Proxied, ProxiedQueue, Proxy, QueuePair,
-    QueuePairConfig, Shared, entry,
+    Access, Grid, Launch, Node, Placement, QueuePair, QueuePairConfig, Shared, entry,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Table;

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
+use warpbell_host_init::args::Programs;
 use warpbell_host_init::cuda::{Module, Ptx};
-use warpbell_host_init::{ENGINE_THREADS, Entry, Gpu, Programs, entry};
+use warpbell_host_init::soft::ENGINE_THREADS;
+use warpbell_host_init::{Entry, Gpu, entry};
 use warpbell_ptx::{Capability, KERNELS, SOFT_NIC};
 use warpbell_soft_hca::resident::Arguments;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use warpbell_host_init::{Gaspi, GaspiConfig, Grid, Launch, Node, ProtectionDomain, entry};
+use warpbell_host_init::gaspi::{Gaspi, GaspiConfig};
+use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, entry};
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::stencil::{
     ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,

@@ -6,9 +6,9 @@ use serde::Serialize;
 use warpbell::SendDoorbell;
 use warpbell::trigger::MAX_THRESHOLD;
 use warpbell::wqe::Wqe;
+use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
-    Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Triggers, connect,
-    entry,
+    Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::trigger::{

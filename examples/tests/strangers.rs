@@ -12,7 +12,9 @@ use common::{command, error_line, run};
 use warpbell::wqe::{Remote, RemoteKey, Wqe};
 use warpbell::{Deadline, Exclusive};
 use warpbell_examples::memory::Memory;
-use warpbell_host_init::{Device, Endpoint, Gid, Nic, Placement, QueuePairConfig, SoftOptions};
+use warpbell_host_init::soft::SoftOptions;
+use warpbell_host_init::state::{Endpoint, Gid};
+use warpbell_host_init::{Device, Nic, Placement, QueuePairConfig};
 use warpbell_strangers::perftest::Destination;
 
 const PINGPONG: &str = env!("CARGO_BIN_EXE_pingpong");

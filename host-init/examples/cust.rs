@@ -11,10 +11,11 @@ use cust::device::Device as CudaDevice;
 use cust::launch;
 use cust::memory::{DeviceBuffer, LockedBuffer};
 use cust::module::Module as CudaModule;
+use warpbell::Symbol;
 use warpbell_host_init::cuda::{Module, Parameters, Watch};
+use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::{
-    Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, Shared, SoftOptions, Symbol,
-    connect, entry,
+    Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, Shared, connect, entry,
 };
 use warpbell_kernels::checksum::{Checksum, checksum};
 use warpbell_kernels::demo::{Transfer, write};

@@ -8,10 +8,9 @@ use warpbell_cpu_grid::Options;
 use warpbell_soft_hca::resident::Arguments;
 
 use crate::cuda::Module;
-use crate::{
-    Device, Error, GidChoice, Gpu, GpuError, Kernels, Mlx5Options, Nic, Node, SoftGpuOptions,
-    SoftOptions,
-};
+use crate::mlx5::{GidChoice, Mlx5Options};
+use crate::soft::{SoftGpuOptions, SoftOptions};
+use crate::{Device, Error, Gpu, GpuError, Kernels, Nic, Node};
 
 /// Options of a command line that choose a [`Node`], for [`clap`].
 ///
@@ -112,7 +111,7 @@ pub trait Programs {
     /// No PTX for that GPU, or a module that is refused.
     fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Self::Error>;
 
-    /// Loads the kernel of a NIC's engine on a GPU, for blocks of [`ENGINE_THREADS`](crate::ENGINE_THREADS).
+    /// Loads the kernel of a NIC's engine on a GPU, for blocks of [`ENGINE_THREADS`](crate::soft::ENGINE_THREADS).
     ///
     /// # Errors
     /// As [`kernels`](Self::kernels).

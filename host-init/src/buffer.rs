@@ -5,9 +5,6 @@ use crate::cuda::Foreign;
 use crate::placement::Area;
 use crate::{Error, Placement};
 
-/// Alignment of every [`Buffer`] in bytes: a page.
-pub const BUFFER_ALIGNMENT: usize = 4096;
-
 /// Zeroed, page-aligned memory that a NIC, kernels and the host share.
 ///
 /// It never gives out `&[u8]`, because the NIC may write at any time: the host
@@ -23,7 +20,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates `len` bytes of host memory, all zero, aligned to [`BUFFER_ALIGNMENT`].
+    /// Alignment of every buffer in bytes: a page.
+    pub const ALIGNMENT: usize = 4096;
+
+    /// Allocates `len` bytes of host memory, all zero, aligned to [`ALIGNMENT`](Self::ALIGNMENT).
     ///
     /// # Errors
     /// [`Error::BadSize`] for 0 bytes or more than `isize::MAX`;
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn is_aligned_and_zeroed() {
         let buffer = Buffer::new(100).unwrap();
-        assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
+        assert_eq!(buffer.as_ptr() as usize % Buffer::ALIGNMENT, 0);
         let mut bytes = [1u8; 100];
         buffer.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 100]);

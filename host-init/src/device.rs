@@ -23,7 +23,8 @@ use crate::queue_memory::QueueAddresses;
 use crate::soft::{self, InProcess, Soft, SoftOptions};
 #[cfg(feature = "soft")]
 use crate::soft_gpu::{Resident, SoftGpuOptions};
-use crate::{Access, CardPort, Endpoint, Error, Gid, NicError, Placement, ProtectionDomain, State};
+use crate::state::{CardPort, Endpoint, Gid, NicError};
+use crate::{Access, Error, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
 #[derive(Clone, Debug)]

@@ -4,12 +4,15 @@ use warpbell_cpu_grid::LaunchError;
 #[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::HcaError;
 
+use crate::active::ActiveError;
+use crate::gaspi::GaspiError;
 #[cfg(feature = "mlx5")]
-use crate::Mlx5Error;
-use crate::{
-    Access, ActiveError, ExchangeError, GaspiError, Gid, GpuError, Placement, ProxyError, State,
-    TriggerError,
-};
+use crate::mlx5::Mlx5Error;
+use crate::peer::ExchangeError;
+use crate::proxy::ProxyError;
+use crate::state::Gid;
+use crate::trigger::TriggerError;
+use crate::{Access, GpuError, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
 /// the variant says otherwise, or the error [is uncertain](Error::is_uncertain).

@@ -9,9 +9,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::RemoteMemory;
 use crate::frame::{self, Kind};
+use crate::peer::ExchangeError;
 use crate::peer::Hello;
-use crate::{Endpoint, ExchangeError, RemoteMemory};
+use crate::state::Endpoint;
 
 /// Longer than anything here takes: all bytes are there before they are read.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use crate::{Access, Buffer, Error, MemoryRegion, Placement, QueuePair, QueuePair
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flushing {
     /// Where the memory needs it: a card's writes into the memory of a GPU that reports
-    /// [no order](crate::InboundOrder::Unordered) of its own.
+    /// [no order](crate::cuda::InboundOrder::Unordered) of its own.
     #[default]
     AsReported,
     /// Always.
@@ -40,7 +40,9 @@ const READ: u32 = 1;
 ///
 /// ```
 /// use warpbell::{Deadline, Exclusive, Thread};
-/// use warpbell_host_init::{Access, Buffer, Device, Error, Flush, Flushing, Nic, SoftOptions};
+/// use warpbell_host_init::inbound::{Flush, Flushing};
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Access, Buffer, Device, Error, Nic};
 ///
 /// fn main() -> Result<(), Error> {
 ///     let device = Device::open(Nic::Soft(SoftOptions::default()))?;

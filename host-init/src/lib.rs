@@ -7,6 +7,20 @@
 //! [`SendQueueHandle`](warpbell::SendQueueHandle) and [`ReceiveQueueHandle`](warpbell::ReceiveQueueHandle) that the
 //! queue pair gives. [`Node`] has an example of all of it.
 //!
+//! # Modules
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`peer`] | connections between two processes |
+//! | [`state`] | what a queue pair and its other end say of themselves |
+//! | [`queue_pair`] | what a queue pair waits for, and how posts are best cut |
+//! | [`cuda`] | GPUs: modules, launches, graphs, a watch over kernels |
+//! | [`mlx5`] | how a card is opened, and what it counts and reports |
+//! | [`soft`] | how a NIC of software is opened |
+//! | [`inbound`] | flushes of inbound data |
+//! | [`gaspi`], [`trigger`], [`active`], [`proxy`] | patterns made of queues: the host's half |
+//! | [`args`] | what a program gives [`NodeArgs`] |
+//!
 //! # Features
 //!
 //! | feature | what it compiles |
@@ -45,9 +59,9 @@
 #[cfg(not(any(feature = "soft", feature = "mlx5")))]
 compile_error!("choose a NIC: feature `soft` or `mlx5`, or both");
 
-mod active;
+pub mod active;
 #[cfg(feature = "clap")]
-mod args;
+pub mod args;
 mod batching;
 mod buffer;
 mod config;
@@ -62,64 +76,48 @@ mod error;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod gaspi;
-mod inbound;
+pub mod gaspi;
+pub mod inbound;
 mod launch;
 mod memory;
 #[cfg(feature = "mlx5")]
-mod mlx5;
+pub mod mlx5;
 mod node;
 mod one_path;
 mod outstanding;
-mod peer;
+pub mod peer;
 mod placement;
-mod proxy;
+pub mod proxy;
 mod queue_memory;
-mod queue_pair;
+pub mod queue_pair;
 mod shared;
 mod shared_bytes;
 #[cfg(feature = "soft")]
-mod soft;
+pub mod soft;
 #[cfg(feature = "soft")]
 mod soft_gpu;
-mod state;
+pub mod state;
 mod stop;
 #[cfg(test)]
 mod tests;
-mod trigger;
+pub mod trigger;
 
-pub use active::{ActiveConfig, ActiveError, ActiveMessages};
 #[cfg(feature = "clap")]
-pub use args::{NodeArgs, NodeError, Programs};
-pub use batching::Batching;
-pub use buffer::{BUFFER_ALIGNMENT, Buffer};
+pub use args::NodeArgs;
+pub use buffer::Buffer;
 pub use config::{Completions, QueuePairConfig, Timers};
-#[cfg(feature = "cuda")]
-pub use cuda::InboundOrder;
 pub use cuda::{Gpu, GpuError};
 pub use device::{Device, Limits, Nic};
 pub use domain::ProtectionDomain;
 pub use error::Error;
-pub use frame::{ExchangeError, LARGEST_MESSAGE};
-pub use gaspi::{Gaspi, GaspiConfig, GaspiError, MAX_RANKS};
-pub use inbound::{Flush, Flushing};
 pub use launch::Launch;
 pub use memory::{Access, MemoryRegion, RemoteMemory};
-#[cfg(feature = "mlx5")]
-pub use mlx5::{CardCounters, CardEvent, GidChoice, Link, Mlx5Error, Mlx5Options};
 pub use node::{Kernels, Node};
-pub use outstanding::{AwaitedReceive, Outstanding};
-pub use peer::{Listener, Peer, Users};
+pub use peer::Peer;
 pub use placement::Placement;
-pub use proxy::{MAX_PROXY_THREADS, Proxied, ProxiedQueue, Proxy, ProxyError};
 pub use queue_pair::{QueuePair, connect};
 pub use shared::Shared;
-#[cfg(feature = "soft")]
-pub use soft::{Drive, SoftOptions};
-#[cfg(feature = "soft")]
-pub use soft_gpu::{ENGINE_THREADS, EngineLanes, SoftGpuOptions};
-pub use state::{CardPort, Endpoint, ErrorPlace, Gid, GidType, NicError, State};
+pub use state::State;
 pub use stop::StopWord;
-pub use trigger::{TriggerError, Triggers};
-pub use warpbell::{Entry, SendDoorbell, Symbol};
+pub use warpbell::Entry;
 pub use warpbell_cpu_grid::Grid;

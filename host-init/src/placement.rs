@@ -8,7 +8,7 @@ use warpbell::Processor;
 
 use crate::cuda::{Gpu, Kind};
 use crate::shared_bytes::{read_shared, write_shared};
-use crate::{BUFFER_ALIGNMENT, Error};
+use crate::{Buffer, Error};
 
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,11 +65,11 @@ fn layout(len: usize) -> Option<Layout> {
     if len == 0 {
         return None;
     }
-    Layout::from_size_align(len, BUFFER_ALIGNMENT).ok()
+    Layout::from_size_align(len, Buffer::ALIGNMENT).ok()
 }
 
 impl Area {
-    /// Allocates `len` bytes, all zero, aligned to [`BUFFER_ALIGNMENT`]; to be freed with [`free`](Self::free).
+    /// Allocates `len` bytes, all zero, aligned to [`Buffer::ALIGNMENT`]; to be freed with [`free`](Self::free).
     pub fn allocate(placement: Placement, len: usize) -> Result<Self, Error> {
         let layout = layout(len).ok_or(Error::BadSize {
             what: "a buffer",

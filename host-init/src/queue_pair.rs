@@ -13,11 +13,12 @@ use warpbell::{
 use crate::config::{Checked, CheckedCompletions, CheckedReceive};
 use crate::device::{Queues, Step};
 use crate::one_path::{Taken, Written};
-use crate::outstanding::{AwaitedReceive, Outstanding};
 use crate::queue_memory::QueueMemory;
-use crate::{
-    Device, Endpoint, Error, MemoryRegion, NicError, ProtectionDomain, QueuePairConfig, State,
-};
+use crate::state::{Endpoint, NicError};
+use crate::{Device, Error, MemoryRegion, ProtectionDomain, QueuePairConfig, State};
+
+pub use crate::batching::Batching;
+pub use crate::outstanding::{AwaitedReceive, Outstanding};
 
 /// Largest queue pair number and packet sequence number.
 const MAX_24_BITS: u32 = (1 << 24) - 1;

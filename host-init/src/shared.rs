@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::{BUFFER_ALIGNMENT, Buffer, Error, Placement};
+use crate::{Buffer, Error, Placement};
 
 /// A value, or a slice of them, in memory that kernels reach: where one leaves its results, or is told to
 /// stop.
@@ -71,7 +71,7 @@ impl<T> Shared<[T]> {
 }
 
 fn room<T>(placement: Placement, len: usize) -> Result<Buffer, Error> {
-    const { assert!(align_of::<T>() <= BUFFER_ALIGNMENT) };
+    const { assert!(align_of::<T>() <= Buffer::ALIGNMENT) };
     if !placement.is_host() {
         return Err(Error::OutOfReach {
             what: "a value that the host reads",

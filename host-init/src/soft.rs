@@ -24,7 +24,10 @@ use crate::memory::Keys;
 use crate::peer::Role;
 use crate::placement::Area;
 use crate::queue_memory::QueueAddresses;
-use crate::{Access, Endpoint, Error, ErrorPlace, Gid, Limits, NicError, Placement, State};
+use crate::state::{Endpoint, ErrorPlace, Gid, NicError};
+use crate::{Access, Error, Limits, Placement, State};
+
+pub use crate::soft_gpu::{ENGINE_THREADS, EngineLanes, SoftGpuOptions};
 
 /// How a software HCA is opened.
 #[derive(Clone, Debug, Default)]

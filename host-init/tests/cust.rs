@@ -11,9 +11,9 @@ use cust::memory::{DeviceBuffer, DevicePointer, LockedBuffer};
 use cust::module::Module as CudaModule;
 use cust::stream::{Stream, StreamFlags};
 use warpbell_host_init::cuda::{Module, Parameters, Watch};
+use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::{
     Access, Buffer, Device, Entry, Error, Gpu, GpuError, Grid, Launch, Nic, Placement, Shared,
-    SoftOptions,
 };
 
 /// What befalls who uses the fake driver.

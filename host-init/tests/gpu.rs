@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use fake::{PTX, module, ptx, watch, with_fake};
 use warpbell::Processor;
+use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Watch};
+use warpbell_host_init::soft::SoftOptions;
+use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
-    Access, ActiveConfig, ActiveMessages, Buffer, Device, Entry, Error, Gpu, GpuError, Grid,
-    Launch, Nic, Placement, ProtectionDomain, QueuePair, QueuePairConfig, Shared, SoftOptions,
-    Triggers, connect, entry,
+    Access, Buffer, Device, Entry, Error, Gpu, GpuError, Grid, Launch, Nic, Placement,
+    ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect, entry,
 };
 
 #[repr(C)]

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use warpbell_host_init::args::{NodeError, Programs};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Ptx};
-use warpbell_host_init::{
-    ENGINE_THREADS, Entry, Error, Gpu, GpuError, Mlx5Error, Nic, NodeArgs, NodeError, Programs,
-    SoftGpuOptions, entry,
-};
+use warpbell_host_init::mlx5::Mlx5Error;
+use warpbell_host_init::soft::{ENGINE_THREADS, SoftGpuOptions};
+use warpbell_host_init::{Entry, Error, Gpu, GpuError, Nic, NodeArgs, entry};
 use warpbell_ptx::{Capability, PtxError};
 use warpbell_soft_hca::resident::Arguments;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use warpbell::wqe::QpNumber;
+use warpbell_host_init::soft::{Drive, SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{
-    Access, Device, Drive, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig,
-    SoftGpuOptions, SoftOptions, connect,
+    Access, Device, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig, connect,
 };
 use warpbell_soft_hca::engine::{Counters, Reach};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};

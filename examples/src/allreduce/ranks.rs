@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::SendQueueHandle;
-use warpbell_host_init::{Launch, Node, ProxiedQueue, Proxy, QueuePair, Shared, Triggers, entry};
+use warpbell_host_init::proxy::{ProxiedQueue, Proxy};
+use warpbell_host_init::trigger::Triggers;
+use warpbell_host_init::{Launch, Node, QueuePair, Shared, entry};
 use warpbell_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Message, Plan, Rank, allreduce_posted,
     allreduce_step, allreduce_triggered,

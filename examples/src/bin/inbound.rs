@@ -11,7 +11,7 @@ use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, bytes, start};
 use warpbell_examples::setting::Setting;
 use warpbell_examples::{Error, place};
-use warpbell_host_init::InboundOrder;
+use warpbell_host_init::cuda::InboundOrder;
 
 /// Sends messages from one block to another, which learns by a completion, a flag, a counter, sequence numbers in the
 /// data or checksums over them that a message is there, and then compares every byte; prints the time from before the

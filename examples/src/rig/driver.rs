@@ -1,9 +1,8 @@
 //! Who drives an end's network, and which queues that takes.
 
 use serde::Serialize;
-use warpbell_host_init::{
-    Access, Nic, Node, Placement, ProtectionDomain, QueuePairConfig, SendDoorbell, Timers,
-};
+use warpbell::SendDoorbell;
+use warpbell_host_init::{Access, Nic, Node, Placement, ProtectionDomain, QueuePairConfig, Timers};
 use warpbell_soft_hca::engine::Reach;
 
 /// Who drives an end's network.
@@ -77,7 +76,10 @@ pub fn reach(drivers: [Driver; 2]) -> Reach {
 
 #[cfg(test)]
 mod tests {
-    use warpbell_host_init::{Kernels, Mlx5Options, Programs, SoftGpuOptions, SoftOptions};
+    use warpbell_host_init::Kernels;
+    use warpbell_host_init::args::Programs;
+    use warpbell_host_init::mlx5::Mlx5Options;
+    use warpbell_host_init::soft::{SoftGpuOptions, SoftOptions};
 
     use super::*;
     use crate::launch::LIMIT_US;

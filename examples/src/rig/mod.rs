@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use warpbell::wqe::Remote;
 use warpbell::{SendQueueHandle, Signal};
+use warpbell_host_init::proxy::{ProxiedQueue, Proxy};
+use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
-    Device, Node, Peer, ProtectionDomain, ProxiedQueue, Proxy, QueuePair, RemoteMemory, Shared,
-    Triggers, connect,
+    Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::posting::Table;

@@ -6,9 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpbell_host_init::{
-    Error as HostError, ExchangeError, Listener, Node, Peer, QueuePair, RemoteMemory, StopWord,
-};
+use warpbell_host_init::peer::{ExchangeError, Listener};
+use warpbell_host_init::{Error as HostError, Node, Peer, QueuePair, RemoteMemory, StopWord};
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::serving::{END, ServingServer};
 

@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use clap::Args;
 use warpbell::{PostError, WaitError};
-use warpbell_host_init::{CardPort, Endpoint, QueuePair};
+use warpbell_host_init::QueuePair;
+use warpbell_host_init::state::{CardPort, Endpoint};
 use warpbell_kernels::outcome::Failure;
 
 use crate::Error;

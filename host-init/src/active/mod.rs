@@ -26,7 +26,9 @@ const BUFFER: usize = size_of::<BufferEntry>();
 /// ```
 /// use warpbell::active::Error as Refused;
 /// use warpbell::{Deadline, Thread};
-/// use warpbell_host_init::{ActiveConfig, ActiveMessages, Device, Error, Nic, SoftOptions};
+/// use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Device, Error, Nic};
 ///
 /// const ADD: u32 = 3;
 ///

@@ -25,7 +25,9 @@ use segment::Segment;
 /// own or on one that it shares.
 ///
 /// ```
-/// use warpbell_host_init::{Device, Error, Gaspi, GaspiConfig, Nic, SoftOptions};
+/// use warpbell_host_init::gaspi::{Gaspi, GaspiConfig};
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Device, Error, Nic};
 ///
 /// fn main() -> Result<(), Error> {
 ///     let device = Device::open(Nic::Soft(SoftOptions::default()))?;

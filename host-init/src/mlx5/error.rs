@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use mlx5_wqe::prm::{CommandStatus, PrmError, Refusal};
 
 use super::bindings::{LIBIBVERBS, LoadError};
-use crate::GidType;
+use crate::state::GidType;
 
 /// Why a card, or the way to it, did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +102,7 @@ pub enum Mlx5Error {
     )]
     NoRouter {
         /// The other end.
-        gid: crate::Gid,
+        gid: crate::state::Gid,
     },
     /// No kind of page with doorbells is to be had.
     #[error(

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::{Gid, GidType};
+use crate::state::{Gid, GidType};
 
 /// Which GID to use. What is left out is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use super::context::Context;
 use super::error::{Link, Mlx5Error};
 use super::gid::{GidChoice, PortGid};
 use super::resources::Domain;
-use crate::{CardPort, Endpoint, Error, Gid, GidType};
+use crate::Error;
+use crate::state::{CardPort, Endpoint, Gid, GidType};
 
 /// Packets live so long that any data centre is crossed.
 const HOP_LIMIT: u8 = 64;

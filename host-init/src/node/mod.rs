@@ -18,11 +18,11 @@ pub(crate) use kernels::run_on_cpu;
 
 use crate::cuda::{DeviceRuntime, Module};
 use crate::launch::Watch;
+#[cfg(feature = "soft")]
+use crate::soft::{Drive, SoftOptions, refused};
 use crate::{
     Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared, StopWord,
 };
-#[cfg(feature = "soft")]
-use crate::{Drive, SoftOptions, soft::refused};
 
 /// A place where kernels run, with the NIC that they use. The same program runs on CPU threads with a NIC of software,
 /// and on a GPU with a card: only its node differs.

@@ -26,7 +26,8 @@ const MOST_SILENT: usize = 64;
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use warpbell_host_init::{Device, Error, Listener};
+/// # use warpbell_host_init::peer::Listener;
+/// # use warpbell_host_init::{Device, Error};
 /// # fn serve(device: Device) -> Result<(), Error> {
 /// let listener = Listener::bind("/tmp/service.sock".as_ref())?;
 /// loop {
@@ -196,7 +197,8 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::{Nic, SoftOptions};
+    use crate::Nic;
+    use crate::soft::SoftOptions;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 

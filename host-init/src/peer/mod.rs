@@ -12,10 +12,13 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::frame::{self, ExchangeError, Kind};
-use crate::{Device, Endpoint, Error, Gid, QueuePair};
+use crate::frame::{self, Kind};
+use crate::state::{Endpoint, Gid};
+use crate::{Device, Error, QueuePair};
 
 pub use listener::Listener;
+
+pub use crate::frame::{ExchangeError, LARGEST_MESSAGE};
 
 use socket::{Peeked, check_user, own_user, peek, retried, socket_failed};
 
@@ -194,7 +197,7 @@ impl Peer {
 
     /// Gives the other side a value, and takes the one that it gives: for example
     /// the [`RemoteMemory`](crate::RemoteMemory) of regions. At most
-    /// [`LARGEST_MESSAGE`](crate::LARGEST_MESSAGE) bytes as JSON.
+    /// [`LARGEST_MESSAGE`] bytes as JSON.
     ///
     /// # Errors
     /// [`Error::Exchange`] if the other side does not take part, or gives
@@ -234,7 +237,8 @@ impl fmt::Debug for Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Nic, QueuePairConfig, RemoteMemory, SoftOptions, State};
+    use crate::soft::SoftOptions;
+    use crate::{Nic, QueuePairConfig, RemoteMemory, State};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 

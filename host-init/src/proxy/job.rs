@@ -222,7 +222,8 @@ pub(super) mod tests {
     use warpbell::{Deadline, Exclusive, SendQueue, Thread, WaitError};
 
     use super::*;
-    use crate::{Device, Nic, Placement, QueuePair, QueuePairConfig, SoftOptions, connect};
+    use crate::soft::SoftOptions;
+    use crate::{Device, Nic, Placement, QueuePair, QueuePairConfig, connect};
 
     /// A queue that may be served, and its other end.
     pub(in crate::proxy) struct Ends {

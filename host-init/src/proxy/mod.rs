@@ -42,9 +42,9 @@ type Allow = Box<dyn FnMut(Entry<'_>) -> bool + Send>;
 /// ```
 /// use warpbell::wqe::Wqe;
 /// use warpbell::{Deadline, Exclusive, SendQueueHandle, Thread, WaitError};
-/// use warpbell_host_init::{
-///     Access, Buffer, Device, Error, Nic, Placement, Proxy, QueuePairConfig, SoftOptions, connect,
-/// };
+/// use warpbell_host_init::proxy::Proxy;
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Access, Buffer, Device, Error, Nic, Placement, QueuePairConfig, connect};
 ///
 /// // A kernel, which does not know that there is a proxy.
 /// fn kernel(queue: SendQueueHandle<'_>) -> Result<(), WaitError> {

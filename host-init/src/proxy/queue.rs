@@ -11,7 +11,8 @@ use warpbell::{QueueError, SendQueueHandle};
 use super::ProxyError;
 use super::front::Front;
 use super::pulse::{Progress, Pulse, Wait};
-use crate::{Error, MemoryRegion, NicError, Placement, QueuePair};
+use crate::state::NicError;
+use crate::{Error, MemoryRegion, Placement, QueuePair};
 
 /// What a proxy's thread and the queue's owner share. The memory of both queues lives as long as either has it.
 pub(super) struct Served {

@@ -9,10 +9,9 @@ use warpbell::{Deadline, Thread};
 use warpbell_soft_hca::shell::{HcaOptions, LateStores};
 
 use super::{ALL, region, resident, threaded};
-use crate::{
-    ActiveConfig, ActiveError, ActiveMessages, Device, Error, Nic, ProtectionDomain,
-    QueuePairConfig, SoftOptions,
-};
+use crate::active::{ActiveConfig, ActiveError, ActiveMessages};
+use crate::soft::SoftOptions;
+use crate::{Device, Error, Nic, ProtectionDomain, QueuePairConfig};
 
 const LIMIT: Deadline = Deadline::after_ms(20_000);
 const SHORT: Deadline = Deadline::after_ms(20);

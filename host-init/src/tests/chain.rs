@@ -5,10 +5,8 @@ use warpbell::wqe::{CqNumber, Syndrome, Wqe};
 use warpbell::{Cause, Deadline, Exclusive, SendQueue, Thread, WaitError};
 
 use super::{ALL, bytes_of, region, resident, threaded};
-use crate::{
-    Device, Error, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, TriggerError,
-    Triggers, connect,
-};
+use crate::trigger::{TriggerError, Triggers};
+use crate::{Device, Error, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, connect};
 
 const LIMIT: Deadline = Deadline::after_ms(10_000);
 /// For what does not come.

@@ -16,9 +16,8 @@ use warpbell_soft_hca::shell::{Driver, HcaOptions};
 
 use super::hand::{Hand, wait};
 use super::{ALL, region, threaded};
-use crate::{
-    Completions, Device, Drive, MemoryRegion, Nic, QueuePairConfig, SoftOptions, Timers, connect,
-};
+use crate::soft::{Drive, SoftOptions};
+use crate::{Completions, Device, MemoryRegion, Nic, QueuePairConfig, Timers, connect};
 
 /// How many objects are dropped unless the environment says otherwise.
 const DROPS: u64 = 6_000;

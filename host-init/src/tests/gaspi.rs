@@ -6,9 +6,9 @@ use warpbell::gaspi::{Error as Refused, GASPI_BLOCK, GASPI_TEST, GaspiHandle};
 use warpbell::{Exclusive, GpuShared, Thread};
 
 use super::{resident, threaded};
-use crate::{
-    Device, Error, Gaspi, GaspiConfig, GaspiError, ProtectionDomain, QueuePairConfig, SoftOptions,
-};
+use crate::gaspi::{Gaspi, GaspiConfig, GaspiError};
+use crate::soft::SoftOptions;
+use crate::{Device, Error, ProtectionDomain, QueuePairConfig};
 
 const BYTES: usize = 1000;
 

@@ -9,7 +9,8 @@ use mlx5_wqe::{
     first_word,
 };
 
-use crate::{QueuePair, SendDoorbell};
+use crate::QueuePair;
+use warpbell::SendDoorbell;
 
 /// One end's queues, with ordinary completions of the same depth.
 pub struct Hand<'q> {

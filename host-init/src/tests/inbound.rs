@@ -5,10 +5,10 @@ use warpbell::{Deadline, Exclusive, SendQueueHandle};
 use warpbell_soft_hca::shell::{HcaOptions, LateStores};
 
 use super::{ALL, bytes_of, region, resident, threaded};
-use crate::{
-    Access, Device, Error, Flush, Flushing, InboundOrder, MemoryRegion, Nic, QueuePairConfig,
-    SoftOptions, connect,
-};
+use crate::cuda::InboundOrder;
+use crate::inbound::{Flush, Flushing};
+use crate::soft::SoftOptions;
+use crate::{Access, Device, Error, MemoryRegion, Nic, QueuePairConfig, connect};
 
 const LIMIT: Deadline = Deadline::after_ms(10_000);
 

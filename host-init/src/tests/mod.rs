@@ -19,7 +19,8 @@ mod watch;
 
 use resident::resident;
 
-use crate::{Access, Buffer, Device, Drive, MemoryRegion, Nic, ProtectionDomain, SoftOptions};
+use crate::soft::{Drive, SoftOptions};
+use crate::{Access, Buffer, Device, MemoryRegion, Nic, ProtectionDomain};
 
 /// A device that stands still until `step` is called.
 fn by_hand() -> Device {

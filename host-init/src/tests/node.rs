@@ -9,10 +9,8 @@ use warpbell_cpu_grid::{LaunchError, Options};
 use warpbell_kernels::soft_nic::soft_nic;
 
 use super::ALL;
-use crate::{
-    Drive, Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig, SoftGpuOptions,
-    SoftOptions, StopWord, entry,
-};
+use crate::soft::{Drive, SoftGpuOptions, SoftOptions};
+use crate::{Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig, StopWord, entry};
 
 const LIMIT: Deadline = Deadline::after_ms(20_000);
 

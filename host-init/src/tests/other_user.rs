@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::hand::wait;
 use super::threaded;
 use super::two_processes::Other;
-use crate::{Error, ExchangeError, Listener, Peer, Users};
+use crate::peer::{ExchangeError, Listener, Users};
+use crate::{Error, Peer};
 
 /// The user `nobody`, which has no rights of its own.
 const NOBODY: u32 = 65_534;

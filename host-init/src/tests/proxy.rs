@@ -8,9 +8,10 @@ use warpbell::proxy::{Entry, Fault, Unfit};
 use warpbell::{Deadline, Exclusive, PostError, SendQueue, Thread, Ticket, WaitError};
 
 use super::{ALL, bytes_of, region, resident, threaded};
+use crate::proxy::{Proxied, ProxiedQueue, Proxy, ProxyError};
 use crate::{
-    Completions, Device, Error, MemoryRegion, Placement, ProtectionDomain, Proxied, ProxiedQueue,
-    Proxy, ProxyError, QueuePair, QueuePairConfig, connect,
+    Completions, Device, Error, MemoryRegion, Placement, ProtectionDomain, QueuePair,
+    QueuePairConfig, connect,
 };
 
 const LIMIT: Deadline = Deadline::after_ms(10_000);

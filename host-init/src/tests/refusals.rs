@@ -3,10 +3,8 @@
 use std::ptr::NonNull;
 
 use super::{ALL, by_hand, region, resident};
-use crate::{
-    Access, Completions, Device, Endpoint, Error, Gid, Placement, QueuePairConfig, RemoteMemory,
-    State,
-};
+use crate::state::{Endpoint, Gid};
+use crate::{Access, Completions, Device, Error, Placement, QueuePairConfig, RemoteMemory, State};
 
 /// Nobody who knows one key, or the keys of another device, knows the next.
 #[test]

@@ -13,9 +13,10 @@ use warpbell_soft_hca::shell::HcaError;
 
 use super::hand::{Hand, wait};
 use super::{ALL, bytes_of, region, threaded};
+use crate::soft::{EngineLanes, SoftGpuOptions};
 use crate::{
-    Access, Buffer, Device, EngineLanes, Entry, Error, Kernels, MemoryRegion, Nic,
-    ProtectionDomain, QueuePair, QueuePairConfig, SoftGpuOptions, connect, entry,
+    Access, Buffer, Device, Entry, Error, Kernels, MemoryRegion, Nic, ProtectionDomain, QueuePair,
+    QueuePairConfig, connect, entry,
 };
 
 fn options() -> SoftGpuOptions {

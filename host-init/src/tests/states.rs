@@ -1,7 +1,8 @@
 //! Every transition of the state machine, legal or not.
 
 use super::{by_hand, resident};
-use crate::{Endpoint, Error, ProtectionDomain, QueuePair, QueuePairConfig, State, connect};
+use crate::state::Endpoint;
+use crate::{Error, ProtectionDomain, QueuePair, QueuePairConfig, State, connect};
 
 const STATES: [State; 5] = [
     State::Reset,

@@ -12,10 +12,13 @@ use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 
 use super::hand::{Hand, wait};
 use super::{ALL, by_hand, bytes_of, region, resident, threaded};
+use crate::soft::{Drive, SoftOptions};
+use crate::state::{Endpoint, ErrorPlace};
 use crate::{
-    Device, Drive, Endpoint, Error, ErrorPlace, MemoryRegion, Nic, Placement, ProtectionDomain,
-    QueuePair, QueuePairConfig, SendDoorbell, SoftOptions, State, Timers, connect,
+    Device, Error, MemoryRegion, Nic, Placement, ProtectionDomain, QueuePair, QueuePairConfig,
+    State, Timers, connect,
 };
+use warpbell::SendDoorbell;
 
 /// Two devices, each with a domain, a queue pair and a region; not connected.
 struct Ends {

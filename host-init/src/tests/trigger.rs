@@ -6,9 +6,9 @@ use warpbell::wqe::{Syndrome, Wqe};
 use warpbell::{Cause, Deadline, Exclusive, SendDoorbell, Thread};
 
 use super::{ALL, bytes_of, region, resident, threaded};
+use crate::trigger::{TriggerError, Triggers};
 use crate::{
-    Completions, Device, Error, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig,
-    TriggerError, Triggers, connect,
+    Completions, Device, Error, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, connect,
 };
 
 const LIMIT: Deadline = Deadline::after_ms(10_000);

@@ -9,7 +9,8 @@ use mlx5_wqe::{Completion, Syndrome, Wqe};
 
 use super::hand::{Hand, wait};
 use super::{ALL, bytes_of, region, threaded};
-use crate::{Error, ExchangeError, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect};
+use crate::peer::ExchangeError;
+use crate::{Error, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect};
 
 const SOCKET: &str = "WARPBELL_TEST_SOCKET";
 const PART: &str = "WARPBELL_TEST_PART";

@@ -7,7 +7,8 @@ use warpbell::{Deadline, Exclusive};
 use warpbell_soft_hca::shell::{Advice, HcaOptions, RequestWatch, WatchLimits};
 
 use super::{ALL, region};
-use crate::{Device, Nic, QueuePairConfig, SoftOptions, connect};
+use crate::soft::SoftOptions;
+use crate::{Device, Nic, QueuePairConfig, connect};
 
 const LIMIT: Deadline = Deadline::after_ms(20_000);
 

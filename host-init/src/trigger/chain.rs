@@ -37,9 +37,9 @@ impl Triggers {
     /// ```
     /// use warpbell::wqe::Wqe;
     /// use warpbell::{Deadline, Thread};
-    /// use warpbell_host_init::{
-    ///     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
-    /// };
+    /// use warpbell_host_init::soft::SoftOptions;
+    /// use warpbell_host_init::trigger::Triggers;
+    /// use warpbell_host_init::{Access, Buffer, Device, Error, Nic, QueuePairConfig, connect};
     ///
     /// fn main() -> Result<(), Error> {
     ///     let device = Device::open(Nic::Soft(SoftOptions::default()))?;

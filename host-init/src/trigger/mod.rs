@@ -25,9 +25,9 @@ const ENTRY: usize = size_of::<TriggerEntry<'_>>();
 /// ```
 /// use warpbell::wqe::Wqe;
 /// use warpbell::{Deadline, Thread};
-/// use warpbell_host_init::{
-///     Access, Buffer, Device, Error, Nic, QueuePairConfig, SoftOptions, Triggers, connect,
-/// };
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::trigger::Triggers;
+/// use warpbell_host_init::{Access, Buffer, Device, Error, Nic, QueuePairConfig, connect};
 ///
 /// fn main() -> Result<(), Error> {
 ///     let device = Device::open(Nic::Soft(SoftOptions::default()))?;

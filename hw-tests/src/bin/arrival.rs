@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warpbell::Word64;
-use warpbell_host_init::{
-    Buffer, Flush, Flushing, Grid, Kernels, MemoryRegion, Placement, QueuePairConfig, Shared,
-};
+use warpbell_host_init::inbound::{Flush, Flushing};
+use warpbell_host_init::{Buffer, Grid, Kernels, MemoryRegion, Placement, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::ample;
 use warpbell_hw_tests::run::run;

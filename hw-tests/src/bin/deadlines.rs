@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use warpbell::SendDoorbell;
 use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, Wqe, WqeIndex};
 use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, WaitError};
-use warpbell_host_init::{
-    Grid, Placement, QueuePair, QueuePairConfig, SendDoorbell, State, Timers, connect,
-};
+use warpbell_host_init::{Grid, Placement, QueuePair, QueuePairConfig, State, Timers, connect};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{Posting, expect_done};

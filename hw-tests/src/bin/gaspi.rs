@@ -6,12 +6,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use warpbell::SendDoorbell;
 use warpbell::Word64;
 use warpbell::gaspi::Error;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{
-    Gaspi, GaspiConfig, Kernels, ProtectionDomain, QueuePairConfig, SendDoorbell,
-};
+use warpbell_host_init::gaspi::{Gaspi, GaspiConfig};
+use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
 use warpbell_hw_tests::run::run;

@@ -5,12 +5,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use warpbell::SendDoorbell;
 use warpbell::wqe::Local;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{
-    ActiveConfig, ActiveMessages, Device, Kernels, MemoryRegion, QueuePairConfig, SendDoorbell,
-    Shared,
-};
+use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
+use warpbell_host_init::{Device, Kernels, MemoryRegion, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;

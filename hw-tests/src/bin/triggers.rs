@@ -8,11 +8,11 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use warpbell::SendDoorbell;
 use warpbell::wqe::Wqe;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{
-    Buffer, Kernels, Placement, QueuePair, QueuePairConfig, SendDoorbell, Shared, Triggers, connect,
-};
+use warpbell_host_init::trigger::Triggers;
+use warpbell_host_init::{Buffer, Kernels, Placement, QueuePair, QueuePairConfig, Shared, connect};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::{Progress, run};

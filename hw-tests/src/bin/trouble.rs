@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
+use warpbell::Symbol;
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Ptx, Watch};
 use warpbell_host_init::{
     Buffer, Entry, Error, Gpu, GpuError, Grid, Kernels, Launch, Placement, QueuePairConfig,
-    StopWord, Symbol, entry,
+    StopWord, entry,
 };
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};

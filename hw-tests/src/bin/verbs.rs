@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use warpbell::SendDoorbell;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Completions, Kernels, MemoryRegion, QueuePairConfig, SendDoorbell};
+use warpbell_host_init::{Completions, Kernels, MemoryRegion, QueuePairConfig};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;

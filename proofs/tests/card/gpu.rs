@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use warpbell_host_init::mlx5::Mlx5Options;
 use warpbell_host_init::{
-    Access, Buffer, Device, Error, Gpu, MemoryRegion, Mlx5Options, Nic, Placement, QueuePairConfig,
-    connect,
+    Access, Buffer, Device, Error, Gpu, MemoryRegion, Nic, Placement, QueuePairConfig, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 

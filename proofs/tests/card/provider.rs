@@ -6,11 +6,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mlx5_wqe::Wqe;
+use warpbell::SendDoorbell;
 use warpbell::{Deadline, Exclusive, Processor, Thread};
+use warpbell_host_init::mlx5::{CardCounters, CardEvent, GidChoice, Mlx5Error, Mlx5Options};
+use warpbell_host_init::soft::SoftOptions;
+use warpbell_host_init::state::{CardPort, Endpoint, GidType};
+use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
-    Access, Buffer, CardCounters, CardEvent, CardPort, Device, Endpoint, Error, GidChoice, GidType,
-    MemoryRegion, Mlx5Error, Mlx5Options, Nic, Peer, QueuePair, QueuePairConfig, RemoteMemory,
-    SendDoorbell, SoftOptions, State, Timers, Triggers, connect,
+    Access, Buffer, Device, Error, MemoryRegion, Nic, Peer, QueuePair, QueuePairConfig,
+    RemoteMemory, State, Timers, connect,
 };
 use warpbell_proofs::preloaded::{self, Engine};
 

@@ -1,7 +1,8 @@
 //! Writes that a NIC of software executes beside the kernels: post, executed, completion seen. The cycles of one at a
 //! time, and what many that are under way come to.
 
-use warpbell_host_init::{Access, Grid, Launch, Nic, QueuePairConfig, SendDoorbell, Shared, entry};
+use warpbell::SendDoorbell;
+use warpbell_host_init::{Access, Grid, Launch, Nic, QueuePairConfig, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::here;
