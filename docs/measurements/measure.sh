@@ -30,11 +30,3 @@ measure bandwidth-soft-host bandwidth --nic soft-host --verbs write,read,send --
 measure bandwidth-soft-gpu bandwidth --nic soft-gpu --verbs write --to 64K --batch 16 --repetitions 1
 # An engine on the CPU reaches host memory only.
 measure placement-soft-gpu placement --nic soft-gpu
-# A GET by one-sided READs and by an active message.
-for nic in soft-host soft-gpu; do
-    run kv --nic $nic >"docs/measurements/kv-$nic.json"
-    echo "docs/measurements/kv-$nic"
-done
-# The papers' applications with both NICs, on one page.
-run report --out docs/measurements/applications.html >docs/measurements/applications.json
-echo docs/measurements/applications

@@ -16,10 +16,10 @@ use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;
 use crate::setup::Ends;
 use crate::statistics::percentile;
-use crate::{Error, interrupt, rig};
+use crate::{Error, cause, interrupt};
 
 /// So many queues and notifications for a segment of each rank.
-pub(crate) fn config(queue_pair: QueuePairConfig, queues: u32, notifications: u32) -> GaspiConfig {
+pub fn config(queue_pair: QueuePairConfig, queues: u32, notifications: u32) -> GaspiConfig {
     GaspiConfig {
         queues,
         segments: 1,
@@ -33,8 +33,8 @@ pub(crate) fn config(queue_pair: QueuePairConfig, queues: u32, notifications: u3
 /// Runs a kernel for each rank at the same time; they are meant to run for so long.
 ///
 /// # Errors
-/// Ctrl-C before that; as [`rig::ended`].
-pub(crate) fn run(
+/// Ctrl-C before that; as [`cause::ended`].
+pub fn run(
     node: &Node,
     gaspi: &Gaspi,
     (what, meant): (&str, Duration),
@@ -47,13 +47,17 @@ pub(crate) fn run(
         queue_pairs.extend(gaspi.queue_pairs(rank)?);
     }
     let ran = node.run_for(launches, &queue_pairs, meant);
-    rig::ended(
+    cause::ended(
         ran.map_err(Error::from),
         outcomes.iter().map(|outcome| (what, &**outcome)),
     )
 }
 
-pub(crate) fn outcomes(node: &Node, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
+/// Room for what each rank's kernel says became of it.
+///
+/// # Errors
+/// No memory for it.
+pub fn outcomes(node: &Node, ranks: u32) -> Result<Vec<Shared<Outcome>>, Error> {
     let outcomes = (0..ranks).map(|_| node.shared(Outcome::new()));
     Ok(outcomes.collect::<Result<_, _>>()?)
 }

@@ -1,0 +1,203 @@
+//! What the applications of the papers have in common: what each shows, as text and in the report.
+
+use serde::Serialize;
+use serde_json::Value;
+use warpbell_examples::Error;
+use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::origin::Origin;
+use warpbell_examples::screen::Screen;
+use warpbell_host_init::Node;
+
+/// An application, for the report.
+pub struct Application {
+    /// Its binary, where it has one of its own.
+    pub name: &'static str,
+    /// What it is.
+    pub title: &'static str,
+    /// Where it is from, and what was done there.
+    pub paper: &'static str,
+    /// What differs here.
+    pub differs: &'static str,
+    /// Runs it as its binary does by default, but for the extent.
+    pub run: fn(&Node, Extent, &Origin, &Screen) -> Result<Section, Error>,
+}
+
+/// How much of an application a report runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Seconds for each measurement.
+    pub seconds: f64,
+    /// The smallest size alone.
+    pub quick: bool,
+}
+
+/// All of them, in the order of the report.
+pub const ALL: [Application; 8] = [
+    crate::matvec::APPLICATION,
+    crate::overlap::APPLICATION,
+    crate::jacobi::APPLICATION,
+    crate::stencil::APPLICATION,
+    crate::allreduce::APPLICATION,
+    crate::daq::APPLICATION,
+    crate::serving::APPLICATION,
+    crate::generator::APPLICATION,
+];
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Section {
+    /// Ours beside the paper's.
+    pub table: Table,
+    /// What was wanted, and what is.
+    pub verdicts: Vec<Verdict>,
+    /// The plot, if there was something to draw.
+    pub plot: Option<String>,
+    /// The same as a document.
+    pub document: Value,
+    /// Results that are wrong, and all results.
+    pub wrong: (usize, usize),
+    /// Whether Ctrl-C ended it early.
+    pub interrupted: bool,
+}
+
+/// What was measured once.
+pub trait Measurement {
+    /// A row of a table, for a human.
+    fn row(&self) -> String;
+    /// Whether all of its results are right.
+    fn verified(&self) -> bool;
+}
+
+/// What an application's measurements gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurements<M> {
+    /// A size after the other, each in all of its ways.
+    pub measured: Vec<M>,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+}
+
+impl<M: Measurement> Measurements<M> {
+    /// Measures each case in each way, and shows a row of each; with Ctrl-C what there is until then.
+    ///
+    /// # Errors
+    /// Those of `measure`, but Ctrl-C.
+    pub fn of<C, W: Copy>(
+        cases: &[C],
+        ways: &[W],
+        screen: &Screen,
+        mut measure: impl FnMut(&C, W) -> Result<M, Error>,
+    ) -> Result<Self, Error> {
+        let mut measured = Vec::new();
+        let mut all = cases
+            .iter()
+            .flat_map(|case| ways.iter().map(move |&way| (case, way)));
+        let step = |(case, way)| {
+            interrupt::check()?;
+            let result = measure(case, way)?;
+            screen.line(match result.verified() {
+                true => result.row(),
+                false => format!("{}  {}", result.row(), screen.mark(false)),
+            });
+            measured.push(result);
+            Ok(())
+        };
+        let interrupted = ended_early(all.try_for_each(step))?;
+        Ok(Self {
+            measured,
+            interrupted: interrupted || interrupt::requested(),
+        })
+    }
+
+    /// Those that are wrong, and all.
+    pub fn wrong(&self) -> (usize, usize) {
+        let wrong = self.measured.iter().filter(|result| !result.verified());
+        (wrong.count(), self.measured.len())
+    }
+}
+
+/// A table of the report.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// What its columns are.
+    pub columns: Vec<String>,
+    /// As many words each.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A ratio that is wanted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Of what.
+    pub what: String,
+    /// At least this.
+    pub wanted: f64,
+    /// What was measured.
+    pub found: f64,
+}
+
+impl Verdict {
+    /// Whether it is reached.
+    pub fn met(&self) -> bool {
+        self.found >= self.wanted
+    }
+
+    /// In a sentence.
+    pub fn words(&self) -> String {
+        let Self {
+            what,
+            wanted,
+            found,
+        } = self;
+        let met = if self.met() { "reached" } else { "not reached" };
+        format!("{what}: {found:.2} ×, wanted {wanted} ×: {met}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Measurement for (u32, char) {
+        fn row(&self) -> String {
+            format!("{self:?}")
+        }
+
+        fn verified(&self) -> bool {
+            self.0 != 2
+        }
+    }
+
+    #[test]
+    fn each_case_is_measured_in_each_way_until_one_is_interrupted() {
+        let screen = Screen::new(true, 0);
+        let all = |broken: fn() -> Error| {
+            Measurements::of(&[1, 2, 3], &['a', 'b'], &screen, |&case, way| {
+                match (case, way) {
+                    (3, 'b') => Err(broken()),
+                    measured => Ok(measured),
+                }
+            })
+        };
+        let found = all(|| Error::Interrupted).unwrap();
+        let expected = [(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b'), (3, 'a')];
+        assert_eq!(found.measured, expected);
+        assert!(found.interrupted);
+        assert_eq!(found.wrong(), (2, 5));
+        assert!(matches!(all(|| Error::Alone), Err(Error::Alone)));
+    }
+
+    #[test]
+    fn a_verdict_says_whether_it_is_reached() {
+        let verdict = |found| Verdict {
+            what: "kernel over host".into(),
+            wanted: 4.5,
+            found,
+        };
+        assert!(verdict(4.5).met() && !verdict(4.49).met());
+        assert_eq!(
+            verdict(1.5).words(),
+            "kernel over host: 1.50 ×, wanted 4.5 ×: not reached"
+        );
+    }
+}

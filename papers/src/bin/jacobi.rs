@@ -1,0 +1,75 @@
+//! Jacobi's relaxation over two ranks, their edges exchanged between kernels and within.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::machine::Machine;
+use warpbell_examples::screen::{Screen, start};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::{Error, place};
+use warpbell_papers::halo::{Arguments, Results, Series};
+use warpbell_papers::jacobi::{self, PLOT, Relaxation};
+
+/// Relaxes the cells of two ranks, one under the other and round again, which exchange the rows at their edges in every
+/// step, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
+///
+/// First between two kernels by a thread of the host for each rank; then within kernels that stay, whose blocks at the edges
+/// post their rows with a notification behind each; then by operations that these register ahead of a step and trigger behind
+/// it. Every cell is compared with a loop on the host. Ctrl-C ends the run behind the repetition that is under way, or within
+/// that loop; a second one at once. The HCAs are software, and no network card takes part.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Jacobi {
+    #[command(flatten)]
+    machine: Machine,
+    /// Rows of a rank, and cells of a row: multiples of the blocks; by default 64 to 1,024 on a GPU, to 256 on a CPU
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    sides: Vec<u32>,
+    /// Blocks of each rank; by default 16 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=32))]
+    blocks: Option<u32>,
+    #[command(flatten)]
+    rest: Arguments,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    series: &'d Series,
+    #[serde(flatten)]
+    results: &'d Results,
+}
+
+fn run(arguments: &Jacobi) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let usual = jacobi::series(node);
+    let usual = Series {
+        blocks: arguments.blocks.unwrap_or(usual.blocks),
+        ..usual
+    };
+    let series = arguments.rest.series(usual, &arguments.sides);
+    let screen = Screen::new(arguments.rest.output.json, series.measurements());
+    screen.line(format_args!(
+        "Two ranks of {} blocks run on {}; no network card takes part.",
+        series.blocks,
+        place::words(node)
+    ));
+    let results = series.run::<Relaxation>(node, &screen)?;
+    screen.finish();
+    screen.document(&Document {
+        setting: &setting,
+        series: &series,
+        results: &results,
+    })?;
+    let panel = results.panel::<Relaxation>();
+    let output = &arguments.rest.output;
+    output.end(PLOT, &setting, &[panel], results.wrong())
+}
+
+fn main() -> ExitCode {
+    start(|arguments: Jacobi| run(&arguments))
+}

@@ -1,0 +1,167 @@
+//! A key-value GET from kernels, by one-sided READs and by an active message, with what each costs the network.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell::active::MAX_RESULT;
+use warpbell_examples::inbound::Who;
+use warpbell_examples::interrupt;
+use warpbell_examples::machine::Machine;
+use warpbell_examples::screen::{Screen, bytes, start};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::{Error, place};
+use warpbell_kernels::kv::Keys;
+use warpbell_papers::kv::{HEADER, KvCase, Row, Store, Way};
+
+/// Gets values from a hash table in the target's memory: by READs of the key's bucket, of the next ones while they are
+/// full, and of the value, which is the network amplification that a study of SmartNICs describes; and by an active
+/// message whose task looks the key up there and answers with the value. Every value is compared, keys that are not there
+/// included, and every request, packet and byte on the wire is counted.
+///
+/// Packets are those of RoCE v2 with all their headers, and with an acknowledgement of each WRITE.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Bytes of a value, one figure after the other
+    #[arg(long, value_name = "BYTES", default_value = "16,64,256,1024,4096", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RESULT)))]
+    sizes: Vec<u32>,
+    /// Give values all lengths up to these
+    #[arg(long)]
+    variable: bool,
+    /// How many keys there are
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    keys: u32,
+    /// How many of 100 entries of the table are taken
+    #[arg(long, default_value_t = 75, value_parser = clap::value_parser!(u32).range(1..=99))]
+    load: u32,
+    /// How many of 100 GETs ask for a key that is not there
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    missing: u32,
+    /// GETs of each client, one after the other
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    gets: u32,
+    /// Who a client is, and who serves him
+    #[arg(long, value_enum, default_value = "thread")]
+    who: Who,
+    /// Threads of a block
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// How many clients there are, each of which takes two queue pairs
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    clients: u32,
+    /// Bytes that a packet carries
+    #[arg(long, default_value = "1024", value_parser = ["256", "512", "1024", "2048", "4096"])]
+    mtu: String,
+    /// Other keys for other numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    who: Who,
+    clients: u32,
+    keys: u32,
+    /// Of 100 entries.
+    load: f64,
+    buckets: u32,
+    mtu: u32,
+    seed: u64,
+    rows: Vec<Row>,
+}
+
+impl Arguments {
+    fn case(&self, size: u32, mtu: u32) -> KvCase {
+        KvCase {
+            who: self.who,
+            threads: self.threads,
+            clients: self.clients,
+            keys: Keys {
+                seed: self.seed,
+                keys: self.keys,
+                missing: self.missing,
+                shortest: if self.variable { 1 } else { size },
+                longest: size,
+            },
+            load: self.load,
+            gets: self.gets,
+            mtu,
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let mtu = arguments.mtu.parse().expect("one of the values");
+    let screen = Screen::new(
+        arguments.json,
+        (Way::ALL.len() * arguments.sizes.len()) as u64,
+    );
+    screen.line(format_args!(
+        "The kernels run on {}; the NIC is {}.",
+        place::words(node),
+        node.nic_name()
+    ));
+    let mut rows = Vec::new();
+    let mut shape = (0.0, 0);
+    for &size in &arguments.sizes {
+        let mut store = Store::new(node, arguments.case(size, mtu))?;
+        shape = store.load();
+        if rows.is_empty() {
+            let (load, buckets) = shape;
+            screen.line(format_args!(
+                "{} keys in {buckets} buckets of four entries, of which {load:.1} of 100 are taken; {} of 100 GETs ask for another key; packets of {}.",
+                arguments.keys,
+                arguments.missing,
+                bytes(mtu.into()),
+            ));
+            screen.heading(HEADER);
+        }
+        for way in Way::ALL {
+            screen.step(format!("{} of {size} bytes", way.words()));
+            let row = store.get(way)?;
+            let wrong = match row.wrong {
+                0 => String::new(),
+                wrong => format!(": {wrong} of {} GETs", row.gets),
+            };
+            screen.line(format_args!(
+                "{}  {}{wrong}",
+                row.line(),
+                screen.mark(row.verified)
+            ));
+            rows.push(row);
+        }
+    }
+    screen.finish();
+    let wrong = rows.iter().filter(|row| !row.verified).count();
+    let all = rows.len();
+    let (load, buckets) = shape;
+    screen.document(&Document {
+        setting: &setting,
+        who: arguments.who,
+        clients: arguments.clients,
+        keys: arguments.keys,
+        load,
+        buckets,
+        mtu,
+        seed: arguments.seed,
+        rows,
+    })?;
+    Error::if_wrong(wrong, all)?;
+    interrupt::check()
+}
+
+fn main() -> ExitCode {
+    start(|arguments: Arguments| run(&arguments))
+}

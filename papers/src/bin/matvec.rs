@@ -1,0 +1,117 @@
+//! The product of a matrix with each of a stream of vectors: GPUrdma's application, its network driven by the host and by
+//! the kernel.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::machine::Machine;
+use warpbell_examples::plot::Output;
+use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::{Error, place};
+use warpbell_papers::application::Verdict;
+use warpbell_papers::matvec::{PAPER, PLOT, PaperRow, Results, Series};
+
+/// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products back, as in
+/// table 3 of GPUrdma (Daoud, Watad and Silberstein 2016).
+///
+/// The server's network is driven by its host, which waits for a batch, launches a kernel, waits for its end and posts;
+/// then by the blocks of one kernel, which stays. The client is a kernel, and the same for both. Each product is compared
+/// with a loop on the host. The HCAs are software, and no network card takes part.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Bytes of a batch: multiples of 128 for each block
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_batch,
+        default_value = "60K,120K,240K,480K,960K,1920K")]
+    sizes: Vec<u64>,
+    /// Blocks of the server, each of which takes a part of a batch; by default 8, and more where a
+    /// part would have more than 480 vectors, up to 30 on a GPU; 4 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
+    blocks: Option<u32>,
+    /// Threads of each block, and of the client; by default 256 on a GPU, 32 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
+    threads: Option<u32>,
+    /// Seconds for each size and driver
+    #[arg(long, default_value = "1", value_parser = parse_seconds)]
+    seconds: f64,
+    /// The most batches for each size and driver
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    rounds: Option<u32>,
+    /// Batches before them that do not count
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    warm_up: u32,
+    /// Depth of each queue in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 64)]
+    depth: u32,
+    /// Seed of matrix and vectors
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A batch of any bytes but none, for which the parts are counted later.
+fn parse_batch(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes @ 1..=0x1000_0000 => Ok(bytes),
+        _ => Err("choose between 1 byte and 256 MiB".into()),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    series: &'d Series,
+    #[serde(flatten)]
+    results: &'d Results,
+    verdict: Option<Verdict>,
+    paper: [PaperRow; 6],
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let usual = Series::new(node);
+    let series = Series {
+        blocks: arguments.blocks,
+        threads: arguments.threads.unwrap_or(usual.threads),
+        sizes: arguments.sizes.clone(),
+        warm_up: arguments.warm_up,
+        rounds: arguments.rounds.unwrap_or(usual.rounds),
+        seconds: arguments.seconds,
+        depth: arguments.depth,
+        seed: arguments.seed,
+    };
+    let screen = Screen::new(arguments.output.json, series.steps());
+    screen.line(format_args!(
+        "A client and a server run on {}; no network card takes part.",
+        place::words(node)
+    ));
+    let results = series.run(node, &screen)?;
+    screen.finish();
+    let verdict = results.verdict();
+    if let Some(verdict) = &verdict {
+        screen.line("");
+        screen.line(verdict.words());
+    }
+    screen.document(&Document {
+        setting: &setting,
+        series: &series,
+        results: &results,
+        verdict,
+        paper: PAPER,
+    })?;
+    arguments
+        .output
+        .end(PLOT, &setting, &[results.panel()], results.wrong())
+}
+
+fn main() -> ExitCode {
+    start(|arguments: Arguments| run(&arguments))
+}

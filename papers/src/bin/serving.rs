@@ -1,0 +1,239 @@
+//! Inference serving without the CPU: pictures that are made larger, the network driven by the host and by the kernel.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::machine::Machine;
+use warpbell_examples::plot::Output;
+use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::{Error, interrupt, place};
+use warpbell_papers::application::Verdict;
+use warpbell_papers::serving::{
+    Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
+};
+
+/// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
+/// back, as in the evaluation of GPU-driven RDMA for inference serving.
+///
+/// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
+/// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
+/// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
+/// answer is compared with a loop on the host. On a GPU a graph of the same kernel, which launches itself
+/// for each picture, is another way. The HCAs are software, and no network card takes part.
+///
+/// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
+/// by its host.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
+    sides: Vec<u32>,
+    /// Who drives the server's network, one after the other; by default all, but the graph on a GPU alone, and only where
+    /// CUDA's device runtime (libcudadevrt.a) is found and can be linked
+    #[arg(long, value_enum, value_delimiter = ',')]
+    ways: Vec<Way>,
+    /// A PNG file with the picture to serve, in turn with one from the seed; colours become grey
+    #[arg(long, value_name = "PATH", conflicts_with = "sides")]
+    picture: Option<PathBuf>,
+    /// Where to write its last answer, as a PNG file
+    #[arg(long, value_name = "PATH", requires = "picture")]
+    larger: Option<PathBuf>,
+    /// Blocks of the server, all of which run at once; by default 98 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    blocks: Option<u32>,
+    /// Threads of each, a multiple of 16; by default 256 on a GPU, 32 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(16..=256))]
+    threads: Option<u32>,
+    /// Queues that a message goes through, a part each; by default 8 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
+    parts: Option<u32>,
+    /// Bytes of a work request at most, a multiple of 8
+    #[arg(long, default_value = "16K", value_parser = parse_piece)]
+    piece: u32,
+    /// Requests a second; by default the next goes as soon as the last is answered. One that is still waiting when the next
+    /// is due is dropped and counted
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Seconds for each side and way
+    #[arg(long, default_value = "1", value_parser = parse_seconds)]
+    seconds: f64,
+    /// The most requests for each side and way
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    rounds: Option<u32>,
+    /// Requests before them that do not count
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    warm_up: u32,
+    /// Depth of each queue in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 256)]
+    depth: u32,
+    /// Seed of weights and pictures
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Serve the clients that connect at this path, one after the other, until Ctrl-C
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
+        "warm_up", "json", "svg"])]
+    listen: Option<PathBuf>,
+    /// Be a client of the server that listens at this path, with --picture or the first of --sides alone
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
+    connect: Option<PathBuf>,
+    /// Seconds that a client waits for its server
+    #[arg(long, default_value_t = 30, requires = "connect", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn parse_piece(text: &str) -> Result<u32, String> {
+    match parse_bytes(text)? {
+        bytes @ 8..=0x100_0000 if bytes % 8 == 0 => Ok(bytes as u32),
+        _ => Err("choose a multiple of 8 bytes, up to 16 MiB".into()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        // The host, too, waits no longer than some seconds for the next one.
+        Ok(rate) if (1.0..=1e6).contains(&rate) => Ok(rate),
+        _ => Err("choose between 1 and 1000000 a second".into()),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    series: &'d Possible,
+    #[serde(flatten)]
+    results: &'d Results,
+    verdicts: Vec<Verdict>,
+}
+
+/// What a client's `--json` prints.
+#[derive(Serialize)]
+struct Asked<'a> {
+    #[serde(flatten)]
+    setting: &'a Setting,
+    #[serde(flatten)]
+    answered: &'a Answered,
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let usual = Series::new(node);
+    let series = Series {
+        sides: match arguments.sides.is_empty() {
+            true => usual.sides,
+            false => arguments.sides.clone(),
+        },
+        picture: match &arguments.picture {
+            None => None,
+            Some(path) => Some(files::read(path)?),
+        },
+        ways: match arguments.ways.is_empty() {
+            true => usual.ways,
+            false => Some(arguments.ways.clone()),
+        },
+        blocks: arguments.blocks.unwrap_or(usual.blocks),
+        threads: arguments.threads.unwrap_or(usual.threads),
+        parts: arguments.parts.unwrap_or(usual.parts),
+        piece: arguments.piece,
+        warm_up: arguments.warm_up,
+        rounds: arguments.rounds.unwrap_or(usual.rounds),
+        seconds: arguments.seconds,
+        rate: arguments.rate,
+        depth: arguments.depth,
+        seed: arguments.seed,
+    };
+    match (&arguments.listen, &arguments.connect) {
+        (Some(path), _) => listen(&setting, &series, path),
+        (None, Some(path)) => connect(arguments, &setting, &series, path),
+        (None, None) => measure(arguments, &setting, series),
+    }
+}
+
+/// A server for other processes.
+fn listen(setting: &Setting, series: &Series, path: &Path) -> Result<(), Error> {
+    let screen = Screen::new(false, 0);
+    screen.line(format_args!(
+        "A server of {} blocks runs on {}; no network card takes part.",
+        series.blocks,
+        place::words(&setting.node)
+    ));
+    // The least; a client says how large its pictures are.
+    let case = series.case((files::FEWEST, files::FEWEST));
+    serve(&setting.node, &case, path, &screen)
+}
+
+/// A client of such a server.
+fn connect(
+    arguments: &Arguments,
+    setting: &Setting,
+    series: &Series,
+    path: &Path,
+) -> Result<(), Error> {
+    let screen = Screen::new(arguments.output.json, 0);
+    let size = series.sizes()[0];
+    let client = Client {
+        timeout: Duration::from_secs(arguments.timeout),
+        picture: series.picture.clone(),
+        case: series.case(size),
+    };
+    let (answered, larger) = client.run(&setting.node, path)?;
+    screen.heading(CLIENT_HEADER);
+    screen.line(match answered.verified {
+        true => answered.row(),
+        false => format!("{}  {}", answered.row(), screen.mark(false)),
+    });
+    if let Some(path) = &arguments.larger {
+        files::write(path, &larger)?;
+    }
+    screen.document(&Asked {
+        setting,
+        answered: &answered,
+    })?;
+    Error::if_wrong(usize::from(!answered.verified), 1)?;
+    interrupt::check()
+}
+
+/// Client and servers in this process, in all ways.
+fn measure(arguments: &Arguments, setting: &Setting, series: Series) -> Result<(), Error> {
+    let (node, blocks) = (&setting.node, series.blocks);
+    let series = series.possible(node)?;
+    let screen = Screen::new(arguments.output.json, series.measurements());
+    screen.line(format_args!(
+        "A client and a server of {blocks} blocks run on {}; no network card takes part.",
+        place::words(node)
+    ));
+    let results = series.run(&screen)?;
+    screen.finish();
+    let verdicts = results.verdicts();
+    screen.line("");
+    verdicts
+        .iter()
+        .for_each(|verdict| screen.line(verdict.words()));
+    if let (Some(path), Some(answer)) = (&arguments.larger, &results.answer) {
+        files::write(path, answer)?;
+    }
+    screen.document(&Document {
+        setting,
+        series: &series,
+        results: &results,
+        verdicts,
+    })?;
+    arguments
+        .output
+        .end(PLOT, setting, &results.panels(), results.wrong())
+}
+
+fn main() -> ExitCode {
+    start(|arguments: Arguments| run(&arguments))
+}

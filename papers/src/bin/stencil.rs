@@ -1,0 +1,147 @@
+//! GPUrdma's stencil over several ranks, its edges exchanged between kernels and within, and what a notification costs.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use warpbell_examples::gaspi::{OneWay, RoundTrips};
+use warpbell_examples::machine::Machine;
+use warpbell_examples::screen::{Screen, start};
+use warpbell_examples::setting::Setting;
+use warpbell_examples::{Error, interrupt, place};
+use warpbell_papers::halo::{Arguments, Results, Series, Way};
+use warpbell_papers::stencil::{self, PLOT, Ring};
+
+/// Computes a stencil over several ranks, whose blocks exchange the cells at their edges in every step, as figure 6 of GPUrdma
+/// (Daoud, Watad and Silberstein 2016) sketches it.
+///
+/// First between two kernels by a thread of the host for each rank; then within kernels that stay, by GASPI's write_notify, as
+/// in the figure; then by operations that these register ahead of a step and trigger behind it. Every cell is compared with a
+/// loop on the host. Then it compares how long a notification takes with a bare write of the same size. Ctrl-C ends the run
+/// with what was measured so far, behind the repetition that is under way; a second one at once. The HCAs are software, and no
+/// network card takes part.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 98)]
+struct Stencil {
+    #[command(flatten)]
+    machine: Machine,
+    /// Cells of each block; by default 64 to 1,024 on a GPU, to 256 on a CPU
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cells: Vec<u32>,
+    /// Ranks; with other than two, edges are notified within kernels
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    ranks: u32,
+    /// Blocks of each rank, 128 of all ranks at most, and but for --ways notified 16 of each; by default 8 on a GPU, 2 on a CPU
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=128))]
+    blocks: Option<u32>,
+    #[command(flatten)]
+    rest: Arguments,
+    /// Round trips of a notification that are measured
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rounds: u32,
+    /// Round trips before them that are not
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    warm_up: u32,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    series: &'d Series,
+    #[serde(flatten)]
+    results: &'d Results,
+    /// None where Ctrl-C came first.
+    #[serde(flatten)]
+    notification: Option<Notification>,
+}
+
+/// What a notification costs.
+#[derive(Serialize)]
+struct Notification {
+    /// Half a round trip.
+    notification: OneWay,
+    /// The same with a bare write and a word that is polled.
+    bare_write: OneWay,
+    /// The medians, one over the other.
+    ratio: f64,
+}
+
+impl Notification {
+    fn measure(arguments: &Stencil, setting: &Setting, screen: &Screen) -> Result<Self, Error> {
+        interrupt::check()?;
+        let node = &setting.node;
+        let trips = RoundTrips {
+            rounds: arguments.rounds,
+            warm_up: arguments.warm_up,
+            depth: arguments.rest.depth,
+        };
+        screen.step("bare writes");
+        let bare_write = trips.writes(node)?;
+        screen.step("notifications");
+        let notification = trips.notifications(node)?;
+        let ratio = notification.median_ns as f64 / bare_write.median_ns as f64;
+        let us = |ns: u64| ns as f64 / 1e3;
+        screen.line("");
+        for (what, one_way) in [
+            ("a bare write of 8 bytes, polled", bare_write),
+            ("notify, notify_waitsome, notify_reset", notification),
+        ] {
+            screen.line(format_args!(
+                "half a round trip of {what}: median {:.2} µs, fastest {:.2} µs",
+                us(one_way.median_ns),
+                us(one_way.min_ns)
+            ));
+        }
+        screen.line(format_args!("ratio of the medians: {ratio:.2}"));
+        Ok(Self {
+            notification,
+            bare_write,
+            ratio,
+        })
+    }
+}
+
+fn run(arguments: &Stencil) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let usual = stencil::series(node);
+    let usual = Series {
+        ranks: arguments.ranks,
+        blocks: arguments.blocks.unwrap_or(usual.blocks),
+        ways: match arguments.ranks {
+            2 => usual.ways,
+            _ => vec![Way::Notified],
+        },
+        ..usual
+    };
+    let series = arguments.rest.series(usual, &arguments.cells);
+    let screen = Screen::new(arguments.rest.output.json, series.measurements() + 2);
+    screen.line(format_args!(
+        "{} ranks of {} blocks run on {}; no network card takes part.",
+        series.ranks,
+        series.blocks,
+        place::words(node)
+    ));
+    let results = series.run::<Ring>(node, &screen)?;
+    let notification = match Notification::measure(arguments, &setting, &screen) {
+        Ok(notification) => Some(notification),
+        Err(Error::Interrupted) => None,
+        Err(error) => return Err(error),
+    };
+    screen.finish();
+    screen.document(&Document {
+        setting: &setting,
+        series: &series,
+        results: &results,
+        notification,
+    })?;
+    let panel = results.panel::<Ring>();
+    let output = &arguments.rest.output;
+    output.end(PLOT, &setting, &[panel], results.wrong())
+}
+
+fn main() -> ExitCode {
+    start(|arguments: Stencil| run(&arguments))
+}

@@ -1,0 +1,159 @@
+//! The receiver whose host drives the network: it looks for events, launches a kernel for those that are there, waits for
+//! its end, and posts the primitives.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpbell_examples::launch::LIMIT_US;
+use warpbell_examples::{Error, cause};
+use warpbell_host_init::{Grid, Launch, Node, entry};
+use warpbell_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};
+use warpbell_kernels::path::Path;
+use warpbell_kernels::place::Place;
+
+use super::{Case, Data, WARP};
+use crate::rig::{End, HostQueue, Rig};
+
+/// How far a way has come.
+#[derive(Clone, Debug)]
+struct Way {
+    number: u32,
+    slots: u32,
+    /// Events taken.
+    taken: u32,
+    /// What the next one's entry says at least.
+    least: u64,
+    /// What has come for the next launch: slots, and what stood in their entries.
+    batch: Vec<(u32, Entry)>,
+    /// Where its last entry stood.
+    end: Option<u32>,
+}
+
+impl Way {
+    fn new(number: u32, slots: u32) -> Self {
+        Self {
+            number,
+            slots,
+            taken: 0,
+            least: Entry::FIRST,
+            batch: Vec::new(),
+            end: None,
+        }
+    }
+
+    /// Takes what has come, no more than there are slots.
+    fn look(&mut self, end: &End) {
+        while self.end.is_none() && self.batch.len() < self.slots as usize {
+            let slot = slot(self.number, self.slots, self.taken);
+            match end.told(slot) {
+                END => self.end = Some(slot),
+                told if told >= self.least => {
+                    self.least = Entry(told).next();
+                    self.taken = self.taken.wrapping_add(1);
+                    self.batch.push((slot, Entry(told)));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Tells the trigger that there is no more, behind all primitives.
+fn end(ways: &[Way], queues: &mut [HostQueue<'_>], path: &Path<'_>) -> Result<(), Error> {
+    for (way, queue) in ways.iter().zip(queues) {
+        let end = way.end.map(|slot| path.tell(slot, END));
+        queue.post(end.into_iter())?;
+        queue.drain()?;
+    }
+    Ok(())
+}
+
+/// Takes events until the detector says that there is no more.
+pub(super) fn receive(
+    case: &Case,
+    node: &Node,
+    rig: &Rig,
+    data: &Data,
+    detector: Launch<'_>,
+    path: Path<'_>,
+) -> Result<(), Error> {
+    let pairs = rig.pairs();
+    let list = node.words((case.ways * case.slots) as usize)?;
+    let batch = DaqBatch {
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        events: unsafe { data.ring.place() },
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
+        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+        primitives: unsafe { data.primitives.place() },
+    };
+    let launch = |events: u32| {
+        let grid = Grid {
+            blocks: events,
+            threads_per_block: WARP,
+        };
+        node.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])
+    };
+    // Once ahead, so that no first launch counts: of an event without hits.
+    list[0].store(Entry::new(0, 0).0, Ordering::Relaxed);
+    launch(1)?;
+    let mut queues = rig.far.host_queues()?;
+    let mut ways: Vec<Way> = (0..case.ways)
+        .map(|number| Way::new(number, case.slots))
+        .collect();
+    let detector = [detector];
+    thread::scope(|scope| {
+        let detector = scope.spawn(|| Ok(node.run_for(&detector, &pairs, case.limit)?));
+        let mut receive = || {
+            let mut since = Instant::now();
+            loop {
+                // Before the look: what came last is seen.
+                let over = detector.is_finished();
+                ways.iter_mut().for_each(|way| way.look(&rig.far));
+                if ways.iter().all(|way| way.batch.is_empty()) {
+                    let Some(silent) = ways.iter().find(|way| way.end.is_none()) else {
+                        return end(&ways, &mut queues, &path);
+                    };
+                    if over {
+                        return Ok(());
+                    }
+                    if since.elapsed() > Duration::from_micros(LIMIT_US) {
+                        let part = silent.number;
+                        return Err(Error::Silent { part });
+                    }
+                    thread::yield_now();
+                    continue;
+                }
+                let gathered = Instant::now() + case.gather;
+                while Instant::now() < gathered {
+                    ways.iter_mut().for_each(|way| way.look(&rig.far));
+                    thread::yield_now();
+                }
+                let mut events = 0;
+                for (slot, entry) in ways.iter().flat_map(|way| &way.batch) {
+                    let listed = Entry::new(u64::from(*slot), entry.hits());
+                    list[events as usize].store(listed.0, Ordering::Relaxed);
+                    events += 1;
+                }
+                launch(events)?;
+                for (way, queue) in ways.iter_mut().zip(&mut queues) {
+                    let posts = way.batch.iter().flat_map(|&(slot, entry)| {
+                        let from = 8 * u64::from(slot);
+                        [path.write(from, from, 8), path.tell(slot, entry.0)]
+                    });
+                    let posts: Vec<_> = posts.collect();
+                    if !posts.is_empty() {
+                        queue.post(posts.into_iter())?;
+                    }
+                    way.batch.clear();
+                }
+                since = Instant::now();
+            }
+        };
+        let received = receive();
+        let detector = detector.join();
+        let detector = detector.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        cause::first_cause([detector, received])
+    })
+}

@@ -1,0 +1,18 @@
+//! What papers built on networking from inside kernels, built with Warpbell: each application, what it measures, and
+//! the report that runs them all.
+
+pub mod allreduce;
+pub mod application;
+pub mod cpu_time;
+pub mod daq;
+pub mod distribution;
+pub mod generator;
+pub mod halo;
+pub mod jacobi;
+pub mod kv;
+pub mod matvec;
+pub mod overlap;
+pub mod report;
+pub mod rig;
+pub mod serving;
+pub mod stencil;

@@ -1,0 +1,361 @@
+//! The product of a matrix with each of a stream of short vectors, the server's network driven by its host or by its
+//! kernel.
+
+mod series;
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use warpbell_examples::memory::{self, Memory};
+use warpbell_examples::{Error, cause, interrupt};
+use warpbell_host_init::{Buffer, Grid, Launch, Node, entry};
+use warpbell_kernels::matvec::{
+    END, MatvecClient, MatvecServer, Multiply, SIDE, TURNS, VECTOR_BYTES, matvec_batch,
+    matvec_client, matvec_server,
+};
+use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::path::Path;
+
+use crate::application::Measurement;
+use crate::rig::{Driver, Rig};
+
+pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series, usual_blocks};
+
+/// Batches that are sent in turn, so that what is left of one is not taken for the next.
+const BATCHES: u32 = 3;
+
+/// What is multiplied, and for how long.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Case {
+    /// Blocks of the server, each of which multiplies a part of a batch.
+    pub blocks: u32,
+    /// Threads of each, and those of the client that compare.
+    pub threads: u32,
+    /// Bytes of a batch.
+    pub bytes: u64,
+    /// Batches before those that count.
+    pub warm_up: u32,
+    /// The most batches that count.
+    pub rounds: u32,
+    /// No batch begins later than that.
+    pub limit: Duration,
+    /// Depth of each queue in blocks of 64 bytes.
+    pub depth: u32,
+    /// Seed of matrix and vectors.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
+    /// Who drove the server's network.
+    pub driver: Driver,
+    /// Blocks of the server.
+    pub blocks: u32,
+    /// Bytes of a batch.
+    pub bytes: u64,
+    /// Vectors of a batch.
+    pub vectors: u64,
+    /// Batches.
+    pub rounds: u64,
+    /// From the first batch's post to the last one's products.
+    pub seconds: f64,
+    /// Vectors multiplied, in 10⁶ a second.
+    pub million_per_s: f64,
+    /// The longest that a batch took, in microseconds.
+    pub longest_us: f64,
+    /// Words of 8 bytes that were not what they should be, of all batches.
+    pub wrong: u64,
+    /// All products of all batches are what a loop on the host says, and nothing beside them was touched.
+    pub verified: bool,
+}
+
+/// The columns of [`Measured::row`].
+pub const HEADER: &str = "batch      blocks   driven by   M vectors/s   batches   µs a batch   longest µs   vectors a batch";
+
+impl Measurement for Measured {
+    fn row(&self) -> String {
+        format!(
+            "{:<10} {:>6}   {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}",
+            warpbell_examples::screen::bytes(self.bytes),
+            self.blocks,
+            match self.driver {
+                Driver::Host => "host",
+                Driver::Kernel | Driver::Triggered => "kernel",
+            },
+            self.million_per_s,
+            self.rounds,
+            1e6 * self.seconds / self.rounds as f64,
+            self.longest_us,
+            self.vectors,
+        )
+    }
+
+    fn verified(&self) -> bool {
+        self.verified
+    }
+}
+
+/// What is multiplied and what comes of it, by a loop: the sum over the columns in their order, each product and each sum
+/// rounded.
+fn product<'v>(matrix: &'v [f32], vector: &'v [f32]) -> impl Iterator<Item = f32> + 'v {
+    matrix.chunks_exact(SIDE as usize).map(move |row| {
+        let terms = row.iter().zip(vector).map(|(one, other)| one * other);
+        terms.fold(0.0, |sum, term| sum + term)
+    })
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
+}
+
+/// Matrix, vectors and products in memory of both ends.
+struct Data {
+    matrix: Buffer,
+    expected: Buffer,
+    /// The client's batches.
+    batches: Memory,
+    /// What comes back to it.
+    returned: Memory,
+    /// A batch at the server.
+    arrived: Memory,
+    /// Its products there.
+    products: Memory,
+}
+
+impl Data {
+    fn new(case: &Case, node: &Node, rig: &Rig) -> Result<Self, Error> {
+        let mut random = SmallRng::seed_from_u64(case.seed);
+        let mut values = |count: usize| -> Vec<f32> {
+            (0..count)
+                .map(|_| random.random::<f32>() * 2.0 - 1.0)
+                .collect()
+        };
+        let matrix = values((SIDE * SIDE) as usize);
+        let vectors = values((u64::from(BATCHES) * case.bytes / 4) as usize);
+        let expected: Vec<f32> = vectors
+            .chunks_exact(SIDE as usize)
+            .flat_map(|vector| product(&matrix, vector))
+            .collect();
+        let bytes = case.bytes as usize;
+        let placed = |values: &[f32]| {
+            let buffer = Buffer::placed(node.nic_placement(), 4 * values.len())?;
+            buffer.write(0, &bytes_of(values))?;
+            Ok::<_, Error>(buffer)
+        };
+        let data = Self {
+            matrix: placed(&matrix)?,
+            expected: placed(&expected)?,
+            batches: rig.near.memory(node, BATCHES as usize * bytes)?,
+            returned: rig.near.memory(node, TURNS as usize * bytes)?,
+            arrived: rig.far.memory(node, bytes)?,
+            products: rig.far.memory(node, bytes)?,
+        };
+        data.batches.write(0, &bytes_of(&vectors));
+        Ok(data)
+    }
+
+    fn multiply(&self, case: &Case) -> Multiply {
+        Multiply {
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            matrix: unsafe { memory::place(&self.matrix) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            vectors: unsafe { self.arrived.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            products: unsafe { self.products.place() },
+            vectors_of_a_part: case.vectors_of_a_part(),
+        }
+    }
+
+    /// Whether nothing beside batches and products was touched.
+    fn guarded(&self) -> bool {
+        let all = [&self.batches, &self.returned, &self.arrived, &self.products];
+        all.iter().all(|memory| memory.check_guards().is_ok())
+    }
+}
+
+impl Case {
+    fn vectors_of_a_part(&self) -> u32 {
+        (self.bytes / u64::from(self.blocks * VECTOR_BYTES)) as u32
+    }
+
+    /// Whether a batch has as many vectors for each block.
+    ///
+    /// # Errors
+    /// [`Error::Uneven`].
+    pub fn check(&self) -> Result<(), Error> {
+        let part = u64::from(self.blocks * VECTOR_BYTES);
+        match self.bytes > 0 && self.bytes.is_multiple_of(part) {
+            true => Ok(()),
+            false => Err(Error::Uneven {
+                bytes: self.bytes,
+                parts: self.blocks,
+                what: "vectors",
+                unit: VECTOR_BYTES.into(),
+            }),
+        }
+    }
+
+    /// Multiplies batch after batch.
+    ///
+    /// # Errors
+    /// A batch that is not even; a kernel or the host failed; Ctrl-C before a batch counted.
+    pub fn measure(&self, node: &Node, driver: Driver) -> Result<Measured, Error> {
+        interrupt::check()?;
+        self.check()?;
+        let rig = Rig::new(node, [Driver::Kernel, driver], self.blocks, self.depth)?;
+        let data = Data::new(self, node, &rig)?;
+        let part = (self.bytes / u64::from(self.blocks)) as u32;
+        let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
+        let there = (&data.batches, &data.arrived);
+        let back = (&data.products, &data.returned);
+        let there = rig.near.path(&rig.far, &handles[0], there, part);
+        let back = rig.far.path(&rig.near, &handles[1], back, part);
+
+        let comparing = self.threads.max(LANES);
+        let numbers = node.words(MatvecClient::WRONG as usize + comparing as usize)?;
+        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
+        let client = MatvecClient {
+            path: there,
+            batches: BATCHES,
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            products: unsafe { data.returned.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            expected: unsafe { memory::place(&data.expected) },
+            warm_up: self.warm_up,
+            rounds: self.rounds,
+            nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
+            stop: interrupt::stop(node.placement())?,
+            numbers: Numbers::new(&numbers),
+            outcome: &outcomes[0],
+        };
+        let grid = Grid {
+            blocks: 1,
+            threads_per_block: LANES + comparing,
+        };
+        let client = Launch::new(entry!(matvec_client), grid, client);
+        let ran = match driver {
+            Driver::Kernel | Driver::Triggered => {
+                self.serve_by_kernel(node, &rig, &data, client, back, &outcomes[1])
+            }
+            Driver::Host => self.serve_by_host(node, &rig, &data, client, back),
+        };
+        let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];
+        cause::ended(ran, kernels)?;
+        let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
+        let rounds = number(MatvecClient::ROUNDS);
+        if rounds == 0 {
+            return Err(Error::Interrupted);
+        }
+        let wrong = (0..u64::from(comparing)).map(|thread| number(MatvecClient::WRONG + thread));
+        let wrong = wrong.sum();
+        let seconds = number(MatvecClient::NANOSECONDS) as f64 / 1e9;
+        let vectors = self.bytes / u64::from(VECTOR_BYTES);
+        Ok(Measured {
+            driver,
+            blocks: self.blocks,
+            bytes: self.bytes,
+            vectors,
+            rounds,
+            seconds,
+            million_per_s: (rounds * vectors) as f64 / seconds / 1e6,
+            longest_us: number(MatvecClient::LONGEST) as f64 / 1e3,
+            wrong,
+            verified: wrong == 0 && data.guarded(),
+        })
+    }
+
+    fn grid(&self) -> Grid {
+        Grid {
+            blocks: self.blocks,
+            threads_per_block: self.threads,
+        }
+    }
+
+    fn serve_by_kernel(
+        &self,
+        node: &Node,
+        rig: &Rig,
+        data: &Data,
+        client: Launch<'_>,
+        path: Path<'_>,
+        outcome: &Outcome,
+    ) -> Result<(), Error> {
+        let server = MatvecServer {
+            multiply: data.multiply(self),
+            path,
+            outcome,
+        };
+        let server = Launch::new(entry!(matvec_server), self.grid(), server);
+        Ok(node.run_for(&[server, client], &rig.pairs(), self.limit)?)
+    }
+
+    fn serve_by_host(
+        &self,
+        node: &Node,
+        rig: &Rig,
+        data: &Data,
+        client: Launch<'_>,
+        path: Path<'_>,
+    ) -> Result<(), Error> {
+        let pairs = rig.pairs();
+        let batch = Launch::new(entry!(matvec_batch), self.grid(), data.multiply(self));
+        let batch = [batch];
+        // Once ahead, so that no first launch counts.
+        node.run(&batch, &[])?;
+        let mut queues = rig.far.host_queues()?;
+        let client = [client];
+        thread::scope(|scope| {
+            let client = scope.spawn(|| Ok(node.run_for(&client, &pairs, self.limit)?));
+            let mut serve = || {
+                for round in 0.. {
+                    for part in 0..self.blocks {
+                        let told = rig.far.wait(part, round + 1, || client.is_finished())?;
+                        if told.is_none_or(|told| told == END) {
+                            return queues.iter_mut().try_for_each(|queue| queue.drain());
+                        }
+                    }
+                    node.run(&batch, &[])?;
+                    for (part, queue) in (0..).zip(&mut queues) {
+                        let products = path.write_part(part, 0, (round % u64::from(TURNS)) as u32);
+                        queue.post([products, path.tell(part, round + 1)].into_iter())?;
+                    }
+                }
+                Ok(())
+            };
+            let served = serve();
+            let client = client.join();
+            let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            cause::first_cause([client, served])
+        })
+    }
+}
+
+/// Threads of a warp: one drives the client's queues.
+const LANES: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_is_the_sum_over_its_row_in_order() {
+        // In any other order 1 is lost beside 2^24.
+        let side = SIDE as usize;
+        let mut matrix = vec![0.0; side * side];
+        let large = (1 << 24) as f32;
+        matrix[5 * side..5 * side + 3].copy_from_slice(&[large, -large, 1.0]);
+        matrix[6 * side..6 * side + 3].copy_from_slice(&[large, 1.0, -large]);
+        let vector = vec![1.0; side];
+        let found: Vec<f32> = product(&matrix, &vector).collect();
+        assert_eq!(found.len(), side);
+        assert_eq!((found[5], found[6], found[7]), (1.0, 0.0, 0.0));
+    }
+}

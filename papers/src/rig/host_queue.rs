@@ -1,0 +1,63 @@
+//! A queue in the host's hands.
+
+use warpbell::wqe::Wqe;
+use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
+use warpbell_examples::Error;
+use warpbell_examples::launch::LIMIT_US;
+use warpbell_host_init::QueuePair;
+use warpbell_kernels::outcome::Failure;
+
+/// A queue in the host's hands.
+pub struct HostQueue<'q> {
+    queue: SendQueue<'q, Exclusive, Thread>,
+    /// The newest request, whose completion tells of all before.
+    newest: Option<Ticket>,
+}
+
+impl<'q> HostQueue<'q> {
+    /// Opens a queue.
+    ///
+    /// # Errors
+    /// A queue that is open elsewhere, or failed before.
+    pub fn open(pair: &'q QueuePair) -> Result<Self, Error> {
+        let queue = pair.send_queue()?.open::<Exclusive>();
+        Ok(Self {
+            queue: queue.map_err(failed)?,
+            newest: None,
+        })
+    }
+
+    /// Posts requests under one doorbell. The last one is signalled, beside those that the queue needs for its own room.
+    ///
+    /// # Errors
+    /// The queue failed, or has no room for too long.
+    pub fn post(&mut self, wqes: impl ExactSizeIterator<Item = Wqe<1>>) -> Result<(), Error> {
+        let last = wqes.len().saturating_sub(1);
+        let mut batch = self.queue.batch(wqes.len() as u32, LIMIT).map_err(failed)?;
+        for (index, wqe) in wqes.enumerate() {
+            let wqe = if index == last { wqe.signalled() } else { wqe };
+            self.newest = Some(batch.post(wqe).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// Waits until all is done.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn drain(&mut self) -> Result<(), Error> {
+        match self.newest.take() {
+            Some(newest) => self.queue.wait(newest, LIMIT).map_err(failed),
+            None => Ok(()),
+        }
+    }
+}
+
+const LIMIT: Deadline = Deadline::after_us(LIMIT_US);
+
+fn failed(error: impl Into<Failure>) -> Error {
+    Error::Kernel {
+        what: "what the host posts".into(),
+        failure: error.into(),
+    }
+}

@@ -1,0 +1,212 @@
+//! Pictures, answers and the network's values, in memory of both ends.
+
+use std::{iter, thread};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use warpbell_examples::Error;
+use warpbell_examples::memory::{self, Memory};
+use warpbell_host_init::{Buffer, Node, Placement};
+use warpbell_kernels::distribution::BUCKETS;
+use warpbell_kernels::network::{LAYERS, Network, SCALE};
+use warpbell_kernels::place::Place;
+use warpbell_kernels::serving::{Message, ServingServer};
+
+use super::model::{Model, Picture};
+use super::{Case, PICTURES, VALUE};
+use crate::rig::{Driver, Rig};
+
+/// Where a network's values lie, and what its blocks meet by.
+pub(super) struct Rooms {
+    weights: Buffer,
+    planes: [Buffer; 2],
+    pub(super) arrivals: Buffer,
+    /// What a server keeps from one launch to the next.
+    pub(super) state: Buffer,
+    /// A picture, where what the NIC reaches is not the kernels' own.
+    pub(super) picture: Buffer,
+    /// Its answer there.
+    pub(super) answer: Buffer,
+}
+
+impl Rooms {
+    pub(super) fn new(case: &Case, node: &Node, model: &Model) -> Result<Self, Error> {
+        let own = kernels_own(node);
+        let pixels = (case.width * case.height) as usize;
+        let plane = |layer: usize| {
+            let values = pixels * LAYERS[layer].outputs as usize;
+            Buffer::placed(own, VALUE as usize * values)
+        };
+        let weights = bytes_of(model.values());
+        let rooms = Self {
+            weights: Buffer::placed(own, weights.len())?,
+            planes: [plane(0)?, plane(1)?],
+            arrivals: Buffer::placed(own, 8 * case.blocks as usize)?,
+            state: Buffer::placed(own, 8 * ServingServer::STATE as usize)?,
+            picture: whole_words(own, case.request())?,
+            answer: whole_words(own, case.answer())?,
+        };
+        rooms.weights.write(0, &weights)?;
+        Ok(rooms)
+    }
+
+    /// The network, with picture and answer here.
+    pub(super) fn network(&self, case: &Case) -> Network {
+        Network {
+            width: case.width,
+            height: case.height,
+            input: place(&self.picture),
+            weights: place(&self.weights),
+            planes: [place(&self.planes[0]), place(&self.planes[1])],
+            output: place(&self.answer),
+            arrivals: place(&self.arrivals),
+            blocks: case.blocks,
+        }
+    }
+}
+
+pub(super) fn place(buffer: &Buffer) -> Place {
+    // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+    unsafe { memory::place(buffer) }
+}
+
+/// Memory for a message in whole words, in which kernels go to it.
+fn whole_words(own: Placement, message: Message) -> Result<Buffer, Error> {
+    let bytes = message.bytes as usize;
+    Ok(Buffer::placed(own, bytes.next_multiple_of(8))?)
+}
+
+/// Where kernels alone have their memory.
+pub(super) fn kernels_own(node: &Node) -> Placement {
+    match node.gpu() {
+        None => Placement::Host,
+        Some(gpu) => Placement::Gpu(gpu),
+    }
+}
+
+pub(super) fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
+}
+
+/// The pictures that are sent in turn: first the given one, if there is one; the others are from the seed.
+pub(super) fn pictures(case: &Case, first: Option<&Picture>) -> Vec<Picture> {
+    let mut random = SmallRng::seed_from_u64(case.seed);
+    let size = [case.width, case.height].map(|pixels| pixels as usize);
+    let seeded = iter::repeat_with(|| Picture::random(size, &mut random));
+    let all = first.cloned().into_iter().chain(seeded);
+    all.take(PICTURES as usize).collect()
+}
+
+/// What a loop on the host makes of each.
+pub(super) fn enlarged(model: &Model, pictures: &[Picture]) -> Vec<Vec<f32>> {
+    // One thread each: the loops take a while.
+    thread::scope(|scope| {
+        let one = |picture| scope.spawn(move || model.enlarge(picture));
+        let all: Vec<_> = pictures.iter().map(one).collect();
+        let joined = all.into_iter().map(|one| {
+            let larger = one.join();
+            larger.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.collect()
+    })
+}
+
+/// Pictures and answers at both ends.
+pub(super) struct Data {
+    pub(super) rooms: Rooms,
+    pub(super) expected: Buffer,
+    /// What came back of the first picture.
+    pub(super) kept: Buffer,
+    /// How many requests took how long.
+    pub(super) histogram: Buffer,
+    /// The client's [`PICTURES`] pictures.
+    pub(super) requests: Memory,
+    /// What comes back to it.
+    pub(super) returned: Memory,
+    /// A picture at the server.
+    pub(super) arrived: Memory,
+    /// Its answer there.
+    pub(super) answer: Memory,
+}
+
+impl Data {
+    pub(super) fn new(
+        case: &Case,
+        node: &Node,
+        rig: &Rig,
+        driver: Driver,
+        picture: Option<&Picture>,
+    ) -> Result<Self, Error> {
+        let model = Model::new(case.seed);
+        let pictures = pictures(case, picture);
+        let expected = enlarged(&model, &pictures).concat();
+        let there = Buffer::placed(kernels_own(node), VALUE as usize * expected.len())?;
+        there.write(0, &bytes_of(&expected))?;
+        let (request, answer) = (case.request().bytes as usize, case.answer().bytes as usize);
+        let at_server = |bytes| match driver {
+            Driver::Host => rig.far.host_memory(node, bytes),
+            Driver::Kernel | Driver::Triggered => rig.far.memory(node, bytes),
+        };
+        let data = Self {
+            rooms: Rooms::new(case, node, &model)?,
+            expected: there,
+            kept: whole_words(kernels_own(node), case.answer())?,
+            histogram: Buffer::placed(kernels_own(node), 8 * BUCKETS as usize)?,
+            requests: rig.near.memory(node, pictures.len() * request)?,
+            returned: rig.near.memory(node, answer)?,
+            arrived: at_server(request)?,
+            answer: at_server(answer)?,
+        };
+        for (index, picture) in pictures.iter().enumerate() {
+            data.requests
+                .write(index * request, &bytes_of(&picture.values));
+        }
+        Ok(data)
+    }
+
+    /// What came back last of the first picture.
+    pub(super) fn last_answer(&self, case: &Case) -> Result<Picture, Error> {
+        let mut bytes = vec![0; case.answer().bytes as usize];
+        self.kept.read(0, &mut bytes)?;
+        let (values, _) = bytes.as_chunks::<{ VALUE as usize }>();
+        Ok(Picture {
+            width: (SCALE * case.width) as usize,
+            values: values
+                .iter()
+                .map(|value| f32::from_ne_bytes(*value))
+                .collect(),
+        })
+    }
+
+    /// Whether nothing beside pictures and answers was touched.
+    pub(super) fn guarded(&self) -> bool {
+        let all = [&self.requests, &self.returned, &self.arrived, &self.answer];
+        all.iter().all(|memory| memory.check_guards().is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_picture_takes_turns_with_one_of_another_answer() {
+        let case = Case::small(9, 8);
+        let given = Picture {
+            width: 9,
+            values: vec![0.5; 72],
+        };
+        for given in [None, Some(&given)] {
+            let all = pictures(&case, given);
+            assert_eq!(all.len(), 2);
+            assert!(all.iter().all(|one| (one.width, one.height()) == (9, 8)));
+            assert!(given.is_none_or(|given| given.values == all[0].values));
+            let model = Model::new(case.seed);
+            let [one, other] = [0, 1].map(|picture| model.enlarge(&all[picture]));
+            assert!(one != other);
+        }
+    }
+}

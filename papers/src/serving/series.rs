@@ -1,0 +1,443 @@
+//! Pictures of several sizes, each in all ways.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+use warpbell_examples::Error;
+use warpbell_examples::origin::Origin;
+use warpbell_examples::plot::{self, Curve, Panel};
+use warpbell_examples::screen::Screen;
+use warpbell_host_init::{Error as HostError, GpuError, Node};
+
+use super::model::Picture;
+use super::{Case, HEADER, Measured, Way, size};
+use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
+
+/// How often what the kernel takes is to be in what the host takes: the paper halves it.
+pub const WANTED: f64 = 2.0;
+/// How often what a host that sleeps has of a core is to be in one core: a hundredth.
+pub const WANTED_ASLEEP: f64 = 100.0;
+/// The least share of a core that is told from none, in hundredths.
+const LEAST_PERCENT: f64 = 1e-4;
+
+/// For the report.
+pub const APPLICATION: Application = Application {
+    name: "serving",
+    title: "Inference serving without the CPU",
+    paper: "A paper on GPU-driven RDMA for inference serving (ConnectX-6, A100), section 5.2: a superresolution model, compiled by \
+        TVM, answers requests that come by RDMA. CPU-mediated: from the NIC to RAM, to the GPU, computed, back to RAM, to \
+        the NIC. GPU-driven: a graph of kernels that waits for the input, computes, sends and launches itself again, while \
+        the host sleeps. Its figure 6 halves the total, of which our copy has no bars; its figure 7 has a core at 100 % where \
+        the host synchronises, and at 0 % where it sleeps.",
+    differs: "No card: the NIC is software, and the client is a block of a kernel. In place of the graph of four kernels there \
+        is one kernel, whose blocks meet between the layers: it stays, or is launched again by a graph that launches itself. \
+        The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
+        3 × 3 to 9, which become 3 × 3 pixels), rectified between the layers, weights from a seed, single precision without \
+        tensor cores. The paper does not say how large its pictures are; those of 224 × 224 are what such a model is \
+        published with. Every value of every answer is compared with a loop on the host, within a thousandth.",
+    run,
+};
+
+/// The title of the plot.
+pub const PLOT: &str = "Inference serving";
+
+/// Pictures that are served in all ways, one size after the other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// Rows of a picture, and pixels of a row.
+    pub sides: Vec<u32>,
+    /// A picture that is served with its size, in place of these sides.
+    #[serde(skip)]
+    pub picture: Option<Picture>,
+    /// Who drives the server's network, one after the other, and one that cannot is an error; by default those who can of
+    /// [`Way::usual`].
+    #[serde(skip)]
+    pub ways: Option<Vec<Way>>,
+    /// Blocks of the server.
+    pub blocks: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Queues that a message goes through.
+    pub parts: u32,
+    /// Bytes of a work request at most.
+    pub piece: u32,
+    /// Requests before those that count.
+    pub warm_up: u32,
+    /// The most requests that count.
+    pub rounds: u32,
+    /// Seconds for each side and way.
+    pub seconds: f64,
+    /// Requests a second; none for each as soon as the one before is answered.
+    pub rate: Option<f64>,
+    /// Depth of each queue in blocks of 64 bytes.
+    pub depth: u32,
+    /// Seed of weights and pictures.
+    pub seed: u64,
+}
+
+impl Series {
+    /// Sides of 56 to 224; on a CPU smaller ones, fewer blocks and threads.
+    pub fn new(node: &Node) -> Self {
+        // On a GPU, pictures of 224 × 224 have 98 tiles for 256 threads each.
+        let (blocks, threads, parts, sides) = match node.gpu() {
+            Some(_) => (98, 256, 8, vec![56, 112, 224]),
+            None => (2, 32, 2, vec![16, 32, 64]),
+        };
+        Self {
+            sides,
+            picture: None,
+            ways: None,
+            blocks,
+            threads,
+            parts,
+            piece: 16 << 10,
+            warm_up: 10,
+            rounds: u32::MAX / 2,
+            seconds: 1.0,
+            rate: None,
+            depth: 256,
+            seed: 1,
+        }
+    }
+
+    /// What is served of pictures of that size.
+    pub fn case(&self, (width, height): (u32, u32)) -> Case {
+        Case {
+            width,
+            height,
+            blocks: self.blocks,
+            threads: self.threads,
+            parts: self.parts,
+            piece: self.piece,
+            warm_up: self.warm_up,
+            rounds: self.rounds,
+            limit: Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX),
+            rate: self.rate,
+            depth: self.depth,
+            seed: self.seed,
+        }
+    }
+
+    /// How large the pictures are, one after the other.
+    pub fn sizes(&self) -> Vec<(u32, u32)> {
+        match &self.picture {
+            Some(picture) => vec![(picture.width as u32, picture.height() as u32)],
+            None => self.sides.iter().map(|&side| (side, side)).collect(),
+        }
+    }
+
+    /// What of it can be measured here.
+    ///
+    /// # Errors
+    /// Blocks, threads or queues that do not suffice, or no device runtime for a graph that was asked for.
+    pub fn possible(self, node: &Node) -> Result<Possible, Error> {
+        self.cases().iter().try_for_each(|case| case.check(node))?;
+        let ways = self.ways.clone();
+        let ways = ways.unwrap_or_else(|| Way::usual(node));
+        self.possible_of(ways, node, |node| Ok(node.able_to_repeat()?))
+    }
+
+    /// The same of these ways, where `able` says where graphs can be, or why they cannot.
+    fn possible_of(
+        self,
+        mut ways: Vec<Way>,
+        node: &Node,
+        able: impl Fn(&Node) -> Result<Node, Error>,
+    ) -> Result<Possible, Error> {
+        let (node, left_out) = match ways.contains(&Way::Graph) {
+            false => (node.clone(), None),
+            true => match able(node) {
+                Ok(node) => (node, None),
+                Err(error) => (node.clone(), Some(self.leave_out(error)?)),
+            },
+        };
+        if left_out.is_some() {
+            ways.retain(|&way| way != Way::Graph);
+        }
+        Ok(Possible {
+            series: self,
+            ways,
+            node,
+            left_out,
+        })
+    }
+
+    /// That there is no graph, in words, if CUDA's device runtime is not there or cannot be linked, and nobody has asked for
+    /// one.
+    fn leave_out(&self, error: Error) -> Result<String, Error> {
+        match error {
+            Error::Setup(HostError::Gpu(why @ GpuError::NoDeviceRuntime { .. }))
+                if self.ways.is_none() =>
+            {
+                Ok(format!("{}: left out, because {why}", Way::Graph.name()))
+            }
+            error => Err(error),
+        }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let sizes = self.sizes().into_iter();
+        sizes.map(|size| self.case(size)).collect()
+    }
+}
+
+/// A series in the ways that are possible.
+#[derive(Debug, Serialize)]
+pub struct Possible {
+    #[serde(flatten)]
+    series: Series,
+    /// Who drives the server's network, one after the other.
+    ways: Vec<Way>,
+    /// Where they are.
+    #[serde(skip)]
+    node: Node,
+    /// Which way is not possible here, and why.
+    #[serde(skip)]
+    left_out: Option<String>,
+}
+
+impl Possible {
+    /// How many measurements that are, for a screen.
+    pub fn measurements(&self) -> u64 {
+        (self.ways.len() * self.series.sizes().len()) as u64
+    }
+
+    /// Measures all; with Ctrl-C what there is until then.
+    ///
+    /// # Errors
+    /// What [`Case::measure`] says.
+    pub fn run(&self, screen: &Screen) -> Result<Results, Error> {
+        let Self { series, node, .. } = self;
+        self.left_out.iter().for_each(|words| screen.line(words));
+        screen.heading(HEADER);
+        let mut answer = None;
+        let measured = Measurements::of(&series.cases(), &self.ways, screen, |case, way| {
+            screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
+            let (measured, last) = case.measure(node, way, series.picture.as_ref())?;
+            answer = Some(last);
+            Ok(measured)
+        })?;
+        Ok(Results {
+            measured,
+            left_out: self.left_out.clone(),
+            answer,
+        })
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    #[serde(flatten)]
+    measured: Measurements<Measured>,
+    /// Which way was not possible here, and why.
+    left_out: Option<String>,
+    /// The first picture's last answer of the last measurement.
+    #[serde(skip)]
+    pub answer: Option<Picture>,
+}
+
+impl Results {
+    fn of(&self, bytes: u64, way: Way) -> Option<&Measured> {
+        let mut all = self.measured.measured.iter();
+        all.find(|result| (result.bytes, result.way) == (bytes, way))
+    }
+
+    /// The largest picture: what the host takes over what the kernel takes, and a core over what a host that sleeps has.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let sizes = self.measured.measured.iter().map(|result| result.bytes);
+        let Some(bytes) = sizes.max() else {
+            return Vec::new();
+        };
+        let asleep = [(Way::Asleep, "kernel"), (Way::Graph, "graph")];
+        let asleep = asleep.map(|(way, name)| self.of(bytes, way).map(|result| (name, result)));
+        let asleep = asleep.iter().flatten();
+        let total = |host: &Measured| {
+            let over = asleep.clone().map(|(name, result)| Verdict {
+                what: format!(
+                    "pictures of {}, driven by the host over driven by the {name}",
+                    size(host.width, host.height)
+                ),
+                wanted: WANTED,
+                found: host.total_us / result.total_us,
+            });
+            over.collect::<Vec<_>>()
+        };
+        let mut verdicts = self.of(bytes, Way::Host).map_or_else(Vec::new, total);
+        verdicts.extend(asleep.clone().map(|(name, result)| Verdict {
+            what: format!("one core over what the host has of it that sleeps beside the {name}"),
+            wanted: WANTED_ASLEEP,
+            found: 100.0 / result.core_percent.max(LEAST_PERCENT),
+        }));
+        verdicts
+    }
+
+    /// What a request takes in all ways, and how long the slowest of so many takes with the largest picture.
+    pub fn panels(&self) -> Vec<Panel> {
+        let all = &self.measured.measured;
+        let largest = all.iter().map(|result| result.bytes).max();
+        let slowest = |way| {
+            let result = largest.and_then(|bytes| self.of(bytes, way));
+            let steps = result.map_or(&[][..], |result| &result.distribution.one_of);
+            let points = steps.iter().map(|&(requests, us)| (requests as f64, us));
+            points.collect()
+        };
+        let means = |way| {
+            let results = all.iter().filter(|result| result.way == way);
+            let points = results.map(|result| (result.bytes as f64, result.total_us));
+            points.collect()
+        };
+        let curves = |points: &dyn Fn(Way) -> Vec<(f64, f64)>| -> Vec<Curve> {
+            let measured = |way: &Way| all.iter().any(|result| result.way == *way);
+            let ways = Way::ALL.into_iter().filter(measured);
+            let curve = |way: Way| Curve {
+                name: format!("driven by the {}", way.name()),
+                points: points(way),
+            };
+            ways.map(curve).collect()
+        };
+        let means = Panel {
+            quantity: "µs from post to answer",
+            over: "bytes of a picture",
+            curves: curves(&means),
+        };
+        let slowest = Panel {
+            quantity: "µs",
+            over: "requests with the largest picture, of which one takes longer",
+            curves: curves(&slowest),
+        };
+        // Of one request nothing can be said of two.
+        let empty = slowest.curves.iter().all(|curve| curve.points.is_empty());
+        [Some(means), (!empty).then_some(slowest)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// Results that are wrong, and all.
+    pub fn wrong(&self) -> (usize, usize) {
+        self.measured.wrong()
+    }
+
+    fn table(&self) -> Table {
+        let columns = [
+            "picture",
+            "driven by",
+            "total, µs",
+            "wait",
+            "copy in",
+            "compute",
+            "copy out",
+            "send",
+            "median",
+            "90 %",
+            "99 %",
+            "99.9 %",
+            "longest",
+            "requests a second",
+            "of a core, %",
+        ];
+        let rows = self.measured.measured.iter().map(|result| {
+            let us = |value: f64| format!("{value:.1}");
+            let shares = [
+                result.total_us,
+                result.wait_us,
+                result.copy_in_us,
+                result.compute_us,
+                result.copy_out_us,
+                result.send_us,
+            ];
+            let figures = shares.into_iter().chain(result.distribution.percentiles());
+            [size(result.width, result.height), result.way.name().into()]
+                .into_iter()
+                .chain(figures.chain([result.per_s]).map(us))
+                .chain([format!("{:.2}", result.core_percent)])
+                .collect()
+        });
+        let left_out = self.left_out.iter().map(|words| {
+            let mut row = vec![String::new(); columns.len()];
+            row[1].clone_from(words);
+            row
+        });
+        Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: rows.chain(left_out).collect(),
+        }
+    }
+}
+
+fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
+    let mut series = Series {
+        seconds: extent.seconds,
+        ..Series::new(node)
+    };
+    if extent.quick {
+        series.sides.truncate(1);
+    }
+    let series = series.possible(node)?;
+    let results = series.run(screen)?;
+    Ok(Section {
+        table: results.table(),
+        verdicts: results.verdicts(),
+        plot: plot::svg(PLOT, origin, node, &results.panels())?,
+        wrong: results.wrong(),
+        interrupted: results.measured.interrupted,
+        document: json!({ "series": series, "results": results }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_that_nobody_asked_for_is_left_out_without_a_device_runtime() {
+        fn none() -> GpuError {
+            GpuError::NoDeviceRuntime {
+                path: "nowhere".into(),
+                why: "it is not there".into(),
+            }
+        }
+        let node = Node::cpu();
+        let possible_of = |ways: Option<Vec<Way>>, error: fn() -> GpuError| {
+            let series = Series {
+                ways,
+                ..Series::new(&node)
+            };
+            series.possible_of(Way::ALL.to_vec(), &node, |_| Err(error().into()))
+        };
+        let usual = possible_of(None, none).unwrap();
+        let words = usual.left_out.as_ref().unwrap();
+        assert!(words.starts_with("graph, host asleep: left out"), "{words}");
+        assert!(words.contains("nowhere"), "{words}");
+        assert_eq!(usual.measurements(), 3 * usual.series.sides.len() as u64);
+        let document = json!(usual);
+        assert_eq!(document["ways"], json!(["host", "asleep", "spinning"]));
+        assert_eq!(document["sides"], json!(usual.series.sides));
+        let other = possible_of(None, || GpuError::Lost).unwrap_err();
+        assert!(matches!(
+            other,
+            Error::Setup(HostError::Gpu(GpuError::Lost))
+        ));
+        assert!(possible_of(Some(Way::ALL.to_vec()), none).is_err());
+    }
+
+    #[test]
+    fn a_way_that_was_left_out_is_in_the_table() {
+        let results = Results {
+            measured: Measurements {
+                measured: Vec::new(),
+                interrupted: false,
+            },
+            left_out: Some("graph: left out".into()),
+            answer: None,
+        };
+        let Table { columns, rows } = results.table();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(
+            (rows[0].len(), &*rows[0][1]),
+            (columns.len(), "graph: left out")
+        );
+    }
+}
