@@ -32,7 +32,7 @@ use ptx::{Assemble, PtxError};
 use report::Report;
 use run::{Ending, RunError};
 use say::say;
-use steps::{HW_TESTS, PROOFS, Step, Steps};
+use steps::{Extent, HW_TESTS, PROOFS, Step, Steps};
 use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError, clean_command};
 
@@ -57,7 +57,10 @@ struct Arguments {
 enum Action {
     /// Install what the tests need, then run every test
     Test {
-        /// Run this step alone (may be repeated)
+        /// Run every step, not only those for every day
+        #[arg(long)]
+        full: bool,
+        /// Run this step alone, of whichever kind it is (may be repeated)
         #[arg(long, value_name = "STEP")]
         only: Vec<Step>,
         /// Leave this step out (may be repeated)
@@ -171,12 +174,14 @@ fn act(action: Action) -> Result<bool, CommandError> {
     match action {
         Action::Test { list: true, .. } => {
             for step in Step::value_variants() {
-                let label = format!("{:<12} ", step.name());
+                let kind = if step.is_daily() { "" } else { "--full" };
+                let label = format!("{:<12} {kind:<6} ", step.name());
                 say!("{}", say::wrap(&label, step.summary(), say::columns()));
             }
             Ok(true)
         }
         Action::Test {
+            full,
             only,
             skip,
             fuzz_runs,
@@ -185,10 +190,17 @@ fn act(action: Action) -> Result<bool, CommandError> {
         } => {
             let (chosen, left_out): (Vec<_>, Vec<_>) = Step::value_variants()
                 .iter()
-                .partition(|step| chosen(**step, &only, &skip));
-            test(&chosen, &left_out, fuzz_runs, Installs::chosen(no_install))
+                .partition(|step| chosen(**step, full, &only, &skip));
+            let extent = Extent { full, fuzz_runs };
+            test(&chosen, &left_out, extent, Installs::chosen(no_install))
         }
-        Action::Fuzz { runs } => test(&[Step::Fuzz], &[], runs, Installs::chosen(false)),
+        Action::Fuzz { runs } => {
+            let extent = Extent {
+                full: true,
+                fuzz_runs: runs,
+            };
+            test(&[Step::Fuzz], &[], extent, Installs::chosen(false))
+        }
         Action::Mutants { group, shard } => count_mutants(&group, shard.as_deref()),
         Action::Ptx {
             check,
@@ -203,9 +215,13 @@ fn act(action: Action) -> Result<bool, CommandError> {
     }
 }
 
-/// Whether a step is to run, by the options `--only` and `--skip`.
-fn chosen(step: Step, only: &[Step], skip: &[Step]) -> bool {
-    (only.is_empty() || only.contains(&step)) && !skip.contains(&step)
+/// Whether a step is to run, by the options `--full`, `--only` and `--skip`.
+fn chosen(step: Step, full: bool, only: &[Step], skip: &[Step]) -> bool {
+    let asked = match only {
+        [] => full || step.is_daily(),
+        _ => only.contains(&step),
+    };
+    asked && !skip.contains(&step)
 }
 
 /// How many steps run at a time where they may: processes of one thread leave a core idle, and two cores are what is
@@ -216,7 +232,7 @@ const AT_A_TIME: usize = 2;
 fn test(
     chosen: &[Step],
     left_out: &[Step],
-    fuzz_runs: u64,
+    extent: Extent,
     installs: Installs,
 ) -> Result<bool, CommandError> {
     let started = Instant::now();
@@ -231,7 +247,7 @@ fn test(
     let steps = Steps {
         workspace: &workspace,
         spinner: &spinner,
-        fuzz_runs,
+        extent,
     };
     let carry_out = |step: &Step| {
         spinner.set_prefix(step.name());
@@ -256,7 +272,7 @@ fn test(
     spinner.finish_and_clear();
     if !left_out.is_empty() {
         let names: Vec<_> = left_out.iter().map(|step| step.name()).collect();
-        say!("left out as asked: {}", names.join(", "));
+        say!("left out: {}", names.join(", "));
     }
     say!("took {}", in_words(started.elapsed()));
     say!("{total}");
@@ -410,11 +426,21 @@ mod tests {
 
     #[test]
     fn only_and_skip_choose_steps() {
-        assert!(chosen(Step::Doc, &[], &[]));
-        assert!(chosen(Step::Doc, &[Step::Doc], &[]));
-        assert!(!chosen(Step::Doc, &[Step::Fmt], &[]));
-        assert!(!chosen(Step::Doc, &[], &[Step::Doc]));
-        assert!(!chosen(Step::Doc, &[Step::Doc], &[Step::Doc]));
+        for full in [false, true] {
+            assert!(chosen(Step::Doc, full, &[], &[]));
+            assert!(chosen(Step::Doc, full, &[Step::Doc], &[]));
+            assert!(!chosen(Step::Doc, full, &[Step::Fmt], &[]));
+            assert!(!chosen(Step::Doc, full, &[], &[Step::Doc]));
+            assert!(!chosen(Step::Doc, full, &[Step::Doc], &[Step::Doc]));
+        }
+    }
+
+    #[test]
+    fn steps_that_are_not_daily_run_when_asked_for() {
+        assert!(!chosen(Step::Miri, false, &[], &[]));
+        assert!(chosen(Step::Miri, true, &[], &[]));
+        assert!(chosen(Step::Miri, false, &[Step::Miri], &[]));
+        assert!(!chosen(Step::Miri, true, &[], &[Step::Miri]));
     }
 
     #[test]

@@ -34,6 +34,7 @@ const WORLDS: [&[&str]; 4] = [
 ];
 const SOFT_HCA: &str = "warpbell-soft-hca";
 pub const PROOFS: &str = "warpbell-proofs";
+const PAPERS: &str = "warpbell-papers";
 /// The library to preload under rdma-core.
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
@@ -140,7 +141,9 @@ impl Step {
         match self {
             Self::Fmt => "the source is formatted",
             Self::Clippy => "clippy has no warnings",
-            Self::Test => "unit, integration and documentation tests",
+            Self::Test => {
+                "unit, integration and documentation tests (with --full, those of papers, too)"
+            }
             Self::Proofs => {
                 "layouts and commands are those of rdma-core's and the kernel's headers"
             }
@@ -163,6 +166,20 @@ impl Step {
             Self::Demo => "the demo runs and verifies every byte",
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
+    }
+
+    /// Whether it runs without `--full`. Daily steps find what a change breaks most often, in some minutes.
+    pub const fn is_daily(self) -> bool {
+        matches!(
+            self,
+            Self::Fmt
+                | Self::Test
+                | Self::HwTests
+                | Self::Demo
+                | Self::Ptx
+                | Self::Clippy
+                | Self::Doc
+        )
     }
 
     /// Whether another step of the kind may run beside it: nothing is measured in it, and it mostly builds in a folder of its
@@ -239,12 +256,20 @@ pub enum StepError {
     NoDemo,
 }
 
+/// How much of the steps runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The tests of `papers`, too.
+    pub full: bool,
+    /// How many inputs each fuzz target gets.
+    pub fuzz_runs: u64,
+}
+
 /// What every step works with.
 pub struct Steps<'a> {
     pub workspace: &'a Workspace,
     pub spinner: &'a ProgressBar,
-    /// How many inputs each fuzz target gets.
-    pub fuzz_runs: u64,
+    pub extent: Extent,
 }
 
 impl Steps<'_> {
@@ -351,6 +376,9 @@ impl Steps<'_> {
             .args(["test", "--workspace", "--no-fail-fast"])
             // The proofs have a step of their own, and ask for the feature that nothing else here does.
             .args(["--exclude", PROOFS, "--features", "mlx5-wqe/prm"]);
+        if !self.extent.full {
+            command.args(["--exclude", PAPERS]);
+        }
         if rustix::process::geteuid().is_root() {
             // Elsewhere tests that need another user are ignored: only root can become one.
             command.args(["--", "--include-ignored"]);
@@ -643,7 +671,7 @@ impl Steps<'_> {
             report.fail("building the fuzz targets", built.account());
             return Ok(());
         }
-        let runs = self.fuzz_runs;
+        let runs = self.extent.fuzz_runs;
         let inputs = u32::try_from(runs).unwrap_or(u32::MAX);
         let deadline = FUZZ_START + FUZZ_PER_INPUT.saturating_mul(inputs);
         let workspace = Workspace::load(&folder)?;
