@@ -183,14 +183,16 @@ impl fmt::Display for QueueError {
 impl core::error::Error for QueueError {}
 
 /// Why a queue could not be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The magic number is wrong: this is no handle of this kind.
+    #[error("not a queue handle of this kind (magic {magic:#010x})")]
     NotAHandle {
         /// What stands where the magic number should.
         magic: u32,
     },
     /// Host and kernel were built from different versions.
+    #[error("handle version {found}, this kernel knows {wanted}: build host and kernel together")]
     Version {
         /// The handle's version.
         found: u16,
@@ -198,6 +200,7 @@ pub enum OpenError {
         wanted: u16,
     },
     /// Host and kernel disagree on the handle's size in bytes.
+    #[error("handle of {found} bytes, this kernel knows {wanted}")]
     Size {
         /// The handle's size.
         found: u16,
@@ -205,83 +208,48 @@ pub enum OpenError {
         wanted: u16,
     },
     /// The handle gives a [reach of fences](crate::FenceReach) that this kernel does not know.
+    #[error("the handle's reach of fences is {found}, which this kernel does not know")]
     Reach {
         /// Its number.
         found: u8,
     },
     /// The handle gives a [kind of doorbell](crate::SendDoorbell) that this kernel does not know.
+    #[error("the handle's kind of doorbell is {found}, which this kernel does not know")]
     SendDoorbell {
         /// Its number.
         found: u8,
     },
     /// The handle gives a [kind of doorbell page](crate::DoorbellPage) that this kernel does not know.
+    #[error("the handle's kind of doorbell page is {found}, which this kernel does not know")]
     DoorbellPage {
         /// Its number.
         found: u8,
     },
     /// The queue is for kernels of another [`Processor`](crate::Processor): another GPU, or the CPU.
+    #[error("the queue is for kernels on another GPU, or on the CPU")]
     Elsewhere,
     /// Somebody has the queue open: exclusively, while one of the two wants it exclusively, or as another block or grid.
+    #[error("the queue is open elsewhere")]
     InUse,
     /// The threads of a warp or block that opened it together brought different queues.
+    #[error("threads that open a queue together brought different queues")]
     Apart,
     /// The queue has failed and was not reset since.
+    #[error("the queue has failed and wants a reset: {0}")]
     Failed(QueueError),
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAHandle { magic } => {
-                write!(f, "not a queue handle of this kind (magic {magic:#010x})")
-            }
-            Self::Version { found, wanted } => write!(
-                f,
-                "handle version {found}, this kernel knows {wanted}: build host and kernel together"
-            ),
-            Self::Size { found, wanted } => {
-                write!(f, "handle of {found} bytes, this kernel knows {wanted}")
-            }
-            Self::Reach { found } => {
-                write!(
-                    f,
-                    "the handle's reach of fences is {found}, which this kernel does not know"
-                )
-            }
-            Self::SendDoorbell { found } => {
-                write!(
-                    f,
-                    "the handle's kind of doorbell is {found}, which this kernel does not know"
-                )
-            }
-            Self::Elsewhere => {
-                f.write_str("the queue is for kernels on another GPU, or on the CPU")
-            }
-            Self::DoorbellPage { found } => {
-                write!(
-                    f,
-                    "the handle's kind of doorbell page is {found}, which this kernel does not know"
-                )
-            }
-            Self::InUse => f.write_str("the queue is open elsewhere"),
-            Self::Apart => {
-                f.write_str("threads that open a queue together brought different queues")
-            }
-            Self::Failed(error) => write!(f, "the queue has failed and wants a reset: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for OpenError {}
-
 /// Why a work request was not posted. Nothing of it has reached the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// The ring is full; poll, or wait for an earlier request.
+    #[error("no room in the queue; poll or wait for earlier requests")]
     NoRoom,
     /// The ring stayed full until the deadline.
+    #[error("the queue stayed full until the deadline")]
     Deadline,
     /// More blocks than this queue takes in one WQE or under one doorbell.
+    #[error("{asked} blocks of 64 bytes, the queue takes {limit}: make it deeper")]
     TooManyBlocks {
         /// Blocks asked for.
         asked: u32,
@@ -289,6 +257,7 @@ pub enum PostError {
         limit: u32,
     },
     /// A message longer than the card's maximum, in bytes.
+    #[error("a message of {bytes} bytes, the card takes {limit}")]
     TooLong {
         /// Bytes asked for.
         bytes: u64,
@@ -297,69 +266,35 @@ pub enum PostError {
     },
     /// A message of no bytes in a form that carries data (the card would read
     /// a byte count of 0 as 2 GiB); the `_only` forms carry none.
+    #[error("a message of no bytes; use a form without data")]
     Empty,
     /// An atomic whose remote or local address is not a multiple of its size.
+    #[error("an atomic at {address:#x}, which is not aligned to its size")]
     Misaligned {
         /// The address.
         address: u64,
     },
     /// The queue has failed.
+    #[error("the queue has failed: {0}")]
     Failed(QueueError),
 }
 
-impl fmt::Display for PostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRoom => f.write_str("no room in the queue; poll or wait for earlier requests"),
-            Self::Deadline => f.write_str("the queue stayed full until the deadline"),
-            Self::TooManyBlocks { asked, limit } => write!(
-                f,
-                "{asked} blocks of 64 bytes, the queue takes {limit}: make it deeper"
-            ),
-            Self::TooLong { bytes, limit } => {
-                write!(f, "a message of {bytes} bytes, the card takes {limit}")
-            }
-            Self::Empty => f.write_str("a message of no bytes; use a form without data"),
-            Self::Misaligned { address } => {
-                write!(
-                    f,
-                    "an atomic at {address:#x}, which is not aligned to its size"
-                )
-            }
-            Self::Failed(error) => write!(f, "the queue has failed: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for PostError {}
-
 /// Why a wait ended without what it waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 // A GPU asks in one step whether it is there, and in two if that is said by 64 bits.
 #[repr(u32)]
 pub enum WaitError {
     /// The deadline passed; the request is still under way.
+    #[error("the deadline passed")]
     Deadline,
     /// Neither the request nor one posted after it through this view asked for
     /// a completion, so nothing would ever report it.
+    #[error("the request is not signalled, nor is a later one; signal it")]
     NotSignalled,
     /// The queue has failed.
+    #[error("the queue has failed: {0}")]
     Failed(QueueError),
 }
-
-impl fmt::Display for WaitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deadline => f.write_str("the deadline passed"),
-            Self::NotSignalled => {
-                f.write_str("the request is not signalled, nor is a later one; signal it")
-            }
-            Self::Failed(error) => write!(f, "the queue has failed: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for WaitError {}
 
 #[cfg(test)]
 mod tests {

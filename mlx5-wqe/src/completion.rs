@@ -130,30 +130,21 @@ impl fmt::Display for CompletionError {
 impl core::error::Error for CompletionError {}
 
 /// Why a CQE is not a [`Completion`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CqeError {
     /// The entry was not written yet.
+    #[error("the CQE was not written yet")]
     Invalid,
     /// The entry belongs to a compressed session: keep `cqe_comp_en` at 0, or decode [`MiniCqe`]s.
     ///
     /// [`MiniCqe`]: crate::MiniCqe
+    #[error("the CQE is compressed")]
     Compressed,
     /// An opcode that is no completion of a work request (resize, tag matching, data signatures) or
     /// that this crate does not know.
+    #[error("the CQE reports {0}")]
     Unsupported(CqeOpcode),
 }
-
-impl fmt::Display for CqeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid => f.write_str("the CQE was not written yet"),
-            Self::Compressed => f.write_str("the CQE is compressed"),
-            Self::Unsupported(opcode) => write!(f, "the CQE reports {opcode}"),
-        }
-    }
-}
-
-impl core::error::Error for CqeError {}
 
 impl Cqe64 {
     /// What the CQE says. Takes any 64 bytes; whether the entry is new is [`CqeTail::is_new`]'s

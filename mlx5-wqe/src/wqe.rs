@@ -1,7 +1,5 @@
 //! Whole WQEs, built in registers.
 
-use core::fmt;
-
 use crate::doorbell::Doorbell;
 use crate::flags::{ControlFlags, Fence};
 use crate::opcode::{Opcode, modifier};
@@ -23,9 +21,10 @@ pub struct Wqe<const BLOCKS: usize> {
 }
 
 /// Why a WQE was not built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BuildError {
     /// The list has more segments than the WQE's blocks have room for.
+    #[error("{given} segments given, but the WQE has room for {limit}")]
     TooManySegments {
         /// Segments given.
         given: usize,
@@ -33,13 +32,16 @@ pub enum BuildError {
         limit: usize,
     },
     /// A segment of the list has no bytes; the card would read 2^31.
+    #[error("a segment of the list has length 0")]
     EmptySegment,
     /// A segment of the list is longer than [`Local::MAX_LENGTH`].
+    #[error("a segment of {length} bytes is longer than {}", Local::MAX_LENGTH)]
     SegmentTooLong {
         /// Bytes given.
         length: u32,
     },
     /// The inline data do not fit the WQE's blocks.
+    #[error("{length} bytes of inline data, but the WQE has room for {limit}")]
     InlineTooLong {
         /// Bytes given.
         length: usize,
@@ -47,38 +49,9 @@ pub enum BuildError {
         limit: usize,
     },
     /// There are no inline data.
+    #[error("there are no inline data")]
     EmptyInline,
 }
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::TooManySegments { given, limit } => {
-                write!(
-                    f,
-                    "{given} segments given, but the WQE has room for {limit}"
-                )
-            }
-            Self::EmptySegment => f.write_str("a segment of the list has length 0"),
-            Self::SegmentTooLong { length } => {
-                write!(
-                    f,
-                    "a segment of {length} bytes is longer than {}",
-                    Local::MAX_LENGTH
-                )
-            }
-            Self::InlineTooLong { length, limit } => {
-                write!(
-                    f,
-                    "{length} bytes of inline data, but the WQE has room for {limit}"
-                )
-            }
-            Self::EmptyInline => f.write_str("there are no inline data"),
-        }
-    }
-}
-
-impl core::error::Error for BuildError {}
 
 /// What every WQE has.
 impl<const BLOCKS: usize> Wqe<BLOCKS> {

@@ -1,7 +1,5 @@
 //! Return values.
 
-use core::fmt;
-
 use super::{NotificationId, QueueId, Rank, SegmentId};
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::together::error_words;
@@ -22,61 +20,76 @@ pub enum Return {
 
 /// Why a call did not succeed. [`returns`](Self::returns) is what GASPI calls it; behind `GASPI_ERROR` stands
 /// what is wrong. Nothing was posted then, nor changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// `GASPI_TIMEOUT`: not done in time. Call again to complete it.
+    #[error("GASPI_TIMEOUT: not done in time")]
     Timeout,
     /// `GASPI_QUEUE_FULL`: the queue had no room until the time-out. Wait, then call again.
+    #[error("GASPI_QUEUE_FULL: no room in the queue; wait")]
     QueueFull,
     /// A handle of another version, or no handle.
+    #[error("no GASPI handle of this version")]
     Handle,
     /// There is no such rank.
+    #[error("there is no rank {rank}")]
     InvalidRank {
         /// The number.
         rank: Rank,
     },
     /// There is no such queue.
+    #[error("there is no queue {queue}")]
     InvalidQueue {
         /// The number.
         queue: QueueId,
     },
     /// The segment is not there, at this rank or at the other one.
+    #[error("there is no segment {segment}")]
     InvalidSegment {
         /// The number.
         segment: SegmentId,
     },
     /// The bytes do not all lie in the local segment.
+    #[error("the bytes do not lie in the local segment {segment}")]
     InvalidLocalOffset {
         /// The segment.
         segment: SegmentId,
     },
     /// The bytes do not all lie in the remote segment.
+    #[error("the bytes do not lie in the remote segment {segment}")]
     InvalidRemoteOffset {
         /// The segment.
         segment: SegmentId,
     },
     /// No bytes at all, or more than a request takes.
+    #[error("a request takes 1 to {limit} bytes")]
     InvalidSize {
         /// The most that it takes.
         limit: u32,
     },
     /// There is no such notification, or a range does not end before it.
+    #[error("no such notifications from {notification} on")]
     InvalidNotification {
         /// The number, or the range's first.
         notification: NotificationId,
     },
     /// A notification of value 0, which would be none.
+    #[error("a notification's value is not 0")]
     InvalidNotificationValue,
     /// There is no connection to the rank.
+    #[error("no connection to rank {rank}")]
     NotConnected {
         /// The rank.
         rank: Rank,
     },
     /// Somebody else has the queue open, and one of the two wants it exclusively.
+    #[error("the queue is open elsewhere")]
     InUse,
     /// The queue's ring is too short for the request: make it deeper.
+    #[error("the queue's ring is too short for the request")]
     TooShallow,
     /// The queue has failed; the host resets it (`gaspi_queue_purge`).
+    #[error("the queue has failed: {0}")]
     Failed(QueueError),
 }
 
@@ -144,38 +157,6 @@ impl From<WaitError> for Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Timeout => f.write_str("GASPI_TIMEOUT: not done in time"),
-            Self::QueueFull => f.write_str("GASPI_QUEUE_FULL: no room in the queue; wait"),
-            Self::Handle => f.write_str("no GASPI handle of this version"),
-            Self::InvalidRank { rank } => write!(f, "there is no rank {rank}"),
-            Self::InvalidQueue { queue } => write!(f, "there is no queue {queue}"),
-            Self::InvalidSegment { segment } => write!(f, "there is no segment {segment}"),
-            Self::InvalidLocalOffset { segment } => {
-                write!(f, "the bytes do not lie in the local segment {segment}")
-            }
-            Self::InvalidRemoteOffset { segment } => {
-                write!(f, "the bytes do not lie in the remote segment {segment}")
-            }
-            Self::InvalidSize { limit } => {
-                write!(f, "a request takes 1 to {limit} bytes")
-            }
-            Self::InvalidNotification { notification } => {
-                write!(f, "no such notifications from {notification} on")
-            }
-            Self::InvalidNotificationValue => f.write_str("a notification's value is not 0"),
-            Self::NotConnected { rank } => write!(f, "no connection to rank {rank}"),
-            Self::InUse => f.write_str("the queue is open elsewhere"),
-            Self::TooShallow => f.write_str("the queue's ring is too short for the request"),
-            Self::Failed(error) => write!(f, "the queue has failed: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for Error {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

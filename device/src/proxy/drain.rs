@@ -1,7 +1,5 @@
 //! The network processor's side of one queue. No threads, no allocation: its owner calls it again and again.
 
-use core::fmt;
-
 use mlx5_wqe::segment::Control;
 use mlx5_wqe::{
     CqeErrorWord, CqeOpcode, CqeTail, MAX_WQE_BLOCKS, Octoword, Opcode, QpNumber, VendorCode, Wqe,
@@ -105,32 +103,21 @@ impl<'e> Entry<'e> {
 }
 
 /// Why two queues do not go together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// One of the handles is not good.
+    #[error("{0}")]
     Handle(OpenError),
     /// Rings of different depths, or queues with different numbers.
+    #[error("the queues differ in depth or number")]
     Different,
     /// The front has a doorbell record, which nobody would read.
+    #[error("a proxy reads no doorbell record")]
     Record,
     /// Completions that are collapsed where the NIC writes them, or are not where kernels read them.
+    #[error("a proxy reads a ring of completions, and hands the newest of them on, collapsed")]
     Completions,
 }
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Handle(error) => write!(f, "{error}"),
-            Self::Different => f.write_str("the queues differ in depth or number"),
-            Self::Record => f.write_str("a proxy reads no doorbell record"),
-            Self::Completions => f.write_str(
-                "a proxy reads a ring of completions, and hands the newest of them on, collapsed",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for Unfit {}
 
 impl<'a> Drain<'a> {
     /// A drain from `front`, which kernels post to, into `nic`.

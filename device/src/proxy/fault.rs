@@ -1,28 +1,31 @@
 //! What a proxy tells kernels besides what the NIC does.
 
-use core::fmt;
-
 use mlx5_wqe::{Side, Syndrome};
 
 use crate::error::{Cause, QueueError};
 
 /// Why a proxy carries out no more of a queue's requests. It is the queue's error from then on; all requests before
 /// the one that the error names are complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Fault {
     /// The proxy was stopped, or gave the queue back. It has carried out all that was handed to it until then.
+    #[error("the proxy was stopped; have another one serve the queue")]
     Stopped = 0xe1,
     /// The proxy's thread died while it asked its owner about this request. That was not carried out, nor is anything
     /// behind it. If it died elsewhere, and no other one came, what was handed to it last may have been carried out or
     /// not.
+    #[error("the proxy's thread died at the request; reset the queue, and have it served anew")]
     Died = 0xe2,
     /// The proxy's owner does not allow this request. It was not carried out, nor is anything behind it.
+    #[error("the proxy does not allow the request; reset the queue")]
     Refused = 0xe3,
     /// No WQE of this queue lies where the doorbell says, or the doorbell tells of more than the ring holds.
+    #[error("the proxy found no WQE of this queue there; reset the queue")]
     Damaged = 0xe4,
     /// The proxy's owner was asked about this request and does not answer. It was not carried out, nor is anything
     /// behind it.
+    #[error("the proxy's owner does not say whether it allows the request; reset the queue")]
     Hung = 0xe5,
 }
 
@@ -48,22 +51,6 @@ impl Fault {
         let is_cause = |fault: &Self| fault.syndrome() == error.syndrome;
         let found = Self::ALL.into_iter().find(is_cause);
         found.filter(|_| error.side == Side::Requester)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stopped => "the proxy was stopped; have another one serve the queue",
-            Self::Died => {
-                "the proxy's thread died at the request; reset the queue, and have it served anew"
-            }
-            Self::Refused => "the proxy does not allow the request; reset the queue",
-            Self::Damaged => "the proxy found no WQE of this queue there; reset the queue",
-            Self::Hung => {
-                "the proxy's owner does not say whether it allows the request; reset the queue"
-            }
-        })
     }
 }
 

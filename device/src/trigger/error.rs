@@ -7,49 +7,69 @@ use crate::error::{PostError, QueueError};
 use crate::together::error_words;
 
 /// Why a call did not succeed. Nothing was triggered or registered then; what was before is as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A handle of another version, or no handle.
+    #[error("no handle of triggers of this version")]
     Handle,
     /// The table is for kernels of another [`Processor`](crate::Processor): another GPU, or the CPU.
+    #[error("the triggers are for kernels on another GPU, or on the CPU")]
     Elsewhere,
     /// There is no such tag.
+    #[error("there is no tag {tag}")]
     InvalidTag {
         /// The number.
         tag: Tag,
     },
     /// A threshold of 0, or above [`MAX_THRESHOLD`].
+    #[error("a threshold of {threshold}; choose 1 to {MAX_THRESHOLD}")]
     InvalidThreshold {
         /// The number.
         threshold: u32,
     },
     /// An operation without WQEs, or with more than the ring has room for.
+    #[error("an operation has 1 to {limit} WQEs in this ring")]
     InvalidOperation {
         /// The most that fit.
         limit: u32,
     },
     /// No bytes where there should be some, or more than a message takes.
+    #[error(fmt = invalid_size)]
     InvalidSize {
         /// The most that a message takes.
         limit: u32,
     },
     /// An atomic on an address that is not aligned to its size.
+    #[error("an atomic that is not aligned to its size")]
     Misaligned,
     /// No operation was ever registered under the tag.
+    #[error("no operation is registered")]
     NotRegistered,
     /// Somebody else is registering under the tag.
+    #[error("somebody else is registering under the tag")]
     InUse,
     /// The operation was not done in time, because its threshold was not reached.
+    #[error("the threshold was not reached, {missing} triggers are missing")]
     Untriggered {
         /// How many triggers it wants yet.
         missing: u32,
     },
     /// The operation was sent, and was not done in time.
+    #[error("the operation was sent, and not done in time")]
     Timeout,
     /// The NIC starts the tag's operations, once those of another tag are done: the host alone registers them.
+    #[error("the NIC starts the tag's operations, which the host registers")]
     Managed,
     /// The tag's queue has failed; the host makes it anew.
+    #[error("the tag's queue has failed: {0}")]
     Failed(QueueError),
+}
+
+fn invalid_size(limit: &u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match limit {
+        0 => f.write_str("a request without bytes"),
+        _ => write!(f, "a request takes 1 to {limit} bytes"),
+    }
 }
 
 error_words! {
@@ -81,42 +101,6 @@ impl From<PostError> for Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Handle => f.write_str("no handle of triggers of this version"),
-            Self::Elsewhere => {
-                f.write_str("the triggers are for kernels on another GPU, or on the CPU")
-            }
-            Self::InvalidTag { tag } => write!(f, "there is no tag {tag}"),
-            Self::InvalidThreshold { threshold } => {
-                write!(f, "a threshold of {threshold}; choose 1 to {MAX_THRESHOLD}")
-            }
-            Self::InvalidOperation { limit } => {
-                write!(f, "an operation has 1 to {limit} WQEs in this ring")
-            }
-            Self::InvalidSize { limit: 0 } => f.write_str("a request without bytes"),
-            Self::InvalidSize { limit } => write!(f, "a request takes 1 to {limit} bytes"),
-            Self::Misaligned => f.write_str("an atomic that is not aligned to its size"),
-            Self::NotRegistered => f.write_str("no operation is registered"),
-            Self::InUse => f.write_str("somebody else is registering under the tag"),
-            Self::Untriggered { missing } => {
-                write!(
-                    f,
-                    "the threshold was not reached, {missing} triggers are missing"
-                )
-            }
-            Self::Timeout => f.write_str("the operation was sent, and not done in time"),
-            Self::Managed => {
-                f.write_str("the NIC starts the tag's operations, which the host registers")
-            }
-            Self::Failed(error) => write!(f, "the tag's queue has failed: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for Error {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -2,7 +2,7 @@
 
 use mlx5_wqe::prm::{
     AddressPath, AtomicMode, CqContext, CreateCq, CreateQp, InitToRtr, PathMigration, QpContext,
-    QpState, QueryQp, ReceiveType, RstToInit, RtrToRts, SendDoorbellMode, ToError, Transport,
+    QpState, QueryQp, ReceiveType, RstToInit, RtrToRts, SendDoorbellMode, ServiceType, ToError,
 };
 use mlx5_wqe::{CqNumber, QpNumber};
 use warpbell::{DoorbellPage, SendDoorbell};
@@ -372,7 +372,7 @@ fn context_of(config: &Checked, record: Place) -> QpContext {
         },
     };
     QpContext {
-        st: Transport::RC,
+        st: ServiceType::RC,
         pm_state: PathMigration::MIGRATED,
         log_sq_size: config.send_depth_log2,
         cd_master: config.cross_channel,

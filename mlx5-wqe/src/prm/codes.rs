@@ -126,8 +126,8 @@ codes! {
 }
 
 codes! {
-    /// The transport of a queue pair.
-    Transport, "transport" {
+    /// The transport service of a queue pair (`st`).
+    ServiceType, "service type" {
         /// Reliable connection.
         RC = 0x0, "RC";
         /// Unreliable connection.
@@ -328,7 +328,7 @@ codes! {
 }
 
 field_codes! {
-    QpState RmpState WqType Transport PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
+    QpState RmpState WqType ServiceType PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
     CqStatus CqNotification PortType
 }
 

@@ -78,7 +78,7 @@ pub use capabilities::{
 pub use codes::{
     AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, EventType, Mtu,
     OptionalParameters, PathMigration, PortType, QpState, ReceiveType, RmpState, SendDoorbellMode,
-    TimestampFormat, TimestampFormats, Transport, WqType, opcode,
+    ServiceType, TimestampFormat, TimestampFormats, WqType, opcode,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
 pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};

@@ -4,7 +4,7 @@ use super::address_path::AddressPath;
 use super::bits::Field;
 use super::codes::{
     AtomicMode, Mtu, OptionalParameters, PathMigration, QpState, ReceiveType, SendDoorbellMode,
-    TimestampFormat, Transport, opcode,
+    ServiceType, TimestampFormat, opcode,
 };
 use super::record::{self, Command, PrmError, Record, records};
 use crate::units::{CqNumber, QpNumber};
@@ -16,8 +16,8 @@ records! {
         state: QpState = 0x0, 4;
         /// Port of a bond that sends, 0 for the card's choice.
         lag_tx_port_affinity: u8 = 0x4, 4;
-        /// Transport.
-        st: Transport = 0x8, 8;
+        /// Service type.
+        st: ServiceType = 0x8, 8;
         /// Path migration; [`PathMigration::MIGRATED`] where there is no alternative path.
         pm_state: PathMigration = 0x13, 2;
         /// 1 pads arriving messages to a cache line.

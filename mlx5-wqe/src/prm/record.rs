@@ -7,9 +7,10 @@ use super::codes::CommandStatus;
 use crate::units::{CqNumber, QpNumber};
 
 /// Why a record was not written or read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrmError {
     /// A value needs more bits than its field has.
+    #[error("{field} has {bits} bits, too few for {value:#x}")]
     TooWide {
         /// The field.
         field: &'static str,
@@ -19,6 +20,7 @@ pub enum PrmError {
         bits: usize,
     },
     /// There are fewer bytes than the record has.
+    #[error("{record} has {needed} bytes, but {given} were given")]
     Short {
         /// The record.
         record: &'static str,
@@ -28,6 +30,7 @@ pub enum PrmError {
         given: usize,
     },
     /// The bytes are another command.
+    #[error("command {found:#06x} stands where {expected:#06x} should")]
     OtherCommand {
         /// The opcode that was to be read.
         expected: u16,
@@ -35,32 +38,9 @@ pub enum PrmError {
         found: u16,
     },
     /// The card refused the command.
+    #[error("{0}")]
     Refused(Refusal),
 }
-
-impl fmt::Display for PrmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::TooWide { field, value, bits } => {
-                write!(f, "{field} has {bits} bits, too few for {value:#x}")
-            }
-            Self::Short {
-                record,
-                needed,
-                given,
-            } => write!(f, "{record} has {needed} bytes, but {given} were given"),
-            Self::OtherCommand { expected, found } => {
-                write!(
-                    f,
-                    "command {found:#06x} stands where {expected:#06x} should"
-                )
-            }
-            Self::Refused(refusal) => refusal.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for PrmError {}
 
 /// Why the card refused a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::ptr::without_provenance_mut;
 use mlx5_wqe::prm::{
     CapabilityQuery, CommandStatus, CreateCq, CreateQp, Done, InitToRtr, OptionalParameters,
     QueryAtomicCap, QueryAtomicCapAnswer, QueryHcaCap, QueryHcaCap2Answer, QueryHcaCapAnswer,
-    QueryRoceCap, QueryRoceCapAnswer, Record, RstToInit, RtrToRts, SendDoorbellMode,
-    TimestampFormat, TimestampFormats, Transport,
+    QueryRoceCap, QueryRoceCapAnswer, Record, RstToInit, RtrToRts, SendDoorbellMode, ServiceType,
+    TimestampFormat, TimestampFormats,
 };
 
 use crate::bindings::{UmemAttributes, values};
@@ -151,7 +151,7 @@ fn queue_pairs_are_made_as_others_make_them() {
         refuse(&|qp| qp.qpc.counter_set_id = counters);
         refuse(&|qp| qp.opt_param_mask = OptionalParameters::REMOTE_WRITE);
         // Datagrams, doorbells that the card itself would ring, and receives that others would enable.
-        refuse(&|qp| qp.qpc.st = Transport::UD);
+        refuse(&|qp| qp.qpc.st = ServiceType::UD);
         refuse(&|qp| qp.qpc.send_dbr_mode = SendDoorbellMode::WITHOUT_RECORD_INTERNAL);
         refuse(&|qp| qp.qpc.cd_slave_receive = true);
         refuse(&|qp| qp.wq_umem_offset = 4096);

@@ -8,7 +8,7 @@ use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
     AddressPath, AllocQCounter, AllocQCounterAnswer, Command, CommandStatus, CqContext, CreateCq,
     CreateCqAnswer, CreateQp, CreateQpAnswer, Done, InitToRtr, Mtu, PrmError, QpContext,
-    ReceiveType, Record, RstToInit, TimestampFormat, Transport,
+    ReceiveType, Record, RstToInit, ServiceType, TimestampFormat,
 };
 
 use crate::bindings::{
@@ -125,7 +125,7 @@ impl Card {
         let cqn = made.1.unwrap().cqn;
         CreateQp {
             qpc: QpContext {
-                st: Transport::RC,
+                st: ServiceType::RC,
                 rq_type: ReceiveType::NONE,
                 ts_format: TimestampFormat::DEFAULT,
                 pd: self.domain_number(),

@@ -9,7 +9,7 @@ use warpbell_proofs::prm::{self, Connection, Step};
 #[test]
 fn codes_are_the_headers() {
     let state = |state: QpState| u64::from(state.0);
-    let transport = |transport: Transport| u64::from(transport.0);
+    let service_type = |code: ServiceType| u64::from(code.0);
     let status = |status: CommandStatus| u64::from(status.0);
     let atomics = |mode: AtomicMode| u64::from(mode.0);
     let optional = |parameters: OptionalParameters| u64::from(parameters.bits());
@@ -100,18 +100,18 @@ fn codes_are_the_headers() {
         // qp.h has MLX5_QP_STATE_SQD as 5, and 7 as its SQ_DRAINING.
         ("MLX5_QPC_STATE_SQD", state(QpState::SQD)),
         ("MLX5_QPC_STATE_SUSPENDED", state(QpState::SUSPENDED)),
-        ("MLX5_QPC_ST_RC", transport(Transport::RC)),
-        ("MLX5_QPC_ST_UC", transport(Transport::UC)),
-        ("MLX5_QPC_ST_UD", transport(Transport::UD)),
-        ("MLX5_QPC_ST_XRC", transport(Transport::XRC)),
-        ("MLX5_QPC_ST_DCI", transport(Transport::DCI)),
-        ("MLX5_QPC_ST_QP0", transport(Transport::QP0)),
-        ("MLX5_QPC_ST_QP1", transport(Transport::QP1)),
+        ("MLX5_QPC_ST_RC", service_type(ServiceType::RC)),
+        ("MLX5_QPC_ST_UC", service_type(ServiceType::UC)),
+        ("MLX5_QPC_ST_UD", service_type(ServiceType::UD)),
+        ("MLX5_QPC_ST_XRC", service_type(ServiceType::XRC)),
+        ("MLX5_QPC_ST_DCI", service_type(ServiceType::DCI)),
+        ("MLX5_QPC_ST_QP0", service_type(ServiceType::QP0)),
+        ("MLX5_QPC_ST_QP1", service_type(ServiceType::QP1)),
         (
             "MLX5_QPC_ST_RAW_DATAGRAM",
-            transport(Transport::RAW_DATAGRAM),
+            service_type(ServiceType::RAW_DATAGRAM),
         ),
-        ("MLX5_QPC_ST_REG_UMR", transport(Transport::REG_UMR)),
+        ("MLX5_QPC_ST_REG_UMR", service_type(ServiceType::REG_UMR)),
         ("MLX5_QPC_PM_STATE_ARMED", PathMigration::ARMED.0.into()),
         ("MLX5_QPC_PM_STATE_REARM", PathMigration::REARM.0.into()),
         (
@@ -402,7 +402,7 @@ proptest! {
 
         let create_qp = CreateQp {
             qpc: QpContext {
-                st: Transport::RC,
+                st: ServiceType::RC,
                 pm_state: PathMigration::MIGRATED,
                 pd: c.pd,
                 uar_page: c.uar,

@@ -3,7 +3,7 @@
 use mlx5_wqe::QpNumber;
 use mlx5_wqe::prm::{
     CommandStatus, CreateCq, CreateCqAnswer, CreateQp, CreateQpAnswer, CreateRmp, CreateRmpAnswer,
-    ReceiveType, RmpState, SendDoorbellMode, Transport, WqType,
+    ReceiveType, RmpState, SendDoorbellMode, ServiceType, WqType,
 };
 use warpbell_soft_hca::engine::{
     CompletionQueueAttributes, CqeSize, CrossChannel, QueuePairAttributes, QueuePairOptions,
@@ -142,7 +142,7 @@ pub fn queue_pair(
     let command: CreateQp = call.read()?;
     let context = &command.qpc;
     let known = [ReceiveType::REGULAR, ReceiveType::SHARED, ReceiveType::NONE];
-    refuse_if(context.st != Transport::RC || !known.contains(&context.rq_type))?;
+    refuse_if(context.st != ServiceType::RC || !known.contains(&context.rq_type))?;
     refuse_if(context.no_sq || context.wq_signature || context.page_offset != 0)?;
     refuse_if(command.input_qpn != QpNumber::default() || context.cd_slave_receive)?;
     refuse_if(!has_clock(context.ts_format))?;
