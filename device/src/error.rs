@@ -8,7 +8,7 @@ use mlx5_wqe::{
     VendorCode, WqeIndex,
 };
 
-use crate::proxy::Fault;
+use crate::fault::Fault;
 
 /// Why a queue can no longer be used; it stays so until the host resets it.
 ///

@@ -7,10 +7,12 @@
 
 use core::marker::PhantomData;
 
+use mlx5_wqe::CqeTail;
 use warpbell_gpu::arch::{Reach, RingBlock, RingSegment, Word32, Word64};
 
 use crate::error::OpenError;
 use crate::processor::Processor;
+use crate::queue::completion;
 use crate::queue::{ReceiveQueue, Scope, SendQueue, Sharing, Thread};
 use crate::state::QueueState;
 use crate::thread;
@@ -79,6 +81,12 @@ pub enum FenceReach {
 }
 
 impl FenceReach {
+    /// The reach of a fence that orders what the NIC brings.
+    #[inline(always)]
+    pub const fn reach(self) -> Reach {
+        Self::of(self as u8)
+    }
+
     /// Refuses a handle's number that is none of these.
     #[inline(always)]
     const fn check(number: u8) -> Result<(), OpenError> {
@@ -90,7 +98,7 @@ impl FenceReach {
 
     /// The reach of a number that was checked.
     #[inline(always)]
-    pub(crate) const fn of(number: u8) -> Reach {
+    const fn of(number: u8) -> Reach {
         if number == Self::Gpu as u8 {
             Reach::Gpu
         } else {
@@ -231,6 +239,18 @@ impl Completions {
             record: parts.record,
             depth_log2: parts.depth_log2,
             kind: parts.kind as u8,
+        }
+    }
+
+    const fn parts(&self) -> CompletionParts {
+        CompletionParts {
+            ring: self.ring,
+            record: self.record,
+            depth_log2: self.depth_log2,
+            kind: match self.is_collapsed() {
+                true => CompletionKind::Collapsed,
+                false => CompletionKind::Ordinary,
+            },
         }
     }
 
@@ -462,15 +482,62 @@ impl<'a> SendQueueHandle<'a> {
         }
     }
 
+    /// Where the queue lies: what [`new`](Self::new) got. A number that `check` refuses reads as the default of its kind.
+    #[inline(always)]
+    pub const fn parts(&self) -> SendParts {
+        SendParts {
+            ring: self.ring,
+            record: self.record,
+            doorbell: self.doorbell,
+            completions: self.completions.parts(),
+            state: self.state,
+            qpn: self.qpn,
+            max_message: self.max_message,
+            depth_log2: self.depth_log2,
+            reach: match self.reach() {
+                Reach::Gpu => FenceReach::Gpu,
+                _ => FenceReach::System,
+            },
+            send_doorbell: match self.has_record() {
+                true => SendDoorbell::WithRecord,
+                false => SendDoorbell::WithoutRecord,
+            },
+            doorbell_page: DoorbellPage::of(self.doorbell_page),
+        }
+    }
+
+    /// Completion number `number` of the queue, once the NIC has written it: its entry, and its tail. The read orders
+    /// nothing: whoever reads what the completion vouches for needs an acquire fence in between.
+    ///
+    /// For code that takes a queue's completions without a view of it, such as a proxy.
+    ///
+    /// # Safety
+    /// [`check`](Self::check) has accepted the handle.
+    #[inline(always)]
+    pub unsafe fn completion(&self, number: u32) -> Option<(&'a CompletionSlot, CqeTail)> {
+        let tail = completion::tail(&self.completions, number);
+        completion::is_new(&self.completions, tail, number)
+            .then(|| (completion::slot(&self.completions, number), tail))
+    }
+
+    /// The entry that completion number `number` goes to, for whoever plays the NIC.
+    ///
+    /// # Safety
+    /// As for [`completion`](Self::completion).
+    #[inline(always)]
+    pub unsafe fn completion_slot(&self, number: u32) -> &'a CompletionSlot {
+        completion::slot(&self.completions, number)
+    }
+
     /// Whether the NIC reads a doorbell record.
     #[inline(always)]
-    pub(crate) const fn has_record(&self) -> bool {
+    pub const fn has_record(&self) -> bool {
         self.send_doorbell == SendDoorbell::WithRecord as u8
     }
 
     /// How far what the NIC must see in order, or shows in order, is ordered.
     #[inline(always)]
-    pub(crate) const fn reach(&self) -> Reach {
+    pub const fn reach(&self) -> Reach {
         FenceReach::of(self.reach)
     }
 

@@ -17,25 +17,21 @@
 //! ```
 #![no_std]
 
-pub mod active;
 #[cfg(not(target_arch = "nvptx64"))]
 mod entry;
 mod error;
-pub mod gaspi;
+mod fault;
 mod handle;
-pub mod inbound;
-pub mod proxy;
 mod queue;
 mod signal;
 mod state;
 mod stop;
-mod together;
-pub mod trigger;
 mod words;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use entry::{Entry, Stem, Symbol};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
+pub use fault::Fault;
 pub use handle::{
     ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach,
     MAX_DEPTH, ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
@@ -43,7 +39,7 @@ pub use handle::{
 pub use mlx5_wqe as wqe;
 pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
-    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp,
+    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp, held,
 };
 pub use signal::Signal;
 pub use state::{Progress, QueueState};

@@ -19,7 +19,7 @@ use crate::{Deadline, Scope};
 /// all of them is there.
 ///
 /// That the memory shows data and word in the NIC's order is not a matter of course in
-/// a GPU's memory: `docs/inbound.md`, [`Flush`](crate::inbound::Flush).
+/// a GPU's memory: `docs/inbound.md`, and `Flush` of `warpbell-patterns`.
 ///
 /// `repr(C)`, 8 bytes: the host hands it to the kernel.
 #[repr(C)]

@@ -6,20 +6,9 @@
 //! - a word behind a pointer of a handle, or of another structure, whose constructor is an `unsafe fn` that asks for it;
 //! - a word of a structure that only the host can make.
 
-use warpbell_gpu::arch::{self, Reach, Word32, Word64};
+use warpbell_gpu::arch::{Word32, Word64};
 
-macro_rules! accesses {
-    ($($(#[$doc:meta])* $name:ident($word:ty $(, $argument:ident: $of:ty)*) $(-> $result:ty)?;)*) => {$(
-        $(#[$doc])*
-        #[inline(always)]
-        pub(crate) fn $name(word: &$word $(, $argument: $of)*, reach: Reach) $(-> $result)? {
-            // SAFETY: the word lies in global memory, as the module says.
-            unsafe { arch::$name(word $(, $argument)*, reach) }
-        }
-    )*};
-}
-
-accesses! {
+warpbell_gpu::word_accesses! {
     /// Loads a word, in no order with other accesses.
     load_relaxed64(Word64) -> u64;
     /// Loads a word before every later access.
@@ -34,10 +23,6 @@ accesses! {
     compare_exchange64(Word64, old: u64, new: u64) -> Result<u64, u64>;
     /// Replaces `old` by `new`, in no order with other accesses; `Err` holds the value that was there instead.
     compare_exchange_relaxed64(Word64, old: u64, new: u64) -> Result<u64, u64>;
-    /// Stores `new` and returns the value from before, in one step and in no order with other accesses.
-    exchange_relaxed64(Word64, new: u64) -> u64;
     /// Adds, as acquire and release, and returns the value from before.
     fetch_add64(Word64, value: u64) -> u64;
-    /// Adds, in no order with other accesses, and returns the value from before.
-    fetch_add_relaxed64(Word64, value: u64) -> u64;
 }

@@ -3,8 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
-use warpbell::active::Error as Refused;
-use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::{
     Buffer, Entry, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, entry,
 };
@@ -14,6 +12,8 @@ use warpbell_kernels::active::{
     active_round_trip_payload, active_round_trip_value,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_patterns::active::Error as Refused;
+use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 use crate::gaspi::OneWay;
 use crate::launch::LIMIT_US;

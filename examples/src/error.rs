@@ -15,6 +15,9 @@ pub enum Error {
     /// A step of start-up.
     #[error(transparent)]
     Setup(#[from] warpbell_host_init::Error),
+    /// A step of a pattern's set-up.
+    #[error(transparent)]
+    Pattern(#[from] warpbell_patterns::Error),
     /// The thread that drives the software HCAs.
     #[error(transparent)]
     Driver(#[from] HcaError),

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell::{Signal, Word64};
-use warpbell_host_init::gaspi::{Gaspi, GaspiConfig};
 use warpbell_host_init::{Access, Entry, Grid, Launch, Node, QueuePairConfig, Shared, entry};
 use warpbell_kernels::gaspi::{
     NotifyRoundTrip, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind, write_round_trip,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
 
 use crate::launch::{Job, LIMIT_US, run_together};
 use crate::memory::Memory;

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use clap::ValueEnum;
 use serde::Serialize;
 use warpbell::Word64;
-use warpbell_host_init::inbound::{Flush, Flushing};
 use warpbell_host_init::{
     Access, Buffer, Grid, Launch, Node, Placement, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::suite::ScopeKind;
+use warpbell_patterns::inbound::host::{Flush, Flushing};
 use warpbell_soft_hca::shell::LateStores;
 
 use crate::launch::LIMIT_US;

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpbell::{SendQueueHandle, Word64};
-use warpbell_host_init::proxy::{Proxied, ProxiedQueue, Proxy};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, Placement, QueuePair, QueuePairConfig, Shared, entry,
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Table;
 use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
+use warpbell_patterns::proxy::host::{Proxied, ProxiedQueue, Proxy};
 
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;

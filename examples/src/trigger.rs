@@ -4,9 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpbell::SendDoorbell;
-use warpbell::trigger::MAX_THRESHOLD;
 use warpbell::wqe::Wqe;
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect, entry,
 };
@@ -16,6 +14,8 @@ use warpbell_kernels::trigger::{
     trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts, trigger_kernel,
     trigger_work_groups, trigger_work_items,
 };
+use warpbell_patterns::trigger::MAX_THRESHOLD;
+use warpbell_patterns::trigger::host::Triggers;
 
 use crate::launch::LIMIT_US;
 use crate::memory::Memory;

@@ -1,5 +1,7 @@
 //! Memory for the NIC: page-aligned, zeroed, at an address that does not change.
 
+use warpbell::QueueState;
+
 #[cfg(feature = "cust")]
 use crate::cuda::Foreign;
 use crate::placement::Area;
@@ -91,6 +93,18 @@ impl Buffer {
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         // SAFETY: the memory lives as long as `self`.
         unsafe { self.area.write(offset, from) }
+    }
+
+    /// A queue's state that is at `offset`, as it is now; as new if it does not fit, and on a GPU that is lost.
+    pub fn queue_state(&self, offset: usize) -> QueueState {
+        let mut bytes = [0; size_of::<QueueState>()];
+        match self.read(offset, &mut bytes) {
+            // SAFETY: a state is atomic words, for which any bytes will do.
+            Ok(()) => unsafe {
+                std::mem::transmute::<[u8; size_of::<QueueState>()], QueueState>(bytes)
+            },
+            Err(_) => QueueState::new(),
+        }
     }
 
     pub(crate) fn area(&self) -> Area {

@@ -2,7 +2,6 @@
 
 use warpbell::SendDoorbell;
 
-use crate::queue_memory::states_placement;
 use crate::{Access, Error, Limits, Placement, ProtectionDomain};
 
 /// How a queue pair is made. Change what matters, take the rest from `default()`.
@@ -217,18 +216,17 @@ impl QueuePairConfig {
     }
 
     /// Where its queues lie in a domain.
-    pub(crate) fn placement_in(&self, domain: &ProtectionDomain) -> Placement {
+    pub fn placement_in(&self, domain: &ProtectionDomain) -> Placement {
         self.placement.unwrap_or(domain.placement())
     }
 
     /// Where the state of its queues lies in a domain.
-    pub(crate) fn states_in(&self, domain: &ProtectionDomain) -> Placement {
+    pub fn states_in(&self, domain: &ProtectionDomain) -> Placement {
         self.states(self.placement_in(domain))
     }
 
     fn states(&self, queues: Placement) -> Placement {
-        self.state_placement
-            .unwrap_or_else(|| states_placement(queues))
+        self.state_placement.unwrap_or_else(|| queues.of_states())
     }
 
     fn check_receive(&self, receive_depth: u32, limits: &Limits) -> Result<CheckedReceive, Error> {

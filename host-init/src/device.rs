@@ -145,7 +145,7 @@ impl Device {
         self.provider.hca()
     }
 
-    /// How far the fences of kernels must reach that share memory with it: for [`warpbell::inbound::Cells`]. Handles
+    /// How far the fences of kernels must reach that share memory with it: for [`warpbell_patterns::inbound::Cells`]. Handles
     /// have it in them.
     pub fn fence_reach(&self) -> FenceReach {
         self.provider.fence_reach()
@@ -156,12 +156,12 @@ impl Device {
     }
 
     /// Whether it is the same device.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.provider, &other.provider)
     }
 
     /// Whether it is a card, whose wire is none of ours.
-    pub(crate) fn is_card(&self) -> bool {
+    pub fn is_card(&self) -> bool {
         self.provider.card_port().is_some()
     }
 

@@ -4,14 +4,10 @@ use warpbell_cpu_grid::LaunchError;
 #[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::HcaError;
 
-use crate::active::ActiveError;
-use crate::gaspi::GaspiError;
 #[cfg(feature = "mlx5")]
 use crate::mlx5::Mlx5Error;
 use crate::peer::ExchangeError;
-use crate::proxy::ProxyError;
 use crate::state::Gid;
-use crate::trigger::TriggerError;
 use crate::{Access, GpuError, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
@@ -217,18 +213,6 @@ pub enum Error {
     /// The two processes could not talk to each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// Active messages' set-up.
-    #[error(transparent)]
-    Active(#[from] ActiveError),
-    /// A GASPI program's set-up.
-    #[error(transparent)]
-    Gaspi(#[from] GaspiError),
-    /// A proxy's set-up.
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    /// Triggered operations' set-up.
-    #[error(transparent)]
-    Trigger(#[from] TriggerError),
     /// The software HCA refused a step.
     #[cfg(feature = "soft")]
     #[error("the software HCA refused to {step}: {source}")]

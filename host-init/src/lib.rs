@@ -17,8 +17,6 @@
 //! | [`cuda`] | GPUs: modules, launches, graphs, a watch over kernels |
 //! | [`mlx5`] | how a card is opened, and what it counts and reports |
 //! | [`soft`] | how a NIC of software is opened |
-//! | [`inbound`] | flushes of inbound data |
-//! | [`gaspi`], [`trigger`], [`active`], [`proxy`] | patterns made of queues: the host's half |
 //! | [`args`] | what a program gives [`NodeArgs`] |
 //!
 //! # Features
@@ -59,7 +57,6 @@
 #[cfg(not(any(feature = "soft", feature = "mlx5")))]
 compile_error!("choose a NIC: feature `soft` or `mlx5`, or both");
 
-pub mod active;
 #[cfg(feature = "clap")]
 pub mod args;
 mod batching;
@@ -76,8 +73,6 @@ mod error;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-pub mod gaspi;
-pub mod inbound;
 mod launch;
 mod memory;
 #[cfg(feature = "mlx5")]
@@ -87,9 +82,9 @@ mod one_path;
 mod outstanding;
 pub mod peer;
 mod placement;
-pub mod proxy;
 mod queue_memory;
 pub mod queue_pair;
+mod send_ring;
 mod shared;
 mod shared_bytes;
 #[cfg(feature = "soft")]
@@ -100,7 +95,6 @@ pub mod state;
 mod stop;
 #[cfg(test)]
 mod tests;
-pub mod trigger;
 
 #[cfg(feature = "clap")]
 pub use args::NodeArgs;

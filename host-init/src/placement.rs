@@ -25,10 +25,19 @@ pub enum Placement {
 
 impl Placement {
     /// Where kernels run that may open queues there.
-    pub(crate) fn processor(self) -> Processor {
+    pub fn processor(self) -> Processor {
         match self {
             Self::Host => Processor::CPU,
             Self::Pinned(gpu) | Self::Gpu(gpu) => Processor::gpu(gpu.ordinal()),
+        }
+    }
+
+    /// Where kernels keep words of their own beside queues that are here, which the NIC never sees. Atomics of a GPU on
+    /// host memory would cross the PCIe bus one by one.
+    pub fn of_states(self) -> Self {
+        match self {
+            Self::Pinned(gpu) => Self::Gpu(gpu),
+            other => other,
         }
     }
 

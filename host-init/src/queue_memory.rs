@@ -19,7 +19,7 @@ const SLOT: usize = 64;
 /// Doorbell records lie on cache lines of their own.
 const RECORD: usize = 64;
 /// Bytes of a queue's device-side state.
-pub(crate) const STATE: usize = size_of::<QueueState>();
+const STATE: usize = size_of::<QueueState>();
 /// Where a CQE says that it is valid, and what an unused one says there: opcode
 /// 15 (invalid) and owner 1, because kernels of gpunetio look at the owner alone.
 const OP_OWN_AT: usize = 63;
@@ -121,15 +121,6 @@ pub(crate) struct QueueMemory {
     /// The send queue's state, then the receive queue's.
     states: Buffer,
     config: Checked,
-}
-
-/// Where a kernel keeps its own words, which the NIC never sees. Atomics of a GPU on
-/// host memory would cross the PCIe bus one by one.
-pub(crate) fn states_placement(queues: Placement) -> Placement {
-    match queues {
-        Placement::Pinned(gpu) => Placement::Gpu(gpu),
-        other => other,
-    }
 }
 
 impl QueueMemory {
@@ -248,7 +239,7 @@ impl QueueMemory {
     /// Both states as they are now, the send queue's first; as new on a GPU that is
     /// lost.
     pub fn states(&self) -> [QueueState; 2] {
-        [0, STATE].map(|offset| state_in(&self.states, offset))
+        [0, STATE].map(|offset| self.states.queue_state(offset))
     }
 
     /// Where something lies that a CPU does not reach, which would post, ring and poll here.
@@ -366,16 +357,6 @@ impl QueueMemory {
     /// Leaves the memory to a device that would not let go of it.
     pub fn leak(self) {
         std::mem::forget((self.queues, self.completions, self.uar, self.states));
-    }
-}
-
-/// A queue's state as it is now; as new on a GPU that is lost.
-pub(crate) fn state_in(states: &Buffer, offset: usize) -> QueueState {
-    let mut bytes = [0; STATE];
-    match states.read(offset, &mut bytes) {
-        // SAFETY: a state is atomic words, for which any bytes will do.
-        Ok(()) => unsafe { std::mem::transmute::<[u8; STATE], QueueState>(bytes) },
-        Err(_) => QueueState::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 
 use warpbell::{
     CompletionKind, CompletionParts, DoorbellPage, Processor, Progress, QueueError, ReceiveParts,
-    ReceiveQueueHandle, RingBlock, SendParts, SendQueueHandle,
+    ReceiveQueueHandle, SendParts, SendQueueHandle,
 };
 
 use crate::config::{Checked, CheckedCompletions, CheckedReceive};
@@ -254,8 +254,12 @@ impl QueuePair {
         }
     }
 
-    /// The send queue for whom stores WQEs there that may be sent by others.
-    pub(crate) fn held_queue(&self) -> Result<SendQueueHandle<'_>, Error> {
+    /// The send queue, also of a managed queue pair, which others start: for code that stores WQEs there and leaves it to
+    /// them to send these. What is posted to a managed queue waits for its starter.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] unless the queue pair is in RTS.
+    pub fn held_queue(&self) -> Result<SendQueueHandle<'_>, Error> {
         self.require(&[State::ReadyToSend], "send", State::ReadyToSend)?;
         // SAFETY: all pointers lead into `memory`, whose layout made room for the
         // depths of `config`; it lives, and is not cleared, as long as `self` is
@@ -355,27 +359,14 @@ impl QueuePair {
         &self.config
     }
 
-    /// The ring of the send queue.
-    pub(crate) fn send_ring(&self) -> *mut RingBlock {
-        self.memory.send_ring()
-    }
-
-    /// Refuses queues, or a doorbell, that a CPU does not reach.
-    pub(crate) fn require_in_host_memory(&self, what: &'static str) -> Result<(), Error> {
-        match self.memory.out_of_reach() {
-            None => Ok(()),
-            Some(placement) => Err(Error::OutOfReach { what, placement }),
-        }
-    }
-
     /// Where its queues lie.
     pub(crate) fn memory(&self) -> &QueueMemory {
         &self.memory
     }
 
-    /// Whether its doorbell register is the device's own.
-    pub(crate) fn has_register(&self) -> bool {
-        self.queues.doorbell.is_some()
+    /// The device's own doorbell register, if it has one, and its kind of page.
+    pub(crate) fn send_register(&self) -> Option<(u64, DoorbellPage)> {
+        self.queues.doorbell
     }
 
     /// Refuses memory of another protection domain, whose keys this queue pair's

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use fake::{PTX, module, ptx, watch, with_fake};
 use warpbell::Processor;
-use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::cuda::{ComputeCapability, Module, Watch};
 use warpbell_host_init::soft::SoftOptions;
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
     Access, Buffer, Device, Entry, Error, Gpu, GpuError, Grid, Launch, Nic, Placement,
     ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect, entry,
@@ -532,21 +530,6 @@ fn a_queue_of_the_hosts_own_needs_none_of_the_gpus_memory() {
         let mut queue = queue.open::<Exclusive>().unwrap();
         let nop = queue.try_post(Wqe::nop().signalled()).unwrap();
         queue.wait(nop, Deadline::after_ms(5000)).unwrap();
-        // What is shared beside the queues' states lies where those are.
-        let mut pairs = vec![
-            domain.queue_pair(&config).unwrap(),
-            domain.queue_pair(&config).unwrap(),
-        ];
-        let [one, other] = &mut pairs[..] else {
-            unreachable!()
-        };
-        connect(one, other).unwrap();
-        Triggers::new(pairs).unwrap();
-        let config = ActiveConfig {
-            queue_pair: config,
-            ..ActiveConfig::default()
-        };
-        ActiveMessages::new(&domain, &domain, &config).unwrap();
     });
 }
 

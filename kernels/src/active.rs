@@ -3,9 +3,9 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::active::{Error, InitiatorHandle, Payload, Server, TargetHandle, Task};
 use warpbell::wqe::Local;
 use warpbell::{Block, Deadline, Scope, Stop, Thread, Word64, block, kernel, thread};
+use warpbell_patterns::active::{Error, InitiatorHandle, Payload, Server, TargetHandle, Task};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::place::Place;

@@ -1,10 +1,10 @@
 //! GASPI in kernels: how long a notification takes, beside a bare write.
 
-use warpbell::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle};
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{
     Deadline, Exclusive, Scope, SendQueueHandle, Signal, Thread, Word64, kernel, thread,
 };
+use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle};
 
 use crate::outcome::{Numbers, Outcome};
 use crate::place::Place;

@@ -2,12 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::inbound::{Cells, Checksum, FlushHandle, Seal, Sequence};
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, FenceReach, PostError, ReceiveQueueHandle, Scope, SendQueue,
     SendQueueHandle, Signal, Thread, Ticket, WaitError, Warp, Word64, block, kernel, thread,
 };
+use warpbell_patterns::inbound::{Cells, Checksum, FlushHandle, Seal, Sequence};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::place::Place;

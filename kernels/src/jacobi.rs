@@ -2,9 +2,9 @@
 //! kernel, by notifications or by triggered operations, or at its end by the host, as in the evaluation of ComP-Net and GPU-TN
 //! (LeBeane, thesis defence, 2018).
 
-use warpbell::trigger::{OwnTag, TriggerHandle};
 use warpbell::wqe::Wqe;
 use warpbell::{Block, Deadline, Exclusive, SendQueue, Ticket, block, kernel, thread};
+use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
 use crate::meeting::meet;
 use crate::outcome::{Failure, Outcome};

@@ -5,9 +5,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::BuildError;
-use warpbell::{
-    OpenError, PostError, QueueError, WaitError, Word64, active, gaspi, thread, trigger,
-};
+use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread};
+use warpbell_patterns::{active, gaspi, trigger};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! A stencil in one dimension, as the GPUrdma paper sketches it in its figure 6: over GASPI, whose notifications the blocks
 //! send themselves; by operations that they trigger; and a step alone, for a host that exchanges the edges.
 
-use warpbell::gaspi::{GASPI_BLOCK, GaspiHandle};
-use warpbell::trigger::{OwnTag, TriggerHandle};
 use warpbell::wqe::Wqe;
 use warpbell::{Block, Exclusive, block, kernel, thread};
+use warpbell_patterns::gaspi::{GASPI_BLOCK, GaspiHandle};
+use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
 use crate::gaspi::{expect, words_of};
 use crate::outcome::{Failure, Outcome};

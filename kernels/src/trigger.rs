@@ -1,11 +1,11 @@
 //! Triggered operations in kernels: the three levels of GPU-TN's listing, what a trigger costs beside a post, and a chain
 //! of writes that the NIC starts itself beside the same by a kernel.
 
-use warpbell::trigger::{Tag, TriggerHandle};
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, GpuShared, SendQueueHandle, Sharing, Thread, block, kernel, thread,
 };
+use warpbell_patterns::trigger::{Tag, TriggerHandle};
 
 use crate::outcome::{Failure, Numbers, Outcome};
 use crate::place::Place;

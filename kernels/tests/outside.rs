@@ -2,10 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use warpbell::active::{ActiveParts, InitiatorHandle, TargetHandle};
-use warpbell::gaspi::{GaspiHandle, GaspiParts, SegmentEntry};
-use warpbell::inbound::FlushHandle;
-use warpbell::trigger::TriggerHandle;
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey};
 use warpbell::{Deadline, FenceReach, SendQueueHandle, Stop, Word64};
 use warpbell_cpu_grid::{Grid, Options, launch};
@@ -47,6 +43,13 @@ use warpbell_kernels::trigger::{
     Listing, TriggerCost, trigger_cost_posts, trigger_cost_ready, trigger_cost_triggers,
     trigger_kernel, trigger_work_groups, trigger_work_items,
 };
+use warpbell_patterns::active::{ActiveParts, InitiatorHandle, TargetHandle};
+use warpbell_patterns::gaspi::{GaspiHandle, GaspiParts, SegmentEntry};
+use warpbell_patterns::inbound::FlushHandle;
+use warpbell_patterns::trigger::TriggerHandle;
+
+/// No byte of the memory beside a kernel's.
+const UNCHANGED: [isize; 0] = [];
 
 /// Words on each side of what a kernel gets.
 const GUARD: usize = 4096;
@@ -105,7 +108,7 @@ fn refuses(memory: &Guarded, there: u64, grid: (u32, u32), kernel: impl Fn(&Outc
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(memory.changed(), []);
+    assert_eq!(memory.changed(), UNCHANGED);
 }
 
 const LOCAL: Local = Local {
@@ -181,7 +184,7 @@ fn overlap_works_on_its_part_alone() {
         words_of_a_part,
     };
     run(2, 7, || overlap_process(process(u32::MAX)));
-    assert_eq!(memory.changed(), []);
+    assert_eq!(memory.changed(), UNCHANGED);
     refuses(&memory, WORDS as u64, (1, 7), |outcome| {
         overlap_end(OverlapEnd {
             process: process(WORDS as u32 + 1),
@@ -211,7 +214,7 @@ fn matvec_multiplies_and_compares_what_is_there() {
     };
     for (matrix, vectors) in [(&matrix[..], 5), (&matrix[..], u32::MAX), (&matrix[1..], 1)] {
         run(1, 32, || matvec_batch(multiply(matrix, vectors)));
-        assert_eq!(memory.changed(), []);
+        assert_eq!(memory.changed(), UNCHANGED);
         let there = if vectors == 1 { 511 } else { WORDS as u64 };
         refuses(&memory, there, (1, 32), |outcome| {
             matvec_server(MatvecServer {
@@ -280,7 +283,7 @@ fn a_stencil_goes_to_whole_strips() {
                 step: u32::MAX,
             });
         });
-        assert_eq!(memory.changed(), []);
+        assert_eq!(memory.changed(), UNCHANGED);
         refuses(&memory, WORDS as u64, (1, 5), |outcome| {
             stencil_triggered(StencilTriggered {
                 strips: strips(cells),
@@ -323,7 +326,7 @@ fn jacobi_goes_to_all_rows_or_none() {
             rows,
         };
         run(1, 5, || jacobi_step(JacobiStep { cells, step: 1 }));
-        assert_eq!(memory.changed(), []);
+        assert_eq!(memory.changed(), UNCHANGED);
         let rank = Jacobi {
             cells,
             path: path(memory.place(WORDS), 2),
@@ -395,7 +398,7 @@ fn daq_goes_to_slots_that_are_there() {
             primitives: memory.place(4),
         };
         run(1, 32, || daq_batch(batch));
-        assert_eq!(memory.changed(), []);
+        assert_eq!(memory.changed(), UNCHANGED);
     }
     for slots in [8, 1 << 31] {
         refuses(&memory, WORDS as u64, (1, 32), |outcome| {
@@ -441,7 +444,7 @@ fn daq_goes_to_slots_that_are_there() {
                 outcome,
             });
         });
-        assert_eq!(all.changed(), []);
+        assert_eq!(all.changed(), UNCHANGED);
     }
 }
 
@@ -471,7 +474,7 @@ fn an_all_reduce_goes_to_the_memory_of_its_plan() {
             step: 0,
         };
         run(1, 5, || allreduce_step(step));
-        assert_eq!(memory.changed(), []);
+        assert_eq!(memory.changed(), UNCHANGED);
         let ranks = [Rank {
             memory: memory.place(WORDS - 1),
             peers: Table::new(&[]),
@@ -735,7 +738,7 @@ fn suite_refuses(
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(memory.changed(), []);
+    assert_eq!(memory.changed(), UNCHANGED);
 }
 
 #[test]

@@ -10,7 +10,6 @@ use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::statistics::percentile;
 use warpbell_examples::{Error, interrupt};
-use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
     entry,
@@ -24,6 +23,7 @@ use warpbell_kernels::kv::{
 };
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::posting::Table;
+use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 /// How a value is got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -9,13 +9,13 @@ use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::{Error, gaspi, interrupt, place};
-use warpbell_host_init::gaspi::{Gaspi, GaspiConfig};
 use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, entry};
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::stencil::{
     ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,
     stencil_step, stencil_triggered,
 };
+use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
 
 use crate::application::{Application, Extent, Section};
 use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};

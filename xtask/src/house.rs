@@ -232,7 +232,7 @@ pub trait Among {\n    fn i(&self);\n}";
         assert_eq!(calls("device/src/queue/send.rs"), Some(2));
         assert_eq!(calls("device/src/queue/send/lanes.rs"), Some(2));
         assert_eq!(calls("device/src/queue/ready.rs"), Some(0));
-        assert_eq!(calls("device/src/trigger/mod.rs"), Some(0));
+        assert_eq!(calls("patterns/src/trigger/mod.rs"), Some(0));
     }
 
     #[test]

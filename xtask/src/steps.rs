@@ -33,6 +33,7 @@ const WORLDS: [&[&str]; 4] = [
     &["--on", "gpu", "--nic", "soft-gpu"],
 ];
 const SOFT_HCA: &str = "warpbell-soft-hca";
+const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
 const PAPERS: &str = "warpbell-papers";
 /// The library to preload under rdma-core.
@@ -58,7 +59,7 @@ const DROPS: &str = "WARPBELL_DROPS";
 const OPTIMISED: [&str; 4] = [HW_TESTS, EXAMPLES, PRELOAD, SOFT_HCA];
 
 /// What miri interprets: a package and the arguments that choose its tests.
-const MIRI: [(&str, &[&str], &str); 4] = [
+const MIRI: [(&str, &[&str], &str); 5] = [
     (
         "mlx5-wqe",
         &["--features", "prm"],
@@ -70,6 +71,7 @@ const MIRI: [(&str, &[&str], &str); 4] = [
         &["--lib", "--tests"],
         "-Zmiri-strict-provenance",
     ),
+    (PATTERNS, &["--lib", "--tests"], "-Zmiri-strict-provenance"),
     // Its addresses are numbers, as a NIC's are.
     (
         SOFT_HCA,
@@ -322,12 +324,13 @@ impl Steps<'_> {
     }
 
     fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
-        let calls: [(&str, &[&str]); 5] = [
+        let calls: [(&str, &[&str]); 6] = [
             ("cargo clippy", &["--workspace", "--all-targets"]),
             (
                 "cargo clippy without std",
                 &["-p", SOFT_HCA, "--no-default-features"],
             ),
+            ("cargo clippy of the kernels' halves", &["-p", PATTERNS]),
             (
                 "cargo clippy with NICs of software alone",
                 &[
@@ -375,7 +378,8 @@ impl Steps<'_> {
         command
             .args(["test", "--workspace", "--no-fail-fast"])
             // The proofs have a step of their own, and ask for the feature that nothing else here does.
-            .args(["--exclude", PROOFS, "--features", "mlx5-wqe/prm"]);
+            .args(["--exclude", PROOFS])
+            .args(["--features", "mlx5-wqe/prm,warpbell-patterns/host"]);
         if !self.extent.full {
             command.args(["--exclude", PAPERS]);
         }

@@ -4,6 +4,8 @@
 //! signalled, and the ring of completions is as deep as that of the WQEs. So the CQE of a WQE has the WQE's own number,
 //! and any number of threads find it without taking anything: the last one tells whether the operation is done, and
 //! those before it, where it was flushed, why.
+//!
+//! For crates that build patterns on queues, such as `warpbell-patterns`; a kernel itself needs none of these functions.
 
 use mlx5_wqe::{CqeOpcode, CqeTail, Wqe, WqeIndex};
 use warpbell_gpu::arch::{Reach, fence_acquire};
@@ -22,14 +24,18 @@ use crate::state::QueueState;
 /// Stores WQEs of a block each from index `start` on, all signalled, and gives the index behind them. The NIC hears
 /// nothing of them.
 ///
+/// # Errors
+/// More WQEs than a group may have, or none; a WQE that is refused.
+///
 /// # Safety
-/// All that was published in the queue is complete, and nobody else stores to its ring.
+/// [`check`](SendQueueHandle::check) has accepted the handle. All that was published in the queue is complete, and nobody
+/// else stores to its ring.
 #[inline(always)]
 #[expect(
     clippy::needless_range_loop,
     reason = "no iterator, which would lie in local memory, too"
 )]
-pub(crate) unsafe fn hold<const N: usize>(
+pub unsafe fn hold<const N: usize>(
     handle: SendQueueHandle<'_>,
     start: WqeIndex,
     wqes: [Wqe<1>; N],
@@ -39,7 +45,8 @@ pub(crate) unsafe fn hold<const N: usize>(
     if asked.wrapping_sub(1) >= limit {
         return Err(PostError::TooManyBlocks { asked, limit });
     }
-    let mut view = SendQueue::<Exclusive, Thread>::follower(handle);
+    // SAFETY: the caller's handle is good, and the view only gathers and fills.
+    let mut view = unsafe { SendQueue::<Exclusive, Thread>::follower(handle) };
     // The first two apart: a loop would keep them in a GPU's local memory, and most operations have no more.
     refuse(&view, wqes[0])?;
     if N > 1 {
@@ -76,16 +83,23 @@ fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>) {
 }
 
 /// Makes all WQEs before index `end` the NIC's.
+///
+/// # Safety
+/// [`check`](SendQueueHandle::check) has accepted the handle. WQEs up to index `end` lie in the ring, and nobody else
+/// publishes in the queue at the same time.
 #[inline(always)]
-pub(crate) fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
+pub unsafe fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
     Now::publish(INTERNAL, handle, end.0.into());
 }
 
 /// The same for WQEs and data of others, if `due`, which is asked last, says that it is this thread's to do; gives what it
 /// said. They are `ordered` already before whatever this thread stores, for the threads of the GPU; or only found, by a
 /// relaxed access to what the others released.
+///
+/// # Safety
+/// As for [`publish`], where `due` says that it is this thread's to do.
 #[inline(always)]
-pub(crate) fn publish_found(
+pub unsafe fn publish_found(
     handle: &SendQueueHandle<'_>,
     end: WqeIndex,
     ordered: bool,
@@ -96,7 +110,7 @@ pub(crate) fn publish_found(
 
 /// How an operation fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// It is not complete.
     UnderWay,
     /// It is; no data that it brought is ordered yet.
@@ -106,8 +120,12 @@ pub(crate) enum Outcome {
 }
 
 /// How the operation fares whose last WQE lies before index `end`.
+///
+/// # Safety
+/// [`check`](SendQueueHandle::check) has accepted the handle. The queue's completions are a ring as deep as that of its
+/// WQEs, and each WQE of the operation is signalled.
 #[inline(always)]
-pub(crate) fn outcome(handle: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
+pub unsafe fn outcome(handle: &SendQueueHandle<'_>, end: WqeIndex) -> Outcome {
     let completions = &handle.completions;
     let last = WqeIndex(end.0.wrapping_sub(1));
     let tail = completion::tail(completions, last.0.into());

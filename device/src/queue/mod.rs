@@ -20,7 +20,7 @@ mod batch;
 pub(crate) mod completion;
 mod doorbell;
 mod group;
-pub(crate) mod held;
+pub mod held;
 mod lanes;
 mod ledger;
 mod producer;

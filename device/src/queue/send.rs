@@ -75,10 +75,14 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         })
     }
 
-    /// What the other threads of a scope have whose leader has the queue: a view that is not open, and is neither
-    /// used nor dropped. An `Option` in its place would lie in a GPU's local memory.
+    /// A view that is not open, for the other threads of a scope whose leader alone opened the queue. An `Option` in its
+    /// place would lie in a GPU's local memory.
+    ///
+    /// # Safety
+    /// [`check`](SendQueueHandle::check) has accepted the handle. The view posts, polls and waits for nothing, and is not
+    /// dropped.
     #[inline(always)]
-    pub(crate) fn follower(handle: SendQueueHandle<'a>) -> ManuallyDrop<Self> {
+    pub unsafe fn follower(handle: SendQueueHandle<'a>) -> ManuallyDrop<Self> {
         // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
         let state = unsafe { &*handle.state };
         ManuallyDrop::new(Self {
@@ -276,8 +280,11 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
     }
 
     /// Posts a request, one for all threads of the scope, and waits until it is done and all before it.
+    ///
+    /// # Errors
+    /// As for [`drain`](Self::drain). A request that is refused counts as late, too.
     #[inline(always)]
-    pub(crate) fn carry_out(&mut self, wqe: Wqe<1>, deadline: Deadline) -> Result<(), WaitError> {
+    pub fn carry_out(&mut self, wqe: Wqe<1>, deadline: Deadline) -> Result<(), WaitError> {
         let wqe = C::leads().then(|| wqe.signalled());
         match self.post_if(wqe, deadline) {
             Ok(ticket) => self.wait(ticket, deadline),
@@ -509,7 +516,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
 impl<S: Sharing, D: Doorbell> SendQueue<'_, S, Thread, D> {
     /// The queue's first error, once this view knows of it.
     #[inline(always)]
-    pub(crate) fn known_error(&mut self) -> Option<QueueError> {
+    pub fn known_error(&mut self) -> Option<QueueError> {
         if !self.producer.has_failed() {
             return None;
         }
@@ -518,8 +525,11 @@ impl<S: Sharing, D: Doorbell> SendQueue<'_, S, Thread, D> {
 
     /// Waits, like [`wait`](Self::wait), until all is done that was published so far through whichever view. The
     /// newest request is signalled: otherwise nothing reports it, and the wait is late.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
     #[inline(always)]
-    pub(crate) fn wait_all(&mut self, deadline: Deadline) -> Result<(), WaitError> {
+    pub fn wait_all(&mut self, deadline: Deadline) -> Result<(), WaitError> {
         let Self {
             handle, producer, ..
         } = self;

@@ -3,8 +3,6 @@
 
 #[cfg(loom)]
 pub mod model;
-pub mod program;
-pub mod wire;
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;

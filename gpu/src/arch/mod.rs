@@ -43,3 +43,22 @@ pub enum Reach {
     /// The GPU, the CPU and the NIC (`.sys`).
     System,
 }
+
+/// Gives a crate safe functions for accesses to words, of the same names as this module's.
+///
+/// The crate promises the contract of a word for every word that it passes to them, and says beside the call why it
+/// holds: for example because each word lies behind a pointer of a structure whose constructor is an `unsafe fn` that
+/// asks for it. The functions are the crate's own (`pub(crate)`), so that nobody else can break the promise.
+#[macro_export]
+macro_rules! word_accesses {
+    ($($(#[$doc:meta])* $name:ident($word:ty $(, $argument:ident: $of:ty)*) $(-> $result:ty)?;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(
+            word: &$word $(, $argument: $of)*, reach: $crate::arch::Reach
+        ) $(-> $result)? {
+            // SAFETY: the word lies in global memory, as the crate promises beside the macro's call.
+            unsafe { $crate::arch::$name(word $(, $argument)*, reach) }
+        }
+    )*};
+}

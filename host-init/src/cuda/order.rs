@@ -33,3 +33,21 @@ impl InboundOrder {
         matches!(self, Self::Unordered)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::InboundOrder::{self, Everywhere, Owner, Unordered};
+
+    #[test]
+    fn only_a_gpu_that_promises_no_order_needs_a_flush() {
+        let orders = [0, 1, 100, 150, 200, 1000].map(InboundOrder::of_attribute);
+        assert_eq!(
+            orders,
+            [Unordered, Unordered, Owner, Owner, Everywhere, Everywhere]
+        );
+        assert_eq!(
+            orders.map(InboundOrder::needs_flush),
+            [true, true, false, false, false, false]
+        );
+    }
+}

@@ -1,19 +1,13 @@
 //! Tests of start-up against the software HCA, with work requests written by hand.
 
-mod active;
-mod chain;
 mod drops;
-mod gaspi;
 mod hand;
-mod inbound;
 mod node;
 mod other_user;
-mod proxy;
 mod refusals;
 mod resident;
 mod states;
 mod traffic;
-mod trigger;
 mod two_processes;
 mod watch;
 

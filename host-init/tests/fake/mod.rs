@@ -23,7 +23,10 @@ fn fake_driver() -> PathBuf {
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"])
             .arg(folder.join("libcuda.so.1"))
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_cuda.c"))
+            .arg(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../host-init/tests/fake_cuda.c"
+            ))
             .status();
         assert!(built.unwrap().success(), "the fake driver is built");
         folder

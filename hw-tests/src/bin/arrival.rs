@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warpbell::Word64;
-use warpbell_host_init::inbound::{Flush, Flushing};
 use warpbell_host_init::{Buffer, Grid, Kernels, MemoryRegion, Placement, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::ample;
@@ -17,6 +16,7 @@ use warpbell_kernels::inbound::{Inbound, Way};
 use warpbell_kernels::outcome::{Numbers, Outcome};
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::ScopeKind;
+use warpbell_patterns::inbound::host::{Flush, Flushing};
 use warpbell_soft_hca::shell::LateStores;
 
 /// The longest message.

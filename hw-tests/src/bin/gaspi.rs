@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use warpbell::SendDoorbell;
 use warpbell::Word64;
-use warpbell::gaspi::Error;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::gaspi::{Gaspi, GaspiConfig};
 use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
@@ -21,6 +19,8 @@ use warpbell_kernels::suite::{
     Caught, Ending, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Input,
     Mode, Output, Returned, ScopeKind, SharingKind,
 };
+use warpbell_patterns::gaspi::Error;
+use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
 
 /// Bytes of segment 0 in most steps.
 const BYTES: usize = 1024;

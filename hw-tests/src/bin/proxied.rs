@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell::proxy::{Entry, Fault};
 use warpbell::wqe::Opcode;
 use warpbell::{PostError, WaitError};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::proxy::{ProxiedQueue, Proxy};
 use warpbell_host_init::{Kernels, QueuePair, QueuePairConfig, connect};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::flood::Flooding;
@@ -24,6 +22,8 @@ use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
+use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
+use warpbell_patterns::proxy::{Entry, Fault};
 
 /// Blocks of 64 bytes: far fewer than requests.
 const DEPTH: u32 = 8;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use warpbell::SendDoorbell;
 use warpbell::wqe::Local;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::active::{ActiveConfig, ActiveMessages};
 use warpbell_host_init::{Device, Kernels, MemoryRegion, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
@@ -18,6 +17,7 @@ use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{
     ActiveAsk, ActiveMessage, ActiveServe, AskStep, EndingWords, Output, ScopeKind, Seen,
 };
+use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {

@@ -11,7 +11,6 @@ use rand::{Rng, SeedableRng};
 use warpbell::SendDoorbell;
 use warpbell::wqe::Wqe;
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{Buffer, Kernels, Placement, QueuePair, QueuePairConfig, Shared, connect};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
@@ -20,6 +19,7 @@ use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerChain, TriggerStorm};
+use warpbell_patterns::trigger::host::Triggers;
 
 fn main() -> ExitCode {
     run(Duration::from_secs(120), |progress| {

@@ -3,9 +3,9 @@
 
 mod plan;
 
-use warpbell::trigger::{OwnTag, TriggerHandle};
 use warpbell::wqe::Wqe;
 use warpbell::{Block, Deadline, Exclusive, SendQueue, block, kernel, thread};
+use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;

@@ -4,12 +4,12 @@
 mod table;
 mod traffic;
 
-use warpbell::active::{InitiatorHandle, Lane, Reply, TargetHandle};
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, Scope, SendQueue, SendQueueHandle, Stop, Thread, Warp, block,
     kernel, thread,
 };
+use warpbell_patterns::active::{InitiatorHandle, Lane, Reply, TargetHandle};
 
 use crate::active::next;
 use crate::outcome::{Failure, Numbers, Outcome};

@@ -1,10 +1,10 @@
 //! Kernels that send tasks of all kinds, and that run them.
 
-use warpbell::active::{
-    Error, InitiatorHandle, Lane, MAX_ARGUMENTS, Payload, Sent, Server, TargetHandle, Task,
-};
 use warpbell::wqe::Local;
 use warpbell::{Block, Deadline, Scope, Thread, Warp, block, kernel, thread};
+use warpbell_patterns::active::{
+    Error, InitiatorHandle, Lane, MAX_ARGUMENTS, Payload, Sent, Server, TargetHandle, Task,
+};
 
 use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};

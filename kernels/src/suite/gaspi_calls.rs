@@ -1,7 +1,7 @@
 //! A kernel that makes a list of GASPI's calls and says what each returned.
 
-use warpbell::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 use warpbell::{Scope, Sharing, kernel, thread};
+use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 
 use super::arguments::{Input, Kernel, Output};
 use super::mode::{Mode, ScopeKind, SharingKind};

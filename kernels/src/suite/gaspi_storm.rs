@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 use warpbell::{Scope, Sharing, Word64, block, kernel, thread};
+use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 
 use super::arguments::{Input, Kernel, Output};
 use super::ending::{Ending, EndingWords};

@@ -1,7 +1,7 @@
 //! A kernel that triggers the first operations of chains, and waits for the last ones: those between are the NIC's.
 
-use warpbell::trigger::TriggerHandle;
 use warpbell::{Block, Deadline, Scope, Thread, Warp, block, kernel, thread};
+use warpbell_patterns::trigger::TriggerHandle;
 
 use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::trigger::{Error, TriggerHandle, Triggers};
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{Block, Deadline, Scope, Thread, Warp, block, kernel, thread};
+use warpbell_patterns::trigger::{Error, TriggerHandle, Triggers};
 
 use super::arguments::{Input, Kernel, Output};
 use super::ending::{Ending, EndingWords};

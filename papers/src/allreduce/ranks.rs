@@ -9,8 +9,6 @@ use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::place;
 use warpbell_examples::{Error, cause, interrupt};
-use warpbell_host_init::proxy::{ProxiedQueue, Proxy};
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{Launch, Node, QueuePair, Shared, entry};
 use warpbell_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Message, Plan, Rank, allreduce_posted,
@@ -20,6 +18,8 @@ use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
 use warpbell_kernels::posting::Table;
+use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
+use warpbell_patterns::trigger::host::Triggers;
 use warpbell_soft_hca::engine::Reach;
 
 use super::{Case, Reference, WORD, Way};

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell::active::MAX_RESULT;
 use warpbell_examples::inbound::Who;
 use warpbell_examples::interrupt;
 use warpbell_examples::machine::Machine;
@@ -13,6 +12,7 @@ use warpbell_examples::setting::Setting;
 use warpbell_examples::{Error, place};
 use warpbell_kernels::kv::Keys;
 use warpbell_papers::kv::{HEADER, KvCase, Row, Store, Way};
+use warpbell_patterns::active::MAX_RESULT;
 
 /// Gets values from a hash table in the target's memory: by READs of the key's bucket, of the next ones while they are
 /// full, and of the value, which is the network amplification that a study of SmartNICs describes; and by an active

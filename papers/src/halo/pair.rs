@@ -5,16 +5,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::SendQueueHandle;
-use warpbell::trigger::TriggerHandle;
 use warpbell::wqe::Wqe;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::{Error, cause};
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{Launch, Node, QueuePair, Shared};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
+use warpbell_patterns::trigger::TriggerHandle;
+use warpbell_patterns::trigger::host::Triggers;
 
 use super::Way;
 use crate::rig::{End, HostQueue, Rig};

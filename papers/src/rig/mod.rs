@@ -11,13 +11,13 @@ use warpbell::{SendQueueHandle, Signal};
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::{Error, place};
-use warpbell_host_init::proxy::{ProxiedQueue, Proxy};
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
     Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::posting::Table;
+use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
+use warpbell_patterns::trigger::host::Triggers;
 
 pub use driver::{Driver, reach};
 pub use host_queue::HostQueue;

@@ -11,11 +11,11 @@ use warpbell::{Deadline, Exclusive, Processor, Thread};
 use warpbell_host_init::mlx5::{CardCounters, CardEvent, GidChoice, Mlx5Error, Mlx5Options};
 use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::state::{CardPort, Endpoint, GidType};
-use warpbell_host_init::trigger::Triggers;
 use warpbell_host_init::{
     Access, Buffer, Device, Error, MemoryRegion, Nic, Peer, QueuePair, QueuePairConfig,
     RemoteMemory, State, Timers, connect,
 };
+use warpbell_patterns::trigger::host::Triggers;
 use warpbell_proofs::preloaded::{self, Engine};
 
 const LIMIT: Deadline = Deadline::after_ms(10_000);

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 /// Folders whose sources go into the PTX, and files. Versions stand in the lock file; the workspace's manifest is
 /// left out, because it changes often and the PTX hardly ever with it.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 19] = [
     "mlx5-wqe/Cargo.toml",
     "mlx5-wqe/src",
     "kernel-macro/Cargo.toml",
@@ -18,6 +18,8 @@ const SOURCES: [&str; 17] = [
     "gpu/src",
     "device/Cargo.toml",
     "device/src",
+    "patterns/Cargo.toml",
+    "patterns/src",
     "kernels/Cargo.toml",
     "kernels/src",
     "soft-hca/Cargo.toml",
@@ -51,8 +53,11 @@ pub fn hash(root: &Path, toolchain: &str, flags: &str) -> io::Result<String> {
     Ok(format!("{:x}", hash.finalize()))
 }
 
-/// Adds a file, or all files below a folder.
+/// Adds a file, or all files below a folder, but the hosts' halves of patterns: no kernel is made of them.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if path.file_stem().is_some_and(|name| name == "host") {
+        return Ok(());
+    }
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
             collect(&entry?.path(), files)?;
@@ -92,6 +97,10 @@ mod tests {
         }
         fs::write(root.join("kernels/src/new.rs"), "").unwrap();
         seen.push(hash(&root, "nightly", "flags").unwrap());
+        let half = root.join("patterns/src/gaspi/host");
+        fs::create_dir_all(&half).unwrap();
+        fs::write(half.join("mod.rs"), "a host's").unwrap();
+        assert_eq!(seen.last(), Some(&hash(&root, "nightly", "flags").unwrap()));
         seen.sort();
         let all = seen.len();
         seen.dedup();

@@ -1,10 +1,10 @@
 //! How many WQEs a second one thread of a proxy passes on, with no engine and no bus: kernel, proxy and NIC take turns on
 //! one core.
 
-use warpbell::proxy::{Drain, Turn};
 use warpbell::wqe::Wqe;
 use warpbell::{CompletionKind, Exclusive, SendDoorbell, SendQueue, Thread};
 use warpbell_hw_tests::bench::{Goal, Row, Samples, timed};
+use warpbell_patterns::proxy::{Drain, Turn};
 
 use super::posting::{GROUP, LAPS, Rig, request};
 

@@ -1,0 +1,28 @@
+//! Why the set-up of a pattern failed.
+
+use crate::active::host::ActiveError;
+use crate::gaspi::host::GaspiError;
+use crate::proxy::host::ProxyError;
+use crate::trigger::host::TriggerError;
+
+/// Why a step of a pattern's set-up failed. Nothing of the step has taken effect, unless the variant's error says
+/// otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Start-up: memory, queues, connections.
+    #[error(transparent)]
+    Start(#[from] warpbell_host_init::Error),
+    /// Active messages' set-up.
+    #[error(transparent)]
+    Active(#[from] ActiveError),
+    /// A GASPI program's set-up.
+    #[error(transparent)]
+    Gaspi(#[from] GaspiError),
+    /// A proxy's set-up.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// Triggered operations' set-up.
+    #[error(transparent)]
+    Trigger(#[from] TriggerError),
+}

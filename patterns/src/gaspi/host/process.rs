@@ -1,0 +1,213 @@
+//! One rank: its queue pairs, and the tables that its kernels read.
+
+use crate::gaspi::{NotificationEntry, SegmentEntry};
+use warpbell::{FenceReach, SendQueueHandle};
+
+use super::GaspiConfig;
+use super::segment::Notifications;
+use crate::Error;
+use warpbell_host_init::{Buffer, Placement, ProtectionDomain, QueuePair, Shared, connect};
+
+#[derive(Debug)]
+pub(super) struct Process {
+    domain: ProtectionDomain,
+    ranks: usize,
+    /// At `queue * ranks + rank`.
+    pairs: Vec<Option<QueuePair>>,
+    /// The other ends of the connections to this rank itself, by queue.
+    far_ends: Vec<QueuePair>,
+    /// What `pairs` are to kernels; read once when a queue is opened.
+    send_queues: Shared<[SendQueueHandle<'static>]>,
+    notifications: Notifications,
+    /// Segments of all ranks, read with each call, and so in the kernels' own memory; behind them the places of all
+    /// ranks' notifications.
+    entries: Buffer,
+    segments: usize,
+}
+
+impl Process {
+    /// A rank of so many, without connections and segments.
+    pub(super) fn new(
+        domain: &ProtectionDomain,
+        ranks: usize,
+        config: &GaspiConfig,
+    ) -> Result<Self, Error> {
+        let placement = config.queue_pair.placement_in(domain);
+        let shared = match placement {
+            Placement::Gpu(gpu) => Placement::Pinned(gpu),
+            host => host,
+        };
+        let places = config.queues as usize * ranks;
+        let segments = config.segments as usize;
+        let bytes = segments * size_of::<SegmentEntry>() + size_of::<NotificationEntry>();
+        Ok(Self {
+            domain: domain.clone(),
+            ranks,
+            pairs: (0..places).map(|_| None).collect(),
+            far_ends: Vec::new(),
+            send_queues: Shared::slice(shared, places, |_| SendQueueHandle::none())?,
+            notifications: Notifications::new(
+                domain,
+                placement,
+                segments * config.notifications as usize,
+            )?,
+            entries: Buffer::placed(placement, ranks * bytes)?,
+            segments,
+        })
+    }
+
+    pub(super) fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    pub(super) fn reach(&self) -> FenceReach {
+        self.domain.device().fence_reach()
+    }
+
+    pub(super) fn send_queues(&self) -> *const SendQueueHandle<'static> {
+        self.send_queues.as_ptr()
+    }
+
+    pub(super) fn segment_entries(&self) -> *const SegmentEntry {
+        self.entries.as_ptr().cast()
+    }
+
+    pub(super) fn notification_entries(&self) -> *const NotificationEntry {
+        let behind = self.behind_segments();
+        // SAFETY: inside the buffer, which has room for both tables.
+        unsafe { self.entries.as_ptr().add(behind) }.cast()
+    }
+
+    pub(super) fn notifications(&self) -> &Notifications {
+        &self.notifications
+    }
+
+    /// Where the second table begins; at a multiple of 8, as each entry of the first is.
+    fn behind_segments(&self) -> usize {
+        self.segments * self.ranks * size_of::<SegmentEntry>()
+    }
+
+    pub(super) fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
+        self.pairs.iter().flatten()
+    }
+
+    fn place(&self, queue: u32, rank: usize) -> usize {
+        queue as usize * self.ranks + rank
+    }
+
+    /// Connects a queue of this rank, the first of the two, with the same queue of another one.
+    pub(super) fn connect(
+        &mut self,
+        peer: &mut Self,
+        queue: u32,
+        [own, other]: [usize; 2],
+        config: &GaspiConfig,
+    ) -> Result<(), Error> {
+        let mut one = self.domain.queue_pair(&config.queue_pair())?;
+        let mut two = peer.domain.queue_pair(&config.queue_pair())?;
+        connect(&mut one, &mut two)?;
+        let place = self.place(queue, other);
+        self.pairs[place] = Some(one);
+        let place = peer.place(queue, own);
+        peer.pairs[place] = Some(two);
+        Ok(())
+    }
+
+    /// Connects a queue of this rank with the rank itself. Queues come in order.
+    pub(super) fn connect_to_self(
+        &mut self,
+        queue: u32,
+        rank: usize,
+        config: &GaspiConfig,
+    ) -> Result<(), Error> {
+        let mut near = self.domain.queue_pair(&config.queue_pair())?;
+        let mut far = self.domain.queue_pair(&config.queue_pair())?;
+        connect(&mut near, &mut far)?;
+        let place = self.place(queue, rank);
+        self.pairs[place] = Some(near);
+        self.far_ends.push(far);
+        Ok(())
+    }
+
+    /// Makes a connection to another rank anew.
+    pub(super) fn renew(
+        &mut self,
+        peer: &mut Self,
+        queue: u32,
+        [own, other]: [usize; 2],
+    ) -> Result<(), Error> {
+        let (near, far) = (self.place(queue, other), peer.place(queue, own));
+        renew(self.pairs[near].as_mut(), peer.pairs[far].as_mut())
+    }
+
+    /// Makes the connection to the rank itself anew, if there is one.
+    pub(super) fn renew_to_self(&mut self, queue: u32, rank: usize) -> Result<(), Error> {
+        let near = self.place(queue, rank);
+        renew(
+            self.pairs[near].as_mut(),
+            self.far_ends.get_mut(queue as usize),
+        )
+    }
+
+    /// Lets a connection fail, as an error would.
+    #[cfg(test)]
+    pub(super) fn break_connection(&mut self, queue: u32, rank: usize) {
+        let place = self.place(queue, rank);
+        if let Some(pair) = &mut self.pairs[place] {
+            pair.to_error().expect("a device");
+        }
+    }
+
+    /// Writes the table of send queues.
+    pub(super) fn describe_queues(&mut self) -> Result<(), Error> {
+        for (place, pair) in self.pairs.iter().enumerate() {
+            self.send_queues[place] = match pair {
+                None => SendQueueHandle::none(),
+                Some(pair) => {
+                    let handle = pair.send_queue()?;
+                    // SAFETY: only the lifetime changes. The handle leaves the program inside a `GaspiHandle`
+                    // alone, which borrows it, and with it the queue pair.
+                    unsafe {
+                        std::mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(handle)
+                    }
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Writes an entry of the table of segments.
+    pub(super) fn describe_segment(
+        &self,
+        segment: usize,
+        rank: usize,
+        entry: SegmentEntry,
+    ) -> Result<(), Error> {
+        let place = (segment * self.ranks + rank) * size_of::<SegmentEntry>();
+        Ok(self.entries.write(place, &bytes(&entry.to_words()))?)
+    }
+
+    /// Writes an entry of the table of notifications.
+    pub(super) fn describe_notifications(
+        &self,
+        rank: usize,
+        entry: NotificationEntry,
+    ) -> Result<(), Error> {
+        let place = self.behind_segments() + rank * size_of::<NotificationEntry>();
+        Ok(self.entries.write(place, &bytes(&entry.to_words()))?)
+    }
+}
+
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Resets both ends and connects them again.
+fn renew(near: Option<&mut QueuePair>, far: Option<&mut QueuePair>) -> Result<(), Error> {
+    let (Some(near), Some(far)) = (near, far) else {
+        return Ok(());
+    };
+    near.reset()?;
+    far.reset()?;
+    Ok(connect(near, far)?)
+}

@@ -1,0 +1,28 @@
+//! Patterns of communication, built of the posts and polls of [`warpbell`].
+//!
+//! Each module has the half that kernels call. With the feature `host` its module `host` has the half that makes the
+//! memory, the queues and the handle before a kernel starts.
+//!
+//! | module | pattern |
+//! |---|---|
+//! | [`gaspi`] | segments, one-sided reads and writes, notifications, as GASPI 17.1 has them |
+//! | [`trigger`] | operations that a host prepares and a kernel's threads trigger |
+//! | [`active`] | messages that start tasks in a kernel at the target |
+//! | [`proxy`] | a CPU thread that hands kernels' work requests to the NIC |
+//! | [`inbound`] | ways to see that data from the network is complete |
+#![cfg_attr(not(feature = "host"), no_std)]
+
+pub mod active;
+#[cfg(feature = "host")]
+mod error;
+pub mod gaspi;
+pub mod inbound;
+pub mod proxy;
+#[cfg(all(test, feature = "host"))]
+mod tests;
+mod together;
+pub mod trigger;
+mod words;
+
+#[cfg(feature = "host")]
+pub use error::Error;

@@ -1,0 +1,40 @@
+//! What is refused when a proxy is set up.
+
+use crate::proxy::Unfit;
+
+/// Why a step of a proxy's set-up failed. Nothing of it has taken effect, unless the variant says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// No threads, or too many.
+    #[error("{threads} threads; a proxy has 1 to {limit}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// The system gives no thread.
+    #[error("the system gives no thread for a proxy: {0}")]
+    Thread(#[from] std::io::Error),
+    /// A queue pair whose send queue kernels have used.
+    #[error("kernels have posted to queue pair {qpn:#x}; call `reset` and connect it again")]
+    Used {
+        /// Which queue pair.
+        qpn: u32,
+    },
+    /// A queue pair that no proxy can serve.
+    #[error("no proxy serves queue pair {qpn:#x}: {why}")]
+    Unfit {
+        /// Which queue pair.
+        qpn: u32,
+        /// Why.
+        why: Unfit,
+    },
+    /// The proxy's thread does not let go of the queue. It keeps the queue pair.
+    #[error("the proxy's thread does not let go of queue pair {qpn:#x}, which is lost to it")]
+    Stuck {
+        /// Which queue pair.
+        qpn: u32,
+    },
+}
