@@ -128,8 +128,8 @@ impl Device {
         self.provider.counters()
     }
 
-    /// What has befallen queues of this device since the last call, and no completion tells; without waiting. A software
-    /// HCA reports none, and a card none where its system has no such channel.
+    /// What has befallen queues of this device since the last call, and no completion tells; without waiting. A
+    /// software HCA reports none, and a card none where its system has no such channel.
     ///
     /// # Errors
     /// [`Error::Mlx5`] if the channel cannot be read.
@@ -145,7 +145,7 @@ impl Device {
         self.provider.hca()
     }
 
-    /// How far the fences of kernels must reach that share memory with it: for [`warpbell_patterns::inbound::Cells`]. Handles
+    /// How far the fences of kernels must reach that share memory with it: for `Cells` of `warpbell-patterns`. Handles
     /// have it in them.
     pub fn fence_reach(&self) -> FenceReach {
         self.provider.fence_reach()

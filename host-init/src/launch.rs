@@ -141,8 +141,8 @@ pub struct Watch<'w> {
     /// kernels may run. Kernels that wait have deadlines of their own; this is for those that forget them.
     /// It is noticed late by at most a quarter.
     pub limit: Duration,
-    /// Whether the host sleeps from the start, beside kernels that stay for long: it has hardly any of a core then, and may
-    /// notice an end late by 10 ms.
+    /// Whether the host sleeps from the start, beside kernels that stay for long: it has hardly any of a core then, and
+    /// may notice an end late by 10 ms.
     pub asleep: bool,
     /// The queue pairs that they use. The outstanding work requests of one that stands still are named.
     pub queue_pairs: &'w [&'w QueuePair],

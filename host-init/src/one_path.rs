@@ -1,8 +1,8 @@
 //! What a card writes for a GPU takes one path, data and the completions that tell of them.
 //!
-//! Data in the GPU's memory go from the card to the GPU; a CQE in host memory goes to the host, and the GPU reads it from
-//! there. Nothing orders one path behind the other, so a kernel could see the CQE of a READ, or of a receive, before the
-//! data. A protection domain therefore has either of the two: its keys bind data and queues together.
+//! Data in the GPU's memory go from the card to the GPU; a CQE in host memory goes to the host, and the GPU reads it
+//! from there. Nothing orders one path behind the other, so a kernel could see the CQE of a READ, or of a receive,
+//! before the data. A protection domain therefore has either of the two: its keys bind data and queues together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

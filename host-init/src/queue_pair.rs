@@ -254,8 +254,8 @@ impl QueuePair {
         }
     }
 
-    /// The send queue, also of a managed queue pair, which others start: for code that stores WQEs there and leaves it to
-    /// them to send these. What is posted to a managed queue waits for its starter.
+    /// The send queue, also of a managed queue pair, which others start: for code that stores WQEs there and leaves it
+    /// to them to send these. What is posted to a managed queue waits for its starter.
     ///
     /// # Errors
     /// [`Error::NotReady`] unless the queue pair is in RTS.
@@ -274,7 +274,8 @@ impl QueuePair {
         })
     }
 
-    /// Where the parts of the send queue lie, for kernels of another library. `docs/abi.md` says what such kernels need.
+    /// Where the parts of the send queue lie, for kernels of another library. `docs/abi.md` says what such kernels
+    /// need.
     ///
     /// The addresses are good until the queue pair is reset or dropped. To use the parts is `unsafe`, as with all raw
     /// pointers, and other kernels may use none of a handle of the same queue pair.

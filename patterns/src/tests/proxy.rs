@@ -313,8 +313,8 @@ fn a_thread_that_hangs_at_a_question_is_replaced_and_too_late_when_it_comes_back
     });
 }
 
-/// An owner that takes its time, though never two seconds, keeps its own queue and the thread's other one longer than any
-/// thread may stand still.
+/// An owner that takes its time, though never two seconds, keeps its own queue and the thread's other one longer than
+/// any thread may stand still.
 #[test]
 fn queues_come_back_from_a_thread_whose_owner_is_slow() {
     let device = threaded();

@@ -23,8 +23,8 @@ pub struct ActiveConfig {
     pub functions: u32,
     /// Places for the target's buffers, from 0.
     pub buffers: u32,
-    /// The longest result that a task may answer with beside its value, in bytes, up to [`MAX_RESULT`]; with 0 there are
-    /// none, and a slot has an answer of 8 bytes and nothing else.
+    /// The longest result that a task may answer with beside its value, in bytes, up to [`MAX_RESULT`]; with 0 there
+    /// are none, and a slot has an answer of 8 bytes and nothing else.
     pub max_result: u32,
     /// How the queue pairs are made: depth, completions, doorbells, longest payload, and where queues, slots, answers
     /// and buffers lie. They have no receive queue, whatever stands there.

@@ -180,8 +180,8 @@ impl ActiveMessages {
         region.ok_or_else(|| ActiveError::NoSuchBuffer { buffer, limit }.into())
     }
 
-    /// What the kernels of the initiator get. It borrows the lanes, which therefore outlive them and do not change under
-    /// them.
+    /// What the kernels of the initiator get. It borrows the lanes, which therefore outlive them and do not change
+    /// under them.
     pub fn initiator(&self) -> InitiatorHandle<'_> {
         let parts = self.with_buffers(self.initiator.parts(&self.config, &self.target));
         // SAFETY: queues, states and words have a place for each lane, in memory that `self` owns; the tables change
@@ -197,8 +197,8 @@ impl ActiveMessages {
         unsafe { TargetHandle::new(parts, self.config.functions, entries) }
     }
 
-    /// Makes a lane usable after an error: its queue pairs are reset and connected anew. Messages that were not answered
-    /// are forgotten at both ends.
+    /// Makes a lane usable after an error: its queue pairs are reset and connected anew. Messages that were not
+    /// answered are forgotten at both ends.
     ///
     /// # Errors
     /// [`ActiveError::NoSuchLane`]; a device that has stopped.
@@ -217,8 +217,8 @@ impl ActiveMessages {
         self.connect(lane)
     }
 
-    /// The queue pairs of all lanes, at both ends: for a [`Watch`](warpbell_host_init::cuda::Watch) over kernels, and for what they
-    /// did.
+    /// The queue pairs of all lanes, at both ends: for a [`Watch`](warpbell_host_init::cuda::Watch) over kernels, and
+    /// for what they did.
     pub fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
         self.initiator.pairs.iter().chain(&self.target.pairs)
     }

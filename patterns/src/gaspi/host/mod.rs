@@ -217,7 +217,8 @@ impl Gaspi {
         self.describe_queues()
     }
 
-    /// The queue pairs of a rank: for a [`Watch`](warpbell_host_init::cuda::Watch) over its kernels, and for what they did.
+    /// The queue pairs of a rank: for a [`Watch`](warpbell_host_init::cuda::Watch) over its kernels, and for what they
+    /// did.
     ///
     /// # Errors
     /// [`GaspiError::NoSuchRank`].

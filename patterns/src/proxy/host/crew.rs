@@ -12,8 +12,8 @@ use super::worker::Worker;
 
 /// Time between two looks at the threads.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks at which a thread waits for the same answer, before it is replaced. Looks and not time alone, because a process
-/// that was stopped, or got no core, had no time to answer either.
+/// Looks at which a thread waits for the same answer, before it is replaced. Looks and not time alone, because a
+/// process that was stopped, or got no core, had no time to answer either.
 const LOOKS: u32 = 20;
 /// How long an owner may take to say whether it allows a request.
 pub(super) const PATIENCE: Duration = LOOK.saturating_mul(LOOKS);

@@ -78,8 +78,9 @@ impl Front {
             send_doorbell: SendDoorbell::WithoutRecord,
             doorbell_page: DoorbellPage::Memory,
         };
-        // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that depth,
-        // and both of which the caller keeps. Its kernels run where the state lies. Kernels and the proxy alone write there; the proxy takes the producer index from the doorbell.
+        // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that
+        // depth, and both of which the caller keeps. Its kernels run where the state lies. Kernels and the proxy alone
+        // write there; the proxy takes the producer index from the doorbell.
         unsafe { SendQueueHandle::new(parts).on(self.state.placement().processor()) }
     }
 

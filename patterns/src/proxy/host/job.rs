@@ -19,7 +19,8 @@ pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A queue, and how far its service has come.
 pub(super) struct Job {
     drain: Drain<'static>,
-    /// None where all is allowed; while it is asked; and once nobody waits for its answer, when nothing is taken any more.
+    /// None where all is allowed; while it is asked; and once nobody waits for its answer, when nothing is taken any
+    /// more.
     allow: Option<Allow>,
     /// The number of the question at which it is asked, by a thread that has left the seat for that.
     asked: Option<u64>,
@@ -38,8 +39,9 @@ impl Job {
         let nic = unsafe { mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(nic) };
         // SAFETY: as above, for the other queue's memory.
         let front = unsafe { served.front.handle(&served.pair) };
-        // SAFETY: the front is fresh, and the queue pair as far as kernels tell. Nobody else has the front's other side,
-        // nor the NIC's queue, whose owner has given it away. All of it is host memory, as `Served::new` has checked.
+        // SAFETY: the front is fresh, and the queue pair as far as kernels tell. Nobody else has the front's other
+        // side, nor the NIC's queue, whose owner has given it away. All of it is host memory, as `Served::new` has
+        // checked.
         let drain = unsafe { Drain::new(front, nic) };
         let qpn = served.pair.qpn();
         Ok(Self {
@@ -182,8 +184,8 @@ impl Seat {
     }
 
     /// Takes the job if its owner is still being asked this question, which is the queue's [`Fault::Hung`] then, and
-    /// gives the thread up. That finds the seat empty when it comes back from the question, and itself replaced, so that
-    /// it asks no other owner: both before it has this lock again.
+    /// gives the thread up. That finds the seat empty when it comes back from the question, and itself replaced, so
+    /// that it asks no other owner: both before it has this lock again.
     pub fn take_asked(&self, question: u64, thread: &Pulse) -> Option<Job> {
         let mut place = self.lock();
         let mut job = place.take_if(|job| job.asked == Some(question))?;

@@ -117,8 +117,9 @@ impl Proxy {
     /// The threads take queues in turn. One that is shared by many threads of a kernel is one thread's work.
     ///
     /// # Errors
-    /// [`NotReady`](warpbell_host_init::Error::NotReady) for a queue pair that is not connected; [`OutOfReach`](warpbell_host_init::Error::OutOfReach) for one whose queues or
-    /// doorbell do not lie in host memory, and for such a `kernels`; [`ProxyError`]. The queue pair is dropped then.
+    /// [`NotReady`](warpbell_host_init::Error::NotReady) for a queue pair that is not connected;
+    /// [`OutOfReach`](warpbell_host_init::Error::OutOfReach) for one whose queues or doorbell do not lie in host
+    /// memory, and for such a `kernels`; [`ProxyError`]. The queue pair is dropped then.
     pub fn serve(&self, pair: QueuePair, kernels: Placement) -> Result<ProxiedQueue, Error> {
         self.serve_with(pair, Some(kernels), None)
     }

@@ -15,7 +15,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 /// A thread's heartbeat, where it may stop, and whether it has been given up.
 ///
-/// All of it is relaxed: whoever looks at it takes nothing from it, and what must not be mixed up has the lock of a seat.
+/// All of it is relaxed: whoever looks at it takes nothing from it, and what must not be mixed up has the lock of a
+/// seat.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     /// Questions and answers of owners, so odd while one is asked.

@@ -117,8 +117,8 @@ impl Worker {
         seats.iter().filter_map(|seat| seat.take()).collect()
     }
 
-    /// Takes the jobs from a thread that is still at the question of the last look. None if it has its answer by now, and
-    /// goes on; then the thread keeps all of them.
+    /// Takes the jobs from a thread that is still at the question of the last look. None if it has its answer by now,
+    /// and goes on; then the thread keeps all of them.
     pub fn take_silent_jobs(&self) -> Option<Vec<Job>> {
         let seats = self.desk.seats().clone();
         let pulse = &self.desk.pulse;

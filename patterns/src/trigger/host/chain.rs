@@ -30,10 +30,11 @@ impl Triggers {
     /// triggers it, and any may [wait](crate::trigger::Triggers::wait) for it. While no kernel runs, and before the
     /// first operation of the chain has gone. Several may follow one, and each of them may be followed in turn.
     ///
-    /// The queue pair of `tag` is made with [`managed_send`](warpbell_host_init::QueuePairConfig::managed_send), that of `after` with
-    /// [`cross_channel`](warpbell_host_init::QueuePairConfig::cross_channel), and both belong to one device. In the ring of `after`
-    /// this takes two more WQEs, for each operation that follows; all of them are part of its operation, for which
-    /// kernels wait. If that fails, those that follow are not started, and who waits for them is told so at the deadline.
+    /// The queue pair of `tag` is made with [`managed_send`](warpbell_host_init::QueuePairConfig::managed_send), that
+    /// of `after` with [`cross_channel`](warpbell_host_init::QueuePairConfig::cross_channel), and both belong to one
+    /// device. In the ring of `after` this takes two more WQEs, for each operation that follows; all of them are part
+    /// of its operation, for which kernels wait. If that fails, those that follow are not started, and who waits for
+    /// them is told so at the deadline.
     ///
     /// ```
     /// use warpbell::wqe::Wqe;

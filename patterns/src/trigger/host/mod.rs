@@ -70,12 +70,12 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// Makes a tag of each queue pair, which is connected and unused, and has a completion for each block of its ring, as
-    /// by default. An operation has as many WQEs at most as half of the queue's depth.
+    /// Makes a tag of each queue pair, which is connected and unused, and has a completion for each block of its ring,
+    /// as by default. An operation has as many WQEs at most as half of the queue's depth.
     ///
     /// # Errors
-    /// [`TriggerError`] for queue pairs that are refused; [`NotReady`](warpbell_host_init::Error::NotReady) for one that is not connected; those of
-    /// [`Buffer::placed`].
+    /// [`TriggerError`] for queue pairs that are refused; [`NotReady`](warpbell_host_init::Error::NotReady) for one
+    /// that is not connected; those of [`Buffer::placed`].
     pub fn new(pairs: Vec<QueuePair>) -> Result<Self, Error> {
         let tags = pairs.len();
         let home = match pairs.first() {
@@ -114,7 +114,8 @@ impl Triggers {
     /// lies in host memory, the host's own threads may use it, too.
     pub fn handle(&self) -> TriggerHandle<'_> {
         // SAFETY: the buffer has so many entries, written by `describe` for queues that `self` owns and nobody else
-        // uses, and lives as long; it is changed through `&mut self` only. Every handle is for the processor whose memory it is.
+        // uses, and lives as long; it is changed through `&mut self` only. Every handle is for the processor whose
+        // memory it is.
         unsafe {
             TriggerHandle::new(self.entries.as_ptr().cast(), self.tags())
                 .on(self.entries.placement().processor())
@@ -126,8 +127,8 @@ impl Triggers {
     ///
     /// # Errors
     /// [`TriggerError::NoSuchTag`]; [`TriggerError::Refused`] for what kernels would be refused, too, and for a tag
-    /// whose operation before is not done; [`TriggerError::Due`] for an operation that would go at once through a card's
-    /// register. Nothing is registered then.
+    /// whose operation before is not done; [`TriggerError::Due`] for an operation that would go at once through a
+    /// card's register. Nothing is registered then.
     pub fn register<const N: usize>(
         &mut self,
         tag: Tag,
@@ -149,7 +150,8 @@ impl Triggers {
         store(pair, &changes)?;
         self.set_counter(tag, changes.counter)?;
         if let Some((record, doorbell)) = changes.published {
-            // SAFETY: the operation was just stored, up to that index; no kernel has a handle, which would borrow `self`.
+            // SAFETY: the operation was just stored, up to that index; no kernel has a handle, which would borrow
+            // `self`.
             unsafe { pair.publish(record, doorbell) }?;
         }
         self.note(tag, before.end(), &changes);
@@ -171,7 +173,8 @@ impl Triggers {
     /// reset and connected by `connect_again`. Triggers that came and were not used up are forgotten with it.
     ///
     /// # Errors
-    /// [`TriggerError::NoSuchTag`]; what `connect_again` gives; a queue pair that is not as [`new`](Self::new) wants it.
+    /// [`TriggerError::NoSuchTag`]; what `connect_again` gives; a queue pair that is not as [`new`](Self::new) wants
+    /// it.
     pub fn renew(
         &mut self,
         tag: Tag,
@@ -186,8 +189,8 @@ impl Triggers {
         self.describe(tag)
     }
 
-    /// The queue pairs, in the order of their tags: for a [`Watch`](warpbell_host_init::cuda::Watch) over kernels, and for what went
-    /// wrong.
+    /// The queue pairs, in the order of their tags: for a [`Watch`](warpbell_host_init::cuda::Watch) over kernels, and
+    /// for what went wrong.
     pub fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
         self.pairs.iter()
     }
@@ -201,8 +204,8 @@ impl Triggers {
     /// Writes a tag's entry: no operation, no triggers.
     fn describe(&self, tag: Tag) -> Result<(), Error> {
         let pair = self.pair(tag)?;
-        // SAFETY: its completions are a ring of the same depth, and the queue is unused (`check`), so that WQEs and CQEs
-        // are counted from 0; the queue pair is not handed out.
+        // SAFETY: its completions are a ring of the same depth, and the queue is unused (`check`), so that WQEs and
+        // CQEs are counted from 0; the queue pair is not handed out.
         let entry = unsafe { TriggerEntry::new(pair.held_queue()?, Counter::FRESH) };
         let entry = match pair.is_managed() {
             true => entry.managed(),
@@ -231,8 +234,8 @@ fn shadow(pair: &QueuePair) -> Result<Shadow, Error> {
 /// Carries WQEs over to the ring.
 fn store(pair: &QueuePair, changes: &Changes) -> Result<(), Error> {
     for (slot, block) in &changes.blocks {
-        // SAFETY: the operation before in these blocks is done, as its registration found; no kernel has a handle, which would
-        // borrow the table that the caller changes.
+        // SAFETY: the operation before in these blocks is done, as its registration found; no kernel has a handle,
+        // which would borrow the table that the caller changes.
         unsafe { pair.write_send(*slot, block) }?;
     }
     Ok(())
