@@ -23,6 +23,13 @@ pub const MAX_WARPS: u32 = 512;
 const MAX_THREADS: u32 = 1024;
 
 /// How many threads run a kernel, in one dimension.
+///
+/// ```
+/// use warpbell_cpu_grid::Grid;
+///
+/// assert_eq!(Grid::new(4, 64).threads(), 256);
+/// assert_eq!(Grid::ONE_THREAD.threads(), 1);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
     /// Blocks in the grid, at least 1.

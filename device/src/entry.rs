@@ -5,6 +5,17 @@ use core::fmt;
 /// A kernel: its function, which a CPU's grid runs, and the [`Symbol`] of its entry, which a GPU runs.
 ///
 /// [`kernel`](macro@crate::kernel) makes one beside each function. `F` is the function's type, `unsafe` included.
+///
+/// ```
+/// use warpbell::{Entry, kernel};
+///
+/// #[kernel]
+/// fn nothing(_: u64) {}
+///
+/// let entry: Entry<fn(u64)> = nothing::ENTRY;
+/// entry.function()(7); // as a thread of a CPU's grid does
+/// assert_eq!(entry.symbol().name(), "nothing");
+/// ```
 #[derive(Clone, Copy)]
 pub struct Entry<F> {
     symbol: Symbol,

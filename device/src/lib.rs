@@ -22,6 +22,7 @@ mod entry;
 mod error;
 mod fault;
 mod handle;
+mod parameters;
 mod queue;
 mod signal;
 mod state;
@@ -37,6 +38,7 @@ pub use handle::{
     MAX_DEPTH, ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
+pub use parameters::{Slice, Words};
 pub use queue::{
     Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
     ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp, held,
@@ -50,6 +52,7 @@ pub use warpbell_gpu::arch::{RingBlock, RingSegment, Word32, Word64};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use warpbell_gpu::cpu;
 pub use warpbell_gpu::{
-    Deadline, Processor, Wait, block, panic, processor, shared, shared_array, thread, warp,
+    Deadline, Processor, Wait, block, panic, panic_handler, processor, shared, shared_array,
+    thread, warp,
 };
 pub use warpbell_macros::kernel;

@@ -25,4 +25,6 @@ warpbell_gpu::word_accesses! {
     compare_exchange_relaxed64(Word64, old: u64, new: u64) -> Result<u64, u64>;
     /// Adds, as acquire and release, and returns the value from before.
     fetch_add64(Word64, value: u64) -> u64;
+    /// Adds, in no order with other accesses, and returns the value from before.
+    fetch_add_relaxed64(Word64, value: u64) -> u64;
 }

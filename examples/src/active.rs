@@ -1,6 +1,7 @@
 //! Active messages between two kernels of this process: a reduction, and how long it takes until a task starts.
 
 use std::sync::atomic::Ordering;
+use warpbell::Slice;
 
 use serde::Serialize;
 use warpbell_host_init::{
@@ -11,7 +12,7 @@ use warpbell_kernels::active::{
     VECTORS, active_answer, active_contribute, active_reduce, active_round_trip_arguments,
     active_round_trip_payload, active_round_trip_value,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::active::Error as Refused;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
@@ -135,8 +136,8 @@ impl ReduceCase {
             slots: self.slots,
             messages: self.messages,
             limit_us: LIMIT_US,
-            answers: Numbers::new(&answers),
-            refusals: Numbers::new(&refusals),
+            answers: Slice::new(&answers),
+            refusals: Slice::new(&refusals),
             outcome: &outcomes[0],
         };
         let reduce = Reduce {
@@ -253,7 +254,7 @@ impl TaskStarts {
             source: source.local(0, bytes),
             rounds: all,
             limit_us: LIMIT_US,
-            samples: Numbers::new(&samples),
+            samples: Slice::new(&samples),
             outcome: &outcomes[0],
         };
         let target = ActiveAnswer {

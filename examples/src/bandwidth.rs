@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use clap::ValueEnum;
 use rand::Rng;
 use serde::Serialize;
-use warpbell::Word64;
 use warpbell::wqe::Remote;
+use warpbell::{Slice, Word64};
 use warpbell_host_init::{Entry, Shared, entry};
 use warpbell_kernels::bandwidth::{self as kernels, Sink, Stream};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 
 use crate::Error;
 use crate::launch::{Job, LIMIT_US, run_together};
@@ -193,7 +193,7 @@ impl<'e> Direction<'e> {
             batch: case.batch,
             signal_every: case.signal_every,
             limit_us: LIMIT_US,
-            times: Numbers::new(&self.times),
+            times: Slice::new(&self.times),
             outcome: &self.sent,
         };
         Ok(Job::new(case.verb.kernel(), stream, &self.sent))

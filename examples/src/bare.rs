@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_host_init::entry;
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::pingpong::{Bare, bare_round_trip};
 
 use crate::launch::{Job, LIMIT_US, run};
@@ -46,8 +46,8 @@ pub fn measure(end: &End, warm_up: u64, rounds: u64) -> Result<RoundTrip, Error>
         rounds: warm_up + rounds,
         stop: interrupt::stop(end.node.placement())?,
         limit_us: LIMIT_US,
-        samples: Numbers::new(&samples),
-        played: Numbers::new(&played),
+        samples: Slice::new(&samples),
+        played: Slice::new(&played),
         outcome: &outcome,
     };
     let job = Job::new(entry!(bare_round_trip), bare, &outcome);

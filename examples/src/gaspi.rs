@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
-use warpbell::{Signal, Word64};
+use warpbell::{Signal, Slice, Word64};
 use warpbell_host_init::{Access, Entry, Grid, Launch, Node, QueuePairConfig, Shared, entry};
 use warpbell_kernels::gaspi::{
     NotifyRoundTrip, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind, write_round_trip,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
 
 use crate::launch::{Job, LIMIT_US, run_together};
@@ -144,7 +144,7 @@ impl RoundTrips {
                     gaspi: gaspi.handle(rank)?,
                     rounds: self.all(),
                     bytes,
-                    samples: Numbers::new(samples),
+                    samples: Slice::new(samples),
                     outcome,
                 };
                 Ok(Launch::new(kernel, Grid::ONE_THREAD, parameters))
@@ -182,7 +182,7 @@ impl RoundTrips {
                 begins: u32::from(side == 0),
                 rounds: self.all(),
                 limit_us: LIMIT_US,
-                samples: Numbers::new(&samples[side]),
+                samples: Slice::new(&samples[side]),
                 outcome: &outcomes[side],
             };
             jobs.push(Job::new(

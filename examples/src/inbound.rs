@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_host_init::{
     Access, Buffer, Grid, Launch, Node, Placement, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::suite::ScopeKind;
 use warpbell_patterns::inbound::host::{Flush, Flushing};
 use warpbell_soft_hca::shell::LateStores;
@@ -236,8 +236,8 @@ impl InboundCase {
             rounds: self.rounds,
             warm_up: self.warm_up,
             limit_us: LIMIT_US,
-            samples: Numbers::new(&samples),
-            stale: Numbers::new(&stale),
+            samples: Slice::new(&samples),
+            stale: Slice::new(&stale),
             outcome: &outcome,
         };
         let grid = Grid {

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use rand::Rng;
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_host_init::{Grid, Shared, entry};
 use warpbell_kernels::bandwidth::Stream;
 use warpbell_kernels::ladder::{
-    Streams, ladder_blocks, ladder_naive, ladder_pipelined, ladder_reuse, ladder_warps,
+    ladder_blocks, ladder_naive, ladder_pipelined, ladder_reuse, ladder_warps,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 
 use crate::Error;
 use crate::launch::{Job, LIMIT_US, run_together};
@@ -191,7 +191,7 @@ impl<'e> Lane<'e> {
             // The queue asks where it must.
             signal_every: case.messages(),
             limit_us: LIMIT_US,
-            times: Numbers::new(&self.times),
+            times: Slice::new(&self.times),
             outcome,
         })
     }
@@ -258,7 +258,7 @@ fn repeat(case: Case, lanes: &[Lane<'_>]) -> Result<u64, Error> {
     let streams = streams.collect::<Result<Vec<_>, Error>>()?;
     let first = streams[0];
     let shared = Shared::slice(node.placement(), streams.len(), |index| streams[index])?;
-    let all = Streams::new(&shared);
+    let all = Slice::new(&shared);
     let queues = lanes.len() as u32;
     let grid = |blocks, threads_per_block| Grid {
         blocks,

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use warpbell::{Signal, Stop, Word64};
+use warpbell::{Signal, Slice, Stop, Word64};
 use warpbell_host_init::{RemoteMemory, Shared, entry};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::pingpong::{NO_MORE, PingPong, pingpong};
 
 use crate::launch::{Job, LIMIT_US, run_together};
@@ -167,8 +167,8 @@ impl<'e> Player<'e> {
             starts: self.starts.into(),
             stop: self.stop,
             limit_us: LIMIT_US,
-            samples: Numbers::new(&self.samples),
-            played: Numbers::new(&self.played),
+            samples: Slice::new(&self.samples),
+            played: Slice::new(&self.played),
             outcome: &self.outcome,
         };
         Ok(Job::new(entry!(pingpong), parameters, &self.outcome))

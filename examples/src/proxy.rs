@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
-use warpbell::{SendQueueHandle, Word64};
+use warpbell::{SendQueueHandle, Slice, Word64};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, Placement, QueuePair, QueuePairConfig, Shared, entry,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::Table;
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
 use warpbell_patterns::proxy::host::{Proxied, ProxiedQueue, Proxy};
 
@@ -147,12 +146,12 @@ impl PutCase {
         let [begin, end] = [node.words(queues.len())?, node.words(queues.len())?];
         let outcome = node.shared(Outcome::new())?;
         let puts = Puts {
-            peers: Table::new(&peers),
+            peers: Slice::new(&peers),
             rounds: self.rounds,
             one_at_a_time: u32::from(self.one_at_a_time),
             limit_us: LIMIT_US,
-            begin: Numbers::new(&begin),
-            end: Numbers::new(&end),
+            begin: Slice::new(&begin),
+            end: Slice::new(&end),
             outcome: &outcome,
         };
         let grid = Grid {

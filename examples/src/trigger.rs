@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
-use warpbell::SendDoorbell;
 use warpbell::wqe::Wqe;
+use warpbell::{SendDoorbell, Slice};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect, entry,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::trigger::{
     Listing, TriggerCost, TriggerHops, trigger_cost_posts, trigger_cost_ready,
     trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts, trigger_kernel,
@@ -256,7 +256,7 @@ impl CostCase {
             warm_up: self.warm_up,
             rounds: self.rounds,
             limit_us: LIMIT_US,
-            cycles: Numbers::new(&cycles),
+            cycles: Slice::new(&cycles),
             outcome: &outcome,
         };
         let pairs: Vec<_> = triggers.queue_pairs().chain([&pair]).collect();
@@ -370,7 +370,7 @@ impl HopCase {
                 remote: target.remote(all),
                 limit_us: LIMIT_US,
                 round: round.into(),
-                cycles: Numbers::new(&cycles),
+                cycles: Slice::new(&cycles),
                 rounds: self.rounds.into(),
                 outcome: &outcome,
             };

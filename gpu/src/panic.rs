@@ -5,14 +5,7 @@
 //! into the module's variable [`SYMBOL`] before the first launch. Where the variable is still null, a panic
 //! only traps.
 //!
-//! A library of kernels hands its panics over; elsewhere than on a GPU std does:
-//! ```
-//! #[cfg(target_arch = "nvptx64")]
-//! #[panic_handler]
-//! fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-//!     warpbell_gpu::panic::trap(info)
-//! }
-//! ```
+//! A library of kernels hands its panics over with [`panic_handler!`](crate::panic_handler).
 
 use core::array;
 use core::fmt;
@@ -195,6 +188,24 @@ impl fmt::Display for KernelPanic<'_> {
 #[unsafe(no_mangle)]
 static WARPBELL_PANIC: core::sync::atomic::AtomicPtr<PanicRecord> =
     core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+
+/// The panic handler of a PTX module, for the top of its library: the host learns of a panic, and the grid stops. Elsewhere
+/// than on a GPU it is nothing.
+///
+/// ```
+/// warpbell_gpu::panic_handler!();
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! panic_handler {
+    () => {
+        #[cfg(target_arch = "nvptx64")]
+        #[panic_handler]
+        fn panic(info: &::core::panic::PanicInfo<'_>) -> ! {
+            $crate::panic::trap(info)
+        }
+    };
+}
 
 /// Writes a panic into the host's record, if there is one, and stops the grid.
 #[cfg(target_arch = "nvptx64")]

@@ -1,4 +1,18 @@
 //! Options of a command line that choose a node.
+//!
+//! ```
+//! use clap::Parser;
+//! use warpbell_host_init::args::NodeArgs;
+//!
+//! #[derive(Parser)]
+//! struct Arguments {
+//!     #[command(flatten)]
+//!     node: NodeArgs,
+//! }
+//!
+//! assert!(Arguments::try_parse_from(["program", "--on", "cpu", "--nic", "soft"]).is_ok());
+//! assert!(Arguments::try_parse_from(["program", "--on", "moon"]).is_err());
+//! ```
 
 use std::convert::Infallible;
 

@@ -13,6 +13,17 @@ use crate::{Error, Placement};
 /// copies in and out with [`read`](Self::read) and [`write`](Self::write). Bytes
 /// that the NIC is changing meanwhile come out old or new, each for itself;
 /// whoever wants to know waits for the completion first.
+///
+/// ```
+/// use warpbell_host_init::Buffer;
+///
+/// let buffer = Buffer::new(4096)?;
+/// buffer.write(100, b"hello")?;
+/// let mut found = [0; 5];
+/// buffer.read(100, &mut found)?;
+/// assert_eq!(&found, b"hello");
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Buffer {
     area: Area,

@@ -5,6 +5,18 @@ use warpbell::SendDoorbell;
 use crate::{Access, Error, Limits, Placement, ProtectionDomain};
 
 /// How a queue pair is made. Change what matters, take the rest from `default()`.
+///
+/// ```
+/// use warpbell_host_init::{Access, Node, QueuePairConfig};
+///
+/// let config = QueuePairConfig {
+///     send_depth: 1024,
+///     receive_depth: 0,
+///     ..QueuePairConfig::granting(Access::REMOTE_WRITE)
+/// };
+/// let pair = Node::cpu().domain()?.queue_pair(&config)?;
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairConfig {
     /// Depth of the send queue in blocks of 64 bytes, a power of two. A plain
@@ -72,6 +84,16 @@ impl Default for QueuePairConfig {
 }
 
 /// How completions reach the kernel.
+///
+/// ```
+/// use warpbell_host_init::{Completions, QueuePairConfig};
+///
+/// let config = QueuePairConfig {
+///     send_completions: Completions::Ordinary { depth: Some(256) },
+///     ..QueuePairConfig::default()
+/// };
+/// assert_eq!(config.receive_completions, Completions::ORDINARY);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completions {
     /// A ring in which each CQE stays until the kernel has read it: when a request fails,
@@ -98,6 +120,14 @@ impl Completions {
 }
 
 /// Retries and timers, in the codes of the InfiniBand specification.
+///
+/// ```
+/// use warpbell_host_init::{QueuePairConfig, Timers};
+///
+/// // A peer that is gone is noticed sooner: after 4 waits of 4 ms.
+/// let timers = Timers { acknowledge_timeout: 10, retry_count: 3, ..Timers::default() };
+/// let config = QueuePairConfig { timers, ..QueuePairConfig::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// How long to wait for an acknowledgement: 4.096 µs · 2^code, code 0 to 31;

@@ -27,6 +27,19 @@ use crate::state::{CardPort, Endpoint, Gid, NicError};
 use crate::{Access, Error, Placement, ProtectionDomain, State};
 
 /// Which NIC to open.
+///
+/// ```
+/// use warpbell_host_init::mlx5::Mlx5Options;
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Device, Nic};
+///
+/// let nic = match std::env::args().nth(1) {
+///     Some(card) => Nic::Mlx5(Mlx5Options::new(card)),
+///     None => Nic::Soft(SoftOptions::default()),
+/// };
+/// let device = Device::open(nic)?;
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Nic {
@@ -42,6 +55,14 @@ pub enum Nic {
 }
 
 /// What a device can do at most.
+///
+/// ```
+/// use warpbell_host_init::Node;
+///
+/// let limits = Node::cpu().domain()?.device().limits();
+/// assert!(limits.max_depth >= 1024);
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Blocks of a send queue, receive WQEs of a receive queue.
@@ -61,6 +82,16 @@ pub struct Limits {
 
 /// An open device. A clone is the same device; it closes with the last clone and
 /// the last object made from it.
+///
+/// ```
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Device, Nic};
+///
+/// let device = Device::open(Nic::Soft(SoftOptions::default()))?;
+/// let domain = device.protection_domain()?;
+/// assert!(domain.device().is(&device));
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Device {
     provider: Arc<dyn Provider>,

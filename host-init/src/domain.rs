@@ -14,6 +14,16 @@ use crate::{
 
 /// What belongs together: regions and queue pairs work with each other only
 /// inside one protection domain. A clone is the same domain.
+///
+/// ```
+/// use warpbell_host_init::{Access, Node, QueuePairConfig};
+///
+/// let domain = Node::cpu().domain()?;
+/// let region = domain.allocate(4096, Access::LOCAL_WRITE)?;
+/// let pair = domain.queue_pair(&QueuePairConfig::default())?;
+/// assert!(region.domain().is(&domain));
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct ProtectionDomain {
     inner: Arc<Inner>,

@@ -1,5 +1,7 @@
 //! What can go wrong at start-up, and what the user can do about it.
 
+use std::fmt;
+
 use warpbell_cpu_grid::LaunchError;
 #[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::HcaError;
@@ -12,7 +14,19 @@ use crate::{Access, GpuError, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
 /// the variant says otherwise, or the error [is uncertain](Error::is_uncertain).
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` gives the same words as `Display`, for programs whose `main` returns the error.
+///
+/// ```
+/// use warpbell_host_init::{Error, Node, QueuePairConfig};
+///
+/// let config = QueuePairConfig { send_depth: 100, ..QueuePairConfig::default() };
+/// let error = Node::cpu().domain()?.queue_pair(&config).unwrap_err();
+/// assert!(matches!(error, Error::DepthNotPowerOfTwo { depth: 100, .. }));
+/// assert_eq!(error.to_string(), "send queue depth 100 is no power of two; use 64 or 128");
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A ring depth that is no power of two.
@@ -134,6 +148,12 @@ pub enum Error {
         /// Bytes there are.
         len: usize,
     },
+    /// Memory without whole words.
+    #[error("the memory starts at {address:#x}; words of 8 bytes start at a multiple of 8")]
+    Unaligned {
+        /// Its first byte.
+        address: u64,
+    },
     /// Access flags that contradict each other.
     #[error("access {access} is refused: remote write or atomic needs LOCAL_WRITE too; add it")]
     BadAccess {
@@ -234,6 +254,12 @@ pub enum Error {
     #[cfg(feature = "mlx5")]
     #[error(transparent)]
     Mlx5(Box<Mlx5Error>),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 #[cfg(feature = "mlx5")]

@@ -27,6 +27,28 @@ macro_rules! entry {
 }
 
 /// A kernel, its grid, and its parameters, which may borrow what the kernel works with.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use warpbell_host_init::{Grid, Launch, Node, entry};
+///
+/// #[repr(C)]
+/// #[derive(Clone, Copy)]
+/// struct Count<'a> {
+///     threads: &'a AtomicU64,
+/// }
+///
+/// #[warpbell::kernel]
+/// fn count(p: Count<'_>) {
+///     p.threads.fetch_add(1, Ordering::Relaxed);
+/// }
+///
+/// let threads = AtomicU64::new(0);
+/// let launch = Launch::new(entry!(count), Grid::new(4, 64), Count { threads: &threads });
+/// Node::cpu().run(&[launch], &[])?;
+/// assert_eq!(threads.into_inner(), 256);
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 pub struct Launch<'a> {
     symbol: Symbol,
     /// The symbol as a module has it.
@@ -66,6 +88,36 @@ impl<'a> Launch<'a> {
     /// The parameters are what the kernel's own types allow, as with a call of the function: a kernel that is not
     /// `unsafe` must be sound for every value of them, whatever the grid. One whose soundness rests on its parameters,
     /// as with a raw pointer, is an `unsafe fn`, which [`new_unsafe`](Self::new_unsafe) launches.
+    ///
+    /// A structure of queue handles, [`Slice`](warpbell::Slice)s, [`Words`](warpbell::Words), references to atomics and
+    /// plain values needs no `unsafe`, in the kernel and in its host program. What the parameters borrow outlives the
+    /// launch:
+    ///
+    /// ```compile_fail,E0505
+    /// # use warpbell_host_init::{Access, Grid, Launch, Node, entry};
+    /// #[warpbell::kernel]
+    /// fn clear(words: warpbell::Words<'_>) {
+    ///     words.store(0, 0);
+    /// }
+    ///
+    /// let region = Node::cpu().domain()?.allocate(8, Access::LOCAL_WRITE)?;
+    /// let launch = Launch::new(entry!(clear), Grid::ONE_THREAD, region.words()?);
+    /// drop(region);
+    /// Node::cpu().run(&[launch], &[])?;
+    /// # Ok::<(), warpbell_host_init::Error>(())
+    /// ```
+    ///
+    /// and what threads cannot share is refused:
+    ///
+    /// ```compile_fail,E0277
+    /// # use std::cell::Cell;
+    /// # use warpbell_host_init::{Grid, Launch, entry};
+    /// #[warpbell::kernel]
+    /// fn count(cells: warpbell::Slice<'_, Cell<u32>>) {}
+    ///
+    /// let cells = [Cell::new(0)];
+    /// Launch::new(entry!(count), Grid::ONE_THREAD, warpbell::Slice::new(&cells));
+    /// ```
     pub fn new<P: Copy + Sync + 'a>(entry: Entry<fn(P)>, grid: Grid, parameters: P) -> Self {
         Self::of(entry.symbol(), entry.function(), grid, parameters)
     }

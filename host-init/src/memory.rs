@@ -4,6 +4,7 @@ use std::fmt;
 
 use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey};
 use serde::{Deserialize, Serialize};
+use warpbell::{Word64, Words};
 
 use crate::one_path::{Taken, Written};
 use crate::placement::{Area, check_range};
@@ -12,6 +13,13 @@ use crate::{Buffer, Error, Placement, ProtectionDomain};
 bitflags::bitflags! {
     /// What may be done with registered memory, or through a queue pair; the bits
     /// are those of `ibv_access_flags`. Local reads are always allowed.
+    ///
+    /// ```
+    /// use warpbell_host_init::Access;
+    ///
+    /// let target = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    /// assert!(target.contains(Access::REMOTE_WRITE) && !target.contains(Access::REMOTE_READ));
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
         /// The own device may write: receives, and what reads and atomics bring back.
@@ -42,6 +50,17 @@ pub(crate) struct Keys {
 ///
 /// Dropping it withdraws its keys; when the drop returns, no device uses the
 /// memory, packets under way included.
+///
+/// ```
+/// use warpbell_host_init::{Access, Node};
+///
+/// let domain = Node::cpu().domain()?;
+/// let region = domain.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+/// region.write(0, b"for the other end")?;
+/// let piece = region.local(0, 17)?; // for this end's work requests
+/// assert_eq!((piece.length, piece.key), (17, region.lkey()));
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     area: Area,
@@ -177,6 +196,54 @@ impl MemoryRegion {
         }
     }
 
+    /// Its whole words of 8 bytes, for the parameters of a kernel.
+    ///
+    /// ```
+    /// use warpbell::{Words, kernel};
+    /// use warpbell_host_init::{Access, Error, Grid, Launch, Node, entry};
+    ///
+    /// #[kernel]
+    /// fn double(words: Words<'_>) {
+    ///     if let Some(value) = words.load(0) {
+    ///         words.store(1, 2 * value);
+    ///     }
+    /// }
+    ///
+    /// fn main() -> Result<(), Error> {
+    ///     let node = Node::cpu();
+    ///     let region = node.domain()?.allocate(16, Access::LOCAL_WRITE)?;
+    ///     region.write(0, &21u64.to_ne_bytes())?;
+    ///     node.run(&[Launch::new(entry!(double), Grid::ONE_THREAD, region.words()?)], &[])?;
+    ///     let mut found = [0; 8];
+    ///     region.read(8, &mut found)?;
+    ///     assert_eq!(u64::from_ne_bytes(found), 42);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] for memory that was registered by address without a right to write; [`Error::Unaligned`] for
+    /// such memory that does not start at a multiple of 8.
+    pub fn words(&self) -> Result<Words<'_>, Error> {
+        self.require_writable()?;
+        let first = self.as_ptr().cast::<Word64>();
+        if !first.is_aligned() {
+            let address = self.address();
+            return Err(Error::Unaligned { address });
+        }
+        // SAFETY: registered memory is valid as long as `self`, and page-aligned or just checked. It is a buffer, which
+        // hosts touch as atomics alone, or its owner vouched for as much; memory on a GPU is global there.
+        Ok(unsafe { Words::new(first, self.len() as u64 / 8, self.lkey()) })
+    }
+
+    fn require_writable(&self) -> Result<(), Error> {
+        let access = self.access;
+        match self.owner.is_none() && !access.contains(Access::LOCAL_WRITE) {
+            true => Err(Error::ReadOnly { access }),
+            false => Ok(()),
+        }
+    }
+
     /// Copies bytes out; see [`Buffer::read`].
     ///
     /// # Errors
@@ -192,11 +259,8 @@ impl MemoryRegion {
     /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`] for memory that
     /// was registered by address without a right to write.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        let access = self.access;
-        if self.owner.is_none() && !access.contains(Access::LOCAL_WRITE) {
-            check_range(offset, from.len(), self.len())?;
-            return Err(Error::ReadOnly { access });
-        }
+        check_range(offset, from.len(), self.len())?;
+        self.require_writable()?;
         // SAFETY: the memory is registered, hence valid. It is a buffer, or its owner vouched
         // for writes too: every right to write comes with `LOCAL_WRITE`.
         unsafe { self.area.write(offset, from) }
@@ -245,6 +309,16 @@ impl fmt::Debug for MemoryRegion {
 }
 
 /// Memory of the other side, as the other side described it.
+///
+/// ```
+/// use warpbell_host_init::{Access, Error, Node};
+///
+/// let region = Node::cpu().domain()?.allocate(4096, Access::REMOTE_READ)?;
+/// let memory = region.remote(); // the other end gets this, by `Peer::exchange` for example
+/// assert_eq!(memory.at(64, 8)?.address, region.address() + 64);
+/// assert!(matches!(memory.at(4096, 8), Err(Error::OutOfRange { .. })));
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteMemory {

@@ -11,6 +11,14 @@ use crate::shared_bytes::{read_shared, write_shared};
 use crate::{Buffer, Error};
 
 /// Where memory lies.
+///
+/// ```
+/// use warpbell_host_init::{Buffer, Placement};
+///
+/// let buffer = Buffer::placed(Placement::Host, 4096)?;
+/// assert!(buffer.placement().is_host());
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// In host memory, for kernels on the CPU.

@@ -1,4 +1,14 @@
 //! Queue pairs: made, taken through their states, connected, reset.
+//!
+//! ```
+//! use warpbell_host_init::{Node, QueuePairConfig};
+//!
+//! let [near, far] = Node::cpu().ends()?;
+//! let (ours, _theirs) = near.connected(&far, &QueuePairConfig::default())?;
+//! println!("advised: {}", ours.advised_batch());
+//! assert!(ours.first_error().is_none());
+//! # Ok::<(), warpbell_host_init::Error>(())
+//! ```
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -25,6 +35,19 @@ const MAX_24_BITS: u32 = (1 << 24) - 1;
 
 /// A reliable connection's end: a send queue, perhaps a receive queue, and the
 /// completion queue of each.
+///
+/// ```
+/// use warpbell::Exclusive;
+/// use warpbell_host_init::{Node, QueuePairConfig, State};
+///
+/// let [near, far] = Node::cpu().ends()?;
+/// let (mut ours, _theirs) = near.connected(&far, &QueuePairConfig::default())?;
+/// let queue = ours.send_queue()?; // for a kernel
+/// assert!(queue.open::<Exclusive>().is_ok());
+/// ours.reset()?;
+/// assert_eq!(ours.state()?, State::Reset);
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 pub struct QueuePair {
     domain: ProtectionDomain,
     config: Checked,
@@ -460,6 +483,17 @@ impl fmt::Debug for QueuePair {
 /// # Errors
 /// [`Error::WrongState`] if one of them is further already; then neither has
 /// changed.
+///
+/// ```
+/// use warpbell_host_init::{Node, QueuePairConfig, State, connect};
+///
+/// let [near, far] = Node::cpu().ends()?;
+/// let config = QueuePairConfig::default();
+/// let (mut one, mut other) = (near.queue_pair(&config)?, far.queue_pair(&config)?);
+/// connect(&mut one, &mut other)?;
+/// assert_eq!(one.state()?, State::ReadyToSend);
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 pub fn connect(one: &mut QueuePair, other: &mut QueuePair) -> Result<(), Error> {
     for end in [&*one, &*other] {
         let from = end.state()?;

@@ -1,4 +1,16 @@
 //! Software HCAs: the commands to an engine, and the provider `soft`, an engine in this process.
+//!
+//! ```
+//! use warpbell_host_init::soft::{Drive, SoftOptions};
+//! use warpbell_host_init::{Device, Nic};
+//!
+//! // A NIC that stands still until the test says so.
+//! let options = SoftOptions { drive: Drive::ByHand, ..SoftOptions::default() };
+//! let device = Device::open(Nic::Soft(options))?;
+//! let hca = device.soft_hca().expect("a software HCA");
+//! hca.step().expect("a step");
+//! # Ok::<(), warpbell_host_init::Error>(())
+//! ```
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,13 @@
 //! States of a queue pair, and what its ends tell each other.
+//!
+//! ```
+//! use warpbell_host_init::{Node, QueuePairConfig, State};
+//!
+//! let pair = Node::cpu().domain()?.queue_pair(&QueuePairConfig::default())?;
+//! assert_eq!(pair.state()?, State::Reset);
+//! println!("the other end needs: {:?}", pair.endpoint());
+//! # Ok::<(), warpbell_host_init::Error>(())
+//! ```
 
 use std::fmt;
 

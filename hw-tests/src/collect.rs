@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use warpbell::{ReceiveQueueHandle, Word64};
+use warpbell::{ReceiveQueueHandle, Slice, Word64};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, Shared};
-use warpbell_kernels::suite::{Ending, EndingWords, Input, Message, Mode, Output, Receive};
+use warpbell_kernels::suite::{Ending, EndingWords, Message, Mode, Output, Receive};
 
 use crate::arena::{Arena, Image};
 use crate::here;
@@ -101,7 +101,7 @@ impl Collecting {
             key: buffers.region().lkey().0,
             length: self.length,
             segments: self.segments,
-            posted: Input::new(&mailbox.posted),
+            posted: Slice::new(&mailbox.posted),
             messages: Output::new(&mut mailbox.messages),
             endings: Output::new(&mut mailbox.endings),
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use warpbell::SendQueueHandle;
+use warpbell::{SendQueueHandle, Slice};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, Shared};
 use warpbell_kernels::suite::{
-    DoorbellKind, Ending, EndingWords, Input, Mode, Output, Request, Requests, ScopeKind,
-    SharingKind, Waiting,
+    DoorbellKind, Ending, EndingWords, Mode, Output, Request, Requests, ScopeKind, SharingKind,
+    Waiting,
 };
 
 use crate::here;
@@ -63,7 +63,7 @@ impl Posting {
     pub fn kernel<'a>(
         &self,
         queue: SendQueueHandle<'a>,
-        requests: Input<'a, Request>,
+        requests: Slice<'a, Request>,
         endings: Output<'a, EndingWords>,
     ) -> Requests<'a> {
         Requests {
@@ -84,7 +84,7 @@ impl Posting {
         assert_eq!(requests.len() % self.threads(), 0, "as many for each");
         let mut words = here::values(requests.len(), EndingWords::default());
         let rows = requests_for(self.kernels, requests);
-        let kernel = self.kernel(queue, Input::new(&rows), Output::new(&mut words));
+        let kernel = self.kernel(queue, Slice::new(&rows), Output::new(&mut words));
         here::launch(self.kernels, self.grid, &kernel);
         endings(&words)
     }

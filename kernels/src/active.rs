@@ -4,10 +4,10 @@
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::Local;
-use warpbell::{Block, Deadline, Scope, Stop, Thread, Word64, block, kernel, thread};
+use warpbell::{Block, Deadline, Scope, Slice, Stop, Thread, Word64, block, kernel, thread};
 use warpbell_patterns::active::{Error, InitiatorHandle, Payload, Server, TargetHandle, Task};
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
 
 /// The target's buffer of all kernels here: where payloads arrive.
@@ -48,10 +48,10 @@ pub struct Contribute<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes what became of each vector, of all of a block's one after the other: the answer, or an error's word.
-    pub answers: Numbers<'a>,
+    pub answers: Slice<'a, Word64>,
     /// Takes two numbers for each block: what became of a message with a function that is not registered, and how many
     /// messages were refused in all.
-    pub refusals: Numbers<'a>,
+    pub refusals: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -118,11 +118,7 @@ fn contribute(p: Contribute<'_>) -> Result<(), Failure> {
         }
         let bytes = 8 * p.words;
         let payload = Payload {
-            local: Local {
-                address: p.source.address + u64::from(place) * u64::from(bytes),
-                length: bytes,
-                ..p.source
-            },
+            local: p.source.at(u64::from(place) * u64::from(bytes), bytes),
             buffer: VECTORS,
             offset: place * bytes,
         };
@@ -254,7 +250,7 @@ pub struct ActiveRoundTrip<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the nanoseconds of each round.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }

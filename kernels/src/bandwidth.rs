@@ -1,9 +1,11 @@
 //! One kernel for each verb that posts as fast as it can, and one that receives.
 
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, kernel, thread};
+use warpbell::{
+    Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Slice, Word64, kernel, thread,
+};
 
-use crate::outcome::{Numbers, Outcome};
+use crate::outcome::Outcome;
 
 /// A stream of messages of the same length.
 #[repr(C)]
@@ -27,7 +29,7 @@ pub struct Stream<'a> {
     pub limit_us: u64,
     /// Takes the clock in nanoseconds before the first post, after the last completion, and, where there is a third word,
     /// after the last post.
-    pub times: Numbers<'a>,
+    pub times: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -138,10 +140,8 @@ impl Sink<'_> {
     fn buffer(&self, message: u64) -> Local {
         // Without slots there is but the first one: a check for 0 would be a panic.
         let slot = message.checked_rem(self.slots).unwrap_or(0);
-        Local {
-            address: self.local.address + slot * u64::from(self.local.length),
-            ..self.local
-        }
+        self.local
+            .at(slot * u64::from(self.local.length), self.local.length)
     }
 }
 

@@ -2,9 +2,9 @@
 //! counter. What [`posting`](crate::posting) measures is compared with it.
 
 use warpbell::wqe::{Doorbell, DoorbellRecord, QpNumber, WqeBlock, WqeIndex};
-use warpbell::{Block, Scope, Thread, Warp, Word32, Word64, kernel, thread};
+use warpbell::{Block, Scope, Slice, Thread, Warp, Word32, Word64, kernel, thread};
 
-use crate::posting::{Span, Table, Write};
+use crate::posting::{Span, Write};
 
 /// A queue's places.
 #[repr(C)]
@@ -28,7 +28,7 @@ unsafe impl Sync for BareQueue {}
 #[derive(Clone, Copy, Debug)]
 pub struct Bare<'a> {
     /// The queues.
-    pub queues: Table<'a, BareQueue>,
+    pub queues: Slice<'a, BareQueue>,
     /// How many threads in a row post together to one queue.
     pub threads_per_queue: u32,
     /// Doorbells of each queue.
@@ -139,7 +139,7 @@ impl Bare<'_> {
     #[inline(always)]
     fn post<C: Scope, const SYSTEM: bool>(&self) {
         let threads = self.threads_per_queue.max(1);
-        let Some(queue) = self.queues.get(thread::index() / threads) else {
+        let Some(queue) = self.queues.get(u64::from(thread::index() / threads)) else {
             return;
         };
         let qpn = QpNumber::from_low_bits(self.qpn);

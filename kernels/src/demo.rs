@@ -1,9 +1,11 @@
 //! One kernel for each verb, and one that fills a queue. A grid of one thread runs each.
 
 use warpbell::wqe::{Arrival, Immediate, Local, Masked, Remote, RemoteKey, Wqe};
-use warpbell::{Deadline, Exclusive, PostError, ReceiveQueueHandle, SendQueueHandle, kernel};
+use warpbell::{
+    Deadline, Exclusive, PostError, ReceiveQueueHandle, SendQueueHandle, Slice, Word64, kernel,
+};
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 
 /// Pieces that the gathering and scattering kernels work with.
 pub const PIECES: usize = 4;
@@ -97,7 +99,7 @@ pub struct Receive<'a> {
     pub limit_us: u64,
     /// Takes three numbers: how the message came ([`arrival_number`]), its bytes, and what travelled
     /// beside them.
-    pub message: Numbers<'a>,
+    pub message: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -333,7 +335,7 @@ pub struct Fill<'a> {
     /// What is sent each time.
     pub local: Local,
     /// Takes the number of sends.
-    pub sent: Numbers<'a>,
+    pub sent: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -345,7 +347,9 @@ pub fn fill(p: Fill<'_>) {
         let mut queue = p.queue.open::<Exclusive>()?;
         for count in 0..=1 << 16 {
             match queue.try_post(Wqe::send(p.local).signalled()) {
-                Ok(_) => p.sent.store(0, count + 1),
+                Ok(_) => {
+                    p.sent.store(0, count + 1);
+                }
                 Err(PostError::NoRoom) => return Ok(()),
                 Err(other) => return Err(other.into()),
             }

@@ -2,11 +2,11 @@
 
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{
-    Deadline, Exclusive, Scope, SendQueueHandle, Signal, Thread, Word64, kernel, thread,
+    Deadline, Exclusive, Scope, SendQueueHandle, Signal, Slice, Thread, Word64, kernel, thread,
 };
 use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle};
 
-use crate::outcome::{Numbers, Outcome};
+use crate::outcome::Outcome;
 use crate::place::Place;
 
 /// The segment of both ranks.
@@ -51,7 +51,7 @@ pub struct NotifyRoundTrip<'a> {
     /// How many bytes of its segment rank 0 writes ahead of its notifications, if it does.
     pub bytes: u32,
     /// Takes the nanoseconds of each round.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -107,7 +107,7 @@ pub struct WriteRoundTrip<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the nanoseconds of each round.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }

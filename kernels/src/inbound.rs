@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering;
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, FenceReach, PostError, ReceiveQueueHandle, Scope, SendQueue,
-    SendQueueHandle, Signal, Thread, Ticket, WaitError, Warp, Word64, block, kernel, thread,
+    SendQueueHandle, Signal, Slice, Thread, Ticket, WaitError, Warp, Word64, block, kernel, thread,
 };
 use warpbell_patterns::inbound::{Cells, Checksum, FlushHandle, Seal, Sequence};
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
 use crate::suite::ScopeKind;
 
@@ -131,9 +131,9 @@ pub struct Inbound<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the sample of each message that counts.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// Takes how many messages were not what they should be when they were read.
-    pub stale: Numbers<'a>,
+    pub stale: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }

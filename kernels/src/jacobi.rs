@@ -152,7 +152,7 @@ pub fn jacobi_notified(p: Jacobi<'_>) {
             // Whole blocks part here: each may come to barriers of its own.
             INNER => p.run(&mut Inner),
             way => {
-                let Some(queue) = p.path.queues.get(way) else {
+                let Some(queue) = p.path.queues.get(way.into()) else {
                     return Ok(());
                 };
                 // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.

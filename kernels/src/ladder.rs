@@ -1,61 +1,17 @@
 //! The same stream of writes, posted in one way after the other: each is a rung that spares what the one
 //! below it costs, as in GPUrdma (Daoud, Watad and Silberstein 2016, figures 3 and 4).
 
-use core::marker::PhantomData;
-
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Block, Deadline, Exclusive, Scope, Warp, block, kernel, thread, warp};
+use warpbell::{Block, Deadline, Exclusive, Scope, Slice, Warp, block, kernel, thread, warp};
 
 use crate::bandwidth::{Stream, stream};
-
-/// Streams, each with a queue of its own.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Streams<'a> {
-    start: *const Stream<'a>,
-    count: u64,
-    _lifetime: PhantomData<&'a [Stream<'a>]>,
-}
-
-// SAFETY: it stands for a shared slice.
-unsafe impl Send for Streams<'_> {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Streams<'_> {}
-
-impl<'a> Streams<'a> {
-    /// These streams.
-    pub const fn new(streams: &'a [Stream<'a>]) -> Self {
-        Self {
-            start: streams.as_ptr(),
-            count: streams.len() as u64,
-            _lifetime: PhantomData,
-        }
-    }
-
-    /// Stream number `index`, if there is one.
-    #[inline(always)]
-    pub fn get(self, index: u32) -> Option<&'a Stream<'a>> {
-        if u64::from(index) < self.count {
-            // SAFETY: `new` took the address and the count from a slice that lives for 'a.
-            Some(unsafe { &*self.start.add(index as usize) })
-        } else {
-            None
-        }
-    }
-}
 
 /// The piece of memory behind so many others of the same length.
 #[inline(always)]
 fn piece(p: &Stream<'_>, number: u64) -> (Local, Remote) {
     let offset = number * u64::from(p.local.length);
-    let local = Local {
-        address: p.local.address + offset,
-        ..p.local
-    };
-    let remote = Remote {
-        address: p.remote.address + offset,
-        ..p.remote
-    };
+    let local = p.local.at(offset, p.local.length);
+    let remote = p.remote.at(offset);
     (local, remote)
 }
 
@@ -129,16 +85,16 @@ fn together<C: Scope>(p: &Stream<'_>, number: u32, threads: u32) {
 
 /// A stream for each warp of a block.
 #[kernel]
-pub fn ladder_warps(p: Streams<'_>) {
-    if let Some(stream) = p.get(block::thread_index() / thread::warp_size()) {
+pub fn ladder_warps(p: Slice<'_, Stream<'_>>) {
+    if let Some(stream) = p.get(u64::from(block::thread_index() / thread::warp_size())) {
         together::<Warp>(stream, warp::lane_id(), thread::warp_size());
     }
 }
 
 /// A stream for each block.
 #[kernel]
-pub fn ladder_blocks(p: Streams<'_>) {
-    if let Some(stream) = p.get(block::index()) {
+pub fn ladder_blocks(p: Slice<'_, Stream<'_>>) {
+    if let Some(stream) = p.get(block::index().into()) {
         together::<Block>(stream, block::thread_index(), block::size());
     }
 }

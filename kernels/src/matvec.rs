@@ -4,9 +4,11 @@
 
 use core::mem;
 
-use warpbell::{Exclusive, SendQueueHandle, Stop, Warp, block, kernel, shared_array, thread};
+use warpbell::{
+    Exclusive, SendQueueHandle, Slice, Stop, Warp, Word64, block, kernel, shared_array, thread,
+};
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
 use crate::place::Place;
 
@@ -201,7 +203,7 @@ pub fn matvec_server(p: MatvecServer<'_>) {
 #[inline(always)]
 fn serve(p: &MatvecServer<'_>) -> Result<(), Failure> {
     let own = p.multiply.part()?;
-    let Some(queue) = p.path.queues.get(block::index()) else {
+    let Some(queue) = p.path.queues.get(block::index().into()) else {
         return Ok(());
     };
     // Once, as long as batches come.
@@ -290,7 +292,7 @@ pub struct MatvecClient<'a> {
     /// Ends it before.
     pub stop: Stop<'a>,
     /// Takes [`Self::ROUNDS`] and the others, then how many words each thread found wrong.
-    pub numbers: Numbers<'a>,
+    pub numbers: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -321,7 +323,7 @@ impl MatvecClient<'_> {
     #[inline(always)]
     fn drive(&self, part: u32) -> Result<(), Failure> {
         let path = &self.path;
-        let Some(queue) = path.queues.get(part) else {
+        let Some(queue) = path.queues.get(part.into()) else {
             return Ok(());
         };
         let mut queue = queue.open::<Exclusive>()?;

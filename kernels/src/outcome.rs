@@ -1,7 +1,6 @@
 //! What a kernel leaves for its host: why it failed, and numbers.
 
 use core::fmt;
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::BuildError;
@@ -242,41 +241,6 @@ impl Outcome {
     }
 }
 
-/// Words for a kernel's numbers, which the host reads once the kernel has ended.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Numbers<'a> {
-    start: *const Word64,
-    count: u64,
-    _lifetime: PhantomData<&'a [Word64]>,
-}
-
-// SAFETY: it stands for a shared slice of atomic words.
-unsafe impl Send for Numbers<'_> {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Numbers<'_> {}
-
-impl<'a> Numbers<'a> {
-    /// These words, for a kernel to write.
-    pub const fn new(words: &'a [Word64]) -> Self {
-        Self {
-            start: words.as_ptr(),
-            count: words.len() as u64,
-            _lifetime: PhantomData,
-        }
-    }
-
-    /// Stores number `index`; one that there is no word for is lost.
-    #[inline(always)]
-    pub fn store(self, index: u64, value: u64) {
-        if index < self.count {
-            // SAFETY: `new` took the address and the count from a slice that lives for 'a.
-            let word = unsafe { &*self.start.add(index as usize) };
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,16 +323,5 @@ mod tests {
             outcome.record(|| Err(Failure::Post(PostError::Empty)));
             assert_eq!(outcome.result(), Err(failure), "the first one is kept");
         }
-    }
-
-    #[test]
-    fn numbers_stay_inside_their_words() {
-        let words = [const { Word64::new(7) }; 3];
-        let numbers = Numbers::new(&words[..2]);
-        numbers.store(1, 42);
-        numbers.store(2, 43);
-        numbers.store(u64::MAX, 44);
-        let found = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-        assert_eq!(found, [7, 42, 7]);
     }
 }

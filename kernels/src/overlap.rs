@@ -3,10 +3,10 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Block, Exclusive, SendQueue, Ticket, block, kernel, thread};
+use warpbell::{Block, Exclusive, SendQueue, Slice, Ticket, Word64, block, kernel, thread};
 
 use crate::meeting::meet;
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
 use crate::place::Place;
 
@@ -78,7 +78,7 @@ pub struct OverlapEnd<'a> {
     /// A word for each block, 0 at first, in memory of the kernels' own.
     pub arrivals: Place,
     /// Takes when each block began, and when it ended: the nanoseconds of one clock.
-    pub times: Numbers<'a>,
+    pub times: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -94,7 +94,7 @@ impl OverlapEnd<'_> {
     fn run(&self) -> Result<(), Failure> {
         let (path, part) = (&self.path, block::index());
         let words = self.process.part()?;
-        let Some(queue) = path.queues.get(part) else {
+        let Some(queue) = path.queues.get(part.into()) else {
             return Ok(());
         };
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.

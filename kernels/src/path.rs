@@ -1,11 +1,10 @@
 //! The way of an application's data from one end to the other, in parts that have a queue each.
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, SendQueueHandle, Signal};
+use warpbell::{Deadline, SendQueueHandle, Signal, Slice};
 
 use crate::outcome::Failure;
 use crate::place::Place;
-use crate::posting::Table;
 
 /// The most parts: a lane of a warp for each.
 pub const MAX_PARTS: u32 = 32;
@@ -15,7 +14,7 @@ pub const MAX_PARTS: u32 = 32;
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     /// A queue for each part.
-    pub queues: Table<'a, SendQueueHandle<'a>>,
+    pub queues: Slice<'a, SendQueueHandle<'a>>,
     /// What is sent: its first byte counts, and its key.
     pub source: Local,
     /// Where it goes.
@@ -36,15 +35,8 @@ impl<'a> Path<'a> {
     /// Sends `bytes` bytes that lie so far behind the source to the place that lies so far behind the target.
     #[inline(always)]
     pub fn write(&self, from: u64, to: u64, bytes: u32) -> Wqe<1> {
-        let local = Local {
-            address: self.source.address + from,
-            length: bytes,
-            ..self.source
-        };
-        let remote = Remote {
-            address: self.target.address + to,
-            ..self.target
-        };
+        let local = self.source.at(from, bytes);
+        let remote = self.target.at(to);
         Wqe::write(local, remote)
     }
 

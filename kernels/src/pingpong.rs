@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Deadline, EarlyAndAfter, Exclusive, SendQueueHandle, Signal, Stop, WaitError, Word64, kernel,
-    thread,
+    Deadline, EarlyAndAfter, Exclusive, SendQueueHandle, Signal, Slice, Stop, WaitError, Word64,
+    kernel, thread,
 };
 
-use crate::outcome::{Numbers, Outcome};
+use crate::outcome::Outcome;
 
 /// Rounds between two looks at a stop, which would add its microsecond to the round.
 const LOOK_EVERY: u64 = 64;
@@ -42,9 +42,9 @@ pub struct PingPong<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the nanoseconds of each round, from one signal to the next.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// Takes the number of rounds that were played.
-    pub played: Numbers<'a>,
+    pub played: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -111,9 +111,9 @@ pub struct Bare<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes the nanoseconds of each round.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// Takes the number of rounds.
-    pub played: Numbers<'a>,
+    pub played: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }

@@ -1,6 +1,5 @@
 //! What posting and polling cost by themselves: on queues whose completions are written ahead, without a NIC.
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{
@@ -8,52 +7,11 @@ use warpbell::wqe::{
 };
 use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
-    Thread, Ticket, WaitError, Warp, Word64, kernel, thread,
+    Slice, Thread, Ticket, WaitError, Warp, Word64, kernel, thread,
 };
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
-
-/// Values that a grid's threads share.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Table<'a, T> {
-    start: *const T,
-    count: u64,
-    _values: PhantomData<&'a [T]>,
-}
-
-impl<T> Clone for Table<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Table<'_, T> {}
-
-// SAFETY: it only lends what a shared slice lends.
-unsafe impl<T: Sync> Send for Table<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Table<'_, T> {}
-
-impl<'a, T> Table<'a, T> {
-    /// These values.
-    pub const fn new(values: &'a [T]) -> Self {
-        Self {
-            start: values.as_ptr(),
-            count: values.len() as u64,
-            _values: PhantomData,
-        }
-    }
-
-    /// Value number `index`.
-    #[inline(always)]
-    pub(crate) fn get(&self, index: u32) -> Option<&'a T> {
-        let there = u64::from(index) < self.count;
-        // SAFETY: `new` took the address and the count from a slice that lives for 'a.
-        there.then(|| unsafe { &*self.start.add(index as usize) })
-    }
-}
 
 /// When each thread of a grid began and ended. They begin together, as far as a block's barrier goes.
 #[repr(C)]
@@ -62,9 +20,9 @@ pub struct Span<'a> {
     /// By the clock of the whole GPU, in nanoseconds, and not by the SM's cycles.
     pub global: bool,
     /// Takes when each thread began.
-    pub begin: Numbers<'a>,
+    pub begin: Slice<'a, Word64>,
     /// Takes when it ended.
-    pub end: Numbers<'a>,
+    pub end: Slice<'a, Word64>,
 }
 
 impl Span<'_> {
@@ -150,7 +108,7 @@ impl Write {
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
     /// The last word of each queue's CQE.
-    pub completions: Table<'a, Place>,
+    pub completions: Slice<'a, Place>,
     /// Base-2 logarithm of the doorbells of a stretch.
     pub stretch_log2: u32,
     /// WQEs of a stretch in a queue; 0 if nothing is written.
@@ -173,7 +131,7 @@ impl Ahead<'_> {
     fn write(&self, queue: u32, number: u32, leads: bool) {
         if leads
             && self.blocks != 0
-            && let Some(completion) = self.completions.get(queue)
+            && let Some(completion) = self.completions.get(queue.into())
         {
             let blocks = ((number >> self.stretch_log2) + 1) * self.blocks;
             let newest = self.newest.wrapping_add(blocks as u16);
@@ -190,7 +148,7 @@ impl Ahead<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Posting<'a> {
     /// The queues.
-    pub queues: Table<'a, SendQueueHandle<'a>>,
+    pub queues: Slice<'a, SendQueueHandle<'a>>,
     /// How many threads in a row use one queue.
     pub threads_per_queue: u32,
     /// Doorbells of each thread, or of each group of threads that posts together.
@@ -229,7 +187,7 @@ impl<'a> Posting<'a> {
             false => self.write.kept(),
         };
         let index = self.index();
-        let Some(queue) = self.queues.get(index).copied() else {
+        let Some(queue) = self.queues.get(index.into()).copied() else {
             return Ok(());
         };
         let limit = Deadline::after_us(self.limit_us);
@@ -404,7 +362,7 @@ pub struct Polling<'a> {
     /// Microseconds that a wait may take.
     pub limit_us: u64,
     /// Takes the cycles of all.
-    pub cycles: Numbers<'a>,
+    pub cycles: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -544,7 +502,7 @@ pub struct ClockRate<'a> {
     /// How long, in nanoseconds.
     pub nanoseconds: u64,
     /// Takes the cycles, then the nanoseconds that it was.
-    pub found: Numbers<'a>,
+    pub found: Slice<'a, Word64>,
 }
 
 /// Measures the rate of the SM's clock.

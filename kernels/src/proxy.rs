@@ -2,10 +2,9 @@
 //! a proxy serves.
 
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Block, Deadline, Exclusive, SendQueueHandle, block, kernel, thread};
+use warpbell::{Block, Deadline, Exclusive, SendQueueHandle, Slice, Word64, block, kernel, thread};
 
-use crate::outcome::{Failure, Numbers, Outcome};
-use crate::posting::Table;
+use crate::outcome::{Failure, Outcome};
 
 /// A work-group's queue, and the words that it writes, one for each of its threads.
 #[repr(C)]
@@ -22,7 +21,7 @@ pub struct Peer<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Puts<'a> {
     /// One for each work-group.
-    pub peers: Table<'a, Peer<'a>>,
+    pub peers: Slice<'a, Peer<'a>>,
     /// Puts of each thread.
     pub rounds: u64,
     /// 1 if each put is waited for before the next is posted, 0 if the last one alone.
@@ -30,9 +29,9 @@ pub struct Puts<'a> {
     /// Microseconds that each post and each wait may take.
     pub limit_us: u64,
     /// Takes when each work-group began, in nanoseconds.
-    pub begin: Numbers<'a>,
+    pub begin: Slice<'a, Word64>,
     /// Takes when its last put was complete.
-    pub end: Numbers<'a>,
+    pub end: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -48,7 +47,7 @@ impl Puts<'_> {
 /// of all.
 #[kernel]
 pub fn proxy_put(p: Puts<'_>) {
-    let Some(peer) = p.peers.get(block::index()).copied() else {
+    let Some(peer) = p.peers.get(block::index().into()).copied() else {
         return;
     };
     p.outcome.record(|| put(&p, peer));
@@ -58,10 +57,7 @@ pub fn proxy_put(p: Puts<'_>) {
 fn put(p: &Puts<'_>, peer: Peer<'_>) -> Result<(), Failure> {
     let limit = Deadline::after_us(p.limit_us);
     let (group, own) = (block::index(), block::thread_index());
-    let target = Remote {
-        address: peer.target.address + 8 * u64::from(own),
-        ..peer.target
-    };
+    let target = peer.target.at(8 * u64::from(own));
     // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
     let mut queue = unsafe { peer.queue.open_together::<Exclusive, Block>() }?;
     let begin = thread::clock_ns();

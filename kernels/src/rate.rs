@@ -1,11 +1,11 @@
 //! How quick a NIC is: one write at a time, and many from several queues.
 
-use core::marker::PhantomData;
-
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueueHandle, Ticket, kernel, shared_array, thread};
+use warpbell::{
+    Deadline, Exclusive, SendQueueHandle, Slice, Ticket, Word64, kernel, shared_array, thread,
+};
 
-use crate::outcome::{Numbers, Outcome};
+use crate::outcome::Outcome;
 
 /// A queue, and what is written through it again and again.
 #[repr(C)]
@@ -19,38 +19,13 @@ pub struct Lane<'a> {
     pub remote: Remote,
 }
 
-/// The lanes of a grid, one for each block.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Lanes<'a> {
-    start: *const Lane<'a>,
-    count: u64,
-    _lanes: PhantomData<&'a [Lane<'a>]>,
-}
-
-// SAFETY: it only lends what a shared slice lends.
-unsafe impl Send for Lanes<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Lanes<'_> {}
-
-impl<'a> Lanes<'a> {
-    /// These lanes.
-    pub const fn new(lanes: &'a [Lane<'a>]) -> Self {
-        Self {
-            start: lanes.as_ptr(),
-            count: lanes.len() as u64,
-            _lanes: PhantomData,
-        }
-    }
-
-    /// The lane of the calling thread, if it is the first of its block. A copy, because an acquire fence empties the
-    /// SM's cache, and lanes may lie in the host's memory.
-    #[inline(always)]
-    fn mine(&self) -> Option<Lane<'a>> {
-        let block = u64::from(thread::block_idx_x());
-        let mine = thread::thread_idx_x() == 0 && block < self.count;
-        // SAFETY: `new` took the address and the count from a slice that lives for 'a.
-        mine.then(|| unsafe { *self.start.add(block as usize) })
+/// The lane of the calling thread, if it is the first of its block: each block has one. A copy, because an acquire fence
+/// empties the SM's cache, and lanes may lie in the host's memory.
+#[inline(always)]
+fn mine<'a>(lanes: Slice<'a, Lane<'a>>) -> Option<Lane<'a>> {
+    match thread::thread_idx_x() {
+        0 => lanes.get(thread::block_idx_x().into()).copied(),
+        _ => None,
     }
 }
 
@@ -62,15 +37,15 @@ pub const MOST_SINGLES: usize = 2048;
 #[derive(Clone, Copy, Debug)]
 pub struct OneAtATime<'a> {
     /// Its queue.
-    pub lanes: Lanes<'a>,
+    pub lanes: Slice<'a, Lane<'a>>,
     /// How many writes, up to [`MOST_SINGLES`].
     pub writes: u64,
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes each write's cycles, from before its post until its completion is seen.
-    pub cycles: Numbers<'a>,
+    pub cycles: Slice<'a, Word64>,
     /// Takes the nanoseconds of all.
-    pub elapsed: Numbers<'a>,
+    pub elapsed: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -78,7 +53,7 @@ pub struct OneAtATime<'a> {
 /// Writes one at a time.
 #[kernel]
 pub fn rate_one_at_a_time(p: OneAtATime<'_>) {
-    let Some(lane) = p.lanes.mine() else {
+    let Some(lane) = mine(p.lanes) else {
         return;
     };
     p.outcome.record(|| {
@@ -111,7 +86,7 @@ pub fn rate_one_at_a_time(p: OneAtATime<'_>) {
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight<'a> {
     /// Their queues.
-    pub lanes: Lanes<'a>,
+    pub lanes: Slice<'a, Lane<'a>>,
     /// How many writes in each queue.
     pub writes: u64,
     /// Writes under one doorbell, the last of which is signalled; two such groups are under way in each queue.
@@ -119,9 +94,9 @@ pub struct InFlight<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes when each queue began, in nanoseconds.
-    pub begin: Numbers<'a>,
+    pub begin: Slice<'a, Word64>,
     /// Takes when its last write was complete.
-    pub end: Numbers<'a>,
+    pub end: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -129,7 +104,7 @@ pub struct InFlight<'a> {
 /// Writes from several queues, each with two groups under way.
 #[kernel]
 pub fn rate_in_flight(p: InFlight<'_>) {
-    let Some(lane) = p.lanes.mine() else {
+    let Some(lane) = mine(p.lanes) else {
         return;
     };
     p.outcome.record(|| {

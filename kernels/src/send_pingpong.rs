@@ -1,9 +1,11 @@
 //! Two ends answer each other's sends. The other end may be a program of somebody else's that does the same.
 
 use warpbell::wqe::{Arrival, Local, Wqe};
-use warpbell::{Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Stop, kernel, thread};
+use warpbell::{
+    Deadline, Exclusive, ReceiveQueueHandle, SendQueueHandle, Slice, Stop, Word64, kernel, thread,
+};
 
-use crate::outcome::{Numbers, Outcome};
+use crate::outcome::Outcome;
 
 /// Rounds between two looks at a stop, which would add its microsecond to the round.
 const LOOK_EVERY: u64 = 64;
@@ -34,11 +36,11 @@ pub struct SendPingPong<'a> {
     /// Microseconds to wait at the end for a message that should not come.
     pub linger_us: u64,
     /// Takes the nanoseconds of each round.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// Takes the number of rounds that were played.
-    pub played: Numbers<'a>,
+    pub played: Slice<'a, Word64>,
     /// Takes what came instead of the message that ended the game: its bytes, plus 1.
-    pub odd: Numbers<'a>,
+    pub odd: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }

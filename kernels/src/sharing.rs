@@ -38,14 +38,8 @@ fn spread<S: Sharing, C: Scope>(p: Spread<'_>) {
         for round in 0..p.rounds {
             let piece = u64::from(round * threads + thread::index());
             let offset = piece * u64::from(p.local.length);
-            let local = Local {
-                address: p.local.address + offset,
-                ..p.local
-            };
-            let remote = Remote {
-                address: p.remote.address + offset,
-                ..p.remote
-            };
+            let local = p.local.at(offset, p.local.length);
+            let remote = p.remote.at(offset);
             let mut wqe = Wqe::write(local, remote);
             if round + 1 == p.rounds {
                 wqe = wqe.signalled();

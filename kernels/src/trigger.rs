@@ -3,11 +3,12 @@
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Block, Deadline, Exclusive, GpuShared, SendQueueHandle, Sharing, Thread, block, kernel, thread,
+    Block, Deadline, Exclusive, GpuShared, SendQueueHandle, Sharing, Slice, Thread, Word64, block,
+    kernel, thread,
 };
 use warpbell_patterns::trigger::{Tag, TriggerHandle};
 
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
 
 /// A kernel of the listing: work on a buffer, then a trigger.
@@ -104,7 +105,7 @@ pub struct TriggerCost<'a> {
     /// Microseconds that a wait may take.
     pub limit_us: u64,
     /// Takes the cycles of each write that counts: those of [`TriggerCost::NOTHING`], then those of the next.
-    pub cycles: Numbers<'a>,
+    pub cycles: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -285,7 +286,7 @@ pub struct TriggerHops<'a> {
     /// Which measurement this is.
     pub round: u64,
     /// Takes the cycles of all writes: of the NIC's in each round, then of the thread's.
-    pub cycles: Numbers<'a>,
+    pub cycles: Slice<'a, Word64>,
     /// How many rounds there are.
     pub rounds: u64,
     /// What became of it.
@@ -309,10 +310,9 @@ impl TriggerHops<'_> {
         let mut queue = self.queue.open::<Exclusive>()?;
         let began = thread::cycles();
         for hop in 0..self.hops {
-            let remote = Remote {
-                address: self.remote.address + u64::from(hop) * u64::from(self.local.length),
-                ..self.remote
-            };
+            let remote = self
+                .remote
+                .at(u64::from(hop) * u64::from(self.local.length));
             let write = Wqe::write(self.local, remote).signalled();
             let ticket = queue.post(write, limit)?;
             queue.wait(ticket, limit)?;

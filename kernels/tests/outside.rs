@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey};
-use warpbell::{Deadline, FenceReach, SendQueueHandle, Stop, Word64};
+use warpbell::{Deadline, FenceReach, SendQueueHandle, Slice, Stop, Word64};
 use warpbell_cpu_grid::{Grid, Options, launch};
 use warpbell_kernels::active::{Contribute, Reduce, active_contribute, active_reduce};
 use warpbell_kernels::allreduce::{
@@ -25,17 +25,16 @@ use warpbell_kernels::matvec::{
     MatvecClient, MatvecServer, Multiply, matvec_batch, matvec_client, matvec_server,
 };
 use warpbell_kernels::meeting::meet;
-use warpbell_kernels::outcome::{Failure, Numbers, Outcome};
+use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
-use warpbell_kernels::posting::Table;
 use warpbell_kernels::serving::{Message, ServingClient, serving_client};
 use warpbell_kernels::stencil::{
     Stencil, StencilStep, StencilTriggered, Strips, gaspi_stencil, stencil_step, stencil_triggered,
 };
 use warpbell_kernels::suite::{
-    ActiveAsk, ActiveServe, AskStep, Caught, Ending, EndingWords, GaspiStorm, Input, Mode, Output,
+    ActiveAsk, ActiveServe, AskStep, Caught, Ending, EndingWords, GaspiStorm, Mode, Output,
     ScopeKind, SharingKind, TriggerStorm, suite_active_ask, suite_active_serve, suite_gaspi_storm,
     suite_trigger_storm,
 };
@@ -126,7 +125,7 @@ const LIMIT_US: u64 = 1000;
 /// A way without queues.
 fn path(signals: Place, parts: u32) -> Path<'static> {
     Path {
-        queues: Table::new(&[]),
+        queues: Slice::new(&[]),
         source: LOCAL,
         target: REMOTE,
         told: REMOTE,
@@ -195,7 +194,7 @@ fn overlap_works_on_its_part_alone() {
             chunk: 0,
             group: 0,
             arrivals: memory.place(1),
-            times: Numbers::new(&[]),
+            times: Slice::new(&[]),
             outcome,
         });
     });
@@ -236,7 +235,7 @@ fn matvec_multiplies_and_compares_what_is_there() {
                 rounds: 1,
                 nanoseconds: 0,
                 stop: stop(),
-                numbers: Numbers::new(&[]),
+                numbers: Slice::new(&[]),
                 outcome,
             });
         });
@@ -373,7 +372,7 @@ fn a_serving_client_has_room_for_its_answers() {
                 nanoseconds: 0,
                 interval: 0,
                 stop: stop(),
-                numbers: Numbers::new(&[]),
+                numbers: Slice::new(&[]),
                 histogram,
                 outcome,
             });
@@ -440,7 +439,7 @@ fn daq_goes_to_slots_that_are_there() {
                 stop: stop(),
                 shared: place(2),
                 histogram: place(3),
-                numbers: Numbers::new(&[]),
+                numbers: Slice::new(&[]),
                 outcome,
             });
         });
@@ -477,12 +476,12 @@ fn an_all_reduce_goes_to_the_memory_of_its_plan() {
         assert_eq!(memory.changed(), UNCHANGED);
         let ranks = [Rank {
             memory: memory.place(WORDS - 1),
-            peers: Table::new(&[]),
+            peers: Slice::new(&[]),
             delay_us: 0,
         }];
         let all = AllReduce {
             plan,
-            ranks: Table::new(&ranks),
+            ranks: Slice::new(&ranks),
             outcome: &Outcome::new(),
         };
         let there = WORDS as u64 - 1;
@@ -492,7 +491,7 @@ fn an_all_reduce_goes_to_the_memory_of_its_plan() {
         refuses(&memory, there, (1, 5), |outcome| {
             allreduce_triggered(AllReduceTriggered {
                 all: AllReduce { outcome, ..all },
-                triggers: Table::new(&[]),
+                triggers: Slice::new(&[]),
             });
         });
     }
@@ -529,7 +528,7 @@ fn triggering_kernels_go_to_words_that_are_there() {
                 warm_up: 0,
                 rounds: 1,
                 limit_us: LIMIT_US,
-                cycles: Numbers::new(&[]),
+                cycles: Slice::new(&[]),
                 outcome,
             });
         });
@@ -575,8 +574,8 @@ fn active_messages_go_to_vectors_that_are_there() {
                 slots,
                 messages: 1,
                 limit_us: LIMIT_US,
-                answers: Numbers::new(&[]),
-                refusals: Numbers::new(&[]),
+                answers: Slice::new(&[]),
+                refusals: Slice::new(&[]),
                 outcome,
             });
         });
@@ -643,8 +642,8 @@ fn inbound_data_have_their_words_at_both_ends() {
                         rounds: 0,
                         warm_up: 0,
                         limit_us: LIMIT_US,
-                        samples: Numbers::new(&[]),
-                        stale: Numbers::new(&[]),
+                        samples: Slice::new(&[]),
+                        stale: Slice::new(&[]),
                         outcome,
                     });
                 });
@@ -679,11 +678,11 @@ fn a_key_value_table_has_its_buckets_and_its_clients_room() {
                         gets: 1,
                         mtu: 1024,
                         limit_us: LIMIT_US,
-                        counts: Numbers::new(&[]),
-                        samples: Numbers::new(&[]),
+                        counts: Slice::new(&[]),
+                        samples: Slice::new(&[]),
                         outcome,
                     },
-                    queues: Table::new(&[]),
+                    queues: Slice::new(&[]),
                     table: REMOTE,
                     buckets: 1,
                     values: REMOTE,
@@ -758,7 +757,7 @@ fn the_suites_storms_go_to_words_that_are_there() {
                     slots,
                     rounds: 0,
                     patience: 1,
-                    done: Input::new(&[]),
+                    done: Slice::new(&[]),
                     caught: Output::<Caught>::new(&mut []),
                     endings,
                 });
@@ -771,9 +770,9 @@ fn the_suites_storms_go_to_words_that_are_there() {
                 triggers: tags(tags_there),
                 scope,
                 operations: 0,
-                wanted: Input::new(&[]),
+                wanted: Slice::new(&[]),
                 words: REMOTE,
-                order: Input::new(&[]),
+                order: Slice::new(&[]),
                 begun: memory.place(WORDS),
                 limit_ms: 1,
                 endings,

@@ -132,6 +132,17 @@ pub struct Local {
 impl Local {
     /// The longest segment, 2^31 - 1 bytes: bit 31 of the field marks inline data.
     pub const MAX_LENGTH: u32 = 0x7fff_ffff;
+
+    /// `length` bytes of the same region, `offset` bytes behind the first. The card refuses what is not all in the region.
+    #[inline(always)]
+    #[must_use]
+    pub const fn at(self, offset: u64, length: u32) -> Self {
+        Self {
+            address: self.address.wrapping_add(offset),
+            length,
+            key: self.key,
+        }
+    }
 }
 
 /// Memory of the other end: where it starts, and its key. The local side gives the length.
@@ -144,6 +155,19 @@ pub struct Remote {
     pub address: u64,
     /// Key of the region.
     pub key: RemoteKey,
+}
+
+impl Remote {
+    /// The place of the same region that is `offset` bytes behind the first. The other end's card refuses what is not in
+    /// the region.
+    #[inline(always)]
+    #[must_use]
+    pub const fn at(self, offset: u64) -> Self {
+        Self {
+            address: self.address.wrapping_add(offset),
+            key: self.key,
+        }
+    }
 }
 
 /// 16 bytes of a WQE, as two native integers of the bytes as they lie in memory.

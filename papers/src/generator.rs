@@ -7,8 +7,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use serde_json::json;
-use warpbell::Word64;
 use warpbell::wqe::Wqe;
+use warpbell::{Slice, Word64};
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::origin::Origin;
@@ -18,7 +18,7 @@ use warpbell_examples::statistics::percentile;
 use warpbell_examples::{Error, interrupt};
 use warpbell_host_init::{Grid, Launch, Node, Shared, entry};
 use warpbell_kernels::bandwidth::{Stream, stream_write};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 
 use crate::application::{Application, Extent, Measurement, Measurements, Section, Table};
 use crate::rig::{Driver, HostQueue, Rig};
@@ -170,7 +170,7 @@ impl Generator<'_> {
             batch,
             signal_every: batch.into(),
             limit_us: LIMIT_US,
-            times: Numbers::new(&self.times),
+            times: Slice::new(&self.times),
             outcome: &outcome,
         };
         let launch = Launch::new(entry!(stream_write), Grid::ONE_THREAD, stream);

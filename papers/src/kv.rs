@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpbell::wqe::Local;
-use warpbell::{SendQueueHandle, Word64};
+use warpbell::{SendQueueHandle, Slice, Word64};
 use warpbell_examples::inbound::Who;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
@@ -21,8 +21,7 @@ use warpbell_kernels::kv::{
     kv_read_block, kv_read_thread, kv_read_warp, kv_serve_block, kv_serve_thread, kv_serve_warp,
     next_bucket,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::Table;
+use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 /// How a value is got.
@@ -252,8 +251,8 @@ impl Store {
             gets: self.case.gets,
             mtu: self.case.mtu,
             limit_us: LIMIT_US,
-            counts: Numbers::new(&counts),
-            samples: Numbers::new(&samples),
+            counts: Slice::new(&counts),
+            samples: Slice::new(&samples),
             outcome: &outcome,
         };
         let (posted, kept) = match way {
@@ -321,7 +320,7 @@ impl Store {
         let landing = Memory::new(&self.near, self.node.nic_placement(), room)?;
         let get = GetByReads {
             client,
-            queues: Table::new(&queues),
+            queues: Slice::new(&queues),
             table: self.table.remote(0),
             buckets: self.filled.buckets,
             values: self.values.remote(0),

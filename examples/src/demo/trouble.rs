@@ -6,11 +6,11 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell::wqe::{CompletionError, Remote, RemoteKey, Syndrome};
-use warpbell::{Cause, PostError, QueueError, WaitError};
+use warpbell::{Cause, PostError, QueueError, Slice, WaitError};
 use warpbell_host_init::{Entry, QueuePairConfig, Timers, entry};
 use warpbell_kernels::bandwidth::{Sink, sink, sink_prepare};
 use warpbell_kernels::demo::{self as kernels, Fill, Flagged, Transfer};
-use warpbell_kernels::outcome::{Failure, Numbers, Outcome};
+use warpbell_kernels::outcome::{Failure, Outcome};
 
 use crate::Error;
 use crate::demo::Options;
@@ -281,10 +281,7 @@ fn past_the_end(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error
         ends,
         stage,
         false,
-        |remote| Remote {
-            address: remote.address + 1,
-            ..remote
-        },
+        |remote| remote.at(1),
     )
 }
 
@@ -333,7 +330,7 @@ fn full_queue(ends: &mut Ends, stage: &mut Stage<'_>) -> Result<Trouble, Error> 
     let fill = Fill {
         queue: ends.one.pair.send_queue()?,
         local: source.local(0, data.len()),
-        sent: Numbers::new(&sent),
+        sent: Slice::new(&sent),
         outcome: &outcome,
     };
     let job = Job::new(entry!(kernels::fill), fill, &outcome);

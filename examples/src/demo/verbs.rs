@@ -1,6 +1,7 @@
 //! Every verb, in both directions, against a model of what it is to do.
 
 use std::sync::atomic::Ordering;
+use warpbell::Slice;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -10,7 +11,7 @@ use warpbell_host_init::{Entry, RemoteMemory, entry};
 use warpbell_kernels::demo::{
     self as kernels, Atomic, INLINE_BYTES, Inline, PIECES, Pieces, Receive, Transfer,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 
 use crate::Error;
 use crate::demo::Options;
@@ -347,7 +348,7 @@ impl<'b> Bench<'b> {
             queue: to.pair.receive_queue()?,
             pieces,
             limit_us: LIMIT_US,
-            message: Numbers::new(&message),
+            message: Slice::new(&message),
             outcome: &received,
         };
         let jobs = vec![

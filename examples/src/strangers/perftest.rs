@@ -1,6 +1,7 @@
 //! Writes into the memory of perftest's `ib_write_bw`.
 
 use std::sync::atomic::Ordering;
+use warpbell::Slice;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -9,7 +10,7 @@ use warpbell::wqe::{Remote, RemoteKey};
 use warpbell_host_init::state::{Endpoint, Gid};
 use warpbell_host_init::{Node, entry};
 use warpbell_kernels::bandwidth::{Stream, stream_write};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_strangers::Conversation;
 use warpbell_strangers::perftest::{Client, Destination, Mtu, Report};
 
@@ -132,7 +133,7 @@ pub fn write(node: &Node, case: Case, server: impl Conversation) -> Result<Writt
         batch: case.batch,
         signal_every: case.signal_every,
         limit_us: LIMIT_US,
-        times: Numbers::new(&times),
+        times: Slice::new(&times),
         outcome: &outcome,
     };
     let job = Job::new(entry!(stream_write), stream, &outcome);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_host_init::state::{Endpoint, Gid};
 use warpbell_host_init::{Node, Shared, entry};
 use warpbell_kernels::bandwidth::{Sink, sink_prepare};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::send_pingpong::{SendPingPong, send_pingpong};
 use warpbell_strangers::pingpong::{self as words, Destination, FILL, FIRST_WORDS, PAGE};
 use warpbell_strangers::{Connection, Conversation};
@@ -155,9 +155,9 @@ impl Player {
             stop: interrupt::stop(self.end.node.placement())?,
             limit_us: LIMIT_US,
             linger_us: LINGER_US,
-            samples: Numbers::new(&self.samples),
-            played: Numbers::new(&self.played),
-            odd: Numbers::new(&self.odd),
+            samples: Slice::new(&self.samples),
+            played: Slice::new(&self.played),
+            odd: Slice::new(&self.odd),
             outcome: &self.outcome,
         };
         let job = Job::new(entry!(send_pingpong), parameters, &self.outcome);

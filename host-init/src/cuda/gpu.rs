@@ -15,6 +15,14 @@ use super::under_way::UnderWay;
 use super::{ComputeCapability, GpuError, InboundOrder};
 
 /// An open GPU. A value is a mere reference, because a GPU stays open until the process ends.
+///
+/// ```no_run
+/// use warpbell_host_init::Gpu;
+///
+/// let gpu = Gpu::open(0)?;
+/// println!("{}: {:?}", gpu.name(), gpu.inbound_order());
+/// # Ok::<(), warpbell_host_init::GpuError>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Gpu(&'static Inner);
 

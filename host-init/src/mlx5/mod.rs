@@ -12,6 +12,16 @@
 //! | `queues` | completion queues and queue pairs, by commands to the card (DEVX) |
 //!
 //! Nothing of it has run on a card yet; it is tested on the software HCA, behind unmodified libmlx5.
+//!
+//! ```no_run
+//! use warpbell_host_init::mlx5::Mlx5Options;
+//! use warpbell_host_init::{Device, Nic};
+//!
+//! let options = Mlx5Options { port: 2, ..Mlx5Options::new("mlx5_0") };
+//! let card = Device::open(Nic::Mlx5(options))?;
+//! println!("{}: {:?}", card.gid(), card.limits());
+//! # Ok::<(), warpbell_host_init::Error>(())
+//! ```
 
 mod bindings;
 mod context;

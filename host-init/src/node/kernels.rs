@@ -13,6 +13,17 @@ use crate::{Error, cuda::Ptx};
 use crate::{Gpu, Launch, Placement, StopWord};
 
 /// What runs kernels. A copy is the same place.
+///
+/// ```
+/// use warpbell_cpu_grid::Options;
+/// use warpbell_host_init::soft::SoftOptions;
+/// use warpbell_host_init::{Kernels, Nic, Node};
+///
+/// let options = Options { deadline: None, ..Options::default() };
+/// let node = Node::new(Kernels::Cpu(options), Nic::Soft(SoftOptions::default()))?;
+/// assert!(node.gpu().is_none());
+/// # Ok::<(), warpbell_host_init::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Kernels {
     /// A grid of CPU threads, with these options.

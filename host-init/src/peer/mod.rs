@@ -1,4 +1,17 @@
 //! Two processes of one machine: how they find each other and what they tell.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::time::Duration;
+//! use warpbell_host_init::{Node, Peer, QueuePairConfig};
+//!
+//! let domain = Node::cpu().domain()?;
+//! let mut pair = domain.queue_pair(&QueuePairConfig::default())?;
+//! // The other process calls `Peer::join` with the same path.
+//! let mut peer = Peer::listen(domain.device(), Path::new("meet"), Duration::from_secs(30))?;
+//! peer.connect(&mut pair)?;
+//! # Ok::<(), warpbell_host_init::Error>(())
+//! ```
 
 mod listener;
 mod socket;

@@ -4,7 +4,9 @@ use std::ptr::NonNull;
 
 use super::{ALL, by_hand, region, resident};
 use crate::state::{Endpoint, Gid};
-use crate::{Access, Completions, Device, Error, Placement, QueuePairConfig, RemoteMemory, State};
+use crate::{
+    Access, Buffer, Completions, Device, Error, Placement, QueuePairConfig, RemoteMemory, State,
+};
 
 /// Nobody who knows one key, or the keys of another device, knows the next.
 #[test]
@@ -91,6 +93,7 @@ fn memory_that_is_for_reading_only() {
             access: Access::REMOTE_READ
         })
     ));
+    assert!(matches!(lent.words(), Err(Error::ReadOnly { .. })));
     // A buffer is the region's own, and the host may write whatever devices may.
     let own = region(&domain, 8, 0, Access::REMOTE_READ);
     own.write(0, &WORDS).unwrap();
@@ -211,4 +214,20 @@ fn a_device_that_has_stopped() {
     ));
     // It uses nothing any more, so everything comes back.
     assert!(region.deregister().unwrap().is_some());
+}
+
+#[test]
+fn memory_without_whole_words() {
+    let domain = by_hand().protection_domain().unwrap();
+    let buffer = Buffer::new(64).unwrap();
+    // SAFETY: the buffer outlives the region.
+    let part = |offset, len| unsafe { domain.register_part(&buffer, offset, len, ALL) }.unwrap();
+    let address = buffer.as_ptr() as u64 + 4;
+    let refused = part(4, 16);
+    assert!(
+        matches!(refused.words(), Err(Error::Unaligned { address: found }) if found == address)
+    );
+    // What is left behind the last whole word is nobody's.
+    assert_eq!(part(8, 15).words().unwrap().len(), 1);
+    assert!(part(8, 7).words().unwrap().is_empty());
 }

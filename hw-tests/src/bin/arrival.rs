@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_host_init::{Buffer, Grid, Kernels, MemoryRegion, Placement, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::ample;
@@ -13,7 +13,7 @@ use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Side, Sides};
 use warpbell_kernels::inbound::{Inbound, Way};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::ScopeKind;
 use warpbell_patterns::inbound::host::{Flush, Flushing};
@@ -210,8 +210,8 @@ impl Stage {
             rounds,
             warm_up: 0,
             limit_us: ample().as_micros() as u64,
-            samples: Numbers::new(&samples),
-            stale: Numbers::new(&stale),
+            samples: Slice::new(&samples),
+            stale: Slice::new(&stale),
             outcome: &outcome,
         };
         let threads = match scope {

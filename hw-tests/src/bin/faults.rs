@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 use std::time::Duration;
+use warpbell::Slice;
 
 use warpbell_host_init::{Grid, QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
@@ -11,7 +12,7 @@ use warpbell_hw_tests::model;
 use warpbell_hw_tests::post::{Posting, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
-use warpbell_kernels::suite::{EndingWords, Input, Output, Request, Verb, Waiting};
+use warpbell_kernels::suite::{EndingWords, Output, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::Faults;
 
@@ -113,7 +114,7 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     };
     let sender = posting.kernel(
         pair.ours.send_queue().expect("a send queue"),
-        Input::new(&rows),
+        Slice::new(&rows),
         Output::new(&mut words),
     );
     let queue = pair.theirs.receive_queue().expect("a receive queue");

@@ -6,8 +6,8 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use warpbell::SendDoorbell;
 use warpbell::Word64;
+use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig};
 use warpbell_hw_tests::here;
@@ -16,8 +16,8 @@ use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::Sides;
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
-    Caught, Ending, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Input,
-    Mode, Output, Returned, ScopeKind, SharingKind,
+    Caught, Ending, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Mode,
+    Output, Returned, ScopeKind, SharingKind,
 };
 use warpbell_patterns::gaspi::Error;
 use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
@@ -105,7 +105,7 @@ fn call(
     let kernel = GaspiCalls {
         gaspi: gaspi.handle(rank).expect("a rank"),
         mode,
-        calls: Input::new(&rows),
+        calls: Slice::new(&rows),
         returned: Output::new(&mut returned),
     };
     here::launch(kernels, grid, &kernel);
@@ -575,7 +575,7 @@ fn beyond_the_segment() {
             slots,
             rounds: 1,
             patience: 1,
-            done: Input::new(&done),
+            done: Slice::new(&done),
             caught,
             endings,
         };
@@ -643,7 +643,7 @@ impl Storm {
             slots,
             rounds,
             patience: 10_000,
-            done: Input::new(&done),
+            done: Slice::new(&done),
             caught,
             endings,
         };

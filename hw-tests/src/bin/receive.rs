@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use warpbell::WaitError;
+use warpbell::{Slice, WaitError};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
@@ -16,7 +16,7 @@ use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
-    Ending, EndingWords, Input, Message, MessageKind, Mode, Output, Request, Requests, ScopeKind,
+    Ending, EndingWords, Message, MessageKind, Mode, Output, Request, Requests, ScopeKind,
     SharingKind, Verb, Waiting,
 };
 
@@ -146,7 +146,7 @@ fn sender<'a>(
     };
     posting.kernel(
         pair.ours.send_queue().expect("a send queue"),
-        Input::new(requests),
+        Slice::new(requests),
         Output::new(words),
     )
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use warpbell::SendDoorbell;
 use warpbell::wqe::Wqe;
+use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Buffer, Kernels, Placement, QueuePair, QueuePairConfig, Shared, connect};
 use warpbell_hw_tests::here;
@@ -18,7 +18,7 @@ use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::place::Place;
-use warpbell_kernels::suite::{EndingWords, Input, Output, ScopeKind, TriggerChain, TriggerStorm};
+use warpbell_kernels::suite::{EndingWords, Output, ScopeKind, TriggerChain, TriggerStorm};
 use warpbell_patterns::trigger::host::Triggers;
 
 fn main() -> ExitCode {
@@ -127,9 +127,9 @@ impl Storm {
             triggers: triggers.handle(),
             scope: self.scope,
             operations: self.operations,
-            wanted: Input::new(&wanted),
+            wanted: Slice::new(&wanted),
             words: target.remote(0),
-            order: Input::new(&order),
+            order: Slice::new(&order),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             begun: unsafe { Place::new(begun.as_ptr().cast(), begun.len() as u64 / 8) },
             limit_ms: ample().as_millis() as u64,

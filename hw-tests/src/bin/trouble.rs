@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
-use warpbell::Symbol;
+use warpbell::{Slice, Symbol};
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Ptx, Watch};
 use warpbell_host_init::{
     Buffer, Entry, Error, Gpu, GpuError, Grid, Kernels, Launch, Placement, QueuePairConfig,
@@ -20,8 +20,8 @@ use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_hw_tests::turns::Turns;
 use warpbell_kernels::suite::{
-    EndingWords, Flood, Input, Kernel, Output as Entries, Request, Stray, Trouble, TroubleKind,
-    Verb, Waiting, suite_stray, suite_trouble,
+    EndingWords, Flood, Kernel, Output as Entries, Request, Stray, Trouble, TroubleKind, Verb,
+    Waiting, suite_stray, suite_trouble,
 };
 
 /// Says in the environment which trouble a process is to get into.
@@ -286,7 +286,7 @@ fn hang(_: &'static Module) -> Result<(), Error> {
     };
     let kernel = posting.kernel(
         pair.ours.send_queue()?,
-        Input::new(&requests),
+        Slice::new(&requests),
         Entries::new(&mut words),
     );
     let limit = Duration::from_millis(300);

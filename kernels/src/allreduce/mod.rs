@@ -4,13 +4,12 @@
 mod plan;
 
 use warpbell::wqe::Wqe;
-use warpbell::{Block, Deadline, Exclusive, SendQueue, block, kernel, thread};
+use warpbell::{Block, Deadline, Exclusive, SendQueue, Slice, block, kernel, thread};
 use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
 use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
 use crate::place::Place;
-use crate::posting::Table;
 
 pub use plan::{Incoming, Outgoing, Plan};
 
@@ -90,7 +89,7 @@ pub struct Rank<'a> {
     pub memory: Place,
     /// To each of its peers. All have the same queues and signals, numbered as [`Plan::ways`] says. None for a rank that
     /// another kernel runs, on another GPU: its blocks return at once.
-    pub peers: Table<'a, Path<'a>>,
+    pub peers: Slice<'a, Path<'a>>,
     /// Microseconds that it dawdles in a step, before it takes what has come: 0, but for a rank that is to be slow.
     pub delay_us: u64,
 }
@@ -103,7 +102,7 @@ pub struct AllReduce<'a> {
     /// Who sends what.
     pub plan: Plan,
     /// The ranks.
-    pub ranks: Table<'a, Rank<'a>>,
+    pub ranks: Slice<'a, Rank<'a>>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -115,7 +114,7 @@ pub struct AllReduceTriggered<'a> {
     /// The ranks.
     pub all: AllReduce<'a>,
     /// Each rank's, with a tag for each queue.
-    pub triggers: Table<'a, TriggerHandle<'a>>,
+    pub triggers: Slice<'a, TriggerHandle<'a>>,
 }
 
 /// Sums all rounds' vectors; each block posts its part.
@@ -137,7 +136,7 @@ impl<'a> AllReduce<'a> {
         let plan = &self.plan;
         let parts = at_least_one(plan.parts);
         let (number, part) = (block::index() / parts, block::index() % parts);
-        let Some(&rank) = self.ranks.get(number) else {
+        let Some(&rank) = self.ranks.get(number.into()) else {
             return Ok(());
         };
         rank.memory.holds(plan.memory())?;
@@ -150,7 +149,7 @@ impl<'a> AllReduce<'a> {
             // the next step, or the next round's first step.
             let opened = round;
             let way = way_of(step);
-            let Some(&path) = rank.peers.get(way) else {
+            let Some(&path) = rank.peers.get(way.into()) else {
                 return Ok(());
             };
             let queue = way * parts + part;
@@ -244,7 +243,7 @@ impl<'a> Senders<'a> for Posts {
 
     #[inline(always)]
     fn open(self, _: u32, path: &Path<'a>, queue: u32) -> Result<Self::One, Failure> {
-        let handle = path.queues.get(queue);
+        let handle = path.queues.get(queue.into());
         let handle = handle.ok_or(Failure::Open(warpbell::OpenError::NotAHandle { magic: 0 }))?;
         // SAFETY: all threads of the block run this with the same parameters, and make the queue's calls together.
         Ok(unsafe { handle.open_together() }?)
@@ -279,12 +278,12 @@ impl Sender for SendQueue<'_, Exclusive, Block> {
     }
 }
 
-impl<'a> Senders<'a> for Table<'a, TriggerHandle<'a>> {
+impl<'a> Senders<'a> for Slice<'a, TriggerHandle<'a>> {
     type One = OwnTag<'a, Block>;
 
     #[inline(always)]
     fn open(self, rank: u32, _: &Path<'a>, queue: u32) -> Result<Self::One, Failure> {
-        let handle = self.get(rank);
+        let handle = self.get(rank.into());
         let handle = handle.ok_or(Failure::Open(warpbell::OpenError::NotAHandle { magic: 0 }))?;
         Ok(handle.open()?.own::<Block>(queue)?)
     }

@@ -3,11 +3,11 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Deadline, Exclusive, Signal, Stop, block, kernel, thread};
+use warpbell::{Deadline, Exclusive, Signal, Slice, Stop, Word64, block, kernel, thread};
 
 use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
 use crate::distribution::{BUCKETS, bucket};
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
 use crate::place::Place;
 
@@ -55,7 +55,7 @@ pub struct DaqDetector<'a> {
     /// [`BUCKETS`] words for each way, 0 at first, likewise.
     pub histogram: Place,
     /// Takes [`Self::NUMBERS`] words for each way.
-    pub numbers: Numbers<'a>,
+    pub numbers: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -173,7 +173,7 @@ impl<'a> DaqDetector<'a> {
     #[inline(always)]
     fn read_out(&self, way: u32) -> Result<(), Failure> {
         let path = &self.path;
-        let Some(queue) = path.queues.get(way) else {
+        let Some(queue) = path.queues.get(way.into()) else {
             return Ok(());
         };
         let mut queue = queue.open::<Exclusive>()?;

@@ -106,7 +106,7 @@ impl DaqReceiver<'_> {
         let slots = (u64::from(way) + 1) * u64::from(self.slots);
         self.events
             .holds(slots.saturating_mul(u64::from(HITS / 2)))?;
-        let Some(queue) = path.queues.get(way) else {
+        let Some(queue) = path.queues.get(way.into()) else {
             return Ok(());
         };
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
@@ -149,10 +149,7 @@ impl Path<'_> {
     /// Where the primitive of a slot goes.
     #[inline(always)]
     fn primitive(&self, slot: u32) -> Remote {
-        Remote {
-            address: self.target.address + 8 * u64::from(slot),
-            ..self.target
-        }
+        self.target.at(8 * u64::from(slot))
     }
 }
 

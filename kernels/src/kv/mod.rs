@@ -6,15 +6,14 @@ mod traffic;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Block, Deadline, Exclusive, Scope, SendQueue, SendQueueHandle, Stop, Thread, Warp, block,
-    kernel, thread,
+    Block, Deadline, Exclusive, Scope, SendQueue, SendQueueHandle, Slice, Stop, Thread, Warp,
+    Word64, block, kernel, thread,
 };
 use warpbell_patterns::active::{InitiatorHandle, Lane, Reply, TargetHandle};
 
 use crate::active::next;
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
-use crate::posting::Table;
 
 use table::look;
 
@@ -69,9 +68,9 @@ pub struct Client<'a> {
     /// Microseconds that each wait may take.
     pub limit_us: u64,
     /// Takes [`COUNTS`] numbers of each client.
-    pub counts: Numbers<'a>,
+    pub counts: Slice<'a, Word64>,
     /// Takes the nanoseconds of each GET, all of a client's one after the other.
-    pub samples: Numbers<'a>,
+    pub samples: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -83,7 +82,7 @@ pub struct GetByReads<'a> {
     /// What is asked for.
     pub client: Client<'a>,
     /// A queue for each client.
-    pub queues: Table<'a, SendQueueHandle<'a>>,
+    pub queues: Slice<'a, SendQueueHandle<'a>>,
     /// The first bucket at the target.
     pub table: Remote,
     /// How many there are.
@@ -269,7 +268,7 @@ impl GetByReads<'_> {
         let bucket = room.part(0, BUCKET_WORDS)?;
         let longest = u64::from(self.client.keys.longest.div_ceil(8));
         let value = room.part(BUCKET_WORDS, longest)?;
-        let Some(handle) = self.queues.get(own) else {
+        let Some(handle) = self.queues.get(own.into()) else {
             return Ok(());
         };
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
@@ -297,11 +296,9 @@ impl GetByReads<'_> {
         seen: &mut Seen,
     ) -> Result<u32, Failure> {
         let limit = self.client.limit();
-        let landing = Local {
-            address: self.landing.address + u64::from(block::index()) * u64::from(self.stride),
-            length: BUCKET,
-            ..self.landing
-        };
+        let landing = self
+            .landing
+            .at(u64::from(block::index()) * u64::from(self.stride), BUCKET);
         let mut bucket = first_bucket(key, self.buckets);
         let (mut looked, mut length) = (0, 0);
         loop {
@@ -352,10 +349,7 @@ impl GetByReads<'_> {
     #[inline(always)]
     fn entry(&self, bucket_words: Place, key: u64) -> Remote {
         let (entry, _) = look(bucket_words, key);
-        Remote {
-            address: self.values.address + entry.offset(),
-            ..self.values
-        }
+        self.values.at(entry.offset())
     }
 }
 
@@ -409,11 +403,7 @@ impl ServeGets<'_> {
                     let (entry, looked) = self.find(task.argument(0));
                     if entry.is_taken() {
                         // As it lies: nobody copies it.
-                        let value = Local {
-                            address: self.values.address + entry.offset(),
-                            length: entry.length(),
-                            ..self.values
-                        };
+                        let value = self.values.at(entry.offset(), entry.length());
                         server.answer_with(task, looked, value, limit)?;
                     } else {
                         server.answer(task, Ok(looked), limit)?;

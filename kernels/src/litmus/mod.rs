@@ -20,11 +20,10 @@ mod post;
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
-use warpbell::{Ring, SendQueueHandle, Word64, block, thread};
+use warpbell::{Ring, SendQueueHandle, Slice, Word64, block, thread};
 
 use crate::bare::BareQueue;
-use crate::outcome::{Failure, Numbers, Outcome};
-use crate::posting::Table;
+use crate::outcome::{Failure, Outcome};
 
 pub use hand::suite_litmus_hand;
 pub use noise::Noise;
@@ -82,7 +81,7 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug)]
 pub struct Litmus<'a> {
     /// The queues.
-    pub pairs: Table<'a, Pair<'a>>,
+    pub pairs: Slice<'a, Pair<'a>>,
     /// Blocks that post to each queue.
     pub posters: u32,
     /// WQEs under a doorbell, at most.
@@ -110,9 +109,9 @@ pub struct Litmus<'a> {
     /// Where threads store that have nothing else to do.
     pub noise: Noise,
     /// A word for each block: 0 as long as it posts, then one more than its WQEs, or [`FAILED`].
-    pub ended: Table<'a, Word64>,
+    pub ended: Slice<'a, Word64>,
     /// What was seen of each queue: [`FOUND`] numbers.
-    pub found: Numbers<'a>,
+    pub found: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -194,7 +193,7 @@ impl<'a> Litmus<'a> {
     ) {
         let roles = self.posters.saturating_add(1);
         let (index, role) = (block::index() / roles, block::index() % roles);
-        let Some(pair) = self.pairs.get(index) else {
+        let Some(pair) = self.pairs.get(index.into()) else {
             return;
         };
         let thread = block::thread_index();
@@ -219,7 +218,7 @@ impl<'a> Litmus<'a> {
                 if role == 1 {
                     self.note(index, POSTER_SM, multiprocessor());
                 }
-                if let Some(word) = self.ended.get(block::index()) {
+                if let Some(word) = self.ended.get(block::index().into()) {
                     word.store(ended, Ordering::Relaxed);
                 }
             }

@@ -98,7 +98,7 @@ impl Litmus<'_> {
     fn is_over(&self, told: u64) -> bool {
         let mut posted = 0;
         for poster in 1..=self.posters {
-            let word = self.ended.get(block::index() + poster);
+            let word = self.ended.get(u64::from(block::index() + poster));
             match word.map_or(FAILED, |word| word.load(Ordering::Relaxed)) {
                 0 => return false,
                 FAILED => return true,

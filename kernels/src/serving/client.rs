@@ -1,10 +1,10 @@
 //! The client: it sends pictures, and compares each answer with what it should be.
 
-use warpbell::{Exclusive, Stop, block, kernel, shared_array, thread};
+use warpbell::{Exclusive, Slice, Stop, Word64, block, kernel, shared_array, thread};
 
 use super::{END, Message};
 use crate::distribution::{BUCKETS, bucket};
-use crate::outcome::{Failure, Numbers, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
 use crate::place::Place;
 
@@ -41,7 +41,7 @@ pub struct ServingClient<'a> {
     /// Ends it before.
     pub stop: Stop<'a>,
     /// Takes [`Self::ROUNDS`] and the others, then how many values each thread found wrong.
-    pub numbers: Numbers<'a>,
+    pub numbers: Slice<'a, Word64>,
     /// [`BUCKETS`](crate::distribution::BUCKETS) words of the kernel's own, 0 at first: how many requests took how long.
     pub histogram: Place,
     /// What became of it.
@@ -92,7 +92,7 @@ impl ServingClient<'_> {
     #[inline(always)]
     fn drive(&self, part: u32) -> Result<(), Failure> {
         let path = &self.path;
-        let Some(queue) = path.queues.get(part) else {
+        let Some(queue) = path.queues.get(part.into()) else {
             return Ok(());
         };
         let mut queue = queue.open::<Exclusive>()?;

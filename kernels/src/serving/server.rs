@@ -245,7 +245,7 @@ impl ServingServer<'_> {
         let path = &self.path;
         let mut posted = 0;
         // Opened anew each time, so that nothing of it is kept while the block computes.
-        if let Some(queue) = path.queues.get(part) {
+        if let Some(queue) = path.queues.get(part.into()) {
             // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
             let mut queue = unsafe { queue.open_together::<Exclusive, Block>() }?;
             let own = block::thread_index();

@@ -375,11 +375,7 @@ impl ActiveAsk<'_> {
             }
             let bytes = 8 * self.words;
             let payload = Payload {
-                local: Local {
-                    address: self.source.address + u64::from(place) * u64::from(bytes),
-                    length: bytes,
-                    ..self.source
-                },
+                local: self.source.at(u64::from(place) * u64::from(bytes), bytes),
                 buffer: BUFFER,
                 offset: place * bytes,
             };
@@ -492,10 +488,7 @@ impl ActiveServe<'_> {
             results.store(slot * words + index, message.result_word(index));
             index += size.max(1);
         }
-        Local {
-            address: self.results.address + 8 * u64::from(first),
-            ..self.results
-        }
+        self.results.at(8 * u64::from(first), self.results.length)
     }
 
     /// Whether a task is what its message says; each thread compares its part of the payload.

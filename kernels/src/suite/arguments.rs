@@ -12,53 +12,6 @@ pub trait Kernel: Copy + Sync {
     fn run(&self);
 }
 
-/// Entries that every thread may read.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Input<'a, T> {
-    start: *const T,
-    len: u64,
-    _entries: PhantomData<&'a [T]>,
-}
-
-impl<T> Clone for Input<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-// A shared slice is copied whatever its entries are.
-impl<T> Copy for Input<'_, T> {}
-
-// SAFETY: it only lends what a shared slice lends.
-unsafe impl<T: Sync> Send for Input<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Input<'_, T> {}
-
-impl<'a, T> Input<'a, T> {
-    /// The entries of a slice.
-    pub const fn new(entries: &'a [T]) -> Self {
-        Self {
-            start: entries.as_ptr(),
-            len: entries.len() as u64,
-            _entries: PhantomData,
-        }
-    }
-
-    /// How many there are.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub const fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Entry number `index`, if there is one.
-    #[inline]
-    pub fn get(&self, index: u64) -> Option<&'a T> {
-        // SAFETY: made from a slice that lives for 'a, and the index is inside.
-        (index < self.len).then(|| unsafe { &*self.start.add(index as usize) })
-    }
-}
-
 /// Entries of which each is written by one thread; the host reads them after the launch. Copies write to the
 /// same entries.
 #[repr(C)]

@@ -1,9 +1,9 @@
 //! A kernel that makes a list of GASPI's calls and says what each returned.
 
-use warpbell::{Scope, Sharing, kernel, thread};
+use warpbell::{Scope, Sharing, Slice, kernel, thread};
 use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 
-use super::arguments::{Input, Kernel, Output};
+use super::arguments::{Kernel, Output};
 use super::mode::{Mode, ScopeKind, SharingKind};
 
 /// Modes that the kernels of GASPI's tests know. Each scope and each sharing is among them; all nine would take a
@@ -156,7 +156,7 @@ pub struct GaspiCalls<'a> {
     /// How queues are opened: one of [`GASPI_MODES`], or no call is made.
     pub mode: Mode,
     /// What is called.
-    pub calls: Input<'a, GaspiCall>,
+    pub calls: Slice<'a, GaspiCall>,
     /// What each thread got, one thread's results after the other's.
     pub returned: Output<'a, Returned>,
 }

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
-use warpbell::{Scope, Sharing, Word64, block, kernel, thread};
+use warpbell::{Scope, Sharing, Slice, Word64, block, kernel, thread};
 use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 
-use super::arguments::{Input, Kernel, Output};
+use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::gaspi_calls::by_gaspi_mode;
 use super::mode::{Mode, SharingKind};
@@ -33,7 +33,7 @@ pub struct GaspiStorm<'a> {
     /// How often a receiver may find nothing for 2 ms before it gives up.
     pub patience: u32,
     /// A word for each sender, 1 once it has all its answers.
-    pub done: Input<'a, Word64>,
+    pub done: Slice<'a, Word64>,
     /// What each thread has caught.
     pub caught: Output<'a, Caught>,
     /// How each thread fared.

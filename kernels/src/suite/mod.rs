@@ -34,7 +34,7 @@ pub use active_storm::{
     ActiveAsk, ActiveServe, AskStep, Message as ActiveMessage, Seen, suite_active_ask,
     suite_active_serve,
 };
-pub use arguments::{Input, Kernel, Output};
+pub use arguments::{Kernel, Output};
 pub use ending::{Ending, EndingWords};
 pub use flood::{Flood, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};

@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Arrival, Local, LocalKey};
 use warpbell::{
-    Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, Word64,
+    Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, Slice, Word64,
     kernel, thread,
 };
 
-use super::arguments::{Input, Kernel, Output};
+use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::mode::{Mode, by_mode};
 use crate::outcome::Failure;
@@ -94,7 +94,7 @@ pub struct Receive<'a> {
     /// Pieces of a buffer, at most 4.
     pub segments: u32,
     /// For each receive number, modulo the words that there are: which buffer it is. Two threads may store to one word.
-    pub posted: Input<'a, Word64>,
+    pub posted: Slice<'a, Word64>,
     /// What came.
     pub messages: Output<'a, Message>,
     /// How each thread fared.

@@ -3,10 +3,10 @@
 use warpbell::wqe::{BuildError, Immediate, Local, LocalKey, Masked, Remote, RemoteKey, Wqe};
 use warpbell::{
     Deadline, Doorbell, EarlyAndAfter, Now, PostError, Scope, SendQueue, SendQueueHandle, Sharing,
-    Ticket, kernel, thread,
+    Slice, Ticket, kernel, thread,
 };
 
-use super::arguments::{Input, Kernel, Output};
+use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::mode::{DoorbellKind, Mode, by_mode};
 use crate::outcome::Failure;
@@ -228,7 +228,7 @@ pub struct Requests<'a> {
     /// [`SendQueue::try_post`] where nobody is absent.
     pub patience_ns: u64,
     /// The requests, `rows` for each thread.
-    pub requests: Input<'a, Request>,
+    pub requests: Slice<'a, Request>,
     /// How each ended, in the same places.
     pub endings: Output<'a, EndingWords>,
 }

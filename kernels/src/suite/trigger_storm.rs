@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Block, Deadline, Scope, Thread, Warp, block, kernel, thread};
+use warpbell::{Block, Deadline, Scope, Slice, Thread, Warp, block, kernel, thread};
 use warpbell_patterns::trigger::{Error, TriggerHandle, Triggers};
 
-use super::arguments::{Input, Kernel, Output};
+use super::arguments::{Kernel, Output};
 use super::ending::{Ending, EndingWords};
 use super::mode::ScopeKind;
 use crate::outcome::Failure;
@@ -30,11 +30,11 @@ pub struct TriggerStorm<'a> {
     /// Operations of each tag.
     pub operations: u32,
     /// How many triggers a tag's first operations want, from none of them to all; a tag's numbers after the other's.
-    pub wanted: Input<'a, u32>,
+    pub wanted: Slice<'a, u32>,
     /// Two words for each tag.
     pub words: Remote,
     /// Which tag each trigger is for.
-    pub order: Input<'a, u32>,
+    pub order: Slice<'a, u32>,
     /// For each tag a word in the kernels' own memory: how many of its triggers are on their way or there.
     pub begun: Place,
     /// Milliseconds that everything may take.
@@ -147,15 +147,9 @@ impl TriggerStorm<'_> {
         let result = if number == self.operations {
             triggers.wait::<Thread>(tag, Deadline::PASSED)
         } else {
-            let place = Remote {
-                address: self.words.address + 16 * u64::from(tag),
-                ..self.words
-            };
+            let place = self.words.at(16 * u64::from(tag));
             let write = Wqe::write_value(u64::from(number) + 1, place);
-            let again = Remote {
-                address: place.address + 8,
-                ..place
-            };
+            let again = place.at(8);
             let again = Wqe::write_value(u64::from(number) + 1, again);
             let threshold = self.wanted(tag, number + 1) - before;
             triggers.register::<Thread, 2>(tag, threshold, [write, again], Deadline::PASSED)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpbell::SendQueueHandle;
+use warpbell::{SendQueueHandle, Slice};
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::place;
@@ -17,7 +17,6 @@ use warpbell_kernels::allreduce::{
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
-use warpbell_kernels::posting::Table;
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
 use warpbell_soft_hca::engine::Reach;
@@ -226,7 +225,7 @@ impl<'c> Ranks<'c> {
             .zip(&outcomes)
             .map(|(ranks, outcome)| AllReduce {
                 plan: self.plan,
-                ranks: Table::new(ranks),
+                ranks: Slice::new(ranks),
                 outcome,
             });
         let places = self.nodes.iter();
@@ -244,7 +243,7 @@ impl<'c> Ranks<'c> {
                 });
                 let handles = handles.collect::<Result<Vec<_>, _>>()?;
                 let launch = |(all, triggers)| {
-                    let triggers = Table::new(triggers);
+                    let triggers = Slice::new(triggers);
                     let all = AllReduceTriggered { all, triggers };
                     Launch::new(entry!(allreduce_triggered), grid, all)
                 };
@@ -267,8 +266,8 @@ impl<'c> Ranks<'c> {
         let rank = |at: usize| Rank {
             memory: self.place(at as u32),
             peers: match place_of(at as u32, self.plan.ranks, self.nodes.len()) == place {
-                true => Table::new(&peers[at]),
-                false => Table::new(&[]),
+                true => Slice::new(&peers[at]),
+                false => Slice::new(&[]),
             },
             delay_us: self.case.delay_us(at as u32),
         };

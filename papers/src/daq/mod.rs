@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_examples::memory::{self, Memory};
 use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
 use warpbell_kernels::daq::{DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver};
 use warpbell_kernels::distribution::BUCKETS;
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
 
@@ -241,7 +241,7 @@ impl Case {
             stop: interrupt::stop(node.placement())?,
             shared: word_of(&data.shared),
             histogram: word_of(&data.histogram),
-            numbers: Numbers::new(&numbers),
+            numbers: Slice::new(&numbers),
             outcome: &outcomes[0],
         };
         let grid = Grid {

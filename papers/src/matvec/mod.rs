@@ -6,6 +6,7 @@ mod series;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
+use warpbell::Slice;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -17,7 +18,7 @@ use warpbell_kernels::matvec::{
     END, MatvecClient, MatvecServer, Multiply, SIDE, TURNS, VECTOR_BYTES, matvec_batch,
     matvec_client, matvec_server,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 
 use crate::application::Measurement;
@@ -233,7 +234,7 @@ impl Case {
             rounds: self.rounds,
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
             stop: interrupt::stop(node.placement())?,
-            numbers: Numbers::new(&numbers),
+            numbers: Slice::new(&numbers),
             outcome: &outcomes[0],
         };
         let grid = Grid {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
-use warpbell::Word64;
+use warpbell::{Slice, Word64};
 use warpbell_examples::memory::{self, Memory};
 use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, Shared, entry};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
 use warpbell_kernels::path::Path;
 
@@ -222,7 +222,7 @@ impl Side {
             group: case.group(),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             arrivals: unsafe { memory::place(&self.arrivals) },
-            times: Numbers::new(&self.times),
+            times: Slice::new(&self.times),
             outcome: &self.outcome,
         }
     }

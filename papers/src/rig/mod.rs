@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::wqe::Remote;
-use warpbell::{SendQueueHandle, Signal};
+use warpbell::{SendQueueHandle, Signal, Slice};
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_examples::{Error, place};
@@ -15,7 +15,6 @@ use warpbell_host_init::{
     Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };
 use warpbell_kernels::path::{MAX_PARTS, Path};
-use warpbell_kernels::posting::Table;
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
 
@@ -316,7 +315,7 @@ impl End {
         bytes: u32,
     ) -> Path<'a> {
         Path {
-            queues: Table::new(queues),
+            queues: Slice::new(queues),
             source: source.local(0, bytes as usize),
             target,
             told,

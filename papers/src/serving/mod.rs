@@ -10,6 +10,7 @@ mod service;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use warpbell::Slice;
 
 use clap::ValueEnum;
 use data::{Data, place};
@@ -21,7 +22,7 @@ use warpbell_examples::memory;
 use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::serving::{Message, ServingClient, serving_client};
 
@@ -349,7 +350,7 @@ impl Case {
             nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
             interval: self.rate.map_or(0, |rate| (1e9 / rate) as u64),
             stop: interrupt::stop(node.placement())?,
-            numbers: Numbers::new(&numbers),
+            numbers: Slice::new(&numbers),
             histogram: place(&data.histogram),
             outcome: &outcomes[0],
         };

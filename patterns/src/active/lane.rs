@@ -419,10 +419,7 @@ fn fill<const N: usize, const HAS_PAYLOAD: bool>(
     };
     let tops = |first: usize| top(first, value_of(first)) | top(first + 1, value_of(first + 1));
     let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|number| item(value_of(number)));
-    let at = |word: usize| Remote {
-        address: slot.address + 8 * word as u64,
-        ..slot
-    };
+    let at = |word: usize| slot.at(8 * word as u64);
     let items = before + N;
     if writes(items) > 2 {
         let _ = message.post(Wqe::write_value([e, f], at(item_word(4))))?;

@@ -3,7 +3,4 @@
 
 extern crate warpbell_kernels as _;
 
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    warpbell::panic::trap(info)
-}
+warpbell::panic_handler!();

@@ -1,15 +1,14 @@
 //! Writes that a NIC of software executes beside the kernels: post, executed, completion seen. The cycles of one at a
 //! time, and what many that are under way come to.
 
-use warpbell::SendDoorbell;
+use warpbell::{SendDoorbell, Slice};
 use warpbell_host_init::{Access, Grid, Launch, Nic, QueuePairConfig, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
-use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::rate::{
-    InFlight, Lane, Lanes, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
+    InFlight, Lane, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
 };
 use warpbell_soft_hca::engine::Reach;
 
@@ -95,11 +94,11 @@ impl Rig {
         let outcome = outcome()?;
         let lanes = self.lanes(bytes);
         let parameters = OneAtATime {
-            lanes: Lanes::new(&lanes),
+            lanes: Slice::new(&lanes),
             writes: SINGLES as u64,
             limit_us: LIMIT_US,
-            cycles: Numbers::new(&cycles),
-            elapsed: Numbers::new(&elapsed),
+            cycles: Slice::new(&cycles),
+            elapsed: Slice::new(&elapsed),
             outcome: &outcome,
         };
         let launch = Launch::new(entry!(rate_one_at_a_time), Grid::ONE_THREAD, parameters);
@@ -119,12 +118,12 @@ impl Rig {
         let outcome = outcome()?;
         let lanes = self.lanes(bytes);
         let parameters = InFlight {
-            lanes: Lanes::new(&lanes),
+            lanes: Slice::new(&lanes),
             writes: writes / queues as u64,
             group,
             limit_us: LIMIT_US,
-            begin: Numbers::new(&begin),
-            end: Numbers::new(&end),
+            begin: Slice::new(&begin),
+            end: Slice::new(&end),
             outcome: &outcome,
         };
         let grid = Grid {

@@ -1,14 +1,14 @@
 //! Posting: each way of it, in each place and scope, and its floor.
 
-use warpbell::{FenceReach, SendDoorbell};
+use warpbell::{FenceReach, SendDoorbell, Slice};
 use warpbell_host_init::{Entry, Grid, Launch, Shared, entry};
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::here;
 use warpbell_kernels::bare::{Bare, bare_block, bare_thread, bare_warp};
-use warpbell_kernels::outcome::{Numbers, Outcome};
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::posting::{
-    Ahead, ClockRate, Posting, Span, Table, posting_block_thread, posting_block_warp,
-    posting_clock_rate, posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
+    Ahead, ClockRate, Posting, Span, posting_block_thread, posting_block_warp, posting_clock_rate,
+    posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
     posting_exclusive_signal, posting_exclusive_thread, posting_exclusive_warp, posting_gpu_thread,
     posting_gpu_warp,
 };
@@ -59,7 +59,7 @@ pub fn clock_rate() -> Result<f64, String> {
     for _ in 0..5 {
         let parameters = ClockRate {
             nanoseconds: 2_000_000,
-            found: Numbers::new(&found),
+            found: Slice::new(&found),
         };
         let launch = Launch::new(entry!(posting_clock_rate), Grid::ONE_THREAD, parameters);
         here::run(here::kernels(), &launch)?;
@@ -145,12 +145,12 @@ impl Effort {
         let (posts, timing) = (self.posts(shape), Timing::new(shape)?);
         let outcome = outcome()?;
         let parameters = Posting {
-            queues: Table::new(&handles),
+            queues: Slice::new(&handles),
             threads_per_queue: shape.threads_per_queue,
             posts,
             batch: shape.batch,
             ahead: Ahead {
-                completions: Table::new(&completions),
+                completions: Slice::new(&completions),
                 stretch_log2: STRETCH.ilog2(),
                 blocks: match stepwise {
                     true => STRETCH * shape.wqes_per_post(),
@@ -192,7 +192,7 @@ impl Effort {
         let shape = &case.floor;
         let (posts, timing) = (self.posts(shape), Timing::new(shape)?);
         let parameters = Bare {
-            queues: Table::new(&queues),
+            queues: Slice::new(&queues),
             threads_per_queue: shape.threads_per_queue,
             posts,
             batch: shape.batch,
@@ -271,8 +271,8 @@ impl Timing {
     fn span(&self) -> Span<'_> {
         Span {
             global: self.global,
-            begin: Numbers::new(&self.begin),
-            end: Numbers::new(&self.end),
+            begin: Slice::new(&self.begin),
+            end: Slice::new(&self.end),
         }
     }
 

@@ -1,10 +1,9 @@
 //! Polling: a CQE that is there, and one that is not, in the memory of whoever polls.
 
-use warpbell::{CompletionKind, FenceReach, SendDoorbell};
+use warpbell::{CompletionKind, FenceReach, SendDoorbell, Slice};
 use warpbell_host_init::{Entry, Grid, Launch, entry};
 use warpbell_hw_tests::bench::Samples;
 use warpbell_hw_tests::here;
-use warpbell_kernels::outcome::Numbers;
 use warpbell_kernels::posting::{
     Polling, polling_bare, polling_empty_exclusive, polling_empty_gpu, polling_ready_exclusive,
     polling_ready_gpu,
@@ -148,7 +147,7 @@ fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, 
         inbound,
         write: write(),
         limit_us: LIMIT_US,
-        cycles: Numbers::new(&cycles),
+        cycles: Slice::new(&cycles),
         outcome: &outcome,
     };
     let entry: Entry<unsafe fn(_)> = match way {

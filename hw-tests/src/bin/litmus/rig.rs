@@ -8,7 +8,7 @@ use std::time::Duration;
 use warpbell::wqe::QpNumber;
 use warpbell::{
     CompletionKind, CompletionParts, DoorbellPage, FenceReach, SendDoorbell, SendParts,
-    SendQueueHandle, Word64,
+    SendQueueHandle, Slice, Word64,
 };
 use warpbell_host_init::{Buffer, Entry, Error, Grid, Kernels, Launch, Placement, Shared, entry};
 use warpbell_hw_tests::here;
@@ -21,8 +21,7 @@ use warpbell_kernels::litmus::{
     suite_litmus_lanes_early, suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread,
     suite_litmus_thread_early, suite_litmus_warp, suite_litmus_warp_early,
 };
-use warpbell_kernels::outcome::{Numbers, Outcome};
-use warpbell_kernels::posting::Table;
+use warpbell_kernels::outcome::Outcome;
 
 use crate::cases::{Case, Memory, Way};
 
@@ -211,7 +210,7 @@ impl Rig {
         let outcome = Shared::new(placement, Outcome::new()).expect("memory");
         let (threads, group) = threads_and_group(case.way);
         let kernel = Litmus {
-            pairs: Table::new(&pairs),
+            pairs: Slice::new(&pairs),
             posters,
             group,
             numbered: case.way.knows_numbers(),
@@ -231,8 +230,8 @@ impl Rig {
                 },
                 _ => Noise::SILENCE,
             },
-            ended: Table::new(&ended),
-            found: Numbers::new(&found),
+            ended: Slice::new(&ended),
+            found: Slice::new(&found),
             outcome: &outcome,
         };
         let grid = Grid {
