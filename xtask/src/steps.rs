@@ -1,5 +1,7 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
+mod template;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -116,6 +118,7 @@ pub enum Step {
     Programs,
     HwTests,
     Demo,
+    Template,
     Card,
     Cust,
     Differential,
@@ -166,6 +169,9 @@ impl Step {
             Self::Differential => "20,000 random episodes of two HCAs come to what a model says",
             Self::Doc => "the documentation builds without warnings",
             Self::Demo => "the demo runs and verifies every byte",
+            Self::Template => {
+                "a crate made from the template runs, builds PTX, and explains mistakes"
+            }
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
     }
@@ -178,6 +184,7 @@ impl Step {
                 | Self::Test
                 | Self::HwTests
                 | Self::Demo
+                | Self::Template
                 | Self::Ptx
                 | Self::Clippy
                 | Self::Doc
@@ -228,7 +235,7 @@ impl Step {
             ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
-            Self::OlderGpu | Self::Sanitizers => &[Tool::Nightly],
+            Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
@@ -296,6 +303,7 @@ impl Steps<'_> {
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
             Step::Demo => self.demo(&mut report),
+            Step::Template => self.template(&mut report),
             Step::Card => self.card(&mut report),
         };
         if let Err(error) = result {

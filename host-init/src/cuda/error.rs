@@ -6,12 +6,27 @@ use std::time::Duration;
 use super::ComputeCapability;
 
 /// Why a GPU did not do what it was asked to.
+///
+/// ```
+/// use warpbell_host_init::{Gpu, GpuError};
+///
+/// match Gpu::open(0) {
+///     Ok(gpu) => println!("kernels can run on {}", gpu.name()),
+///     Err(GpuError::NoDriver) => println!("kernels run on the CPU"),
+///     Err(other) => println!("{other}"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
     /// The driver's library is not there.
     #[error("no NVIDIA driver (libcuda.so.1) on this machine; install one, or run on the CPU")]
     NoDriver,
+    /// A program without kernels for a GPU.
+    #[error(
+        "this program has no kernels for a GPU; build it with `--features gpu`, and do what the build warns of"
+    )]
+    NotBuilt,
     /// The driver's library lacks a function.
     #[error(
         "the NVIDIA driver is too old: it has no {function}; install one for CUDA 12.8 or later"

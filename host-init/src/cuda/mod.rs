@@ -8,7 +8,19 @@
 //! streams, `Buffer::from_cust` its buffers; `Gpu::cust_context`, `Gpu::cust_stream`, `Module::cust`,
 //! `Buffer::into_cust` and `Buffer::device_pointer` go the other way. The example `cust` shows all of it. Such a
 //! program links with the driver's library, as cust does, and does not start without it.
+//!
+//! ```no_run
+//! use warpbell_host_init::cuda::Ptx;
+//! use warpbell_host_init::{Gpu, Kernels};
+//!
+//! let text = std::fs::read_to_string("kernels.ptx").expect("PTX");
+//! // SAFETY: it was compiled from the kernels of this program.
+//! let ptx = unsafe { Ptx::from_text(&text)? };
+//! let kernels = Kernels::load(Gpu::open(0)?, &[ptx])?;
+//! # Ok::<(), warpbell_host_init::Error>(())
+//! ```
 
+mod built;
 #[cfg(feature = "mlx5")]
 mod card;
 #[cfg(feature = "cust")]
@@ -25,6 +37,7 @@ mod run;
 mod sys;
 mod under_way;
 
+pub use built::Built;
 #[cfg(feature = "mlx5")]
 pub(crate) use card::MappedRegister;
 #[cfg(feature = "cust")]

@@ -16,6 +16,8 @@ pub use kernels::Kernels;
 #[cfg(feature = "soft")]
 pub(crate) use kernels::run_on_cpu;
 
+#[cfg(all(feature = "soft", feature = "cuda"))]
+use crate::cuda::Built;
 use crate::cuda::{DeviceRuntime, Module};
 use crate::launch::Watch;
 #[cfg(feature = "soft")]
@@ -92,6 +94,22 @@ impl Node {
     #[cfg(feature = "soft")]
     pub fn cpu() -> Self {
         Self::of(Kernels::default(), Nic::Soft(SoftOptions::default()))
+    }
+
+    /// GPU 0 with the kernels that the program's build script compiled for it, or CPU threads where it compiled none; and
+    /// a NIC of software on a CPU thread.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if there are kernels for a GPU, and no GPU that runs them.
+    #[cfg(all(feature = "soft", feature = "cuda"))]
+    pub fn for_kernels(built: Built) -> Result<Self, Error> {
+        match built.is_empty() {
+            true => Ok(Self::cpu()),
+            false => Self::new(
+                built.load(Gpu::open(0)?)?,
+                Nic::Soft(SoftOptions::default()),
+            ),
+        }
     }
 
     fn of(kernels: Kernels, nic: Nic) -> Self {

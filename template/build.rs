@@ -1,0 +1,3 @@
+fn main() {
+    warpbell_build::compile();
+}
