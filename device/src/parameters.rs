@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering;
 use mlx5_wqe::{Local, LocalKey};
 use warpbell_gpu::arch::{Reach, Word64};
 
-use crate::Signal;
 use crate::words::{fetch_add_relaxed64, load_relaxed64, store_relaxed64};
+use crate::{Processor, Signal};
 
 /// Values that all threads of a grid may read: inputs, handles of queues, or atomic words for results.
 ///
@@ -144,6 +144,8 @@ pub struct Words<'a> {
     first: *const Word64,
     len: u64,
     key: LocalKey,
+    /// Whose they are alone: of a GPU's memory; unknown where everybody reaches them.
+    processor: Processor,
     _words: PhantomData<&'a [Word64]>,
 }
 
@@ -156,15 +158,23 @@ impl<'a> Words<'a> {
     /// So many words from there on, registered under that key.
     ///
     /// # Safety
-    /// For the lifetime `'a`, the words are there for every thread that gets them, aligned to 8 bytes, and NICs and
+    /// For the lifetime `'a`, the words are there for every thread that gets them, unless
+    /// [`only_on`](Self::only_on) says where, aligned to 8 bytes, and NICs and
     /// atomics alone touch them. On a GPU they are in global memory.
     pub const unsafe fn new(first: *const Word64, len: u64, key: LocalKey) -> Self {
         Self {
             first,
             len,
             key,
+            processor: Processor::UNKNOWN,
             _words: PhantomData,
         }
+    }
+
+    /// The same words for one processor alone: those in a GPU's memory, which the CPU does not reach. There, to
+    /// everybody else, no word is there.
+    pub const fn only_on(self, processor: Processor) -> Self {
+        Self { processor, ..self }
     }
 
     /// How many there are.
@@ -210,8 +220,17 @@ impl<'a> Words<'a> {
 
     #[inline(always)]
     fn word(self, index: u64) -> Option<&'a Word64> {
-        // SAFETY: inside the words that `new` was promised.
-        (index < self.len).then(|| unsafe { &*self.first.add(index as usize) })
+        // A GPU itself ends a kernel that goes where it does not reach, so that a CPU alone has to ask.
+        #[cfg(not(target_arch = "nvptx64"))]
+        if !self.processor.admits(Processor::CPU) {
+            return None;
+        }
+        if index < self.len {
+            // SAFETY: inside the words that `new` was promised, in memory that this processor reaches.
+            Some(unsafe { &*self.first.add(index as usize) })
+        } else {
+            None
+        }
     }
 
     /// The value of word `index`, if it is there.
@@ -296,6 +315,18 @@ mod tests {
         assert_eq!(signal.wait(10, Deadline::PASSED), Ok(10));
         let found = words.each_ref().map(|word| word.load(Ordering::Relaxed));
         assert_eq!(found, [7, 7, 10, 7]);
+    }
+
+    #[test]
+    fn a_cpu_touches_no_word_of_a_gpu() {
+        let words = [const { Word64::new(7) }; 2];
+        // SAFETY: the array's words, touched as atomics.
+        let all = unsafe { Words::new(words.as_ptr(), 2, LocalKey(5)) };
+        let there = all.only_on(Processor::gpu(0));
+        assert!(there.load(0).is_none() && !there.store(0, 8) && there.signal(0).is_none());
+        assert_eq!((there.len(), there.local(0, 2)), (2, all.local(0, 2)));
+        assert_eq!(all.only_on(Processor::CPU).load(0), Some(7));
+        assert_eq!(size_of::<Words<'_>>(), 24);
     }
 
     #[test]

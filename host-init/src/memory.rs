@@ -196,7 +196,8 @@ impl MemoryRegion {
         }
     }
 
-    /// Its whole words of 8 bytes, for the parameters of a kernel.
+    /// Its whole words of 8 bytes, for the parameters of a kernel. To the host, the words of a GPU's memory are not
+    /// there: [`read_words`](Self::read_words) copies them.
     ///
     /// ```
     /// use warpbell::{Words, kernel};
@@ -214,9 +215,7 @@ impl MemoryRegion {
     ///     let region = node.domain()?.allocate(16, Access::LOCAL_WRITE)?;
     ///     region.write(0, &21u64.to_ne_bytes())?;
     ///     node.run(&[Launch::new(entry!(double), Grid::ONE_THREAD, region.words()?)], &[])?;
-    ///     let mut found = [0; 8];
-    ///     region.read(8, &mut found)?;
-    ///     assert_eq!(u64::from_ne_bytes(found), 42);
+    ///     assert_eq!(region.read_words(1, 1)?, [42]);
     ///     Ok(())
     /// }
     /// ```
@@ -233,7 +232,23 @@ impl MemoryRegion {
         }
         // SAFETY: registered memory is valid as long as `self`, and page-aligned or just checked. It is a buffer, which
         // hosts touch as atomics alone, or its owner vouched for as much; memory on a GPU is global there.
-        Ok(unsafe { Words::new(first, self.len() as u64 / 8, self.lkey()) })
+        let words = unsafe { Words::new(first, self.len() as u64 / 8, self.lkey()) };
+        Ok(match self.placement() {
+            Placement::Gpu(_) => words.only_on(self.placement().processor()),
+            Placement::Host | Placement::Pinned(_) => words,
+        })
+    }
+
+    /// Copies `count` words of 8 bytes out, from word `first` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not all lie inside; [`Error::Gpu`] if the GPU is lost.
+    pub fn read_words(&self, first: usize, count: usize) -> Result<Vec<u64>, Error> {
+        check_range(first.saturating_mul(8), count.saturating_mul(8), self.len())?;
+        let mut bytes = vec![0; 8 * count];
+        self.read(8 * first, &mut bytes)?;
+        let (words, _) = bytes.as_chunks();
+        Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
     }
 
     fn require_writable(&self) -> Result<(), Error> {

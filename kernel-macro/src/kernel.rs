@@ -32,7 +32,11 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> 
         #host
         #[cfg(target_arch = "nvptx64")]
         #symbol
-        #[allow(clippy::missing_safety_doc, reason = "unsafe for the launch alone, of which host-init takes care")]
+        #[allow(
+            clippy::missing_safety_doc,
+            unsafe_code,
+            reason = "unsafe for the launch alone, of which host-init takes care"
+        )]
         #entry
         #abi_check
     })
@@ -53,7 +57,12 @@ fn host_entry(visibility: &Visibility, signature: &Signature, layout: u64) -> To
         #[allow(dead_code, non_camel_case_types, reason = "it has the name of a function")]
         #visibility enum #name {}
         #[cfg(not(target_arch = "nvptx64"))]
-        #[allow(dead_code, clippy::type_complexity, reason = "not every kernel is launched")]
+        #[allow(
+            dead_code,
+            clippy::type_complexity,
+            unsafe_code,
+            reason = "not every kernel is launched; the crate's own code may do without `unsafe`"
+        )]
         impl #name {
             /// The kernel as a launch takes it.
             // SAFETY: on a GPU, the entry of this path and layout is this very function.
@@ -205,7 +214,7 @@ impl<'ast> Visit<'ast> for Problems {
         match found {
             Type::Slice(_) => self.add(
                 found,
-                "a slice crosses differently with rustc and with Rust-CUDA: pass a pointer and a length",
+                "a slice crosses differently with rustc and with Rust-CUDA: pass a `warpbell::Slice`, or a pointer and a length",
             ),
             Type::Path(path) if path.qself.is_none() && path.path.is_ident("str") => self.add(
                 found,

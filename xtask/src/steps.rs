@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
+mod packages;
 mod template;
 
 use std::collections::BTreeMap;
@@ -129,6 +130,7 @@ pub enum Step {
     Fuzz,
     Clippy,
     Loom,
+    Packages,
     OlderGpu,
     CudaStd,
     Doc,
@@ -172,6 +174,7 @@ impl Step {
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
             }
+            Self::Packages => "what is published is packaged, and builds from its package",
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
     }
@@ -206,6 +209,7 @@ impl Step {
                 | Self::Fuzz
                 | Self::Clippy
                 | Self::Loom
+                | Self::Packages
                 | Self::OlderGpu
                 | Self::CudaStd
                 | Self::Doc
@@ -242,6 +246,7 @@ impl Step {
             Self::Test
             | Self::HwTests
             | Self::Loom
+            | Self::Packages
             | Self::CudaStd
             | Self::Doc
             | Self::Demo
@@ -304,6 +309,7 @@ impl Steps<'_> {
             Step::Doc => self.doc(&mut report),
             Step::Demo => self.demo(&mut report),
             Step::Template => self.template(&mut report),
+            Step::Packages => self.packages(&mut report),
             Step::Card => self.card(&mut report),
         };
         if let Err(error) = result {

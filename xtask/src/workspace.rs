@@ -37,6 +37,9 @@ pub struct Workspace {
 #[derive(Debug, Deserialize)]
 struct Package {
     name: String,
+    /// The registries that it may go to; none stands for any.
+    #[serde(default)]
+    publish: Option<Vec<String>>,
     targets: Vec<Target>,
 }
 
@@ -76,6 +79,15 @@ impl Workspace {
     /// The names of all packages.
     pub fn packages(&self) -> impl Iterator<Item = &str> {
         self.packages.iter().map(|package| package.name.as_str())
+    }
+
+    /// The names of the packages that are published.
+    pub fn published(&self) -> impl Iterator<Item = &str> {
+        let published = self.packages.iter().filter(|package| {
+            let registries = package.publish.as_ref();
+            registries.is_none_or(|registries| !registries.is_empty())
+        });
+        published.map(|package| package.name.as_str())
     }
 
     /// The names of a package's targets of one kind (`bin`, `test`), sorted; none if there is no
@@ -129,7 +141,7 @@ mod tests {
                         {"name": "second", "kind": ["bin"]},
                         {"name": "first", "kind": ["bin"]}
                     ]},
-                    {"name": "y", "targets": [{"name": "other", "kind": ["bin"]}]}
+                    {"name": "y", "publish": [], "targets": [{"name": "other", "kind": ["bin"]}]}
                 ],
                 "version": 1
             }"#,
@@ -148,5 +160,6 @@ mod tests {
     #[test]
     fn knows_its_packages() {
         assert_eq!(sample().packages().collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(sample().published().collect::<Vec<_>>(), ["x"]);
     }
 }

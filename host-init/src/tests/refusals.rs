@@ -230,4 +230,13 @@ fn memory_without_whole_words() {
     // What is left behind the last whole word is nobody's.
     assert_eq!(part(8, 15).words().unwrap().len(), 1);
     assert!(part(8, 7).words().unwrap().is_empty());
+    let whole = region(&domain, 20, 3, ALL);
+    assert_eq!(whole.read_words(1, 1).unwrap(), [0x0303_0303_0303_0303]);
+    for (first, count) in [(1, 2), (3, 0), (usize::MAX, 1), (0, usize::MAX)] {
+        let refused = whole.read_words(first, count);
+        assert!(
+            matches!(refused, Err(Error::OutOfRange { .. })),
+            "{first}, {count}"
+        );
+    }
 }
