@@ -252,10 +252,13 @@ impl<'a> Words<'a> {
     }
 
     /// Adds to word `index`, if it is there, and gives the value from before.
+    ///
+    /// It is one step for the threads of one GPU, or for those of the CPU. What a NIC, or another processor, writes to the
+    /// word at the same time may be lost: a GPU behind PCIe has no atomics on host memory that others respect.
     #[inline(always)]
     pub fn fetch_add(self, index: u64, value: u64) -> Option<u64> {
         let word = self.word(index)?;
-        Some(fetch_add_relaxed64(word, value, Reach::System))
+        Some(fetch_add_relaxed64(word, value, Reach::Gpu))
     }
 
     /// Word `index` as one to wait for, if it is there.
