@@ -1,16 +1,16 @@
 #!/bin/sh
 # Measures on this machine's first GPU, and writes data and plots beside this script.
-# EXAMPLES names a folder with the built examples, for a machine without Rust.
+# BENCH names the built command, for a machine without Rust.
 set -eu
 cd "$(dirname "$0")/../.."
 
 run() {
-    example=$1
+    benchmark=$1
     shift
-    if [ -n "${EXAMPLES:-}" ]; then
-        "$EXAMPLES/$example" --on gpu --json "$@"
+    if [ -n "${BENCH:-}" ]; then
+        "$BENCH" "$benchmark" --on gpu --json "$@"
     else
-        cargo run --quiet --release -p warpbell-examples --bin "$example" -- --on gpu --json "$@"
+        cargo run --quiet --release -p warpbell-bench -- "$benchmark" --on gpu --json "$@"
     fi
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use warpbell::Stop;
 use warpbell_host_init::{Placement, StopWord};
 
-use crate::Error;
+use crate::error::{Error, Nested};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -68,10 +68,10 @@ pub fn check() -> Result<(), Error> {
 ///
 /// # Errors
 /// Any other error.
-pub fn ended_early(result: Result<(), Error>) -> Result<bool, Error> {
+pub fn ended_early<E: Nested>(result: Result<(), E>) -> Result<bool, E> {
     match result {
         Ok(()) => Ok(false),
-        Err(Error::Interrupted) => Ok(true),
+        Err(error) if matches!(error.own(), Some(Error::Interrupted)) => Ok(true),
         Err(other) => Err(other),
     }
 }

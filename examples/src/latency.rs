@@ -54,7 +54,7 @@ impl Latency {
     ///
     /// # Errors
     /// None of them counts.
-    pub(crate) fn new(case: Case, rounds: &[Word64], verified: bool) -> Result<Self, Error> {
+    pub fn new(case: Case, rounds: &[Word64], verified: bool) -> Result<Self, Error> {
         let measured = rounds.iter().skip(case.warm_up as usize);
         let mut sorted: Vec<u64> = measured
             .map(|round| round.load(Ordering::Relaxed) / 2)

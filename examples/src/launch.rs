@@ -61,12 +61,24 @@ pub fn run(what: &str, job: Job<'_>, end: &End) -> Result<(), Error> {
 /// As [`run`], of the first kernel in the list that has one.
 pub fn run_together(what: &str, jobs: Vec<Job<'_>>, ends: &[&End]) -> Result<(), Error> {
     for result in run_all(jobs, ends)? {
-        result.map_err(|failure| Error::Kernel {
-            what: what.into(),
-            failure,
-        })?;
+        named(what, result)?;
     }
     Ok(())
+}
+
+/// What a kernel says of itself.
+///
+/// # Errors
+/// Its failure, which `what` introduces.
+pub fn said(what: &str, outcome: &Outcome) -> Result<(), Error> {
+    named(what, outcome.result())
+}
+
+fn named(what: &str, result: Result<(), Failure>) -> Result<(), Error> {
+    result.map_err(|failure| Error::Kernel {
+        what: what.into(),
+        failure,
+    })
 }
 
 fn run_all(jobs: Vec<Job<'_>>, ends: &[&End]) -> Result<Vec<Result<(), Failure>>, Error> {

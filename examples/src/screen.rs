@@ -13,7 +13,7 @@ use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 use textwrap::{Options, WordSplitter};
 
-use crate::Error;
+use crate::error::{Error, Nested};
 use crate::interrupt::ENDED_BY_CTRL_C;
 
 /// Where an example's output goes.
@@ -160,7 +160,7 @@ const WRONG_ARGUMENTS: u8 = 2;
 
 /// An example's `main`: reads its arguments, runs it, and prints its error in a line. Its status is 0, or 1 after an error,
 /// 2 after wrong arguments, 130 after Ctrl-C.
-pub fn start<A: Parser>(run: impl FnOnce(A) -> Result<(), Error>) -> ExitCode {
+pub fn start<A: Parser, E: Nested>(run: impl FnOnce(A) -> Result<(), E>) -> ExitCode {
     if let Some(argument) = args_os().find(|argument| argument.to_str().is_none()) {
         complain(format_args!(
             "the argument {argument:?} is no text in UTF-8"
@@ -181,7 +181,7 @@ pub fn start<A: Parser>(run: impl FnOnce(A) -> Result<(), Error>) -> ExitCode {
     };
     match (result, UNPRINTED.get()) {
         (Ok(()), None) => ExitCode::SUCCESS,
-        (Err(error @ Error::Interrupted), _) => {
+        (Err(error), _) if matches!(error.own(), Some(Error::Interrupted)) => {
             complain(error);
             ExitCode::from(ENDED_BY_CTRL_C)
         }
@@ -208,48 +208,6 @@ pub fn bytes(bytes: u64) -> String {
         _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
         _ if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         _ => format!("{bytes} B"),
-    }
-}
-
-/// Parses a size: a number of bytes, or of KiB or MiB with the letter K or M behind it.
-///
-/// # Errors
-/// What is wrong with it, for clap.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
-        _ => (text, 0),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "give bytes, or KiB or MiB as in 64K or 4M".to_owned())?;
-    match number.checked_shl(unit) {
-        Some(bytes) if bytes >> unit == number => Ok(bytes),
-        _ => Err("too large".into()),
-    }
-}
-
-/// The same, for a message: from 8 bytes to `MOST`.
-///
-/// # Errors
-/// What is wrong with it, for clap.
-pub fn parse_message<const MOST: u64>(text: &str) -> Result<u64, String> {
-    match parse_bytes(text)? {
-        size @ 8.. if size <= MOST => Ok(size),
-        _ => Err(format!("choose between 8 bytes and {}", bytes(MOST))),
-    }
-}
-
-/// Parses a time: a number of seconds, up to a day.
-///
-/// # Errors
-/// What is wrong with it, for clap.
-pub fn parse_seconds(text: &str) -> Result<f64, String> {
-    const DAY: f64 = 86_400.0;
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= DAY => Ok(seconds),
-        _ => Err(format!("choose seconds above 0, up to {DAY}")),
     }
 }
 
@@ -282,30 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_some_seconds() {
-        assert_eq!(parse_seconds("0.25"), Ok(0.25));
-        assert_eq!(parse_seconds("86400"), Ok(86_400.0));
-        for text in ["", "0", "-1", "86400.1", "inf", "NaN", "1s"] {
-            assert!(parse_seconds(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_read_as_they_are_shown() {
-        for (text, value) in [("8", 8), ("1k", 1024), ("64K", 65_536), ("4M", 4 << 20)] {
-            assert_eq!(parse_bytes(text), Ok(value));
-        }
-        for text in [
-            "",
-            "K",
-            "-1",
-            "1G",
-            "1.5K",
-            "99999999999999999999",
-            "18446744073709551615M",
-        ] {
-            assert!(parse_bytes(text).is_err(), "{text}");
-        }
+    fn sizes_are_shown_in_the_largest_unit() {
         assert_eq!(bytes(8), "8 B");
         assert_eq!(bytes(1000), "1000 B");
         assert_eq!(bytes(2048), "2 KiB");

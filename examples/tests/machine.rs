@@ -1,28 +1,20 @@
-//! Where kernels run and which NIC it is: what is missing ends in one clear line; and Ctrl-C.
+//! Where kernels run and which NIC it is: what is missing ends in one clear line.
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::Command;
-
-use common::{command, error_line, run};
+use common::{error_line, run};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
-const PINGPONG: &str = env!("CARGO_BIN_EXE_pingpong");
-const BANDWIDTH: &str = env!("CARGO_BIN_EXE_bandwidth");
-const PLACEMENT: &str = env!("CARGO_BIN_EXE_placement");
 
 #[test]
 fn a_machine_without_a_gpu_says_so() {
-    for binary in [DEMO, PINGPONG, BANDWIDTH, PLACEMENT] {
-        // On a machine that has GPUs, this is one too many.
-        let output = run(binary, &["--on", "gpu", "--gpu", "77", "--json"]);
-        assert_eq!(output.status.code(), Some(1));
-        assert!(output.stdout.is_empty());
-        let line = error_line(&output);
-        let missing = ["no NVIDIA driver", "no GPU", "there is no GPU 77"];
-        assert!(missing.iter().any(|words| line.contains(words)), "{line}");
-    }
+    // On a machine that has GPUs, this is one too many.
+    let output = run(DEMO, &["--on", "gpu", "--gpu", "77", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let line = error_line(&output);
+    let missing = ["no NVIDIA driver", "no GPU", "there is no GPU 77"];
+    assert!(missing.iter().any(|words| line.contains(words)), "{line}");
 }
 
 #[test]
@@ -53,14 +45,12 @@ fn a_gpu_for_a_nic_that_is_on_none_is_refused() {
         ("--on gpu --nic soft-gpu", false),
     ] {
         let arguments: Vec<_> = machine.split(' ').chain(["--nic-gpu", "77"]).collect();
-        for binary in [DEMO, PINGPONG, BANDWIDTH, PLACEMENT] {
-            let output = run(binary, &arguments);
-            assert_eq!(output.status.code(), Some(1));
-            assert!(output.stdout.is_empty());
-            let line = error_line(&output);
-            let words = "--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those";
-            assert_eq!(line.contains(words), missing, "{machine}: {line}");
-        }
+        let output = run(DEMO, &arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        let line = error_line(&output);
+        let words = "--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those";
+        assert_eq!(line.contains(words), missing, "{machine}: {line}");
     }
 }
 
@@ -76,31 +66,4 @@ fn a_file_that_is_no_ptx_of_the_kernels_is_refused() {
         let line = error_line(&output);
         assert!(line.contains(words), "{line}");
     }
-}
-
-#[test]
-fn ctrl_c_ends_a_run_with_what_was_measured_so_far() {
-    let sizes = vec!["8"; 5000].join(",");
-    let mut child = command(PINGPONG, &["--sizes", &sizes, "--rounds", "1000"])
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut rows = lines
-        .map(Result::unwrap)
-        .skip_while(|line| !line.contains("median  "));
-    assert!(
-        rows.nth(3).unwrap().contains("1000"),
-        "the third row is measured"
-    );
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
-    assert!(rows.count() < 4990, "it ends early");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(
-        line.contains("interrupted; what was measured before is shown"),
-        "{line}"
-    );
 }

@@ -33,11 +33,9 @@
 //! | [`turns`] | two kernels that count in turns |
 //! | [`collect`] | receives through the kernel, and what came |
 //! | [`abi`] | a handle's fields by their documented offsets |
-//! | [`mod@bench`] | repetitions, medians, tables |
 
 pub mod abi;
 pub mod arena;
-pub mod bench;
 pub mod collect;
 pub mod flood;
 pub mod here;

@@ -11,9 +11,9 @@ macro_rules! binaries {
     };
 }
 
-const ALL: [(&str, &str); 18] = binaries! {
+const ALL: [(&str, &str); 16] = binaries! {
     "arrival" "deadlines" "errors" "faults" "gaspi" "litmus" "proxied" "receive" "rounds" "shared" "state" "tasks"
-    "triggers" "trouble" "verbs" "suite" "bench-cpu" "bench-gpu"
+    "triggers" "trouble" "verbs" "suite"
 };
 
 #[test]

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use warpbell_examples::Error;
+use warpbell_bench::origin::Origin;
 use warpbell_examples::interrupt::{self, ended_early};
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::Screen;
 use warpbell_host_init::Node;
+
+use crate::Error;
 
 /// An application, for the report.
 pub struct Application {
@@ -102,7 +103,7 @@ impl<M: Measurement> Measurements<M> {
             measured.push(result);
             Ok(())
         };
-        let interrupted = ended_early(all.try_for_each(step))?;
+        let interrupted = ended_early::<Error>(all.try_for_each(step))?;
         Ok(Self {
             measured,
             interrupted: interrupted || interrupt::requested(),
@@ -157,6 +158,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpbell_bench::Error as BenchError;
 
     impl Measurement for (u32, char) {
         fn row(&self) -> String {
@@ -179,12 +181,13 @@ mod tests {
                 }
             })
         };
-        let found = all(|| Error::Interrupted).unwrap();
+        let found = all(|| warpbell_examples::Error::Interrupted.into()).unwrap();
         let expected = [(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b'), (3, 'a')];
         assert_eq!(found.measured, expected);
         assert!(found.interrupted);
         assert_eq!(found.wrong(), (2, 5));
-        assert!(matches!(all(|| Error::Alone), Err(Error::Alone)));
+        let alone = all(|| BenchError::Alone.into());
+        assert!(matches!(alone, Err(Error::Bench(BenchError::Alone))));
     }
 
     #[test]

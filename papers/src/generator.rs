@@ -9,17 +9,18 @@ use serde::Serialize;
 use serde_json::json;
 use warpbell::wqe::Wqe;
 use warpbell::{Slice, Word64};
-use warpbell_examples::launch::LIMIT_US;
+use warpbell_bench::origin::Origin;
+use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_examples::interrupt;
+use warpbell_examples::launch::{LIMIT_US, said};
 use warpbell_examples::memory::Memory;
-use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
 use warpbell_examples::screen::{self, Screen};
 use warpbell_examples::statistics::percentile;
-use warpbell_examples::{Error, interrupt};
 use warpbell_host_init::{Grid, Launch, Node, Shared, entry};
 use warpbell_kernels::bandwidth::{Stream, stream_write};
 use warpbell_kernels::outcome::Outcome;
 
+use crate::Error;
 use crate::application::{Application, Extent, Measurement, Measurements, Section, Table};
 use crate::rig::{Driver, HostQueue, Rig};
 
@@ -175,10 +176,7 @@ impl Generator<'_> {
         };
         let launch = Launch::new(entry!(stream_write), Grid::ONE_THREAD, stream);
         self.node.run(&[launch], &self.rig.pairs())?;
-        outcome.result().map_err(|failure| Error::Kernel {
-            what: "the kernel that posts".into(),
-            failure,
-        })?;
+        said("the kernel that posts", &outcome)?;
         let [began, ended, posted] = [0, 1, 2].map(|which: usize| {
             let time = &self.times[which];
             time.load(Ordering::Relaxed) as f64

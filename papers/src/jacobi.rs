@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpbell_examples::memory;
-use warpbell_examples::origin::Origin;
+use warpbell_bench::origin::Origin;
 use warpbell_examples::screen::Screen;
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::{interrupt, memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
 use warpbell_kernels::jacobi::{
     Cells, Jacobi, JacobiStep, JacobiTriggered, WAYS, jacobi_notified, jacobi_step,
@@ -16,6 +15,7 @@ use warpbell_kernels::jacobi::{
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 
+use crate::Error;
 use crate::application::{Application, Extent, Section};
 use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
 

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, Slice, Word64};
-use warpbell_examples::inbound::Who;
-use warpbell_examples::launch::LIMIT_US;
+use warpbell_bench::inbound::Who;
+use warpbell_examples::interrupt;
+use warpbell_examples::launch::{LIMIT_US, said};
 use warpbell_examples::memory::Memory;
 use warpbell_examples::statistics::percentile;
-use warpbell_examples::{Error, interrupt};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
     entry,
@@ -23,6 +23,8 @@ use warpbell_kernels::kv::{
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
+
+use crate::Error;
 
 /// How a value is got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -291,10 +293,7 @@ impl Store {
     ) -> Result<(), Error> {
         self.node.run(launches, pairs)?;
         for outcome in outcomes {
-            outcome.result().map_err(|failure| Error::Kernel {
-                what: format!("GETs by {}", what.words()),
-                failure,
-            })?;
+            said(&format!("GETs by {}", what.words()), outcome)?;
         }
         Ok(())
     }

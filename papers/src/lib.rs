@@ -6,6 +6,7 @@ pub mod application;
 pub mod cpu_time;
 pub mod daq;
 pub mod distribution;
+pub mod error;
 pub mod generator;
 pub mod halo;
 pub mod jacobi;
@@ -16,3 +17,5 @@ pub mod report;
 pub mod rig;
 pub mod serving;
 pub mod stencil;
+
+pub use error::Error;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use warpbell_bench::origin::Origin;
+use warpbell_bench::{gaspi, nodes};
+use warpbell_examples::interrupt;
 use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::origin::Origin;
 use warpbell_examples::screen::Screen;
-use warpbell_examples::{Error, gaspi, interrupt, place};
 use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, entry};
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_kernels::stencil::{
@@ -19,7 +20,7 @@ use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
 
 use crate::application::{Application, Extent, Section};
 use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
-use crate::rig;
+use crate::{Error, rig};
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -192,7 +193,7 @@ struct Notified {
 impl Notified {
     fn new(case: &Case, node: &Node) -> Result<Self, Error> {
         let driver = Way::Notified.driver();
-        let nic = place::with_queue_pairs(node, rig::reach([driver; 2]), queue_pairs(case))?;
+        let nic = nodes::with_queue_pairs(node, rig::reach([driver; 2]), queue_pairs(case))?;
         let domains = nic.domains(case.ranks as usize)?;
         let queues = |domain: &ProtectionDomain| driver.queues(node, domain, case.depth);
         let queues = domains.first().map(queues).unwrap_or_default();

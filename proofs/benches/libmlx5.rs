@@ -30,7 +30,7 @@ mod posting {
         Requester, Wqe, WqeIndex,
     };
     use warpbell::{Exclusive, Now, SendQueue, Thread};
-    use warpbell_hw_tests::bench::{Goal, Row, Samples, print_table, timed};
+    use warpbell_bench::samples::{Goal, Row, Samples, print_table, timed};
     use warpbell_proofs::ours::Ours;
     use warpbell_proofs::preloaded::{self, Engine};
     use warpbell_proofs::verbs::{Options, Segment, Verbs};

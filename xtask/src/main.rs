@@ -32,7 +32,7 @@ use ptx::{Assemble, PtxError};
 use report::Report;
 use run::{Ending, RunError};
 use say::say;
-use steps::{Extent, HW_TESTS, PROOFS, Step, Steps};
+use steps::{BENCH, Extent, PROOFS, Step, Steps};
 use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError, clean_command};
 
@@ -100,9 +100,9 @@ enum Action {
         #[arg(long)]
         renew_record: bool,
     },
-    /// Run a benchmark of the device path, such as `cpu` or `libmlx5`
+    /// Run a benchmark, such as `posting`, `pingpong` or `libmlx5`; `help` lists them
     Bench {
-        /// NAME runs bench-NAME of hw-tests or of proofs
+        /// A benchmark of the command `bench`, or of the proofs: `libmlx5`, `programs`
         name: String,
         /// Arguments of the benchmark
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -135,8 +135,6 @@ enum CommandError {
     Tool(#[from] Missing),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
-    #[error("there is no benchmark {name}; there are: {known}")]
-    NoBenchmark { name: String, known: String },
 }
 
 fn main() -> ExitCode {
@@ -367,43 +365,21 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     Ok(wrong.is_empty() && (renew_record || changes.is_empty()))
 }
 
-/// Where benchmarks are: packages, their kind of target, and how Cargo runs one.
-const BENCHMARKS: [(&str, &str, &[&str]); 2] = [
-    (HW_TESTS, "bin", &["run", "--quiet", "--release", "--bin"]),
-    (PROOFS, "bench", &["bench", "--quiet", "--bench"]),
-];
-
-/// Runs the benchmark `bench-NAME` with its arguments; false if it failed.
+/// Runs a benchmark with its arguments; false if it failed. Those of the proofs compile C, and stay there.
 fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
     let workspace = Workspace::load(Path::new("."))?;
-    let known: Vec<_> = BENCHMARKS
-        .iter()
-        .flat_map(|(package, kind, call)| {
-            let targets = workspace.targets(package, kind).into_iter();
-            targets.filter_map(move |target| Some((target.strip_prefix("bench-")?, package, call)))
-        })
-        .collect();
-    let Some((_, package, call)) = known.iter().find(|(known, ..)| *known == name) else {
-        let names: Vec<_> = known.iter().map(|(name, ..)| *name).collect();
-        return Err(CommandError::NoBenchmark {
-            name: name.into(),
-            known: if names.is_empty() {
-                "none".into()
-            } else {
-                names.join(", ")
-            },
-        });
-    };
+    let target = format!("bench-{name}");
     let mut command = workspace.cargo();
-    command
-        .args(**call)
-        .args([&format!("bench-{name}"), "-p", package, "--"])
-        .args(arguments);
+    match workspace.targets(PROOFS, "bench").contains(&&*target) {
+        true => command.args(["bench", "--quiet", "-p", PROOFS, "--bench", &target, "--"]),
+        false => command.args(["run", "--quiet", "--release", "-p", BENCH, "--", name]),
+    };
+    command.args(arguments);
     match run::forward(command, BENCH_DEADLINE)? {
         Ending::Exited(status) => Ok(status.success()),
         Ending::TimedOut(deadline) => {
             let took = in_words(deadline);
-            say::complain(format_args!("bench-{name} was killed after {took}"));
+            say::complain(format_args!("{name} was killed after {took}"));
             Ok(false)
         }
     }
@@ -458,11 +434,11 @@ mod tests {
 
     #[test]
     fn a_benchmark_gets_all_arguments_after_its_name() {
-        let arguments = Arguments::parse_from(["xtask", "bench", "cpu", "--json", "-n", "3"]);
+        let arguments = Arguments::parse_from(["xtask", "bench", "posting", "--json", "-n", "3"]);
         let Action::Bench { name, arguments } = arguments.command else {
             panic!("not read as a benchmark");
         };
-        assert_eq!(name, "cpu");
+        assert_eq!(name, "posting");
         assert_eq!(arguments, ["--json", "-n", "3"]);
     }
 }

@@ -24,7 +24,7 @@ use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
 const EXAMPLES: &str = "warpbell-examples";
 const HOST_INIT: &str = "warpbell-host-init";
-pub const HW_TESTS: &str = "warpbell-hw-tests";
+const HW_TESTS: &str = "warpbell-hw-tests";
 /// The binary of hw-tests that runs its tests where there is no Cargo.
 const SUITE: &str = "suite";
 
@@ -39,6 +39,8 @@ const SOFT_HCA: &str = "warpbell-soft-hca";
 const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
 const PAPERS: &str = "warpbell-papers";
+/// The command with all benchmarks but those of [`PROOFS`].
+pub const BENCH: &str = "warpbell-bench";
 /// The library to preload under rdma-core.
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
@@ -149,7 +151,7 @@ impl Step {
             Self::Fmt => "the source is formatted",
             Self::Clippy => "clippy has no warnings",
             Self::Test => {
-                "unit, integration and documentation tests (with --full, those of papers, too)"
+                "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
             Self::Proofs => {
                 "layouts and commands are those of rdma-core's and the kernel's headers"
@@ -273,7 +275,7 @@ pub enum StepError {
 /// How much of the steps runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The tests of `papers`, too.
+    /// The tests of `bench` and `papers`, too.
     pub full: bool,
     /// How many inputs each fuzz target gets.
     pub fuzz_runs: u64,
@@ -395,7 +397,7 @@ impl Steps<'_> {
             .args(["--exclude", PROOFS])
             .args(["--features", "mlx5-wqe/prm,warpbell-patterns/host"]);
         if !self.extent.full {
-            command.args(["--exclude", PAPERS]);
+            command.args(["--exclude", PAPERS, "--exclude", BENCH]);
         }
         if rustix::process::geteuid().is_root() {
             // Elsewhere tests that need another user are ignored: only root can become one.
@@ -468,7 +470,7 @@ impl Steps<'_> {
 
     /// The binaries of hw-tests that are its tests.
     fn hardware_test_names(&self) -> Vec<&str> {
-        let is_test = |name: &&str| !name.starts_with("bench-") && *name != SUITE;
+        let is_test = |name: &&str| *name != SUITE;
         let names = self.workspace.targets(HW_TESTS, "bin");
         names.into_iter().filter(is_test).collect()
     }

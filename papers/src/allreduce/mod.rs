@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use ranks::Ranks;
 use serde::Serialize;
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::interrupt;
 use warpbell_host_init::{Grid, Node, Placement};
 use warpbell_kernels::allreduce::Plan;
 
+use crate::Error;
 use crate::application::Measurement;
 use crate::rig::Driver;
 
@@ -285,7 +286,7 @@ impl Case {
             verified &= ranks.are_right(reference);
         }
         if repetitions == 0 {
-            return Err(Error::Interrupted);
+            return Err(warpbell_examples::Error::Interrupted.into());
         }
         let rounds = repetitions * u64::from(self.rounds);
         let seconds = spent.as_secs_f64();

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::{SendQueueHandle, Slice};
+use warpbell_bench::{cause, nodes};
+use warpbell_examples::interrupt;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
-use warpbell_examples::place;
-use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Launch, Node, QueuePair, Shared, entry};
 use warpbell_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Message, Plan, Rank, allreduce_posted,
@@ -22,6 +22,7 @@ use warpbell_patterns::trigger::host::Triggers;
 use warpbell_soft_hca::engine::Reach;
 
 use super::{Case, Reference, WORD, Way};
+use crate::Error;
 use crate::rig::{self, End, HostQueue};
 
 /// All ranks, connected.
@@ -70,7 +71,7 @@ impl<'c> Ranks<'c> {
             _ => Reach::System,
         };
         let node = |rank| &nodes[place_of(rank, ranks, nodes.len())];
-        let nic = place::with_queue_pairs(&nodes[0], reach, ranks * queues)?;
+        let nic = nodes::with_queue_pairs(&nodes[0], reach, ranks * queues)?;
         let domains = nic.domains(ranks as usize)?;
         let bytes = WORD as usize * case.words(&plan)? as usize;
         // A rank's signals and memory behind each other, so that their keys are neighbours: a crew of an engine has one place
@@ -253,7 +254,7 @@ impl<'c> Ranks<'c> {
         };
         let took = ran?;
         let ranks = outcomes.iter().map(|outcome| ("the ranks", &**outcome));
-        cause::ended(Ok(()), ranks)?;
+        cause::ended::<Error>(Ok(()), ranks)?;
         Ok(took)
     }
 

@@ -4,10 +4,11 @@ use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::interrupt;
 use warpbell_kernels::allreduce::Plan;
 
 use super::Case;
+use crate::Error;
 
 /// How far a float may be from a tree's sum, as a part of it.
 const TOLERANCE: f32 = 1e-6;

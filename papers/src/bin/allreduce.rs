@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_bench::parse::{parse_bytes, parse_seconds};
+use warpbell_bench::plot::Output;
+use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
-use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
-use warpbell_examples::setting::Setting;
-use warpbell_examples::{Error, place};
+use warpbell_examples::place;
+use warpbell_examples::screen::{Screen, start};
+use warpbell_papers::Error;
 use warpbell_papers::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
 
 /// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN

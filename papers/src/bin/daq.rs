@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
+use warpbell_bench::parse::parse_seconds;
+use warpbell_bench::plot::Output;
+use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
-use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, parse_seconds, start};
-use warpbell_examples::setting::Setting;
-use warpbell_examples::{Error, place};
+use warpbell_examples::place;
+use warpbell_examples::screen::{Screen, start};
+use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
 use warpbell_papers::daq::{PLOT, Results, Series};
 use warpbell_papers::rig::Driver;

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
+use warpbell_examples::place;
 use warpbell_examples::screen::{Screen, start};
-use warpbell_examples::setting::Setting;
-use warpbell_examples::{Error, place};
+use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series};
 use warpbell_papers::jacobi::{self, PLOT, Relaxation};
 

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::inbound::Who;
-use warpbell_examples::interrupt;
+use warpbell_bench::inbound::Who;
+use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, bytes, start};
-use warpbell_examples::setting::Setting;
-use warpbell_examples::{Error, place};
+use warpbell_examples::{interrupt, place};
 use warpbell_kernels::kv::Keys;
+use warpbell_papers::Error;
 use warpbell_papers::kv::{HEADER, KvCase, Row, Store, Way};
 use warpbell_patterns::active::MAX_RESULT;
 
@@ -158,8 +158,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         seed: arguments.seed,
         rows,
     })?;
-    Error::if_wrong(wrong, all)?;
-    interrupt::check()
+    warpbell_examples::Error::if_wrong(wrong, all)?;
+    Ok(interrupt::check()?)
 }
 
 fn main() -> ExitCode {

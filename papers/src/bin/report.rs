@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_bench::origin::Origin;
+use warpbell_bench::parse::parse_seconds;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::machine::Machine;
-use warpbell_examples::origin::Origin;
-use warpbell_examples::screen::{Screen, parse_seconds, start};
-use warpbell_examples::{Error, place};
+use warpbell_examples::place;
+use warpbell_examples::screen::{Screen, start};
+use warpbell_papers::Error;
 use warpbell_papers::application::{ALL, Extent};
 use warpbell_papers::report::{Run, RunDocument, page};
 
@@ -93,7 +95,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
         Ok(())
     };
-    let ended = ended_early(all());
+    let ended = ended_early::<Error>(all());
     screen.finish();
     if runs.is_empty() {
         if is_new {
@@ -113,8 +115,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     ended?;
     let wrong = runs.iter().map(|run| run.section.wrong);
     let (wrong, checks) = wrong.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-    Error::if_wrong(wrong, checks)?;
-    interrupt::check()
+    warpbell_examples::Error::if_wrong(wrong, checks)?;
+    Ok(interrupt::check()?)
 }
 
 fn main() -> ExitCode {

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_bench::parse::{parse_bytes, parse_seconds};
+use warpbell_bench::plot::Output;
+use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
-use warpbell_examples::plot::Output;
-use warpbell_examples::screen::{Screen, parse_bytes, parse_seconds, start};
-use warpbell_examples::setting::Setting;
-use warpbell_examples::{Error, interrupt, place};
+use warpbell_examples::screen::{Screen, start};
+use warpbell_examples::{interrupt, place};
+use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
 use warpbell_papers::serving::{
     Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
@@ -200,8 +202,8 @@ fn connect(
         setting,
         answered: &answered,
     })?;
-    Error::if_wrong(usize::from(!answered.verified), 1)?;
-    interrupt::check()
+    warpbell_examples::Error::if_wrong(usize::from(!answered.verified), 1)?;
+    Ok(interrupt::check()?)
 }
 
 /// Client and servers in this process, in all ways.

@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_examples::gaspi::{OneWay, RoundTrips};
+use warpbell_bench::gaspi::{OneWay, RoundTrips};
+use warpbell_bench::setting::Setting;
+use warpbell_examples::error::Nested;
 use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, start};
-use warpbell_examples::setting::Setting;
-use warpbell_examples::{Error, interrupt, place};
+use warpbell_examples::{interrupt, place};
+use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series, Way};
 use warpbell_papers::stencil::{self, PLOT, Ring};
 
@@ -127,7 +129,7 @@ fn run(arguments: &Stencil) -> Result<(), Error> {
     let results = series.run::<Ring>(node, &screen)?;
     let notification = match Notification::measure(arguments, &setting, &screen) {
         Ok(notification) => Some(notification),
-        Err(Error::Interrupted) => None,
+        Err(error) if matches!(error.own(), Some(warpbell_examples::Error::Interrupted)) => None,
         Err(error) => return Err(error),
     };
     screen.finish();

@@ -5,14 +5,16 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpbell_bench::Error as BenchError;
+use warpbell_bench::cause;
 use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::{Error, cause};
 use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
 
 use super::{Case, Data, WARP};
+use crate::Error;
 use crate::rig::{End, HostQueue, Rig};
 
 /// How far a way has come.
@@ -120,7 +122,7 @@ pub(super) fn receive(
                     }
                     if since.elapsed() > Duration::from_micros(LIMIT_US) {
                         let part = silent.number;
-                        return Err(Error::Silent { part });
+                        return Err(BenchError::Silent { part }.into());
                     }
                     thread::yield_now();
                     continue;

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell::{Slice, Word64};
+use warpbell_bench::cause;
+use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
-use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
 use warpbell_kernels::daq::{DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver};
 use warpbell_kernels::distribution::BUCKETS;
@@ -19,6 +20,7 @@ use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
 
+use crate::Error;
 use crate::application::Measurement;
 use crate::distribution::Distribution;
 use crate::rig::{Driver, Rig};

@@ -1,8 +1,8 @@
 //! What the binaries of both stencils are told.
 
 use clap::Args;
-use warpbell_examples::plot::Output;
-use warpbell_examples::screen::parse_seconds;
+use warpbell_bench::parse::parse_seconds;
+use warpbell_bench::plot::Output;
 
 use super::{Series, Way};
 

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use warpbell_examples::{Error, interrupt};
+use warpbell_examples::interrupt;
 use warpbell_host_init::Node;
 
+use crate::Error;
 use crate::application::Measurement;
 use crate::rig::Driver;
 
@@ -201,7 +202,7 @@ impl Case {
             verified &= ranks.cells()?.as_ref() == Some(&reference.expected);
         }
         if repetitions == 0 {
-            return Err(Error::Interrupted);
+            return Err(warpbell_examples::Error::Interrupted.into());
         }
         let steps = repetitions * u64::from(self.steps);
         let seconds = spent.as_secs_f64();
@@ -238,7 +239,7 @@ mod tests {
         fn run(&self) -> Result<Duration, Error> {
             match self.repetition.get() {
                 // Ctrl-C within.
-                5 => Err(Error::Interrupted),
+                5 => Err(warpbell_examples::Error::Interrupted.into()),
                 number => Ok(Duration::from_millis(number.into())),
             }
         }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use warpbell::SendQueueHandle;
 use warpbell::wqe::Wqe;
+use warpbell_bench::cause;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
-use warpbell_examples::{Error, cause};
 use warpbell_host_init::{Launch, Node, QueuePair, Shared};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
@@ -17,6 +17,7 @@ use warpbell_patterns::trigger::TriggerHandle;
 use warpbell_patterns::trigger::host::Triggers;
 
 use super::Way;
+use crate::Error;
 use crate::rig::{End, HostQueue, Rig};
 
 /// Two ranks.
@@ -228,6 +229,7 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpbell_bench::Error as BenchError;
     use warpbell_host_init::{Grid, entry};
     use warpbell_kernels::stencil::{LEFT, Owner, RIGHT, StencilStep, Strips, stencil_step};
 
@@ -276,7 +278,8 @@ mod tests {
             _ => launch(&pair, rank, step, none),
         };
         let error = pair.by_hosts(1, launches, message).unwrap_err();
-        assert!(!matches!(error, Error::Silent { .. }), "{error}");
+        let silent = matches!(error, Error::Bench(BenchError::Silent { .. }));
+        assert!(!silent, "{error}");
     }
 
     #[test]

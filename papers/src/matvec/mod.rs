@@ -11,8 +11,9 @@ use warpbell::Slice;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
+use warpbell_bench::cause;
+use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
-use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, entry};
 use warpbell_kernels::matvec::{
     END, MatvecClient, MatvecServer, Multiply, SIDE, TURNS, VECTOR_BYTES, matvec_batch,
@@ -21,6 +22,7 @@ use warpbell_kernels::matvec::{
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 
+use crate::Error;
 use crate::application::Measurement;
 use crate::rig::{Driver, Rig};
 
@@ -253,7 +255,7 @@ impl Case {
         let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
         let rounds = number(MatvecClient::ROUNDS);
         if rounds == 0 {
-            return Err(Error::Interrupted);
+            return Err(warpbell_examples::Error::Interrupted.into());
         }
         let wrong = (0..u64::from(comparing)).map(|thread| number(MatvecClient::WRONG + thread));
         let wrong = wrong.sum();

@@ -10,13 +10,15 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 use warpbell::{Slice, Word64};
+use warpbell_bench::cause;
+use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
-use warpbell_examples::{Error, cause, interrupt};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
 use warpbell_kernels::path::Path;
 
+use crate::Error;
 use crate::application::Measurement;
 use crate::rig::{Driver, Rig};
 
@@ -316,7 +318,7 @@ impl Case {
             verified &= right;
         }
         if rounds == 0 {
-            return Err(Error::Interrupted);
+            return Err(warpbell_examples::Error::Interrupted.into());
         }
         Ok(Measured {
             way,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use warpbell_examples::Error;
-use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
+use warpbell_bench::origin::Origin;
+use warpbell_bench::plot::{self, Curve, Panel};
 use warpbell_examples::screen::{self, Screen};
 use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, Way};
+use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 
 /// For the report.

@@ -2,10 +2,12 @@
 
 use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
-use warpbell_examples::Error;
+use warpbell_examples::Error as RunError;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_host_init::QueuePair;
 use warpbell_kernels::outcome::Failure;
+
+use crate::Error;
 
 /// A queue in the host's hands.
 pub struct HostQueue<'q> {
@@ -56,8 +58,7 @@ impl<'q> HostQueue<'q> {
 const LIMIT: Deadline = Deadline::after_us(LIMIT_US);
 
 fn failed(error: impl Into<Failure>) -> Error {
-    Error::Kernel {
-        what: "what the host posts".into(),
-        failure: error.into(),
-    }
+    let failure = error.into();
+    let what = "what the host posts".into();
+    RunError::Kernel { what, failure }.into()
 }

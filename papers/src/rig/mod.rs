@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 
 use warpbell::wqe::Remote;
 use warpbell::{SendQueueHandle, Signal, Slice};
+use warpbell_bench::Error as BenchError;
+use warpbell_bench::nodes;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
-use warpbell_examples::{Error, place};
 use warpbell_host_init::{
     Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };
 use warpbell_kernels::path::{MAX_PARTS, Path};
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
+
+use crate::Error;
 
 pub use driver::{Driver, reach};
 pub use host_queue::HostQueue;
@@ -58,7 +61,7 @@ impl Rig {
         signals: u32,
         depth: u32,
     ) -> Result<Self, Error> {
-        let [near, far] = place::with_queue_pairs(node, reach(drivers), 2 * MAX_PARTS)?.ends()?;
+        let [near, far] = nodes::with_queue_pairs(node, reach(drivers), 2 * MAX_PARTS)?.ends()?;
         let [mut near, mut far] = [
             End::new(node, near, drivers[0], [parts, signals], depth)?,
             End::new(node, far, drivers[1], [parts, signals], depth)?,
@@ -229,7 +232,7 @@ impl End {
     /// nothing once `over` says that none will.
     ///
     /// # Errors
-    /// [`Error::Silent`] when a kernel would have lost patience, too.
+    /// [`BenchError::Silent`] when a kernel would have lost patience, too.
     pub fn wait(
         &self,
         part: u32,
@@ -257,7 +260,7 @@ impl End {
             match self.told(part) {
                 value if value >= number => return Ok(Some(value)),
                 _ if over => return Ok(None),
-                _ if late => return Err(Error::Silent { part }),
+                _ if late => return Err(BenchError::Silent { part }.into()),
                 _ => thread::yield_now(),
             }
         }

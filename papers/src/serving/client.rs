@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpbell::wqe::Remote;
+use warpbell_bench::Error as BenchError;
+use warpbell_bench::nodes;
+use warpbell_examples::interrupt;
 use warpbell_examples::memory::Memory;
-use warpbell_examples::{Error, interrupt, place};
 use warpbell_host_init::{Node, Peer};
 use warpbell_kernels::distribution::{BUCKETS, bucket};
 use warpbell_kernels::network::SCALE;
@@ -20,6 +22,7 @@ use super::model::{Model, Picture};
 use super::server::post;
 use super::service::{READY, SERVED, Talk, out_of_turn};
 use super::{Case, PICTURES, VALUE, size};
+use crate::Error;
 use crate::distribution::Distribution;
 use crate::rig::{Driver, End, HostQueue};
 
@@ -89,7 +92,7 @@ impl Client {
     /// # Errors
     /// A NIC that reaches no other process; no server there; one that refuses the picture, or goes; no request that counts.
     pub fn run(&self, node: &Node, path: &Path) -> Result<(Answered, Picture), Error> {
-        let domain = place::reachable(node)?.domain()?;
+        let domain = nodes::reachable(node)?.domain()?;
         let mut peer = Peer::join(domain.device(), path, self.timeout)?;
         let case = self.agree(&mut peer)?;
         let parts = [case.parts, 1];
@@ -154,7 +157,7 @@ impl Client {
             post(&mut queues, &path, case.request(), picture as u32, number)?;
             for part in 0..case.parts {
                 let came = end.wait_within(part, number, limit, || peer.has_gone())?;
-                came.ok_or(Error::Parted {
+                came.ok_or(BenchError::Parted {
                     program: "the server",
                     why: "it has ended".into(),
                     remedy: "see what it says",
@@ -297,7 +300,7 @@ impl Seen {
         let (Some(distribution), Some((began, ended))) =
             (Distribution::new(&self.counts, self.longest), self.span)
         else {
-            return Err(Error::Interrupted);
+            return Err(warpbell_examples::Error::Interrupted.into());
         };
         let seconds = (ended - began).as_secs_f64();
         let answered = Answered {

@@ -4,7 +4,6 @@ use std::{iter, thread};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use warpbell_examples::Error;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Node, Placement};
 use warpbell_kernels::distribution::BUCKETS;
@@ -14,6 +13,7 @@ use warpbell_kernels::serving::{Message, ServingServer};
 
 use super::model::{Model, Picture};
 use super::{Case, PICTURES, VALUE};
+use crate::Error;
 use crate::rig::{Driver, Rig};
 
 /// Where a network's values lie, and what its blocks meet by.

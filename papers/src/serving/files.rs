@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 
-use warpbell_examples::Error;
-
 use super::model::Picture;
+use crate::Error;
 
 /// The most pixels of a row, and rows, of a picture that is served.
 pub const MOST: u32 = 1024;

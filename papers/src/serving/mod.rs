@@ -17,15 +17,16 @@ use data::{Data, place};
 use model::Picture;
 use serde::Serialize;
 use server::{Served, Server, Stays, spin_beside};
+use warpbell_bench::cause;
 use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::memory;
-use warpbell_examples::{Error, cause, interrupt};
+use warpbell_examples::{interrupt, memory};
 use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::path::Path;
 use warpbell_kernels::serving::{Message, ServingClient, serving_client};
 
+use crate::Error;
 use crate::application::Measurement;
 use crate::distribution::Distribution;
 use crate::rig::{Driver, Rig};
@@ -384,7 +385,7 @@ impl Case {
         let longest = number(ServingClient::LONGEST);
         let counts = memory::words(&data.histogram)?;
         let Some(distribution) = Distribution::new(&counts, longest) else {
-            return Err(Error::Interrupted);
+            return Err(warpbell_examples::Error::Interrupted.into());
         };
         let wrong = (0..u64::from(comparing)).map(|thread| number(ServingClient::WRONG + thread));
         let wrong = wrong.sum();

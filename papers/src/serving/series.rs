@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
-use warpbell_examples::Error;
-use warpbell_examples::origin::Origin;
-use warpbell_examples::plot::{self, Curve, Panel};
+use warpbell_bench::Error as BenchError;
+use warpbell_bench::origin::Origin;
+use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_examples::Error as RunError;
 use warpbell_examples::screen::Screen;
 use warpbell_host_init::{Error as HostError, GpuError, Node};
 
 use super::model::Picture;
 use super::{Case, HEADER, Measured, Way, size};
+use crate::Error;
 use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
 
 /// How often what the kernel takes is to be in what the host takes: the paper halves it.
@@ -167,9 +169,9 @@ impl Series {
     /// one.
     fn leave_out(&self, error: Error) -> Result<String, Error> {
         match error {
-            Error::Setup(HostError::Gpu(why @ GpuError::NoDeviceRuntime { .. }))
-                if self.ways.is_none() =>
-            {
+            Error::Bench(BenchError::Run(RunError::Setup(HostError::Gpu(
+                why @ GpuError::NoDeviceRuntime { .. },
+            )))) if self.ways.is_none() => {
                 Ok(format!("{}: left out, because {why}", Way::Graph.name()))
             }
             error => Err(error),
@@ -405,7 +407,9 @@ mod tests {
                 ways,
                 ..Series::new(&node)
             };
-            series.possible_of(Way::ALL.to_vec(), &node, |_| Err(error().into()))
+            series.possible_of(Way::ALL.to_vec(), &node, |_| {
+                Err(RunError::from(error()).into())
+            })
         };
         let usual = possible_of(None, none).unwrap();
         let words = usual.left_out.as_ref().unwrap();
@@ -418,7 +422,9 @@ mod tests {
         let other = possible_of(None, || GpuError::Lost).unwrap_err();
         assert!(matches!(
             other,
-            Error::Setup(HostError::Gpu(GpuError::Lost))
+            Error::Bench(BenchError::Run(RunError::Setup(HostError::Gpu(
+                GpuError::Lost
+            ))))
         ));
         assert!(possible_of(Some(Way::ALL.to_vec()), none).is_err());
     }

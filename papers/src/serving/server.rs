@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpbell_bench::{cause, nodes};
+use warpbell_examples::launch::said;
 use warpbell_examples::memory::{self, Memory};
-use warpbell_examples::place;
-use warpbell_examples::{Error, cause};
 use warpbell_host_init::{Launch, Node, StopWord, entry};
 use warpbell_kernels::network::Network;
 use warpbell_kernels::outcome::Outcome;
@@ -16,6 +16,7 @@ use warpbell_kernels::serving::{
 
 use super::Case;
 use super::data::{Data, Rooms, place};
+use crate::Error;
 use crate::cpu_time::CpuTime;
 use crate::rig::{HostQueue, Rig};
 
@@ -88,7 +89,7 @@ impl<'s> Site<'s> {
     fn server(&self, stays: Stays, stop: &'s StopWord) -> ServingServer<'s> {
         let case = self.case;
         let copied = Copied {
-            wanted: place::nic_is_on_host(self.node),
+            wanted: nodes::nic_is_on_host(self.node),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             picture: unsafe { self.arrived.place() },
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
@@ -189,17 +190,15 @@ impl Server<'_> {
                 unsafe { Launch::new_unsafe(entry!(serving_inference), case.grid(), inference) };
             node.run(&[launch], &[])?;
             // Before anybody copies what it did not compute.
-            self.outcome.result().map_err(|failure| Error::Kernel {
-                what: "the network".into(),
-                failure,
-            })
+            said("the network", self.outcome)
         };
         // Once ahead, so that no first launch counts.
         infer()?;
         let mut queues = rig.far.host_queues()?;
         let client = [client];
         thread::scope(|scope| {
-            let client = scope.spawn(|| Ok(node.run_for(&client, &pairs, case.meant())?));
+            let client =
+                scope.spawn(|| Ok::<_, Error>(node.run_for(&client, &pairs, case.meant())?));
             let time = CpuTime::begin();
             let mut served = Served::default();
             let mut serve = || {

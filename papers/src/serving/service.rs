@@ -6,9 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use warpbell_bench::Error as BenchError;
+use warpbell_bench::nodes;
+use warpbell_examples::Error as RunError;
+use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_examples::screen::Screen;
-use warpbell_examples::{Error, interrupt, place};
 use warpbell_host_init::peer::{ExchangeError, Listener};
 use warpbell_host_init::{Error as HostError, Node, Peer, QueuePair, RemoteMemory, StopWord};
 use warpbell_kernels::outcome::{Failure, Outcome};
@@ -18,6 +21,7 @@ use super::data::Rooms;
 use super::model::Model;
 use super::server::{Site, Stays};
 use super::{Case, files, size};
+use crate::Error;
 use crate::cpu_time::CpuTime;
 use crate::rig::{Driver, End};
 
@@ -85,7 +89,7 @@ pub(super) fn out_of_turn(said: &Talk) -> Error {
 /// # Errors
 /// A NIC that reaches no other process; a path that cannot be used; as [`Case::check`]; what fails here, and not at a client.
 pub fn serve(node: &Node, case: &Case, path: &Path, screen: &Screen) -> Result<(), Error> {
-    let domain = place::reachable(node)?.domain()?;
+    let domain = nodes::reachable(node)?.domain()?;
     case.check(node)?;
     let mut end = End::new(node, domain, Driver::Kernel, [case.parts, 1], case.depth)?;
     let model = Model::new(case.seed);
@@ -123,14 +127,19 @@ pub fn serve(node: &Node, case: &Case, path: &Path, screen: &Screen) -> Result<(
 /// Whether others may be served: all that fails of a client once it has come is its own, but for what fails of the path,
 /// the kernel, the GPU, or the thread that drives the NIC.
 fn of_client(error: &Error) -> bool {
+    let Error::Bench(error) = error else {
+        return true;
+    };
     !matches!(
         error,
-        Error::Kernel { .. }
-            | Error::Driver(_)
-            | Error::Setup(
-                HostError::Launch(_)
-                    | HostError::Gpu(_)
-                    | HostError::Exchange(ExchangeError::Socket { .. })
+        BenchError::Driver(_)
+            | BenchError::Run(
+                RunError::Kernel { .. }
+                    | RunError::Setup(
+                        HostError::Launch(_)
+                            | HostError::Gpu(_)
+                            | HostError::Exchange(ExchangeError::Socket { .. })
+                    )
             )
     )
 }
@@ -310,9 +319,9 @@ fn parted(
         {
             Ok(format!("; {gone} {within} ({failure})"))
         }
-        Err(failure) => Err(Error::Kernel {
-            what: "the server".into(),
-            failure,
-        }),
+        Err(failure) => {
+            let what = "the server".into();
+            Err(RunError::Kernel { what, failure }.into())
+        }
     }
 }

@@ -1,31 +1,31 @@
-//! Our kernels and unmodified programs: one end is an example of ours, without the library under it, the other end a
+//! Our kernels and unmodified programs: one end is a benchmark of ours, without the library under it, the other end a
 //! program of somebody else's, with it.
 
 mod proxy;
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warpbell_examples::strangers::perftest;
+use warpbell_bench::strangers::perftest;
 use warpbell_proofs::pair::{DEADLINE, Process, alone, free_port, last, listening};
 use warpbell_proofs::preloaded;
 
 use proxy::Proxy;
 
-/// An example of ours as Cargo builds it, which runs once for all tests. With [`CARD`] among its arguments it has the
+/// A benchmark of ours as Cargo builds it, which runs once for all tests. With [`CARD`] among its arguments it has the
 /// library under it, too, and drives its device by libmlx5.
 fn example(name: &str, arguments: &[&str]) -> Command {
-    static BUILT: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let path = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo
-            .args(["build", "-p", "warpbell-examples", "--message-format=json"])
-            .args(["--bin", "pingpong", "--bin", "bandwidth"])
+            .args(["build", "-p", "warpbell-bench", "--message-format=json"])
+            .args(["--bin", "bench"])
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         let output = cargo.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -33,15 +33,16 @@ fn example(name: &str, arguments: &[&str]) -> Command {
         let lines = output.stdout.split(|byte| *byte == b'\n');
         let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
         let executable = |message: Value| message["executable"].as_str().map(PathBuf::from);
-        messages.filter_map(executable).collect()
+        messages
+            .filter_map(executable)
+            .next()
+            .expect("Cargo says where it is")
     });
-    let is_it = |path: &&PathBuf| path.file_name() == Some(Path::new(name).as_os_str());
-    let path = built.iter().find(is_it).expect("Cargo says where it is");
     let mut example = match arguments.contains(&CARD) {
         true => program(path),
         false => Command::new(path),
     };
-    example.args(arguments);
+    example.arg(name).args(arguments);
     example
 }
 

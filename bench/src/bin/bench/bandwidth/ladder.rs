@@ -1,0 +1,126 @@
+//! `--ladder`: the same writes, posted in one way after the other.
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+use warpbell_bench::Error;
+use warpbell_bench::ladder::{Case, HEADER, Rung, Step, measure};
+use warpbell_bench::origin::Origin;
+use warpbell_bench::plot::{Curve, Panel};
+use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::place::Ran;
+use warpbell_examples::screen::Screen;
+use warpbell_examples::setup::{Ends, config};
+use warpbell_examples::{place, screen};
+use warpbell_host_init::QueuePairConfig;
+
+use super::Arguments;
+
+/// Largest message where none is named: more takes long in software, and much memory.
+const TO: u64 = 64 << 10;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    origin: &'d Origin,
+    nic: String,
+    kernels: Ran,
+    depth: u32,
+    repetitions: u32,
+    /// Ctrl-C ended it early.
+    interrupted: bool,
+    results: &'d [Step],
+}
+
+/// Measures every rung at every size.
+pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    let origin = Origin::here();
+    let node = arguments.machine.open()?;
+    let config = QueuePairConfig {
+        receive_depth: 0,
+        ..config(arguments.depth)
+    };
+    let queues = usize::from(arguments.queues);
+    let ends = Ends::several(&node, &config, queues)?;
+    let mut random = SmallRng::seed_from_u64(arguments.seed);
+    let sizes = arguments.sizes(arguments.to.unwrap_or(TO));
+    let cases = Rung::ALL
+        .into_iter()
+        .flat_map(|rung| sizes.clone().map(move |bytes| (rung, bytes)));
+    let wanted = cases.filter(|case| arguments.filter.wants(&name(*case)));
+    let cases = arguments.filter.some(wanted.collect())?;
+    let screen = Screen::new(arguments.output.json, cases.len() as u64);
+    screen.line(format_args!(
+        "Writes, posted in one way after the other, moved by {} without any network card.",
+        place::nic_words(&node)
+    ));
+    screen.line(format_args!("The kernels run on {}.", place::words(&node)));
+    screen.heading(HEADER);
+    let mut results = Vec::new();
+    let mut step = |(rung, bytes): (Rung, u64)| {
+        screen.step(name((rung, bytes)));
+        let case = Case {
+            rung,
+            bytes,
+            messages: arguments
+                .messages
+                .unwrap_or_else(|| ((16 << 20) / bytes).clamp(64, 4096)),
+            repetitions: arguments.repetitions,
+            depth: arguments.depth,
+        };
+        let result = measure(&ends, case, &mut random)?;
+        screen.line(match result.verified {
+            true => result.row(),
+            false => format!("{}  {}", result.row(), screen.mark(false)),
+        });
+        results.push(result);
+        Ok(())
+    };
+    let interrupted = ended_early::<Error>(cases.into_iter().try_for_each(&mut step))?;
+    screen.finish();
+    screen.document(&Document {
+        origin: &origin,
+        nic: node.nic_name(),
+        kernels: Ran::on(&node),
+        depth: arguments.depth,
+        repetitions: arguments.repetitions,
+        interrupted,
+        results: &results,
+    })?;
+    let title = "Writes posted in one way after the other";
+    let panels = panels(&results);
+    arguments.output.draw(title, &origin, &node, &panels)?;
+    let wrong = results.iter().filter(|result| !result.verified).count();
+    warpbell_examples::Error::if_wrong(wrong, results.len())?;
+    Ok(interrupt::check()?)
+}
+
+/// A case, in words.
+fn name((rung, bytes): (Rung, u64)) -> String {
+    format!("{} {}", rung.name(), screen::bytes(bytes))
+}
+
+/// Messages and bytes a second.
+fn panels(results: &[Step]) -> [Panel; 2] {
+    let panel = |quantity, of: fn(&Step) -> f64| Panel {
+        quantity,
+        over: "bytes of a message",
+        curves: Rung::ALL
+            .into_iter()
+            .map(|rung| {
+                let steps = results.iter().filter(|step| step.rung == rung);
+                Curve {
+                    name: rung.name().into(),
+                    points: steps.map(|step| (step.bytes as f64, of(step))).collect(),
+                }
+            })
+            .filter(|curve| !curve.points.is_empty())
+            .collect(),
+    };
+    [
+        panel("million messages a second", |step| {
+            step.median_million_per_s
+        }),
+        panel("GB a second", |step| step.median_gb_per_s),
+    ]
+}

@@ -1,0 +1,318 @@
+//! What a post and a poll cost on a CPU, with no engine: the benchmark plays the NIC, by writing a CQE of everything that
+//! was posted.
+
+use std::cell::{Cell, UnsafeCell};
+use std::hint::black_box;
+use std::sync::atomic::{Ordering, fence};
+
+use warpbell::wqe::{
+    CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
+};
+use warpbell::{
+    CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, DoorbellPage,
+    EarlyAndAfter, Exclusive, FenceReach, GpuShared, Now, QueueState, RingBlock, SendDoorbell,
+    SendParts, SendQueue, SendQueueHandle, Sharing, Thread, Word32, Word64,
+};
+use warpbell_bench::filter::Filter;
+use warpbell_bench::samples::{Goal, Row, Samples, timed};
+
+const DEPTH_LOG2: u8 = 10;
+const DEPTH: usize = 1 << DEPTH_LOG2;
+/// Posts between two completions: half of the ring.
+pub const GROUP: u32 = DEPTH as u32 / 2;
+/// Such laps in a repetition.
+pub const LAPS: u32 = 512;
+const BATCH: u32 = 32;
+/// Polls of a lap.
+const POLLS: u32 = 64;
+const QPN: QpNumber = QpNumber::from_low_bits(0x123);
+
+/// The memory of a send queue.
+pub struct Rig {
+    ring: Vec<UnsafeCell<RingBlock>>,
+    record: Word32,
+    doorbell: Word64,
+    kind: CompletionKind,
+    completions: Vec<CompletionSlot>,
+    completion_record: Word32,
+    /// CQEs that the NIC has written.
+    completed: Cell<usize>,
+    state: QueueState,
+}
+
+impl Rig {
+    pub fn new(kind: CompletionKind) -> Self {
+        let block = || UnsafeCell::new(RingBlock::zeroed());
+        let entries = match kind {
+            CompletionKind::Collapsed => 1,
+            CompletionKind::Ordinary => DEPTH,
+        };
+        Self {
+            ring: (0..DEPTH).map(|_| block()).collect(),
+            record: Word32::new(0),
+            doorbell: Word64::new(0),
+            kind,
+            completions: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
+            completion_record: Word32::new(0),
+            completed: Cell::new(0),
+            state: QueueState::new(),
+        }
+    }
+
+    fn handle(&self) -> SendQueueHandle<'_> {
+        self.handle_with(SendDoorbell::WithRecord)
+    }
+
+    pub fn handle_with(&self, send_doorbell: SendDoorbell) -> SendQueueHandle<'_> {
+        let parts = SendParts {
+            ring: self.ring.as_ptr().cast_mut().cast(),
+            record: &self.record,
+            doorbell: &self.doorbell,
+            completions: CompletionParts {
+                ring: self.completions.as_ptr(),
+                record: &self.completion_record,
+                depth_log2: self.completions.len().ilog2() as u8,
+                kind: self.kind,
+            },
+            state: &self.state,
+            qpn: QPN.get(),
+            max_message: 1 << 30,
+            depth_log2: DEPTH_LOG2,
+            reach: FenceReach::System,
+            send_doorbell,
+            doorbell_page: DoorbellPage::Memory,
+        };
+        // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
+        unsafe { SendQueueHandle::new(parts) }
+    }
+
+    /// The NIC's part: all requests up to number `newest` are done.
+    pub fn complete(&self, newest: u32) {
+        let (number, entries) = (self.completed.get(), self.completions.len());
+        self.completed.set(number + 1);
+        let (opcode, owner) = (CqeOpcode::REQUESTER, number / entries % 2 == 1);
+        let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, QPN, newest as u16);
+        self.completions[number % entries].words()[7].store(tail.0, Ordering::Release);
+    }
+}
+
+/// What every way of posting sends: 64 bytes to an address that changes each time.
+pub fn request(number: u32) -> (Local, Remote) {
+    let local = Local {
+        address: black_box(0x10_0000),
+        length: 64,
+        key: LocalKey(0x1000),
+    };
+    let remote = Remote {
+        address: 0x20_0000 + u64::from(number) * 64,
+        key: RemoteKey(0x2000),
+    };
+    (local, remote)
+}
+
+/// Nanoseconds and cycles of a post: the medians of [`LAPS`] laps, in which `post(n)` posts requests n to
+/// n + [`GROUP`].
+fn repetition(rig: &Rig, first: &mut u32, mut post: impl FnMut(u32)) -> (f64, f64) {
+    let (mut times, mut cycles) = (Samples::default(), Samples::default());
+    for _ in 0..LAPS {
+        let from = *first;
+        let counted = counter();
+        let ((), seconds) = timed(|| post(from));
+        cycles.push((counter() - counted) as f64);
+        times.push(seconds);
+        *first = from.wrapping_add(GROUP);
+        rig.complete(first.wrapping_sub(1));
+    }
+    let posts = f64::from(GROUP);
+    (times.median() * 1e9 / posts, cycles.median() / posts)
+}
+
+/// The processor's cycle counter, where it has one that a program may read.
+fn counter() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has it.
+    return unsafe { core::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    return 0;
+}
+
+/// A post as one would write it by hand for this one queue: no check of anything.
+#[inline(always)]
+fn post_by_hand(rig: &Rig, number: u32) {
+    let (local, remote) = request(number);
+    let index = WqeIndex(number as u16);
+    let [block] = Wqe::write(local, remote).place(index, QPN);
+    let slot = rig.ring[number as usize % DEPTH].get();
+    // SAFETY: nobody else uses the ring; a block is 64 bytes, aligned to 64.
+    unsafe { slot.cast::<[warpbell::wqe::Octoword; 4]>().write(block) };
+    fence(Ordering::Release);
+    let end = number.wrapping_add(1);
+    rig.record.store((end & 0xffff).to_be(), Ordering::Relaxed);
+    fence(Ordering::Release);
+    let ring = u64::from(end & 0xffff) << 40 | u64::from(QPN.get() << 8);
+    rig.doorbell.store(ring.to_be(), Ordering::Relaxed);
+}
+
+/// One way of posting: its memory, how far it has come, what was measured.
+struct Lane<'a> {
+    name: &'static str,
+    run: Box<dyn FnMut() -> (f64, f64) + 'a>,
+    time: Samples,
+    cycles: Samples,
+}
+
+impl<'a> Lane<'a> {
+    fn new(name: &'static str, run: impl FnMut() -> (f64, f64) + 'a) -> Self {
+        Self {
+            name,
+            run: Box::new(run),
+            time: Samples::default(),
+            cycles: Samples::default(),
+        }
+    }
+}
+
+#[inline(always)]
+fn open<S: Sharing, D: Doorbell>(rig: &Rig) -> SendQueue<'_, S, Thread, D> {
+    // As it comes to a kernel: with nothing known of it.
+    black_box(rig.handle())
+        .open()
+        .expect("an open queue")
+        .ringing()
+}
+
+fn one_by_one<'a, S: Sharing + 'a, D: Doorbell + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new(name, move || {
+        repetition(rig, &mut next, |first| {
+            // Where a kernel has it: in the function that posts.
+            let mut queue = open::<S, D>(rig);
+            for number in first..first.wrapping_add(GROUP) {
+                let (local, remote) = request(number);
+                let posted = queue.try_post(Wqe::write(local, remote));
+                assert!(posted.is_ok(), "a full queue");
+            }
+        })
+    })
+}
+
+fn in_batches<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new(name, move || {
+        repetition(rig, &mut next, |first| {
+            let mut queue = open::<S, Now>(rig);
+            for start in (first..first + GROUP).step_by(BATCH as usize) {
+                let batch = queue.batch(BATCH, Deadline::PASSED);
+                let mut batch = batch.expect("room in the queue");
+                for number in start..start + BATCH {
+                    let (local, remote) = request(number);
+                    let posted = batch.post(Wqe::write(local, remote));
+                    assert!(posted.is_ok(), "a full batch");
+                }
+            }
+        })
+    })
+}
+
+fn by_hand<'a>(rig: &'a Rig) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new("post: straight-line by hand", move || {
+        repetition(rig, &mut next, |first| {
+            for number in first..first.wrapping_add(GROUP) {
+                post_by_hand(rig, number);
+            }
+        })
+    })
+}
+
+/// Each poll finds a CQE that was not there before.
+fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new(name, move || {
+        let (mut times, mut cycles) = (Samples::default(), Samples::default());
+        for _ in 0..LAPS {
+            let mut queue = open::<S, Now>(rig);
+            let tickets: [_; POLLS as usize] = std::array::from_fn(|_| {
+                let (local, remote) = request(next);
+                let posted = queue.try_post(Wqe::write(local, remote).signalled());
+                next = next.wrapping_add(1);
+                posted.expect("room in the queue")
+            });
+            let first = next.wrapping_sub(POLLS);
+            let counted = counter();
+            let ((), seconds) = timed(|| {
+                for (number, ticket) in (first..).zip(tickets) {
+                    rig.complete(number);
+                    let waited = queue.wait_outbound(ticket, Deadline::PASSED);
+                    assert!(waited.is_ok(), "no completion");
+                }
+            });
+            cycles.push((counter() - counted) as f64);
+            times.push(seconds);
+        }
+        let polls = f64::from(POLLS);
+        (times.median() * 1e9 / polls, cycles.median() / polls)
+    })
+}
+
+/// All of it that is wanted; a ratio where both of its ways are.
+pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
+    let rigs: [Rig; 6] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
+    let [a, b, c, d, e, f] = &rigs;
+    let kinds = [CompletionKind::Ordinary, CompletionKind::Collapsed];
+    let polled = [kinds, kinds].concat();
+    let polled: Vec<_> = polled.into_iter().map(Rig::new).collect();
+    let mut lanes = [
+        by_hand(a),
+        one_by_one::<Exclusive, Now>(b, "post: Exclusive, Thread"),
+        one_by_one::<Exclusive, EarlyAndAfter>(c, "post: Exclusive, Thread, early + after"),
+        in_batches::<Exclusive>(d, "post: Exclusive, Thread, batch of 32"),
+        one_by_one::<GpuShared, Now>(e, "post: GpuShared, Thread"),
+        in_batches::<GpuShared>(f, "post: GpuShared, Thread, batch of 32"),
+        poll_each::<Exclusive>(&polled[0], "poll: Exclusive, Thread"),
+        poll_each::<Exclusive>(&polled[1], "poll: Exclusive, Thread, collapsed"),
+        poll_each::<GpuShared>(&polled[2], "poll: GpuShared, Thread"),
+        poll_each::<GpuShared>(&polled[3], "poll: GpuShared, Thread, collapsed"),
+    ];
+    let wanted = lanes.each_ref().map(|lane| filter.wants(lane.name));
+    for repetition in 0..=repetitions {
+        for (lane, _) in lanes.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted) {
+            let (time, cycles) = (lane.run)();
+            // The first round warms up.
+            if repetition > 0 {
+                lane.time.push(time);
+                lane.cycles.push(cycles);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (index, lane) in lanes.iter().enumerate() {
+        if !wanted[index] {
+            continue;
+        }
+        let row = Row::new(lane.name, "ns", &lane.time);
+        rows.push(if index == 1 {
+            row.goal(Goal::AtMost(60.0))
+        } else {
+            row
+        });
+        if cfg!(target_arch = "x86_64") {
+            rows.push(Row::new(
+                format!("{}, cycles", lane.name),
+                "cycles",
+                &lane.cycles,
+            ));
+        }
+    }
+    for (name, lane, other, goal) in [
+        ("post: Exclusive, Thread / by hand", 1, 0, 1.15),
+        ("poll: Exclusive, Thread / collapsed", 6, 7, 1.02),
+        ("poll: GpuShared, Thread / collapsed", 8, 9, 1.02),
+    ] {
+        if wanted[lane] && wanted[other] {
+            let ratio = lanes[lane].time.over(&lanes[other].time);
+            rows.push(Row::new(name, "x", &ratio).goal(Goal::AtMost(goal)));
+        }
+    }
+    rows
+}

@@ -1,0 +1,348 @@
+//! Latency of a write, between two kernels of one process or of two; or of a send, between a kernel and a program of
+//! somebody else's.
+
+mod peer;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use warpbell_bench::Error;
+use warpbell_bench::bare::{self, RoundTrip};
+use warpbell_bench::origin::Origin;
+use warpbell_bench::parse::parse_message;
+use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::strangers::Other;
+use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
+use warpbell_examples::machine::Machine;
+use warpbell_examples::place::Ran;
+use warpbell_examples::screen::Screen;
+use warpbell_examples::setup::{End, Ends, config};
+use warpbell_examples::{launch, place, screen};
+use warpbell_host_init::{Node, Peer, RemoteMemory};
+
+/// Measures how long a write takes until another kernel sees it: half a round trip.
+///
+/// Each message is written to the other end's memory, and behind it, under the same doorbell, an 8-byte
+/// signal for which the other kernel waits before it answers; a message of 8 bytes is the signal alone.
+/// While a kernel waits it prepares its answer, which it then only has to publish.
+/// The HCAs are software, and no network card takes part. Kernels and HCAs are threads that wait by
+/// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
+/// enough, but whatever else runs on them is in the numbers.
+///
+/// With --peer the other end is an unmodified program of somebody else's, over a device that warpbell-preload shows
+/// it: HOST is where it listens, as it would take it itself; without HOST it is to call this one.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// The program at the other end
+    #[arg(long, value_enum, conflicts_with_all = ["sizes", "warm_up", "listen", "join", "svg"])]
+    peer: Option<Program>,
+    #[command(flatten)]
+    other: Other,
+    /// Message sizes
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_message::<{ 1 << 30 }>,
+        default_value = "8,64,512,4K,32K,256K")]
+    sizes: Vec<u64>,
+    /// Round trips that are measured for each size; by default 2000, with --peer what the other program has by
+    /// default
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    rounds: Option<u64>,
+    /// Round trips before them that are not
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    warm_up: u64,
+    /// Depth of the queues in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 128)]
+    depth: u32,
+    /// Answer another process that joins at this path; that one says what is measured
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["join", "sizes", "rounds", "warm_up"])]
+    listen: Option<PathBuf>,
+    /// Measure with another process that listens at this path
+    #[arg(long, value_name = "PATH")]
+    join: Option<PathBuf>,
+    /// Seconds to wait for the other process
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A program of somebody else's that plays ping-pong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+enum Program {
+    /// Of rdma-core's examples; it wants its GID's index (-g 0)
+    #[value(name = "ibv_rc_pingpong")]
+    #[serde(rename = "ibv_rc_pingpong")]
+    RcPingpong,
+}
+
+/// Round trips where none are named.
+const ROUNDS: u64 = 2000;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    origin: &'d Origin,
+    nic: String,
+    kernels: Ran,
+    processes: u32,
+    /// A word to a CPU thread and one back, without a NIC.
+    bare_round_trip: Option<RoundTrip>,
+    /// Ctrl-C ended it early.
+    interrupted: bool,
+    results: &'d [Measured],
+}
+
+/// A result, beside what no NIC on a CPU thread can do without.
+#[derive(Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    latency: Latency,
+    /// The median, in bare round trips of the same run.
+    bare_round_trips: Option<f64>,
+}
+
+impl Arguments {
+    fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(ROUNDS)
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let case = |&bytes: &u64| Case {
+            bytes,
+            rounds: self.rounds(),
+            warm_up: self.warm_up,
+        };
+        self.sizes.iter().map(case).collect()
+    }
+}
+
+/// Shows results as they come, and all of them at the end.
+struct Report {
+    origin: Origin,
+    screen: Screen,
+    output: Output,
+    node: Node,
+    processes: u32,
+    bare: Option<RoundTrip>,
+    results: Vec<Measured>,
+}
+
+impl Report {
+    fn new(arguments: &Arguments, node: &Node, processes: u32, steps: usize) -> Self {
+        Self {
+            origin: Origin::here(),
+            screen: Screen::new(arguments.output.json, steps as u64),
+            output: arguments.output.clone(),
+            node: node.clone(),
+            processes,
+            bare: None,
+            results: Vec::new(),
+        }
+    }
+
+    fn begin(&self, between: &str) {
+        self.screen.line(format_args!(
+            "Half a round trip of a write between {between}; no network card takes part."
+        ));
+        let place = place::words(&self.node);
+        self.screen
+            .line(format_args!("The kernels run on {place}."));
+        if let Some(bare) = self.bare {
+            let us = |ns: u64| format!("{:.2} µs", ns as f64 / 1e3);
+            self.screen.line(format_args!(
+                "A word to a CPU thread and one back, without a NIC: median {}, fastest {}.",
+                us(bare.median_ns),
+                us(bare.min_ns)
+            ));
+        }
+        let beside = self.bare.map_or("", |_| "   bare round trips");
+        self.screen.heading(&format!("{HEADER}{beside}"));
+    }
+
+    fn step(&self, case: Case) {
+        self.screen.step(screen::bytes(case.bytes));
+    }
+
+    fn add(&mut self, latency: Latency) {
+        let bare = self.bare.filter(|bare| bare.median_ns > 0);
+        let bare_round_trips = bare.map(|bare| latency.median_ns as f64 / bare.median_ns as f64);
+        let mut row = latency.row();
+        if let Some(times) = bare_round_trips {
+            row += &format!("{times:>19.2}");
+        }
+        if !latency.verified {
+            row += &format!("  {}", self.screen.mark(false));
+        }
+        self.screen.line(row);
+        self.results.push(Measured {
+            latency,
+            bare_round_trips,
+        });
+    }
+
+    /// Shows all that was measured; `result` says why there is no more.
+    fn end(self, result: Result<(), Error>) -> Result<(), Error> {
+        let interrupted = ended_early(result)?;
+        self.screen.finish();
+        self.screen.document(&Document {
+            origin: &self.origin,
+            nic: self.node.nic_name(),
+            kernels: Ran::on(&self.node),
+            processes: self.processes,
+            bare_round_trip: self.bare,
+            interrupted,
+            results: &self.results,
+        })?;
+        let title = "Half a round trip of a write";
+        let panels = [self.panel()];
+        self.output.draw(title, &self.origin, &self.node, &panels)?;
+        let wrong = self
+            .results
+            .iter()
+            .filter(|result| !result.latency.verified);
+        warpbell_examples::Error::if_wrong(wrong.count(), self.results.len())?;
+        Ok(interrupt::check()?)
+    }
+}
+
+impl Report {
+    /// Median and 99th percentile, and the bare round trip as a line.
+    fn panel(&self) -> Panel {
+        let curve = |name: &str, of: &dyn Fn(&Latency) -> u64| Curve {
+            name: name.into(),
+            points: self
+                .results
+                .iter()
+                .map(|result| {
+                    (
+                        result.latency.bytes as f64,
+                        of(&result.latency) as f64 / 1e3,
+                    )
+                })
+                .collect(),
+        };
+        let mut curves = vec![
+            curve("median", &|latency| latency.median_ns),
+            curve("99th percentile", &|latency| latency.p99_ns),
+        ];
+        if let Some(bare) = self.bare {
+            curves.push(curve("a word to a CPU thread and back", &|_| {
+                bare.median_ns
+            }));
+        }
+        Panel {
+            quantity: "µs",
+            over: "bytes of a message",
+            curves,
+        }
+    }
+}
+
+/// Both kernels in this process.
+fn alone(arguments: &Arguments) -> Result<(), Error> {
+    let node = arguments.machine.open()?;
+    let ends = Ends::new(&node, &config(arguments.depth))?;
+    let cases = arguments.cases();
+    let mut report = Report::new(arguments, &node, 1, cases.len());
+    report.bare = Some(bare::measure(
+        &ends.one,
+        arguments.warm_up,
+        arguments.rounds(),
+    )?);
+    // Its last comma leads on, and here the words end.
+    let nic = place::nic_words(&node);
+    let nic = nic.trim_end_matches(',');
+    report.begin(&format!("two kernels, moved by {nic}"));
+    let result = cases.into_iter().try_for_each(|case| {
+        report.step(case);
+        report.add(measure(&ends, case)?);
+        Ok(())
+    });
+    report.end(result)
+}
+
+/// What the joining process tells the other one before each size.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Order {
+    /// The listener has no orders to give.
+    Listening,
+    /// Play this.
+    Play(Case),
+    /// That was all.
+    Stop,
+}
+
+/// One size, this process's side of it. The samples, and whether both sides got every byte.
+fn play(end: &End, peer: &mut Peer, case: Case, starts: bool) -> Result<Latency, Error> {
+    let player = Player::new(end, case, starts)?;
+    let theirs: RemoteMemory = peer.exchange(&player.shared())?;
+    launch::run("ping-pong", player.side(&theirs)?, end)?;
+    // Neither frees its memory before the other one has written its last.
+    let verified = player.verified();
+    let theirs_verified: bool = peer.exchange(&verified)?;
+    Ok(player.latency(verified && theirs_verified)?)
+}
+
+/// This process joins, gives the orders and measures.
+fn join(arguments: &Arguments, path: &Path) -> Result<(), Error> {
+    let node = arguments.machine.open()?;
+    let (end, mut peer) = meet(arguments, &node, |device, timeout| {
+        Peer::join(device, path, timeout)
+    })?;
+    let cases = arguments.cases();
+    let mut report = Report::new(arguments, &node, 2, cases.len());
+    report.begin("two processes, each with a kernel and a software HCA");
+    let result = cases.into_iter().try_for_each(|case| {
+        interrupt::check()?;
+        report.step(case);
+        let _: Order = peer.exchange(&Order::Play(case))?;
+        report.add(play(&end, &mut peer, case, true)?);
+        Ok(())
+    });
+    let _: Order = peer.exchange(&Order::Stop)?;
+    report.end(result)
+}
+
+/// This process listens and answers; what it reports are the times of its own rounds.
+fn listen(arguments: &Arguments, path: &Path) -> Result<(), Error> {
+    let node = arguments.machine.open()?;
+    let mut report = Report::new(arguments, &node, 2, 0);
+    report.screen.line(format_args!(
+        "Waiting for another process: bench pingpong --join {}",
+        path.display()
+    ));
+    let (end, mut peer) = meet(arguments, &node, |device, timeout| {
+        Peer::listen(device, path, timeout)
+    })?;
+    report.begin("two processes, seen from the one that answers");
+    while let Order::Play(case) = peer.exchange(&Order::Listening)? {
+        report.add(play(&end, &mut peer, case, false)?);
+    }
+    report.end(Ok(()))
+}
+
+fn meet(
+    arguments: &Arguments,
+    node: &Node,
+    peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
+) -> Result<(End, Peer), Error> {
+    let mut end = End::new(node, node.domain()?, &config(arguments.depth))?;
+    let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
+    peer.connect(&mut end.pair)?;
+    Ok((end, peer))
+}
+
+/// Plays with whoever the command line names.
+pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    interrupt::listen();
+    match (arguments.peer, &arguments.listen, &arguments.join) {
+        (Some(program), _, _) => peer::play(arguments, program),
+        (None, Some(path), _) => listen(arguments, path),
+        (None, None, Some(path)) => join(arguments, path),
+        (None, None, None) => alone(arguments),
+    }
+}

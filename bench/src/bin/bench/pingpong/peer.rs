@@ -1,0 +1,82 @@
+//! The other end is a program of somebody else's.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use warpbell_bench::Error;
+use warpbell_bench::origin::Origin;
+use warpbell_bench::strangers::pingpong::{Player, Role, way};
+use warpbell_examples::interrupt::ended_early;
+use warpbell_examples::latency::{Case, HEADER, Latency};
+use warpbell_examples::place::Ran;
+use warpbell_examples::screen::Screen;
+use warpbell_examples::{interrupt, place};
+use warpbell_strangers::pingpong as default;
+
+use super::{Arguments, Program};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    origin: &'d Origin,
+    nic: String,
+    kernels: Ran,
+    peer: Program,
+    role: Role,
+    /// Ctrl-C ended it early.
+    interrupted: bool,
+    results: &'d [Latency],
+}
+
+/// Plays with the other program.
+pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
+    let other = &arguments.other;
+    let case = Case {
+        bytes: other.size.unwrap_or(default::MESSAGE),
+        rounds: arguments.rounds.unwrap_or(default::ROUNDS),
+        warm_up: 0,
+    };
+    let role = match other.host {
+        Some(_) => Role::Client,
+        None => Role::Server,
+    };
+    let origin = Origin::here();
+    let node = arguments.machine.open()?;
+    let screen = Screen::new(arguments.output.json, 0);
+    let mut player = Player::new(&node, arguments.depth, case, role)?;
+    if role == Role::Server {
+        screen.line(format_args!(
+            "Waiting for the other program: ibv_rc_pingpong -g 0 -p {} -s {} -n {} HOST",
+            other.port, case.bytes, case.rounds
+        ));
+    }
+    let patience = Duration::from_secs(arguments.timeout);
+    player.meet(&mut way(other, patience)?)?;
+    screen.line(format_args!(
+        "Half a round trip of a send between a kernel on {} and ibv_rc_pingpong; no network card takes part.",
+        place::words(&node)
+    ));
+    screen.heading(HEADER);
+    let mut results = Vec::new();
+    let interrupted = ended_early(player.play().map(|latency| results.push(latency)))?;
+    for latency in &results {
+        let mark = match latency.verified {
+            true => String::new(),
+            false => format!("  {}", screen.mark(false)),
+        };
+        screen.line(latency.row() + &mark);
+    }
+    screen.finish();
+    screen.document(&Document {
+        origin: &origin,
+        nic: node.nic_name(),
+        kernels: Ran::on(&node),
+        peer,
+        role,
+        interrupted,
+        results: &results,
+    })?;
+    let wrong = results.iter().filter(|latency| !latency.verified);
+    warpbell_examples::Error::if_wrong(wrong.count(), results.len())?;
+    Ok(interrupt::check()?)
+}

@@ -1,0 +1,158 @@
+//! What was measured, as a table, CSV and JSON.
+
+use serde::Serialize;
+use warpbell_bench::samples::{Row, Samples};
+use warpbell_hw_tests::say::say;
+
+use super::cases::Wanted;
+use super::executing::EXECUTED;
+use super::rig::Lap;
+
+/// The repetitions of one thing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Figures {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Figures {
+    pub fn of(samples: &Samples) -> Self {
+        let Row {
+            median, min, max, ..
+        } = Row::new("", "", samples);
+        Self { median, min, max }
+    }
+}
+
+/// A row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    pub case: String,
+    /// Whether there is a doorbell record; none of a poll.
+    pub record: Option<bool>,
+    /// How far the queue has come, or [`EXECUTED`].
+    pub lap: &'static str,
+    /// Where the doorbell word lies.
+    pub doorbell: &'static str,
+    /// How far fences reach.
+    pub scope: &'static str,
+    /// WQEs, or polls, of a repetition.
+    pub wqes: u64,
+    /// Cycles for each of them.
+    pub cycles: Figures,
+    /// The same by hand, or of a collapsed queue where the case says so.
+    pub floor: Option<Figures>,
+    /// Cycles over those by hand, repetition by repetition; the median.
+    pub ratio: Option<f64>,
+    pub million_a_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<bool>,
+}
+
+impl Line {
+    /// With what is wanted of it.
+    pub fn want(mut self, wanted: Option<Wanted>) -> Self {
+        let Some(wanted) = wanted else {
+            return self;
+        };
+        let (words, reached) = match wanted {
+            Wanted::Ratio(limit) => (
+                format!("<= {limit} x floor"),
+                self.ratio.is_some_and(|ratio| ratio <= limit),
+            ),
+            Wanted::Cycles(limit) => (format!("<= {limit}"), self.cycles.median <= limit),
+            Wanted::Rate(limit) => (format!(">= {limit} M/s"), self.million_a_second >= limit),
+        };
+        (self.wanted, self.reached) = (Some(words), Some(reached));
+        self
+    }
+
+    /// Whether it is one of those of which something may be wanted.
+    pub fn is_drawn(&self) -> bool {
+        if self.lap == EXECUTED {
+            return true;
+        }
+        let steady = self.lap == Lap::Steady.name() || self.record.is_none();
+        steady && self.doorbell == "pinned" && self.scope == "gpu"
+    }
+
+    fn record(&self) -> &'static str {
+        match self.record {
+            Some(true) => "with",
+            Some(false) => "without",
+            None => "",
+        }
+    }
+}
+
+/// One row a case, with a head.
+pub fn csv(lines: &[Line]) -> String {
+    let mut text = String::from(
+        "case,record,lap,doorbell,scope,wqes,cycles,cycles_min,cycles_max,floor,ratio,million_a_second,wanted,reached\n",
+    );
+    for line in lines {
+        let optional =
+            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
+        let reached = line
+            .reached
+            .map_or(String::new(), |reached| reached.to_string());
+        text += &format!(
+            "\"{}\",{},{},{},{},{},{:.2},{:.2},{:.2},{},{},{:.2},{},{reached}\n",
+            line.case,
+            line.record(),
+            line.lap,
+            line.doorbell,
+            line.scope,
+            line.wqes,
+            line.cycles.median,
+            line.cycles.min,
+            line.cycles.max,
+            optional(line.floor.map(|floor| floor.median)),
+            optional(line.ratio),
+            line.million_a_second,
+            line.wanted.as_deref().unwrap_or_default(),
+        );
+    }
+    text
+}
+
+/// For a reader.
+pub fn print(lines: &[Line]) {
+    let width = lines
+        .iter()
+        .map(|line| line.case.chars().count())
+        .max()
+        .unwrap_or(0);
+    say(format_args!(
+        "{:width$}  {:7}  {:6}  {:8}  {:6}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>9}  wanted",
+        "", "record", "lap", "doorbell", "scope", "cycles", "min", "max", "floor", "ratio", "M/s"
+    ));
+    for line in lines {
+        let verdict = match (&line.wanted, line.reached) {
+            (Some(wanted), Some(true)) => format!("{wanted}  ok"),
+            (Some(wanted), _) => format!("{wanted}  short of it"),
+            (None, _) => String::new(),
+        };
+        let optional = |value: Option<f64>, decimals| {
+            value.map_or("-".into(), |value| format!("{value:.decimals$}"))
+        };
+        let floor = optional(line.floor.map(|floor| floor.median), 1);
+        let ratio = optional(line.ratio, 2);
+        let text = format!(
+            "{:width$}  {:7}  {:6}  {:8}  {:6}  {:9.1}  {:9.1}  {:9.1}  {floor:>9}  {ratio:>6}  {:9.2}  {verdict}",
+            line.case,
+            line.record(),
+            line.lap,
+            line.doorbell,
+            line.scope,
+            line.cycles.median,
+            line.cycles.min,
+            line.cycles.max,
+            line.million_a_second,
+        );
+        say(format_args!("{}", text.trim_end()));
+    }
+}

@@ -1,0 +1,133 @@
+//! A proxy between kernels and their NIC: puts that ComP-Net's kernels make, with and without one.
+
+use clap::Args;
+use serde::Serialize;
+use warpbell_bench::Error;
+use warpbell_bench::proxy::{PutCase, PutResult, Way};
+use warpbell_bench::setting::Setting;
+use warpbell_examples::machine::Machine;
+use warpbell_examples::screen::Screen;
+use warpbell_examples::{interrupt, place};
+
+/// Measures puts with and without a proxy on the CPU.
+///
+/// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
+/// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
+/// network processor does, or that take producer indices alone and ring for the kernels.
+///
+/// The kernel is the same: it gets another handle. The HCAs are software, and no network card takes part, unless --nic
+/// names one.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Work-groups, each with a queue of its own
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    groups: u32,
+    /// Threads of each work-group, which post together
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Puts of each thread, many under way
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    rounds: u64,
+    /// Puts of one thread, one at a time
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    singles: u64,
+    /// Threads of the proxy, one figure after the other
+    #[arg(long, default_value = "1,2", value_delimiter = ',')]
+    drains: Vec<usize>,
+    /// Depth of each queue in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 256)]
+    depth: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    /// Straight, and then by way of a proxy, each with many puts under way and with one at a time.
+    puts: Vec<PutResult>,
+}
+
+fn words(way: Way) -> String {
+    let handed = match way.indices {
+        false => "whole WQEs",
+        true => "indices alone",
+    };
+    match way.drain_threads {
+        0 => "straight to the NIC".into(),
+        1 => format!("by a proxy of one thread, {handed}"),
+        threads => format!("by a proxy of {threads} threads, {handed}"),
+    }
+}
+
+/// Measures.
+pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let direct = Way {
+        drain_threads: 0,
+        indices: false,
+    };
+    let mut ways = vec![direct];
+    for indices in [false, true] {
+        ways.extend(arguments.drains.iter().map(|&drain_threads| Way {
+            drain_threads,
+            indices,
+        }));
+    }
+    let screen = Screen::new(arguments.json, 2 * ways.len() as u64);
+    screen.line(format_args!(
+        "The kernels run on {}; the NIC is {}.",
+        place::words(node),
+        node.nic_name()
+    ));
+    let many = PutCase {
+        groups: arguments.groups,
+        threads: arguments.threads,
+        rounds: arguments.rounds,
+        one_at_a_time: false,
+        depth: arguments.depth,
+    };
+    let single = PutCase {
+        groups: 1,
+        threads: 1,
+        rounds: arguments.singles,
+        one_at_a_time: true,
+        depth: arguments.depth,
+    };
+    let mut puts = Vec::new();
+    for way in ways {
+        let what = words(way);
+        screen.step(what.clone());
+        let stream = many.run(node, way)?;
+        screen.step(what.clone());
+        let lone = single.run(node, way)?;
+        screen.line(format_args!(
+            "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
+            stream.posts_per_second / 1e6,
+            screen.mark(stream.verified),
+            lone.seconds * 1e6 / lone.posts as f64,
+            screen.mark(lone.verified)
+        ));
+        if way.drain_threads > 0 {
+            screen.line(format_args!(
+                "    {} entries taken with {} doorbells",
+                stream.posts, stream.doorbells
+            ));
+        }
+        puts.extend([stream, lone]);
+    }
+    screen.finish();
+    screen.document(&Document {
+        setting: &setting,
+        puts: puts.clone(),
+    })?;
+    let wrong = puts.iter().filter(|put| !put.verified).count();
+    warpbell_examples::Error::if_wrong(wrong, puts.len())?;
+    Ok(interrupt::check()?)
+}

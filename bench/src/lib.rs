@@ -1,0 +1,24 @@
+//! What the benchmarks have in common, among themselves and with the applications of `papers`: series of measurements,
+//! their figures, plots and origins. What they run on is [`warpbell_examples`]'s.
+//!
+//! The command is `bench`: `cargo run --release -p warpbell-bench -- --help`, or `cargo xtask bench`.
+
+pub mod active;
+pub mod bare;
+pub mod cause;
+pub mod error;
+pub mod filter;
+pub mod gaspi;
+pub mod inbound;
+pub mod ladder;
+pub mod nodes;
+pub mod origin;
+pub mod parse;
+pub mod plot;
+pub mod proxy;
+pub mod samples;
+pub mod setting;
+pub mod strangers;
+pub mod trigger;
+
+pub use error::Error;

@@ -1,0 +1,186 @@
+//! Puts of many work-groups: straight to the NIC, and by way of a proxy.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use warpbell::{SendQueueHandle, Slice, Word64};
+use warpbell_examples::interrupt;
+use warpbell_examples::launch::{LIMIT_US, said};
+use warpbell_examples::memory::Memory;
+use warpbell_examples::setup::{End, Ends};
+use warpbell_host_init::{
+    Access, Grid, Launch, Node, Placement, QueuePair, QueuePairConfig, Shared, entry,
+};
+use warpbell_kernels::outcome::Outcome;
+use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
+use warpbell_patterns::proxy::host::{Proxied, ProxiedQueue, Proxy};
+
+use crate::Error;
+
+/// Work-groups that put.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PutCase {
+    /// How many, each with a queue of its own.
+    pub groups: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Puts of each thread.
+    pub rounds: u64,
+    /// Whether each put is waited for before the next one is posted.
+    pub one_at_a_time: bool,
+    /// Depth of each queue in blocks of 64 bytes.
+    pub depth: u32,
+}
+
+/// Who posts to the NIC.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Way {
+    /// Threads of the proxy; 0 if the kernel rings the NIC's doorbells.
+    pub drain_threads: usize,
+    /// Whether producer indices alone are handed over, and the NIC reads the kernels' ring.
+    pub indices: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PutResult {
+    /// What was put.
+    #[serde(flatten)]
+    pub case: PutCase,
+    /// Who posted.
+    #[serde(flatten)]
+    pub way: Way,
+    /// Puts of all.
+    pub posts: u64,
+    /// From the first post to the last completion.
+    pub seconds: f64,
+    /// One over the other.
+    pub posts_per_second: f64,
+    /// Doorbells that the proxy rang, 0 without one.
+    pub doorbells: u64,
+    /// Every word at the other end is what its thread put last.
+    pub verified: bool,
+}
+
+/// Where kernels post.
+enum Queue {
+    Direct(Box<QueuePair>),
+    Proxied(ProxiedQueue),
+}
+
+impl Queue {
+    fn handle(&self) -> Result<SendQueueHandle<'_>, Error> {
+        Ok(match self {
+            Self::Direct(pair) => pair.send_queue()?,
+            Self::Proxied(queue) => queue.send_queue(),
+        })
+    }
+
+    fn proxied(&self) -> Proxied {
+        match self {
+            Self::Direct(_) => Proxied::default(),
+            Self::Proxied(queue) => queue.proxied(),
+        }
+    }
+}
+
+impl PutCase {
+    /// Puts straight to the NIC, or by way of a proxy.
+    ///
+    /// # Errors
+    /// Numbers that are refused; a NIC that is out of a proxy's reach; a kernel that failed.
+    pub fn run(&self, node: &Node, way: Way) -> Result<PutResult, Error> {
+        let proxy = match way.drain_threads {
+            0 => None,
+            threads => Some(Proxy::start(threads)?),
+        };
+        let config = QueuePairConfig {
+            // The proxy's threads alone write to them, unless indices are all that they take.
+            placement: match proxy {
+                Some(_) if !way.indices => Some(Placement::Host),
+                _ => None,
+            },
+            send_depth: self.depth,
+            receive_depth: 0,
+            ..QueuePairConfig::granting(Access::REMOTE_WRITE)
+        };
+        let ends = Ends::several(node, &config, self.groups as usize)?;
+        let mut queues = Vec::new();
+        let mut others = Vec::new();
+        for ends in ends {
+            let memory = ends.other.memory(8 * self.threads as usize)?;
+            others.push((ends.other, memory));
+            let pair = ends.one.pair;
+            queues.push(match &proxy {
+                Some(proxy) if way.indices => Queue::Proxied(proxy.serve_indices(pair)?),
+                Some(proxy) => Queue::Proxied(proxy.serve(pair, node.placement())?),
+                None => Queue::Direct(Box::new(pair)),
+            });
+        }
+        let seconds = self.put(node, &queues, &others)?;
+        let posts = u64::from(self.groups * self.threads) * self.rounds;
+        Ok(PutResult {
+            case: *self,
+            way,
+            posts,
+            seconds,
+            posts_per_second: posts as f64 / seconds,
+            doorbells: queues.iter().map(|queue| queue.proxied().doorbells).sum(),
+            verified: self.verify(&others)?,
+        })
+    }
+
+    /// Runs the kernel; gives the seconds that it took.
+    fn put(&self, node: &Node, queues: &[Queue], others: &[(End, Memory)]) -> Result<f64, Error> {
+        interrupt::check()?;
+        let peers = queues
+            .iter()
+            .zip(others)
+            .map(|(queue, (_, memory))| {
+                Ok(Peer {
+                    queue: queue.handle()?,
+                    target: memory.remote(0),
+                })
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let peers = Shared::slice(node.placement(), peers.len(), |index| peers[index])?;
+        let [begin, end] = [node.words(queues.len())?, node.words(queues.len())?];
+        let outcome = node.shared(Outcome::new())?;
+        let puts = Puts {
+            peers: Slice::new(&peers),
+            rounds: self.rounds,
+            one_at_a_time: u32::from(self.one_at_a_time),
+            limit_us: LIMIT_US,
+            begin: Slice::new(&begin),
+            end: Slice::new(&end),
+            outcome: &outcome,
+        };
+        let grid = Grid {
+            blocks: self.groups,
+            threads_per_block: self.threads,
+        };
+        node.run(&[Launch::new(entry!(proxy_put), grid, puts)], &[])?;
+        said("the puts", &outcome)?;
+        let values = |words: &[Word64]| -> Vec<u64> {
+            words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect()
+        };
+        let first = values(&begin).into_iter().min().unwrap_or(0);
+        let last = values(&end).into_iter().max().unwrap_or(0);
+        // The clock of a GPU may step by a microsecond.
+        Ok((last - first).max(1) as f64 / 1e9)
+    }
+
+    /// Whether every word is what its thread put last, and nothing beside them has changed.
+    fn verify(&self, others: &[(End, Memory)]) -> Result<bool, Error> {
+        let good = others.iter().zip(0..).all(|((_, memory), group)| {
+            let expected: Vec<u8> = (0..self.threads)
+                .flat_map(|thread| Puts::last(group, thread, self.rounds).to_ne_bytes())
+                .collect();
+            memory.check(&expected).is_ok()
+        });
+        Ok(good)
+    }
+}

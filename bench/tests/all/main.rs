@@ -1,0 +1,46 @@
+//! The benchmarks, as a user runs them.
+
+mod active;
+mod bandwidth;
+#[path = "../../../examples/tests/common/mod.rs"]
+mod common;
+mod inbound;
+mod machine;
+#[path = "../../../examples/tests/common/on_terminal.rs"]
+mod on_terminal;
+mod one_core;
+mod pingpong;
+mod placement;
+mod posting;
+mod proxy;
+mod strangers;
+mod terminal;
+mod trigger;
+
+use std::process::{Command, Output};
+
+/// All benchmarks.
+const ALL: [&str; 9] = [
+    "active",
+    "bandwidth",
+    "inbound",
+    "one-core",
+    "pingpong",
+    "placement",
+    "posting",
+    "proxy",
+    "trigger",
+];
+
+/// Runs a benchmark to its end.
+fn run(benchmark: &str, arguments: &[&str]) -> Output {
+    command(benchmark, arguments)
+        .output()
+        .expect("the benchmark starts")
+}
+
+/// A benchmark to be started, with its output kept.
+fn command(benchmark: &str, arguments: &[&str]) -> Command {
+    let arguments = [&[benchmark], arguments].concat();
+    common::command(env!("CARGO_BIN_EXE_bench"), &arguments)
+}

@@ -1,0 +1,80 @@
+//! The benchmark of posting, polling and executed writes, with little of each and on the CPU: every row has its number,
+//! and every queue was rung up to where it was posted.
+
+use serde_json::Value;
+
+use crate::command;
+
+/// Runs it, and gives the rows of its JSON document.
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let output = command("posting", &[])
+        .args(["--posts", "4", "--repetitions", "1", "--json"])
+        .args(["--queues", "1,4", "--in-flight", "16", "--writes", "400"])
+        .args(arguments)
+        .output()
+        .expect("the benchmark starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let mut document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    serde_json::from_value(document["rows"].take()).expect("rows")
+}
+
+fn is_positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number > 0.0)
+}
+
+/// Each way to post: both laps, places of the doorbell, scopes, with and without a record.
+const POSTS: usize = 20 * 16;
+/// Each way to poll: both scopes, beside the load of a word and beside a collapsed queue.
+const POLLS: usize = 6 * 2 * 2;
+/// One write at a time of each size, with and without a record, and each size through one queue and through four.
+const EXECUTED: usize = 2 * 2 + 2 * 2;
+
+#[test]
+fn every_row_has_its_number() {
+    let file = |ending| {
+        let name = format!("warpbell-bench-{}.{ending}", std::process::id());
+        std::env::temp_dir().join(name)
+    };
+    let (csv, svg) = (file("csv"), file("svg"));
+    let [csv_name, svg_name] = [&csv, &svg].map(|path| path.to_str().expect("a plain name"));
+    let rows = rows(&["--csv", csv_name, "--svg", svg_name]);
+    assert_eq!(rows.len(), POSTS + POLLS + EXECUTED);
+    for row in &rows {
+        assert!(is_positive(&row["cycles"]["median"]), "{row}");
+        assert!(is_positive(&row["million_a_second"]), "{row}");
+        if row["lap"] != "executed" {
+            assert!(is_positive(&row["floor"]["median"]), "{row}");
+            assert!(is_positive(&row["ratio"]), "{row}");
+        }
+    }
+    let text = std::fs::read_to_string(&csv).expect("a CSV file");
+    std::fs::remove_file(&csv).expect("the file goes");
+    assert_eq!(text.lines().count(), 1 + rows.len());
+    let picture = std::fs::read_to_string(&svg).expect("a picture");
+    std::fs::remove_file(&svg).expect("the file goes");
+    // A dot and a ring: of each way to post with a record and without, and of each way to poll. A dot of the rest.
+    let circles = 2 * (20 * 2 + 6 * 2) + EXECUTED;
+    assert_eq!(picture.matches("<circle").count(), circles);
+}
+
+#[test]
+fn a_part_alone_is_measured_alone() {
+    assert_eq!(rows(&["--only", "polling"]).len(), POLLS);
+    assert_eq!(rows(&["--only", "executing"]).len(), EXECUTED);
+}
+
+#[test]
+fn a_case_alone_is_measured_alone() {
+    let alone = |case| rows(&["--case", case]);
+    for (case, count) in [
+        ("block of 128", 16),
+        ("poll empty", 2 * 4),
+        ("of 8 bytes executed, one", 2),
+    ] {
+        let rows = alone(case);
+        assert_eq!(rows.len(), count, "{case}");
+        let named = |row: &Value| row["case"].as_str().is_some_and(|name| name.contains(case));
+        assert!(rows.iter().all(named), "{case}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Puts straight to the NIC and by way of a proxy.
+
+use crate::common::{assert_verified, document, error_line};
+use crate::run;
+
+const PROXY: &str = "proxy";
+
+#[test]
+fn every_put_arrives_with_and_without_a_proxy() {
+    for nic in ["soft", "soft-gpu"] {
+        let small = ["--groups", "3", "--threads", "5", "--rounds", "70"];
+        let rest = ["--nic", nic, "--singles", "40", "--depth", "16"];
+        let drains = ["--drains", "1,2", "--json"];
+        let output = run(PROXY, &[&small[..], &rest, &drains].concat());
+        let document = document(&output);
+        assert_verified(&document, 10);
+        let puts = document["puts"].as_array().unwrap();
+        let threads: Vec<_> = puts
+            .iter()
+            .map(|put| put["drain_threads"].as_u64())
+            .collect();
+        assert_eq!(threads, [0, 0, 1, 1, 2, 2, 1, 1, 2, 2].map(Some));
+        let indices: Vec<_> = puts.iter().map(|put| put["indices"].as_bool()).collect();
+        assert_eq!(indices[..6], [Some(false); 6]);
+        assert_eq!(indices[6..], [Some(true); 4]);
+        for put in puts {
+            let alone = put["one_at_a_time"].as_bool().unwrap();
+            let posts = if alone { 40 } else { 3 * 5 * 70 };
+            assert_eq!(put["posts"], posts);
+            let doorbells = put["doorbells"].as_u64().unwrap();
+            let expected = match put["drain_threads"].as_u64() {
+                Some(0) => 0..=0,
+                _ => 1..=posts,
+            };
+            assert!(expected.contains(&doorbells), "{put}");
+            let rate = put["posts_per_second"].as_f64().unwrap();
+            let seconds = put["seconds"].as_f64().unwrap();
+            assert!((rate * seconds / posts as f64 - 1.0).abs() < 1e-9);
+        }
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    for wrong in [
+        &["--groups", "0"][..],
+        &["--threads", "0"],
+        &["--rounds", "0"],
+        &["--drains", "many"],
+    ] {
+        let output = run(PROXY, wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+    let few = [
+        "--groups",
+        "1",
+        "--threads",
+        "1",
+        "--rounds",
+        "1",
+        "--singles",
+        "1",
+    ];
+    let output = run(PROXY, &[&few[..], &["--drains", "65", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_line(&output).contains("65 threads; a proxy has 1 to 64"));
+    // A group of n threads takes n blocks at once, which may be half of the ring.
+    let output = run(PROXY, &["--threads", "64", "--depth", "64", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(error_line(&output).lines().count(), 1);
+}
