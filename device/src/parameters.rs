@@ -306,7 +306,7 @@ mod tests {
     fn nothing_outside_of_words_is_touched() {
         let words = [const { Word64::new(7) }; 4];
         // SAFETY: the array's words in the middle, touched as atomics.
-        let middle = unsafe { Words::new(&raw const words[1], 2, LocalKey(5)) };
+        let middle = unsafe { Words::new(words[1..].as_ptr(), 2, LocalKey(5)) };
         for index in [2, 3, u64::MAX] {
             assert!(!middle.store(index, 9) && middle.load(index).is_none());
             assert!(middle.fetch_add(index, 9).is_none() && middle.signal(index).is_none());
