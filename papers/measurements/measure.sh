@@ -15,7 +15,7 @@ run() {
 }
 
 measure() {
-    name=docs/measurements/$1
+    name=papers/measurements/$1
     shift
     run "$@" --svg "$name.svg" >"$name.json"
     echo "$name"
