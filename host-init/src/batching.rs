@@ -16,7 +16,7 @@ pub(crate) enum Reader {
 }
 
 /// How many requests to put under one doorbell, by where ring and reader lie, and why: what kernels take as a number.
-/// `docs/policy.md` has the figures.
+/// `docs/how-to/tuning.md` has the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
     /// Requests of one block, at least 1, and a quarter of the ring at most: the NIC works on some while the next are

@@ -11,7 +11,7 @@ impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
     /// `segment` 0 in a single one. The threads of a scope make the call together, with the same arguments, for one
     /// transfer. The ticket is the last READ's: all of it is there once that is done.
     ///
-    /// A NIC that fetches a large READ keeps others waiting; `docs/policy.md` says where it matters.
+    /// A NIC that fetches a large READ keeps others waiting; `docs/how-to/tuning.md` says where it matters.
     ///
     /// READs of a queue are executed in order. If one fails, those before it have brought their bytes, those behind it
     /// are flushed, and the queue has failed as ever.

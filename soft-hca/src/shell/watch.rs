@@ -1,6 +1,6 @@
 //! A watch over the requests that an HCA sends: it tells of those that a NIC or the memory behind it may be slow with.
 //!
-//! What to look for is from a study of SmartNICs, whose figures are in `docs/policy.md`.
+//! What to look for is from a study of SmartNICs, whose figures are in `docs/how-to/tuning.md`.
 
 use std::fmt;
 use std::prelude::v1::*;

@@ -35,7 +35,7 @@ enum Kind {
 
 /// A module's text with 0 in the place of each function's address.
 ///
-/// Where one is taken, ptxas may drop instructions of other functions (docs/gpu.md, "A fault in the compiled
+/// Where one is taken, ptxas may drop instructions of other functions (papers/diary/gpu.md, "A fault in the compiled
 /// engine"). Those here are in the messages of panics, which a kernel never formats; a module with a call by
 /// address is refused.
 pub fn without_function_addresses(text: &str) -> String {
