@@ -1,4 +1,5 @@
 //! Commands and answers: round trips, refusals, and any bytes. `warpbell-proofs` compares the positions.
+#![cfg(feature = "prm")]
 
 use mlx5_wqe::prm::{
     AddressPath, CapabilityQuery, Command, CommandStatus, CqContext, CreateCq, CreateCqAnswer,

@@ -1,6 +1,6 @@
 //! The example of a driver runs, and finds nothing wrong.
 
-#[path = "../examples/own_driver/main.rs"]
+#[path = "../../examples/own_driver/main.rs"]
 mod own_driver;
 
 #[test]
