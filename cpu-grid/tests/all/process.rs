@@ -50,7 +50,7 @@ fn deeper(depth: u64) -> u64 {
 
 #[test]
 fn a_lane_that_overflows_its_stack_is_named() {
-    let (signal, said) = of_one_thread("a_lane_that_overflows_its_stack_is_named", || {
+    let (signal, said) = of_one_thread("process::a_lane_that_overflows_its_stack_is_named", || {
         black_box(deeper(100_000));
     });
     assert_eq!(signal, ABORT, "{said}");
@@ -60,7 +60,7 @@ fn a_lane_that_overflows_its_stack_is_named() {
 
 #[test]
 fn any_other_fault_stays_what_it_is() {
-    let (signal, said) = of_one_thread("any_other_fault_stays_what_it_is", || {
+    let (signal, said) = of_one_thread("process::any_other_fault_stays_what_it_is", || {
         // SAFETY: none: the fault is the test.
         unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
     });
@@ -70,14 +70,17 @@ fn any_other_fault_stays_what_it_is() {
 
 #[test]
 fn a_lane_that_keeps_all_that_it_catches_is_named() {
-    let (signal, said) = of_one_thread("a_lane_that_keeps_all_that_it_catches_is_named", || {
-        loop {
-            std::mem::forget(catch_unwind(|| {
-                let mut wait = Deadline::after_ms(3_600_000).wait();
-                while !wait.expired() {}
-            }));
-        }
-    });
+    let (signal, said) = of_one_thread(
+        "process::a_lane_that_keeps_all_that_it_catches_is_named",
+        || {
+            loop {
+                std::mem::forget(catch_unwind(|| {
+                    let mut wait = Deadline::after_ms(3_600_000).wait();
+                    while !wait.expired() {}
+                }));
+            }
+        },
+    );
     assert_eq!(signal, ABORT, "{said}");
     let line = "warpbell: block 1 warp 1 lane 5 has caught the end of its launch 1000 times";
     assert!(said.contains(line), "{said}");
