@@ -1,0 +1,4 @@
+//! What the suite's programs refuse, and what they do with their output.
+
+mod machine;
+mod output;
