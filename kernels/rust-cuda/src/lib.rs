@@ -2,5 +2,5 @@
 
 #[path = "../../src/checksum.rs"]
 pub mod checksum;
-#[path = "../../../device/tests/cuda_std_paths.rs"]
+#[path = "../../../device/tests/all/cuda_std_paths.rs"]
 pub mod paths;

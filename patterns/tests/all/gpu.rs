@@ -1,0 +1,47 @@
+//! Patterns whose queues a fake GPU has no memory for.
+#![cfg(feature = "host")]
+
+#[path = "../../../host-init/tests/all/fake/mod.rs"]
+#[allow(dead_code, reason = "this file needs a part of it")]
+mod fake;
+
+use fake::with_fake;
+use warpbell_host_init::soft::SoftOptions;
+use warpbell_host_init::{Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, connect};
+use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
+use warpbell_patterns::trigger::host::Triggers;
+
+#[test]
+fn what_is_shared_beside_the_queues_states_lies_where_those_are() {
+    let name = "gpu::what_is_shared_beside_the_queues_states_lies_where_those_are";
+    with_fake(name, "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let mut taken = Vec::new();
+        for bytes in [1 << 20, 64] {
+            while let Ok(buffer) = Buffer::placed(Placement::Gpu(gpu), bytes) {
+                taken.push(buffer);
+            }
+        }
+        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig {
+            placement: Some(Placement::Pinned(gpu)),
+            state_placement: Some(Placement::Host),
+            ..QueuePairConfig::granting(Access::all())
+        };
+        let mut pairs = vec![
+            domain.queue_pair(&config).unwrap(),
+            domain.queue_pair(&config).unwrap(),
+        ];
+        let [one, other] = &mut pairs[..] else {
+            unreachable!()
+        };
+        connect(one, other).unwrap();
+        Triggers::new(pairs).unwrap();
+        let config = ActiveConfig {
+            queue_pair: config,
+            ..ActiveConfig::default()
+        };
+        ActiveMessages::new(&domain, &domain, &config).unwrap();
+    });
+}

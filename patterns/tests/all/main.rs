@@ -1,0 +1,14 @@
+//! The patterns' tests: on a CPU, under miri, and as models under loom (`--cfg loom`), where no other test is built.
+
+mod active;
+mod common;
+mod gaspi;
+mod gpu;
+mod inbound;
+mod loom_active;
+mod loom_gaspi;
+mod loom_inbound;
+mod loom_proxy;
+mod loom_trigger;
+mod proxy;
+mod trigger;
