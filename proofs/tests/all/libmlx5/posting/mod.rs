@@ -13,7 +13,7 @@ use proptest::test_runner::TestRunner;
 use warpbell_proofs::facts::Facts;
 use warpbell_proofs::verbs::{Options, Path, Post, Segment, values};
 
-use crate::device::{Device, with_device};
+use crate::libmlx5::device::{Device, with_device};
 use asked::{Asked, INLINE, Payload, SEGMENTS, Verb, asked};
 
 /// A queue that is posted to, and compared block by block.
@@ -212,7 +212,7 @@ fn options() -> Options {
 
 #[test]
 fn every_verb() {
-    with_device("posting::every_verb", || {
+    with_device("libmlx5::posting::every_verb", || {
         for verb in ALL {
             let compared = post_many(&options(), vec![verb], |compared| compared.posted == 400);
             let one_block = matches!(verb, Verb::CompareSwap | Verb::FetchAdd);
@@ -229,7 +229,7 @@ fn every_verb() {
 /// All verbs in turn, past the end of the 16-bit index; some by BlueFlame, some across the ring's end.
 #[test]
 fn past_the_end_of_the_index() {
-    with_device("posting::past_the_end_of_the_index", || {
+    with_device("libmlx5::posting::past_the_end_of_the_index", || {
         let past = std::cell::Cell::new(false);
         let compared = post_many(&options(), ALL.to_vec(), |compared| {
             // One request has at most six blocks.
@@ -248,7 +248,7 @@ fn past_the_end_of_the_index() {
 
 #[test]
 fn with_signatures() {
-    with_device("posting::with_signatures", || {
+    with_device("libmlx5::posting::with_signatures", || {
         let options = Options {
             signatures: true,
             ..options()
@@ -267,7 +267,7 @@ fn udp_source_port(flow_label: u32) -> u16 {
 
 #[test]
 fn datagrams() {
-    with_device("posting::datagrams", || {
+    with_device("libmlx5::posting::datagrams", || {
         let mut gid = [0; 16];
         gid[..2].copy_from_slice(&[0xfe, 0x80]);
         gid[8..].copy_from_slice(&[0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55]);

@@ -9,9 +9,9 @@ use mlx5_wqe::prm::{
     RmpContext, RmpState, RtrToRts, TimestampFormat, ToError, WorkQueue, WqType,
 };
 
-use crate::bindings::{EventChannel, values};
-use crate::opened::{Card, QueuePair, refused};
-use crate::provider::with_engine;
+use crate::card::bindings::{EventChannel, values};
+use crate::card::opened::{Card, QueuePair, refused};
+use crate::card::provider::with_engine;
 
 /// Four receives of a segment each, at the page's start.
 fn pool(card: &Card) -> CreateRmp {
@@ -116,7 +116,7 @@ fn next(card: &Card, channel: *mut EventChannel) -> Option<u32> {
 #[test]
 fn queue_pairs_share_a_pool_and_hear_of_its_last_receive() {
     with_engine(
-        "shared_receive::queue_pairs_share_a_pool_and_hear_of_its_last_receive",
+        "card::shared_receive::queue_pairs_share_a_pool_and_hear_of_its_last_receive",
         || {
             let card = Card::open();
             let (object, made) = card.make::<CreateRmpAnswer>(&pool(&card).to_bytes().unwrap());
@@ -172,29 +172,32 @@ fn queue_pairs_share_a_pool_and_hear_of_its_last_receive() {
 
 #[test]
 fn pools_that_cannot_be_are_refused() {
-    with_engine("shared_receive::pools_that_cannot_be_are_refused", || {
-        let card = Card::open();
-        let refuse = |status, change: fn(&mut RmpContext)| {
-            let mut command = pool(&card);
-            change(&mut command.ctx);
-            let (object, given) = card.create(&command.to_bytes().unwrap());
-            assert!(object.is_null() && refused(status)(&given), "{given:?}");
-        };
-        let parameter = CommandStatus::BAD_PARAMETER;
-        refuse(parameter, |pool| pool.state = RmpState::ERR);
-        refuse(parameter, |pool| pool.basic_cyclic_rcv_wqe = true);
-        refuse(parameter, |pool| pool.wq.wq_signature = true);
-        refuse(parameter, |pool| pool.wq.lwm = 1);
-        refuse(parameter, |pool| pool.wq.wq_type = WqType::CYCLIC_STRIDING);
-        // No room for a link and a segment; more than the page holds; records outside it.
-        refuse(parameter, |pool| pool.wq.log_wq_stride = 4);
-        refuse(parameter, |pool| pool.wq.log_wq_stride = 0);
-        refuse(parameter, |pool| pool.wq.log_wq_sz = 8);
-        refuse(parameter, |pool| pool.wq.dbr_addr = 4092);
-        refuse(parameter, |pool| pool.wq.wq_umem_id += 1);
-        let resource = CommandStatus::BAD_RESOURCE;
-        refuse(resource, |pool| pool.wq.pd += 1);
-        let (object, given) = card.create(&sharing(&card, 0x99).to_bytes().unwrap());
-        assert!(object.is_null() && refused(resource)(&given), "{given:?}");
-    });
+    with_engine(
+        "card::shared_receive::pools_that_cannot_be_are_refused",
+        || {
+            let card = Card::open();
+            let refuse = |status, change: fn(&mut RmpContext)| {
+                let mut command = pool(&card);
+                change(&mut command.ctx);
+                let (object, given) = card.create(&command.to_bytes().unwrap());
+                assert!(object.is_null() && refused(status)(&given), "{given:?}");
+            };
+            let parameter = CommandStatus::BAD_PARAMETER;
+            refuse(parameter, |pool| pool.state = RmpState::ERR);
+            refuse(parameter, |pool| pool.basic_cyclic_rcv_wqe = true);
+            refuse(parameter, |pool| pool.wq.wq_signature = true);
+            refuse(parameter, |pool| pool.wq.lwm = 1);
+            refuse(parameter, |pool| pool.wq.wq_type = WqType::CYCLIC_STRIDING);
+            // No room for a link and a segment; more than the page holds; records outside it.
+            refuse(parameter, |pool| pool.wq.log_wq_stride = 4);
+            refuse(parameter, |pool| pool.wq.log_wq_stride = 0);
+            refuse(parameter, |pool| pool.wq.log_wq_sz = 8);
+            refuse(parameter, |pool| pool.wq.dbr_addr = 4092);
+            refuse(parameter, |pool| pool.wq.wq_umem_id += 1);
+            let resource = CommandStatus::BAD_RESOURCE;
+            refuse(resource, |pool| pool.wq.pd += 1);
+            let (object, given) = card.create(&sharing(&card, 0x99).to_bytes().unwrap());
+            assert!(object.is_null() && refused(resource)(&given), "{given:?}");
+        },
+    );
 }

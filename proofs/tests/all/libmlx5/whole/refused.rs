@@ -2,10 +2,10 @@
 
 use warpbell_proofs::refused::calls;
 
-use crate::device::with_engine;
+use crate::libmlx5::device::with_engine;
 
 /// How each call ends on Linux's own soft-RoCE, written by `rxe/run.sh`.
-const RXE: &str = include_str!("../../rxe/refused.txt");
+const RXE: &str = include_str!("../../../../rxe/refused.txt");
 
 /// The calls that end otherwise on an mlx5 device, and why.
 const OTHERWISE: &[(&str, &str, &str)] = &[
@@ -84,7 +84,7 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
 
 #[test]
 fn as_a_kernel_refuses_it() {
-    with_engine("whole::refused::as_a_kernel_refuses_it", || {
+    with_engine("libmlx5::whole::refused::as_a_kernel_refuses_it", || {
         let mut otherwise = OTHERWISE.iter().peekable();
         let wanted = RXE.lines().map(|line| {
             let differs = otherwise.next_if(|(call, ..)| {

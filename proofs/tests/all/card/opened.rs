@@ -11,7 +11,7 @@ use mlx5_wqe::prm::{
     ReceiveType, Record, RstToInit, ServiceType, TimestampFormat,
 };
 
-use crate::bindings::{
+use crate::card::bindings::{
     self, ContextAttributes, DevxObject, Functions, IbvContext, IbvPd, Umem, UmemAttributes, values,
 };
 

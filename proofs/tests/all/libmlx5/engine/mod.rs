@@ -11,13 +11,13 @@ use warpbell_proofs::verbs::{Post, Segment};
 use warpbell_soft_hca::engine::{Access, Transition};
 use warpbell_soft_hca::shell::{HcaOptions, SoftHca};
 
-use crate::device::with_device;
-use crate::polling::status;
+use crate::libmlx5::device::with_device;
+use crate::libmlx5::polling::status;
 use world::{Buffer, World};
 
 #[test]
 fn every_verb() {
-    with_device("engine::every_verb", || {
+    with_device("libmlx5::engine::every_verb", || {
         let mut world = World::new(7);
         let sent = b"what libmlx5 posts, the engine moves".repeat(3);
         let all = Access::all();
@@ -130,7 +130,7 @@ fn every_verb() {
 /// A send that invalidates a key: the arrival names it, and it is gone.
 #[test]
 fn invalidation() {
-    with_device("engine::invalidation", || {
+    with_device("libmlx5::engine::invalidation", || {
         let mut world = World::new(7);
         let source = world.buffer(0, b"sixteen bytes...", Access::all());
         let landing = world.buffer(1, &[0; 16], Access::all());
@@ -272,7 +272,7 @@ fn true_errors() {
             peer: None,
         },
     ];
-    with_device("engine::true_errors", || {
+    with_device("libmlx5::engine::true_errors", || {
         let mut hca = Some(SoftHca::new(HcaOptions::default()));
         let mut worlds = Vec::new();
         for case in cases {
@@ -321,7 +321,7 @@ fn true_errors() {
 /// The engine is told to fail a send with each syndrome that has a name.
 #[test]
 fn every_named_syndrome() {
-    with_device("engine::every_named_syndrome", || {
+    with_device("libmlx5::engine::every_named_syndrome", || {
         let mut hca = Some(SoftHca::new(HcaOptions::default()));
         let mut kept = Vec::new();
         for (number, syndrome) in Syndrome::KNOWN.iter().enumerate() {

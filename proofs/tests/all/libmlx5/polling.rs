@@ -6,7 +6,7 @@ use mlx5_wqe::{
 };
 use warpbell_proofs::verbs::{Options, Post, values};
 
-use crate::device::{Device, with_device};
+use crate::libmlx5::device::{Device, with_device};
 
 /// What verbs call a syndrome.
 pub fn status(syndrome: Syndrome) -> &'static str {
@@ -31,7 +31,7 @@ pub fn status(syndrome: Syndrome) -> &'static str {
 /// Every syndrome that a byte can hold, on both sides.
 #[test]
 fn every_syndrome() {
-    with_device("polling::every_syndrome", || {
+    with_device("libmlx5::polling::every_syndrome", || {
         let values = values();
         let mut device = Device::open(&Options::default());
         let qpn = QpNumber::new(device.verbs.qpn()).unwrap();
@@ -72,7 +72,7 @@ fn every_syndrome() {
 
 #[test]
 fn every_arrival() {
-    with_device("polling::every_arrival", || {
+    with_device("libmlx5::polling::every_arrival", || {
         let values = values();
         let mut device = Device::open(&Options::default());
         let qpn = QpNumber::new(device.verbs.qpn()).unwrap();
@@ -154,7 +154,7 @@ fn cqes_of_real_cards() {
             Opcode::SEND,
         ),
     ];
-    with_device("polling::cqes_of_real_cards", || {
+    with_device("libmlx5::polling::cqes_of_real_cards", || {
         let values = values();
         for (words, status, opcode) in dumped {
             // A queue of its own: the CQEs tell WQEs that were not posted here.
@@ -187,7 +187,7 @@ fn cqes_of_real_cards() {
 
 #[test]
 fn arming() {
-    with_device("polling::arming", || {
+    with_device("libmlx5::polling::arming", || {
         let mut device = Device::open(&Options::default());
         let cq = CqNumber::new(device.verbs.cqn()).unwrap();
         let qpn = QpNumber::new(device.verbs.qpn()).unwrap();

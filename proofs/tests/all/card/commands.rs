@@ -10,13 +10,13 @@ use mlx5_wqe::prm::{
     TimestampFormat, TimestampFormats,
 };
 
-use crate::bindings::{UmemAttributes, values};
-use crate::opened::{Card, Given, refused, umem};
-use crate::provider::with_engine;
+use crate::card::bindings::{UmemAttributes, values};
+use crate::card::opened::{Card, Given, refused, umem};
+use crate::card::provider::with_engine;
 
 #[test]
 fn capabilities_are_told() {
-    with_engine("commands::capabilities_are_told", || {
+    with_engine("card::commands::capabilities_are_told", || {
         let card = Card::open();
         let query = |op_mod| QueryHcaCap {
             op_mod,
@@ -86,7 +86,7 @@ fn capabilities_are_told() {
 
 #[test]
 fn unknown_commands_are_refused() {
-    with_engine("commands::unknown_commands_are_refused", || {
+    with_engine("card::commands::unknown_commands_are_refused", || {
         let card = Card::open();
         // CREATE_XRQ, QUERY_SPECIAL_CONTEXTS: there are such on a card.
         for opcode in [0x717_u16, 0x203, 0xffff] {
@@ -107,7 +107,7 @@ fn unknown_commands_are_refused() {
 
 #[test]
 fn queues_that_cannot_be_are_refused() {
-    with_engine("commands::queues_that_cannot_be_are_refused", || {
+    with_engine("card::commands::queues_that_cannot_be_are_refused", || {
         let card = Card::open();
         let refuse = |status, change: fn(&mut CreateCq)| {
             let mut command = card.completion_queue();
@@ -134,36 +134,39 @@ fn queues_that_cannot_be_are_refused() {
 /// What firmware may refuse of a queue pair that is made, which all other drivers leave alone.
 #[test]
 fn queue_pairs_are_made_as_others_make_them() {
-    with_engine("commands::queue_pairs_are_made_as_others_make_them", || {
-        let card = Card::open();
-        let good = card.queue_pair();
-        let counters = card.counters();
-        let refuse = |change: &dyn Fn(&mut CreateQp)| {
-            let mut command = card.queue_pair();
-            change(&mut command);
-            let (object, given) = card.create(&command.to_bytes().unwrap());
-            let parameter = CommandStatus::BAD_PARAMETER;
-            assert!(object.is_null() && refused(parameter)(&given), "{given:?}");
-        };
-        // The card's clock of send queues, which is not that of queue pairs.
-        refuse(&|qp| qp.qpc.ts_format = TimestampFormat::REAL_TIME);
-        // A queue pair is bound to counters by RST2INIT.
-        refuse(&|qp| qp.qpc.counter_set_id = counters);
-        refuse(&|qp| qp.opt_param_mask = OptionalParameters::REMOTE_WRITE);
-        // Datagrams, doorbells that the card itself would ring, and receives that others would enable.
-        refuse(&|qp| qp.qpc.st = ServiceType::UD);
-        refuse(&|qp| qp.qpc.send_dbr_mode = SendDoorbellMode::WITHOUT_RECORD_INTERNAL);
-        refuse(&|qp| qp.qpc.cd_slave_receive = true);
-        refuse(&|qp| qp.wq_umem_offset = 4096);
-        card.make_queue_pair(&good);
-    });
+    with_engine(
+        "card::commands::queue_pairs_are_made_as_others_make_them",
+        || {
+            let card = Card::open();
+            let good = card.queue_pair();
+            let counters = card.counters();
+            let refuse = |change: &dyn Fn(&mut CreateQp)| {
+                let mut command = card.queue_pair();
+                change(&mut command);
+                let (object, given) = card.create(&command.to_bytes().unwrap());
+                let parameter = CommandStatus::BAD_PARAMETER;
+                assert!(object.is_null() && refused(parameter)(&given), "{given:?}");
+            };
+            // The card's clock of send queues, which is not that of queue pairs.
+            refuse(&|qp| qp.qpc.ts_format = TimestampFormat::REAL_TIME);
+            // A queue pair is bound to counters by RST2INIT.
+            refuse(&|qp| qp.qpc.counter_set_id = counters);
+            refuse(&|qp| qp.opt_param_mask = OptionalParameters::REMOTE_WRITE);
+            // Datagrams, doorbells that the card itself would ring, and receives that others would enable.
+            refuse(&|qp| qp.qpc.st = ServiceType::UD);
+            refuse(&|qp| qp.qpc.send_dbr_mode = SendDoorbellMode::WITHOUT_RECORD_INTERNAL);
+            refuse(&|qp| qp.qpc.cd_slave_receive = true);
+            refuse(&|qp| qp.wq_umem_offset = 4096);
+            card.make_queue_pair(&good);
+        },
+    );
 }
 
 /// What firmware may refuse of each step: fields that it takes only in other steps, and numbers out of their tables.
 #[test]
 fn steps_take_no_more_than_other_drivers_send() {
     with_engine(
-        "commands::steps_take_no_more_than_other_drivers_send",
+        "card::commands::steps_take_no_more_than_other_drivers_send",
         || {
             let card = Card::open();
             let pair = card.make_queue_pair(&card.queue_pair());
@@ -220,7 +223,7 @@ fn steps_take_no_more_than_other_drivers_send() {
 /// A ring begins at a 64th of a page, so that a choice of page sizes leaves rings without a place.
 #[test]
 fn rings_begin_where_pages_let_them() {
-    with_engine("commands::rings_begin_where_pages_let_them", || {
+    with_engine("card::commands::rings_begin_where_pages_let_them", || {
         const BYTES: usize = 1 << 20;
         let card = Card::open();
         let at = |page_sizes, offset| {
@@ -241,27 +244,30 @@ fn rings_begin_where_pages_let_them() {
 
 #[test]
 fn memory_stays_while_queues_live_in_it() {
-    with_engine("commands::memory_stays_while_queues_live_in_it", || {
-        let card = Card::open();
-        let (object, given) = card.create(&card.completion_queue().to_bytes().unwrap());
-        assert_eq!(given.0, 0, "{given:?}");
-        // SAFETY: umem and queue live until they are ended.
-        unsafe {
-            let functions = &card.functions;
-            assert_eq!((functions.mlx5dv_devx_umem_dereg)(card.umem), libc::EBUSY);
-            assert_eq!((functions.mlx5dv_devx_obj_destroy)(object), 0);
-            assert_eq!((functions.mlx5dv_devx_umem_dereg)(card.umem), 0);
-            // None is there for no memory at all.
-            let mut attributes = UmemAttributes {
-                addr: without_provenance_mut::<c_void>(4096),
-                size: 0,
-                access: values::LOCAL_WRITE,
-                pgsz_bitmap: 4096,
-                comp_mask: 0,
-                dmabuf_fd: 0,
-            };
-            let none = (functions.mlx5dv_devx_umem_reg_ex)(card.context, &raw mut attributes);
-            assert!(none.is_null());
-        }
-    });
+    with_engine(
+        "card::commands::memory_stays_while_queues_live_in_it",
+        || {
+            let card = Card::open();
+            let (object, given) = card.create(&card.completion_queue().to_bytes().unwrap());
+            assert_eq!(given.0, 0, "{given:?}");
+            // SAFETY: umem and queue live until they are ended.
+            unsafe {
+                let functions = &card.functions;
+                assert_eq!((functions.mlx5dv_devx_umem_dereg)(card.umem), libc::EBUSY);
+                assert_eq!((functions.mlx5dv_devx_obj_destroy)(object), 0);
+                assert_eq!((functions.mlx5dv_devx_umem_dereg)(card.umem), 0);
+                // None is there for no memory at all.
+                let mut attributes = UmemAttributes {
+                    addr: without_provenance_mut::<c_void>(4096),
+                    size: 0,
+                    access: values::LOCAL_WRITE,
+                    pgsz_bitmap: 4096,
+                    comp_mask: 0,
+                    dmabuf_fd: 0,
+                };
+                let none = (functions.mlx5dv_devx_umem_reg_ex)(card.context, &raw mut attributes);
+                assert!(none.is_null());
+            }
+        },
+    );
 }

@@ -6,7 +6,7 @@ use warpbell_proofs::facts::Facts;
 use warpbell_proofs::verbs::{Options, Verbs, values};
 
 use super::{Buffer, PATIENCE, connect, expect, pair, request};
-use crate::device::with_engine;
+use crate::libmlx5::device::with_engine;
 
 /// ETIMEDOUT on Linux.
 const NONE: Result<u32, i32> = Err(110);
@@ -30,7 +30,7 @@ fn write_wrongly(values: &Facts, pair: &mut [Verbs; 2], source: &Buffer, target:
 /// Whose request was wrong learns it from a completion, the other end from an event; as often as it happens.
 #[test]
 fn a_peer_without_rights() {
-    with_engine("whole::events::a_peer_without_rights", || {
+    with_engine("libmlx5::whole::events::a_peer_without_rights", || {
         let values = values();
         let mut pair = pair();
         let source = Buffer::of(&mut pair[0], &[7; 64]);
@@ -56,7 +56,7 @@ fn a_peer_without_rights() {
 /// More completions than their queue has room for: it is dead, and the queue pair with it.
 #[test]
 fn an_overrun() {
-    with_engine("whole::events::an_overrun", || {
+    with_engine("libmlx5::whole::events::an_overrun", || {
         let values = values();
         let options = Options {
             unconnected: true,
@@ -84,7 +84,7 @@ fn an_overrun() {
 /// `ibv_destroy_qp` waits until what was read has been acknowledged: not for what nobody has read.
 #[test]
 fn nobody_reads() {
-    with_engine("whole::events::nobody_reads", || {
+    with_engine("libmlx5::whole::events::nobody_reads", || {
         let values = values();
         let mut pair = pair();
         let source = Buffer::of(&mut pair[0], &[7; 64]);

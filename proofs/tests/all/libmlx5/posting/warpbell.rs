@@ -11,7 +11,7 @@ use warpbell_proofs::verbs::Verbs;
 
 use super::asked::{Asked, Payload, Verb, asked};
 use super::{ALL, Compared, Context, options};
-use crate::device::with_device;
+use crate::libmlx5::device::with_device;
 
 /// The request as `warpbell` takes it: a message below the card's longest, an atomic where one may be. All are
 /// signalled, because `warpbell` signals one in a while unasked.
@@ -42,7 +42,7 @@ fn without_qpn(mut block: [u64; 8], qpn: u32, first: bool) -> [u64; 8] {
 
 #[test]
 fn the_same_ring() {
-    with_device("posting::warpbell::the_same_ring", || {
+    with_device("libmlx5::posting::warpbell::the_same_ring", || {
         let mut theirs = Compared::open(&options());
         let ours = Ours::new(Verbs::open(&options()).unwrap());
         let mut queue: SendQueue<'_, Exclusive, Thread, Now> = ours.handle().open().unwrap();

@@ -1,17 +1,7 @@
 //! `mlx5-wqe` against rdma-core's `infiniband/mlx5dv.h`.
 
-#[cfg(not(rdma_core_headers))]
-#[test]
-#[ignore = "libibverbs-dev is not installed"]
-fn rdma_core_headers() {}
-
-#[cfg(rdma_core_headers)]
 mod wqes;
 
-#[cfg(rdma_core_headers)]
-mod values;
-
-#[cfg(rdma_core_headers)]
 mod headers {
     use crate::values;
     use mlx5_wqe::segment::{Atomic, Control, Data, InlineHeader, RemoteAddress};

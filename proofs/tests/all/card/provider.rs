@@ -47,7 +47,7 @@ fn refused(options: Mlx5Options) -> (Mlx5Error, String) {
 /// What does not fit is named, with what would.
 #[test]
 fn names_ports_and_gids() {
-    with_engine("provider::names_ports_and_gids", || {
+    with_engine("card::provider::names_ports_and_gids", || {
         let (error, text) = refused(Mlx5Options::new("mlx5_7"));
         assert!(matches!(error, Mlx5Error::NoDevice { .. }));
         assert_eq!(text, "there is no RDMA device mlx5_7; choose one of mlx5_0");
@@ -100,7 +100,7 @@ fn names_ports_and_gids() {
 /// Two queue pairs through their states, an error by command, and again.
 #[test]
 fn states() {
-    with_engine("provider::states", || {
+    with_engine("card::provider::states", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
         let config = QueuePairConfig {
@@ -130,7 +130,7 @@ fn states() {
 /// Other ends that cannot be are refused before the card is asked.
 #[test]
 fn other_ends() {
-    with_engine("provider::other_ends", || {
+    with_engine("card::provider::other_ends", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
         let mut pair = domain
@@ -200,7 +200,7 @@ const SOCKET: &str = "WARPBELL_PROOFS_SOCKET";
 /// Two processes, each with a device of its own, that find each other through a socket.
 #[test]
 fn two_processes() {
-    const NAME: &str = "provider::two_processes";
+    const NAME: &str = "card::provider::two_processes";
     const PATIENCE: Duration = Duration::from_secs(20);
     with_engine(NAME, || {
         let device = open(options()).unwrap();
@@ -242,7 +242,7 @@ fn two_processes() {
 /// which the device gives the one at 0x600 to one queue pair: each has a page of its own.
 #[test]
 fn without_a_doorbell_record() {
-    with_engine("provider::without_a_doorbell_record", || {
+    with_engine("card::provider::without_a_doorbell_record", || {
         let device = open(options()).unwrap();
         assert!(device.limits().without_record);
         let domain = device.protection_domain().unwrap();
@@ -284,7 +284,7 @@ fn without_a_doorbell_record() {
 /// Operations that the device starts by itself, one after the other, in queue pairs made for it by unmodified libmlx5.
 #[test]
 fn chains() {
-    with_engine("provider::chains", || {
+    with_engine("card::provider::chains", || {
         let device = open(options()).unwrap();
         assert!(device.limits().cross_channel);
         let domain = device.protection_domain().unwrap();
@@ -336,7 +336,7 @@ fn chains() {
 /// All queue pairs are bound to a set of counters, which keeps what they met when they are gone.
 #[test]
 fn counters() {
-    with_engine("provider::counters", || {
+    with_engine("card::provider::counters", || {
         let device = open(options()).unwrap();
         let counted = || device.counters().unwrap().unwrap().rnr_nak_retry_err;
         let domain = device.protection_domain().unwrap();
@@ -387,7 +387,7 @@ fn a_lesser_card_is_named() {
         };
         preloaded::test_with(Engine::On, name, prepare, body);
     };
-    let name = "provider::a_lesser_card_is_named";
+    let name = "card::provider::a_lesser_card_is_named";
     let said = env::var("WARPBELL_LACKS").unwrap_or_default();
     let opening = |wanted: &str| {
         let (error, text) = refused(options());
@@ -430,7 +430,7 @@ fn a_lesser_card_is_named() {
 /// By LID, and with the global route header that this port demands.
 #[test]
 fn infiniband() {
-    with_port("infiniband", "provider::infiniband", || {
+    with_port("infiniband", "card::provider::infiniband", || {
         let (_, text) = refused(Mlx5Options {
             gid: GidChoice {
                 kind: Some(GidType::RoceV2),
@@ -462,7 +462,7 @@ fn infiniband() {
 /// An index that the table has not is refused by name; two ends of different partitions do not connect.
 #[test]
 fn partitions() {
-    with_engine("provider::partitions", || {
+    with_engine("card::provider::partitions", || {
         let (error, text) = refused(Mlx5Options {
             partition_key_index: 1,
             ..options()
@@ -498,7 +498,7 @@ fn partitions() {
 /// Another InfiniBand subnet is behind a router, whose LID takes the place of the other end's.
 #[test]
 fn other_subnets() {
-    with_port("infiniband", "provider::other_subnets", || {
+    with_port("infiniband", "card::provider::other_subnets", || {
         let toward = |router_lid| {
             let device = open(Mlx5Options {
                 router_lid,
@@ -525,7 +525,7 @@ fn other_subnets() {
 /// What the other end may not do is told at this end by name, where no completion tells it.
 #[test]
 fn events() {
-    with_engine("provider::events", || {
+    with_engine("card::provider::events", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
         let config = QueuePairConfig::default();
@@ -555,7 +555,7 @@ fn events() {
 
 #[test]
 fn a_port_that_is_down() {
-    with_port("down", "provider::a_port_that_is_down", || {
+    with_port("down", "card::provider::a_port_that_is_down", || {
         let (error, text) = refused(options());
         assert!(matches!(error, Mlx5Error::Port { port: 1, .. }));
         assert_eq!(
@@ -579,7 +579,7 @@ pub fn write(from: &QueuePair, source: &MemoryRegion, target: &RemoteMemory) {
 /// What a card does not take is refused, and leaves nothing behind.
 #[test]
 fn queues_that_cannot_be() {
-    with_engine("provider::queues_that_cannot_be", || {
+    with_engine("card::provider::queues_that_cannot_be", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
         // More than the tables hold.

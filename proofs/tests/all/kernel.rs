@@ -1,14 +1,5 @@
 //! `mlx5-wqe` against the kernel's `include/linux/mlx5` headers.
 
-#[cfg(not(kernel_headers))]
-#[test]
-#[ignore = "linux-headers-*-common is not installed"]
-fn kernel_headers() {}
-
-#[cfg(kernel_headers)]
-mod values;
-
-#[cfg(kernel_headers)]
 mod headers {
     use crate::values;
     use mlx5_wqe::segment::{

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use warpbell_proofs::facts::{assert_same, constants};
 use warpbell_proofs::{card, layouts};
 
-use crate::bindings::{
+use crate::card::bindings::{
     AddressAttributes, AddressHandle, ContextAttributes, Domain, EventChannel, GidEntry,
     GlobalRoute, MemoryRegion, Objects, PortAttributes, Uar, Umem, UmemAttributes, values,
 };

@@ -1,9 +1,7 @@
 //! Queues in a GPU's memory, with a driver that is a fake: `host-init`'s, whose "GPU memory" is memory of the host, so
 //! that the software HCA reaches it by its address, as a card does by nvidia_peermem.
 
-use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use warpbell_host_init::mlx5::Mlx5Options;
 use warpbell_host_init::{
@@ -11,29 +9,8 @@ use warpbell_host_init::{
 };
 use warpbell_proofs::preloaded::{self, Engine};
 
-use crate::provider::write;
-
-/// The folder of the fake driver, built once.
-fn fake_driver() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let name = format!("fake-cuda-{}", std::process::id());
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        let source = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../host-init/tests/fake_cuda.c"
-        );
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-w", "-o"])
-            .arg(folder.join("libcuda.so.1"))
-            .arg(source)
-            .status();
-        assert!(built.unwrap().success(), "the fake driver is built");
-        folder
-    };
-    BUILT.get_or_init(build).clone()
-}
+use super::fake::fake_driver;
+use super::provider::write;
 
 /// Runs `body` where there are the device and the fake driver, to which `what` happens.
 fn with_gpu(name: &str, what: &str, body: impl FnOnce(Gpu, Device)) {
@@ -121,20 +98,20 @@ fn writes(gpu: Gpu, device: &Device) {
 /// The device takes no dmabuf: what lies in the GPU's memory is then reached by its address.
 #[test]
 fn by_address_where_a_dmabuf_is_not_taken() {
-    let name = "gpu::by_address_where_a_dmabuf_is_not_taken";
+    let name = "card::gpu::by_address_where_a_dmabuf_is_not_taken";
     with_gpu(name, "none", |gpu, device| writes(gpu, &device));
 }
 
 #[test]
 fn by_address_where_there_is_no_dmabuf() {
-    let name = "gpu::by_address_where_there_is_no_dmabuf";
+    let name = "card::gpu::by_address_where_there_is_no_dmabuf";
     with_gpu(name, "no-dmabuf", |gpu, device| writes(gpu, &device));
 }
 
 /// A card's completions in host memory may overtake the data that they tell of, if those lie in the GPU's memory.
 #[test]
 fn completions_and_data_take_one_path() {
-    let name = "gpu::completions_and_data_take_one_path";
+    let name = "card::gpu::completions_and_data_take_one_path";
     with_gpu(name, "none", |gpu, device| {
         let (in_gpu, in_host) = (Placement::Gpu(gpu), Placement::Pinned(gpu));
         let domain = device.protection_domain().unwrap();
@@ -168,7 +145,7 @@ fn completions_and_data_take_one_path() {
 
 #[test]
 fn a_driver_that_maps_no_registers_is_named() {
-    let name = "gpu::a_driver_that_maps_no_registers_is_named";
+    let name = "card::gpu::a_driver_that_maps_no_registers_is_named";
     with_gpu(name, "no-registers", |gpu, device| {
         let domain = device.protection_domain().unwrap();
         let error = domain.queue_pair(&config(Placement::Gpu(gpu))).unwrap_err();
@@ -191,7 +168,7 @@ fn a_driver_that_maps_no_registers_is_named() {
 /// A page of registers that another library of the process has registered is not ours to give back.
 #[test]
 fn registers_that_others_have_mapped_stay() {
-    let name = "gpu::registers_that_others_have_mapped_stay";
+    let name = "card::gpu::registers_that_others_have_mapped_stay";
     with_gpu(name, "others-registered", |gpu, device| {
         let domain = device.protection_domain().unwrap();
         let pair = domain.queue_pair(&config(Placement::Gpu(gpu))).unwrap();

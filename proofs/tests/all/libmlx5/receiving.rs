@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use warpbell_proofs::verbs::{Options, Segment};
 
-use crate::device::{Device, with_device};
+use crate::libmlx5::device::{Device, with_device};
 
 /// The most segments of a receive.
 const SEGMENTS: usize = 4;
@@ -43,7 +43,7 @@ fn said(octowords: &[Octoword], segments: usize) -> Vec<[u8; 16]> {
 
 #[test]
 fn receives() {
-    with_device("receiving::receives", || {
+    with_device("libmlx5::receiving::receives", || {
         let options = Options {
             receives: 128,
             receive_segments: SEGMENTS as u32,
@@ -76,7 +76,7 @@ fn receives() {
 
 #[test]
 fn shared_receives() {
-    with_device("receiving::shared_receives", || {
+    with_device("libmlx5::receiving::shared_receives", || {
         // The link takes the place of a segment.
         const STRIDE: usize = 8;
         let options = Options {
@@ -120,7 +120,7 @@ fn shared_receives() {
 
 #[test]
 fn signed_receives() {
-    with_device("receiving::signed_receives", || {
+    with_device("libmlx5::receiving::signed_receives", || {
         // The signature takes the place of a segment.
         const STRIDE: usize = 8;
         let options = Options {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use warpbell_proofs::facts::Facts;
 use warpbell_proofs::verbs::{Completion, Options, Post, Segment, Verbs, values};
 
-use crate::device::with_engine;
+use crate::libmlx5::device::with_engine;
 
 /// How long a completion may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -115,7 +115,7 @@ fn expect(values: &Facts, verbs: &mut Verbs, status: &str) -> Completion {
 
 #[test]
 fn traffic() {
-    with_engine("whole::traffic", || {
+    with_engine("libmlx5::whole::traffic", || {
         let values = values();
         let mut pair = pair();
         let sent = b"unmodified libmlx5, and no card".repeat(50);
@@ -163,7 +163,7 @@ fn traffic() {
 /// Whoever posts and polls does the engine's work meanwhile: its thread would not be there that soon.
 #[test]
 fn helped() {
-    with_engine("whole::helped", || {
+    with_engine("libmlx5::whole::helped", || {
         const ROUNDS: usize = 1000;
         let values = values();
         let mut pair = pair();
@@ -191,7 +191,7 @@ fn helped() {
 /// A process that was forked off has a copy of the engine, which must not listen to the doorbells that both share.
 #[test]
 fn forked() {
-    with_engine("whole::forked", || {
+    with_engine("libmlx5::whole::forked", || {
         let values = values();
         let mut pair = pair();
         let source = Buffer::of(&mut pair[0], &[7; 64]);
@@ -227,7 +227,7 @@ fn forked() {
 /// Receives of a shared queue, more than it holds; libmlx5 links those that have completed behind the others.
 #[test]
 fn shared_receives() {
-    with_engine("whole::shared_receives", || {
+    with_engine("libmlx5::whole::shared_receives", || {
         let values = values();
         let mut pair = pair_with(true);
         let source = Buffer::of(&mut pair[0], &[7; 64]);
@@ -256,7 +256,7 @@ fn shared_receives() {
 /// An error, reset, and the same queue pairs again.
 #[test]
 fn recovery() {
-    with_engine("whole::recovery", || {
+    with_engine("libmlx5::whole::recovery", || {
         let values = values();
         let mut pair = pair();
         let source = Buffer::of(&mut pair[0], &[7; 64]);
@@ -293,7 +293,7 @@ fn recovery() {
 /// `ibv_query_qp` tells what was set, and where the queue pair is.
 #[test]
 fn queries() {
-    with_engine("whole::queries", || {
+    with_engine("libmlx5::whole::queries", || {
         let values = values();
         let mut pair = pair();
         let state = |name: &str| values[name] as u32;
@@ -322,7 +322,7 @@ fn queries() {
 /// A program closes its device and destroys nothing: its queue pair is gone, and its peer hears nothing any more.
 #[test]
 fn abandoned() {
-    with_engine("whole::abandoned", || {
+    with_engine("libmlx5::whole::abandoned", || {
         let values = values();
         let [mut first, second] = pair();
         let source = Buffer::of(&mut first, &[7; 64]);
@@ -346,7 +346,7 @@ fn abandoned() {
 /// What the engine has not is refused with a number, and the device lives on.
 #[test]
 fn refusals() {
-    with_engine("whole::refusals", || {
+    with_engine("libmlx5::whole::refusals", || {
         let unsupported = |options: Options| Verbs::open(&options).err();
         let signed = Options {
             signatures: true,
