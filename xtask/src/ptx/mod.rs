@@ -224,13 +224,7 @@ pub fn build(
     kernels.sort();
     kernels.dedup();
     files.push(File::new(&root, "kernels.txt".into(), kernels.concat())?);
-    let hash = sources::hash(
-        &workspace.root,
-        tools::nightly_name(),
-        &format!("{TARGETS:?} {:?}", build::FLAGS),
-    )?;
-    let hash = format!("{hash}\n");
-    files.push(File::new(&root, "sources.sha256".into(), hash)?);
+    files.push(hash_of_sources(workspace)?);
     let mut record = Record::default();
     let mut problems = Vec::new();
     for (target, symbol, costs) in costs {
@@ -254,6 +248,19 @@ pub fn build(
         problems,
         root,
     })
+}
+
+/// The file that says what the PTX was made of.
+fn hash_of_sources(workspace: &Workspace) -> Result<File, PtxError> {
+    let flags = format!("{TARGETS:?} {:?}", build::FLAGS);
+    let hash = sources::hash(&workspace.root, tools::nightly_name(), &flags)?;
+    let root = workspace.root.join("ptx");
+    File::new(&root, "sources.sha256".into(), format!("{hash}\n"))
+}
+
+/// Whether the committed PTX was made of other sources, or with other tools.
+pub fn sources_changed(workspace: &Workspace) -> Result<bool, PtxError> {
+    Ok(!hash_of_sources(workspace)?.is_committed)
 }
 
 /// What comes of the kernels of a module for one target.
