@@ -14,7 +14,7 @@ use crate::here;
 
 /// How long a step may take that is expected to succeed; nobody waits for it in a good run.
 pub fn ample() -> Duration {
-    here::patient(Duration::from_secs(20))
+    here::patient(Duration::from_secs(120))
 }
 
 /// One thread has the queue to itself.

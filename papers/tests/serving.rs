@@ -332,14 +332,14 @@ fn a_client_that_vanishes_is_named_and_the_next_one_is_served() {
 fn a_server_that_ends_or_is_not_there_is_named() {
     let mut server = Server::start("ends", &[]);
     // It sends at once what comes next, and would for longer than the test may take.
-    let client = server.client("--sides 8 --seconds 100").spawn().unwrap();
+    let client = server.client("--sides 8 --seconds 1000").spawn().unwrap();
     server.says("Client 1 sends");
     std::thread::sleep(Duration::from_millis(300));
     press_ctrl_c(&server.process);
     let pressed = Instant::now();
     assert!(server.says("Client 1: ").ends_with("; ended by Ctrl-C"));
     // Far below the client's time.
-    assert!(pressed.elapsed() < Duration::from_secs(50));
+    assert!(pressed.elapsed() < Duration::from_secs(500));
     assert!(server.process.wait().unwrap().success());
     let line = error_line(&client.wait_with_output().unwrap());
     assert!(

@@ -10,7 +10,7 @@ use std::{fs, io};
 use crate::preloaded;
 
 /// How long a run may take on a machine that is busy with other things.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(300);
 /// Between two looks at the processes.
 const NAP: Duration = Duration::from_millis(5);
 /// How long each end is heard.

@@ -171,26 +171,29 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+    /// For what never comes.
     const SOON: Duration = Duration::from_millis(100);
+    /// For what comes, on a machine that is busy with other things.
+    const PATIENCE: Duration = Duration::from_secs(300);
     const WORD: FirstWords = FirstWords {
         what: "a word",
         bytes: 4,
     };
 
     /// A server's connection whose client does this; the port is anyone's.
-    fn server(client: impl FnOnce(TcpStream) + Send + 'static) -> Connection {
+    fn server(patience: Duration, client: impl FnOnce(TcpStream) + Send + 'static) -> Connection {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || client(TcpStream::connect(address).unwrap()));
         Connection {
             stream: listener.accept().unwrap().0,
-            patience: SOON,
+            patience,
         }
     }
 
     #[test]
     fn whole_messages_come_in_pieces() {
-        let mut connection = server(|mut client| {
+        let mut connection = server(PATIENCE, |mut client| {
             for piece in [&b"on"[..], b"e", b"two"] {
                 client.write_all(piece).unwrap();
                 sleep(Duration::from_millis(5));
@@ -209,19 +212,19 @@ mod tests {
 
     #[test]
     fn who_is_silent_or_gone_is_named() {
-        let mut silent = server(|client| {
-            sleep(Duration::from_secs(2));
+        let (end, over) = std::sync::mpsc::channel::<()>();
+        let mut silent = server(SOON, move |client| {
+            let _ = over.recv();
             drop(client);
         });
-        let start = Instant::now();
         let error = silent.hear("a word", &mut [0; 4]).unwrap_err();
         assert!(
             matches!(error, Error::TimedOut { what: "a word", .. }),
             "{error}"
         );
-        assert!(start.elapsed() < Duration::from_secs(1));
+        drop(end);
 
-        let mut gone = server(|mut client| client.write_all(b"wo").unwrap());
+        let mut gone = server(PATIENCE, |mut client| client.write_all(b"wo").unwrap());
         let error = gone.hear("a word", &mut [0; 4]).unwrap_err();
         assert!(
             matches!(
@@ -246,15 +249,14 @@ mod tests {
     /// One byte at a time keeps nobody waiting for longer than his patience.
     #[test]
     fn who_is_slow_has_a_deadline_too() {
-        let mut slow = server(|mut client| {
+        let mut slow = server(SOON, |mut client| {
             while client.write_all(b"w").is_ok() {
                 sleep(SOON / 4);
             }
         });
-        let start = Instant::now();
+        // It would have them all after 25 s.
         let error = slow.hear("a long word", &mut [0; 1000]).unwrap_err();
         assert!(matches!(error, Error::TimedOut { .. }), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(1));
     }
 
     #[test]
@@ -278,13 +280,12 @@ mod tests {
         let free = TcpListener::bind((HERE, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
-        let patience = Duration::from_secs(10);
         let server = thread::spawn(move || {
-            let mut connection = Connection::await_call(HERE, port, WORD, patience)?;
+            let mut connection = Connection::await_call(HERE, port, WORD, PATIENCE)?;
             let mut heard = [0; 4];
             connection.hear("a word", &mut heard).map(|()| heard)
         });
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + PATIENCE;
         let call = || loop {
             match TcpStream::connect((HERE, port)) {
                 Ok(stream) => return stream,
@@ -306,22 +307,30 @@ mod tests {
 
     #[test]
     fn clients_that_all_stop_within_their_first_word_are_told_from_none() {
-        let free = TcpListener::bind((HERE, 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let patience = Duration::from_secs(1);
-        let server = thread::spawn(move || Connection::await_call(HERE, port, WORD, patience));
-        let mut stops = loop {
-            match TcpStream::connect((HERE, port)) {
-                Ok(stream) => break stream,
-                Err(_) => sleep(LOOK_AGAIN),
-            }
-        };
-        stops.write_all(b"wor").unwrap();
-        let error = server.join().unwrap().unwrap_err();
+        // On a busy machine a client may come too late: then once more, with more patience.
+        let error = [1, 10, 100]
+            .map(Duration::from_secs)
+            .into_iter()
+            .find_map(|patience| {
+                let free = TcpListener::bind((HERE, 0)).unwrap();
+                let port = free.local_addr().unwrap().port();
+                drop(free);
+                let server =
+                    thread::spawn(move || Connection::await_call(HERE, port, WORD, patience));
+                let stops = loop {
+                    match TcpStream::connect((HERE, port)) {
+                        Ok(mut stream) => break stream.write_all(b"wor").is_ok().then_some(stream),
+                        Err(_) if server.is_finished() => break None,
+                        Err(_) => sleep(LOOK_AGAIN),
+                    }
+                };
+                let error = server.join().unwrap().unwrap_err();
+                drop(stops);
+                (!matches!(error, Error::NoClient { .. })).then_some(error)
+            });
         assert!(
-            matches!(error, Error::TimedOut { what: "a word", .. }),
-            "{error}"
+            matches!(error, Some(Error::TimedOut { what: "a word", .. })),
+            "{error:?}"
         );
     }
 }

@@ -105,7 +105,7 @@ const LOOM_MAX_PREEMPTIONS: &str = "3";
 /// How long a build, or a build with its tests, may take on two slow cores.
 const BUILD_DEADLINE: Duration = minutes(15);
 /// How long one hardware test may take.
-const HW_TEST_DEADLINE: Duration = minutes(5);
+const HW_TEST_DEADLINE: Duration = minutes(12);
 /// How long the demo may take.
 const DEMO_DEADLINE: Duration = minutes(5);
 /// How long a fuzz target may take besides its inputs.

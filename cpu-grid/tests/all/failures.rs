@@ -22,7 +22,7 @@ fn failures(dim: Grid, kernel: impl Fn() + Sync) -> Vec<LaunchError> {
     let run = |order| {
         let options = Options {
             order,
-            deadline: Some(Duration::from_secs(20)),
+            deadline: Some(Duration::from_secs(300)),
         };
         launch(dim, options, &kernel).expect_err("the launch goes wrong")
     };

@@ -20,16 +20,20 @@ fn of_one_thread(name: &str, what: impl Fn() + Sync) -> (Option<i32>, String) {
             blocks: 2,
             threads_per_block: 40,
         };
-        let options = Options {
-            deadline: Some(Duration::from_millis(50)),
-            ..Options::default()
-        };
         let kernel = || {
             if thread::block_idx_x() == 1 && thread::thread_idx_x() == 37 {
                 what();
             }
         };
-        panic!("{:?}", launch(dim, options, kernel));
+        // On a busy machine the time may be over before the thread has begun: then once more, with more of it.
+        for milliseconds in [50, 500, 5_000, 50_000] {
+            let options = Options {
+                deadline: Some(Duration::from_millis(milliseconds)),
+                ..Options::default()
+            };
+            eprintln!("{:?}", launch(dim, options, kernel));
+        }
+        panic!("the process goes on");
     }
     let Output { status, stderr, .. } = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])

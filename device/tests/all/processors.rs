@@ -18,7 +18,7 @@ fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
         threads_per_block,
     };
     let options = Options {
-        deadline: Some(Duration::from_secs(30)),
+        deadline: Some(Duration::from_secs(300)),
         ..Options::default()
     };
     launch(dim, options, kernel).unwrap();

@@ -205,7 +205,7 @@ fn late<S: Sharing>() {
             std::thread::sleep(Duration::from_millis(2));
             rig.arrive(0, CqeOpcode::RESPONDER_SEND, 33, 0);
         });
-        let received = queue.receive(Deadline::after_ms(60_000)).unwrap();
+        let received = queue.receive(Deadline::after_ms(300_000)).unwrap();
         assert_eq!((received.kind, received.bytes), (Arrival::Send, 33));
     });
 }
@@ -236,7 +236,7 @@ fn lanes<S: Sharing>() {
         if lane == 0 {
             rig.arrive(0, CqeOpcode::RESPONDER_SEND, 33, 0);
         }
-        let received = queue.receive(Deadline::after_ms(60_000)).unwrap();
+        let received = queue.receive(Deadline::after_ms(300_000)).unwrap();
         assert_eq!((received.bytes, received.index), (33, WqeIndex(0)));
     })
     .unwrap();

@@ -107,7 +107,7 @@ fn one_transfer<C: Scope>(threads: u32) {
         threads_per_block: threads,
     };
     let options = Options {
-        deadline: Some(Duration::from_secs(30)),
+        deadline: Some(Duration::from_secs(300)),
         ..Options::default()
     };
     launch(dim, options, kernel).unwrap();

@@ -210,7 +210,7 @@ everywhere!(what_comes_during_a_wait_is_found, late);
 fn late<S: Sharing>(kind: CompletionKind) {
     let rig = Rig::new(3, kind);
     let nap = || std::thread::sleep(Duration::from_millis(2));
-    let limit = Deadline::after_ms(60_000);
+    let limit = Deadline::after_ms(300_000);
     std::thread::scope(|scope| {
         let mut queue = rig.handle().open::<S>().unwrap();
         let [_, second, third] = [(); 3].map(|()| queue.try_post(Wqe::nop().signalled()).unwrap());
@@ -244,7 +244,7 @@ fn room<S: Sharing>(kind: CompletionKind) {
             std::thread::sleep(Duration::from_millis(2));
             rig.complete(0, 2);
         });
-        let posted = queue.post(Wqe::nop(), Deadline::after_ms(60_000));
+        let posted = queue.post(Wqe::nop(), Deadline::after_ms(300_000));
         assert!(posted.is_ok(), "{posted:?}");
     });
 }

@@ -151,10 +151,10 @@ fn poll(
     )
 }
 
-/// Repeats `look` until it gives something, for at most ten seconds; `between`
+/// Repeats `look` until it gives something, for at most five minutes; `between`
 /// makes devices run that stand still by themselves.
 pub fn wait<T>(what: &str, mut between: impl FnMut(), mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         if let Some(found) = look() {
             return found;

@@ -12,7 +12,7 @@ use super::ALL;
 use crate::soft::{Drive, SoftGpuOptions, SoftOptions};
 use crate::{Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig, StopWord, entry};
 
-const LIMIT: Deadline = Deadline::after_ms(20_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 
 /// CPU threads with each NIC that works with them.
 fn nodes() -> [Node; 2] {

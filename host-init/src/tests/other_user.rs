@@ -19,7 +19,7 @@ use crate::{Error, Peer};
 const NOBODY: u32 = 65_534;
 const SOCKET: &str = "WARPBELL_TEST_FOREIGN_SOCKET";
 const PART: &str = "WARPBELL_TEST_FOREIGN_PART";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder for one test, which every user may write to.
 struct Shared(PathBuf);

@@ -32,6 +32,9 @@ pub fn resident() -> Device {
     Device::open(Nic::SoftGpu(options)).unwrap()
 }
 
+/// Longer than a machine that is busy with other things takes to start a kernel.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Why a device cannot be opened whose engine is this kernel.
 fn refused(kernel: Entry<fn(Arguments)>, limit: Duration) -> HcaError {
     let options = SoftGpuOptions {
@@ -51,7 +54,7 @@ fn a_kernel_that_breaks_off_says_why() {
     fn broken(_: Arguments) {
         panic!("deliberate");
     }
-    let error = refused(entry!(broken), Duration::from_secs(2));
+    let error = refused(entry!(broken), PATIENCE);
     assert!(
         matches!(&error, HcaError::Panicked(why) if why.contains("deliberate")),
         "{error}"
@@ -62,7 +65,7 @@ fn a_kernel_that_breaks_off_says_why() {
 fn a_kernel_that_returns_without_a_word_is_noticed() {
     #[warpbell::kernel]
     fn silent(_: Arguments) {}
-    let error = refused(entry!(silent), Duration::from_millis(500));
+    let error = refused(entry!(silent), PATIENCE);
     assert!(
         matches!(&error, HcaError::Panicked(why) if why.contains("without a word")),
         "{error}"
@@ -99,7 +102,7 @@ fn a_kernel_that_refuses_says_why() {
         // SAFETY: tables that are not there are refused.
         soft_nic(unsafe { Arguments::new(parts) });
     }
-    let error = refused(entry!(without_tables), Duration::from_secs(10));
+    let error = refused(entry!(without_tables), PATIENCE);
     let needed = TableSizes::default().bytes(1) as u32;
     let expected = ClientError::Refused(Refused::TooSmall { needed });
     assert!(
@@ -138,7 +141,7 @@ fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
         let mut engine =
             unsafe { Resident::start(&arguments, 0, Lender::alone()) }.expect("good arguments");
         // A domain and a region: two commands.
-        for round in 0..1_000_000 {
+        for round in 0.. {
             if engine.round(round * 1_000_000) == Round::Ended {
                 return;
             }
@@ -151,7 +154,7 @@ fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
     static SHORT_LIVED: AtomicU32 = AtomicU32::new(0);
     let options = SoftGpuOptions {
         kernel: entry!(short),
-        limit: Duration::from_millis(500),
+        limit: PATIENCE,
         ..options()
     };
     let device = Device::open(Nic::SoftGpu(options)).unwrap();

@@ -400,7 +400,7 @@ fn memory_can_go_after_a_command_that_stepped() {
     let (done, finished) = std::sync::mpsc::channel();
     let [source, _] = ends.regions;
     std::thread::spawn(move || done.send(source.deregister()));
-    let gone = finished.recv_timeout(std::time::Duration::from_secs(10));
+    let gone = finished.recv_timeout(std::time::Duration::from_secs(300));
     // Ends the wait, should there be one.
     there.step_at(0).unwrap();
     gone.expect("nobody has the memory in hand").unwrap();

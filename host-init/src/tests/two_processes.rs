@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mlx5_wqe::{Completion, Syndrome, Wqe};
@@ -14,7 +15,7 @@ use crate::{Error, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect};
 
 const SOCKET: &str = "WARPBELL_TEST_SOCKET";
 const PART: &str = "WARPBELL_TEST_PART";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
 const BYTES: usize = 100_000;
 
 /// The other process; killed when the test ends, however it ends.
@@ -55,11 +56,15 @@ fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("warpbell-{name}-{}.sock", std::process::id()))
 }
 
+/// A peer that is gone is noticed after 0.6 s.
 fn config() -> QueuePairConfig {
-    // 67 ms, three times: long enough for a loaded machine, short for a test.
+    QueuePairConfig::granting(ALL)
+}
+
+/// A peer that waits for a core has more than a minute until it counts as gone.
+fn patient() -> QueuePairConfig {
     let timers = Timers {
-        acknowledge_timeout: 14,
-        retry_count: 2,
+        acknowledge_timeout: 21,
         ..Timers::default()
     };
     QueuePairConfig {
@@ -100,7 +105,7 @@ fn bytes_cross_to_another_process_and_back() {
     let domain = device.protection_domain().unwrap();
     let memory = region(&domain, BYTES, 1, ALL);
     let back = region(&domain, BYTES, 0, ALL);
-    let mut pair = domain.queue_pair(&config()).unwrap();
+    let mut pair = domain.queue_pair(&patient()).unwrap();
     let mut peer = Peer::listen(&device, &socket, PATIENCE).unwrap();
     assert!(!socket.exists(), "the socket file is gone");
     peer.connect(&mut pair).unwrap();
@@ -176,26 +181,29 @@ fn nobody_comes() {
 }
 
 /// What `Peer::listen` makes of a stranger at the socket.
-fn greeted(name: &str, stranger: impl FnOnce(UnixStream) + Send + 'static) -> Error {
+fn greeted(name: &str, patience: Duration, stranger: impl FnOnce(UnixStream) + Send) -> Error {
     let device = threaded();
     let socket = socket(name);
-    let path = socket.clone();
-    let visitor = std::thread::spawn(move || {
-        stranger(wait(
-            "the socket",
-            || (),
-            || UnixStream::connect(&path).ok(),
-        ));
-    });
-    let error = Peer::listen(&device, &socket, Duration::from_secs(1)).unwrap_err();
-    visitor.join().unwrap();
-    error
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(stream) = UnixStream::connect(&socket) {
+                    return stranger(stream);
+                }
+                std::thread::yield_now();
+            }
+        });
+        let error = Peer::listen(&device, &socket, patience).unwrap_err();
+        over.store(true, Ordering::Relaxed);
+        error
+    })
 }
 
 #[test]
 fn strangers_are_named() {
     use std::io::{Read, Write};
-    let error = greeted("http", |mut socket| {
+    let error = greeted("http", PATIENCE, |mut socket| {
         socket.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let _ = socket.read_to_end(&mut Vec::new());
     });
@@ -203,7 +211,7 @@ fn strangers_are_named() {
         matches!(error, Error::Exchange(ExchangeError::NotOurs { .. })),
         "{error}"
     );
-    let error = greeted("silent", |mut socket| {
+    let error = greeted("silent", Duration::from_secs(1), |mut socket| {
         // Stays until the other side gives up.
         let _ = socket.read_to_end(&mut Vec::new());
     });
@@ -211,13 +219,13 @@ fn strangers_are_named() {
         matches!(error, Error::Exchange(ExchangeError::TimedOut { .. })),
         "{error}"
     );
-    let error = greeted("gone", drop);
+    let error = greeted("gone", PATIENCE, drop);
     assert!(
         matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
         "{error}"
     );
     // A good frame around a device that no software wire can reach.
-    let error = greeted("card", |mut socket| {
+    let error = greeted("card", PATIENCE, |mut socket| {
         let body = br#"{"gid":[254,128,0,0,0,0,0,0,1,2,3,4,5,6,7,8]}"#;
         let mut message = b"WBEX\x01\0\x01\0".to_vec();
         message.extend_from_slice(&(body.len() as u32).to_le_bytes());

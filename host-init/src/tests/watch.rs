@@ -10,7 +10,7 @@ use super::{ALL, region};
 use crate::soft::SoftOptions;
 use crate::{Device, Nic, QueuePairConfig, connect};
 
-const LIMIT: Deadline = Deadline::after_ms(20_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 
 /// Posts so many READs of so many bytes, each `stride` bytes behind the one before; gives what a watch told of them, and
 /// the address of the first.

@@ -39,7 +39,7 @@ const LENGTHS: [(u32, u32); 6] = [
 const ATTEMPTS: u32 = 10;
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(240), |progress| {
+    run(Duration::from_secs(600), |progress| {
         progress.step("writes in their order: every way holds");
         let stage = Stage::new(Sides::chosen());
         for way in Way::ALL {

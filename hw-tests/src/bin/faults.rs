@@ -23,7 +23,7 @@ const CELL: u32 = 200_000;
 const LONG: u32 = 150_000;
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         let kinds = [
             ("dropped", rates(60, 0, 0)),
             ("delayed", rates(0, 60, 0)),

@@ -33,7 +33,7 @@ const VALUES: usize = 2000;
 const BRIEFLY: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         if !here::node().nic_placement().is_host() {
             say("         left out, because a proxy does not reach queues in a GPU's memory");
             return;

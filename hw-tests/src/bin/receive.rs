@@ -21,7 +21,7 @@ use warpbell_kernels::suite::{
 };
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             progress.step(format!("every mode, {kernels}"));
             for mode in Mode::ALL {

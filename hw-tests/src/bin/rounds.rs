@@ -13,7 +13,7 @@ use warpbell_hw_tests::turns::Turns;
 const ROUNDS: u64 = 1_000;
 
 fn main() -> ExitCode {
-    run_on_gpu(Duration::from_secs(60), |progress, module| {
+    run_on_gpu(Duration::from_secs(600), |progress, module| {
         let runtime = match DeviceRuntime::load(module.gpu(), None) {
             Ok(runtime) => runtime,
             Err(error) => return say(format_args!("         left out: {error}")),
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 fn watch() -> Watch<'static> {
     Watch {
-        limit: here::patient(Duration::from_secs(20)),
+        limit: here::patient(Duration::from_secs(120)),
         asleep: false,
         queue_pairs: &[],
     }
@@ -45,7 +45,7 @@ fn the_host_ends_it(module: &Module, runtime: &DeviceRuntime) {
     let mut running = module
         .start_repeating(&turns.launches(u64::MAX), turns.stop, runtime)
         .expect("a graph");
-    let deadline = Instant::now() + here::patient(Duration::from_secs(20));
+    let deadline = Instant::now() + here::patient(Duration::from_secs(120));
     while turns.counted()[0] < 200 {
         assert!(!running.has_ended().expect("a graph that goes on"));
         assert!(Instant::now() < deadline, "200 counted");

@@ -64,7 +64,7 @@ fn crowds() -> Vec<Crowd> {
 }
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(180), |progress| {
+    run(Duration::from_secs(600), |progress| {
         let bench = Flooding::new();
         for kernels in here::in_each_order() {
             for completions in [Completions::Collapsed, Completions::ORDINARY] {

@@ -56,7 +56,7 @@ fn allocations(work: impl FnOnce()) -> u64 {
 const AMPLE: Deadline = Deadline::after_ms(60_000);
 
 fn main() -> ExitCode {
-    run_on_cpu(Duration::from_secs(60), |progress| {
+    run_on_cpu(Duration::from_secs(600), |progress| {
         progress.step("the counter counts");
         assert_eq!(allocations(|| drop(Box::new(1))), 2);
         progress.step("the state's size");

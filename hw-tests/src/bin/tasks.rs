@@ -20,7 +20,7 @@ use warpbell_kernels::suite::{
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             for storm in storms(kernels) {
                 progress.step(format!("{storm:?}, {kernels}"));

@@ -22,7 +22,7 @@ use warpbell_kernels::suite::{EndingWords, Output, ScopeKind, TriggerChain, Trig
 use warpbell_patterns::trigger::host::Triggers;
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             for storm in storms(kernels) {
                 progress.step(format!("{storm:?}, {kernels}"));

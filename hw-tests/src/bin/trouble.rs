@@ -117,7 +117,7 @@ const CASES: [Case; 14] = [
 ];
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         if let (Ok(name), Kernels::Gpu(module)) = (std::env::var(TROUBLE), here::kernels()) {
             get_into(&name, module);
         }

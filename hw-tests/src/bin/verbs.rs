@@ -33,7 +33,7 @@ const MAX_THREADS: usize = 128;
 const MESSAGES: usize = 8;
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         let bench = Bench::new();
         for kernels in here::in_each_order() {
             for mode in Mode::ALL {

@@ -14,7 +14,7 @@ use crate::active::host::{ActiveConfig, ActiveError, ActiveMessages};
 use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::{Device, Nic, ProtectionDomain, QueuePairConfig};
 
-const LIMIT: Deadline = Deadline::after_ms(20_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 const SHORT: Deadline = Deadline::after_ms(20);
 
 /// Adds its two arguments to its value.

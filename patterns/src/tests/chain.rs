@@ -12,7 +12,7 @@ use warpbell_host_init::{
     connect,
 };
 
-const LIMIT: Deadline = Deadline::after_ms(10_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 /// For what does not come.
 const SOON: Deadline = Deadline::after_ms(50);
 

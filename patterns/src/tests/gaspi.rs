@@ -18,7 +18,7 @@ fn config() -> GaspiConfig {
         queues: 2,
         segments: 3,
         notifications: 16,
-        block_limit: Duration::from_secs(10),
+        block_limit: Duration::from_secs(300),
         queue_pair: QueuePairConfig {
             send_depth: 16,
             ..QueuePairConfig::granting(warpbell_host_init::Access::all())

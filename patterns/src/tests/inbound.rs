@@ -9,7 +9,7 @@ use crate::inbound::host::{Flush, Flushing};
 use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::{Access, Device, Error, MemoryRegion, Nic, QueuePairConfig, connect};
 
-const LIMIT: Deadline = Deadline::after_ms(10_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 
 /// A device whose payloads come next day.
 fn late() -> Device {

@@ -15,7 +15,7 @@ use warpbell_host_init::{
     QueuePairConfig, connect,
 };
 
-const LIMIT: Deadline = Deadline::after_ms(10_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 const DEPTH: u32 = 16;
 
 /// Two connected ends on a device, and memory at the far one.

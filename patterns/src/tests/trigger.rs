@@ -13,7 +13,7 @@ use warpbell_host_init::{
     QueuePairConfig, connect,
 };
 
-const LIMIT: Deadline = Deadline::after_ms(10_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 8,

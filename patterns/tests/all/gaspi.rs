@@ -369,7 +369,7 @@ fn scope<S: Sharing, C: Scope>(threads: u32, scopes: usize) {
         threads_per_block: threads,
     };
     let options = Options {
-        deadline: Some(Duration::from_secs(30)),
+        deadline: Some(Duration::from_secs(300)),
         ..Options::default()
     };
     let kernel = || {

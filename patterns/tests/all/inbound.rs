@@ -143,13 +143,13 @@ fn together<C: Scope, S: Seal, const WORDS: usize>(threads: u32, count: usize) {
                 }
                 return;
             }
-            let arrived = cells.wait::<C>(5, Deadline::after_ms(20_000)).unwrap();
+            let arrived = cells.wait::<C>(5, Deadline::after_ms(300_000)).unwrap();
             for index in 0..cells.count() * Cells::<'_, S, WORDS>::VALUES {
                 assert_eq!(arrived.get(index), Some(value(5, index)));
             }
             let late = cells.wait::<C>(6, Deadline::after_us(10));
             assert_eq!(late.err(), Some(WaitError::Deadline));
-            let soon = Deadline::after_ms(20_000);
+            let soon = Deadline::after_ms(300_000);
             assert_eq!(signal_word.wait_together::<C>(9, soon), Ok(9));
             assert_eq!(signal_word.wait_together::<C>(0, Deadline::PASSED), Ok(9));
             let late = signal_word.wait_together::<C>(10, Deadline::after_us(10));
@@ -161,7 +161,7 @@ fn together<C: Scope, S: Seal, const WORDS: usize>(threads: u32, count: usize) {
         };
         let options = Options {
             order,
-            deadline: Some(Duration::from_secs(30)),
+            deadline: Some(Duration::from_secs(300)),
         };
         launch(dim, options, kernel).unwrap();
     }

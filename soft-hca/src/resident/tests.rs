@@ -389,7 +389,7 @@ fn an_engine_that_builds_its_tables_does_not_run_yet() {
 /// What the host hears when this is the reply to its first command, and this the engine's state.
 fn asked(reply: impl FnOnce(&Slot) + Send, state: EngineState) -> Result<Reply, ClientError> {
     let mailbox = Mailbox::default();
-    let mut client = Client::open(&mailbox, Duration::from_secs(10));
+    let mut client = Client::open(&mailbox, Duration::from_secs(300));
     mailbox.set_state(state);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -440,7 +440,7 @@ fn a_late_answer_is_not_the_next_commands() {
         assert_eq!(mailbox.request.sequence(), 1);
 
         resident.round(0);
-        client.limit = Duration::from_secs(10);
+        client.limit = Duration::from_secs(300);
         let answered = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

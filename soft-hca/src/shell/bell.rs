@@ -173,9 +173,9 @@ mod tests {
     use std::time::Instant;
 
     /// Longer than anything here takes.
-    const NAP: Duration = Duration::from_secs(20);
+    const NAP: Duration = Duration::from_secs(600);
     /// What a thread needs at most to wake up on a machine that is busy with other things.
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_secs(300);
 
     /// The two ends of a link.
     fn link() -> (SharedLink, SharedLink) {

@@ -657,7 +657,7 @@ mod tests {
                 done.send(()).unwrap();
             });
             finished
-                .recv_timeout(Duration::from_secs(20))
+                .recv_timeout(Duration::from_secs(300))
                 .expect("every command gets its turn");
         });
     }
@@ -684,7 +684,7 @@ mod tests {
         driver.drive(&hca);
         let seat = Arc::downgrade(hca.seat());
         drop(hca);
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(300);
         while seat.strong_count() > 0 {
             assert!(Instant::now() < deadline, "the driver keeps it");
             std::thread::sleep(Duration::from_millis(1));

@@ -620,7 +620,7 @@ mod tests {
             });
         }
         for _ in 0..2 {
-            both.recv_timeout(Duration::from_secs(10))
+            both.recv_timeout(Duration::from_secs(300))
                 .expect("no circle of waiting");
         }
     }

@@ -19,7 +19,7 @@ const EPISODES: u64 = if cfg!(debug_assertions) { 50 } else { 2_000 };
 /// Set in the second process.
 const PART: &str = "WARPBELL_DIFFERENTIAL_PART";
 /// A peer that says nothing for so long has died.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 const TEST: &str = "processes::episodes_in_two_processes_come_to_what_the_model_says";
 
 /// The way to the other process.

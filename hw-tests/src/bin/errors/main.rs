@@ -14,7 +14,7 @@ use std::time::Duration;
 use warpbell_hw_tests::run::run;
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(120), |progress| {
+    run(Duration::from_secs(600), |progress| {
         progress.step("keys, ranges, access rights");
         keys::every_bad_access();
         progress.step_with_orders(

@@ -42,14 +42,14 @@ impl Effort {
                 pairs: 1,
                 posting: Duration::from_millis(2),
                 looks: 300,
-                limit: Duration::from_secs(20),
+                limit: Duration::from_secs(240),
             },
             // A multiprocessor for each block, of 132.
             Kernels::Gpu(_) => Self {
                 pairs: 40,
                 posting: Duration::from_millis(15),
                 looks: 200_000,
-                limit: here::patient(Duration::from_secs(5)),
+                limit: here::patient(Duration::from_secs(60)),
             },
         }
     }
@@ -111,5 +111,5 @@ fn test(progress: &Progress) {
 }
 
 fn main() -> ExitCode {
-    run(Duration::from_secs(240), test)
+    run(Duration::from_secs(600), test)
 }

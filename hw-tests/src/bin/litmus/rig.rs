@@ -42,7 +42,7 @@ const BLOCK_ON_GPU: u32 = 128;
 /// Threads that post together on a CPU, as a block.
 const BLOCK_ON_CPU: u32 = 64;
 /// How long a wait may take beside the time of posting.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]

@@ -142,7 +142,7 @@ mod tests {
         assert!(crew.keep(&mut worker, false));
         let mut queue = ends.open();
         let ticket = queue.try_post(Wqe::nop().signalled()).unwrap();
-        assert_eq!(queue.wait(ticket, Deadline::after_ms(10_000)), Ok(()));
+        assert_eq!(queue.wait(ticket, Deadline::after_ms(300_000)), Ok(()));
         crew.stop();
         // Until the thread has ended.
         while crew.keep(&mut worker, false) {

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::proxy::host::job::tests::{Ends, fault};
 
-    const LIMIT: Deadline = Deadline::after_ms(10_000);
+    const LIMIT: Deadline = Deadline::after_ms(300_000);
 
     /// A queue's owner, which tells that it is asked, and answers when it is told to.
     struct Owner {

@@ -18,7 +18,7 @@ use warpbell_host_init::{
 use warpbell_patterns::trigger::host::Triggers;
 use warpbell_proofs::preloaded::{self, Engine};
 
-const LIMIT: Deadline = Deadline::after_ms(10_000);
+const LIMIT: Deadline = Deadline::after_ms(300_000);
 
 /// Runs `body` where there is the device.
 pub fn with_engine(name: &str, body: impl FnOnce()) {
@@ -201,7 +201,7 @@ const SOCKET: &str = "WARPBELL_PROOFS_SOCKET";
 #[test]
 fn two_processes() {
     const NAME: &str = "card::provider::two_processes";
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(300);
     with_engine(NAME, || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
@@ -540,7 +540,7 @@ fn events() {
         let ticket = queue.post(wqe, LIMIT).unwrap();
         queue.wait_outbound(ticket, LIMIT).unwrap_err();
         drop(queue);
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(300);
         let mut events = Vec::new();
         while events.is_empty() && Instant::now() < deadline {
             events = device.card_events().unwrap();
