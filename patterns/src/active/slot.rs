@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn what_is_packed_is_read_again() {
         let mut random = SmallRng::seed_from_u64(5);
-        for _ in 0..if cfg!(miri) { 50 } else { 5000 } {
+        for _ in 0..if cfg!(miri) { 20 } else { 5000 } {
             let (index, slots_log2): (u32, u32) = (random.random(), random.random_range(0..16));
             let function = random.random_range(0..=MAX_FUNCTION);
             let (value, has_payload) = (random.random(), random.random());

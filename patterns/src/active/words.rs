@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn fields_keep_to_themselves() {
         let mut random = SmallRng::seed_from_u64(3);
-        for _ in 0..if cfg!(miri) { 50 } else { 5000 } {
+        for _ in 0..if cfg!(miri) { 20 } else { 5000 } {
             let (index, value) = (random.random(), random.random());
             let function = random.random_range(0..=MAX_FUNCTION);
             let arguments = random.random_range(0..=MAX_ARGUMENTS as u32);

@@ -206,7 +206,7 @@ mod tests {
     /// Triggers and registrations in any order, against a model that counts.
     #[test]
     fn each_operation_goes_once_and_when_its_triggers_are_there() {
-        let steps = if cfg!(miri) { 500 } else { 100_000 };
+        let steps = if cfg!(miri) { 200 } else { 100_000 };
         for seed in 0..4 {
             let mut random = SmallRng::seed_from_u64(seed);
             let mut end: u16 = random.random();

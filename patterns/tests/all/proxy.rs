@@ -146,7 +146,7 @@ fn completions_come_back_and_free_the_ring() {
     let rigs = Rigs::new(DEPTH_LOG2);
     let mut drain = rigs.drain();
     let mut queue = rigs.open::<Exclusive>();
-    let rounds = if cfg!(miri) { 100 } else { 70_000 };
+    let rounds = if cfg!(miri) { 24 } else { 70_000 };
     let mut tickets = VecDeque::new();
     for round in 0..rounds {
         tickets.push_back(post(&mut queue, value(round)));
