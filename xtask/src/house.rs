@@ -13,7 +13,7 @@ use crate::run::{self, RunError};
 use crate::say::say;
 use crate::workspace::clean_command;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Each figure and its goal: the most that it is to be.
 const GOALS: [(&str, usize); 10] = [

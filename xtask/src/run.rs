@@ -21,8 +21,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long a killed process may take to end. One that sits in a broken driver never does.
 const REAP: Duration = Duration::from_secs(2);
 
-/// How long an ended process's output may still take to arrive.
-const DRAIN: Duration = Duration::from_secs(2);
+/// How long an ended process's output may be silent before it counts as complete, if something still holds the pipes.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// The process groups that run now, for [`kill_running`].
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -112,13 +112,11 @@ pub fn capture(
     };
     let ending = group.wait(deadline, |patience| receive(&lines, patience, &mut keep))?;
     // A process that left the group may still hold the pipes, so this has an end of its own.
-    let drained_by = Instant::now() + DRAIN;
-    while Instant::now() < drained_by {
-        match lines.recv_timeout(TICK) {
-            Ok(line) => keep(line),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
+    let drained_by = Instant::now() + 6 * DRAIN;
+    while let Ok(line) = lines.recv_timeout(DRAIN)
+        && Instant::now() < drained_by
+    {
+        keep(line);
     }
     Ok(Finished {
         ending,

@@ -42,9 +42,9 @@ const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
 const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
 /// How long asking for a tool's version may take.
-const PROBE_DEADLINE: Duration = Duration::from_secs(60);
+const PROBE_DEADLINE: Duration = Duration::from_secs(300);
 /// How long installing one tool may take.
-const INSTALL_DEADLINE: Duration = Duration::from_secs(15 * 60);
+const INSTALL_DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// Something that a step needs besides the stable compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use crate::run::{self, RunError};
 use crate::workspace::clean_command;
 
 /// How long assembling one module may take.
-const DEADLINE: Duration = Duration::from_secs(10 * 60);
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// What ptxas says of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use crate::run;
 use crate::tools;
 use crate::workspace::{Workspace, clean_command};
 
-/// How long one tool may take on two slow cores.
-const DEADLINE: Duration = Duration::from_secs(10 * 60);
+/// How long one tool may take.
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// The pinned nightly's folder.
 pub struct Toolchain {

@@ -19,6 +19,7 @@ const OK: &str = "Test OK";
 /// A crate made from the template, in a folder that goes with it.
 struct App {
     folder: PathBuf,
+    /// The workspace's, where what both depend on is built already.
     target: PathBuf,
 }
 
@@ -34,7 +35,7 @@ impl App {
         let name = format!("warpbell-template-{}", std::process::id());
         let app = Self {
             folder: std::env::temp_dir().join(name),
-            target: workspace.target.join("template"),
+            target: workspace.target.clone(),
         };
         let template = workspace.root.join("template");
         fs::create_dir_all(app.path("src"))?;
