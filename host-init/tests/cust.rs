@@ -1,4 +1,5 @@
-//! What crosses between cust and this crate, under the fake driver that `cargo xtask test` links this file with.
+//! What crosses between cust and this crate, under the fake driver that `cargo xtask test` links this file with. A binary of
+//! its own: nothing else may link with a driver.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
