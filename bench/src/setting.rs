@@ -6,6 +6,7 @@ use warpbell_examples::interrupt;
 use warpbell_examples::machine::Machine;
 use warpbell_examples::place::Ran;
 use warpbell_host_init::Node;
+use warpbell_ptx::{KERNELS, Module};
 
 use crate::Error;
 use crate::origin::Origin;
@@ -25,17 +26,22 @@ impl Setting {
     /// # Errors
     /// As [`Machine::open`].
     pub fn open(machine: &Machine) -> Result<Self, Error> {
-        let (setting, _) = Self::open_each(machine, &[])?;
+        let (setting, _) = Self::open_with(machine, &KERNELS, &[])?;
         Ok(setting)
     }
 
-    /// The same on each of these GPUs, if there are any; the setting is that of the first. All of them come beside it.
+    /// The same with kernels of this module, on each of these GPUs, if there are any. The setting is that of the first
+    /// node; all nodes come beside it.
     ///
     /// # Errors
-    /// As [`Machine::open_each`].
-    pub fn open_each(machine: &Machine, gpus: &[u32]) -> Result<(Self, Vec<Node>), Error> {
+    /// As [`Machine::open_with`].
+    pub fn open_with(
+        machine: &Machine,
+        kernels: &'static Module,
+        gpus: &[u32],
+    ) -> Result<(Self, Vec<Node>), Error> {
         interrupt::listen();
-        let nodes = machine.open_each(gpus)?;
+        let nodes = machine.open_with(kernels, gpus)?;
         let setting = Self {
             origin: Origin::here(),
             node: nodes[0].clone(),

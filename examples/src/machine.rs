@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use warpbell_host_init::args::Programs;
 use warpbell_host_init::soft::SoftOptions;
-use warpbell_host_init::{Nic, Node, NodeArgs};
+use warpbell_host_init::{Kernels, Nic, Node, NodeArgs};
+use warpbell_ptx::{KERNELS, Module};
 use warpbell_soft_hca::shell::{HcaOptions, RequestWatch, WatchLimits};
 
 use crate::Error;
@@ -15,7 +17,7 @@ use crate::ptx::OwnPtx;
 pub struct Machine {
     #[command(flatten)]
     node: NodeArgs,
-    /// PTX in place of what is built in: the examples' kernels, the NIC's engine, or both; may be given twice
+    /// PTX in place of what is built in: the program's kernels, the NIC's engine, or both; may be given twice
     #[arg(long, value_name = "PATH")]
     ptx: Vec<PathBuf>,
     /// Tell, line by line on stderr, of requests that a NIC would be slow with: READs that are long, addresses that take
@@ -39,20 +41,33 @@ impl Machine {
     /// # Errors
     /// As [`NodeArgs::open`]; a file that has none of the kernels; a watch over a NIC that nobody can watch.
     pub fn open(&self) -> Result<Node, Error> {
-        let mut nodes = self.open_each(&[])?;
+        let mut nodes = self.open_with(&KERNELS, &[])?;
         Ok(nodes.remove(0))
     }
 
-    /// The same with kernels on each of several GPUs.
+    /// The same with kernels of this module, on each of several GPUs.
     ///
     /// # Errors
     /// As [`open`](Self::open) and [`NodeArgs::open_each`].
-    pub fn open_each(&self, gpus: &[u32]) -> Result<Vec<Node>, Error> {
-        let nodes = self.node.open_each(gpus, &OwnPtx::read(&self.ptx)?)?;
+    pub fn open_with(&self, kernels: &'static Module, gpus: &[u32]) -> Result<Vec<Node>, Error> {
+        let programs = OwnPtx::read(kernels, &self.ptx)?;
+        let nodes = self.node.open_each(gpus, &programs)?;
         match self.watch {
             false => Ok(nodes),
             true => nodes.iter().map(watched).collect(),
         }
+    }
+
+    /// The same node, with the kernels of another module.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn with_kernels(&self, node: &Node, kernels: &'static Module) -> Result<Node, Error> {
+        let Some(gpu) = node.gpu() else {
+            return Ok(node.clone());
+        };
+        let loaded = OwnPtx::read(kernels, &self.ptx)?.kernels(gpu)?;
+        Ok(Node::new(Kernels::Gpu(loaded), node.nic().clone())?)
     }
 }
 

@@ -7,38 +7,42 @@ use warpbell_host_init::args::Programs;
 use warpbell_host_init::cuda::{Module, Ptx};
 use warpbell_host_init::soft::ENGINE_THREADS;
 use warpbell_host_init::{Entry, Gpu, entry};
-use warpbell_ptx::{Capability, KERNELS, SOFT_NIC};
+use warpbell_ptx::{Capability, KERNELS, PAPERS, SOFT_NIC};
 use warpbell_soft_hca::resident::Arguments;
 
 use crate::Error;
 
-/// PTX files of a user's own.
-#[derive(Debug, Default)]
-pub struct OwnPtx(Vec<String>);
+/// The module of a program's kernels, and PTX files of a user's own.
+#[derive(Debug)]
+pub struct OwnPtx {
+    kernels: &'static warpbell_ptx::Module,
+    texts: Vec<String>,
+}
 
 impl OwnPtx {
     /// Reads the files; each takes the place of the built-in modules whose kernels it has.
     ///
     /// # Errors
     /// A file that cannot be read, or that has none of the kernels.
-    pub fn read(paths: &[PathBuf]) -> Result<Self, Error> {
+    pub fn read(kernels: &'static warpbell_ptx::Module, paths: &[PathBuf]) -> Result<Self, Error> {
         let read = |path: &PathBuf| {
             let text = fs::read_to_string(path).map_err(|source| Error::UnreadablePtx {
                 path: path.clone(),
                 source,
             })?;
-            match [&KERNELS, &SOFT_NIC].map(|module| module.is_in(&text)) {
-                [false, false] => Err(Error::ForeignPtx { path: path.clone() }),
+            match [&KERNELS, &PAPERS, &SOFT_NIC].map(|module| module.is_in(&text)) {
+                [false, false, false] => Err(Error::ForeignPtx { path: path.clone() }),
                 _ => Ok(text),
             }
         };
-        paths.iter().map(read).collect::<Result<_, _>>().map(Self)
+        let texts = paths.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { kernels, texts })
     }
 
     /// Loads a module, which stays until the process ends.
     fn load(&self, gpu: Gpu, module: &warpbell_ptx::Module) -> Result<&'static Module, Error> {
         let built_in;
-        let text = match self.0.iter().find(|text| module.is_in(text)) {
+        let text = match self.texts.iter().find(|text| module.is_in(text)) {
             Some(own) => own,
             None => {
                 let capability = gpu.compute_capability();
@@ -66,7 +70,7 @@ impl Programs for OwnPtx {
     const ENGINE: Entry<fn(Arguments)> = entry!(warpbell_kernels::soft_nic::soft_nic);
 
     fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Error> {
-        self.load(gpu, &KERNELS)
+        self.load(gpu, self.kernels)
     }
 
     fn engine(&self, gpu: Gpu) -> Result<&'static Module, Error> {

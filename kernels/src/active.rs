@@ -217,7 +217,7 @@ fn accumulate(sums: Place, task: &Task<'_>) -> u32 {
 
 /// The next task of a kernel that looks now and then whether it was stopped.
 #[inline(always)]
-pub(crate) fn next<'a, C: Scope>(
+pub fn next<'a, C: Scope>(
     server: &mut Server<'a, C>,
     stop: Stop<'_>,
     limit_us: u64,

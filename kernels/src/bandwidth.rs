@@ -44,7 +44,7 @@ impl Stream<'_> {
 }
 
 /// Posts all messages, and waits for the last one.
-pub(crate) fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
+pub fn stream(p: &Stream<'_>, message: impl Fn(Local, Remote) -> Wqe<1>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
         let mut queue = p.queue.open::<Exclusive>()?;

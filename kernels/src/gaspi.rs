@@ -14,7 +14,7 @@ const SEGMENT: u32 = 0;
 
 /// Waits for a notification, takes it, and compares its value.
 #[inline(always)]
-pub(crate) fn expect<C: Scope>(
+pub fn expect<C: Scope>(
     gaspi: Gaspi<'_>,
     segment: u32,
     notification: u32,
@@ -29,7 +29,7 @@ pub(crate) fn expect<C: Scope>(
 
 /// The whole words of this rank's segment.
 #[inline(always)]
-pub(crate) fn words_of(gaspi: Gaspi<'_>, segment: u32) -> Result<Place, Error> {
+pub fn words_of(gaspi: Gaspi<'_>, segment: u32) -> Result<Place, Error> {
     let first = gaspi.segment_ptr(segment)?.cast::<Word64>();
     let bytes = gaspi.segment_size(segment, gaspi.proc_rank())?;
     let words = match first.is_aligned() {

@@ -6,35 +6,23 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 
 pub mod active;
-pub mod allreduce;
 pub mod bandwidth;
 pub mod bare;
 pub mod checksum;
-pub mod daq;
 pub mod demo;
-pub mod distribution;
 pub mod gaspi;
 pub mod inbound;
-pub mod jacobi;
-pub mod kv;
 pub mod ladder;
 pub mod litmus;
-pub mod matvec;
-pub mod meeting;
-pub mod network;
 pub mod outcome;
-pub mod overlap;
-pub mod path;
 pub mod pingpong;
 pub mod place;
 pub mod posting;
 pub mod proxy;
 pub mod rate;
 pub mod send_pingpong;
-pub mod serving;
 pub mod sharing;
 pub mod soft_nic;
-pub mod stencil;
 pub mod suite;
 pub mod trigger;
 

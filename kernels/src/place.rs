@@ -53,7 +53,7 @@ impl Place {
     /// # Errors
     /// [`Failure::Outside`] if they are not all there.
     #[inline(always)]
-    pub(crate) fn part(self, first: u64, count: u64) -> Result<Self, Failure> {
+    pub fn part(self, first: u64, count: u64) -> Result<Self, Failure> {
         // No sum, which could wrap.
         let there = u64::from(self.count);
         if count > there || first > there - count {
@@ -75,19 +75,19 @@ impl Place {
     /// # Errors
     /// [`Failure::Outside`] if not.
     #[inline(always)]
-    pub(crate) fn holds(self, words: u64) -> Result<(), Failure> {
+    pub fn holds(self, words: u64) -> Result<(), Failure> {
         self.part(0, words).map(drop)
     }
 
     /// The first word, for who has asked how many there are.
     #[inline(always)]
-    pub(crate) const fn first(self) -> *const Word64 {
+    pub const fn first(self) -> *const Word64 {
         self.first
     }
 
     /// A word, if it is there.
     #[inline(always)]
-    pub(crate) fn word<'a>(self, index: u32) -> Option<&'a Word64> {
+    pub fn word<'a>(self, index: u32) -> Option<&'a Word64> {
         // SAFETY: inside the words that `new` was promised.
         (index < self.count).then(|| unsafe { &*self.first.add(index as usize) })
     }
@@ -102,14 +102,14 @@ impl Place {
 
     /// A word's value; 0 where there is none.
     #[inline(always)]
-    pub(crate) fn load(self, index: u32) -> u64 {
+    pub fn load(self, index: u32) -> u64 {
         self.word(index)
             .map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Stores a word; one that there is no room for is lost.
     #[inline(always)]
-    pub(crate) fn store(self, index: u32, value: u64) {
+    pub fn store(self, index: u32, value: u64) {
         if let Some(word) = self.word(index) {
             word.store(value, Ordering::Relaxed);
         }
@@ -117,14 +117,14 @@ impl Place {
 
     /// A value of 4 bytes; 0 where there is none.
     #[inline(always)]
-    pub(crate) fn load_value(self, index: u32) -> u32 {
+    pub fn load_value(self, index: u32) -> u32 {
         self.value(index)
             .map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
     /// Stores a value of 4 bytes; one that there is no room for is lost.
     #[inline(always)]
-    pub(crate) fn store_value(self, index: u32, value: u32) {
+    pub fn store_value(self, index: u32, value: u32) {
         if let Some(word) = self.value(index) {
             word.store(value, Ordering::Relaxed);
         }
@@ -135,7 +135,7 @@ impl Place {
     /// # Errors
     /// [`Failure::Outside`] if it is not there.
     #[inline(always)]
-    pub(crate) fn signal<'a>(self, index: u32) -> Result<Signal<'a>, Failure> {
+    pub fn signal<'a>(self, index: u32) -> Result<Signal<'a>, Failure> {
         let word = self.part(index.into(), 1)?;
         // SAFETY: `new` was promised the word, and that NICs and atomics alone touch it.
         Ok(unsafe { Signal::new(word.first) })

@@ -1,7 +1,7 @@
 //! How long events or requests took: a distribution that a kernel counted in buckets.
 
 use serde::Serialize;
-use warpbell_kernels::distribution::{BUCKETS, least_of_bucket};
+use warpbell_paper_kernels::distribution::{BUCKETS, least_of_bucket};
 
 /// How many events took how long.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -85,7 +85,7 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpbell_kernels::distribution::bucket;
+    use warpbell_paper_kernels::distribution::bucket;
 
     #[test]
     fn percentiles_are_those_of_all_ways_together() {

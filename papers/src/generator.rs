@@ -17,8 +17,9 @@ use warpbell_examples::memory::Memory;
 use warpbell_examples::screen::{self, Screen};
 use warpbell_examples::statistics::percentile;
 use warpbell_host_init::{Grid, Launch, Node, Shared, entry};
-use warpbell_kernels::bandwidth::{Stream, stream_write};
+use warpbell_kernels::bandwidth::Stream;
 use warpbell_kernels::outcome::Outcome;
+use warpbell_paper_kernels::generator::generator_stream;
 
 use crate::Error;
 use crate::application::{Application, Extent, Measurement, Measurements, Section, Table};
@@ -174,7 +175,7 @@ impl Generator<'_> {
             times: Slice::new(&self.times),
             outcome: &outcome,
         };
-        let launch = Launch::new(entry!(stream_write), Grid::ONE_THREAD, stream);
+        let launch = Launch::new(entry!(generator_stream), Grid::ONE_THREAD, stream);
         self.node.run(&[launch], &self.rig.pairs())?;
         said("the kernel that posts", &outcome)?;
         let [began, ended, posted] = [0, 1, 2].map(|which: usize| {

@@ -8,12 +8,12 @@ use warpbell_bench::origin::Origin;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::{interrupt, memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
-use warpbell_kernels::jacobi::{
+use warpbell_kernels::outcome::Outcome;
+use warpbell_paper_kernels::jacobi::{
     Cells, Jacobi, JacobiStep, JacobiTriggered, WAYS, jacobi_notified, jacobi_step,
     jacobi_triggered,
 };
-use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
+use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::{Application, Extent, Section};

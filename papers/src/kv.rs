@@ -14,14 +14,14 @@ use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
     entry,
 };
-use warpbell_kernels::kv::{
+use warpbell_kernels::outcome::Outcome;
+use warpbell_paper_kernels::kv::{
     ARGUMENT_WRITE, ARGUMENTS, BUCKET, BYTES, COUNTS, Client, ENTRIES, Entry, GetByReads,
     GetByTasks, HITS, Keys, MOST_BUCKETS, PACKETS, REQUESTS, ROUND_TRIPS, ServeGets, Traffic,
     VALUE_BYTES, WORD_WRITE, WRONG, first_bucket, kv_ask_block, kv_ask_thread, kv_ask_warp,
     kv_read_block, kv_read_thread, kv_read_warp, kv_serve_block, kv_serve_thread, kv_serve_warp,
     next_bucket,
 };
-use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 use crate::Error;

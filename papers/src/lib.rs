@@ -19,3 +19,16 @@ pub mod serving;
 pub mod stencil;
 
 pub use error::Error;
+
+use warpbell_bench::setting::Setting;
+use warpbell_examples::machine::Machine;
+use warpbell_ptx::PAPERS;
+
+/// Opens what the applications' kernels run on.
+///
+/// # Errors
+/// As [`Setting::open`].
+pub fn open(machine: &Machine) -> Result<Setting, Error> {
+    let (setting, _) = Setting::open_with(machine, &PAPERS, &[])?;
+    Ok(setting)
+}

@@ -11,8 +11,8 @@ use warpbell_examples::interrupt;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::screen::Screen;
 use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, entry};
-use warpbell_kernels::path::{MAX_PARTS, Path};
-use warpbell_kernels::stencil::{
+use warpbell_paper_kernels::path::{MAX_PARTS, Path};
+use warpbell_paper_kernels::stencil::{
     ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,
     stencil_step, stencil_triggered,
 };

@@ -1,4 +1,4 @@
-//! The kernels of `warpbell-kernels` as PTX, prebuilt for each kind of GPU.
+//! The kernels of `warpbell-kernels` and `warpbell-paper-kernels` as PTX, prebuilt for each kind of GPU.
 //!
 //! `cargo xtask ptx` builds what lies in `prebuilt` and checks it; `docs/ptx.md` tells how.
 //!
@@ -83,7 +83,7 @@ macro_rules! variant {
     };
 }
 
-/// The kernels of the examples.
+/// The kernels of examples and benchmarks.
 pub static KERNELS: Module = Module {
     name: "kernels",
     variants: &[
@@ -100,6 +100,16 @@ pub static SOFT_NIC: Module = Module {
         variant!(8, 0, "soft_nic.sm_80"),
         variant!(9, 0, "soft_nic.sm_90"),
         variant!(10, 0, "soft_nic.sm_100"),
+    ],
+};
+
+/// The kernels of the papers' applications.
+pub static PAPERS: Module = Module {
+    name: "papers",
+    variants: &[
+        variant!(8, 0, "papers.sm_80"),
+        variant!(9, 0, "papers.sm_90"),
+        variant!(10, 0, "papers.sm_100"),
     ],
 };
 
@@ -208,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_kernel_of_a_list_is_an_entry_and_the_host_finds_the_panics_place() {
-        for module in [&KERNELS, &SOFT_NIC, &SUITE] {
+        for module in [&KERNELS, &PAPERS, &SOFT_NIC, &SUITE] {
             let text = module.text_for(capability(9, 0)).unwrap();
             assert!(module.kernels().count() > 0, "{} is empty", module.name());
             for kernel in module.kernels() {

@@ -38,7 +38,8 @@ const WORLDS: [&[&str]; 4] = [
 const SOFT_HCA: &str = "warpbell-soft-hca";
 const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
-const PAPERS: &str = "warpbell-papers";
+/// The papers' applications, and their kernels.
+const PAPERS: [&str; 2] = ["warpbell-papers", "warpbell-paper-kernels"];
 /// The command with all benchmarks but those of [`PROOFS`].
 pub const BENCH: &str = "warpbell-bench";
 /// The library to preload under rdma-core.
@@ -402,7 +403,12 @@ impl Steps<'_> {
             .args(["--exclude", PROOFS])
             .args(["--features", "mlx5-wqe/prm,warpbell-patterns/host"]);
         if !self.extent.full {
-            command.args(["--exclude", PAPERS, "--exclude", BENCH]);
+            command.args(
+                PAPERS
+                    .iter()
+                    .chain([&BENCH])
+                    .flat_map(|package| ["--exclude", package]),
+            );
         }
         if rustix::process::geteuid().is_root() {
             // Elsewhere tests that need another user are ignored: only root can become one.

@@ -12,7 +12,7 @@ use ranks::Ranks;
 use serde::Serialize;
 use warpbell_examples::interrupt;
 use warpbell_host_init::{Grid, Node, Placement};
-use warpbell_kernels::allreduce::Plan;
+use warpbell_paper_kernels::allreduce::Plan;
 
 use crate::Error;
 use crate::application::Measurement;

@@ -10,13 +10,13 @@ use warpbell_examples::interrupt;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_host_init::{Launch, Node, QueuePair, Shared, entry};
-use warpbell_kernels::allreduce::{
+use warpbell_kernels::outcome::Outcome;
+use warpbell_kernels::place::Place;
+use warpbell_paper_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Message, Plan, Rank, allreduce_posted,
     allreduce_step, allreduce_triggered,
 };
-use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
-use warpbell_kernels::place::Place;
+use warpbell_paper_kernels::path::Path;
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
 use warpbell_soft_hca::engine::Reach;

@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 use warpbell_examples::interrupt;
-use warpbell_kernels::allreduce::Plan;
+use warpbell_paper_kernels::allreduce::Plan;
 
 use super::Case;
 use crate::Error;

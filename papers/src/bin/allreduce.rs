@@ -12,6 +12,7 @@ use warpbell_examples::place;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
+use warpbell_ptx::PAPERS;
 
 /// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN
 /// (LeBeane): by a ring, which adds and hands on a chunk for each rank, and by recursive doubling, in which pairs exchange
@@ -121,7 +122,7 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let (setting, nodes) = Setting::open_each(&arguments.machine, &arguments.gpus)?;
+    let (setting, nodes) = Setting::open_with(&arguments.machine, &PAPERS, &arguments.gpus)?;
     let node = &setting.node;
     let usual = Series::new(node);
     let straggler = arguments.slow_rank.zip(arguments.slow_us);

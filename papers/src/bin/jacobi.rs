@@ -45,7 +45,7 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Jacobi) -> Result<(), Error> {
-    let setting = Setting::open(&arguments.machine)?;
+    let setting = warpbell_papers::open(&arguments.machine)?;
     let node = &setting.node;
     let usual = jacobi::series(node);
     let usual = Series {

@@ -9,7 +9,7 @@ use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, bytes, start};
 use warpbell_examples::{interrupt, place};
-use warpbell_kernels::kv::Keys;
+use warpbell_paper_kernels::kv::Keys;
 use warpbell_papers::Error;
 use warpbell_papers::kv::{HEADER, KvCase, Row, Store, Way};
 use warpbell_patterns::active::MAX_RESULT;
@@ -101,7 +101,7 @@ impl Arguments {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let setting = Setting::open(&arguments.machine)?;
+    let setting = warpbell_papers::open(&arguments.machine)?;
     let node = &setting.node;
     let mtu = arguments.mtu.parse().expect("one of the values");
     let screen = Screen::new(

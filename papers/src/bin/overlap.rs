@@ -81,7 +81,7 @@ struct Document<'d> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let setting = Setting::open(&arguments.machine)?;
+    let setting = warpbell_papers::open(&arguments.machine)?;
     let node = &setting.node;
     let usual = Series::new(node);
     let series = Series {

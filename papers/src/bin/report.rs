@@ -15,6 +15,7 @@ use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::application::{ALL, Extent};
 use warpbell_papers::report::{Run, RunDocument, page};
+use warpbell_ptx::PAPERS;
 
 /// Runs the papers' applications one after the other, each with its binary's usual sizes, and writes one HTML page: tables
 /// and plots, the paper's figures beside ours, and what differs.
@@ -78,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut on = String::new();
     let mut all = || {
         for machine in arguments.machine.with_each_nic() {
-            let node = machine.open()?;
+            let node = machine.open_with(&PAPERS, &[])?.remove(0);
             on = place::words(&node);
             for application in applications() {
                 let place = format!("{}, NIC {}", place::words(&node), node.nic_name());

@@ -10,9 +10,11 @@ use warpbell_examples::error::Nested;
 use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::{interrupt, place};
+use warpbell_host_init::Node;
 use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series, Way};
 use warpbell_papers::stencil::{self, PLOT, Ring};
+use warpbell_ptx::KERNELS;
 
 /// Computes a stencil over several ranks, whose blocks exchange the cells at their edges in every step, as figure 6 of GPUrdma
 /// (Daoud, Watad and Silberstein 2016) sketches it.
@@ -71,9 +73,10 @@ struct Notification {
 }
 
 impl Notification {
-    fn measure(arguments: &Stencil, setting: &Setting, screen: &Screen) -> Result<Self, Error> {
+    fn measure(arguments: &Stencil, node: &Node, screen: &Screen) -> Result<Self, Error> {
         interrupt::check()?;
-        let node = &setting.node;
+        // The round trips are the benchmarks' kernels.
+        let node = &arguments.machine.with_kernels(node, &KERNELS)?;
         let trips = RoundTrips {
             rounds: arguments.rounds,
             warm_up: arguments.warm_up,
@@ -106,7 +109,7 @@ impl Notification {
 }
 
 fn run(arguments: &Stencil) -> Result<(), Error> {
-    let setting = Setting::open(&arguments.machine)?;
+    let setting = warpbell_papers::open(&arguments.machine)?;
     let node = &setting.node;
     let usual = stencil::series(node);
     let usual = Series {
@@ -127,7 +130,7 @@ fn run(arguments: &Stencil) -> Result<(), Error> {
         place::words(node)
     ));
     let results = series.run::<Ring>(node, &screen)?;
-    let notification = match Notification::measure(arguments, &setting, &screen) {
+    let notification = match Notification::measure(arguments, node, &screen) {
         Ok(notification) => Some(notification),
         Err(error) if matches!(error.own(), Some(warpbell_examples::Error::Interrupted)) => None,
         Err(error) => return Err(error),

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpbell_kernels::daq::{EVENT_BYTES, HITS, Hit, Primitive, Status, UNITS};
+use warpbell_paper_kernels::daq::{EVENT_BYTES, HITS, Hit, Primitive, Status, UNITS};
 
 /// Different events, which are sent in turn: a power of two.
 pub const KINDS: u32 = 1024;
@@ -137,8 +137,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use warpbell_host_init::{Grid, Launch, Node, entry};
-    use warpbell_kernels::daq::{DaqBatch, Entry, daq_batch};
     use warpbell_kernels::place::Place;
+    use warpbell_paper_kernels::daq::{DaqBatch, Entry, daq_batch};
 
     use super::*;
 

@@ -14,11 +14,13 @@ use warpbell_bench::cause;
 use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
-use warpbell_kernels::daq::{DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver};
-use warpbell_kernels::distribution::BUCKETS;
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
+use warpbell_paper_kernels::daq::{
+    DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver,
+};
+use warpbell_paper_kernels::distribution::BUCKETS;
+use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::Measurement;

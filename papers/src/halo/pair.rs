@@ -11,8 +11,8 @@ use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::memory::Memory;
 use warpbell_host_init::{Launch, Node, QueuePair, Shared};
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
 use warpbell_kernels::place::Place;
+use warpbell_paper_kernels::path::Path;
 use warpbell_patterns::trigger::TriggerHandle;
 use warpbell_patterns::trigger::host::Triggers;
 
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use warpbell_bench::Error as BenchError;
     use warpbell_host_init::{Grid, entry};
-    use warpbell_kernels::stencil::{LEFT, Owner, RIGHT, StencilStep, Strips, stencil_step};
+    use warpbell_paper_kernels::stencil::{LEFT, Owner, RIGHT, StencilStep, Strips, stencil_step};
 
     /// Two ranks of a strip of one cell.
     fn pair() -> Pair {

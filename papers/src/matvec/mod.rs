@@ -15,12 +15,12 @@ use warpbell_bench::cause;
 use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, entry};
-use warpbell_kernels::matvec::{
+use warpbell_kernels::outcome::Outcome;
+use warpbell_paper_kernels::matvec::{
     END, MatvecClient, MatvecServer, Multiply, SIDE, TURNS, VECTOR_BYTES, matvec_batch,
     matvec_client, matvec_server,
 };
-use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
+use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::Measurement;

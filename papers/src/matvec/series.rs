@@ -8,7 +8,7 @@ use warpbell_bench::origin::Origin;
 use warpbell_bench::plot::{self, Curve, Panel};
 use warpbell_examples::screen::{self, Screen};
 use warpbell_host_init::Node;
-use warpbell_kernels::matvec::VECTOR_BYTES;
+use warpbell_paper_kernels::matvec::VECTOR_BYTES;
 
 use super::{Case, HEADER, Measured};
 use crate::Error;

@@ -15,8 +15,8 @@ use warpbell_examples::interrupt;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
-use warpbell_kernels::path::Path;
+use warpbell_paper_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
+use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::Measurement;

@@ -15,7 +15,7 @@ use warpbell_examples::memory::Memory;
 use warpbell_host_init::{
     Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };
-use warpbell_kernels::path::{MAX_PARTS, Path};
+use warpbell_paper_kernels::path::{MAX_PARTS, Path};
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
 

@@ -12,10 +12,10 @@ use warpbell_bench::nodes;
 use warpbell_examples::interrupt;
 use warpbell_examples::memory::Memory;
 use warpbell_host_init::{Node, Peer};
-use warpbell_kernels::distribution::{BUCKETS, bucket};
-use warpbell_kernels::network::SCALE;
-use warpbell_kernels::path::MAX_PARTS;
-use warpbell_kernels::serving::{END, is_near};
+use warpbell_paper_kernels::distribution::{BUCKETS, bucket};
+use warpbell_paper_kernels::network::SCALE;
+use warpbell_paper_kernels::path::MAX_PARTS;
+use warpbell_paper_kernels::serving::{END, is_near};
 
 use super::data::{bytes_of, enlarged, pictures};
 use super::model::{Model, Picture};

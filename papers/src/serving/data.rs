@@ -6,10 +6,10 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Node, Placement};
-use warpbell_kernels::distribution::BUCKETS;
-use warpbell_kernels::network::{LAYERS, Network, SCALE};
 use warpbell_kernels::place::Place;
-use warpbell_kernels::serving::{Message, ServingServer};
+use warpbell_paper_kernels::distribution::BUCKETS;
+use warpbell_paper_kernels::network::{LAYERS, Network, SCALE};
+use warpbell_paper_kernels::serving::{Message, ServingServer};
 
 use super::model::{Model, Picture};
 use super::{Case, PICTURES, VALUE};

@@ -21,10 +21,10 @@ use warpbell_bench::cause;
 use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::{interrupt, memory};
 use warpbell_host_init::{Grid, Launch, Node, entry};
-use warpbell_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
-use warpbell_kernels::serving::{Message, ServingClient, serving_client};
+use warpbell_paper_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
+use warpbell_paper_kernels::path::Path;
+use warpbell_paper_kernels::serving::{Message, ServingClient, serving_client};
 
 use crate::Error;
 use crate::application::Measurement;

@@ -2,7 +2,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpbell_kernels::network::{LAYERS, Layer, SCALE, WEIGHTS, rectified};
+use warpbell_paper_kernels::network::{LAYERS, Layer, SCALE, WEIGHTS, rectified};
 
 /// How large the weights of each layer are at most that come from the seed: enough for each to show in the result, too
 /// little to hide the picture.

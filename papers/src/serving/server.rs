@@ -7,10 +7,10 @@ use warpbell_bench::{cause, nodes};
 use warpbell_examples::launch::said;
 use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Launch, Node, StopWord, entry};
-use warpbell_kernels::network::Network;
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::path::Path;
-use warpbell_kernels::serving::{
+use warpbell_paper_kernels::network::Network;
+use warpbell_paper_kernels::path::Path;
+use warpbell_paper_kernels::serving::{
     Copied, END, Inference, Message, ServingServer, serving_inference, serving_server,
 };
 

@@ -15,7 +15,7 @@ use warpbell_examples::screen::Screen;
 use warpbell_host_init::peer::{ExchangeError, Listener};
 use warpbell_host_init::{Error as HostError, Node, Peer, QueuePair, RemoteMemory, StopWord};
 use warpbell_kernels::outcome::{Failure, Outcome};
-use warpbell_kernels::serving::{END, ServingServer};
+use warpbell_paper_kernels::serving::{END, ServingServer};
 
 use super::data::Rooms;
 use super::model::Model;
@@ -249,7 +249,7 @@ impl<'s> Session<'s> {
             rooms: &self.rooms,
             arrived: &self.arrived,
             answer: &self.answer,
-            path: warpbell_kernels::path::Path {
+            path: warpbell_paper_kernels::path::Path {
                 limit_us: case.limit_us(),
                 ..path
             },

@@ -2,5 +2,6 @@
 #![no_std]
 
 extern crate warpbell_kernels as _;
+extern crate warpbell_paper_kernels as _;
 
 warpbell::panic_handler!();

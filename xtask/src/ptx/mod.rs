@@ -64,9 +64,9 @@ const TARGETS: [Target; 3] = [
     },
 ];
 
-/// The modules, the one that takes longest first. What only tests or the software NIC need would slow down every
-/// load of the others.
-const MODULES: [&str; 3] = ["suite", "soft_nic", "kernels"];
+/// The modules, the one that takes longest first. What only tests, the software NIC or the papers' applications need
+/// would slow down every load of the others.
+const MODULES: [&str; 4] = ["suite", "soft_nic", "kernels", "papers"];
 
 /// The path of the kernel that an entry's name stands for (`warpbell::Symbol`): without the number for its parameters.
 fn path_of(symbol: &str) -> String {
@@ -85,6 +85,7 @@ fn module_of(kernel: &str) -> &'static str {
     match plain(kernel) {
         "soft_nic" => "soft_nic",
         name if name.starts_with("suite_") => "suite",
+        _ if path_of(kernel).starts_with("warpbell_paper_kernels::") => "papers",
         _ => "kernels",
     }
 }
@@ -457,6 +458,8 @@ mod tests {
         let symbol = "warpbell$my_kernels$suite$suite_fill$0123456789abcdef";
         assert_eq!(path_of(symbol), "my_kernels::suite::suite_fill");
         assert_eq!((plain(symbol), module_of(symbol)), ("suite_fill", "suite"));
+        let symbol = "warpbell$warpbell_paper_kernels$daq$daq_batch$0123456789abcdef";
+        assert_eq!((plain(symbol), module_of(symbol)), ("daq_batch", "papers"));
         assert_eq!((path_of("fill").as_str(), plain("fill")), ("fill", "fill"));
     }
 }

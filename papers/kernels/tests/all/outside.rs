@@ -1,126 +1,37 @@
 //! Numbers that name more memory than a kernel was given: it refuses them by name, or leaves that memory alone.
 
-use std::sync::atomic::Ordering;
-
-use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey};
-use warpbell::{Deadline, FenceReach, SendQueueHandle, Slice, Stop, Word64};
-use warpbell_cpu_grid::{Grid, Options, launch};
-use warpbell_kernels::active::{Contribute, Reduce, active_contribute, active_reduce};
-use warpbell_kernels::allreduce::{
+use warpbell::{Deadline, Slice, Word64};
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
+use warpbell_paper_kernels::allreduce::{
     AllReduce, AllReduceStep, AllReduceTriggered, Plan, Rank, allreduce_posted, allreduce_step,
     allreduce_triggered,
 };
-use warpbell_kernels::daq::{
+use warpbell_paper_kernels::daq::{
     DaqBatch, DaqDetector, DaqReceiver, Entry, daq_batch, daq_detector, daq_receiver,
 };
-use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
-use warpbell_kernels::jacobi::{
+use warpbell_paper_kernels::jacobi::{
     Cells, Jacobi, JacobiStep, JacobiTriggered, jacobi_notified, jacobi_step, jacobi_triggered,
 };
-use warpbell_kernels::kv::{
+use warpbell_paper_kernels::kv::{
     Client, GetByReads, Keys, ServeGets, kv_read_block, kv_read_thread, kv_read_warp,
     kv_serve_block, kv_serve_thread, kv_serve_warp,
 };
-use warpbell_kernels::matvec::{
+use warpbell_paper_kernels::matvec::{
     MatvecClient, MatvecServer, Multiply, matvec_batch, matvec_client, matvec_server,
 };
-use warpbell_kernels::meeting::meet;
-use warpbell_kernels::outcome::{Failure, Outcome};
-use warpbell_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
-use warpbell_kernels::path::Path;
-use warpbell_kernels::place::Place;
-use warpbell_kernels::serving::{Message, ServingClient, serving_client};
-use warpbell_kernels::stencil::{
+use warpbell_paper_kernels::meeting::meet;
+use warpbell_paper_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
+use warpbell_paper_kernels::path::Path;
+use warpbell_paper_kernels::serving::{Message, ServingClient, serving_client};
+use warpbell_paper_kernels::stencil::{
     Stencil, StencilStep, StencilTriggered, Strips, gaspi_stencil, stencil_step, stencil_triggered,
 };
-use warpbell_kernels::suite::{
-    ActiveAsk, ActiveServe, AskStep, Caught, Ending, EndingWords, GaspiStorm, Mode, Output,
-    ScopeKind, SharingKind, TriggerStorm, suite_active_ask, suite_active_serve, suite_gaspi_storm,
-    suite_trigger_storm,
+
+use crate::guarded::{
+    Guarded, LIMIT_US, LOCAL, REMOTE, UNCHANGED, WORDS, refuses, run, stop, tags, target,
+    with_segment,
 };
-use warpbell_kernels::trigger::{
-    Listing, TriggerCost, trigger_cost_posts, trigger_cost_ready, trigger_cost_triggers,
-    trigger_kernel, trigger_work_groups, trigger_work_items,
-};
-use warpbell_patterns::active::{ActiveParts, InitiatorHandle, TargetHandle};
-use warpbell_patterns::gaspi::{GaspiHandle, GaspiParts, SegmentEntry};
-use warpbell_patterns::inbound::FlushHandle;
-use warpbell_patterns::trigger::TriggerHandle;
-
-/// No byte of the memory beside a kernel's.
-const UNCHANGED: [isize; 0] = [];
-
-/// Words on each side of what a kernel gets.
-const GUARD: usize = 4096;
-/// What is in all words at first: two values of 4 bytes, neither of them 0.
-const FILL: u64 = 0x5a5a_0001_a5a5_0002;
-/// Words that a kernel gets.
-const WORDS: usize = 64;
-
-/// Words between guards.
-struct Guarded(Vec<Word64>);
-
-impl Guarded {
-    fn new() -> Self {
-        let fill = |_| Word64::new(FILL);
-        Self((0..WORDS + 2 * GUARD).map(fill).collect())
-    }
-
-    /// The first words behind the guard.
-    fn place(&self, words: usize) -> Place {
-        let words = &self.0[GUARD..][..words];
-        // SAFETY: the vector outlives each launch of its test, and its words are touched as atomics.
-        unsafe { Place::new(words.as_ptr(), words.len() as u64) }
-    }
-
-    fn words(&self) -> &[Word64] {
-        &self.0[GUARD..][..WORDS]
-    }
-
-    /// Which words have changed, counted from the first behind the guard.
-    fn changed(&self) -> Vec<isize> {
-        let changed = |(_, word): &(isize, &Word64)| word.load(Ordering::Relaxed) != FILL;
-        let places = (-(GUARD as isize)..).zip(&self.0);
-        places.filter(changed).map(|(place, _)| place).collect()
-    }
-}
-
-fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
-    let grid = Grid {
-        blocks,
-        threads_per_block,
-    };
-    launch(grid, Options::default(), kernel).expect("a kernel that ends");
-}
-
-/// Runs a kernel that is to refuse its numbers: it says how many words they want, and touches nothing.
-#[track_caller]
-fn refuses(memory: &Guarded, there: u64, grid: (u32, u32), kernel: impl Fn(&Outcome) + Sync) {
-    let outcome = Outcome::new();
-    run(grid.0, grid.1, || kernel(&outcome));
-    match outcome.result() {
-        Err(Failure::Outside {
-            wanted,
-            there: found,
-        }) => {
-            assert!(wanted > there && found == there, "{wanted} of {found}");
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(memory.changed(), UNCHANGED);
-}
-
-const LOCAL: Local = Local {
-    address: 0,
-    length: 0,
-    key: LocalKey(0),
-};
-const REMOTE: Remote = Remote {
-    address: 0,
-    key: RemoteKey(0),
-};
-/// Milliseconds that nobody here waits.
-const LIMIT_US: u64 = 1000;
 
 /// A way without queues.
 fn path(signals: Place, parts: u32) -> Path<'static> {
@@ -134,18 +45,6 @@ fn path(signals: Place, parts: u32) -> Path<'static> {
         parts,
         limit_us: LIMIT_US,
     }
-}
-
-/// Tags that nobody looks up.
-fn tags(tags: u32) -> TriggerHandle<'static> {
-    // SAFETY: the kernels here end before they look one up.
-    unsafe { TriggerHandle::new(std::ptr::null(), tags) }
-}
-
-fn stop() -> Stop<'static> {
-    static WORD: Word64 = Word64::new(0);
-    // SAFETY: a word of a CPU's memory.
-    unsafe { Stop::new(&WORD) }
 }
 
 #[test]
@@ -240,32 +139,6 @@ fn matvec_multiplies_and_compares_what_is_there() {
             });
         });
     }
-}
-
-/// A rank alone with a segment of these bytes.
-fn with_segment(memory: &Guarded, size: u64, test: impl FnOnce(GaspiHandle<'_>)) {
-    let queues = [SendQueueHandle::none(); 2];
-    let segment = SegmentEntry {
-        address: memory.words().as_ptr().expose_provenance() as u64,
-        size,
-        ..SegmentEntry::default()
-    };
-    let parts = GaspiParts {
-        rank: 0,
-        ranks: 1,
-        queues: 2,
-        segments: 1,
-        notifications: 0,
-        transfer_size_max: 1 << 20,
-        block_ms: 1,
-        reach: FenceReach::Gpu,
-        send_queues: queues.as_ptr(),
-        segment_entries: &segment,
-        notification_entries: std::ptr::null(),
-        notification_words: std::ptr::null(),
-    };
-    // SAFETY: the tables outlive the test, which opens no queue and asks for no notification.
-    test(unsafe { GaspiHandle::new(parts) });
 }
 
 #[test]
@@ -498,161 +371,6 @@ fn an_all_reduce_goes_to_the_memory_of_its_plan() {
 }
 
 #[test]
-fn triggering_kernels_go_to_words_that_are_there() {
-    let memory = Guarded::new();
-    let kernels: [fn(Listing<'_>); 3] = [trigger_work_items, trigger_work_groups, trigger_kernel];
-    for kernel in kernels {
-        refuses(&memory, 4, (1, 5), |outcome| {
-            kernel(Listing {
-                triggers: tags(1),
-                tag_base: 1,
-                buffer: memory.place(4),
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        });
-    }
-    let kernels: [fn(TriggerCost<'_>); 3] = [
-        trigger_cost_posts,
-        trigger_cost_ready,
-        trigger_cost_triggers,
-    ];
-    for kernel in kernels {
-        refuses(&memory, 0, (1, 1), |outcome| {
-            kernel(TriggerCost {
-                triggers: tags(2),
-                queue: SendQueueHandle::none(),
-                local: LOCAL,
-                remote: REMOTE,
-                value: memory.place(0),
-                warm_up: 0,
-                rounds: 1,
-                limit_us: LIMIT_US,
-                cycles: Slice::new(&[]),
-                outcome,
-            });
-        });
-    }
-}
-
-/// A lane that nobody opens.
-fn lanes() -> ActiveParts<'static> {
-    ActiveParts {
-        lanes: 1,
-        slots_log2: 0,
-        queues: std::ptr::null(),
-        states: std::ptr::null(),
-        max_result: 0,
-        words: std::ptr::null(),
-        remote_address: 0,
-        remote_key: 0,
-        buffers: 0,
-        buffer_entries: std::ptr::null(),
-    }
-}
-
-fn initiator() -> InitiatorHandle<'static> {
-    // SAFETY: the kernels here end before they open a lane.
-    unsafe { InitiatorHandle::new(lanes(), 64) }
-}
-
-fn target() -> TargetHandle<'static> {
-    // SAFETY: as above.
-    unsafe { TargetHandle::new(lanes(), 0, std::ptr::null()) }
-}
-
-#[test]
-fn active_messages_go_to_vectors_that_are_there() {
-    let memory = Guarded::new();
-    for (words, slots) in [(65, 1), (33, 2), (u32::MAX, u32::MAX)] {
-        refuses(&memory, WORDS as u64, (1, 5), |outcome| {
-            active_contribute(Contribute {
-                initiator: initiator(),
-                source: LOCAL,
-                vectors: memory.place(WORDS),
-                words,
-                slots,
-                messages: 1,
-                limit_us: LIMIT_US,
-                answers: Slice::new(&[]),
-                refusals: Slice::new(&[]),
-                outcome,
-            });
-        });
-    }
-    for words in [65, u32::MAX] {
-        refuses(&memory, WORDS as u64, (1, 5), |outcome| {
-            active_reduce(Reduce {
-                target: target(),
-                sums: memory.place(WORDS),
-                words,
-                stop: stop(),
-                limit_us: LIMIT_US,
-                outcome,
-            });
-        });
-    }
-}
-
-#[test]
-fn inbound_data_have_their_words_at_both_ends() {
-    let memory = Guarded::new();
-    type Kernel = fn(Inbound<'_>);
-    let kernels: [(Kernel, ScopeKind); 3] = [
-        (inbound_thread, ScopeKind::Thread),
-        (inbound_warp, ScopeKind::Warp),
-        (inbound_block, ScopeKind::Block),
-    ];
-    let queue = SendQueueHandle::none();
-    for (kernel, scope) in kernels {
-        for way in Way::ALL {
-            // A word too few of source, target, between and signal; none for the last, whose cells alone want more.
-            for short in 0..5 {
-                let cells = matches!(way, Way::Words | Way::Lines | Way::Checksums);
-                if (short == 4) & !cells {
-                    continue;
-                }
-                let there = [7, 7, 2, 0, 8][short];
-                let place =
-                    |which: usize, words| memory.place(if which == short { there } else { words });
-                let threads = [1, 32, 40][scope as usize];
-                refuses(&memory, there as u64, (2, threads), |outcome| {
-                    kernel(Inbound {
-                        way,
-                        scope,
-                        settled: false,
-                        reach: FenceReach::Gpu,
-                        send: queue,
-                        // SAFETY: numbers and null pointers: no handle, as each opening finds.
-                        receive: unsafe { std::mem::zeroed() },
-                        flush: FlushHandle::new(queue, LOCAL, REMOTE, true),
-                        source: LOCAL,
-                        source_words: place(0, if cells { WORDS } else { 8 }),
-                        target: REMOTE,
-                        buffer: LOCAL,
-                        target_words: place(
-                            if short == 4 { 4 } else { 1 },
-                            if cells { WORDS } else { 8 },
-                        ),
-                        signal: REMOTE,
-                        signal_word: place(3, 1),
-                        found: LOCAL,
-                        between: place(2, 3),
-                        bytes: 64,
-                        rounds: 0,
-                        warm_up: 0,
-                        limit_us: LIMIT_US,
-                        samples: Slice::new(&[]),
-                        stale: Slice::new(&[]),
-                        outcome,
-                    });
-                });
-            }
-        }
-    }
-}
-
-#[test]
 fn a_key_value_table_has_its_buckets_and_its_clients_room() {
     let memory = Guarded::new();
     let readers: [(fn(GetByReads<'_>), u32); 3] =
@@ -712,103 +430,5 @@ fn a_key_value_table_has_its_buckets_and_its_clients_room() {
                 });
             });
         }
-    }
-}
-
-/// Runs one of the suite's kernels, whose threads all are to refuse its numbers.
-#[track_caller]
-fn suite_refuses(
-    memory: &Guarded,
-    there: u64,
-    grid: (u32, u32),
-    kernel: impl Fn(Output<'_, EndingWords>) + Sync,
-) {
-    let mut endings = vec![EndingWords::default(); (grid.0 * grid.1) as usize];
-    let output = Output::new(&mut endings);
-    run(grid.0, grid.1, || kernel(output));
-    for words in &endings {
-        match words.ending() {
-            Some(Ending::Failed(Failure::Outside {
-                wanted,
-                there: found,
-            })) => {
-                assert!(wanted > there && found == there, "{wanted} of {found}");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(memory.changed(), UNCHANGED);
-}
-
-#[test]
-fn the_suites_storms_go_to_words_that_are_there() {
-    let memory = Guarded::new();
-    let (there, scope) = (WORDS as u64, ScopeKind::Block);
-    // Pieces of 5 words: 13 are more than there are, and so are those of a segment with a part of a word.
-    for (slots, size) in [(13, 8 * there), (u32::MAX, 8 * there), (3, 8 * 15 - 1)] {
-        with_segment(&memory, size, |gaspi| {
-            suite_refuses(&memory, size / 8, (1, 5), |endings| {
-                suite_gaspi_storm(GaspiStorm {
-                    gaspi,
-                    mode: Mode {
-                        sharing: SharingKind::Exclusive,
-                        scope,
-                    },
-                    slots,
-                    rounds: 0,
-                    patience: 1,
-                    done: Slice::new(&[]),
-                    caught: Output::<Caught>::new(&mut []),
-                    endings,
-                });
-            });
-        });
-    }
-    for tags_there in [65, u32::MAX] {
-        suite_refuses(&memory, there, (2, 1), |endings| {
-            suite_trigger_storm(TriggerStorm {
-                triggers: tags(tags_there),
-                scope,
-                operations: 0,
-                wanted: Slice::new(&[]),
-                words: REMOTE,
-                order: Slice::new(&[]),
-                begun: memory.place(WORDS),
-                limit_ms: 1,
-                endings,
-            });
-        });
-    }
-    for (slots, words) in [(1, 65), (u32::MAX, u32::MAX)] {
-        suite_refuses(&memory, there, (1, 5), |endings| {
-            suite_active_ask(ActiveAsk {
-                initiator: initiator(),
-                scope,
-                step: AskStep::Storm,
-                messages: 1,
-                slots,
-                words,
-                max_result: 0,
-                source: LOCAL,
-                payloads: memory.place(WORDS),
-                limit_ms: 1,
-                seen: Output::new(&mut []),
-                endings,
-            });
-        });
-        suite_refuses(&memory, there, (1, 5), |endings| {
-            suite_active_serve(ActiveServe {
-                target: target(),
-                scope,
-                words: 0,
-                max_result: words.saturating_mul(8),
-                slots,
-                results: LOCAL,
-                result_words: memory.place(WORDS),
-                limit_ms: 1,
-                seen: Output::new(&mut []),
-                endings,
-            });
-        });
     }
 }

@@ -2,7 +2,7 @@
 
 use warpbell::block;
 
-use crate::place::Place;
+use warpbell_kernels::place::Place;
 
 /// Who sends what to whom, and where it lies: the same for all ranks.
 ///

@@ -6,10 +6,10 @@ use warpbell::{Block, Exclusive, block, kernel, thread};
 use warpbell_patterns::gaspi::{GASPI_BLOCK, GaspiHandle};
 use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
-use crate::gaspi::{expect, words_of};
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::gaspi::{expect, words_of};
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// The segment of all ranks, which has their strips.
 const SEGMENT: u32 = 0;

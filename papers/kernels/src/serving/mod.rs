@@ -10,7 +10,7 @@ use warpbell::{Deadline, kernel};
 
 use crate::meeting::met_before;
 use crate::network::Network;
-use crate::outcome::Outcome;
+use warpbell_kernels::outcome::Outcome;
 
 pub use client::{GREY_LEVEL, ServingClient, TOLERANCE, is_near, serving_client};
 pub use message::Message;
@@ -37,12 +37,12 @@ pub struct Inference<'a> {
 /// The network's places are what [`Network`] asks for.
 ///
 /// ```
-/// use warpbell_kernels::serving::{Inference, serving_inference};
+/// use warpbell_paper_kernels::serving::{Inference, serving_inference};
 /// let known: warpbell::Entry<unsafe fn(Inference<'static>)> = serving_inference::ENTRY;
 /// ```
 ///
 /// ```compile_fail,E0308
-/// use warpbell_kernels::serving::{Inference, serving_inference};
+/// use warpbell_paper_kernels::serving::{Inference, serving_inference};
 /// let known: warpbell::Entry<fn(Inference<'static>)> = serving_inference::ENTRY;
 /// ```
 #[kernel]

@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 
 use warpbell::{Deadline, Signal, WaitError, Word64, block, thread};
 
-use crate::outcome::Failure;
-use crate::place::Place;
+use warpbell_kernels::outcome::Failure;
+use warpbell_kernels::place::Place;
 
 /// How many meetings the block has been to, in this launch or in one before: from here on its kernel counts. All threads of
 /// the block ask before the next meeting.

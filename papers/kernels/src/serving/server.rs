@@ -5,9 +5,9 @@ use warpbell::{Block, Deadline, Exclusive, Stop, WaitError, block, kernel, threa
 use super::{END, Message};
 use crate::meeting::{meet_at, met_before};
 use crate::network::Network;
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// Nothing has come yet.
 const NOTHING: u64 = 0;
@@ -61,7 +61,7 @@ pub struct Copied {
 /// at a time.
 ///
 /// ```compile_fail,E0308
-/// use warpbell_kernels::serving::{ServingServer, serving_server};
+/// use warpbell_paper_kernels::serving::{ServingServer, serving_server};
 /// let known: warpbell::Entry<fn(ServingServer<'static>)> = serving_server::ENTRY;
 /// ```
 #[kernel]

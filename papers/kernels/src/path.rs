@@ -3,8 +3,8 @@
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{Deadline, SendQueueHandle, Signal, Slice};
 
-use crate::outcome::Failure;
-use crate::place::Place;
+use warpbell_kernels::outcome::Failure;
+use warpbell_kernels::place::Place;
 
 /// The most parts: a lane of a warp for each.
 pub const MAX_PARTS: u32 = 32;

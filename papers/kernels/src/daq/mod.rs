@@ -8,9 +8,9 @@ mod detector;
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{Exclusive, Warp, block, kernel, warp};
 
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 pub use circle::{Hit, Moments, Primitive, Status, UNITS};
 pub use detector::{DEADLINE_NS, DaqDetector, daq_detector};

@@ -11,9 +11,9 @@ use warpbell::{
 };
 use warpbell_patterns::active::{InitiatorHandle, Lane, Reply, TargetHandle};
 
-use crate::active::next;
-use crate::outcome::{Failure, Outcome};
-use crate::place::Place;
+use warpbell_kernels::active::next;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 use table::look;
 

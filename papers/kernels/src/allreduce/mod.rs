@@ -7,9 +7,9 @@ use warpbell::wqe::Wqe;
 use warpbell::{Block, Deadline, Exclusive, SendQueue, Slice, block, kernel, thread};
 use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 pub use plan::{Incoming, Outgoing, Plan};
 

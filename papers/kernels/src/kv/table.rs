@@ -1,7 +1,7 @@
 //! What keys and values are, and how a table of them lies in memory: the same for the host that fills it, for whoever
 //! reads it over the network, and for the target's task.
 
-use crate::place::Place;
+use warpbell_kernels::place::Place;
 
 /// Entries of a bucket.
 pub const ENTRIES: u32 = 4;

@@ -4,9 +4,9 @@ use warpbell::{Exclusive, Slice, Stop, Word64, block, kernel, shared_array, thre
 
 use super::{END, Message};
 use crate::distribution::{BUCKETS, bucket};
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// Between two looks of a client at the clock, while no request is due.
 const NAP_NS: u32 = 1_000;

@@ -7,9 +7,9 @@ use warpbell::{Block, Deadline, Exclusive, SendQueue, Ticket, block, kernel, thr
 use warpbell_patterns::trigger::{OwnTag, TriggerHandle};
 
 use crate::meeting::meet;
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// The way of the first row, to the other rank's copy below its last one; and its part, queue and tag.
 pub const UP: u32 = 0;

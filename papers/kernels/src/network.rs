@@ -4,7 +4,7 @@
 use warpbell::{Deadline, WaitError, block, shared_array, thread};
 
 use crate::meeting::meet_at;
-use crate::place::Place;
+use warpbell_kernels::place::Place;
 
 /// How much wider and higher the picture becomes.
 pub const SCALE: u32 = 3;

@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 use warpbell::{Block, Exclusive, SendQueue, Slice, Ticket, Word64, block, kernel, thread};
 
 use crate::meeting::meet;
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// Bytes of a word.
 const WORD: u32 = 8;

@@ -7,9 +7,9 @@ use warpbell::{Deadline, Exclusive, Signal, Slice, Stop, Word64, block, kernel, 
 
 use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
 use crate::distribution::{BUCKETS, bucket};
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// Nanoseconds within which NA62's trigger wants an event's primitive.
 pub const DEADLINE_NS: u64 = 1_000_000;

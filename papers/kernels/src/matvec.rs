@@ -8,9 +8,9 @@ use warpbell::{
     Exclusive, SendQueueHandle, Slice, Stop, Warp, Word64, block, kernel, shared_array, thread,
 };
 
-use crate::outcome::{Failure, Outcome};
 use crate::path::Path;
-use crate::place::Place;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::place::Place;
 
 /// Rows and columns of the matrix, and values of a vector.
 pub const SIDE: u32 = 32;

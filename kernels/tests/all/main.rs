@@ -1,0 +1,5 @@
+//! The kernels on CPU grids.
+
+mod checksum;
+mod guarded;
+mod outside;
