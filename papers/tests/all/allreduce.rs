@@ -1,12 +1,7 @@
 //! The sum of several ranks' vectors at each of them, in all ways.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
-use std::io::{BufRead, BufReader};
-use std::process::Command;
-
-use common::{assert_verified, command, document, error_line, run};
+use crate::common::{assert_verified, document, error_line, run};
+use crate::interrupted;
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 
@@ -184,18 +179,8 @@ fn a_machine_with_too_few_gpus_says_so() {
 #[test]
 fn ctrl_c_shows_what_was_measured_so_far() {
     let arguments = ["--sizes", "1K", "--seconds", "600", "--rounds", "2"];
-    let mut child = command(ALLREDUCE, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("µs a sum")));
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
-    assert!(lines.count() <= 1);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
+    let rows = interrupted(ALLREDUCE, &arguments, "µs a sum");
+    assert!(rows.len() <= 1, "{rows:?}");
 }
 
 #[test]
@@ -204,19 +189,8 @@ fn hosts_hear_ctrl_c_within_a_repetition() {
     let long = ["--slow-rank", "0", "--slow-us", "5000", "--rounds", "1000"];
     let what = ["--sizes", "64", "--ways", "host", "--ranks", "2"];
     let only = ["--algorithms", "ring", "--repetitions", "1"];
-    let mut child = command(ALLREDUCE, &[&long[..], &what, &only].concat())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("µs a sum")));
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
+    let arguments = [&long[..], &what, &only].concat();
+    let rows = interrupted(ALLREDUCE, &arguments, "µs a sum");
     // No repetition was over.
-    let rows: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(!rows.iter().any(|row| row.contains("by hosts")), "{rows:?}");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert!(error_line(&output).contains("interrupted"));
 }

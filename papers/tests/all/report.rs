@@ -1,11 +1,8 @@
 //! One page of all applications.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
 use std::fs;
 
-use common::{assert_verified, document, error_line, run};
+use crate::common::{assert_verified, document, error_line, run};
 
 const REPORT: &str = env!("CARGO_BIN_EXE_report");
 

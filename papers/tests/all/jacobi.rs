@@ -1,12 +1,7 @@
 //! Jacobi's relaxation over two ranks, their edges exchanged in three ways.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
-use std::io::{BufRead, BufReader};
-use std::process::Command;
-
-use common::{assert_stepped, assert_verified, command, document, error_line, run};
+use crate::common::{assert_stepped, assert_verified, document, error_line, run};
+use crate::interrupted;
 
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
 
@@ -60,16 +55,6 @@ fn bad_arguments_are_refused() {
 #[test]
 fn ctrl_c_shows_what_was_measured_so_far() {
     let arguments = ["--sides", "8", "--steps", "10", "--seconds", "600"];
-    let mut child = command(JACOBI, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("µs a step")));
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
-    assert!(lines.count() <= 1);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
+    let rows = interrupted(JACOBI, &arguments, "µs a step");
+    assert!(rows.len() <= 1, "{rows:?}");
 }

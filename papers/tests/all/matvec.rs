@@ -1,12 +1,7 @@
 //! The product of a matrix with a stream of vectors, driven by the host and by the kernel.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
-use std::io::{BufRead, BufReader};
-use std::process::Command;
-
-use common::{assert_verified, command, document, error_line, run};
+use crate::common::{assert_verified, document, error_line, run};
+use crate::interrupted;
 
 const MATVEC: &str = env!("CARGO_BIN_EXE_matvec");
 
@@ -78,19 +73,8 @@ fn bad_arguments_are_refused() {
 #[test]
 fn ctrl_c_shows_what_was_measured_so_far() {
     let arguments = ["--sizes", "4K,8K", "--seconds", "600"];
-    let mut child = command(MATVEC, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let header = lines.find(|line| line.as_ref().unwrap().contains("driven by   M"));
-    assert!(header.is_some());
-    // It runs, or is about to: either way there are rows or none, and one line.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
-    let rows: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(rows.iter().filter(|row| row.contains("KiB")).count() <= 1);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
+    let rows = interrupted(MATVEC, &arguments, "driven by   M");
+    // It runs, or is about to.
+    let measured = rows.iter().filter(|row| row.contains("KiB"));
+    assert!(measured.count() <= 1, "{rows:?}");
 }

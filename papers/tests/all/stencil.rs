@@ -1,12 +1,7 @@
 //! A stencil over several ranks in all ways, and notifications beside bare writes.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
-use std::io::{BufRead, BufReader};
-use std::process::Command;
-
-use common::{assert_ratio, assert_stepped, assert_verified, command, document, error_line, run};
+use crate::common::{assert_ratio, assert_stepped, assert_verified, document, error_line, run};
+use crate::interrupted;
 
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
@@ -120,19 +115,8 @@ fn ctrl_c_shows_what_was_measured_so_far() {
     let _ = std::fs::remove_file(&plot);
     let arguments = ["--cells", "8", "--steps", "10", "--seconds", "600"];
     let arguments = [&arguments[..], &["--svg", &plot]].concat();
-    let mut child = command(STENCIL, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("µs a step")));
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
+    let rows = interrupted(STENCIL, &arguments, "µs a step");
     // The one way that was under way, and no round trips.
-    let rows = lines.count();
-    assert!(rows <= 1);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
-    assert_eq!(std::fs::exists(&plot).unwrap(), rows == 1);
+    assert!(rows.len() <= 1, "{rows:?}");
+    assert_eq!(std::fs::exists(&plot).unwrap(), rows.len() == 1);
 }

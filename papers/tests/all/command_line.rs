@@ -1,13 +1,10 @@
 //! What every application makes of a machine without a GPU, of a device that is full, and of arguments that are no text.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
 
-use common::{command, error_line, run};
+use crate::common::{command, error_line, run};
 
 macro_rules! binaries {
     ($($name:literal)*) => {

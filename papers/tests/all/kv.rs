@@ -1,9 +1,6 @@
 //! GETs from a table in the target's memory, two ways.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
-use common::{assert_verified, document, error_line, run};
+use crate::common::{assert_verified, document, error_line, run};
 use serde_json::Value;
 
 const KV: &str = env!("CARGO_BIN_EXE_kv");

@@ -1,12 +1,7 @@
 //! A stream of a detector's events, taken by a kernel for each batch and by one that stays.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
-use std::io::{BufRead, BufReader};
-use std::process::Command;
-
-use common::{assert_verified, command, document, error_line, run};
+use crate::common::{assert_verified, document, error_line, run};
+use crate::interrupted;
 use serde_json::Value;
 
 const DAQ: &str = env!("CARGO_BIN_EXE_daq");
@@ -124,17 +119,7 @@ fn bad_arguments_are_refused() {
 #[test]
 fn ctrl_c_shows_what_was_measured_so_far() {
     let arguments = ["--rates", "200", "--seconds", "600"];
-    let mut child = command(DAQ, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("p99.9 µs")));
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
-    let rows: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(!rows.iter().any(|row| row.contains("persistent")));
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
+    let rows = interrupted(DAQ, &arguments, "p99.9 µs");
+    let whole = rows.iter().any(|row| row.contains("persistent"));
+    assert!(!whole, "{rows:?}");
 }

@@ -1,8 +1,5 @@
 //! Pictures that are made larger, driven by the host and by the kernel.
 
-#[path = "../../examples/tests/common/mod.rs"]
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
-use common::{assert_verified, command, document, error_line, run};
+use crate::common::{assert_verified, command, document, error_line, run};
+use crate::{interrupted, press_ctrl_c};
 use warpbell_papers::serving::files;
 use warpbell_papers::serving::model::{Model, Picture};
 
@@ -190,27 +188,12 @@ fn what_does_not_suffice_is_named_before_anything_runs() {
     }
 }
 
-fn press_ctrl_c(child: &Child) {
-    let process = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &process]).status();
-    assert!(sent.unwrap().success());
-}
-
 #[test]
 fn ctrl_c_shows_what_was_measured_so_far() {
     let arguments = ["--sides", "16", "--seconds", "600"];
-    let mut child = command(SERVING, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let header = lines.find(|line| line.as_ref().unwrap().contains("driven by  "));
-    assert!(header.is_some());
-    std::thread::sleep(Duration::from_millis(500));
-    press_ctrl_c(&child);
-    let rows: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(rows.iter().filter(|row| row.contains("16 × 16")).count() <= 2);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
+    let rows = interrupted(SERVING, &arguments, "driven by  ");
+    let measured = rows.iter().filter(|row| row.contains("16 × 16"));
+    assert!(measured.count() <= 2, "{rows:?}");
 }
 
 /// A server in a process of its own, which ends with the test.
