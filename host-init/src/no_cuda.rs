@@ -2,7 +2,6 @@
 
 #[cfg(feature = "soft")]
 use std::convert::Infallible;
-use std::fmt;
 #[cfg(feature = "soft")]
 use std::marker::PhantomData;
 use std::path::Path;
@@ -15,7 +14,7 @@ use crate::{Launch, StopWord};
 pub enum Gpu {}
 
 /// What a GPU refuses. Without the feature `cuda` there is nothing to be refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {}
 
 /// Kernels that are loaded on a GPU. Without the feature `cuda` there are none.
@@ -43,14 +42,6 @@ pub(crate) enum InboundOrder {}
 #[derive(Debug)]
 #[cfg(feature = "mlx5")]
 pub(crate) enum MappedRegister {}
-
-impl fmt::Display for GpuError {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
-    }
-}
-
-impl std::error::Error for GpuError {}
 
 impl Gpu {
     pub(crate) fn ordinal(self) -> u32 {

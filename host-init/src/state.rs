@@ -114,7 +114,8 @@ pub struct Endpoint {
 }
 
 /// The first error of a queue pair, as its device saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{syndrome}, {vendor}, {place}")]
 pub struct NicError {
     /// What kind of error it is.
     pub syndrome: Syndrome,
@@ -139,18 +140,15 @@ pub enum ErrorPlace {
     Elsewhere,
 }
 
-impl fmt::Display for NicError {
+impl fmt::Display for ErrorPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.syndrome, self.vendor)?;
-        match self.place {
-            ErrorPlace::Send(wqe) => write!(f, ", at send WQE {wqe}"),
-            ErrorPlace::Receive(wqe) => write!(f, ", at receive WQE {wqe}"),
-            ErrorPlace::CompletionQueue => f.write_str(
-                ", because a completion queue overran: make it deeper, or let it ignore overruns",
+        match self {
+            Self::Send(wqe) => write!(f, "at send WQE {wqe}"),
+            Self::Receive(wqe) => write!(f, "at receive WQE {wqe}"),
+            Self::CompletionQueue => f.write_str(
+                "because a completion queue overran: make it deeper, or let it ignore overruns",
             ),
-            ErrorPlace::Elsewhere => f.write_str(", caused by the other end or by the host"),
+            Self::Elsewhere => f.write_str("caused by the other end or by the host"),
         }
     }
 }
-
-impl std::error::Error for NicError {}

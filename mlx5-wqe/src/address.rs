@@ -3,55 +3,37 @@
 //! Source: `mlx5_wqe_av` in mlx5dv.h, `mlx5_av` in linux/mlx5/qp.h.
 
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::layout::assert_layout;
-use crate::units::{Octoword, QpNumber};
+use crate::layout::layouts;
+use crate::units::QpNumber;
 
-/// Where a datagram goes: 48 bytes after the control segment; the first 16 alone when not extended.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct AddressVector {
-    /// DC access key; or, of a UD queue, the Q_Key in bits 63:32.
-    pub key: U64,
-    /// Destination QPN or DCT number in bits 23:0, [`AddressVector::EXTENDED`] in bit 31.
-    pub dqp_dct: U32,
-    /// Static rate in bits 7:4, service level or Ethernet priority in 3:0.
-    pub stat_rate_sl: u8,
-    /// Force loopback in bit 7, source LID's low bits in 6:0.
-    pub fl_mlid: u8,
-    /// Remote LID, or the UDP source port (RoCE v2).
-    pub rlid: U16,
-    /// Zero.
-    pub reserved16: [u8; 4],
-    /// Remote MAC address (RoCE).
-    pub rmac: [u8; 6],
-    /// Traffic class.
-    pub tclass: u8,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// GRH present in bit 30, source GID's index in 27:20, flow label in 19:0.
-    pub grh_gid_fl: U32,
-    /// Remote GID.
-    pub rgid: [u8; 16],
+layouts! {
+    /// Where a datagram goes: 48 bytes after the control segment; the first 16 alone when not extended.
+    octowords AddressVector = "`mlx5_wqe_av` in mlx5dv.h", 48 {
+        /// DC access key; or, of a UD queue, the Q_Key in bits 63:32.
+        key: U64 = 0;
+        /// Destination QPN or DCT number in bits 23:0, [`AddressVector::EXTENDED`] in bit 31.
+        dqp_dct: U32 = 8;
+        /// Static rate in bits 7:4, service level or Ethernet priority in 3:0.
+        stat_rate_sl: u8 = 12;
+        /// Force loopback in bit 7, source LID's low bits in 6:0.
+        fl_mlid: u8 = 13;
+        /// Remote LID, or the UDP source port (RoCE v2).
+        rlid: U16 = 14;
+        /// Zero.
+        reserved16: [u8; 4] = 16;
+        /// Remote MAC address (RoCE).
+        rmac: [u8; 6] = 20;
+        /// Traffic class.
+        tclass: u8 = 26;
+        /// Hop limit.
+        hop_limit: u8 = 27;
+        /// GRH present in bit 30, source GID's index in 27:20, flow label in 19:0.
+        grh_gid_fl: U32 = 28;
+        /// Remote GID.
+        rgid: [u8; 16] = 32;
+    }
 }
-
-assert_layout!(AddressVector, 48, {
-    key: 0, dqp_dct: 8, stat_rate_sl: 12, fl_mlid: 13, rlid: 14, reserved16: 16, rmac: 20,
-    tclass: 26, hop_limit: 27, grh_gid_fl: 28, rgid: 32,
-});
 
 impl AddressVector {
     /// Bit 31 of `dqp_dct`: all 48 bytes are there (`MLX5_EXTENDED_UD_AV`).
@@ -91,11 +73,5 @@ impl AddressVector {
     #[inline]
     pub const fn is_extended(self) -> bool {
         self.dqp_dct.get() & Self::EXTENDED != 0
-    }
-
-    /// The vector as it is stored.
-    #[inline]
-    pub const fn to_octowords(self) -> [Octoword; 3] {
-        zerocopy::transmute!(self)
     }
 }

@@ -4,115 +4,94 @@
 //! the two hardware syndrome bytes are in gpunetio's and UCX's form of the error CQE.
 
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::layout::assert_layout;
+use crate::layout::layouts;
 use crate::opcode::{CqeOpcode, Opcode};
 use crate::syndrome::{Syndrome, VendorCode};
 use crate::units::{QpNumber, WqeIndex};
 
-/// A CQE of 64 bytes (`mlx5_cqe64`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(64))]
-pub struct Cqe64 {
-    /// Not described.
-    pub reserved0: [u8; 2],
-    /// WQE of a striding receive queue.
-    pub wqe_id: U16,
-    /// Not described here: offloads of Ethernet.
-    pub reserved4: [u8; 13],
-    /// Path bits of the LID.
-    pub ml_path: u8,
-    /// Not described here.
-    pub reserved18: [u8; 4],
-    /// Source LID.
-    pub slid: U16,
-    /// Flags in bits 31:24, the sender's QPN in 23:0.
-    pub flags_rqpn: U32,
-    /// Header split and IP extension flags (Ethernet).
-    pub hds_ip_ext: u8,
-    /// Header types (Ethernet).
-    pub l4_header_type: u8,
-    /// VLAN (Ethernet).
-    pub vlan_info: U16,
-    /// User index of the queue pair or SRQ in bits 23:0 (with `cqe_version` 1), else the SRQ's
-    /// number.
-    pub srqn_uidx: U32,
-    /// Immediate, or the remote key that was invalidated, or the pkey.
-    pub immediate: U32,
-    /// Application (tag matching and others).
-    pub app: u8,
-    /// The application's opcode.
-    pub app_op: u8,
-    /// The application's information.
-    pub app_info: U16,
-    /// Bytes that arrived.
-    pub byte_count: U32,
-    /// The card's clock.
-    pub timestamp: U64,
-    /// Opcode of the WQE in bits 31:24 (requester), QPN in 23:0.
-    pub opcode_qpn: U32,
-    /// Index of the WQE: the first block of a send, the number of a receive.
-    pub wqe_counter: U16,
-    /// Signature.
-    pub signature: u8,
-    /// CQE opcode in bits 7:4, format in 3:2, solicited in 1, owner in 0.
-    pub op_own: u8,
+layouts! {
+    /// A CQE of 64 bytes.
+    cqe Cqe64 = "`mlx5_cqe64` in mlx5dv.h", 64 {
+        /// Not described.
+        reserved0: [u8; 2] = 0;
+        /// WQE of a striding receive queue.
+        wqe_id: U16 = 2;
+        /// Not described here: offloads of Ethernet.
+        reserved4: [u8; 13] = 4;
+        /// Path bits of the LID.
+        ml_path: u8 = 17;
+        /// Not described here.
+        reserved18: [u8; 4] = 18;
+        /// Source LID.
+        slid: U16 = 22;
+        /// Flags in bits 31:24, the sender's QPN in 23:0.
+        flags_rqpn: U32 = 24;
+        /// Header split and IP extension flags (Ethernet).
+        hds_ip_ext: u8 = 28;
+        /// Header types (Ethernet).
+        l4_header_type: u8 = 29;
+        /// VLAN (Ethernet).
+        vlan_info: U16 = 30;
+        /// User index of the queue pair or SRQ in bits 23:0 (with `cqe_version` 1), else the SRQ's
+        /// number.
+        srqn_uidx: U32 = 32;
+        /// Immediate, or the remote key that was invalidated, or the pkey.
+        immediate: U32 = 36;
+        /// Application (tag matching and others).
+        app: u8 = 40;
+        /// The application's opcode.
+        app_op: u8 = 41;
+        /// The application's information.
+        app_info: U16 = 42;
+        /// Bytes that arrived.
+        byte_count: U32 = 44;
+        /// The card's clock.
+        timestamp: U64 = 48;
+        /// Opcode of the WQE in bits 31:24 (requester), QPN in 23:0.
+        opcode_qpn: U32 = 56;
+        /// Index of the WQE: the first block of a send, the number of a receive.
+        wqe_counter: U16 = 60;
+        /// Signature.
+        signature: u8 = 62;
+        /// CQE opcode in bits 7:4, format in 3:2, solicited in 1, owner in 0.
+        op_own: u8 = 63;
+    }
+
+    /// A CQE of 64 bytes whose opcode says error.
+    cqe ErrorCqe = "`mlx5_err_cqe` in mlx5dv.h", 64 {
+        /// Not described.
+        reserved0: [u8; 32] = 0;
+        /// User index or SRQ number, as in [`Cqe64::srqn_uidx`].
+        srqn_uidx: U32 = 32;
+        /// Not described.
+        reserved36: [u8; 16] = 36;
+        /// The hardware's syndrome (gpunetio, UCX); no list of it is public.
+        hardware_syndrome: u8 = 52;
+        /// The hardware syndrome's type (gpunetio, UCX).
+        hardware_type: u8 = 53;
+        /// Vendor code.
+        vendor: u8 = 54;
+        /// Syndrome.
+        syndrome: u8 = 55;
+        /// Opcode of the WQE in bits 31:24, QPN in 23:0.
+        opcode_qpn: U32 = 56;
+        /// Index of the WQE.
+        wqe_counter: U16 = 60;
+        /// Signature.
+        signature: u8 = 62;
+        /// As in [`Cqe64::op_own`].
+        op_own: u8 = 63;
+    }
+
+    /// One of the eight small completions in a compressed CQE.
+    plain MiniCqe = "`mlx5_mini_cqe8` in linux/mlx5/device.h", 8 {
+        /// By the queue's setting: receive hash; checksum and stride index; or WQE index and opcode.
+        info: U32 = 0;
+        /// Bytes that arrived.
+        byte_count: U32 = 4;
+    }
 }
-
-assert_layout!(Cqe64, 64, {
-    reserved0: 0, wqe_id: 2, reserved4: 4, ml_path: 17, reserved18: 18, slid: 22, flags_rqpn: 24,
-    hds_ip_ext: 28, l4_header_type: 29, vlan_info: 30, srqn_uidx: 32, immediate: 36, app: 40,
-    app_op: 41, app_info: 42, byte_count: 44, timestamp: 48, opcode_qpn: 56, wqe_counter: 60,
-    signature: 62, op_own: 63,
-});
-
-/// A CQE of 64 bytes whose opcode says error (`mlx5_err_cqe`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(64))]
-pub struct ErrorCqe {
-    /// Not described.
-    pub reserved0: [u8; 32],
-    /// User index or SRQ number, as in [`Cqe64::srqn_uidx`].
-    pub srqn_uidx: U32,
-    /// Not described.
-    pub reserved36: [u8; 16],
-    /// The hardware's syndrome (gpunetio, UCX); no list of it is public.
-    pub hardware_syndrome: u8,
-    /// The hardware syndrome's type (gpunetio, UCX).
-    pub hardware_type: u8,
-    /// Vendor code.
-    pub vendor: u8,
-    /// Syndrome.
-    pub syndrome: u8,
-    /// Opcode of the WQE in bits 31:24, QPN in 23:0.
-    pub opcode_qpn: U32,
-    /// Index of the WQE.
-    pub wqe_counter: U16,
-    /// Signature.
-    pub signature: u8,
-    /// As in [`Cqe64::op_own`].
-    pub op_own: u8,
-}
-
-assert_layout!(ErrorCqe, 64, {
-    reserved0: 0, srqn_uidx: 32, reserved36: 36, hardware_syndrome: 52, hardware_type: 53,
-    vendor: 54, syndrome: 55, opcode_qpn: 56, wqe_counter: 60, signature: 62, op_own: 63,
-});
-
-/// One of the eight small completions in a compressed CQE (`mlx5_mini_cqe8`).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct MiniCqe {
-    /// By the queue's setting: receive hash; checksum and stride index; or WQE index and opcode.
-    pub info: U32,
-    /// Bytes that arrived.
-    pub byte_count: U32,
-}
-
-assert_layout!(MiniCqe, 8, { info: 0, byte_count: 4 });
 
 impl MiniCqe {
     /// The receive hash, where the queue's mini-CQEs carry it.

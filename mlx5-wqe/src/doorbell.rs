@@ -3,38 +3,23 @@
 //! Sources: linux/mlx5/{cq,doorbell,qp}.h, rdma-core `providers/mlx5/{qp,cq}.c`.
 
 use zerocopy::big_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::layout::assert_layout;
+use crate::layout::layouts;
 use crate::opcode::Opcode;
 use crate::units::{CqNumber, QpNumber, WqeBlock, WqeIndex};
 use crate::wqe::first_word;
 
-/// The doorbell record of a queue pair: 8 bytes in host or GPU memory that the card reads.
-///
-/// Each half is stored and loaded as one 32-bit word; [`word`](Self::word) gives it.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct DoorbellRecord {
-    /// Receive WQEs posted so far, modulo 2^16 (`MLX5_RCV_DBR`). An SRQ uses this half alone.
-    pub receive: U32,
-    /// Blocks posted to the send queue so far, modulo 2^16 (`MLX5_SND_DBR`).
-    pub send: U32,
+layouts! {
+    /// The doorbell record of a queue pair: 8 bytes in host or GPU memory that the card reads.
+    ///
+    /// Each half is stored and loaded as one 32-bit word; [`word`](Self::word) gives it.
+    plain DoorbellRecord = "`MLX5_RCV_DBR` and `MLX5_SND_DBR` in mlx5dv.h", 8 {
+        /// Receive WQEs posted so far, modulo 2^16 (`MLX5_RCV_DBR`). An SRQ uses this half alone.
+        receive: U32 = 0;
+        /// Blocks posted to the send queue so far, modulo 2^16 (`MLX5_SND_DBR`).
+        send: U32 = 4;
+    }
 }
-
-assert_layout!(DoorbellRecord, 8, { receive: 0, send: 4 });
 
 impl DoorbellRecord {
     /// Either half for a producer index, as a native integer of the bytes as they lie in memory.
@@ -55,29 +40,15 @@ impl DoorbellRecord {
     }
 }
 
-/// The doorbell record of a completion queue: 8 bytes in host or GPU memory that the card reads.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct CqDoorbellRecord {
-    /// CQEs consumed so far, modulo 2^24.
-    pub consumer: U32,
-    /// The last [`CqArm`].
-    pub arm: U32,
+layouts! {
+    /// The doorbell record of a completion queue: 8 bytes in host or GPU memory that the card reads.
+    plain CqDoorbellRecord = "`providers/mlx5/cq.c` of rdma-core", 8 {
+        /// CQEs consumed so far, modulo 2^24.
+        consumer: U32 = 0;
+        /// The last [`CqArm`].
+        arm: U32 = 4;
+    }
 }
-
-assert_layout!(CqDoorbellRecord, 8, { consumer: 0, arm: 4 });
 
 impl CqDoorbellRecord {
     /// The bits of a consumer index.

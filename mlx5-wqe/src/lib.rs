@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod codes;
 mod completion;
 mod cqe;
 pub mod decode;

@@ -1,52 +1,11 @@
 //! What a WQE asks for, and what a CQE reports.
 
-use core::fmt;
-
-/// Defines an 8-bit code whose unknown values survive.
-macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident, $unknown:literal {
-        $($(#[$code_doc:meta])* $code:ident = $value:literal, $text:literal;)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(transparent)]
-        pub struct $name(pub u8);
-
-        impl $name {
-            $($(#[$code_doc])* pub const $code: Self = Self($value);)*
-
-            /// The usual name, or `None` for a value that this crate does not know.
-            pub const fn name(self) -> Option<&'static str> {
-                match self {
-                    $(Self::$code => Some($text),)*
-                    _ => None,
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.name() {
-                    Some(name) => f.write_str(name),
-                    None => write!(f, concat!($unknown, " 0x{:02x}"), self.0),
-                }
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "(0x{:02x})"), self.0)
-            }
-        }
-    };
-}
-#[cfg(feature = "prm")]
-pub(crate) use codes;
+use crate::codes::codes;
 
 codes! {
     /// The opcode of a send-queue WQE (`MLX5_OPCODE_*` in mlx5dv.h; the waiting ones in DPDK's
     /// mlx5_prm.h).
-    Opcode, "opcode" {
+    Opcode(u8), "opcode" {
         /// Does nothing, and completes.
         NOP = 0x00, "NOP";
         /// Send that invalidates a remote key at the receiver.
@@ -96,11 +55,9 @@ codes! {
         /// Memory-to-memory operation.
         MMO = 0x2f, "MMO";
     }
-}
 
-codes! {
     /// The opcode of a CQE, 4 bits (`MLX5_CQE_*` in mlx5dv.h).
-    CqeOpcode, "CQE opcode" {
+    CqeOpcode(u8), "CQE opcode" {
         /// A WQE of the send queue is done.
         REQUESTER = 0x0, "REQ";
         /// A write with immediate arrived.

@@ -4,42 +4,27 @@
 //! `providers/mlx5/{qp,srq}.c` for the end of a list.
 
 use zerocopy::big_endian::U16;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::layout::assert_layout;
+use crate::layout::layouts;
 use crate::segment::Data;
 use crate::units::{Local, Octoword};
 use crate::wqe::BuildError;
 
-/// First segment of an SRQ's WQE, which links it to the next free one (`mlx5_wqe_srq_next_seg`).
-///
-/// `mlx5_rwqe_sig`, the first segment of a signed receive WQE, has its signature at the same place.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct SrqNext {
-    /// Zero.
-    pub reserved0: [u8; 2],
-    /// Index of the next WQE.
-    pub next_wqe_index: U16,
-    /// Signature.
-    pub signature: u8,
-    /// Zero.
-    pub reserved5: [u8; 11],
+layouts! {
+    /// First segment of an SRQ's WQE, which links it to the next free one.
+    ///
+    /// `mlx5_rwqe_sig`, the first segment of a signed receive WQE, has its signature at the same place.
+    octoword SrqNext = "`mlx5_wqe_srq_next_seg` in mlx5dv.h", 16 {
+        /// Zero.
+        reserved0: [u8; 2] = 0;
+        /// Index of the next WQE.
+        next_wqe_index: U16 = 2;
+        /// Signature.
+        signature: u8 = 4;
+        /// Zero.
+        reserved5: [u8; 11] = 5;
+    }
 }
-
-assert_layout!(SrqNext, 16, { reserved0: 0, next_wqe_index: 2, signature: 4, reserved5: 5 });
 
 impl SrqNext {
     /// The segment that links to `next`.
@@ -51,18 +36,6 @@ impl SrqNext {
             signature: 0,
             reserved5: [0; 11],
         }
-    }
-
-    /// The segment as it is stored.
-    #[inline(always)]
-    pub const fn to_octoword(self) -> Octoword {
-        zerocopy::transmute!(self)
-    }
-
-    /// The segment that 16 stored bytes are.
-    #[inline(always)]
-    pub const fn from_octoword(octoword: Octoword) -> Self {
-        zerocopy::transmute!(octoword)
     }
 }
 

@@ -1,65 +1,32 @@
-//! The 16-byte segments of a send WQE, as they lie in memory.
+//! The segments of a send WQE, as they lie in memory.
 //!
-//! Sources: `infiniband/mlx5dv.h` for control, remote address, data, inline and atomic segments;
-//! NVSHMEM's `ibgda_device.cuh` and NVIDIA's gpunetio for the masked atomics; DPDK's `mlx5_prm.h`
-//! and gpunetio for wait and enable.
-//!
-//! Every integer is big-endian, and every structure may lie at any address, so that a ring's bytes
-//! can be looked at in place wherever they came from.
+//! Sources: `infiniband/mlx5dv.h`, NVSHMEM's `ibgda_device.cuh`, DPDK's `mlx5_prm.h`, and NVIDIA's gpunetio.
 
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::flags::ControlFlags;
-use crate::layout::assert_layout;
+use crate::layout::layouts;
 use crate::opcode::Opcode;
-use crate::units::{
-    CqNumber, Immediate, Local, LocalKey, Octoword, QpNumber, Remote, RemoteKey, WqeIndex,
-};
+use crate::units::{CqNumber, Immediate, Local, LocalKey, QpNumber, Remote, RemoteKey, WqeIndex};
 use crate::wqe::BuildError;
 
-/// Gives a 16-byte segment its passage to and from [`Octoword`].
-macro_rules! octoword_segment {
-    ($($segment:ty),*) => {
-        $(impl $segment {
-            /// The segment as it is stored.
-            #[inline(always)]
-            pub const fn to_octoword(self) -> Octoword {
-                zerocopy::transmute!(self)
-            }
-
-            /// The segment that 16 stored bytes are.
-            #[inline(always)]
-            pub const fn from_octoword(octoword: Octoword) -> Self {
-                zerocopy::transmute!(octoword)
-            }
-        })*
-    };
+layouts! {
+    /// Control segment: the first 16 bytes of every send WQE.
+    octoword Control = "`mlx5_wqe_ctrl_seg` in mlx5dv.h", 16 {
+        /// Opcode modifier in bits 31:24, WQE index in 23:8, opcode in 7:0.
+        opmod_idx_opcode: U32 = 0;
+        /// QPN in bits 31:8, size of the WQE in octowords in 5:0.
+        qpn_ds: U32 = 4;
+        /// Signature, where the queue has signatures on; else 0.
+        signature: u8 = 8;
+        /// Stream of a DC initiator; else 0.
+        dci_stream: U16 = 9;
+        /// Fence, completion and solicited.
+        fm_ce_se: ControlFlags = 11;
+        /// Immediate, remote key to invalidate, or mkey of a UMR, by opcode.
+        immediate: U32 = 12;
+    }
 }
-
-/// Control segment: the first 16 bytes of every send WQE (`mlx5_wqe_ctrl_seg`).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct Control {
-    /// Opcode modifier in bits 31:24, WQE index in 23:8, opcode in 7:0.
-    pub opmod_idx_opcode: U32,
-    /// QPN in bits 31:8, size of the WQE in octowords in 5:0.
-    pub qpn_ds: U32,
-    /// Signature, where the queue has signatures on; else 0.
-    pub signature: u8,
-    /// Stream of a DC initiator; else 0.
-    pub dci_stream: U16,
-    /// Fence, completion and solicited.
-    pub fm_ce_se: ControlFlags,
-    /// Immediate, remote key to invalidate, or mkey of a UMR, by opcode.
-    pub immediate: U32,
-}
-
-assert_layout!(Control, 16, {
-    opmod_idx_opcode: 0, qpn_ds: 4, signature: 8, dci_stream: 9, fm_ce_se: 11, immediate: 12,
-});
 
 impl Control {
     /// The bits of `qpn_ds` that count octowords (`MLX5_WQE_CTRL_DS_MASK`).
@@ -127,21 +94,17 @@ impl Control {
     }
 }
 
-/// Remote address segment (`mlx5_wqe_raddr_seg`).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct RemoteAddress {
-    /// Address at the other end.
-    pub address: U64,
-    /// Key at the other end.
-    pub key: U32,
-    /// Zero.
-    pub reserved: U32,
+layouts! {
+    /// Remote address segment.
+    octoword RemoteAddress = "`mlx5_wqe_raddr_seg` in mlx5dv.h", 16 {
+        /// Address at the other end.
+        address: U64 = 0;
+        /// Key at the other end.
+        key: U32 = 8;
+        /// Zero.
+        reserved: U32 = 12;
+    }
 }
-
-assert_layout!(RemoteAddress, 16, { address: 0, key: 8, reserved: 12 });
 
 impl RemoteAddress {
     /// The segment for `remote`.
@@ -164,21 +127,17 @@ impl RemoteAddress {
     }
 }
 
-/// Data segment: one entry of a scatter/gather list (`mlx5_wqe_data_seg`).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct Data {
-    /// Bytes in bits 30:0, 0 meaning 2^31; bit 31 marks inline data instead.
-    pub byte_count: U32,
-    /// Local key.
-    pub key: U32,
-    /// Local address.
-    pub address: U64,
+layouts! {
+    /// Data segment: one entry of a scatter/gather list.
+    octoword Data = "`mlx5_wqe_data_seg` in mlx5dv.h", 16 {
+        /// Bytes in bits 30:0, 0 meaning 2^31; bit 31 marks inline data instead.
+        byte_count: U32 = 0;
+        /// Local key.
+        key: U32 = 4;
+        /// Local address.
+        address: U64 = 8;
+    }
 }
-
-assert_layout!(Data, 16, { byte_count: 0, key: 4, address: 8 });
 
 impl Data {
     /// The entry that ends a list shorter than its queue's maximum (receive side).
@@ -232,18 +191,14 @@ impl Data {
     }
 }
 
-/// The word before inline data (`mlx5_wqe_inl_data_seg`); the bytes follow at once, and header and
-/// bytes together are padded to 16.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct InlineHeader {
-    /// [`InlineHeader::MARK`] and the length in bytes.
-    pub byte_count: U32,
+layouts! {
+    /// The word before inline data; the bytes follow at once, and header and
+    /// bytes together are padded to 16.
+    plain InlineHeader = "`mlx5_wqe_inl_data_seg` in mlx5dv.h", 4 {
+        /// [`InlineHeader::MARK`] and the length in bytes.
+        byte_count: U32 = 0;
+    }
 }
-
-assert_layout!(InlineHeader, 4, { byte_count: 0 });
 
 impl InlineHeader {
     /// Bit 31: inline data follows (`MLX5_INLINE_SEG`).
@@ -266,110 +221,67 @@ impl InlineHeader {
     }
 }
 
-/// Atomic segment of 8-byte operations (`mlx5_wqe_atomic_seg`).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct Atomic {
-    /// What to swap in, or what to add.
-    pub swap_add: U64,
-    /// What to compare with.
-    pub compare: U64,
-}
+layouts! {
+    /// Atomic segment of 8-byte operations.
+    octoword Atomic = "`mlx5_wqe_atomic_seg` in mlx5dv.h", 16 {
+        /// What to swap in, or what to add.
+        swap_add: U64 = 0;
+        /// What to compare with.
+        compare: U64 = 8;
+    }
 
-assert_layout!(Atomic, 16, { swap_add: 0, compare: 8 });
+    /// Both segments of a masked 8-byte compare-and-swap.
+    octowords MaskedCompareSwap8 = "`mlx5_wqe_masked_atomic_seg` in linux/mlx5/qp.h", 32 {
+        /// What to swap in.
+        swap: U64 = 0;
+        /// What to compare with.
+        compare: U64 = 8;
+        /// The bits that are swapped.
+        swap_mask: U64 = 16;
+        /// The bits that are compared.
+        compare_mask: U64 = 24;
+    }
 
-/// Both segments of a masked 8-byte compare-and-swap (`mlx5_wqe_masked_atomic_seg` in
-/// linux/mlx5/qp.h).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct MaskedCompareSwap8 {
-    /// What to swap in.
-    pub swap: U64,
-    /// What to compare with.
-    pub compare: U64,
-    /// The bits that are swapped.
-    pub swap_mask: U64,
-    /// The bits that are compared.
-    pub compare_mask: U64,
-}
+    /// Segment of a masked 4-byte compare-and-swap.
+    octoword MaskedCompareSwap4 = "NVSHMEM and gpunetio", 16 {
+        /// What to swap in.
+        swap: U32 = 0;
+        /// What to compare with.
+        compare: U32 = 4;
+        /// The bits that are swapped.
+        swap_mask: U32 = 8;
+        /// The bits that are compared.
+        compare_mask: U32 = 12;
+    }
 
-assert_layout!(MaskedCompareSwap8, 32, { swap: 0, compare: 8, swap_mask: 16, compare_mask: 24 });
+    /// Segment of a masked 8-byte fetch-and-add.
+    octoword MaskedFetchAdd8 = "NVSHMEM and gpunetio", 16 {
+        /// What to add.
+        add: U64 = 0;
+        /// A 1 marks the top bit of a field: its carry goes nowhere.
+        field_boundary: U64 = 8;
+    }
 
-impl MaskedCompareSwap8 {
-    /// Both segments as they are stored: the values, then their masks.
-    #[inline(always)]
-    pub const fn to_octowords(self) -> [Octoword; 2] {
-        zerocopy::transmute!(self)
+    /// Segment of a masked 4-byte fetch-and-add.
+    octoword MaskedFetchAdd4 = "NVSHMEM and gpunetio", 16 {
+        /// What to add.
+        add: U32 = 0;
+        /// A 1 marks the top bit of a field: its carry goes nowhere.
+        field_boundary: U32 = 4;
+        /// Zero.
+        reserved: U64 = 8;
+    }
+
+    /// Segment of WAIT, RECV_EN and SEND_EN.
+    octoword Wait = "DPDK and gpunetio", 16 {
+        /// Zero.
+        reserved: U64 = 0;
+        /// The number of the CQE waited for, or the index of the block up to which the other queue may run.
+        index: U32 = 8;
+        /// The queue: a CQN for WAIT, a QPN for the other two.
+        queue: U32 = 12;
     }
 }
-
-/// Segment of a masked 4-byte compare-and-swap (NVSHMEM, gpunetio).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct MaskedCompareSwap4 {
-    /// What to swap in.
-    pub swap: U32,
-    /// What to compare with.
-    pub compare: U32,
-    /// The bits that are swapped.
-    pub swap_mask: U32,
-    /// The bits that are compared.
-    pub compare_mask: U32,
-}
-
-assert_layout!(MaskedCompareSwap4, 16, { swap: 0, compare: 4, swap_mask: 8, compare_mask: 12 });
-
-/// Segment of a masked 8-byte fetch-and-add (NVSHMEM, gpunetio).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct MaskedFetchAdd8 {
-    /// What to add.
-    pub add: U64,
-    /// A 1 marks the top bit of a field: its carry goes nowhere.
-    pub field_boundary: U64,
-}
-
-assert_layout!(MaskedFetchAdd8, 16, { add: 0, field_boundary: 8 });
-
-/// Segment of a masked 4-byte fetch-and-add (NVSHMEM, gpunetio).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct MaskedFetchAdd4 {
-    /// What to add.
-    pub add: U32,
-    /// A 1 marks the top bit of a field: its carry goes nowhere.
-    pub field_boundary: U32,
-    /// Zero.
-    pub reserved: U64,
-}
-
-assert_layout!(MaskedFetchAdd4, 16, { add: 0, field_boundary: 4, reserved: 8 });
-
-/// Segment of WAIT, RECV_EN and SEND_EN (DPDK, gpunetio).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
-#[repr(C)]
-pub struct Wait {
-    /// Zero.
-    pub reserved: U64,
-    /// The number of the CQE waited for, or the index of the block up to which the other queue may run.
-    pub index: U32,
-    /// The queue: a CQN for WAIT, a QPN for the other two.
-    pub queue: U32,
-}
-
-assert_layout!(Wait, 16, { reserved: 0, index: 8, queue: 12 });
 
 impl Wait {
     /// Waits until completion queue `queue` has the CQE number `index`, from 0.
@@ -392,14 +304,3 @@ impl Wait {
         }
     }
 }
-
-octoword_segment!(
-    Control,
-    RemoteAddress,
-    Data,
-    Atomic,
-    MaskedCompareSwap4,
-    MaskedFetchAdd4,
-    MaskedFetchAdd8,
-    Wait
-);

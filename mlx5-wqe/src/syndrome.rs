@@ -2,13 +2,7 @@
 
 use core::fmt;
 
-/// What went wrong with a work request (byte 55 of an error CQE; `MLX5_CQE_SYNDROME_*` in
-/// mlx5dv.h).
-///
-/// Values that this crate does not know survive.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(transparent)]
-pub struct Syndrome(pub u8);
+use crate::codes::codes;
 
 /// A syndrome in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,28 +15,19 @@ pub struct Description {
     pub look_at: &'static str,
 }
 
-/// Declares the syndromes with their descriptions.
+/// Declares the syndromes, and documents each with its description.
 macro_rules! syndromes {
     ($($constant:ident = $value:literal, $name:literal, $meaning:literal, $look_at:literal;)*) => {
-        impl Syndrome {
-            $(
-                #[doc = concat!("The ", $name, ". ", $meaning)]
-                pub const $constant: Self = Self($value);
-            )*
-
-            /// Every syndrome that has a name, in ascending order.
-            pub const KNOWN: &[Self] = &[$(Self::$constant),*];
-
-            /// The syndrome in words, or `None` for a value that this crate does not know.
-            pub const fn describe(self) -> Option<Description> {
-                match self {
-                    $(Self::$constant => Some(Description {
-                        name: $name,
-                        meaning: $meaning,
-                        look_at: $look_at,
-                    }),)*
-                    _ => None,
-                }
+        codes! {
+            /// What went wrong with a work request: byte 55 of an error CQE.
+            ///
+            /// Source: `MLX5_CQE_SYNDROME_*` in mlx5dv.h.
+            Syndrome(u8).describe: Description {
+                $(
+                    #[doc = concat!("The ", $name, ". ", $meaning)]
+                    $constant = $value,
+                        Description { name: $name, meaning: $meaning, look_at: $look_at };
+                )*
             }
         }
     };
@@ -114,17 +99,6 @@ impl fmt::Display for Syndrome {
     }
 }
 
-impl fmt::Debug for Syndrome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Syndrome(0x{:02x})", self.0)
-    }
-}
-
-/// The vendor's own code beside a syndrome (byte 54 of an error CQE). There is no public list.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(transparent)]
-pub struct VendorCode(pub u8);
-
 /// How a vendor code came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
@@ -147,76 +121,70 @@ pub struct VendorDescription {
     pub evidence: Evidence,
 }
 
+/// Why a vendor code is listed, with the syndrome that it came with.
+const fn seen(
+    evidence: Evidence,
+    syndrome: Option<Syndrome>,
+    meaning: &'static str,
+) -> VendorDescription {
+    VendorDescription {
+        syndrome,
+        meaning,
+        evidence,
+    }
+}
+
+codes! {
+    /// The vendor's own code beside a syndrome: byte 54 of an error CQE. There is no public list.
+    VendorCode(u8).describe: VendorDescription {
+        /// A local key that does not fit; dumped on a card.
+        LOCAL_KEY = 0x53, seen(
+            Evidence::Card,
+            Some(Syndrome::LOCAL_PROTECTION),
+            "a local key does not fit the access",
+        );
+        /// No acknowledgement; reported in a thread.
+        NO_ACKNOWLEDGEMENT = 0x81, seen(
+            Evidence::Thread,
+            Some(Syndrome::TRANSPORT_RETRY),
+            "no acknowledgement from the other end",
+        );
+        /// No receive at the other end; dumped on a card.
+        RECEIVER_NOT_READY = 0x87, seen(
+            Evidence::Card,
+            Some(Syndrome::RNR_RETRY),
+            "the other end kept answering that it has no receive",
+        );
+        /// Access refused by the other end; dumped on a card.
+        REMOTE_ACCESS = 0x88, seen(
+            Evidence::Card,
+            Some(Syndrome::REMOTE_ACCESS),
+            "the other end refused access to its memory",
+        );
+        /// Request refused by the other end; reported in a thread.
+        REMOTE_REQUEST = 0x8a, seen(
+            Evidence::Thread,
+            Some(Syndrome::REMOTE_INVALID_REQUEST),
+            "the other end refused the request",
+        );
+        /// A page fault on demand-paged memory; named in mlx5dv.h.
+        PAGE_FAULT = 0x93, seen(Evidence::Header, None, "page fault on demand-paged memory");
+        /// Flushed after an earlier error; reported in a thread.
+        FLUSHED = 0xf9, seen(
+            Evidence::Thread,
+            Some(Syndrome::FLUSHED),
+            "flushed after an earlier error",
+        );
+    }
+}
+
 impl VendorCode {
     /// No code.
     pub const NONE: Self = Self(0);
-    /// A local key that does not fit; dumped on a card.
-    pub const LOCAL_KEY: Self = Self(0x53);
-    /// No acknowledgement; reported in a thread.
-    pub const NO_ACKNOWLEDGEMENT: Self = Self(0x81);
-    /// No receive at the other end; dumped on a card.
-    pub const RECEIVER_NOT_READY: Self = Self(0x87);
-    /// Access refused by the other end; dumped on a card.
-    pub const REMOTE_ACCESS: Self = Self(0x88);
-    /// Request refused by the other end; reported in a thread.
-    pub const REMOTE_REQUEST: Self = Self(0x8a);
-    /// A page fault on demand-paged memory; named in mlx5dv.h.
-    pub const PAGE_FAULT: Self = Self(0x93);
-    /// Flushed after an earlier error; reported in a thread.
-    pub const FLUSHED: Self = Self(0xf9);
-
-    /// The code in words, or `None` for a value about which nothing is known.
-    pub const fn describe(self) -> Option<VendorDescription> {
-        let (syndrome, meaning, evidence) = match self {
-            Self::LOCAL_KEY => (
-                Some(Syndrome::LOCAL_PROTECTION),
-                "a local key does not fit the access",
-                Evidence::Card,
-            ),
-            Self::NO_ACKNOWLEDGEMENT => (
-                Some(Syndrome::TRANSPORT_RETRY),
-                "no acknowledgement from the other end",
-                Evidence::Thread,
-            ),
-            Self::RECEIVER_NOT_READY => (
-                Some(Syndrome::RNR_RETRY),
-                "the other end kept answering that it has no receive",
-                Evidence::Card,
-            ),
-            Self::REMOTE_ACCESS => (
-                Some(Syndrome::REMOTE_ACCESS),
-                "the other end refused access to its memory",
-                Evidence::Card,
-            ),
-            Self::REMOTE_REQUEST => (
-                Some(Syndrome::REMOTE_INVALID_REQUEST),
-                "the other end refused the request",
-                Evidence::Thread,
-            ),
-            Self::PAGE_FAULT => (None, "page fault on demand-paged memory", Evidence::Header),
-            Self::FLUSHED => (
-                Some(Syndrome::FLUSHED),
-                "flushed after an earlier error",
-                Evidence::Thread,
-            ),
-            _ => return None,
-        };
-        Some(VendorDescription {
-            syndrome,
-            meaning,
-            evidence,
-        })
-    }
 }
 
 impl fmt::Display for VendorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "vendor code 0x{:02x}", self.0)
-    }
-}
-
-impl fmt::Debug for VendorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VendorCode(0x{:02x})", self.0)
     }
 }

@@ -2,7 +2,7 @@
 #![expect(non_snake_case, reason = "fields have the header's names")]
 
 use super::bits::Field;
-use super::codes::{CapabilityQuery, PortType, TimestampFormats, opcode};
+use super::codes::{CapabilityQuery, CommandOpcode, PortType, TimestampFormats};
 use super::record::{self, Command, PrmError, Record, records};
 
 records! {

@@ -3,71 +3,56 @@
 //! Source: `MLX5_CMD_OP_*`, `MLX5_QPC_*` and `MLX5_CQC_*` in linux/mlx5/mlx5_ifc.h, `MLX5_CMD_STAT_*` in
 //! linux/mlx5/device.h, `MLX5_QP_OPTPAR_*` in linux/mlx5/qp.h.
 
-use core::fmt;
-
 use bitflags::bitflags;
 
 use super::record::number_values;
-use crate::opcode::codes;
-
-/// Opcodes of commands.
-pub mod opcode {
-    /// Asks what the card can do.
-    pub const QUERY_HCA_CAP: u16 = 0x100;
-    /// Creates a completion queue.
-    pub const CREATE_CQ: u16 = 0x400;
-    /// Destroys a completion queue.
-    pub const DESTROY_CQ: u16 = 0x401;
-    /// Creates a queue pair.
-    pub const CREATE_QP: u16 = 0x500;
-    /// Destroys a queue pair.
-    pub const DESTROY_QP: u16 = 0x501;
-    /// Brings a queue pair from reset to INIT.
-    pub const RST2INIT_QP: u16 = 0x502;
-    /// Brings a queue pair from INIT to ready to receive.
-    pub const INIT2RTR_QP: u16 = 0x503;
-    /// Brings a queue pair from ready to receive to ready to send.
-    pub const RTR2RTS_QP: u16 = 0x504;
-    /// Puts a queue pair in error (`2ERR_QP`).
-    pub const TO_ERROR_QP: u16 = 0x507;
-    /// Resets a queue pair (`2RST_QP`).
-    pub const TO_RESET_QP: u16 = 0x50a;
-    /// Asks for a queue pair's context.
-    pub const QUERY_QP: u16 = 0x50b;
-    /// Allocates a set of counters.
-    pub const ALLOC_Q_COUNTER: u16 = 0x771;
-    /// Asks for a set's counters.
-    pub const QUERY_Q_COUNTER: u16 = 0x773;
-    /// Creates a receive memory pool.
-    pub const CREATE_RMP: u16 = 0x90c;
-    /// Destroys a receive memory pool.
-    pub const DESTROY_RMP: u16 = 0x90e;
-    /// Allocates a UAR page.
-    pub const ALLOC_UAR: u16 = 0x802;
-    /// Gives a UAR page back.
-    pub const DEALLOC_UAR: u16 = 0x803;
-    /// Registers memory for queues.
-    pub const CREATE_UMEM: u16 = 0xa08;
-    /// Gives such memory back.
-    pub const DESTROY_UMEM: u16 = 0xa0a;
-}
-
-/// Lets a code of 8 bits be the value of a field; its default is 0.
-macro_rules! field_codes {
-    ($($code:ident)*) => {
-        $(impl Default for $code {
-            fn default() -> Self {
-                Self(0)
-            }
-        })*
-
-        number_values! { $($code: |code| code.0 as u64, |value| $code(value as u8);)* }
-    };
-}
+use crate::codes::codes;
 
 codes! {
+    /// The opcode of a command (`MLX5_CMD_OP_*`).
+    CommandOpcode(u16), "opcode" {
+        /// Asks what the card can do.
+        QUERY_HCA_CAP = 0x100, "QUERY_HCA_CAP";
+        /// Creates a completion queue.
+        CREATE_CQ = 0x400, "CREATE_CQ";
+        /// Destroys a completion queue.
+        DESTROY_CQ = 0x401, "DESTROY_CQ";
+        /// Creates a queue pair.
+        CREATE_QP = 0x500, "CREATE_QP";
+        /// Destroys a queue pair.
+        DESTROY_QP = 0x501, "DESTROY_QP";
+        /// Brings a queue pair from reset to INIT.
+        RST2INIT_QP = 0x502, "RST2INIT_QP";
+        /// Brings a queue pair from INIT to ready to receive.
+        INIT2RTR_QP = 0x503, "INIT2RTR_QP";
+        /// Brings a queue pair from ready to receive to ready to send.
+        RTR2RTS_QP = 0x504, "RTR2RTS_QP";
+        /// Puts a queue pair in error.
+        TO_ERROR_QP = 0x507, "2ERR_QP";
+        /// Resets a queue pair.
+        TO_RESET_QP = 0x50a, "2RST_QP";
+        /// Asks for a queue pair's context.
+        QUERY_QP = 0x50b, "QUERY_QP";
+        /// Allocates a set of counters.
+        ALLOC_Q_COUNTER = 0x771, "ALLOC_Q_COUNTER";
+        /// Asks for a set's counters.
+        QUERY_Q_COUNTER = 0x773, "QUERY_Q_COUNTER";
+        /// Allocates a UAR page.
+        ALLOC_UAR = 0x802, "ALLOC_UAR";
+        /// Gives a UAR page back.
+        DEALLOC_UAR = 0x803, "DEALLOC_UAR";
+        /// Creates a receive memory pool.
+        CREATE_RMP = 0x90c, "CREATE_RMP";
+        /// Destroys a receive memory pool.
+        DESTROY_RMP = 0x90e, "DESTROY_RMP";
+        /// Registers memory for queues.
+        CREATE_UMEM = 0xa08, "CREATE_UMEM";
+        /// Gives such memory back.
+        DESTROY_UMEM = 0xa0a, "DESTROY_UMEM";
+    }
+
     /// How a command ended (`MLX5_CMD_STAT_*`).
-    CommandStatus, "status" {
+    CommandStatus(u8), "status" {
         /// It is done.
         OK = 0x00, "done";
         /// The firmware failed.
@@ -101,11 +86,9 @@ codes! {
         /// The room for the answer is too small.
         BAD_OUTPUT_LENGTH = 0x51, "bad output length";
     }
-}
 
-codes! {
     /// The state of a queue pair.
-    QpState, "QP state" {
+    QpState(u8), "QP state" {
         /// Reset.
         RST = 0x0, "RST";
         /// Initialised: receives may be posted.
@@ -123,11 +106,9 @@ codes! {
         /// Suspended.
         SUSPENDED = 0x9, "SUSPENDED";
     }
-}
 
-codes! {
     /// The transport service of a queue pair (`st`).
-    ServiceType, "service type" {
+    ServiceType(u8), "service type" {
         /// Reliable connection.
         RC = 0x0, "RC";
         /// Unreliable connection.
@@ -147,11 +128,9 @@ codes! {
         /// Memory registration.
         REG_UMR = 0xc, "REG_UMR";
     }
-}
 
-codes! {
     /// Where a queue pair stands between its two paths.
-    PathMigration, "path migration" {
+    PathMigration(u8), "path migration" {
         /// The alternative path is loaded.
         ARMED = 0x0, "ARMED";
         /// The alternative path is to be loaded.
@@ -159,11 +138,9 @@ codes! {
         /// There is one path, the primary.
         MIGRATED = 0x3, "MIGRATED";
     }
-}
 
-codes! {
     /// The bytes of a path's largest packet.
-    Mtu, "MTU" {
+    Mtu(u8), "MTU" {
         /// 256 bytes.
         BYTES_256 = 0x1, "256 bytes";
         /// 512 bytes.
@@ -175,11 +152,9 @@ codes! {
         /// 4,096 bytes.
         BYTES_4096 = 0x5, "4096 bytes";
     }
-}
 
-codes! {
     /// Which atomics a responder executes.
-    AtomicMode, "atomic mode" {
+    AtomicMode(u8), "atomic mode" {
         /// None.
         NONE = 0x0, "none";
         /// Those of 8 bytes, as the InfiniBand specification has them.
@@ -199,11 +174,9 @@ codes! {
         /// Those of up to 256 bytes.
         UP_TO_256_BYTES = 0x8, "UP_TO_256B";
     }
-}
 
-codes! {
     /// Where a queue pair takes its receives from.
-    ReceiveType, "receive type" {
+    ReceiveType(u8), "receive type" {
         /// A receive queue of its own.
         REGULAR = 0x0, "regular";
         /// A shared receive queue.
@@ -213,13 +186,11 @@ codes! {
         /// Nowhere: there is none.
         NONE = 0x3, "none";
     }
-}
 
-codes! {
     /// Where the card takes the producer index of a send queue from.
     ///
     /// Not in the kernel's header: gpunetio and the tests of rdma-core.
-    SendDoorbellMode, "send doorbell mode" {
+    SendDoorbellMode(u8), "send doorbell mode" {
         /// The doorbell record.
         WITH_RECORD = 0x0, "DBR_VALID";
         /// The doorbell, which software rings at 0x600 of the UAR page; the card reads no record.
@@ -227,11 +198,9 @@ codes! {
         /// The same, and the card itself rings.
         WITHOUT_RECORD_INTERNAL = 0x2, "NO_DBR_INT";
     }
-}
 
-codes! {
     /// The clock of a queue pair's timestamps (`MLX5_TIMESTAMP_FORMAT_*`).
-    TimestampFormat, "timestamp format" {
+    TimestampFormat(u8), "timestamp format" {
         /// The card's own clock, which runs freely.
         FREE_RUNNING = 0x0, "free running";
         /// The one that the card prefers, which every card takes.
@@ -239,11 +208,9 @@ codes! {
         /// The time of day.
         REAL_TIME = 0x2, "real time";
     }
-}
 
-codes! {
     /// The clocks that a card offers (`MLX5_TIMESTAMP_FORMAT_CAP_*`).
-    TimestampFormats, "timestamp formats" {
+    TimestampFormats(u8), "timestamp formats" {
         /// Its own.
         FREE_RUNNING = 0x0, "free running";
         /// The time of day.
@@ -251,11 +218,9 @@ codes! {
         /// Both.
         BOTH = 0x2, "free running and real time";
     }
-}
 
-codes! {
     /// What befalls a queue (`MLX5_EVENT_TYPE_*`), as far as a user may hear of it.
-    EventType, "event" {
+    EventType(u8), "event" {
         /// A completion queue has no room, or another fault.
         CQ_ERROR = 0x04, "completion queue error";
         /// A queue pair is lost.
@@ -267,11 +232,9 @@ codes! {
         /// A queue pair that has failed takes no receive of its shared queue any more.
         SRQ_LAST_WQE = 0x13, "last receive of a shared queue";
     }
-}
 
-codes! {
     /// How the WQEs of a queue follow one another.
-    WqType, "queue type" {
+    WqType(u8), "queue type" {
         /// Each names the next one.
         LINKED_LIST = 0x0, "linked list";
         /// By their places in the ring.
@@ -281,21 +244,17 @@ codes! {
         /// A cycle of such.
         CYCLIC_STRIDING = 0x3, "cyclic strides";
     }
-}
 
-codes! {
     /// State of a receive memory pool.
-    RmpState, "pool's state" {
+    RmpState(u8), "pool's state" {
         /// Ready.
         RDY = 0x1, "ready";
         /// In error.
         ERR = 0x3, "error";
     }
-}
 
-codes! {
     /// How a completion queue fares.
-    CqStatus, "CQ status" {
+    CqStatus(u8), "CQ status" {
         /// Well.
         OK = 0x0, "OK";
         /// It overran.
@@ -303,11 +262,9 @@ codes! {
         /// The card could not write to it.
         WRITE_FAILED = 0xa, "write failed";
     }
-}
 
-codes! {
     /// Whether a completion queue will raise an event.
-    CqNotification, "CQ notification" {
+    CqNotification(u8), "CQ notification" {
         /// At the next solicited CQE.
         SOLICITED_ARMED = 0x6, "armed for a solicited CQE";
         /// At the next CQE.
@@ -315,39 +272,29 @@ codes! {
         /// It has.
         FIRED = 0xa, "fired";
     }
-}
 
-codes! {
     /// What a port speaks.
-    PortType, "port type" {
+    PortType(u8), "port type" {
         /// InfiniBand.
         INFINIBAND = 0x0, "InfiniBand";
         /// Ethernet.
         ETHERNET = 0x1, "Ethernet";
     }
-}
 
-field_codes! {
-    QpState RmpState WqType ServiceType PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
-    CqStatus CqNotification PortType
-}
-
-/// Which capabilities a query is after: their kind in bits 15:1, and in bit 0 whether what is enabled now
-/// or the most that could be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CapabilityQuery(pub u16);
-
-impl CapabilityQuery {
-    /// The most that the general capabilities could be.
-    pub const GENERAL_MAXIMUM: Self = Self(0);
-    /// The general capabilities as they are now.
-    pub const GENERAL_CURRENT: Self = Self(1);
-    /// The capabilities of atomics as they are now.
-    pub const ATOMIC_CURRENT: Self = Self(0x3 << 1 | 1);
-    /// The capabilities of RoCE as they are now.
-    pub const ROCE_CURRENT: Self = Self(0x4 << 1 | 1);
-    /// More general capabilities as they are now.
-    pub const GENERAL_2_CURRENT: Self = Self(0x20 << 1 | 1);
+    /// Which capabilities a query asks for: their kind in bits 15:1, and in bit 0 whether it asks for those
+    /// enabled now (1) or for the most that there could be (0).
+    CapabilityQuery(u16), "capabilities" {
+        /// The most that the general capabilities could be.
+        GENERAL_MAXIMUM = 0x00, "general capabilities, maximum";
+        /// The general capabilities as they are now.
+        GENERAL_CURRENT = 0x01, "general capabilities";
+        /// The capabilities of atomics as they are now.
+        ATOMIC_CURRENT = 0x07, "capabilities of atomics";
+        /// The capabilities of RoCE as they are now.
+        ROCE_CURRENT = 0x09, "capabilities of RoCE";
+        /// More general capabilities as they are now.
+        GENERAL_2_CURRENT = 0x41, "more general capabilities";
+    }
 }
 
 bitflags! {
@@ -391,7 +338,18 @@ bitflags! {
 }
 
 number_values! {
-    CapabilityQuery: |query| query.0 as u64, |value| CapabilityQuery(value as u16);
     OptionalParameters: |parameters| parameters.bits() as u64,
         |value| OptionalParameters::from_bits_retain(value as u32);
+}
+
+/// Lets codes be the values of fields.
+macro_rules! field_codes {
+    ($($code:ident)*) => {
+        number_values! { $($code: |code| code.0 as u64, |value| $code(value as _);)* }
+    };
+}
+
+field_codes! {
+    QpState ServiceType PathMigration Mtu AtomicMode ReceiveType SendDoorbellMode TimestampFormat TimestampFormats
+    WqType RmpState CqStatus CqNotification PortType CapabilityQuery
 }

@@ -1,7 +1,7 @@
 //! Completion queues: their context, and the commands of their life.
 
 use super::bits::Field;
-use super::codes::{CqNotification, CqStatus, opcode};
+use super::codes::{CommandOpcode, CqNotification, CqStatus};
 use super::queue_pair::Done;
 use super::record::{self, Command, PrmError, Record, records};
 use crate::units::CqNumber;

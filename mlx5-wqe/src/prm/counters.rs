@@ -1,7 +1,7 @@
 //! Sets of counters, which queue pairs are bound to (`counter_set_id` of their context).
 
 use super::bits::Field;
-use super::codes::opcode;
+use super::codes::CommandOpcode;
 use super::record::{self, Command, PrmError, Record, records};
 
 records! {

@@ -1,7 +1,7 @@
 //! Memory that queues live in (umem), and pages of doorbells (UAR).
 
 use super::bits::Field;
-use super::codes::opcode;
+use super::codes::CommandOpcode;
 use super::queue_pair::Done;
 use super::record::{self, Command, PrmError, Record, records};
 

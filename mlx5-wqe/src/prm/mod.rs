@@ -76,9 +76,9 @@ pub use capabilities::{
     QueryRoceCapAnswer, RoceCapabilities,
 };
 pub use codes::{
-    AtomicMode, CapabilityQuery, CommandStatus, CqNotification, CqStatus, EventType, Mtu,
-    OptionalParameters, PathMigration, PortType, QpState, ReceiveType, RmpState, SendDoorbellMode,
-    ServiceType, TimestampFormat, TimestampFormats, WqType, opcode,
+    AtomicMode, CapabilityQuery, CommandOpcode, CommandStatus, CqNotification, CqStatus, EventType,
+    Mtu, OptionalParameters, PathMigration, PortType, QpState, ReceiveType, RmpState,
+    SendDoorbellMode, ServiceType, TimestampFormat, TimestampFormats, WqType,
 };
 pub use completion_queue::{CqContext, CreateCq, CreateCqAnswer, DestroyCq};
 pub use counters::{AllocQCounter, AllocQCounterAnswer, QueryQCounter, QueryQCounterAnswer};

@@ -3,11 +3,43 @@
 use super::address_path::AddressPath;
 use super::bits::Field;
 use super::codes::{
-    AtomicMode, Mtu, OptionalParameters, PathMigration, QpState, ReceiveType, SendDoorbellMode,
-    ServiceType, TimestampFormat, opcode,
+    AtomicMode, CommandOpcode, Mtu, OptionalParameters, PathMigration, QpState, ReceiveType,
+    SendDoorbellMode, ServiceType, TimestampFormat,
 };
 use super::record::{self, Command, PrmError, Record, records};
 use crate::units::{CqNumber, QpNumber};
+
+/// Declares the commands that bring a queue pair to its next state. They differ in their opcodes alone.
+macro_rules! transitions {
+    ($($(#[$doc:meta])* $opcode:ident $name:ident = $theirs:literal;)*) => {
+        records! {$(
+            $(#[$doc])*
+            command($opcode => ModifyQpAnswer) $name = $theirs, 272 {
+                /// User context; the kernel fills it in.
+                uid: u16 = 0x10, 16;
+                /// Modifier.
+                op_mod: u16 = 0x30, 16;
+                /// The queue pair.
+                qpn: QpNumber = 0x48, 24;
+                /// Which optional fields of the context count.
+                opt_param_mask: OptionalParameters = 0x80, 32;
+                /// Enhanced connection establishment.
+                ece: u32 = 0xa0, 32;
+                /// What changes.
+                qpc: QpContext = 0xc0, 1856;
+            }
+        )*}
+    };
+}
+
+transitions! {
+    /// Brings a queue pair from reset to INIT: port, partition key and access rights.
+    RST2INIT_QP RstToInit = "rst2init_qp_in";
+    /// Brings a queue pair from INIT to ready to receive: the other end and the way to it.
+    INIT2RTR_QP InitToRtr = "init2rtr_qp_in";
+    /// Brings a queue pair to ready to send: retries and the first packet's number.
+    RTR2RTS_QP RtrToRts = "rtr2rts_qp_in";
+}
 
 records! {
     /// The context of a queue pair.
@@ -172,54 +204,6 @@ records! {
         qpn: QpNumber = 0x48, 24;
         /// Enhanced connection establishment.
         ece: u32 = 0x60, 32;
-    }
-
-    /// Brings a queue pair from reset to INIT: port, partition key and access rights.
-    command(RST2INIT_QP => ModifyQpAnswer) RstToInit = "rst2init_qp_in", 272 {
-        /// User context; the kernel fills it in.
-        uid: u16 = 0x10, 16;
-        /// Modifier.
-        op_mod: u16 = 0x30, 16;
-        /// The queue pair.
-        qpn: QpNumber = 0x48, 24;
-        /// Which optional fields of the context count.
-        opt_param_mask: OptionalParameters = 0x80, 32;
-        /// Enhanced connection establishment.
-        ece: u32 = 0xa0, 32;
-        /// What changes.
-        qpc: QpContext = 0xc0, 1856;
-    }
-
-    /// Brings a queue pair from INIT to ready to receive: the other end and the way to it.
-    command(INIT2RTR_QP => ModifyQpAnswer) InitToRtr = "init2rtr_qp_in", 272 {
-        /// User context; the kernel fills it in.
-        uid: u16 = 0x10, 16;
-        /// Modifier.
-        op_mod: u16 = 0x30, 16;
-        /// The queue pair.
-        qpn: QpNumber = 0x48, 24;
-        /// Which optional fields of the context count.
-        opt_param_mask: OptionalParameters = 0x80, 32;
-        /// Enhanced connection establishment.
-        ece: u32 = 0xa0, 32;
-        /// What changes.
-        qpc: QpContext = 0xc0, 1856;
-    }
-
-    /// Brings a queue pair to ready to send: retries and the first packet's number.
-    command(RTR2RTS_QP => ModifyQpAnswer) RtrToRts = "rtr2rts_qp_in", 272 {
-        /// User context; the kernel fills it in.
-        uid: u16 = 0x10, 16;
-        /// Modifier.
-        op_mod: u16 = 0x30, 16;
-        /// The queue pair.
-        qpn: QpNumber = 0x48, 24;
-        /// Which optional fields of the context count.
-        opt_param_mask: OptionalParameters = 0x80, 32;
-        /// Enhanced connection establishment.
-        ece: u32 = 0xa0, 32;
-        /// What changes.
-        qpc: QpContext = 0xc0, 1856;
     }
 
     /// The answer to [`RstToInit`], [`InitToRtr`] and [`RtrToRts`].

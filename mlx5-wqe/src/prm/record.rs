@@ -1,9 +1,7 @@
 //! Records: structures whose bytes are described bit by bit, and the commands and answers among them.
 
-use core::fmt;
-
 use super::bits::Field;
-use super::codes::CommandStatus;
+use super::codes::{CommandOpcode, CommandStatus};
 use crate::units::{CqNumber, QpNumber};
 
 /// Why a record was not written or read.
@@ -30,12 +28,12 @@ pub enum PrmError {
         given: usize,
     },
     /// The bytes are another command.
-    #[error("command {found:#06x} stands where {expected:#06x} should")]
+    #[error("the command is {found}, not {expected}")]
     OtherCommand {
-        /// The opcode that was to be read.
-        expected: u16,
-        /// The opcode that stands there.
-        found: u16,
+        /// The opcode of the command that was to be read.
+        expected: CommandOpcode,
+        /// The opcode in the bytes.
+        found: CommandOpcode,
     },
     /// The card refused the command.
     #[error("{0}")]
@@ -43,7 +41,12 @@ pub enum PrmError {
 }
 
 /// Why the card refused a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the card refused: {} (status {:#04x}), syndrome {syndrome:#010x}",
+    status.name().unwrap_or("unknown"),
+    status.0
+)]
 pub struct Refusal {
     /// What kind of fault.
     pub status: CommandStatus,
@@ -58,20 +61,6 @@ impl Refusal {
         STATUS.set(&mut bytes, self.status.0 as u64);
         SYNDROME.set(&mut bytes, self.syndrome as u64);
         bytes
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.status.name() {
-            Some(name) => write!(
-                f,
-                "the card refused: {name} (status {:#04x})",
-                self.status.0
-            )?,
-            None => write!(f, "the card refused: {}", self.status)?,
-        }
-        write!(f, ", syndrome {:#010x}", self.syndrome)
     }
 }
 
@@ -105,7 +94,7 @@ pub trait Record: Copy + Sized {
 /// A command to the card.
 pub trait Command: Record {
     /// Its opcode.
-    const OPCODE: u16;
+    const OPCODE: CommandOpcode;
     /// What the card answers.
     type Answer: Record;
 }
@@ -127,9 +116,9 @@ pub(super) const SYNDROME: Field = Field {
 };
 
 /// The opcode of the command that these bytes are, or `None` if they are too few.
-pub fn command_opcode(bytes: &[u8]) -> Option<u16> {
+pub fn command_opcode(bytes: &[u8]) -> Option<CommandOpcode> {
     let opcode = bytes.first_chunk()?;
-    Some(u16::from_be_bytes(*opcode))
+    Some(CommandOpcode(u16::from_be_bytes(*opcode)))
 }
 
 /// A type that a field can have.
@@ -252,8 +241,8 @@ pub(super) const fn check_length<R: Record>(given: usize) -> Result<(), PrmError
 
 /// Fails where bytes are another command.
 pub(super) const fn check_opcode<C: Command>(bytes: &[u8]) -> Result<(), PrmError> {
-    let found = OPCODE.get(bytes) as u16;
-    if found != C::OPCODE {
+    let found = CommandOpcode(OPCODE.get(bytes) as u16);
+    if found.0 != C::OPCODE.0 {
         return Err(PrmError::OtherCommand {
             expected: C::OPCODE,
             found,
@@ -272,8 +261,10 @@ pub(super) const fn check_status(bytes: &[u8]) -> Result<(), PrmError> {
     Ok(())
 }
 
-/// Declares records: plain ones, commands with their opcode and answer, and answers. Offsets and widths are
-/// in bits.
+/// Declares records in the form of [`layouts!`](crate::layout): the source, the size in bytes, and where each field
+/// lies. Fields of records are rarely whole bytes, so that their offsets and widths are in bits.
+///
+/// There are three kinds: `command`, with its opcode and answer; `answer`; and `plain` for what lies within these.
 macro_rules! records {
     ($(
         $(#[$doc:meta])*
@@ -344,7 +335,7 @@ macro_rules! records {
         }
 
         $(impl Command for $name {
-            const OPCODE: u16 = opcode::$opcode;
+            const OPCODE: CommandOpcode = CommandOpcode::$opcode;
             type Answer = $answer;
         })?
 
@@ -356,7 +347,7 @@ macro_rules! records {
     (@head answer) => { &[record::STATUS, record::SYNDROME] };
 
     (@write_head command, $bytes:ident) => {
-        record::OPCODE.set($bytes, Self::OPCODE as u64);
+        record::OPCODE.set($bytes, Self::OPCODE.0 as u64);
     };
     (@write_head $other:ident, $bytes:ident) => {};
 

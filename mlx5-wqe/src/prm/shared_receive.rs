@@ -1,7 +1,7 @@
 //! Receive memory pools (RMP): receive queues that several queue pairs share, as commands make them.
 
 use super::bits::Field;
-use super::codes::{RmpState, WqType, opcode};
+use super::codes::{CommandOpcode, RmpState, WqType};
 use super::record::{self, Command, PrmError, Record, records};
 
 records! {

@@ -2,10 +2,10 @@
 #![cfg(feature = "prm")]
 
 use mlx5_wqe::prm::{
-    AddressPath, CapabilityQuery, Command, CommandStatus, CqContext, CreateCq, CreateCqAnswer,
-    CreateQp, CreateQpAnswer, CreateUmem, Done, HcaCapabilities, Mtu, PrmError, QpContext,
-    QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQpAnswer, Record,
-    Refusal, RstToInit, SendDoorbellMode, ToError, command_opcode,
+    AddressPath, CapabilityQuery, Command, CommandOpcode, CommandStatus, CqContext, CreateCq,
+    CreateCqAnswer, CreateQp, CreateQpAnswer, CreateUmem, Done, HcaCapabilities, Mtu, PrmError,
+    QpContext, QueryHcaCap, QueryHcaCap2, QueryHcaCap2Answer, QueryHcaCapAnswer, QueryQpAnswer,
+    Record, Refusal, RstToInit, SendDoorbellMode, ToError, command_opcode,
 };
 use mlx5_wqe::{CqNumber, QpNumber};
 use proptest::prelude::*;
@@ -231,8 +231,8 @@ fn another_command_is_not_read() {
         ..ToError::default()
     };
     let error = PrmError::OtherCommand {
-        expected: 0x100,
-        found: 0x507,
+        expected: CommandOpcode::QUERY_HCA_CAP,
+        found: CommandOpcode::TO_ERROR_QP,
     };
     assert_eq!(
         QueryHcaCap::from_bytes(&bytes.to_bytes().unwrap()),
@@ -240,7 +240,7 @@ fn another_command_is_not_read() {
     );
     assert_eq!(
         error.to_string(),
-        "command 0x0507 stands where 0x0100 should"
+        "the command is 2ERR_QP, not QUERY_HCA_CAP"
     );
 }
 
@@ -273,7 +273,7 @@ fn a_refusal_is_an_error() {
     };
     assert_eq!(
         unknown.to_string(),
-        "the card refused: status 0x66, syndrome 0x00000000"
+        "the card refused: unknown (status 0x66), syndrome 0x00000000"
     );
 }
 

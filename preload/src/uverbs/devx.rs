@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mlx5_wqe::prm::{CommandStatus, EventType, QpContext, ReceiveType, opcode};
+use mlx5_wqe::prm::{CommandOpcode, CommandStatus, EventType, QpContext, ReceiveType};
 use mlx5_wqe::{CqNumber, QpNumber};
 use warpbell_soft_hca::engine::SharedReceiveQueue;
 
@@ -22,7 +22,7 @@ use crate::machine::{Machine, machine};
 pub const EVENT_QUEUE: u32 = 1;
 
 /// The command that makes a memory key (`MLX5_CMD_OP_CREATE_MKEY`).
-const CREATE_MKEY: u16 = 0x200;
+const CREATE_MKEY: CommandOpcode = CommandOpcode(0x200);
 
 /// What a command has made.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
     match (request.object, request.method) {
         (abi::OBJECT_DEVX, abi::METHOD_DEVX_OTHER) => {
             answer(request, abi::DEVX_COMMAND, |call| match call.opcode() {
-                Some(opcode::QUERY_HCA_CAP) => prm::capabilities::query(call),
+                Some(CommandOpcode::QUERY_HCA_CAP) => prm::capabilities::query(call),
                 other => Err(misplaced(other)),
             })
         }
@@ -154,10 +154,10 @@ pub fn method(request: &mut Request<'_>, open: &mut Open) -> Result<(), Errno> {
             let object = object.ok_or(Errno(libc::ENOENT))?;
             answer(request, abi::DEVX_OBJ_COMMAND, |call| {
                 match (object, call.opcode()) {
-                    (Object::QueuePair(pair), Some(opcode::QUERY_QP)) => {
+                    (Object::QueuePair(pair), Some(CommandOpcode::QUERY_QP)) => {
                         prm::steps::query(machine, pair, call)
                     }
-                    (Object::CounterSet(set), Some(opcode::QUERY_Q_COUNTER)) => {
+                    (Object::CounterSet(set), Some(CommandOpcode::QUERY_Q_COUNTER)) => {
                         let counted = open.counters.get(set).copied().unwrap_or_default();
                         counters::query(machine, &open.objects, &counted, *set, call)
                     }
@@ -242,10 +242,10 @@ fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Resu
     let mut made = None;
     answer(request, abi::DEVX_OBJ_COMMAND, |call| {
         let (object, answer) = match call.opcode() {
-            Some(opcode::CREATE_CQ) => prm::create::completion_queue(machine, open, call)?,
-            Some(opcode::CREATE_QP) => prm::create::queue_pair(machine, open, call)?,
-            Some(opcode::CREATE_RMP) => prm::create::receive_pool(machine, open, call)?,
-            Some(opcode::ALLOC_Q_COUNTER) => counters::allocate(open, call)?,
+            Some(CommandOpcode::CREATE_CQ) => prm::create::completion_queue(machine, open, call)?,
+            Some(CommandOpcode::CREATE_QP) => prm::create::queue_pair(machine, open, call)?,
+            Some(CommandOpcode::CREATE_RMP) => prm::create::receive_pool(machine, open, call)?,
+            Some(CommandOpcode::ALLOC_Q_COUNTER) => counters::allocate(open, call)?,
             // Libmlx5's own use of it, which takes this number for what it is: there are no keys of keys.
             Some(CREATE_MKEY) => return Err(Failure::System(Errno(libc::EOPNOTSUPP))),
             other => return Err(misplaced(other)),
@@ -263,26 +263,26 @@ fn create(request: &mut Request<'_>, open: &mut Open, machine: &Machine) -> Resu
 
 /// A command that is not one for this method: the user's mistake if it is one for another, and else nothing that the
 /// card knows.
-pub fn misplaced(found: Option<u16>) -> Failure {
+pub fn misplaced(found: Option<CommandOpcode>) -> Failure {
     match found {
         None
         | Some(
-            opcode::QUERY_HCA_CAP
-            | opcode::CREATE_CQ
-            | opcode::CREATE_QP
-            | opcode::CREATE_RMP
-            | opcode::ALLOC_Q_COUNTER
-            | opcode::QUERY_Q_COUNTER
-            | opcode::RST2INIT_QP
-            | opcode::INIT2RTR_QP
-            | opcode::RTR2RTS_QP
-            | opcode::TO_ERROR_QP
-            | opcode::TO_RESET_QP
-            | opcode::QUERY_QP
+            CommandOpcode::QUERY_HCA_CAP
+            | CommandOpcode::CREATE_CQ
+            | CommandOpcode::CREATE_QP
+            | CommandOpcode::CREATE_RMP
+            | CommandOpcode::ALLOC_Q_COUNTER
+            | CommandOpcode::QUERY_Q_COUNTER
+            | CommandOpcode::RST2INIT_QP
+            | CommandOpcode::INIT2RTR_QP
+            | CommandOpcode::RTR2RTS_QP
+            | CommandOpcode::TO_ERROR_QP
+            | CommandOpcode::TO_RESET_QP
+            | CommandOpcode::QUERY_QP
             // Objects are destroyed by a method, not by a command of the user's.
-            | opcode::DESTROY_CQ
-            | opcode::DESTROY_QP
-            | opcode::DESTROY_RMP,
+            | CommandOpcode::DESTROY_CQ
+            | CommandOpcode::DESTROY_QP
+            | CommandOpcode::DESTROY_RMP,
         ) => Failure::System(Errno(libc::EINVAL)),
         Some(_) => Failure::Refused(Syndrome::Opcode.with(CommandStatus::BAD_OPCODE)),
     }

@@ -4,7 +4,9 @@ pub mod capabilities;
 pub mod create;
 pub mod steps;
 
-use mlx5_wqe::prm::{Command, CommandStatus, PrmError, Record, Refusal, command_opcode};
+use mlx5_wqe::prm::{
+    Command, CommandOpcode, CommandStatus, PrmError, Record, Refusal, command_opcode,
+};
 use warpbell_soft_hca::engine::CommandError;
 
 use crate::attributes::Errno;
@@ -87,7 +89,7 @@ impl Syndrome {
 
 impl Call<'_> {
     /// What is commanded.
-    pub fn opcode(&self) -> Option<u16> {
+    pub fn opcode(&self) -> Option<CommandOpcode> {
         command_opcode(self.command)
     }
 

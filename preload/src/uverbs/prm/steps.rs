@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use mlx5_wqe::prm::{
-    AddressPath, CommandStatus, Done, InitToRtr, ModifyQpAnswer, Mtu, OptionalParameters,
-    QpContext, QpState, QueryQp, QueryQpAnswer, RstToInit, RtrToRts, ToError, ToReset, opcode,
+    AddressPath, CommandOpcode, CommandStatus, Done, InitToRtr, ModifyQpAnswer, Mtu,
+    OptionalParameters, QpContext, QpState, QueryQp, QueryQpAnswer, RstToInit, RtrToRts, ToError,
+    ToReset,
 };
 use warpbell_soft_hca::engine::command::{MAX_READS, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{Access, QueuePairState, ReadyToReceive, ReadyToSend, Transition};
@@ -87,7 +88,7 @@ pub fn modify(
 ) -> Result<Vec<u8>, Failure> {
     let mut set = *pair.set;
     let (qpn, transition) = match call.opcode() {
-        Some(opcode::RST2INIT_QP) => {
+        Some(CommandOpcode::RST2INIT_QP) => {
             let command: RstToInit = call.read()?;
             let wanted = &command.qpc;
             only(optional::RST2INIT, command.opt_param_mask)?;
@@ -107,7 +108,7 @@ pub fn modify(
             let access = rights(&set);
             (command.qpn, Transition::Init { access })
         }
-        Some(opcode::INIT2RTR_QP) => {
+        Some(CommandOpcode::INIT2RTR_QP) => {
             let command: InitToRtr = call.read()?;
             let wanted = &command.qpc;
             only(optional::INIT2RTR, command.opt_param_mask)?;
@@ -145,7 +146,7 @@ pub fn modify(
             };
             (command.qpn, Transition::ReadyToReceive(ready))
         }
-        Some(opcode::RTR2RTS_QP) => {
+        Some(CommandOpcode::RTR2RTS_QP) => {
             let command: RtrToRts = call.read()?;
             let wanted = &command.qpc;
             only(optional::RTR2RTS, command.opt_param_mask)?;
@@ -170,8 +171,8 @@ pub fn modify(
             };
             (command.qpn, Transition::ReadyToSend(ready))
         }
-        Some(opcode::TO_ERROR_QP) => (call.read::<ToError>()?.qpn, Transition::Error),
-        Some(opcode::TO_RESET_QP) => (call.read::<ToReset>()?.qpn, Transition::Reset),
+        Some(CommandOpcode::TO_ERROR_QP) => (call.read::<ToError>()?.qpn, Transition::Error),
+        Some(CommandOpcode::TO_RESET_QP) => (call.read::<ToReset>()?.qpn, Transition::Reset),
         other => return Err(misplaced(other)),
     };
     // The command's object and the method's have to be the same one.

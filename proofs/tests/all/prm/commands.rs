@@ -14,31 +14,52 @@ fn codes_are_the_headers() {
     let atomics = |mode: AtomicMode| u64::from(mode.0);
     let optional = |parameters: OptionalParameters| u64::from(parameters.bits());
     let ours = constants([
-        ("MLX5_CMD_OP_QUERY_HCA_CAP", opcode::QUERY_HCA_CAP.into()),
-        ("MLX5_CMD_OP_CREATE_CQ", opcode::CREATE_CQ.into()),
-        ("MLX5_CMD_OP_DESTROY_CQ", opcode::DESTROY_CQ.into()),
-        ("MLX5_CMD_OP_CREATE_QP", opcode::CREATE_QP.into()),
-        ("MLX5_CMD_OP_DESTROY_QP", opcode::DESTROY_QP.into()),
-        ("MLX5_CMD_OP_RST2INIT_QP", opcode::RST2INIT_QP.into()),
-        ("MLX5_CMD_OP_INIT2RTR_QP", opcode::INIT2RTR_QP.into()),
-        ("MLX5_CMD_OP_RTR2RTS_QP", opcode::RTR2RTS_QP.into()),
-        ("MLX5_CMD_OP_2ERR_QP", opcode::TO_ERROR_QP.into()),
-        ("MLX5_CMD_OP_2RST_QP", opcode::TO_RESET_QP.into()),
-        ("MLX5_CMD_OP_QUERY_QP", opcode::QUERY_QP.into()),
+        (
+            "MLX5_CMD_OP_QUERY_HCA_CAP",
+            CommandOpcode::QUERY_HCA_CAP.0.into(),
+        ),
+        ("MLX5_CMD_OP_CREATE_CQ", CommandOpcode::CREATE_CQ.0.into()),
+        ("MLX5_CMD_OP_DESTROY_CQ", CommandOpcode::DESTROY_CQ.0.into()),
+        ("MLX5_CMD_OP_CREATE_QP", CommandOpcode::CREATE_QP.0.into()),
+        ("MLX5_CMD_OP_DESTROY_QP", CommandOpcode::DESTROY_QP.0.into()),
+        (
+            "MLX5_CMD_OP_RST2INIT_QP",
+            CommandOpcode::RST2INIT_QP.0.into(),
+        ),
+        (
+            "MLX5_CMD_OP_INIT2RTR_QP",
+            CommandOpcode::INIT2RTR_QP.0.into(),
+        ),
+        ("MLX5_CMD_OP_RTR2RTS_QP", CommandOpcode::RTR2RTS_QP.0.into()),
+        ("MLX5_CMD_OP_2ERR_QP", CommandOpcode::TO_ERROR_QP.0.into()),
+        ("MLX5_CMD_OP_2RST_QP", CommandOpcode::TO_RESET_QP.0.into()),
+        ("MLX5_CMD_OP_QUERY_QP", CommandOpcode::QUERY_QP.0.into()),
         (
             "MLX5_CMD_OP_ALLOC_Q_COUNTER",
-            opcode::ALLOC_Q_COUNTER.into(),
+            CommandOpcode::ALLOC_Q_COUNTER.0.into(),
         ),
         (
             "MLX5_CMD_OP_QUERY_Q_COUNTER",
-            opcode::QUERY_Q_COUNTER.into(),
+            CommandOpcode::QUERY_Q_COUNTER.0.into(),
         ),
-        ("MLX5_CMD_OP_CREATE_RMP", opcode::CREATE_RMP.into()),
-        ("MLX5_CMD_OP_DESTROY_RMP", opcode::DESTROY_RMP.into()),
-        ("MLX5_CMD_OP_ALLOC_UAR", opcode::ALLOC_UAR.into()),
-        ("MLX5_CMD_OP_DEALLOC_UAR", opcode::DEALLOC_UAR.into()),
-        ("MLX5_CMD_OP_CREATE_UMEM", opcode::CREATE_UMEM.into()),
-        ("MLX5_CMD_OP_DESTROY_UMEM", opcode::DESTROY_UMEM.into()),
+        ("MLX5_CMD_OP_CREATE_RMP", CommandOpcode::CREATE_RMP.0.into()),
+        (
+            "MLX5_CMD_OP_DESTROY_RMP",
+            CommandOpcode::DESTROY_RMP.0.into(),
+        ),
+        ("MLX5_CMD_OP_ALLOC_UAR", CommandOpcode::ALLOC_UAR.0.into()),
+        (
+            "MLX5_CMD_OP_DEALLOC_UAR",
+            CommandOpcode::DEALLOC_UAR.0.into(),
+        ),
+        (
+            "MLX5_CMD_OP_CREATE_UMEM",
+            CommandOpcode::CREATE_UMEM.0.into(),
+        ),
+        (
+            "MLX5_CMD_OP_DESTROY_UMEM",
+            CommandOpcode::DESTROY_UMEM.0.into(),
+        ),
         ("MLX5_CMD_STAT_OK", status(CommandStatus::OK)),
         ("MLX5_CMD_STAT_INT_ERR", status(CommandStatus::INTERNAL)),
         (
