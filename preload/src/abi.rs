@@ -113,13 +113,13 @@ pub mod ioctl {
     pub const UAR_PAGE_ID: u16 = DRIVER + 4;
 }
 
-/// Declares structures, each with its size.
+/// Declares structures, each with its size. Fields in a row that have one type are declared together, as in C.
 macro_rules! structures {
-    ($($(#[$doc:meta])* $name:ident, $bytes:literal { $($field:ident: $type:ty,)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident, $bytes:literal { $($type:ty: $($field:ident),+;)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
-        pub struct $name { $(pub $field: $type,)* }
+        pub struct $name { $($(pub $field: $type,)+)* }
 
         const _: () = assert!(size_of::<$name>() == $bytes);
     )*};
@@ -128,367 +128,189 @@ macro_rules! structures {
 structures! {
     /// `ib_uverbs_get_context_resp`.
     Context, 8 {
-        async_fd: u32,
-        num_comp_vectors: u32,
+        u32: async_fd, num_comp_vectors;
     }
 
     /// `mlx5_ib_alloc_ucontext_resp`.
     DriverContext, 72 {
-        qp_tab_size: u32,
-        bf_reg_size: u32,
-        tot_bfregs: u32,
-        cache_line_size: u32,
-        max_sq_desc_sz: u16,
-        max_rq_desc_sz: u16,
-        max_send_wqebb: u32,
-        max_recv_wr: u32,
-        max_srq_recv_wr: u32,
-        num_ports: u16,
-        flow_action_flags: u16,
-        comp_mask: u32,
-        response_length: u32,
-        cqe_version: u8,
-        cmds_supp_uhw: u8,
-        eth_min_inline: u8,
-        clock_info_versions: u8,
-        hca_core_clock_offset: u64,
-        log_uar_size: u32,
-        num_uars_per_page: u32,
-        num_dyn_bfregs: u32,
-        dump_fill_mkey: u32,
+        u32: qp_tab_size, bf_reg_size, tot_bfregs, cache_line_size;
+        u16: max_sq_desc_sz, max_rq_desc_sz;
+        u32: max_send_wqebb, max_recv_wr, max_srq_recv_wr;
+        u16: num_ports, flow_action_flags;
+        u32: comp_mask, response_length;
+        u8: cqe_version, cmds_supp_uhw, eth_min_inline, clock_info_versions;
+        u64: hca_core_clock_offset;
+        u32: log_uar_size, num_uars_per_page, num_dyn_bfregs, dump_fill_mkey;
     }
 
     /// `ib_uverbs_query_device_resp`.
     Device, 176 {
-        fw_ver: u64,
-        node_guid: [u8; 8],
-        sys_image_guid: [u8; 8],
-        max_mr_size: u64,
-        page_size_cap: u64,
-        vendor_id: u32,
-        vendor_part_id: u32,
-        hw_ver: u32,
-        max_qp: u32,
-        max_qp_wr: u32,
-        device_cap_flags: u32,
-        max_sge: u32,
-        max_sge_rd: u32,
-        max_cq: u32,
-        max_cqe: u32,
-        max_mr: u32,
-        max_pd: u32,
-        max_qp_rd_atom: u32,
-        max_ee_rd_atom: u32,
-        max_res_rd_atom: u32,
-        max_qp_init_rd_atom: u32,
-        max_ee_init_rd_atom: u32,
-        atomic_cap: u32,
-        max_ee: u32,
-        max_rdd: u32,
-        max_mw: u32,
-        max_raw_ipv6_qp: u32,
-        max_raw_ethy_qp: u32,
-        max_mcast_grp: u32,
-        max_mcast_qp_attach: u32,
-        max_total_mcast_qp_attach: u32,
-        max_ah: u32,
-        max_fmr: u32,
-        max_map_per_fmr: u32,
-        max_srq: u32,
-        max_srq_wr: u32,
-        max_srq_sge: u32,
-        max_pkeys: u16,
-        local_ca_ack_delay: u8,
-        phys_port_cnt: u8,
-        reserved: [u8; 4],
+        u64: fw_ver;
+        [u8; 8]: node_guid, sys_image_guid;
+        u64: max_mr_size, page_size_cap;
+        u32: vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, device_cap_flags, max_sge,
+            max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_ee_rd_atom,
+            max_res_rd_atom, max_qp_init_rd_atom, max_ee_init_rd_atom, atomic_cap, max_ee, max_rdd,
+            max_mw, max_raw_ipv6_qp, max_raw_ethy_qp, max_mcast_grp, max_mcast_qp_attach,
+            max_total_mcast_qp_attach, max_ah, max_fmr, max_map_per_fmr, max_srq, max_srq_wr,
+            max_srq_sge;
+        u16: max_pkeys;
+        u8: local_ca_ack_delay, phys_port_cnt;
+        [u8; 4]: reserved;
     }
 
     /// The head of `ib_uverbs_ex_query_device_resp`, up to `ib_uverbs_odp_caps`.
     ExtendedDevice, 208 {
-        base: Device,
-        comp_mask: u32,
-        response_length: u32,
-        paging: u64,
-        paging_rc: u32,
-        paging_uc: u32,
-        paging_ud: u32,
-        reserved: u32,
+        Device: base;
+        u32: comp_mask, response_length;
+        u64: paging;
+        u32: paging_rc, paging_uc, paging_ud, reserved;
     }
 
     /// `ib_uverbs_query_port_resp`.
     Port, 40 {
-        port_cap_flags: u32,
-        max_msg_sz: u32,
-        bad_pkey_cntr: u32,
-        qkey_viol_cntr: u32,
-        gid_tbl_len: u32,
-        pkey_tbl_len: u16,
-        lid: u16,
-        sm_lid: u16,
-        state: u8,
-        max_mtu: u8,
-        active_mtu: u8,
-        lmc: u8,
-        max_vl_num: u8,
-        sm_sl: u8,
-        subnet_timeout: u8,
-        init_type_reply: u8,
-        active_width: u8,
-        active_speed: u8,
-        phys_state: u8,
-        link_layer: u8,
-        flags: u8,
-        reserved: u8,
+        u32: port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, gid_tbl_len;
+        u16: pkey_tbl_len, lid, sm_lid;
+        u8: state, max_mtu, active_mtu, lmc, max_vl_num, sm_sl, subnet_timeout, init_type_reply,
+            active_width, active_speed, phys_state, link_layer, flags, reserved;
     }
 
     /// `ib_uverbs_reg_mr_resp`.
     MemoryRegion, 12 {
-        mr_handle: u32,
-        lkey: u32,
-        rkey: u32,
+        u32: mr_handle, lkey, rkey;
     }
 
     /// `ib_uverbs_rereg_mr` after the pointer to the answer.
     RegistrationChange, 40 {
-        mr_handle: u32,
-        flags: u32,
-        start: u64,
-        length: u64,
-        hca_va: u64,
-        pd_handle: u32,
-        access_flags: u32,
+        u32: mr_handle, flags;
+        u64: start, length, hca_va;
+        u32: pd_handle, access_flags;
     }
 
     /// `ib_uverbs_rereg_mr_resp`.
     ChangedKeys, 8 {
-        lkey: u32,
-        rkey: u32,
+        u32: lkey, rkey;
     }
 
     /// `ib_uverbs_ex_create_cq_resp`; the short form is its first 8 bytes.
     CompletionQueue, 16 {
-        cq_handle: u32,
-        cqe: u32,
-        comp_mask: u32,
-        response_length: u32,
+        u32: cq_handle, cqe, comp_mask, response_length;
     }
 
     /// `ib_uverbs_ex_create_qp_resp`; the short form is its first 32 bytes.
     QueuePair, 40 {
-        qp_handle: u32,
-        qpn: u32,
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-        max_inline_data: u32,
-        reserved: u32,
-        comp_mask: u32,
-        response_length: u32,
+        u32: qp_handle, qpn, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data,
+            reserved, comp_mask, response_length;
     }
 
     /// What both forms of `ib_uverbs_create_qp` have after `user_handle`.
     QueuePairRequest, 40 {
-        pd_handle: u32,
-        send_cq_handle: u32,
-        recv_cq_handle: u32,
-        srq_handle: u32,
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-        max_inline_data: u32,
-        sq_sig_all: u8,
-        qp_type: u8,
-        is_srq: u8,
-        reserved: u8,
+        u32: pd_handle, send_cq_handle, recv_cq_handle, srq_handle, max_send_wr, max_recv_wr,
+            max_send_sge, max_recv_sge, max_inline_data;
+        u8: sq_sig_all, qp_type, is_srq, reserved;
     }
 
     /// `ib_uverbs_create_srq_resp`.
     SharedReceiveQueue, 16 {
-        srq_handle: u32,
-        max_wr: u32,
-        max_sge: u32,
-        srqn: u32,
+        u32: srq_handle, max_wr, max_sge, srqn;
     }
 
     /// `ib_uverbs_create_ah` from the domain on, after the pointer to the answer and the user's handle.
     AddressHandleRequest, 40 {
-        pd_handle: u32,
-        reserved: u32,
-        dgid: [u8; 16],
-        flow_label: u32,
-        sgid_index: u8,
-        hop_limit: u8,
-        traffic_class: u8,
-        reserved1: u8,
-        dlid: u16,
-        sl: u8,
-        src_path_bits: u8,
-        static_rate: u8,
-        is_global: u8,
-        port_num: u8,
-        reserved2: u8,
+        u32: pd_handle, reserved;
+        [u8; 16]: dgid;
+        u32: flow_label;
+        u8: sgid_index, hop_limit, traffic_class, reserved1;
+        u16: dlid;
+        u8: sl, src_path_bits, static_rate, is_global, port_num, reserved2;
     }
 
     /// `mlx5_ib_create_ah_resp`.
     DriverAddressHandle, 16 {
-        response_length: u32,
-        dmac: [u8; 6],
-        reserved: [u8; 6],
+        u32: response_length;
+        [u8; 6]: dmac, reserved;
     }
 
     /// `ib_uverbs_reg_mr` after the pointer to the answer.
     MemoryRegionRequest, 32 {
-        start: u64,
-        length: u64,
-        hca_va: u64,
-        pd_handle: u32,
-        access_flags: u32,
+        u64: start, length, hca_va;
+        u32: pd_handle, access_flags;
     }
 
     /// `mlx5_ib_create_cq`.
     DriverCompletionQueueRequest, 32 {
-        buf_addr: u64,
-        db_addr: u64,
-        cqe_size: u32,
-        cqe_comp_en: u8,
-        cqe_comp_res_format: u8,
-        flags: u16,
-        uar_page_index: u16,
-        reserved0: u16,
-        reserved1: u32,
+        u64: buf_addr, db_addr;
+        u32: cqe_size;
+        u8: cqe_comp_en, cqe_comp_res_format;
+        u16: flags, uar_page_index, reserved0;
+        u32: reserved1;
     }
 
     /// `ib_uverbs_create_srq` from the domain on, after the pointer to the answer and the user's handle.
     SharedReceiveQueueRequest, 16 {
-        pd_handle: u32,
-        max_wr: u32,
-        max_sge: u32,
-        srq_limit: u32,
+        u32: pd_handle, max_wr, max_sge, srq_limit;
     }
 
     /// The part of `mlx5_ib_create_srq` that all versions have.
     DriverSharedReceiveQueueRequest, 24 {
-        buf_addr: u64,
-        db_addr: u64,
-        flags: u32,
-        reserved: u32,
+        u64: buf_addr, db_addr;
+        u32: flags, reserved;
     }
 
     /// The part of `mlx5_ib_create_qp` that all versions have.
     DriverQueuePairRequest, 40 {
-        buf_addr: u64,
-        db_addr: u64,
-        sq_wqe_count: u32,
-        rq_wqe_count: u32,
-        rq_wqe_shift: u32,
-        flags: u32,
-        uidx: u32,
-        bfreg_index: u32,
+        u64: buf_addr, db_addr;
+        u32: sq_wqe_count, rq_wqe_count, rq_wqe_shift, flags, uidx, bfreg_index;
     }
 
     /// `ib_uverbs_gid_entry`.
     GidEntry, 32 {
-        gid: [u8; 16],
-        gid_index: u32,
-        port_num: u32,
-        gid_type: u32,
-        netdev_ifindex: u32,
+        [u8; 16]: gid;
+        u32: gid_index, port_num, gid_type, netdev_ifindex;
     }
 
     /// `ib_uverbs_qp_dest`.
     Path, 32 {
-        dgid: [u8; 16],
-        flow_label: u32,
-        dlid: u16,
-        reserved: u16,
-        sgid_index: u8,
-        hop_limit: u8,
-        traffic_class: u8,
-        sl: u8,
-        src_path_bits: u8,
-        static_rate: u8,
-        is_global: u8,
-        port_num: u8,
+        [u8; 16]: dgid;
+        u32: flow_label;
+        u16: dlid, reserved;
+        u8: sgid_index, hop_limit, traffic_class, sl, src_path_bits, static_rate, is_global,
+            port_num;
     }
 
     /// `ib_uverbs_query_qp_resp`.
     QueuePairQuery, 128 {
-        dest: Path,
-        alt_dest: Path,
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-        max_inline_data: u32,
-        qkey: u32,
-        rq_psn: u32,
-        sq_psn: u32,
-        dest_qp_num: u32,
-        qp_access_flags: u32,
-        pkey_index: u16,
-        alt_pkey_index: u16,
-        qp_state: u8,
-        cur_qp_state: u8,
-        path_mtu: u8,
-        path_mig_state: u8,
-        sq_draining: u8,
-        max_rd_atomic: u8,
-        max_dest_rd_atomic: u8,
-        min_rnr_timer: u8,
-        port_num: u8,
-        timeout: u8,
-        retry_cnt: u8,
-        rnr_retry: u8,
-        alt_port_num: u8,
-        alt_timeout: u8,
-        sq_sig_all: u8,
-        reserved: [u8; 5],
+        Path: dest, alt_dest;
+        u32: max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data, qkey, rq_psn,
+            sq_psn, dest_qp_num, qp_access_flags;
+        u16: pkey_index, alt_pkey_index;
+        u8: qp_state, cur_qp_state, path_mtu, path_mig_state, sq_draining, max_rd_atomic,
+            max_dest_rd_atomic, min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry,
+            alt_port_num, alt_timeout, sq_sig_all;
+        [u8; 5]: reserved;
     }
 
     /// `ib_uverbs_destroy_cq_resp`.
     CompletionQueueEnd, 8 {
-        comp_events_reported: u32,
-        async_events_reported: u32,
+        u32: comp_events_reported, async_events_reported;
     }
 
     /// The part of both forms of `ib_uverbs_create_cq` from `user_handle` on.
     CompletionQueueRequest, 24 {
-        user_handle: u64,
-        cqe: u32,
-        comp_vector: u32,
-        comp_channel: i32,
-        reserved: u32,
+        u64: user_handle;
+        u32: cqe, comp_vector;
+        i32: comp_channel;
+        u32: reserved;
     }
 
     /// `ib_uverbs_modify_qp`.
     ModifyRequest, 112 {
-        dest: Path,
-        alt_dest: Path,
-        qp_handle: u32,
-        attr_mask: u32,
-        qkey: u32,
-        rq_psn: u32,
-        sq_psn: u32,
-        dest_qp_num: u32,
-        qp_access_flags: u32,
-        pkey_index: u16,
-        alt_pkey_index: u16,
-        qp_state: u8,
-        cur_qp_state: u8,
-        path_mtu: u8,
-        path_mig_state: u8,
-        en_sqd_async_notify: u8,
-        max_rd_atomic: u8,
-        max_dest_rd_atomic: u8,
-        min_rnr_timer: u8,
-        port_num: u8,
-        timeout: u8,
-        retry_cnt: u8,
-        rnr_retry: u8,
-        alt_port_num: u8,
-        alt_timeout: u8,
-        reserved: [u8; 2],
+        Path: dest, alt_dest;
+        u32: qp_handle, attr_mask, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags;
+        u16: pkey_index, alt_pkey_index;
+        u8: qp_state, cur_qp_state, path_mtu, path_mig_state, en_sqd_async_notify, max_rd_atomic,
+            max_dest_rd_atomic, min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry,
+            alt_port_num, alt_timeout;
+        [u8; 2]: reserved;
     }
 }
