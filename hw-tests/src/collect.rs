@@ -5,12 +5,15 @@ use std::sync::atomic::Ordering;
 use warpbell::{ReceiveQueueHandle, Slice, Word64};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, Shared};
-use warpbell_kernels::suite::{Ending, EndingWords, Message, Mode, Output, Receive};
+use warpbell_kernels::suite::{
+    Ending, EndingWords, Message, Mode, Output, Receive, Request, Waiting,
+};
 
 use crate::arena::{Arena, Image};
 use crate::here;
 use crate::model::Delivery;
-use crate::post::{ALONE, ample, endings};
+use crate::post::{ALONE, Posting, ample, endings, expect_done, requests_for};
+use crate::sides::Pair;
 
 /// How receives are posted and messages taken. Change what matters, take the rest from `default()`.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +75,9 @@ impl Collecting {
     pub fn mailbox(&self, receives: usize) -> Mailbox {
         let threads = self.threads() as usize;
         Mailbox {
-            posted: Shared::slice(self.kernels.placement(), receives.max(1), |_| {
-                Word64::new(u64::MAX)
-            })
-            .expect("memory"),
+            posted: here::shared(receives.max(1), |_| Word64::new(u64::MAX)),
             messages: here::values(threads * self.take as usize, Message::default()),
-            endings: here::values(threads, EndingWords::default()),
+            endings: here::outcomes(threads),
         }
     }
 
@@ -111,6 +111,35 @@ impl Collecting {
     pub fn launch(&self, queue: ReceiveQueueHandle<'_>, buffers: &Arena, mailbox: &mut Mailbox) {
         let kernel = self.kernel(queue, buffers, mailbox);
         here::launch(self.kernels, self.grid, &kernel);
+    }
+
+    /// Runs the kernel while one thread posts all requests and waits for the last. Fails the test unless every thread
+    /// is done.
+    #[track_caller]
+    pub fn beside_sender(
+        &self,
+        pair: &Pair,
+        requests: &[Request],
+        buffers: &Arena,
+        receives: usize,
+        what: &str,
+    ) -> Mailbox {
+        let mut mailbox = self.mailbox(receives);
+        let mut words = here::outcomes(requests.len());
+        let rows = requests_for(requests);
+        let posting = Posting {
+            waiting: Waiting::Last,
+            ..Posting::default()
+        };
+        let queue = pair.ours.send_queue().expect("a send queue");
+        let sender = posting.kernel(queue, Slice::new(&rows), Output::new(&mut words));
+        let queue = pair.theirs.receive_queue().expect("a receive queue");
+        let receiver = self.kernel(queue, buffers, &mut mailbox);
+        let (one, grid) = (Grid::ONE_THREAD, self.grid);
+        here::launch_both(self.kernels, (one, &sender), (grid, &receiver));
+        expect_done(&endings(&words), &format!("{what}: the sender"));
+        expect_done(&mailbox.endings(), &format!("{what}: receivers"));
+        mailbox
     }
 
     /// The pieces of the buffer that receive number `receive` is.

@@ -3,7 +3,7 @@
 use warpbell::SendQueueHandle;
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::Kernels;
-use warpbell_kernels::suite::{EndingWords, Flood, Mode, Output};
+use warpbell_kernels::suite::{Flood, Mode, Output};
 
 use crate::arena::Arena;
 use crate::here;
@@ -68,7 +68,7 @@ impl Flooding {
             last.set(self.found.address() + 8 * u64::from(thread), &found);
         }
 
-        let mut words = here::values(threads as usize, EndingWords::default());
+        let mut words = here::outcomes(threads as usize);
         let kernel = Flood {
             queue,
             mode,

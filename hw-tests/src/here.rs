@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use warpbell_cpu_grid::{LaneOrder, Options};
 use warpbell_host_init::{Error, Grid, Kernels, Launch, Nic, Node, QueuePair, Shared};
-use warpbell_kernels::suite::Kernel;
+use warpbell_kernels::suite::{EndingWords, Kernel};
 use warpbell_soft_hca::engine::Reach;
 
 /// What the command line chose.
@@ -79,11 +79,19 @@ pub fn patient(limit: Duration) -> Duration {
     limit * here().slower
 }
 
+/// Values where kernels reach them.
+pub fn shared<T>(count: usize, value: impl FnMut(usize) -> T) -> Shared<[T]> {
+    node().shared_slice(count, value).expect("memory")
+}
+
 /// The same value so many times, where kernels reach it; none is one, because nothing has no address.
 pub fn values<T: Copy>(count: usize, value: T) -> Shared<[T]> {
-    node()
-        .shared_slice(count.max(1), |_| value)
-        .expect("memory")
+    shared(count.max(1), |_| value)
+}
+
+/// An outcome for each of so many entries, to be filled in by a kernel.
+pub fn outcomes(count: usize) -> Shared<[EndingWords]> {
+    values(count, EndingWords::default())
 }
 
 /// Runs a kernel to its end; one that panics, diverges or hangs ends the test.

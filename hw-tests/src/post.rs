@@ -82,8 +82,8 @@ impl Posting {
     /// ended.
     pub fn post(&self, queue: SendQueueHandle<'_>, requests: &[Request]) -> Vec<Ending> {
         assert_eq!(requests.len() % self.threads(), 0, "as many for each");
-        let mut words = here::values(requests.len(), EndingWords::default());
-        let rows = requests_for(self.kernels, requests);
+        let mut words = here::outcomes(requests.len());
+        let rows = requests_for(requests);
         let kernel = self.kernel(queue, Slice::new(&rows), Output::new(&mut words));
         here::launch(self.kernels, self.grid, &kernel);
         endings(&words)
@@ -91,27 +91,21 @@ impl Posting {
 }
 
 /// Requests where a kernel reaches them.
-pub fn requests_for(kernels: Kernels, requests: &[Request]) -> Shared<[Request]> {
-    Shared::slice(kernels.placement(), requests.len(), |row| requests[row]).expect("memory")
+pub fn requests_for(requests: &[Request]) -> Shared<[Request]> {
+    here::shared(requests.len(), |row| requests[row])
 }
 
 /// What a kernel noted.
 pub fn endings(words: &[EndingWords]) -> Vec<Ending> {
-    words
-        .iter()
-        .map(|words| words.ending().expect("an ending"))
-        .collect()
+    let ending = |words: &EndingWords| words.ending().expect("an ending");
+    words.iter().map(ending).collect()
 }
 
 /// Fails the test unless every thread is done.
 #[track_caller]
 pub fn expect_done(endings: &[Ending], what: &str) {
-    let failed = endings.iter().position(|ending| *ending != Ending::Done);
-    if let Some(place) = failed {
-        panic!(
-            "{what}: entry {place} of {}: {:?}",
-            endings.len(),
-            endings[place]
-        );
+    let mut entries = endings.iter().enumerate();
+    if let Some((place, failed)) = entries.find(|(_, ending)| **ending != Ending::Done) {
+        panic!("{what}: entry {place} of {}: {failed:?}", endings.len());
     }
 }

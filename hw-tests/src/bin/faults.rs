@@ -3,16 +3,13 @@
 
 use std::process::ExitCode;
 use std::time::Duration;
-use warpbell::Slice;
 
-use warpbell_host_init::{Grid, QueuePairConfig, Timers};
+use warpbell_host_init::{QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
-use warpbell_hw_tests::here;
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::post::{Posting, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
-use warpbell_kernels::suite::{EndingWords, Output, Request, Verb, Waiting};
+use warpbell_kernels::suite::{Request, Verb};
 use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::Faults;
 
@@ -105,29 +102,9 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
         .theirs
         .arena((messages * 1100) as usize, ALL_ACCESS, seed + 200);
     let mut expected = (ours.image(), theirs.image(), buffers.image());
-    let mut mailbox = collecting.mailbox(messages as usize);
-    let mut words = here::values(requests.len(), EndingWords::default());
-    let rows = requests_for(here::kernels(), &requests);
-    let posting = Posting {
-        waiting: Waiting::Last,
-        ..Posting::default()
-    };
-    let sender = posting.kernel(
-        pair.ours.send_queue().expect("a send queue"),
-        Slice::new(&rows),
-        Output::new(&mut words),
-    );
-    let queue = pair.theirs.receive_queue().expect("a receive queue");
-    let receiver = collecting.kernel(queue, &buffers, &mut mailbox);
-    here::launch_both(
-        here::kernels(),
-        (Grid::ONE_THREAD, &sender),
-        (Grid::ONE_THREAD, &receiver),
-    );
-
     let what = format!("seed {seed}, {rates:?}");
-    expect_done(&endings(&words), &what);
-    expect_done(&mailbox.endings(), &what);
+    let receives = messages as usize;
+    let mailbox = collecting.beside_sender(&pair, &requests, &buffers, receives, &what);
     let mut arrived = mailbox.messages().into_iter();
     for request in &requests {
         let delivery = model::apply(request, &mut expected.0, &mut expected.1);

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use warpbell::Word64;
 use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig};
+use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::Sides;
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
-    Caught, Ending, EndingWords, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Mode,
-    Output, Returned, ScopeKind, SharingKind,
+    Caught, Ending, GASPI_MODES, GaspiCall, GaspiCalls, GaspiStorm, GaspiVerb, Mode, Output,
+    Returned, ScopeKind, SharingKind,
 };
 use warpbell_patterns::gaspi::Error;
 use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
@@ -98,9 +98,7 @@ fn call(
 ) -> Vec<Result<u32, Error>> {
     let grid = one_scope(mode);
     let threads = grid.threads_per_block as usize;
-    let rows =
-        warpbell_host_init::Shared::slice(kernels.placement(), calls.len(), |row| calls[row]);
-    let rows = rows.expect("memory");
+    let rows = here::shared(calls.len(), |row| calls[row]);
     let mut returned = here::values(threads * calls.len(), Returned::default());
     let kernel = GaspiCalls {
         gaspi: gaspi.handle(rank).expect("a rank"),
@@ -109,10 +107,8 @@ fn call(
         returned: Output::new(&mut returned),
     };
     here::launch(kernels, grid, &kernel);
-    let results: Vec<_> = returned
-        .iter()
-        .map(|word| word.result().expect("a call that was made"))
-        .collect();
+    let result = |word: &Returned| word.result().expect("a call that was made");
+    let results: Vec<_> = returned.iter().map(result).collect();
     let (first, rest) = results.split_at(calls.len());
     for (thread, others) in rest.chunks(calls.len()).enumerate() {
         assert_eq!(others, first, "{mode:?}, thread {}", thread + 1);
@@ -282,7 +278,6 @@ fn bad_input() {
         value: 1,
         ..to(1, GaspiVerb::WriteNotify)
     };
-    let bytes = BYTES as u64;
     let local = Error::InvalidLocalOffset { segment: 0 };
     let remote = Error::InvalidRemoteOffset { segment: 2 };
     let size = Error::InvalidSize { limit: MAX_MESSAGE };
@@ -290,102 +285,39 @@ fn bad_input() {
         notification: NOTIFICATIONS,
     };
     let segment = |segment| Error::InvalidSegment { segment };
-    let mut calls = vec![
-        (
-            Error::InvalidRank { rank: 2 },
-            GaspiCall { rank: 2, ..good },
-        ),
-        (
-            Error::NotConnected { rank: 0 },
-            GaspiCall { rank: 0, ..good },
-        ),
-        (
-            Error::InvalidQueue { queue: 2 },
-            GaspiCall { queue: 2, ..good },
-        ),
-        (
-            segment(1),
-            GaspiCall {
-                segment_local: 1,
-                ..good
-            },
-        ),
-        (
-            segment(3),
-            GaspiCall {
-                segment_remote: 3,
-                ..good
-            },
-        ),
-        (
-            segment(4),
-            GaspiCall {
-                segment_remote: 4,
-                ..good
-            },
-        ),
-        (
-            segment(u32::MAX),
-            GaspiCall {
-                segment_local: u32::MAX,
-                ..good
-            },
-        ),
-        (
-            local,
-            GaspiCall {
-                offset_local: bytes - 7,
-                ..good
-            },
-        ),
-        (
-            local,
-            GaspiCall {
-                offset_local: u64::MAX,
-                ..good
-            },
-        ),
-        (
-            remote,
-            GaspiCall {
-                segment_remote: 2,
-                offset_remote: bytes - 7,
-                ..good
-            },
-        ),
-        (
-            local,
-            GaspiCall {
-                size: bytes + 1,
-                ..good
-            },
-        ),
-        (size, GaspiCall { size: 0, ..good }),
-        (
-            size,
-            GaspiCall {
-                size: u64::from(MAX_MESSAGE) + 1,
-                ..good
-            },
-        ),
-        (
-            id,
-            GaspiCall {
-                notification: NOTIFICATIONS,
-                ..good
-            },
-        ),
-        (
-            Error::InvalidNotificationValue,
-            GaspiCall { value: 0, ..good },
-        ),
+    type Spoil = fn(&mut GaspiCall);
+    let spoilt: [(Error, Spoil); 16] = [
+        (Error::InvalidRank { rank: 2 }, |call| call.rank = 2),
+        (Error::NotConnected { rank: 0 }, |call| call.rank = 0),
+        (Error::InvalidQueue { queue: 2 }, |call| call.queue = 2),
+        (segment(1), |call| call.segment_local = 1),
+        (segment(3), |call| call.segment_remote = 3),
+        (segment(4), |call| call.segment_remote = 4),
+        (segment(u32::MAX), |call| call.segment_local = u32::MAX),
+        (local, |call| call.offset_local = BYTES as u64 - 7),
+        (local, |call| call.offset_local = u64::MAX),
+        (remote, |call| {
+            call.segment_remote = 2;
+            call.offset_remote = BYTES as u64 - 7;
+        }),
+        (local, |call| call.size = BYTES as u64 + 1),
+        (size, |call| call.size = 0),
+        (size, |call| call.size = u64::from(MAX_MESSAGE) + 1),
+        (id, |call| call.notification = NOTIFICATIONS),
+        (Error::InvalidNotificationValue, |call| call.value = 0),
+        (local, |call| {
+            call.verb = GaspiVerb::Read;
+            call.offset_local = BYTES as u64;
+        }),
     ];
-    let read = GaspiCall {
-        verb: GaspiVerb::Read,
-        offset_local: bytes,
-        ..good
-    };
-    calls.push((local, read));
+    let mut calls: Vec<_> = spoilt
+        .into_iter()
+        .map(|(error, spoil)| {
+            let mut call = good;
+            spoil(&mut call);
+            (error, call)
+        })
+        .collect();
     let range = |begin, value| GaspiCall {
         notification: begin,
         value,
@@ -562,37 +494,19 @@ fn beyond_the_segment() {
     };
     let mut gaspi = Gaspi::new(&ranks(&sides, 2), &config).expect("a program");
     gaspi.segment_create(0, 64).expect("a segment");
-    let done = warpbell_host_init::Shared::slice(kernels.placement(), 1, |_| Word64::new(0));
-    let done = done.expect("memory");
     for slots in [9, u32::MAX] {
-        let mut caught = [0, 1].map(|_| here::values(1, Caught::default()));
-        let mut ended = [0, 1].map(|_| here::values(1, EndingWords::default()));
-        let [sender_caught, receiver_caught] = &mut caught;
-        let [sender_ended, receiver_ended] = &mut ended;
-        let side = |rank, caught, endings| GaspiStorm {
-            gaspi: gaspi.handle(rank).expect("a rank"),
+        let storm = Storm {
             mode: GASPI_MODES[0],
+            grid: Grid::ONE_THREAD,
             slots,
             rounds: 1,
-            patience: 1,
-            done: Slice::new(&done),
-            caught,
-            endings,
         };
-        let sender = side(0, Output::new(sender_caught), Output::new(sender_ended));
-        let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
-        here::launch_both(
-            kernels,
-            (Grid::new(1, 1), &sender),
-            (Grid::new(1, 1), &receiver),
-        );
-        for ended in &ended {
-            let beyond = Failure::Outside {
-                wanted: slots.into(),
-                there: 8,
-            };
-            assert_eq!(endings(ended), [Ending::Failed(beyond)]);
-        }
+        let (_, ended) = storm.run(kernels, &gaspi, 1);
+        let beyond = Failure::Outside {
+            wanted: slots.into(),
+            there: 8,
+        };
+        assert_eq!(ended, [0, 1].map(|_| vec![Ending::Failed(beyond)]));
     }
     for rank in 0..2 {
         let mut found = [0xaa; 64];
@@ -602,6 +516,36 @@ fn beyond_the_segment() {
 }
 
 impl Storm {
+    /// Both ranks' kernels at the same time: what each of their threads has caught, and how it has ended.
+    fn run(
+        &self,
+        kernels: Kernels,
+        gaspi: &Gaspi,
+        patience: u32,
+    ) -> ([Shared<[Caught]>; 2], [Vec<Ending>; 2]) {
+        let grid = self.grid;
+        let count = (grid.blocks * grid.threads_per_block) as usize;
+        let done = here::shared(grid.blocks as usize, |_| Word64::new(0));
+        let mut caught = [0, 1].map(|_| here::values(count, Caught::default()));
+        let mut ended = [0, 1].map(|_| here::outcomes(count));
+        let [sender_caught, receiver_caught] = &mut caught;
+        let [sender_ended, receiver_ended] = &mut ended;
+        let side = |rank, caught, ended| GaspiStorm {
+            gaspi: gaspi.handle(rank).expect("a rank"),
+            mode: self.mode,
+            slots: self.slots,
+            rounds: self.rounds,
+            patience,
+            done: Slice::new(&done),
+            caught: Output::new(caught),
+            endings: Output::new(ended),
+        };
+        let sender = side(0, sender_caught, sender_ended);
+        let receiver = side(1, receiver_caught, receiver_ended);
+        here::launch_both(kernels, (grid, &sender), (grid, &receiver));
+        (caught, ended.map(|ended| endings(&ended)))
+    }
+
     fn rage(&self, kernels: Kernels) {
         let Self {
             mode,
@@ -628,31 +572,9 @@ impl Storm {
             .segment_create(0, 8 * words as usize)
             .expect("a segment");
 
-        let count = (blocks * threads) as usize;
-        let placement = kernels.placement();
-        let done =
-            warpbell_host_init::Shared::slice(placement, blocks as usize, |_| Word64::new(0));
-        let done = done.expect("memory");
-        let mut caught = [0, 1].map(|_| here::values(count, Caught::default()));
-        let mut ended = [0, 1].map(|_| here::values(count, EndingWords::default()));
-        let [sender_caught, receiver_caught] = &mut caught;
-        let [sender_ended, receiver_ended] = &mut ended;
-        let side = |rank, caught, endings| GaspiStorm {
-            gaspi: gaspi.handle(rank).expect("a rank"),
-            mode,
-            slots,
-            rounds,
-            patience: 10_000,
-            done: Slice::new(&done),
-            caught,
-            endings,
-        };
-        let sender = side(0, Output::new(sender_caught), Output::new(sender_ended));
-        let receiver = side(1, Output::new(receiver_caught), Output::new(receiver_ended));
-        here::launch_both(kernels, (grid, &sender), (grid, &receiver));
-
+        let (caught, ended) = self.run(kernels, &gaspi, 10_000);
         for (side, ended) in ["senders", "receivers"].iter().zip(&ended) {
-            expect_done(&endings(ended), &format!("{what}: {side}"));
+            expect_done(ended, &format!("{what}: {side}"));
         }
         let sum = (0..blocks)
             .flat_map(|block| (0..rounds).map(move |round| (block, round)))
@@ -662,22 +584,14 @@ impl Storm {
             let wrong: u64 = caught.iter().map(|caught| caught.wrong).sum();
             assert_eq!(wrong, 0, "{what}: wrong {side}");
             // All threads of a block have caught the same.
-            let firsts: Vec<_> = caught
-                .chunks(threads as usize)
-                .map(|block| block[0])
-                .collect();
+            let (mut total, mut found) = (0, 0u64);
             for (block, all) in caught.chunks(threads as usize).enumerate() {
-                assert!(
-                    all.iter().all(|one| *one == firsts[block]),
-                    "{what}: block {block}"
-                );
+                let same = all.iter().all(|one| *one == all[0]);
+                assert!(same, "{what}: block {block}");
+                total += all[0].count;
+                found = found.wrapping_add(all[0].sum);
             }
-            let total: u64 = firsts.iter().map(|caught| caught.count).sum();
             assert_eq!(total, u64::from(blocks * rounds), "{what}: {side}");
-            let found = firsts
-                .iter()
-                .map(|caught| caught.sum)
-                .fold(0, u64::wrapping_add);
             assert_eq!(found, sum, "{what}: {side} lost and doubled");
         }
     }

@@ -5,19 +5,18 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use warpbell::{Slice, WaitError};
+use warpbell::WaitError;
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::post::{Posting, endings, expect_done, requests_for};
+use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
-use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
-    Ending, EndingWords, Message, MessageKind, Mode, Output, Request, Requests, ScopeKind,
-    SharingKind, Verb, Waiting,
+    Ending, Message, MessageKind, Mode, Request, ScopeKind, SharingKind, Verb,
 };
 
 fn main() -> ExitCode {
@@ -100,16 +99,7 @@ fn crowd(kernels: Kernels, mode: Mode) {
         ..Collecting::default()
     };
     let mut expected = buffers.image();
-    let mut mailbox = collecting.mailbox(1 << 16);
-    let mut words = here::values(requests.len(), EndingWords::default());
-    let rows = requests_for(here::kernels(), &requests);
-    let sender = sender(&pair, &rows, &mut words);
-    let queue = pair.theirs.receive_queue().expect("a receive queue");
-    let receiver = collecting.kernel(queue, &buffers, &mut mailbox);
-    here::launch_both(kernels, (Grid::ONE_THREAD, &sender), (grid, &receiver));
-
-    expect_done(&endings(&words), &format!("{what}: the sender"));
-    expect_done(&mailbox.endings(), &format!("{what}: receivers"));
+    let mailbox = collecting.beside_sender(&pair, &requests, &buffers, 1 << 16, &what);
     let mut messages = mailbox.messages();
     messages.sort_by_key(|message| message.receive);
     assert_eq!(messages.len(), MESSAGES as usize, "{what}: messages");
@@ -132,23 +122,6 @@ fn rnr_in_10_us() -> QueuePairConfig {
         },
         ..QueuePairConfig::default()
     }
-}
-
-/// One thread that posts all requests and waits for the last.
-fn sender<'a>(
-    pair: &'a Pair,
-    requests: &'a [Request],
-    words: &'a mut [EndingWords],
-) -> Requests<'a> {
-    let posting = Posting {
-        waiting: Waiting::Last,
-        ..Posting::default()
-    };
-    posting.kernel(
-        pair.ours.send_queue().expect("a send queue"),
-        Slice::new(requests),
-        Output::new(words),
-    )
 }
 
 /// More messages than a 16-bit index counts, through a small queue.
@@ -181,19 +154,7 @@ fn wrap() {
         length: 64,
         ..Collecting::default()
     };
-    let mut mailbox = collecting.mailbox(1);
-    let mut words = here::values(requests.len(), EndingWords::default());
-    let rows = requests_for(here::kernels(), &requests);
-    let sender = sender(&pair, &rows, &mut words);
-    let queue = pair.theirs.receive_queue().expect("a receive queue");
-    let receiver = collecting.kernel(queue, &target, &mut mailbox);
-    here::launch_both(
-        here::kernels(),
-        (Grid::ONE_THREAD, &sender),
-        (Grid::ONE_THREAD, &receiver),
-    );
-    expect_done(&endings(&words), "the sender");
-    expect_done(&mailbox.endings(), "the receiver");
+    let mailbox = collecting.beside_sender(&pair, &requests, &target, 1, "past the wrap");
     let messages = mailbox.messages();
     assert_eq!(messages.len(), COUNT as usize);
     for (number, message) in messages.iter().enumerate() {
@@ -243,19 +204,8 @@ fn scatter() {
         };
         let mut ours = source.image();
         let mut expected = buffers.image();
-        let mut mailbox = posting.mailbox(count as usize);
-        let mut words = here::values(requests.len(), EndingWords::default());
-        let rows = requests_for(here::kernels(), &requests);
-        let sender = sender(&pair, &rows, &mut words);
-        let queue = pair.theirs.receive_queue().expect("a receive queue");
-        let receiver = posting.kernel(queue, &buffers, &mut mailbox);
-        here::launch_both(
-            here::kernels(),
-            (Grid::ONE_THREAD, &sender),
-            (Grid::ONE_THREAD, &receiver),
-        );
-        expect_done(&endings(&words), "the sender");
-        expect_done(&mailbox.endings(), "the receiver");
+        let what = format!("pieces of {length} bytes");
+        let mailbox = posting.beside_sender(&pair, &requests, &buffers, count as usize, &what);
         let messages = mailbox.messages();
         assert_eq!(messages.len(), requests.len());
         for (message, request) in messages.iter().zip(&requests) {
@@ -263,7 +213,7 @@ fn scatter() {
             let delivery = delivery.expect("a send brings a message");
             posting.deliver(&buffers, &mailbox, message, &delivery, &mut expected);
         }
-        buffers.check(&expected, &format!("pieces of {length} bytes"));
+        buffers.check(&expected, &what);
     }
 }
 

@@ -185,7 +185,7 @@ impl Storm {
         let threads = (grid.blocks * grid.threads_per_block) as usize;
         (
             here::values(threads, Seen::default()),
-            here::values(threads, EndingWords::default()),
+            here::outcomes(threads),
         )
     }
 
@@ -204,13 +204,8 @@ impl Storm {
             slots: self.slots,
             words: self.words,
             max_result: self.max_result,
-            source: Local {
-                address: region.address(),
-                length: 0,
-                key: region.lkey(),
-            },
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            payloads: unsafe { Place::new(region.as_ptr().cast(), region.len() as u64 / 8) },
+            source: start_of(region),
+            payloads: words_of(region),
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),
@@ -228,18 +223,8 @@ impl Storm {
             words: self.words,
             max_result: self.max_result,
             slots: self.slots,
-            results: Local {
-                address: lanes.results.address(),
-                length: 0,
-                key: lanes.results.lkey(),
-            },
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            result_words: unsafe {
-                Place::new(
-                    lanes.results.as_ptr().cast(),
-                    lanes.results.len() as u64 / 8,
-                )
-            },
+            results: start_of(&lanes.results),
+            result_words: words_of(&lanes.results),
             limit_ms: ample().as_millis() as u64,
             seen: Output::new(seen),
             endings: Output::new(endings),
@@ -331,6 +316,21 @@ impl Storm {
             }
         }
     }
+}
+
+/// Where a region begins.
+fn start_of(region: &MemoryRegion) -> Local {
+    Local {
+        address: region.address(),
+        length: 0,
+        key: region.lkey(),
+    }
+}
+
+/// The words of a region.
+fn words_of(region: &MemoryRegion) -> Place {
+    // SAFETY: regions are those of `Lanes`, which outlive each launch; kernels and NICs alone use them meanwhile.
+    unsafe { Place::new(region.as_ptr().cast(), region.len() as u64 / 8) }
 }
 
 /// What a thread has seen that saw these, and nothing wrong.

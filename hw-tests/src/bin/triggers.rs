@@ -11,14 +11,14 @@ use rand::{Rng, SeedableRng};
 use warpbell::wqe::Wqe;
 use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Buffer, Kernels, Placement, QueuePair, QueuePairConfig, Shared, connect};
+use warpbell_host_init::{Buffer, Kernels, Placement, QueuePair, QueuePairConfig, connect};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::place::Place;
-use warpbell_kernels::suite::{EndingWords, Output, ScopeKind, TriggerChain, TriggerStorm};
+use warpbell_kernels::suite::{Output, ScopeKind, TriggerChain, TriggerStorm};
 use warpbell_patterns::trigger::host::Triggers;
 
 fn main() -> ExitCode {
@@ -85,10 +85,8 @@ impl Storm {
             ..QueuePairConfig::default()
         };
         let ends = (0..self.tags).map(|tag| {
-            let mut near = sides.ours.queue_pair(&config(tag));
-            let mut far = sides.theirs.queue_pair(&config(tag));
-            connect(&mut near, &mut far).expect("a connection");
-            (near, far)
+            let Pair { ours, theirs } = sides.pair(&config(tag));
+            (ours, theirs)
         });
         let (near, _far): (Vec<_>, Vec<QueuePair>) = ends.unzip();
         let triggers = Triggers::new(near).expect("a table");
@@ -109,20 +107,15 @@ impl Storm {
             order.extend((0..sum).map(|_| tag));
         }
         order.shuffle(&mut random);
-        let shared = |values: &[u32]| {
-            Shared::slice(kernels.placement(), values.len(), |at| values[at]).expect("memory")
-        };
+        let shared = |values: &[u32]| here::shared(values.len(), |at| values[at]);
         let (wanted, order) = (shared(&wanted), shared(&order));
-        let begun = Buffer::placed(
-            match kernels {
-                Kernels::Cpu(_) => Placement::Host,
-                Kernels::Gpu(module) => Placement::Gpu(module.gpu()),
-            },
-            8 * self.tags as usize,
-        );
-        let begun = begun.expect("memory");
+        let placement = match kernels {
+            Kernels::Cpu(_) => Placement::Host,
+            Kernels::Gpu(module) => Placement::Gpu(module.gpu()),
+        };
+        let begun = Buffer::placed(placement, 8 * self.tags as usize).expect("memory");
         let threads = self.grid.blocks * self.grid.threads_per_block;
-        let mut ended = here::values(threads as usize, EndingWords::default());
+        let mut ended = here::outcomes(threads as usize);
         let kernel = TriggerStorm {
             triggers: triggers.handle(),
             scope: self.scope,
@@ -251,7 +244,7 @@ impl Chains {
                 }
             }
             let threads = self.grid.blocks * self.grid.threads_per_block;
-            let mut ended = here::values(threads as usize, EndingWords::default());
+            let mut ended = here::outcomes(threads as usize);
             let kernel = TriggerChain {
                 triggers: triggers.handle(),
                 scope: self.scope,

@@ -174,10 +174,19 @@ fn get_into(name: &str, module: &'static Module) -> ! {
     std::process::exit(1);
 }
 
+/// No queue pairs, and time enough.
+fn watch() -> Watch<'static> {
+    Watch {
+        limit: ample(),
+        asleep: false,
+        queue_pairs: &[],
+    }
+}
+
 fn stays_until_stopped() {
     let kernels = here::kernels();
     let word = StopWord::new(kernels.placement()).expect("a word");
-    let mut words = here::values(1, EndingWords::default());
+    let mut words = here::outcomes(1);
     let stay = trouble(TroubleKind::Stay, &word, Entries::new(&mut words));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -202,7 +211,7 @@ fn ends_beside_a_kernel_that_stays() {
     let word = Box::leak(Box::new(
         StopWord::new(kernels.placement()).expect("a word"),
     ));
-    let words = Box::leak(Box::new(here::values(1, EndingWords::default())));
+    let words = Box::leak(Box::new(here::outcomes(1)));
     let stay = trouble(TroubleKind::Stay, word, Entries::new(words));
     let eight = Grid {
         blocks: 2,
@@ -210,11 +219,7 @@ fn ends_beside_a_kernel_that_stays() {
     };
     let stays = module.start(&Launch::new(entry!(suite_trouble), eight, stay));
     let mut stays = stays.expect("a kernel");
-    let watch = Watch {
-        limit: ample(),
-        asleep: false,
-        queue_pairs: &[],
-    };
+    let watch = watch();
     let turns = Turns::new(module);
     let running = module.start_repeating(&turns.launches(20), turns.stop, &runtime);
     running.expect("a graph").wait(&watch).expect("an end");
@@ -242,7 +247,7 @@ fn trouble<'a>(
 fn troubled(kind: TroubleKind) -> Result<(), Error> {
     let kernels = here::kernels();
     let word = StopWord::new(kernels.placement())?;
-    let mut words = here::values(1, EndingWords::default());
+    let mut words = here::outcomes(1);
     let kernel = trouble(kind, &word, Entries::new(&mut words));
     here::launch_watched(Grid::new(2, 4), &kernel, ample(), &[])
 }
@@ -255,12 +260,7 @@ fn stray(module: &'static Module) -> Result<(), Error> {
     let nowhere = Stray { address: 8 };
     // SAFETY: none; that it is no memory is what the test is about.
     let launch = unsafe { Launch::new_unsafe(entry!(suite_stray), Grid::ONE_THREAD, nowhere) };
-    let watch = Watch {
-        limit: ample(),
-        asleep: false,
-        queue_pairs: &[],
-    };
-    Ok(module.run(&[launch], &watch)?)
+    Ok(module.run(&[launch], &watch())?)
 }
 
 /// A NOP that completes, then a send that nobody receives.
@@ -271,15 +271,9 @@ fn hang(_: &'static Module) -> Result<(), Error> {
         ..QueuePairConfig::default()
     });
     let source = sides.ours.arena(64, ALL_ACCESS, 1);
-    let kernels = here::kernels();
-    let requests = requests_for(
-        kernels,
-        &[
-            Request::new(Verb::Nop),
-            Request::new(Verb::Send).local(&[source.local(0, 64)]),
-        ],
-    );
-    let mut words = here::values(2, EndingWords::default());
+    let send = Request::new(Verb::Send).local(&[source.local(0, 64)]);
+    let requests = requests_for(&[Request::new(Verb::Nop), send]);
+    let mut words = here::outcomes(2);
     let posting = Posting {
         waiting: Waiting::Each,
         ..Posting::default()
@@ -303,16 +297,8 @@ fn launched<P: Copy + Sync>(
     parameters: P,
     threads_per_block: u32,
 ) -> Result<(), Error> {
-    let grid = Grid {
-        blocks: 1,
-        threads_per_block,
-    };
-    let watch = warpbell_host_init::cuda::Watch {
-        limit: ample(),
-        asleep: false,
-        queue_pairs: &[],
-    };
-    Ok(module.run(&[Launch::new(entry, grid, parameters)], &watch)?)
+    let grid = Grid::new(1, threads_per_block);
+    Ok(module.run(&[Launch::new(entry, grid, parameters)], &watch())?)
 }
 
 /// A kernel of no module.

@@ -62,171 +62,101 @@ impl Others {
     }
 }
 
-/// A request, what is wrong with it, and how the NIC calls that.
+/// What is wrong with a request, the request, its opcode, and how the NIC calls what is wrong.
 type Case = (&'static str, Request, Opcode, (Syndrome, VendorCode));
 
 fn cases(stage: &Stage, others: &Others) -> Vec<Case> {
     let (ours, theirs) = (&stage.ours, &stage.theirs);
-    let fine_here = ours.local(64, 8);
-    let fine_there = theirs.remote(64);
-    let write =
-        |local: Local, remote: Remote| Request::new(Verb::Write).local(&[local]).remote(remote);
-    let read =
-        |local: Local, remote: Remote| Request::new(Verb::Read).local(&[local]).remote(remote);
-    let add = |local: Local, remote: Remote| {
-        let values = [1, 0, 0, 0];
-        Request::new(Verb::FetchAdd)
-            .local(&[local])
-            .remote(remote)
-            .values(values)
+    let (fine_here, fine_there) = (ours.local(64, 8), theirs.remote(64));
+    let request = |verb, opcode, local, remote| {
+        let request = Request::new(verb).local(&[local]).remote(remote);
+        (request.values([1, 0, 0, 0]), opcode)
     };
+    let write = |local, remote| request(Verb::Write, Opcode::RDMA_WRITE, local, remote);
+    let read = |local, remote| request(Verb::Read, Opcode::RDMA_READ, local, remote);
+    let add = |local, remote| request(Verb::FetchAdd, Opcode::ATOMIC_FETCH_ADD, local, remote);
     let unknown_here = Local {
         key: LocalKey(fine_here.key.0 ^ 0xff),
         ..fine_here
     };
-    let unknown_there = Remote {
-        key: RemoteKey(fine_there.key.0 ^ 0xff),
-        ..fine_there
+    let with_key = |key| Remote { key, ..fine_there };
+    let unknown_there = with_key(RemoteKey(fine_there.key.0 ^ 0xff));
+    let stale = with_key(others.stale);
+    let past_here = ours.local(END - 7, 8);
+    let past_there = theirs.remote(END - 7);
+    let foreign_here = others.foreign_here.local(0, 8);
+    let foreign_there = others.foreign_there.remote(0);
+    let unwritable_here = others.unwritable_here.local(0, 8);
+    let readable = others.readable_there.remote(0);
+    let writable = others.writable_there.remote(0);
+    let all_here = ours.local(0, LENGTH);
+    let pieces = |verb, opcode, second| {
+        let request = Request::new(verb).local(&[fine_here, second]);
+        (request.remote(fine_there), opcode)
     };
-    let stale = Remote {
-        key: others.stale,
-        ..fine_there
-    };
-    let gather = Request::new(Verb::WriteGather)
-        .local(&[fine_here, ours.local(END - 7, 8)])
-        .remote(fine_there);
-    let scatter = Request::new(Verb::ReadScatter)
-        .local(&[fine_here, others.unwritable_here.local(0, 8)])
-        .remote(fine_there);
-    use Opcode as O;
-    vec![
-        (
-            "an unknown lkey",
-            write(unknown_here, fine_there),
-            O::RDMA_WRITE,
-            LOCAL,
-        ),
-        (
-            "an lkey of another domain",
-            write(others.foreign_here.local(0, 8), fine_there),
-            O::RDMA_WRITE,
-            LOCAL,
-        ),
-        (
-            "one byte past our end",
-            write(ours.local(END - 7, 8), fine_there),
-            O::RDMA_WRITE,
-            LOCAL,
-        ),
+    let late_gather = pieces(Verb::WriteGather, Opcode::RDMA_WRITE, past_here);
+    let bad_scatter = pieces(Verb::ReadScatter, Opcode::RDMA_READ, unwritable_here);
+    let local = [
+        ("an unknown lkey", write(unknown_here, fine_there)),
+        ("an lkey of another domain", write(foreign_here, fine_there)),
+        ("one byte past our end", write(past_here, fine_there)),
         (
             "one byte before our start",
             write(ours.local(-1, 8), fine_there),
-            O::RDMA_WRITE,
-            LOCAL,
         ),
+        ("a gather whose second piece ends too late", late_gather),
         (
-            "a gather whose second piece ends too late",
-            gather,
-            O::RDMA_WRITE,
-            LOCAL,
+            "a read without local write access",
+            read(unwritable_here, fine_there),
         ),
-        (
-            "a read into memory without local write access",
-            read(others.unwritable_here.local(0, 8), fine_there),
-            O::RDMA_READ,
-            LOCAL,
-        ),
-        (
-            "a read one byte past our end",
-            read(ours.local(END - 7, 8), fine_there),
-            O::RDMA_READ,
-            LOCAL,
-        ),
-        (
-            "a scatter with a piece that is not writable",
-            scatter,
-            O::RDMA_READ,
-            LOCAL,
-        ),
+        ("a read one byte past our end", read(past_here, fine_there)),
+        ("a scatter with a piece that is not writable", bad_scatter),
         (
             "an atomic whose result may not be written",
-            add(others.unwritable_here.local(0, 8), fine_there),
-            O::ATOMIC_FETCH_ADD,
-            LOCAL,
+            add(unwritable_here, fine_there),
         ),
-        (
-            "an unknown rkey",
-            write(fine_here, unknown_there),
-            O::RDMA_WRITE,
-            REMOTE,
-        ),
-        (
-            "an rkey that was taken back",
-            write(fine_here, stale),
-            O::RDMA_WRITE,
-            REMOTE,
-        ),
-        (
-            "an rkey of another domain",
-            write(fine_here, others.foreign_there.remote(0)),
-            O::RDMA_WRITE,
-            REMOTE,
-        ),
-        (
-            "one byte past their end",
-            write(fine_here, theirs.remote(END - 7)),
-            O::RDMA_WRITE,
-            REMOTE,
-        ),
+    ];
+    let remote = [
+        ("an unknown rkey", write(fine_here, unknown_there)),
+        ("an rkey that was taken back", write(fine_here, stale)),
+        ("an rkey of another domain", write(fine_here, foreign_there)),
+        ("one byte past their end", write(fine_here, past_there)),
         (
             "one byte before their start",
             write(fine_here, theirs.remote(-1)),
-            O::RDMA_WRITE,
-            REMOTE,
         ),
         (
             "a long write, one byte past their end",
-            write(ours.local(0, LENGTH), theirs.remote(1)),
-            O::RDMA_WRITE,
-            REMOTE,
+            write(all_here, theirs.remote(1)),
         ),
         (
             "a read one byte past their end",
-            read(fine_here, theirs.remote(END - 7)),
-            O::RDMA_READ,
-            REMOTE,
+            read(fine_here, past_there),
         ),
         (
             "a long read, one byte before their start",
-            read(ours.local(0, LENGTH), theirs.remote(-1)),
-            O::RDMA_READ,
-            REMOTE,
+            read(all_here, theirs.remote(-1)),
         ),
         (
             "an atomic behind their end",
             add(fine_here, theirs.remote(END)),
-            O::ATOMIC_FETCH_ADD,
-            REMOTE,
         ),
         (
             "a write without remote write access",
-            write(fine_here, others.readable_there.remote(0)),
-            O::RDMA_WRITE,
-            REMOTE,
+            write(fine_here, readable),
         ),
         (
             "a read without remote read access",
-            read(fine_here, others.writable_there.remote(0)),
-            O::RDMA_READ,
-            REMOTE,
+            read(fine_here, writable),
         ),
         (
             "an atomic without remote atomic access",
-            add(fine_here, others.writable_there.remote(0)),
-            O::ATOMIC_FETCH_ADD,
-            REMOTE,
+            add(fine_here, writable),
         ),
-    ]
+    ];
+    let local = local.map(|(what, (request, opcode))| (what, request, opcode, LOCAL));
+    let remote = remote.map(|(what, (request, opcode))| (what, request, opcode, REMOTE));
+    [&local[..], &remote].concat()
 }
 
 /// Every bad access, on both kinds of completion queue.

@@ -81,7 +81,7 @@ fn test(progress: &Progress) {
     let mut wrong = Vec::new();
     let mut all = Counts::default();
     for (way, cases) in cases::of_the_library() {
-        progress.step(way);
+        progress.step(way.as_str());
         for case in cases {
             let counts = effort.look(&case);
             say(format_args!("         {case}: {counts}"));
