@@ -1,7 +1,8 @@
 //! One call for all threads of a scope, in three parts: all [`begin`], the leader acts, all [`finish`]; and the queue
 //! that the leader has for such calls, a [`Led`] one.
 //!
-//! No function around a closure: [no common closure](warpbell_gpu::tuned) is inlined.
+//! [`by_leader`] puts the parts together. It is a macro and no function around a closure, because
+//! [no common closure](warpbell_gpu::tuned) is inlined.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -86,6 +87,9 @@ pub(crate) trait ErrorWord: Sized {
     fn to_word(self) -> u64;
     /// The error of such a word; none of any other.
     fn from_word(word: u64) -> Option<Self>;
+    /// An error of each variant, the last of them `Failed`.
+    #[cfg(all(test, not(loom)))]
+    fn examples(failed: QueueError) -> Vec<Self>;
 }
 
 /// Gives an error its words: for each variant a number, from 1 and below 2^30, for the high half; a field of 32 bits
@@ -126,10 +130,28 @@ macro_rules! error_words {
             fn from_word(word: u64) -> Option<Self> {
                 Self::from_bits(word)
             }
+
+            #[cfg(all(test, not(loom)))]
+            fn examples(failed: warpbell::QueueError) -> Vec<Self> {
+                vec![$(Self::$variant $({ $field: 0xfedc_ba98 })?,)* Self::Failed(failed)]
+            }
         }
     };
 }
 pub(crate) use error_words;
+
+/// One call for all threads of a scope: what the leader's part gives, a `Result<u32, E>`, all get. The part is evaluated
+/// by the leader alone and must not return from the function around it.
+macro_rules! by_leader {
+    ($scope:ty, $part:expr) => {{
+        let mut result = Ok(0);
+        if $crate::together::begin::<$scope>() {
+            result = $part;
+        }
+        $crate::together::finish::<$scope, _>(result)
+    }};
+}
+pub(crate) use by_leader;
 
 /// Begins a call; says who acts for all.
 ///
@@ -158,5 +180,41 @@ pub(crate) fn finish<C: Scope, E: ErrorWord>(result: Result<u32, E>) -> Result<u
     match E::from_word(word) {
         Some(error) => Err(error),
         None => Ok(word as u32),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+    use mlx5_wqe::WqeIndex;
+    use warpbell::Cause;
+
+    fn errors_survive_their_word<E: ErrorWord + Copy + Debug + PartialEq>() {
+        let failed = QueueError::new(Cause::Stalled { wqe: WqeIndex(7) });
+        let errors = E::examples(failed);
+        for &error in &errors {
+            assert_ne!(error.to_word() >> 32, 0, "{error:?}");
+            assert_eq!(E::from_word(error.to_word()), Some(error));
+        }
+        for nothing in [0, 1, (errors.len() as u64) << 32, u64::MAX >> 2] {
+            assert_eq!(E::from_word(nothing), None, "{nothing:#x}");
+        }
+    }
+
+    #[test]
+    fn errors_of_active_messages_survive_their_word() {
+        errors_survive_their_word::<crate::active::Error>();
+    }
+
+    #[test]
+    fn errors_of_gaspi_survive_their_word() {
+        errors_survive_their_word::<crate::gaspi::Error>();
+    }
+
+    #[test]
+    fn errors_of_triggers_survive_their_word() {
+        errors_survive_their_word::<crate::trigger::Error>();
     }
 }

@@ -9,7 +9,7 @@ use super::reply::Reply;
 use super::slot::{MARKS, SLOT_BYTES, first_word, item, item_word, top, top_word, writes};
 use super::words::{ANSWER, Answer, MAX_ARGUMENTS, MAX_FUNCTION, PayloadWord, sequence};
 use super::{Buffer, Function};
-use crate::together::{Led, begin, finish};
+use crate::together::{Led, begin, by_leader};
 use crate::words::{load_relaxed64, store_relaxed64};
 use warpbell::WaitError;
 use warpbell::{Batch, Now};
@@ -92,11 +92,7 @@ impl<'a, C: Scope> Lane<'a, C> {
         arguments: [u64; N],
         deadline: Deadline,
     ) -> Result<Sent, Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.post(function, value, arguments, deadline);
-        }
-        finish::<C, _>(result).map(|index| Sent { index })
+        by_leader!(C, self.post(function, value, arguments, deadline)).map(|index| Sent { index })
     }
 
     /// Sends a task behind a payload, under one doorbell: when the task starts the payload is there.
@@ -112,11 +108,11 @@ impl<'a, C: Scope> Lane<'a, C> {
         arguments: [u64; N],
         deadline: Deadline,
     ) -> Result<Sent, Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.post_behind(payload, function, value, arguments, deadline);
-        }
-        finish::<C, _>(result).map(|index| Sent { index })
+        by_leader!(
+            C,
+            self.post_behind(payload, function, value, arguments, deadline)
+        )
+        .map(|index| Sent { index })
     }
 
     /// Waits until there is a slot for the next message. The message before in it is answered then, so that what it was
@@ -126,11 +122,7 @@ impl<'a, C: Scope> Lane<'a, C> {
     /// [`Error::Full`]; the lane's queue has failed.
     #[inline(always)]
     pub fn await_room(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.make_room(deadline).map(|()| 0);
-        }
-        finish::<C, _>(result).map(drop)
+        by_leader!(C, self.make_room(deadline).map(|()| 0)).map(drop)
     }
 
     /// Waits for the answer to a message, and gives the task's value. What the target wrote before it answered may be
@@ -141,11 +133,7 @@ impl<'a, C: Scope> Lane<'a, C> {
     /// [`Error::Task`]. [`Error::Timeout`]; [`Error::Forgotten`]; the lane's queue has failed.
     #[inline(always)]
     pub fn wait(&mut self, sent: Sent, deadline: Deadline) -> Result<u32, Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.result(sent, deadline);
-        }
-        finish::<C, _>(result)
+        by_leader!(C, self.result(sent, deadline))
     }
 
     /// Waits like [`wait`](Self::wait), and gives with the task's value the bytes of its result, if it answered with
@@ -187,11 +175,7 @@ impl<'a, C: Scope> Lane<'a, C> {
     /// [`Error::Timeout`]; the lane's queue has failed.
     #[inline(always)]
     pub fn wait_all(&mut self, deadline: Deadline) -> Result<u32, Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.take(self.next, deadline).map(|()| self.refused);
-        }
-        finish::<C, _>(result)
+        by_leader!(C, self.take(self.next, deadline).map(|()| self.refused))
     }
 
     #[inline(always)]

@@ -6,9 +6,9 @@ use super::error::Error;
 use super::handle::GaspiHandle;
 use super::queue::Queue;
 use super::{Notification, NotificationId, QueueId, Rank, SegmentId, Size, Timeout};
-use crate::together::{self, finish};
+use crate::together::by_leader;
 use crate::words::{exchange_relaxed64, load_relaxed64};
-use warpbell::{Deadline, FenceReach, Scope, Sharing};
+use warpbell::{FenceReach, Scope, Sharing};
 
 /// Notifications that are loaded before the first of them is looked at, so that their ways to memory overlap.
 const AT_ONCE: u32 = 4;
@@ -104,11 +104,7 @@ impl<'a> Gaspi<'a> {
         queue: QueueId,
         timeout: Timeout,
     ) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if together::begin::<C>() {
-            result = self.wait_as_leader::<S>(queue, timeout);
-        }
-        finish::<C, _>(result).map(drop)
+        by_leader!(C, self.wait_as_leader::<S>(queue, timeout)).map(drop)
     }
 
     /// Waits until one of the notifications from `begin` on, `num` of them, is there, and gives the first that is
@@ -128,12 +124,7 @@ impl<'a> Gaspi<'a> {
         num: u32,
         timeout: Timeout,
     ) -> Result<NotificationId, Error> {
-        let mut result = Ok(0);
-        if together::begin::<C>() {
-            let deadline = timeout.deadline(self.handle.block_ms);
-            result = self.waitsome(segment, begin, num, deadline);
-        }
-        finish::<C, _>(result)
+        by_leader!(C, self.waitsome(segment, begin, num, timeout))
     }
 
     /// Takes a notification: sets it back to 0 and gives the value from before, in one atomic step. 0 says that
@@ -147,11 +138,7 @@ impl<'a> Gaspi<'a> {
         segment: SegmentId,
         notification: NotificationId,
     ) -> Result<Notification, Error> {
-        let mut result = Ok(0);
-        if together::begin::<C>() {
-            result = self.reset(segment, notification);
-        }
-        finish::<C, _>(result)
+        by_leader!(C, self.reset(segment, notification))
     }
 
     #[inline(always)]
@@ -191,8 +178,9 @@ impl<'a> Gaspi<'a> {
         segment: SegmentId,
         begin: NotificationId,
         num: u32,
-        deadline: Deadline,
+        timeout: Timeout,
     ) -> Result<NotificationId, Error> {
+        let deadline = timeout.deadline(self.handle.block_ms);
         let place = self.handle.notification_place(segment, begin, num)?;
         let first = self.handle.notification_words(place);
         if num == 0 {

@@ -6,7 +6,7 @@ use super::error::Error;
 use super::handle::GaspiHandle;
 use super::segment::NotificationEntry;
 use super::{Notification, NotificationId, Offset, Rank, SegmentId, Size, Timeout};
-use crate::together::{Led, begin, finish};
+use crate::together::{Led, by_leader};
 use warpbell::{Deadline, Scope, Sharing};
 
 /// A queue's part for one rank: [`Gaspi::queue`](super::Gaspi::queue).
@@ -50,13 +50,9 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         size: Size,
         timeout: Timeout,
     ) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            let from = (segment_local, offset_local);
-            let to = (segment_remote, offset_remote);
-            result = self.post_write(from, to, size, timeout);
-        }
-        finish::<C, _>(result).map(drop)
+        let from = (segment_local, offset_local);
+        let to = (segment_remote, offset_remote);
+        by_leader!(C, self.post_transfer(Wqe::write, from, to, size, timeout)).map(drop)
     }
 
     /// Posts the transfer of `size` bytes of a segment of the rank into a local segment; they are there after
@@ -74,13 +70,9 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         size: Size,
         timeout: Timeout,
     ) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            let from = (segment_local, offset_local);
-            let to = (segment_remote, offset_remote);
-            result = self.post_read(from, to, size, timeout);
-        }
-        finish::<C, _>(result).map(drop)
+        let from = (segment_local, offset_local);
+        let to = (segment_remote, offset_remote);
+        by_leader!(C, self.post_transfer(Wqe::read, from, to, size, timeout)).map(drop)
     }
 
     /// Posts a notification to the rank. It arrives behind all that was written before to the same rank through
@@ -96,11 +88,11 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         value: Notification,
         timeout: Timeout,
     ) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.post_notify(segment_remote, (notification, value), timeout);
-        }
-        finish::<C, _>(result).map(drop)
+        by_leader!(
+            C,
+            self.post_notify(segment_remote, (notification, value), timeout)
+        )
+        .map(drop)
     }
 
     /// Posts a write and, with the same doorbell, the notification that says that its bytes are there.
@@ -123,13 +115,13 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         value: Notification,
         timeout: Timeout,
     ) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            let from = (segment_local, offset_local);
-            let to = (segment_remote, offset_remote);
-            result = self.post_write_notify(from, to, size, (notification, value), timeout);
-        }
-        finish::<C, _>(result).map(drop)
+        let from = (segment_local, offset_local);
+        let to = (segment_remote, offset_remote);
+        by_leader!(
+            C,
+            self.post_write_notify(from, to, size, (notification, value), timeout)
+        )
+        .map(drop)
     }
 
     /// Waits until all requests are done that were posted to this rank through this queue so far, by whomever:
@@ -139,11 +131,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
     /// [`Error::Timeout`]; the queue has failed.
     #[inline(always)]
     pub fn wait(&mut self, timeout: Timeout) -> Result<(), Error> {
-        let mut result = Ok(0);
-        if begin::<C>() {
-            result = self.wait_as_leader(timeout);
-        }
-        finish::<C, _>(result).map(drop)
+        by_leader!(C, self.wait_as_leader(timeout)).map(drop)
     }
 
     /// The rank that its requests go to.
@@ -156,33 +144,25 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         timeout.deadline(self.handle.block_ms)
     }
 
+    /// Posts a transfer, which `request` makes of its bytes at both ends.
     #[inline(always)]
-    fn post_write(
+    fn post_transfer(
         &mut self,
+        request: impl FnOnce(Local, Remote) -> Wqe<1>,
         from: Place,
         to: Place,
         size: Size,
         timeout: Timeout,
     ) -> Result<u32, Error> {
         let (local, remote) = self.both(from, to, size)?;
-        let write = Wqe::write(local, remote).signalled();
-        let deadline = self.deadline(timeout);
-        let _ = self.queue.post(write, deadline)?;
-        Ok(0)
+        self.post(request(local, remote), timeout)
     }
 
+    /// Posts one request.
     #[inline(always)]
-    fn post_read(
-        &mut self,
-        from: Place,
-        to: Place,
-        size: Size,
-        timeout: Timeout,
-    ) -> Result<u32, Error> {
-        let (local, remote) = self.both(from, to, size)?;
-        let read = Wqe::read(local, remote).signalled();
+    fn post(&mut self, request: Wqe<1>, timeout: Timeout) -> Result<u32, Error> {
         let deadline = self.deadline(timeout);
-        let _ = self.queue.post(read, deadline)?;
+        let _ = self.queue.post(request.signalled(), deadline)?;
         Ok(0)
     }
 
@@ -193,10 +173,7 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         told: (NotificationId, Notification),
         timeout: Timeout,
     ) -> Result<u32, Error> {
-        let told = self.told(segment, told)?.signalled();
-        let deadline = self.deadline(timeout);
-        let _ = self.queue.post(told, deadline)?;
-        Ok(0)
+        self.post(self.told(segment, told)?, timeout)
     }
 
     #[inline(always)]

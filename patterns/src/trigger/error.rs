@@ -101,38 +101,3 @@ impl From<PostError> for Error {
         }
     }
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use mlx5_wqe::WqeIndex;
-    use warpbell::Cause;
-
-    #[test]
-    fn errors_survive_their_word() {
-        let number = 0xfedc_ba98;
-        let failed = QueueError::new(Cause::Stalled { wqe: WqeIndex(7) });
-        let errors = [
-            Error::Handle,
-            Error::InvalidTag { tag: number },
-            Error::InvalidThreshold { threshold: number },
-            Error::InvalidOperation { limit: number },
-            Error::InvalidSize { limit: number },
-            Error::Misaligned,
-            Error::NotRegistered,
-            Error::InUse,
-            Error::Untriggered { missing: number },
-            Error::Timeout,
-            Error::Managed,
-            Error::Elsewhere,
-            Error::Failed(failed),
-        ];
-        for error in errors {
-            assert_ne!(error.to_bits(), 0);
-            assert_eq!(Error::from_bits(error.to_bits()), Some(error));
-        }
-        for nothing in [0, 1, 13 << 32, u64::MAX >> 2] {
-            assert_eq!(Error::from_bits(nothing), None);
-        }
-    }
-}

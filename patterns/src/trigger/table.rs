@@ -9,7 +9,7 @@ use super::error::Error;
 use super::look::Look;
 use super::own::OwnTag;
 use super::{Counter, MAX_THRESHOLD, Tag};
-use crate::together::{begin, finish};
+use crate::together::{begin, by_leader, finish};
 use warpbell::{Deadline, Scope};
 
 /// A table of tags: [`TriggerHandle::open`](super::TriggerHandle::open). Every thread may use it at any time.
@@ -90,12 +90,8 @@ impl<'a> Triggers<'a> {
     ) -> Result<(), Error> {
         let entry = self.entry(tag)?;
         check(threshold)?;
-        let mut result = Ok(0);
         // The operation may go at once.
-        if begin::<C>() {
-            result = entry.register(threshold, wqes, deadline).map(|()| 0);
-        }
-        finish::<C, _>(result).map(drop)
+        by_leader!(C, entry.register(threshold, wqes, deadline).map(|()| 0)).map(drop)
     }
 
     /// Waits until the newest operation of a tag is done: what was written has left and may be overwritten, what was
