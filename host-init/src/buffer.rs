@@ -150,14 +150,8 @@ mod tests {
 
     #[test]
     fn refuses_bad_sizes() {
-        assert!(matches!(
-            Buffer::new(0),
-            Err(Error::BadSize { bytes: 0, .. })
-        ));
-        assert!(matches!(
-            Buffer::new(usize::MAX),
-            Err(Error::BadSize { .. })
-        ));
+        assert_matches!(Buffer::new(0) => Err(Error::BadSize { bytes: 0, .. }));
+        assert_matches!(Buffer::new(usize::MAX) => Err(Error::BadSize { .. }));
     }
 
     proptest! {

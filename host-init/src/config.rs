@@ -380,61 +380,34 @@ mod tests {
         for depth in [32_769, 65_536, 1 << 31, u32::MAX] {
             assert!(matches!(refused(|c| c.send_depth = depth),
                 E::DepthOutOfRange { depth: found, limit: 32_768, .. } if found == depth));
-            assert!(matches!(
-                refused(|c| c.receive_depth = depth),
-                E::DepthOutOfRange { .. }
-            ));
+            assert_matches!(refused(|c| c.receive_depth = depth) => E::DepthOutOfRange { .. });
         }
-        assert!(matches!(
-            refused(|c| c.send_depth = 0),
-            E::DepthOutOfRange { depth: 0, .. }
-        ));
+        assert_matches!(refused(|c| c.send_depth = 0) => E::DepthOutOfRange { depth: 0, .. });
         for segments in [0, 3, 33, 64] {
             assert!(matches!(refused(|c| c.receive_segments = segments),
                 E::BadSegments { segments: found, limit: 32 } if found == segments));
         }
-        assert!(matches!(
-            refused(|c| c.receive_completions = Completions::Collapsed),
-            E::CollapsedReceive
-        ));
-        assert!(matches!(
-            refused(|c| c.send_doorbell = SendDoorbell::WithoutRecord),
-            E::NeedsDoorbellRecord
-        ));
+        assert_matches!(
+            refused(|c| c.receive_completions = Completions::Collapsed) => E::CollapsedReceive
+        );
+        assert_matches!(
+            refused(|c| c.send_doorbell = SendDoorbell::WithoutRecord) => E::NeedsDoorbellRecord
+        );
         for change in [
             (|c| c.cross_channel = true) as fn(&mut QueuePairConfig),
             |c| c.managed_send = true,
         ] {
-            assert!(matches!(refused(change), E::NeedsCrossChannel));
+            assert_matches!(refused(change) => E::NeedsCrossChannel);
         }
-        assert!(matches!(
-            refused(|c| c.max_message = 0),
-            E::BadMaxMessage { bytes: 0, .. }
-        ));
-        assert!(matches!(
-            refused(|c| c.max_message = (1 << 30) + 1),
-            E::BadMaxMessage { .. }
-        ));
-        assert!(matches!(
-            refused(|c| c.timers.retry_count = 8),
-            E::BadTimer {
-                what: "retry_count",
-                value: 8,
-                limit: 7
-            }
-        ));
-        assert!(matches!(
-            refused(|c| c.timers.rnr_retry = 8),
-            E::BadTimer { .. }
-        ));
-        assert!(matches!(
-            refused(|c| c.timers.rnr_timer = 32),
-            E::BadTimer { .. }
-        ));
-        assert!(matches!(
-            refused(|c| c.timers.acknowledge_timeout = 32),
-            E::BadTimer { .. }
-        ));
+        assert_matches!(refused(|c| c.max_message = 0) => E::BadMaxMessage { bytes: 0, .. });
+        assert_matches!(refused(|c| c.max_message = (1 << 30) + 1) => E::BadMaxMessage { .. });
+        assert_matches!(
+            refused(|c| c.timers.retry_count = 8) =>
+                E::BadTimer { what: "retry_count", value: 8, limit: 7 }
+        );
+        assert_matches!(refused(|c| c.timers.rnr_retry = 8) => E::BadTimer { .. });
+        assert_matches!(refused(|c| c.timers.rnr_timer = 32) => E::BadTimer { .. });
+        assert_matches!(refused(|c| c.timers.acknowledge_timeout = 32) => E::BadTimer { .. });
     }
 
     #[test]
@@ -462,10 +435,7 @@ mod tests {
             assert!(told.contains(instead), "{told}");
         }
         let odd = Completions::Ordinary { depth: Some(129) };
-        assert!(matches!(
-            refused(|c| c.send_completions = odd),
-            Error::DepthNotPowerOfTwo { .. }
-        ));
+        assert_matches!(refused(|c| c.send_completions = odd) => Error::DepthNotPowerOfTwo { .. });
     }
 
     #[test]
@@ -491,11 +461,8 @@ mod tests {
                 receive_segments,
                 ..QueuePairConfig::default()
             };
-            let receive = config
-                .check(&LIMITS, Placement::Host)
-                .unwrap()
-                .receive
-                .unwrap();
+            let checked = config.check(&LIMITS, Placement::Host).unwrap();
+            let receive = checked.receive.unwrap();
             let bytes = 16 << (receive.depth_log2 + receive.stride_log2);
             assert_eq!(bytes, (16 * receive_depth * receive_segments).max(64));
         }
@@ -503,12 +470,7 @@ mod tests {
             receive_depth: 0,
             ..QueuePairConfig::default()
         };
-        assert!(
-            without
-                .check(&LIMITS, Placement::Host)
-                .unwrap()
-                .receive
-                .is_none()
-        );
+        let checked = without.check(&LIMITS, Placement::Host).unwrap();
+        assert!(checked.receive.is_none());
     }
 }

@@ -319,36 +319,17 @@ mod tests {
     #[test]
     fn names_every_kind_of_bad_bytes() {
         use ExchangeError as E;
-        assert!(
-            matches!(received(b"GET / HTTP/1.1\r\n"), Err(E::NotOurs { found }) if found == *b"GET ")
+        assert_matches!(
+            received(b"GET / HTTP/1.1\r\n") => Err(E::NotOurs { found }) if found == *b"GET "
         );
-        assert!(matches!(
-            received(&message(9, 3, 2, b"[]")),
-            Err(E::Version {
-                found: 9,
-                expected: 1
-            })
-        ));
-        assert!(matches!(
-            received(&message(1, 2, 2, b"[]")),
-            Err(E::OutOfStep { found: 2, .. })
-        ));
-        assert!(matches!(
-            received(&message(1, 3, u32::MAX, b"")),
-            Err(E::TooLong { .. })
-        ));
-        assert!(matches!(
-            received(&message(1, 3, 2, b"{}")),
-            Err(E::Malformed { .. })
-        ));
-        assert!(matches!(
-            received(&message(1, 3, 4, b"[1")),
-            Err(E::Closed { done: 2, bytes: 4 })
-        ));
-        assert!(matches!(
-            received(b"WB"),
-            Err(E::Closed { done: 2, bytes: 12 })
-        ));
+        assert_matches!(
+            received(&message(9, 3, 2, b"[]")) => Err(E::Version { found: 9, expected: 1 })
+        );
+        assert_matches!(received(&message(1, 2, 2, b"[]")) => Err(E::OutOfStep { found: 2, .. }));
+        assert_matches!(received(&message(1, 3, u32::MAX, b"")) => Err(E::TooLong { .. }));
+        assert_matches!(received(&message(1, 3, 2, b"{}")) => Err(E::Malformed { .. }));
+        assert_matches!(received(&message(1, 3, 4, b"[1")) => Err(E::Closed { done: 2, bytes: 4 }));
+        assert_matches!(received(b"WB") => Err(E::Closed { done: 2, bytes: 12 }));
         assert_eq!(received(&message(1, 3, 2, b"[]")).unwrap(), [0u32; 0]);
     }
 
@@ -356,7 +337,7 @@ mod tests {
     fn a_silent_peer_ends_at_the_deadline() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let error = receive::<Vec<u32>>(&ours, Kind::Data, SOON).unwrap_err();
-        assert!(matches!(error, ExchangeError::TimedOut { .. }), "{error}");
+        assert_matches!(error => ExchangeError::TimedOut { .. });
     }
 
     #[test]
@@ -364,7 +345,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let body = "x".repeat(LARGEST_MESSAGE);
         let error = send(&ours, Kind::Data, &body, SOON).unwrap_err();
-        assert!(matches!(error, ExchangeError::TooLong { .. }), "{error}");
+        assert_matches!(error => ExchangeError::TooLong { .. });
     }
 
     proptest! {

@@ -59,6 +59,9 @@ compile_error!("choose a NIC: feature `soft` or `mlx5`, or both");
 
 #[cfg(feature = "clap")]
 pub mod args;
+#[cfg(test)]
+#[macro_use]
+mod assert_matches;
 mod batching;
 mod buffer;
 mod config;

@@ -69,9 +69,9 @@ mod tests {
             (Written::CompletionsInHost, Written::DataInGpu),
         ] {
             let (one, other) = (paths.take(first).unwrap(), paths.take(first).unwrap());
-            assert!(matches!(paths.take(second), Err(Error::TwoPaths)));
+            assert_matches!(paths.take(second) => Err(Error::TwoPaths));
             drop(one);
-            assert!(matches!(paths.take(second), Err(Error::TwoPaths)));
+            assert_matches!(paths.take(second) => Err(Error::TwoPaths));
             drop(other);
             drop(paths.take(second).unwrap());
         }

@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn nothing_has_no_place() {
         let none = Shared::slice(Placement::Host, 0, |_| 0u64);
-        assert!(matches!(none, Err(Error::BadSize { bytes: 0, .. })));
+        assert_matches!(none => Err(Error::BadSize { bytes: 0, .. }));
         let too_many = Shared::slice(Placement::Host, usize::MAX, |_| 0u64);
-        assert!(matches!(too_many, Err(Error::BadSize { .. })));
+        assert_matches!(too_many => Err(Error::BadSize { .. }));
     }
 }

@@ -12,6 +12,10 @@
 //! | [`inbound`] | ways to see that data from the network is complete |
 #![cfg_attr(not(feature = "host"), no_std)]
 
+#[cfg(all(test, feature = "host"))]
+#[macro_use]
+mod assert_matches;
+
 pub mod active;
 #[cfg(feature = "host")]
 mod error;

@@ -218,32 +218,19 @@ mod tests {
             drop(client);
         });
         let error = silent.hear("a word", &mut [0; 4]).unwrap_err();
-        assert!(
-            matches!(error, Error::TimedOut { what: "a word", .. }),
-            "{error}"
-        );
+        assert_matches!(error => Error::TimedOut { what: "a word", .. });
         drop(end);
 
         let mut gone = server(PATIENCE, |mut client| client.write_all(b"wo").unwrap());
         let error = gone.hear("a word", &mut [0; 4]).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Closed {
-                    what: "a word",
-                    done: 2,
-                    bytes: 4
-                }
-            ),
-            "{error}"
-        );
+        assert_matches!(error => Error::Closed { what: "a word", done: 2, bytes: 4 });
         // It learns only from the answer to its first words that nobody is there any more.
         let error = loop {
             if let Err(error) = gone.say("an answer", b"none") {
                 break error;
             }
         };
-        assert!(matches!(error, Error::Closed { done: 0, .. }), "{error}");
+        assert_matches!(error => Error::Closed { done: 0, .. });
     }
 
     /// One byte at a time keeps nobody waiting for longer than his patience.
@@ -256,7 +243,7 @@ mod tests {
         });
         // It would have them all after 25 s.
         let error = slow.hear("a long word", &mut [0; 1000]).unwrap_err();
-        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert_matches!(error => Error::TimedOut { .. });
     }
 
     #[test]
@@ -267,11 +254,11 @@ mod tests {
         assert!(matches!(error, Error::Port { .. }), "taken: {error}");
         drop(free);
         let error = Connection::call("127.0.0.1", port, SOON).unwrap_err();
-        assert!(matches!(error, Error::NoServer { .. }), "{error}");
+        assert_matches!(error => Error::NoServer { .. });
         let error = Connection::call("no host.invalid", port, SOON).unwrap_err();
-        assert!(matches!(error, Error::NoHost { .. }), "{error}");
+        assert_matches!(error => Error::NoHost { .. });
         let error = Connection::await_call(HERE, port, WORD, SOON).unwrap_err();
-        assert!(matches!(error, Error::NoClient { .. }), "{error}");
+        assert_matches!(error => Error::NoClient { .. });
     }
 
     /// Clients that are silent, go without a word or stop within their first one keep nobody waiting.
@@ -328,9 +315,6 @@ mod tests {
                 drop(stops);
                 (!matches!(error, Error::NoClient { .. })).then_some(error)
             });
-        assert!(
-            matches!(error, Some(Error::TimedOut { what: "a word", .. })),
-            "{error:?}"
-        );
+        assert_matches!(error => Some(Error::TimedOut { what: "a word", .. }));
     }
 }

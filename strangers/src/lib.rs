@@ -11,6 +11,9 @@
 //! Neither program documents what it says. It was read off connections between two of them (rdma-core 44, perftest
 //! 4.5), and the tests repeat those words. Whatever else the other end says is an [`Error`] by name.
 
+#[cfg(test)]
+#[macro_use]
+mod assert_matches;
 mod connection;
 mod conversation;
 mod error;

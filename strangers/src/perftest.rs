@@ -473,7 +473,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
             let changed = speak(&with(place + 24, b"00001001"));
-            assert!(matches!(changed, Err(Error::Changed)), "{changed:?}");
+            assert_matches!(changed => Err(Error::Changed));
         }
     }
 

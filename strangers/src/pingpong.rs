@@ -198,14 +198,14 @@ mod tests {
             gid: [0; 16],
             ..client()
         };
-        assert!(matches!(heard(&nowhere.to_line()), Error::NoGid));
+        assert_matches!(heard(&nowhere.to_line()) => Error::NoGid);
         for bytes in [0, 1, 51] {
             let error = heard(&CLIENT[..bytes]);
-            assert!(matches!(error, Error::Closed { done, bytes: 52, .. } if done == bytes));
+            assert_matches!(error => Error::Closed { done, bytes: 52, .. } if done == bytes);
         }
         let answered = |word: &[u8]| answer(&mut Script::new(word), &server()).unwrap_err();
-        assert!(matches!(answered(b"don"), Error::Closed { done: 3, .. }));
-        assert!(matches!(answered(b"gone\0"), Error::Malformed { .. }));
+        assert_matches!(answered(b"don") => Error::Closed { done: 3, .. });
+        assert_matches!(answered(b"gone\0") => Error::Malformed { .. });
     }
 
     proptest! {

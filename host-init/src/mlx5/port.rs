@@ -525,6 +525,6 @@ mod tests {
             assert_eq!((path.grh, path.rlid, path.sl), (expected, lid, 2));
         }
         let lost = port(true).over_infiniband(AddressPath::default(), 9, far);
-        assert!(matches!(lost, Err(Mlx5Error::NoRouter { gid }) if gid == far));
+        assert_matches!(lost => Err(Mlx5Error::NoRouter { gid }) if gid == far);
     }
 }

@@ -144,10 +144,7 @@ mod tests {
         let stop = StopWord::new(Placement::Host).unwrap();
         let beside = Launch::new(entry!(nothing), none, 0);
         let ended = repeat_on_cpu(Options::default(), &[], &stop, &[&beside]);
-        assert!(
-            matches!(ended, Err(LaunchError::Dimensions { .. })),
-            "{ended:?}"
-        );
+        assert_matches!(ended => Err(LaunchError::Dimensions { .. }));
         assert!(stop.stop().requested());
     }
 }

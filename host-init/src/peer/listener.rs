@@ -273,9 +273,9 @@ mod tests {
         let _caller = UnixStream::connect(&path).unwrap();
         let error = listener.accept(PATIENCE).unwrap_err();
         let (found, expected) = (ours, ours + 1);
-        assert!(
-            matches!(error, ExchangeError::OtherUser { found: f, expected: e } if (f, e) == (found, expected)),
-            "{error}"
+        assert_matches!(
+            error =>
+                ExchangeError::OtherUser { found: f, expected: e } if (f, e) == (found, expected)
         );
         // Who comes next is served, and everybody is where that was asked for.
         listener.own = ours;
@@ -315,10 +315,7 @@ mod tests {
         drop(UnixStream::connect(&path).unwrap());
         let gone = listener.take(&ours, PATIENCE);
         let error = gone.map(|taken| taken.is_some()).unwrap_err();
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::Closed { .. }));
         let at = path.clone();
         let joiner = std::thread::spawn(move || Peer::join(&theirs, &at, PATIENCE).map(drop));
         let took = retried(PATIENCE, "join", || {
@@ -329,10 +326,7 @@ mod tests {
         joiner.join().unwrap().unwrap();
         let given_up = listener.take(&ours, Duration::ZERO);
         let error = given_up.map(|taken| taken.is_some()).unwrap_err();
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::TimedOut { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::TimedOut { .. }));
         assert!(listener.take(&ours, PATIENCE).unwrap().is_none());
         drop(silent);
     }

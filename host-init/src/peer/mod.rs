@@ -306,7 +306,7 @@ mod tests {
                 },
             );
         });
-        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        assert_matches!(error => Error::Unreachable { .. });
         let error = said("qpn", connect, |device, peer| {
             endpoint(
                 peer,
@@ -318,7 +318,7 @@ mod tests {
                 },
             );
         });
-        assert!(matches!(error, Error::BadEndpoint { .. }), "{error}");
+        assert_matches!(error => Error::BadEndpoint { .. });
 
         let send = |kind, body: &'static str| {
             move |_: &Device, peer: &Peer| frame::send(&peer.socket, kind, &body, PATIENCE).unwrap()
@@ -331,28 +331,16 @@ mod tests {
             })
         };
         let error = said("type", exchange, send(Kind::Data, "no memory"));
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::Malformed { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::Malformed { .. }));
         let error = said("step", exchange, send(Kind::Barrier, "ready"));
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::OutOfStep { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::OutOfStep { .. }));
         let barrier = |_: &Device, peer: &mut Peer| peer.barrier("here");
         let error = said("barrier", barrier, send(Kind::Barrier, "there"));
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::OtherBarrier { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::OtherBarrier { .. }));
         let error = said("gone", barrier, |_, peer| {
             peer.socket.shutdown(std::net::Shutdown::Both).unwrap();
         });
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::Closed { .. }));
     }
 
     #[test]
@@ -401,7 +389,7 @@ mod tests {
             let joiner = scope.spawn(|| Peer::join(&device, &path, PATIENCE).unwrap_err());
             let listener = Peer::listen(&device, &path, PATIENCE).unwrap_err();
             for error in [listener, joiner.join().unwrap()] {
-                assert!(matches!(error, Error::Soft { .. }), "{error}");
+                assert_matches!(error => Error::Soft { .. });
             }
         });
     }

@@ -88,31 +88,17 @@ impl<'q> Hand<'q> {
     pub fn poll(&mut self) -> Option<Completion> {
         let (ring, record) = self.pair.memory().send_completions();
         let depth_log2 = self.pair.memory().config().send_completions.depth_log2;
-        poll(
-            ring.cast(),
-            record.cast(),
-            depth_log2,
-            &mut self.send_completions,
-        )
+        let consumed = &mut self.send_completions;
+        poll(ring.cast(), record.cast(), depth_log2, consumed)
     }
 
     /// The next completion of the receive queue.
     pub fn poll_receive(&mut self) -> Option<Completion> {
         let (ring, record) = self.pair.memory().receive_completions();
-        let depth_log2 = self
-            .pair
-            .memory()
-            .config()
-            .receive
-            .unwrap()
-            .completions
-            .depth_log2;
-        poll(
-            ring.cast(),
-            record.cast(),
-            depth_log2,
-            &mut self.receive_completions,
-        )
+        let receive = self.pair.memory().config().receive.unwrap();
+        let depth_log2 = receive.completions.depth_log2;
+        let consumed = &mut self.receive_completions;
+        poll(ring.cast(), record.cast(), depth_log2, consumed)
     }
 }
 

@@ -143,14 +143,11 @@ fn a_kernel_that_hangs_is_an_error() {
         ..Options::default()
     };
     let node = Node::cpu().with_nic(Nic::Soft(SoftOptions::default()));
-    assert!(matches!(node.unwrap().kernels(), Kernels::Cpu(_)));
+    assert_matches!(node.unwrap().kernels() => Kernels::Cpu(_));
     let node = Node::new(Kernels::Cpu(options), Nic::Soft(SoftOptions::default())).unwrap();
     let launch = Launch::new(entry!(waits_for_ever), Grid::ONE_THREAD, 0);
     let error = node.run(&[launch], &[]).unwrap_err();
-    assert!(
-        matches!(&error, Error::Launch(LaunchError::TimedOut { .. })),
-        "{error}"
-    );
+    assert_matches!(&error => Error::Launch(LaunchError::TimedOut { .. }));
 }
 
 #[repr(C)]

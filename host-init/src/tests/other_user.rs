@@ -120,10 +120,7 @@ fn another_user_is_turned_away() {
         || (),
         || listener.take(&device, PATIENCE).err(),
     );
-    assert!(
-        matches!(&error, Error::Exchange(error) if is_nobody(error)),
-        "{error}"
-    );
+    assert_matches!(&error => Error::Exchange(error) if is_nobody(error));
     stranger.finish();
 }
 
@@ -133,10 +130,7 @@ fn a_squatter_at_the_path_is_not_joined() {
     let shared = Shared::new("squatter");
     let squatter = shared.start_as_nobody("squat");
     let error = Peer::join(&threaded(), &shared.socket(), PATIENCE).unwrap_err();
-    assert!(
-        matches!(&error, Error::Exchange(error) if is_nobody(error)),
-        "{error}"
-    );
+    assert_matches!(&error => Error::Exchange(error) if is_nobody(error));
     squatter.finish();
 }
 

@@ -32,41 +32,25 @@ fn memory() {
         Access::REMOTE_WRITE,
         Access::REMOTE_ATOMIC | Access::REMOTE_READ,
     ] {
-        let error = domain
-            .register(crate::Buffer::new(64).unwrap(), access)
-            .unwrap_err();
-        assert!(
-            matches!(error, Error::BadAccess { access: found } if found == access),
-            "{error}"
-        );
+        let buffer = Buffer::new(64).unwrap();
+        let error = domain.register(buffer, access).unwrap_err();
+        assert_matches!(error => Error::BadAccess { access: found } if found == access);
     }
     // SAFETY: nothing is registered, because the length is refused.
     let error =
         unsafe { domain.register_raw(Placement::Host, NonNull::dangling(), 0, ALL) }.unwrap_err();
-    assert!(matches!(error, Error::BadSize { bytes: 0, .. }), "{error}");
+    assert_matches!(error => Error::BadSize { bytes: 0, .. });
 
     let region = region(&domain, 100, 0, ALL);
     assert!(region.local(0, 100).is_ok() && region.local(100, 0).is_ok());
     for (offset, bytes) in [(0, 101), (100, 1), (101, 0), (usize::MAX, 1), (1, u32::MAX)] {
         let error = region.local(offset, bytes).unwrap_err();
-        assert!(
-            matches!(error, Error::OutOfRange { len: 100, .. }),
-            "{error}"
-        );
+        assert_matches!(error => Error::OutOfRange { len: 100, .. });
         let error = region.remote().at(offset, bytes).unwrap_err();
-        assert!(
-            matches!(error, Error::OutOfRange { len: 100, .. }),
-            "{error}"
-        );
+        assert_matches!(error => Error::OutOfRange { len: 100, .. });
     }
-    assert!(matches!(
-        region.read(99, &mut [0; 2]),
-        Err(Error::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        region.write(99, &[0; 2]),
-        Err(Error::OutOfRange { .. })
-    ));
+    assert_matches!(region.read(99, &mut [0; 2]) => Err(Error::OutOfRange { .. }));
+    assert_matches!(region.write(99, &[0; 2]) => Err(Error::OutOfRange { .. }));
     // What the other side claims may be nonsense; arithmetic on it is not.
     let nonsense = RemoteMemory {
         address: u64::MAX,
@@ -87,13 +71,8 @@ fn memory_that_is_for_reading_only() {
     let mut bytes = [0; 8];
     lent.read(0, &mut bytes).unwrap();
     assert_eq!(bytes, WORDS);
-    assert!(matches!(
-        lent.write(0, &[0; 8]),
-        Err(Error::ReadOnly {
-            access: Access::REMOTE_READ
-        })
-    ));
-    assert!(matches!(lent.words(), Err(Error::ReadOnly { .. })));
+    assert_matches!(lent.write(0, &[0; 8]) => Err(Error::ReadOnly { access: Access::REMOTE_READ }));
+    assert_matches!(lent.words() => Err(Error::ReadOnly { .. }));
     // A buffer is the region's own, and the host may write whatever devices may.
     let own = region(&domain, 8, 0, Access::REMOTE_READ);
     own.write(0, &WORDS).unwrap();
@@ -102,17 +81,13 @@ fn memory_that_is_for_reading_only() {
 #[test]
 fn memory_of_another_domain() {
     let device = by_hand();
-    let (ours, theirs) = (
-        device.protection_domain().unwrap(),
-        device.protection_domain().unwrap(),
-    );
+    let [ours, theirs] = [(); 2].map(|()| device.protection_domain().unwrap());
     let pair = ours.queue_pair(&QueuePairConfig::default()).unwrap();
     pair.check(&region(&ours, 64, 0, ALL)).unwrap();
     let error = pair.check(&region(&theirs, 64, 0, ALL)).unwrap_err();
     let expected = (theirs.number(), ours.number());
-    assert!(
-        matches!(error, Error::ForeignDomain { region, queue_pair } if (region, queue_pair) == expected),
-        "{error}"
+    assert_matches!(
+        error => Error::ForeignDomain { region, queue_pair } if (region, queue_pair) == expected
     );
 }
 
@@ -121,37 +96,20 @@ fn configurations() {
     let domain = by_hand().protection_domain().unwrap();
     let refused = |config: QueuePairConfig| domain.queue_pair(&config).unwrap_err();
     let base = QueuePairConfig::default();
-    assert!(matches!(
-        refused(QueuePairConfig {
-            send_depth: 48,
-            ..base
-        }),
-        Error::DepthNotPowerOfTwo { depth: 48, .. }
-    ));
-    assert!(matches!(
-        refused(QueuePairConfig {
-            send_depth: 65_536,
-            ..base
-        }),
-        Error::DepthOutOfRange { depth: 65_536, .. }
-    ));
-    let small = Completions::Ordinary { depth: Some(16) };
-    assert!(matches!(
-        refused(QueuePairConfig {
-            send_completions: small,
-            ..base
-        }),
-        Error::CompletionQueueTooSmall { depth: 16, .. }
-    ));
+    let depth = |send_depth| refused(QueuePairConfig { send_depth, ..base });
+    assert_matches!(depth(48) => Error::DepthNotPowerOfTwo { depth: 48, .. });
+    assert_matches!(depth(65_536) => Error::DepthOutOfRange { depth: 65_536, .. });
+    let small = QueuePairConfig {
+        send_completions: Completions::Ordinary { depth: Some(16) },
+        ..base
+    };
+    assert_matches!(refused(small) => Error::CompletionQueueTooSmall { depth: 16, .. });
     let without = QueuePairConfig {
         receive_depth: 0,
         ..base
     };
     let pair = domain.queue_pair(&without).unwrap();
-    assert!(matches!(
-        pair.receive_queue(),
-        Err(Error::NoReceiveQueue { .. })
-    ));
+    assert_matches!(pair.receive_queue() => Err(Error::NoReceiveQueue { .. }));
 }
 
 #[test]
@@ -160,38 +118,23 @@ fn endpoints() {
     let mut pair = domain.queue_pair(&QueuePairConfig::default()).unwrap();
     let good = pair.endpoint();
     pair.to_init().unwrap();
+    let (mut high_qpn, mut high_psn) = (good, good);
+    (high_qpn.qpn, high_psn.psn) = (1 << 24, 1 << 24);
     for (remote, what) in [
-        (
-            Endpoint {
-                qpn: 1 << 24,
-                ..good
-            },
-            "queue pair number",
-        ),
-        (
-            Endpoint {
-                psn: 1 << 24,
-                ..good
-            },
-            "sequence number",
-        ),
+        (high_qpn, "queue pair number"),
+        (high_psn, "sequence number"),
     ] {
         let error = pair.to_ready_to_receive(&remote).unwrap_err();
-        assert!(
-            matches!(error, Error::BadEndpoint { what: found, value: 0x100_0000 } if found == what),
-            "{error}"
+        assert_matches!(
+            error => Error::BadEndpoint { what: found, value: 0x100_0000 } if found == what
         );
     }
     // A card's GID, and a software HCA that no wire leads to.
     let stranger = by_hand();
     for gid in [Gid([0xfe; 16]), stranger.gid()] {
-        let error = pair
-            .to_ready_to_receive(&Endpoint { gid, ..good })
-            .unwrap_err();
-        assert!(
-            matches!(error, Error::Unreachable { gid: found } if found == gid),
-            "{error}"
-        );
+        let elsewhere = Endpoint { gid, ..good };
+        let error = pair.to_ready_to_receive(&elsewhere).unwrap_err();
+        assert_matches!(error => Error::Unreachable { gid: found } if found == gid);
     }
     assert_eq!(pair.state().unwrap(), State::Init);
 }
@@ -208,10 +151,7 @@ fn a_device_that_has_stopped() {
         error.to_string().contains("open the device again"),
         "{error}"
     );
-    assert!(matches!(
-        device.protection_domain(),
-        Err(Error::Soft { .. })
-    ));
+    assert_matches!(device.protection_domain() => Err(Error::Soft { .. }));
     // It uses nothing any more, so everything comes back.
     assert!(region.deregister().unwrap().is_some());
 }
@@ -224,8 +164,8 @@ fn memory_without_whole_words() {
     let part = |offset, len| unsafe { domain.register_part(&buffer, offset, len, ALL) }.unwrap();
     let address = buffer.as_ptr() as u64 + 4;
     let refused = part(4, 16);
-    assert!(
-        matches!(refused.words(), Err(Error::Unaligned { address: found }) if found == address)
+    assert_matches!(
+        refused.words() => Err(Error::Unaligned { address: found }) if found == address
     );
     // What is left behind the last whole word is nobody's.
     assert_eq!(part(8, 15).words().unwrap().len(), 1);

@@ -23,13 +23,16 @@ fn options() -> SoftGpuOptions {
     SoftGpuOptions::new(entry!(soft_nic), Kernels::default())
 }
 
+fn open(options: SoftGpuOptions) -> Device {
+    Device::open(Nic::SoftGpu(options)).unwrap()
+}
+
 /// A device whose engines run as a kernel.
 pub fn resident() -> Device {
-    let options = SoftGpuOptions {
+    open(SoftGpuOptions {
         engines: 2,
         ..options()
-    };
-    Device::open(Nic::SoftGpu(options)).unwrap()
+    })
 }
 
 /// Longer than a machine that is busy with other things takes to start a kernel.
@@ -55,10 +58,7 @@ fn a_kernel_that_breaks_off_says_why() {
         panic!("deliberate");
     }
     let error = refused(entry!(broken), PATIENCE);
-    assert!(
-        matches!(&error, HcaError::Panicked(why) if why.contains("deliberate")),
-        "{error}"
-    );
+    assert_matches!(&error => HcaError::Panicked(why) if why.contains("deliberate"));
 }
 
 #[test]
@@ -66,10 +66,7 @@ fn a_kernel_that_returns_without_a_word_is_noticed() {
     #[warpbell::kernel]
     fn silent(_: Arguments) {}
     let error = refused(entry!(silent), PATIENCE);
-    assert!(
-        matches!(&error, HcaError::Panicked(why) if why.contains("without a word")),
-        "{error}"
-    );
+    assert_matches!(&error => HcaError::Panicked(why) if why.contains("without a word"));
 }
 
 #[test]
@@ -84,10 +81,8 @@ fn a_kernel_that_does_not_start_is_a_deadline() {
     let limit = Duration::from_millis(5);
     let error = refused(entry!(deaf), limit);
     OVER.store(1, Ordering::Release);
-    assert!(
-        matches!(error, HcaError::Resident(ClientError::Deadline { limit: found, alive: false })
-            if found == limit),
-        "{error}"
+    assert_matches!(
+        error => HcaError::Resident(ClientError::Deadline { limit: found, alive: false }) if found == limit
     );
 }
 
@@ -105,10 +100,7 @@ fn a_kernel_that_refuses_says_why() {
     let error = refused(entry!(without_tables), PATIENCE);
     let needed = TableSizes::default().bytes(1) as u32;
     let expected = ClientError::Refused(Refused::TooSmall { needed });
-    assert!(
-        matches!(&error, HcaError::Resident(found) if *found == expected),
-        "{error}"
-    );
+    assert_matches!(&error => HcaError::Resident(found) if *found == expected);
 }
 
 /// The kernel ends with the device, before the memory that it uses is freed.
@@ -120,11 +112,10 @@ fn the_kernel_ends_with_the_last_object_of_its_device() {
         soft_nic(arguments);
         ENDED.fetch_add(1, Ordering::Relaxed);
     }
-    let options = SoftGpuOptions {
+    let device = open(SoftGpuOptions {
         kernel: entry!(counted),
         ..options()
-    };
-    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    });
     let memory = region(&device.protection_domain().unwrap(), 64, 1, ALL);
     drop(device);
     assert_eq!(ENDED.load(Ordering::Relaxed), 0);
@@ -152,28 +143,25 @@ fn what_is_left_of_a_kernel_that_broke_off_can_be_dropped() {
         }
     }
     static SHORT_LIVED: AtomicU32 = AtomicU32::new(0);
-    let options = SoftGpuOptions {
+    let device = open(SoftGpuOptions {
         kernel: entry!(short),
         limit: PATIENCE,
         ..options()
-    };
-    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    });
     let domain = device.protection_domain().unwrap();
     let memory = region(&domain, 64, 1, ALL);
     SHORT_LIVED.store(1, Ordering::Release);
-    let error = domain
-        .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
-        .unwrap_err();
-    assert!(
-        matches!(&error, Error::Soft { source: HcaError::Panicked(why), .. } if why.contains("deliberate")),
-        "{error}"
+    let config = QueuePairConfig::granting(ALL);
+    let error = domain.queue_pair(&config).unwrap_err();
+    assert_matches!(
+        &error => Error::Soft { source: HcaError::Panicked(why), .. } if why.contains("deliberate")
     );
     assert!(memory.deregister().unwrap().is_some());
 }
 
 #[test]
 fn a_full_table_is_named_and_everything_can_be_made_again() {
-    let options = SoftGpuOptions {
+    let device = open(SoftGpuOptions {
         tables: TableSizes {
             protection_domains: 1,
             regions: 1,
@@ -181,38 +169,22 @@ fn a_full_table_is_named_and_everything_can_be_made_again() {
             queue_pairs: 2,
         },
         ..options()
-    };
-    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    });
     let full = |error: Error| {
-        assert!(
-            matches!(
-                error,
-                Error::Soft {
-                    source: HcaError::Command(CommandError::TableFull),
-                    ..
-                }
-            ),
-            "{error}"
+        assert_matches!(
+            error => Error::Soft { source: HcaError::Command(CommandError::TableFull), .. }
         );
     };
     let domain = device.protection_domain().unwrap();
     full(device.protection_domain().unwrap_err());
     for _ in 0..3 {
         let _memory = region(&domain, 64, 1, ALL);
-        full(
-            domain
-                .register(Buffer::new(64).unwrap(), Access::empty())
-                .unwrap_err(),
-        );
-        let _pair = domain
-            .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
-            .unwrap();
+        let buffer = Buffer::new(64).unwrap();
+        full(domain.register(buffer, Access::empty()).unwrap_err());
+        let config = QueuePairConfig::granting(ALL);
+        let _pair = domain.queue_pair(&config).unwrap();
         // One completion queue is left of the two that it needs, and is given back.
-        full(
-            domain
-                .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
-                .unwrap_err(),
-        );
+        full(domain.queue_pair(&config).unwrap_err());
     }
 }
 
@@ -220,7 +192,7 @@ fn a_full_table_is_named_and_everything_can_be_made_again() {
 fn there_is_no_wire_to_another_device() {
     let domains =
         [resident(), resident(), threaded()].map(|device| device.protection_domain().unwrap());
-    let config = QueuePairConfig::granting(crate::Access::all());
+    let config = QueuePairConfig::granting(ALL);
     let mut pairs = domains
         .each_ref()
         .map(|domain| domain.queue_pair(&config).unwrap());
@@ -229,16 +201,10 @@ fn there_is_no_wire_to_another_device() {
     for other in [two, three] {
         let gid = other.device().gid();
         let error = connect(one, other).unwrap_err();
-        assert!(
-            matches!(error, Error::Unreachable { gid: found } if found == gid),
-            "{error}"
-        );
+        assert_matches!(error => Error::Unreachable { gid: found } if found == gid);
         one.to_init().unwrap();
         let error = one.to_ready_to_receive(&other.endpoint()).unwrap_err();
-        assert!(
-            matches!(error, Error::Unreachable { gid: found } if found == gid),
-            "{error}"
-        );
+        assert_matches!(error => Error::Unreachable { gid: found } if found == gid);
         one.reset().unwrap();
     }
 }
@@ -262,11 +228,10 @@ fn memory_is_kept_for_an_engine_that_is_late() {
             }
         }
     }
-    let options = SoftGpuOptions {
+    let device = open(SoftGpuOptions {
         limit: Duration::from_millis(200),
         ..SoftGpuOptions::new(entry!(stalling), Kernels::default())
-    };
-    let device = Device::open(Nic::SoftGpu(options)).unwrap();
+    });
     let domain = device.protection_domain().unwrap();
     let buffer = || Buffer::new(1 << 16).unwrap();
     let given = buffer();
@@ -274,9 +239,8 @@ fn memory_is_kept_for_an_engine_that_is_late() {
     STALLED.store(1, Ordering::Release);
     let refused = domain.register(given, ALL).unwrap_err();
     let others: Vec<_> = (0..16).map(|_| buffer()).collect();
-    let unmade = domain
-        .queue_pair(&QueuePairConfig::granting(crate::Access::all()))
-        .unwrap_err();
+    let config = QueuePairConfig::granting(ALL);
+    let unmade = domain.queue_pair(&config).unwrap_err();
     STALLED.store(0, Ordering::Release);
     for error in [refused, unmade] {
         assert!(error.is_uncertain(), "{error}");
@@ -299,15 +263,14 @@ impl Connections {
     }
 
     fn with(count: usize, engines: u32, lanes: EngineLanes) -> Self {
-        let options = SoftGpuOptions {
+        let device = open(SoftGpuOptions {
             engines,
             lanes,
             ..options()
-        };
-        let device = Device::open(Nic::SoftGpu(options)).unwrap();
+        });
         let domains = [(); 2].map(|()| device.protection_domain().unwrap());
         let regions = [0, 1].map(|end: usize| region(&domains[end], 256, end as u8, ALL));
-        let config = QueuePairConfig::granting(crate::Access::all());
+        let config = QueuePairConfig::granting(ALL);
         let pair = || {
             let mut ends = domains
                 .each_ref()
@@ -345,10 +308,7 @@ fn run(hand: &mut Hand<'_>, wqe: Wqe<1>) -> Completion {
 }
 
 fn good(completion: Completion) {
-    assert!(
-        matches!(completion, Completion::Requester(_)),
-        "{completion:?}"
-    );
+    assert_matches!(completion => Completion::Requester(_));
 }
 
 #[test]

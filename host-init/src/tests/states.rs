@@ -71,9 +71,9 @@ fn every_transition_is_taken_or_refused() {
                     continue;
                 }
                 let error = went.expect_err("an illegal step");
-                assert!(
-                    matches!(error, Error::WrongState { qpn: q, from: f, to: t } if (q, f, t) == (qpn, from, to)),
-                    "{error}"
+                assert_matches!(
+                    error =>
+                        Error::WrongState { qpn: q, from: f, to: t } if (q, f, t) == (qpn, from, to)
                 );
                 assert_eq!(pair.state().unwrap(), from, "unchanged");
             }
@@ -95,7 +95,7 @@ fn handles_are_given_where_their_queue_works() {
             assert_eq!(pair.send_queue().is_ok(), sends, "{state}");
             assert_eq!(pair.receive_queue().is_ok(), receives, "{state}");
             if let Err(error) = pair.send_queue() {
-                assert!(matches!(error, Error::NotReady { state: found, .. } if found == state));
+                assert_matches!(error => Error::NotReady { state: found, .. } if found == state);
             }
             for handle in [pair.send_queue().ok()].into_iter().flatten() {
                 handle.check().unwrap();
@@ -116,10 +116,7 @@ fn connect_changes_neither_end_if_one_is_further() {
                     true => connect(&mut further, &mut fresh),
                 }
                 .unwrap_err();
-                assert!(
-                    matches!(error, Error::WrongState { from, .. } if from == state),
-                    "{error}"
-                );
+                assert_matches!(error => Error::WrongState { from, .. } if from == state);
                 assert_eq!(fresh.state().unwrap(), State::Reset);
                 assert_eq!(further.state().unwrap(), state);
             }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mlx5_wqe::{
-    Completion, CompletionError, Immediate, Remote, RemoteKey, Syndrome, VendorCode, Wqe,
+    Completion, CompletionError, Immediate, Remote, RemoteKey, Syndrome, VendorCode, Wqe, WqeIndex,
 };
 use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
@@ -83,6 +83,14 @@ impl Ends {
         connect(one, other).unwrap();
     }
 
+    /// Resets both ends and connects them again.
+    fn renew(&mut self) {
+        for pair in &mut self.pairs {
+            pair.reset().unwrap();
+        }
+        self.connect();
+    }
+
     /// A microsecond of devices that stand still by themselves.
     fn step(&self) {
         if let Some(clock) = &self.clock {
@@ -116,22 +124,22 @@ impl Ends {
         }
     }
 
+    /// The next completion is that of the work request with this index, and good.
+    #[track_caller]
+    fn expect_success(&self, hand: &mut Hand<'_>, index: WqeIndex) {
+        match self.completion(hand) {
+            Completion::Requester(done) => assert_eq!(done.wqe_index, index),
+            other => panic!("expected success, got {other:?}"),
+        }
+    }
+
     /// Writes from end 0 to end 1 and checks every byte, canaries included.
     fn check_write(&self) {
         let mut hand = Hand::new(&self.pairs[0]);
         let index = hand.post(self.write());
-        match self.completion(&mut hand) {
-            Completion::Requester(done) => assert_eq!(done.wqe_index, index),
-            other => panic!("expected success, got {other:?}"),
-        }
-        let target = bytes_of(&self.regions[1]);
-        assert!(
-            target[..64]
-                .iter()
-                .chain(&target[BYTES - 64..])
-                .all(|byte| *byte == 2)
-        );
-        assert!(target[64..BYTES - 64].iter().all(|byte| *byte == 1));
+        self.expect_success(&mut hand, index);
+        let expected = [&[2; 64][..], &[1; BYTES - 128], &[2; 64]].concat();
+        assert!(bytes_of(&self.regions[1]) == expected);
     }
 }
 
@@ -164,12 +172,11 @@ fn a_write_arrives_however_the_devices_are_driven() {
 /// Nothing but an endpoint goes from one to the other, as between processes.
 #[test]
 fn a_device_that_is_reachable_finds_others_by_their_gids() {
-    let reachable = || {
-        soft(SoftOptions {
-            reachable: true,
-            ..SoftOptions::default()
-        })
+    let options = || SoftOptions {
+        reachable: true,
+        ..SoftOptions::default()
     };
+    let reachable = || soft(options());
     for _ in 0..2 {
         // Either may have the higher address, and both make the wire as they connect.
         let mut ends = Ends::driven([reachable(), reachable()], &config());
@@ -189,7 +196,7 @@ fn a_device_that_is_reachable_finds_others_by_their_gids() {
                 ..other.endpoint()
             };
             let error = one.connect(&endpoint).unwrap_err();
-            assert!(matches!(error, Error::Unreachable { gid: named } if named == gid));
+            assert_matches!(error => Error::Unreachable { gid: named } if named == gid);
             one.reset().unwrap();
         }
     }
@@ -200,29 +207,17 @@ fn reads_atomics_and_sends_work_too() {
     for mut ends in [Ends::by_hand(&config()), Ends::resident(&config())] {
         ends.connect();
         let (mut hand, mut other) = (Hand::new(&ends.pairs[0]), Hand::new(&ends.pairs[1]));
-        let good = |completion| {
-            assert!(
-                matches!(completion, Completion::Requester(_)),
-                "{completion:?}"
-            )
-        };
-
-        hand.post(
-            Wqe::read(
-                ends.regions[0].local(0, 100).unwrap(),
-                ends.remote(1, 0, 100),
-            )
-            .signalled(),
-        );
-        good(ends.completion(&mut hand));
+        let here = ends.regions[0].local(0, 100).unwrap();
+        let index = hand.post(Wqe::read(here, ends.remote(1, 0, 100)).signalled());
+        ends.expect_success(&mut hand, index);
         assert_eq!(
             bytes_of(&ends.regions[0])[..101],
             [&[2; 100][..], &[1]].concat()
         );
 
         let result = ends.regions[0].local(128, 8).unwrap();
-        hand.post(Wqe::fetch_add(result, ends.remote(1, 128, 8), 1).signalled());
-        good(ends.completion(&mut hand));
+        let index = hand.post(Wqe::fetch_add(result, ends.remote(1, 128, 8), 1).signalled());
+        ends.expect_success(&mut hand, index);
         let mut found = [0; 8];
         ends.regions[0].read(128, &mut found).unwrap();
         assert_eq!(found, [2; 8]);
@@ -231,8 +226,8 @@ fn reads_atomics_and_sends_work_too() {
 
         other.post_receive(ends.regions[1].local(1000, 50).unwrap());
         let local = ends.regions[0].local(200, 50).unwrap();
-        hand.post(Wqe::send_immediate(local, Immediate(77)).signalled());
-        good(ends.completion(&mut hand));
+        let index = hand.post(Wqe::send_immediate(local, Immediate(77)).signalled());
+        ends.expect_success(&mut hand, index);
         match wait("a receive", || ends.step(), || other.poll_receive()) {
             Completion::Responder(arrived) => {
                 assert_eq!(arrived.byte_count, 50);
@@ -258,13 +253,9 @@ fn a_ring_wraps_many_times() {
         let mut hand = Hand::new(&ends.pairs[0]);
         for round in 0..100u64 {
             ends.regions[0].write(0, &round.to_ne_bytes()).unwrap();
-            hand.post(
-                Wqe::write(ends.regions[0].local(0, 8).unwrap(), ends.remote(1, 8, 8)).signalled(),
-            );
-            assert!(matches!(
-                ends.completion(&mut hand),
-                Completion::Requester(_)
-            ));
+            let local = ends.regions[0].local(0, 8).unwrap();
+            let index = hand.post(Wqe::write(local, ends.remote(1, 8, 8)).signalled());
+            ends.expect_success(&mut hand, index);
             let mut found = [0; 8];
             ends.regions[1].read(8, &mut found).unwrap();
             assert_eq!(u64::from_ne_bytes(found), round);
@@ -291,19 +282,12 @@ fn after_an_error_both_ends_are_reset_and_used_again() {
                 (Syndrome::REMOTE_ACCESS, index)
             );
             // Both devices know; only one end was to blame for a WQE.
-            let errors = ends
-                .pairs
-                .each_ref()
-                .map(|pair| pair.nic_error().unwrap().unwrap());
-            assert!(
-                errors
-                    .iter()
-                    .all(|error| error.syndrome == Syndrome::REMOTE_ACCESS)
-            );
-            assert_eq!(
-                errors.map(|error| error.place),
-                [ErrorPlace::Send(index), ErrorPlace::Elsewhere]
-            );
+            let places = [ErrorPlace::Send(index), ErrorPlace::Elsewhere];
+            for (pair, place) in ends.pairs.iter().zip(places) {
+                let error = pair.nic_error().unwrap().unwrap();
+                let expected = (Syndrome::REMOTE_ACCESS, place);
+                assert_eq!((error.syndrome, error.place), expected);
+            }
             // Whatever comes after is flushed.
             hand.post(ends.write());
             assert_eq!(ends.error(&mut hand).syndrome, Syndrome::FLUSHED);
@@ -322,10 +306,7 @@ fn after_an_error_both_ends_are_reset_and_used_again() {
             ends.connect();
             ends.check_write();
             ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
-            for pair in &mut ends.pairs {
-                pair.reset().unwrap();
-            }
-            ends.connect();
+            ends.renew();
         }
     }
 }
@@ -410,10 +391,8 @@ fn memory_can_go_after_a_command_that_stepped() {
 fn a_buffer_comes_back_as_it_was() {
     let domain = by_hand().protection_domain().unwrap();
     let lent = region(&domain, 100, 42, ALL);
-    let buffer = lent
-        .deregister()
-        .unwrap()
-        .expect("the buffer that was given");
+    let buffer = lent.deregister().unwrap();
+    let buffer = buffer.expect("the buffer that was given");
     let mut bytes = [0; 100];
     buffer.read(0, &mut bytes).unwrap();
     assert_eq!(bytes, [42; 100]);
@@ -453,10 +432,7 @@ fn lost_delayed_and_doubled_packets_change_nothing() {
     for _ in 0..20 {
         ends.regions[1].write(0, &vec![2; BYTES]).unwrap();
         ends.check_write();
-        for pair in &mut ends.pairs {
-            pair.reset().unwrap();
-        }
-        ends.connect();
+        ends.renew();
     }
 }
 
@@ -474,20 +450,12 @@ fn a_fault_strikes_the_work_request_that_it_was_meant_for() {
     let mut hand = Hand::new(&ends.pairs[0]);
     let indices = [0; 3].map(|_| hand.post(ends.write()));
     for index in &indices[..2] {
-        match ends.completion(&mut hand) {
-            Completion::Requester(done) => assert_eq!(done.wqe_index, *index),
-            other => panic!("expected success, got {other:?}"),
-        }
+        ends.expect_success(&mut hand, *index);
     }
     let error = ends.error(&mut hand);
-    assert_eq!(
-        (error.wqe_index, error.syndrome, error.vendor),
-        (
-            indices[2],
-            Syndrome::LOCAL_PROTECTION,
-            VendorCode::LOCAL_KEY
-        )
-    );
+    assert_eq!(error.wqe_index, indices[2]);
+    let cause = (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY);
+    assert_eq!((error.syndrome, error.vendor), cause);
 }
 
 /// What a watchdog says of a queue: nothing, the oldest request without a completion, nothing again.
@@ -531,10 +499,7 @@ fn without_a_doorbell_record() {
             for (region, fill) in ends.regions.iter().zip([1, 2]) {
                 region.write(0, &vec![fill; BYTES]).unwrap();
             }
-            for pair in &mut ends.pairs {
-                pair.reset().unwrap();
-            }
-            ends.connect();
+            ends.renew();
         }
     }
 }

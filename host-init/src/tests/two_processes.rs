@@ -11,7 +11,10 @@ use mlx5_wqe::{Completion, Syndrome, Wqe};
 use super::hand::{Hand, wait};
 use super::{ALL, bytes_of, region, threaded};
 use crate::peer::ExchangeError;
-use crate::{Error, Peer, QueuePairConfig, RemoteMemory, State, Timers, connect};
+use crate::{
+    Device, Error, MemoryRegion, Peer, ProtectionDomain, QueuePair, QueuePairConfig, RemoteMemory,
+    State, Timers, connect,
+};
 
 const SOCKET: &str = "WARPBELL_TEST_SOCKET";
 const PART: &str = "WARPBELL_TEST_PART";
@@ -56,20 +59,46 @@ fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("warpbell-{name}-{}.sock", std::process::id()))
 }
 
-/// A peer that is gone is noticed after 0.6 s.
-fn config() -> QueuePairConfig {
-    QueuePairConfig::granting(ALL)
-}
-
 /// A peer that waits for a core has more than a minute until it counts as gone.
-fn patient() -> QueuePairConfig {
-    let timers = Timers {
-        acknowledge_timeout: 21,
-        ..Timers::default()
-    };
+const PATIENT: Timers = Timers {
+    acknowledge_timeout: 21,
+    retry_count: 7,
+    rnr_retry: 7,
+    rnr_timer: 7,
+};
+
+fn config(timers: Timers) -> QueuePairConfig {
     QueuePairConfig {
         timers,
         ..QueuePairConfig::granting(ALL)
+    }
+}
+
+/// One process's queue pair, connected to the other's; this one's memory, and the other's.
+struct End {
+    domain: ProtectionDomain,
+    memory: MemoryRegion,
+    pair: QueuePair,
+    peer: Peer,
+    theirs: RemoteMemory,
+}
+
+impl End {
+    fn meet(timers: Timers, fill: u8, meet: impl FnOnce(&Device) -> Result<Peer, Error>) -> Self {
+        let device = threaded();
+        let domain = device.protection_domain().unwrap();
+        let memory = region(&domain, BYTES, fill, ALL);
+        let mut pair = domain.queue_pair(&config(timers)).unwrap();
+        let mut peer = meet(&device).unwrap();
+        peer.connect(&mut pair).unwrap();
+        let theirs = peer.exchange(&memory.remote()).unwrap();
+        Self {
+            domain,
+            memory,
+            pair,
+            peer,
+            theirs,
+        }
     }
 }
 
@@ -80,53 +109,39 @@ fn the_other_process() {
     let (Some(socket), Ok(part)) = (std::env::var_os(SOCKET), std::env::var(PART)) else {
         return;
     };
-    let device = threaded();
-    let domain = device.protection_domain().unwrap();
-    let memory = region(&domain, BYTES, 2, ALL);
-    let mut pair = domain.queue_pair(&config()).unwrap();
-    let mut peer = Peer::join(&device, socket.as_ref(), PATIENCE).unwrap();
-    peer.connect(&mut pair).unwrap();
-    let _theirs: RemoteMemory = peer.exchange(&memory.remote()).unwrap();
+    let join = |device: &Device| Peer::join(device, socket.as_ref(), PATIENCE);
+    let mut end = End::meet(PATIENT, 2, join);
     if part == "wait for the end" {
         // The kill comes from the other side.
         std::thread::sleep(PATIENCE);
         panic!("nobody killed this process");
     }
-    peer.barrier("written").unwrap();
-    assert!(bytes_of(&memory).iter().all(|byte| *byte == 1));
-    peer.barrier("checked").unwrap();
+    end.peer.barrier("written").unwrap();
+    assert!(bytes_of(&end.memory).iter().all(|byte| *byte == 1));
+    end.peer.barrier("checked").unwrap();
 }
 
 #[test]
 fn bytes_cross_to_another_process_and_back() {
     let socket = socket("cross");
     let other = Other::start(&socket, "check");
-    let device = threaded();
-    let domain = device.protection_domain().unwrap();
-    let memory = region(&domain, BYTES, 1, ALL);
-    let back = region(&domain, BYTES, 0, ALL);
-    let mut pair = domain.queue_pair(&patient()).unwrap();
-    let mut peer = Peer::listen(&device, &socket, PATIENCE).unwrap();
+    let listen = |device: &Device| Peer::listen(device, &socket, PATIENCE);
+    let mut end = End::meet(PATIENT, 1, listen);
     assert!(!socket.exists(), "the socket file is gone");
-    peer.connect(&mut pair).unwrap();
-    let theirs: RemoteMemory = peer.exchange(&memory.remote()).unwrap();
-
-    let remote = theirs.at(0, BYTES as u32).unwrap();
-    let mut hand = Hand::new(&pair);
+    let (memory, back) = (&end.memory, region(&end.domain, BYTES, 0, ALL));
+    let remote = end.theirs.at(0, BYTES as u32).unwrap();
+    let mut hand = Hand::new(&end.pair);
     for wqe in [
         Wqe::write(memory.local(0, BYTES as u32).unwrap(), remote),
         Wqe::read(back.local(0, BYTES as u32).unwrap(), remote),
     ] {
         hand.post(wqe.signalled());
         let completion = wait("a completion", || (), || hand.poll());
-        assert!(
-            matches!(completion, Completion::Requester(_)),
-            "{completion:?}"
-        );
+        assert_matches!(completion => Completion::Requester(_));
     }
-    assert!(bytes_of(&back) == bytes_of(&memory));
-    peer.barrier("written").unwrap();
-    peer.barrier("checked").unwrap();
+    assert!(bytes_of(&back) == bytes_of(memory));
+    end.peer.barrier("written").unwrap();
+    end.peer.barrier("checked").unwrap();
     other.finish();
 }
 
@@ -134,13 +149,16 @@ fn bytes_cross_to_another_process_and_back() {
 fn a_process_that_is_killed_ends_in_a_retry_error() {
     let socket = socket("killed");
     let other = Other::start(&socket, "wait for the end");
-    let device = threaded();
-    let domain = device.protection_domain().unwrap();
-    let memory = region(&domain, BYTES, 1, ALL);
-    let mut pair = domain.queue_pair(&config()).unwrap();
-    let mut peer = Peer::listen(&device, &socket, PATIENCE).unwrap();
-    peer.connect(&mut pair).unwrap();
-    let theirs: RemoteMemory = peer.exchange(&memory.remote()).unwrap();
+    // A peer that is gone is noticed after 0.6 s.
+    let timers = Timers::default();
+    let listen = |device: &Device| Peer::listen(device, &socket, PATIENCE);
+    let End {
+        domain,
+        memory,
+        mut pair,
+        mut peer,
+        theirs,
+    } = End::meet(timers, 1, listen);
     drop(other);
 
     let mut hand = Hand::new(&pair);
@@ -153,8 +171,8 @@ fn a_process_that_is_killed_ends_in_a_retry_error() {
     assert_eq!(pair.state().unwrap(), State::Error);
     // The exchange says so too, and the device still works with others.
     let error = peer.barrier("never").unwrap_err();
-    assert!(matches!(error, Error::Exchange(_)), "{error}");
-    let mut second = domain.queue_pair(&config()).unwrap();
+    assert_matches!(error => Error::Exchange(_));
+    let mut second = domain.queue_pair(&config(timers)).unwrap();
     pair.reset().unwrap();
     connect(&mut pair, &mut second).unwrap();
 }
@@ -168,16 +186,10 @@ fn nobody_comes() {
         Peer::listen(&device, &socket, SOON).unwrap_err(),
         Peer::join(&device, &socket, SOON).unwrap_err(),
     ] {
-        assert!(
-            matches!(error, Error::Exchange(ExchangeError::TimedOut { .. })),
-            "{error}"
-        );
+        assert_matches!(error => Error::Exchange(ExchangeError::TimedOut { .. }));
     }
     let nowhere = Peer::listen(&device, "/nowhere/at/all".as_ref(), SOON).unwrap_err();
-    assert!(matches!(
-        nowhere,
-        Error::Exchange(ExchangeError::Socket { step: "bind", .. })
-    ));
+    assert_matches!(nowhere => Error::Exchange(ExchangeError::Socket { step: "bind", .. }));
 }
 
 /// What `Peer::listen` makes of a stranger at the socket.
@@ -207,23 +219,14 @@ fn strangers_are_named() {
         socket.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    assert!(
-        matches!(error, Error::Exchange(ExchangeError::NotOurs { .. })),
-        "{error}"
-    );
+    assert_matches!(error => Error::Exchange(ExchangeError::NotOurs { .. }));
     let error = greeted("silent", Duration::from_secs(1), |mut socket| {
         // Stays until the other side gives up.
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    assert!(
-        matches!(error, Error::Exchange(ExchangeError::TimedOut { .. })),
-        "{error}"
-    );
+    assert_matches!(error => Error::Exchange(ExchangeError::TimedOut { .. }));
     let error = greeted("gone", PATIENCE, drop);
-    assert!(
-        matches!(error, Error::Exchange(ExchangeError::Closed { .. })),
-        "{error}"
-    );
+    assert_matches!(error => Error::Exchange(ExchangeError::Closed { .. }));
     // A good frame around a device that no software wire can reach.
     let error = greeted("card", PATIENCE, |mut socket| {
         let body = br#"{"gid":[254,128,0,0,0,0,0,0,1,2,3,4,5,6,7,8]}"#;
@@ -233,5 +236,5 @@ fn strangers_are_named() {
         socket.write_all(&message).unwrap();
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert_matches!(error => Error::Unreachable { .. });
 }

@@ -4,25 +4,13 @@ use crate::trigger::Error as Refused;
 use warpbell::wqe::{CqNumber, Syndrome, Wqe};
 use warpbell::{Cause, Deadline, Exclusive, SendQueue, Thread, WaitError};
 
-use super::{ALL, bytes_of, region, resident, threaded};
-use crate::Error;
+use super::rig::{LIMIT, Rig, config, refusal};
+use super::{connected, resident, threaded};
 use crate::trigger::host::{TriggerError, Triggers};
-use warpbell_host_init::{
-    Device, Error as StartError, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig,
-    connect,
-};
+use warpbell_host_init::{Error as StartError, QueuePair, QueuePairConfig};
 
-const LIMIT: Deadline = Deadline::after_ms(300_000);
 /// For what does not come.
 const SOON: Deadline = Deadline::after_ms(50);
-
-fn config() -> QueuePairConfig {
-    QueuePairConfig {
-        send_depth: 8,
-        receive_depth: 0,
-        ..QueuePairConfig::granting(warpbell_host_init::Access::all())
-    }
-}
 
 /// A tag that kernels trigger, and others that follow.
 fn kinds(tags: usize) -> Vec<QueuePairConfig> {
@@ -32,66 +20,6 @@ fn kinds(tags: usize) -> Vec<QueuePairConfig> {
         ..config()
     };
     (0..tags).map(kind).collect()
-}
-
-struct Rig {
-    domain: ProtectionDomain,
-    triggers: Triggers,
-    far: Vec<QueuePair>,
-    source: MemoryRegion,
-    target: MemoryRegion,
-}
-
-impl Rig {
-    fn new(device: &Device, kinds: &[QueuePairConfig]) -> Self {
-        Self::with(device, kinds, &config())
-    }
-
-    fn with(device: &Device, kinds: &[QueuePairConfig], others: &QueuePairConfig) -> Self {
-        let domain = device.protection_domain().unwrap();
-        let (mut near, mut far) = (Vec::new(), Vec::new());
-        for kind in kinds {
-            let mut here = domain.queue_pair(kind).unwrap();
-            let mut there = domain.queue_pair(others).unwrap();
-            connect(&mut here, &mut there).unwrap();
-            near.push(here);
-            far.push(there);
-        }
-        Self {
-            triggers: Triggers::new(near).unwrap(),
-            far,
-            source: region(&domain, 64, 0xaa, ALL),
-            target: region(&domain, 64, 0, ALL),
-            domain,
-        }
-    }
-
-    /// Copies a word of the target to the next one: so one write shows that the one before was there.
-    fn copy(&self, from: usize) -> Wqe<1> {
-        let local = self.target.local(8 * from, 8).unwrap();
-        Wqe::write(local, self.target.remote().at(8 * from + 8, 8).unwrap())
-    }
-
-    fn write(&self, to: usize) -> Wqe<1> {
-        let local = self.source.local(0, 8).unwrap();
-        Wqe::write(local, self.target.remote().at(8 * to, 8).unwrap())
-    }
-
-    fn arrived(&self) -> [bool; 8] {
-        let bytes = bytes_of(&self.target);
-        let (words, _) = bytes.as_chunks::<8>();
-        std::array::from_fn(|word| words[word] == [0xaa; 8])
-    }
-
-    fn trigger(&self, tag: u32) {
-        let triggers = self.triggers.handle().open().unwrap();
-        triggers.trigger::<Thread>(tag).unwrap();
-    }
-
-    fn wait(&self, tag: u32, deadline: Deadline) -> Result<(), Refused> {
-        let triggers = self.triggers.handle().open().unwrap();
-        triggers.wait::<Thread>(tag, deadline)
-    }
 }
 
 #[test]
@@ -201,21 +129,18 @@ fn only_the_nic_starts_what_follows() {
     rig.trigger(0);
     rig.wait(1, LIMIT).unwrap();
     assert_eq!(&rig.arrived()[..3], [true, true, false]);
-    let mut managed = rig.domain.queue_pair(&kinds(2)[1]).unwrap();
-    let mut far = rig.domain.queue_pair(&config()).unwrap();
-    connect(&mut managed, &mut far).unwrap();
+    let domain = &rig.domain;
+    let [managed, _far] = connected([(domain, &kinds(2)[1]), (domain, &config())]);
     let qpn = managed.qpn();
     let refused = managed.send_queue().err();
-    assert!(matches!(refused, Some(StartError::Managed { qpn: found }) if found == qpn));
+    assert_matches!(refused => Some(StartError::Managed { qpn: found }) if found == qpn);
 }
 
 #[test]
 fn an_operation_that_fails_starts_none() {
     for device in [threaded(), resident()] {
         let mut rig = Rig::new(&device, &kinds(3));
-        let mut beyond = rig.target.remote().at(0, 8).unwrap();
-        beyond.address += 60;
-        let bad = Wqe::write(rig.source.local(0, 8).unwrap(), beyond);
+        let bad = rig.write_beyond();
         let write = [rig.write(0)];
         rig.triggers.register(0, 1, write).unwrap();
         rig.triggers.register_after(1, 0, [bad]).unwrap();
@@ -238,14 +163,7 @@ fn an_operation_that_fails_starts_none() {
         assert_eq!(&rig.arrived()[..2], [true, false]);
         // Made anew, the chain goes.
         for tag in [1, 2] {
-            let far = &mut rig.far[tag];
-            rig.triggers
-                .renew(tag as u32, |near| {
-                    near.reset()?;
-                    far.reset()?;
-                    connect(near, far)
-                })
-                .unwrap();
+            rig.renew(tag);
         }
         rig.triggers.register(0, 1, write).unwrap();
         rig.triggers.register_after(1, 0, copy).unwrap();
@@ -263,12 +181,8 @@ fn chains_that_cannot_be_are_refused() {
     all.push(config());
     let mut rig = Rig::new(&device, &all);
     let write = [rig.write(0)];
-    let mut after =
-        |rig: &mut Rig, tag, before| match rig.triggers.register_after(tag, before, write) {
-            Err(Error::Trigger(error)) => error,
-            other => panic!("{other:?}"),
-        };
-    let after = &mut after;
+    let after =
+        |rig: &mut Rig, tag, before| refusal(rig.triggers.register_after(tag, before, write));
     let tags = 4;
     assert_eq!(
         after(&mut rig, 4, 0),
@@ -287,20 +201,14 @@ fn chains_that_cannot_be_are_refused() {
     assert_eq!(after(&mut rig, 1, 0), TriggerError::Gone { tag: 0 });
     assert_eq!(after(&mut rig, 2, 1), TriggerError::Gone { tag: 1 });
     assert_eq!(after(&mut rig, 1, 1), TriggerError::Gone { tag: 1 });
-    let managed = rig.triggers.register(1, 1, write);
     let error = Refused::Managed;
-    assert!(matches!(
-        managed,
-        Err(Error::Trigger(TriggerError::Refused { tag: 1, error: found })) if found == error
-    ));
+    let managed = refusal(rig.triggers.register(1, 1, write));
+    assert_eq!(managed, TriggerError::Refused { tag: 1, error });
 
     rig.triggers.register(0, 1, write).unwrap();
-    let too_many = rig.triggers.register_after(1, 0, [write[0]; 5]);
+    let too_many = refusal(rig.triggers.register_after(1, 0, [write[0]; 5]));
     let error = Refused::InvalidOperation { limit: 4 };
-    assert!(matches!(
-        too_many,
-        Err(Error::Trigger(TriggerError::Refused { tag: 1, error: found })) if found == error
-    ));
+    assert_eq!(too_many, TriggerError::Refused { tag: 1, error });
     rig.triggers.register_after(1, 0, write).unwrap();
     // It has one, under way to no end.
     let error = Refused::Timeout;
@@ -344,12 +252,9 @@ fn a_ring_has_room_for_what_follows_or_says_so() {
     for tag in [1, 2] {
         rig.triggers.register_after(tag, 0, write).unwrap();
     }
-    let full = rig.triggers.register_after(3, 0, write);
     let error = Refused::InvalidOperation { limit: 8 };
-    assert!(matches!(
-        full,
-        Err(Error::Trigger(TriggerError::Refused { tag: 0, error: found })) if found == error
-    ));
+    let full = refusal(rig.triggers.register_after(3, 0, write));
+    assert_eq!(full, TriggerError::Refused { tag: 0, error });
     rig.trigger(0);
     for tag in 0..3 {
         rig.wait(tag, LIMIT).unwrap();
@@ -360,22 +265,15 @@ fn a_ring_has_room_for_what_follows_or_says_so() {
 #[test]
 fn tags_of_different_devices_do_not_follow_each_other() {
     let devices = [threaded(), threaded()];
-    let mut near = Vec::new();
-    let mut far = Vec::new();
-    for (device, kind) in devices.iter().zip(kinds(2)) {
+    let pairs = devices.iter().zip(kinds(2)).map(|(device, kind)| {
         let domain = device.protection_domain().unwrap();
-        let mut ends = [kind, config()].map(|config| domain.queue_pair(&config).unwrap());
-        let [here, there] = &mut ends;
-        connect(here, there).unwrap();
-        let [here, there] = ends;
-        near.push(here);
-        far.push(there);
-    }
+        <(_, _)>::from(connected([(&domain, &kind), (&domain, &config())]))
+    });
+    let (near, _far): (Vec<_>, Vec<_>) = pairs.unzip();
     let mut triggers = Triggers::new(near).unwrap();
     triggers.register(0, 1, [Wqe::nop()]).unwrap();
-    let refused = triggers.register_after(1, 0, [Wqe::nop()]);
-    let error = TriggerError::OtherDevice { tag: 1, after: 0 };
-    assert!(matches!(refused, Err(Error::Trigger(found)) if found == error));
+    let refused = refusal(triggers.register_after(1, 0, [Wqe::nop()]));
+    assert_eq!(refused, TriggerError::OtherDevice { tag: 1, after: 0 });
 }
 
 fn open(pair: &QueuePair) -> SendQueue<'_, Exclusive, Thread> {
@@ -391,17 +289,9 @@ fn kernels_post_waits_themselves() {
             cross_channel: true,
             ..config()
         };
-        let ends = [master, config()].map(|kind| {
-            let mut ends = [kind, config()].map(|kind| domain.queue_pair(&kind).unwrap());
-            let [here, there] = &mut ends;
-            connect(here, there).unwrap();
-            ends
-        });
-        let [[one, _], [plain, _]] = &ends;
-        let second = domain.queue_pair(&master).unwrap();
-        let mut second = [second, domain.queue_pair(&config()).unwrap()];
-        let [other, far] = &mut second;
-        connect(other, far).unwrap();
+        let ends = [master, config(), master]
+            .map(|kind| connected([(&domain, &kind), (&domain, &config())]));
+        let [[one, _], [plain, _], [other, _]] = &ends;
 
         let mut waiting = open(one);
         let completions = |pair: &QueuePair| CqNumber::from_low_bits(pair.send_cqn());

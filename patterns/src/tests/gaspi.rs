@@ -145,10 +145,7 @@ fn segments_come_and_go() {
     gaspi.segment_create(0, 99).unwrap();
     assert_eq!(told(&gaspi), Err(Refused::Timeout), "of the segment before");
     let again = gaspi.segment_create(2, 77);
-    assert!(matches!(
-        again,
-        Err(Error::Gaspi(GaspiError::SegmentExists { segment: 2 }))
-    ));
+    assert_matches!(again => Err(Error::Gaspi(GaspiError::SegmentExists { segment: 2 })));
     gaspi.segment_delete(2).unwrap();
     assert_eq!(
         (known(&gaspi, 2, 1), known(&gaspi, 0, 1)),
@@ -166,31 +163,22 @@ fn segments_come_and_go() {
         gaspi.segment_write(0, u32::MAX, 0, &[]),
     ] {
         let error = result.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Gaspi(GaspiError::NoSuchSegment { limit: 3, .. })
-            ),
-            "{error}"
-        );
+        assert_matches!(error => Error::Gaspi(GaspiError::NoSuchSegment { limit: 3, .. }));
     }
-    assert!(matches!(
-        gaspi.segment_create(1, 0),
-        Err(Error::Start(StartError::BadSize { bytes: 0, .. }))
-    ));
-    assert!(matches!(
-        gaspi.segment_create(1, usize::MAX),
-        Err(Error::Start(StartError::BadSize { .. }))
-    ));
+    assert_matches!(
+        gaspi.segment_create(1, 0) => Err(Error::Start(StartError::BadSize { bytes: 0, .. }))
+    );
+    assert_matches!(
+        gaspi.segment_create(1, usize::MAX) => Err(Error::Start(StartError::BadSize { .. }))
+    );
     // Not a byte more.
-    assert!(matches!(
-        gaspi.segment_write(1, 0, 98, &[1, 2]),
-        Err(Error::Start(StartError::OutOfRange { len: 99, .. }))
-    ));
-    assert!(matches!(
-        gaspi.segment_read(1, 0, 99, &mut [0]),
-        Err(Error::Start(StartError::OutOfRange { .. }))
-    ));
+    assert_matches!(
+        gaspi.segment_write(1, 0, 98, &[1, 2]) =>
+            Err(Error::Start(StartError::OutOfRange { len: 99, .. }))
+    );
+    assert_matches!(
+        gaspi.segment_read(1, 0, 99, &mut [0]) => Err(Error::Start(StartError::OutOfRange { .. }))
+    );
     assert!(matches!(
         gaspi.segment_read(2, 0, 0, &mut []),
         Err(Error::Gaspi(GaspiError::NoSuchRank { rank: 2, ranks: 2 }))
@@ -210,7 +198,7 @@ fn a_purged_queue_works_again() {
     for (from, to) in [(0, 2), (1, 1)] {
         gaspi.break_connection(1, from, to);
         let error = greet(gaspi.handle(from).unwrap(), 1, to).unwrap_err();
-        assert!(matches!(error, Refused::Failed(_)), "{error}");
+        assert_matches!(error => Refused::Failed(_));
         // Neither its other queue nor its other ranks know of it.
         greet(gaspi.handle(from).unwrap(), 0, to).unwrap();
         greet(gaspi.handle(from).unwrap(), 1, (to + 1) % 3).unwrap();
@@ -218,17 +206,13 @@ fn a_purged_queue_works_again() {
         greet(gaspi.handle(from).unwrap(), 1, to).unwrap();
         greet(gaspi.handle(to).unwrap(), 1, from).unwrap();
     }
-    assert!(matches!(
-        gaspi.queue_purge(2, 0),
-        Err(Error::Gaspi(GaspiError::NoSuchQueue {
-            queue: 2,
-            queues: 2
-        }))
-    ));
-    assert!(matches!(
-        gaspi.queue_purge(0, 3),
-        Err(Error::Gaspi(GaspiError::NoSuchRank { rank: 3, ranks: 3 }))
-    ));
+    assert_matches!(
+        gaspi.queue_purge(2, 0) =>
+            Err(Error::Gaspi(GaspiError::NoSuchQueue { queue: 2, queues: 2 }))
+    );
+    assert_matches!(
+        gaspi.queue_purge(0, 3) => Err(Error::Gaspi(GaspiError::NoSuchRank { rank: 3, ranks: 3 }))
+    );
 }
 
 #[test]
@@ -275,8 +259,5 @@ fn numbers_that_make_no_program_are_refused() {
     let mut config = config();
     config.queue_pair.send_depth = 24;
     let gaspi = Gaspi::new(&vec![domain.clone(); 2], &config);
-    assert!(matches!(
-        gaspi,
-        Err(Error::Start(StartError::DepthNotPowerOfTwo { .. }))
-    ));
+    assert_matches!(gaspi => Err(Error::Start(StartError::DepthNotPowerOfTwo { .. })));
 }

@@ -4,10 +4,10 @@ use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueueHandle};
 use warpbell_soft_hca::shell::{HcaOptions, LateStores};
 
-use super::{ALL, bytes_of, region, resident, threaded};
+use super::{ALL, bytes_of, connected, posting, region, resident, threaded};
 use crate::inbound::host::{Flush, Flushing};
 use warpbell_host_init::soft::SoftOptions;
-use warpbell_host_init::{Access, Device, Error, MemoryRegion, Nic, QueuePairConfig, connect};
+use warpbell_host_init::{Access, Device, Error, MemoryRegion, Nic};
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 
@@ -35,12 +35,7 @@ fn late_data_come_before_they_are_sent_on_and_before_a_command() {
     let [near, far] = [&ours, &theirs].map(|device| device.protection_domain().unwrap());
     let (source, target) = (region(&near, 500, 7, ALL), region(&far, 500, 0, ALL));
     let back = region(&near, 500, 0, ALL);
-    let config = QueuePairConfig {
-        receive_depth: 0,
-        ..QueuePairConfig::granting(warpbell_host_init::Access::all())
-    };
-    let [mut one, mut other] = [&near, &far].map(|domain| domain.queue_pair(&config).unwrap());
-    connect(&mut one, &mut other).unwrap();
+    let [one, other] = connected([(&near, &posting(64)), (&far, &posting(64))]);
     // Before, because asking for a queue is a command.
     let [there, back_again] = [&one, &other].map(|pair| pair.send_queue().unwrap());
     let carry = |queue: SendQueueHandle<'_>, from: &MemoryRegion, to: &MemoryRegion| {
@@ -66,12 +61,7 @@ fn a_flush_brings_what_is_late() {
     let (ours, theirs) = (threaded(), late());
     let [near, far] = [&ours, &theirs].map(|device| device.protection_domain().unwrap());
     let (source, target) = (region(&near, 1000, 7, ALL), region(&far, 1000, 0, ALL));
-    let config = QueuePairConfig {
-        receive_depth: 0,
-        ..QueuePairConfig::granting(warpbell_host_init::Access::all())
-    };
-    let [mut one, mut other] = [&near, &far].map(|domain| domain.queue_pair(&config).unwrap());
-    connect(&mut one, &mut other).unwrap();
+    let [one, _other] = connected([(&near, &posting(64)), (&far, &posting(64))]);
     let never = Flush::new(&target, Flushing::Never).unwrap();
     let always = Flush::new(&target, Flushing::Always).unwrap();
     assert!(always.is_needed() && !never.is_needed());
@@ -118,13 +108,7 @@ fn reads_in_segments_bring_every_byte() {
         let far = region(&domain, bytes.len(), 0, ALL);
         far.write(0, &bytes).unwrap();
         let near = region(&domain, bytes.len(), 0, ALL);
-        let config = QueuePairConfig {
-            send_depth: 64,
-            receive_depth: 0,
-            ..QueuePairConfig::granting(warpbell_host_init::Access::all())
-        };
-        let [mut one, mut other] = [(); 2].map(|()| domain.queue_pair(&config).unwrap());
-        connect(&mut one, &mut other).unwrap();
+        let [one, _other] = connected([(&domain, &posting(64)); 2]);
         let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
         for segment in [700, 4096, 19_999, 0] {
             near.write(0, &vec![0xee; bytes.len()]).unwrap();
@@ -145,7 +129,7 @@ fn a_region_that_may_not_be_read_is_refused() {
     let domain = device.protection_domain().unwrap();
     let target = region(&domain, 64, 0, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let error = Flush::new(&target, Flushing::Always).unwrap_err();
-    assert!(matches!(error, Error::NotReadable { .. }), "{error}");
+    assert_matches!(error => Error::NotReadable { .. });
     // Software keeps the order.
     let flush = Flush::new(&target, Flushing::AsReported).unwrap();
     assert!(!flush.is_needed());

@@ -5,11 +5,13 @@ mod chain;
 mod gaspi;
 mod inbound;
 mod proxy;
+mod rig;
 mod trigger;
 
 use warpbell_host_init::soft::{SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{
-    Access, Buffer, Device, Kernels, MemoryRegion, Nic, ProtectionDomain, entry,
+    Access, Buffer, Device, Error, Kernels, MemoryRegion, Nic, ProtectionDomain, QueuePair,
+    QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::soft_nic::soft_nic;
 
@@ -36,6 +38,30 @@ fn region(domain: &ProtectionDomain, bytes: usize, fill: u8, access: Access) -> 
         .unwrap();
     region.write(0, &vec![fill; bytes]).unwrap();
     region
+}
+
+/// A queue pair that sends and does not receive, whose peer may do everything.
+fn posting(send_depth: u32) -> QueuePairConfig {
+    QueuePairConfig {
+        send_depth,
+        receive_depth: 0,
+        ..QueuePairConfig::granting(ALL)
+    }
+}
+
+/// Two queue pairs, connected to each other.
+fn connected(ends: [(&ProtectionDomain, &QueuePairConfig); 2]) -> [QueuePair; 2] {
+    let mut pair = ends.map(|(domain, config)| domain.queue_pair(config).unwrap());
+    let [near, far] = &mut pair;
+    connect(near, far).unwrap();
+    pair
+}
+
+/// Resets both ends after an error, and connects them.
+fn reconnect(near: &mut QueuePair, far: &mut QueuePair) -> Result<(), Error> {
+    near.reset()?;
+    far.reset()?;
+    connect(near, far)
 }
 
 fn bytes_of(region: &MemoryRegion) -> Vec<u8> {

@@ -7,16 +7,15 @@ use crate::proxy::{Entry, Fault, Unfit};
 use mlx5_wqe::{Opcode, Wqe};
 use warpbell::{Deadline, Exclusive, PostError, SendQueue, Thread, Ticket, WaitError};
 
-use super::{ALL, bytes_of, region, resident, threaded};
+use super::{ALL, bytes_of, connected, posting, reconnect, region, resident, threaded};
 use crate::Error;
 use crate::proxy::host::{Proxied, ProxiedQueue, Proxy, ProxyError};
 use warpbell_host_init::{
     Completions, Device, Error as StartError, MemoryRegion, Placement, ProtectionDomain, QueuePair,
-    QueuePairConfig, connect,
+    QueuePairConfig,
 };
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
-const DEPTH: u32 = 16;
 
 /// Two connected ends on a device, and memory at the far one.
 struct Ends {
@@ -26,35 +25,25 @@ struct Ends {
 }
 
 fn config() -> QueuePairConfig {
-    QueuePairConfig {
-        send_depth: DEPTH,
-        receive_depth: 0,
-        ..QueuePairConfig::granting(warpbell_host_init::Access::all())
-    }
+    posting(16)
 }
 
 impl Ends {
     fn new(device: &Device, config: &QueuePairConfig) -> (Self, QueuePair) {
         let domain = device.protection_domain().unwrap();
-        let mut near = domain.queue_pair(config).unwrap();
-        let mut far = domain.queue_pair(config).unwrap();
-        connect(&mut near, &mut far).unwrap();
+        let [near, far] = connected([(&domain, config), (&domain, config)]);
         let target = region(&domain, 8 * 1024, 0, ALL);
-        (
-            Self {
-                domain,
-                far,
-                target,
-            },
-            near,
-        )
+        let ends = Self {
+            domain,
+            far,
+            target,
+        };
+        (ends, near)
     }
 
     /// Resets both ends after an error, and connects them.
     fn renew(&mut self, near: &mut QueuePair) {
-        near.reset().unwrap();
-        self.far.reset().unwrap();
-        connect(near, &mut self.far).unwrap();
+        reconnect(near, &mut self.far).unwrap();
     }
 
     /// A value for a place of its own at the far end.
@@ -83,11 +72,8 @@ impl Ends {
     #[track_caller]
     fn check(&self, base: u64, count: usize) {
         for (place, value) in self.values().into_iter().enumerate() {
-            let expected = if place < count {
-                base + place as u64
-            } else {
-                0
-            };
+            let there = place < count;
+            let expected = (base + place as u64) * u64::from(there);
             assert_eq!(value, expected, "place {place}");
         }
     }
@@ -168,7 +154,7 @@ fn a_queue_pair_comes_back_and_may_be_served_again_or_posted_to_directly() {
     // And now it is used.
     let qpn = near.qpn();
     let refused = proxy.serve(near, Placement::Host);
-    assert!(matches!(refused, Err(Error::Proxy(ProxyError::Used { qpn: of })) if of == qpn));
+    assert_matches!(refused => Err(Error::Proxy(ProxyError::Used { qpn: of })) if of == qpn);
 }
 
 #[test]
@@ -201,7 +187,7 @@ fn what_was_handed_over_is_carried_out_before_a_proxy_ends() {
             }
             assert_eq!(fault(view.wait(late, LIMIT)), Fault::Stopped);
             let refused = view.post(ends.write(11, 0xbad), LIMIT);
-            assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
+            assert_matches!(refused => Err(PostError::Failed(_)));
             let error = queue.first_error().unwrap();
             assert_eq!(Fault::of(error), Some(Fault::Stopped));
         }
@@ -275,7 +261,7 @@ fn ends_at_a_question(
         assert_eq!(fault(view.wait(unheard, LIMIT)), expected);
         assert_eq!(view.wait(good, Deadline::PASSED), Ok(()), "done stays done");
         let refused = view.post(ends.write(1, 0xbad), LIMIT);
-        assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
+        assert_matches!(refused => Err(PostError::Failed(_)));
     }
     ends.check(1, 1);
     assert_eq!(others.values()[0], BEFORE + AFTER, "each once");
@@ -351,8 +337,9 @@ fn queues_come_back_from_a_thread_whose_owner_is_slow() {
 fn what_no_proxy_can_serve_is_refused() {
     for threads in [0, 65] {
         let refused = Proxy::start(threads);
-        assert!(
-            matches!(refused, Err(Error::Proxy(ProxyError::Threads { threads: of, limit: 64 })) if of == threads)
+        assert_matches!(
+            refused =>
+                Err(Error::Proxy(ProxyError::Threads { threads: of, limit: 64 })) if of == threads
         );
     }
     let device = threaded();
@@ -364,15 +351,9 @@ fn what_no_proxy_can_serve_is_refused() {
     let (_ends, near) = Ends::new(&device, &collapsed);
     let refused = proxy.serve(near, Placement::Host);
     let why = Unfit::Completions;
-    assert!(
-        matches!(refused, Err(Error::Proxy(ProxyError::Unfit { why: of, .. })) if of == why),
-        "{refused:?}"
-    );
+    assert_matches!(refused => Err(Error::Proxy(ProxyError::Unfit { why: of, .. })) if of == why);
     let (ends, _near) = Ends::new(&device, &config());
     let fresh = ends.domain.queue_pair(&config()).unwrap();
     let refused = proxy.serve(fresh, Placement::Host);
-    assert!(
-        matches!(refused, Err(Error::Start(StartError::NotReady { .. }))),
-        "{refused:?}"
-    );
+    assert_matches!(refused => Err(Error::Start(StartError::NotReady { .. })));
 }

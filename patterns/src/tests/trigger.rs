@@ -2,77 +2,29 @@
 //! are refused.
 
 use crate::trigger::{Error as Refused, MAX_THRESHOLD};
-use warpbell::wqe::{Syndrome, Wqe};
+use warpbell::wqe::Syndrome;
 use warpbell::{Cause, Deadline, Exclusive, SendDoorbell, Thread};
 
-use super::{ALL, bytes_of, region, resident, threaded};
+use super::rig::{LIMIT, Rig, config, refusal};
+use super::{connected, resident, threaded};
 use crate::Error;
 use crate::trigger::host::{TriggerError, Triggers};
-use warpbell_host_init::{
-    Completions, Device, Error as StartError, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairConfig, connect,
-};
+use warpbell_host_init::{Completions, Error as StartError, QueuePairConfig};
 
-const LIMIT: Deadline = Deadline::after_ms(300_000);
-fn config() -> QueuePairConfig {
+/// A tag of this kind.
+fn kind(send_doorbell: SendDoorbell) -> QueuePairConfig {
     QueuePairConfig {
-        send_depth: 8,
-        receive_depth: 0,
-        ..QueuePairConfig::granting(warpbell_host_init::Access::all())
-    }
-}
-
-/// Tags on one device, the other ends of their connections, and bytes at both.
-struct Rig {
-    triggers: Triggers,
-    far: Vec<QueuePair>,
-    source: MemoryRegion,
-    target: MemoryRegion,
-}
-
-fn pair(domain: &ProtectionDomain, config: &QueuePairConfig) -> [QueuePair; 2] {
-    let mut pair = [(); 2].map(|()| domain.queue_pair(config).unwrap());
-    let [near, far] = &mut pair;
-    connect(near, far).unwrap();
-    pair
-}
-
-impl Rig {
-    fn new(device: &Device, tags: usize, send_doorbell: SendDoorbell) -> Self {
-        let domain = device.protection_domain().unwrap();
-        let config = QueuePairConfig {
-            send_doorbell,
-            ..config()
-        };
-        let pairs = (0..tags).map(|_| <(_, _)>::from(pair(&domain, &config)));
-        let (near, far) = pairs.unzip();
-        Self {
-            triggers: Triggers::new(near).unwrap(),
-            far,
-            source: region(&domain, 64, 0xaa, ALL),
-            target: region(&domain, 64, 0, ALL),
-        }
-    }
-
-    /// A write of 8 bytes to that place.
-    fn write(&self, at: usize) -> Wqe<1> {
-        let local = self.source.local(0, 8).unwrap();
-        Wqe::write(local, self.target.remote().at(at, 8).unwrap())
-    }
-
-    fn arrived(&self) -> [bool; 8] {
-        let bytes = bytes_of(&self.target);
-        let (words, _) = bytes.as_chunks::<8>();
-        std::array::from_fn(|word| words[word] == [0xaa; 8])
+        send_doorbell,
+        ..config()
     }
 }
 
 #[test]
 fn operations_go_once_they_are_triggered() {
     for device in [threaded(), resident()] {
-        for kind in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
-            let mut rig = Rig::new(&device, 3, kind);
-            let writes = [0, 8, 16, 24].map(|at| rig.write(at));
+        for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
+            let mut rig = Rig::new(&device, &[kind(send_doorbell); 3]);
+            let writes = [0, 1, 2, 3].map(|at| rig.write(at));
             rig.triggers.register(0, 1, [writes[0], writes[1]]).unwrap();
             rig.triggers.register(1, 3, [writes[2]]).unwrap();
             // Its triggers come first, through a handle of before.
@@ -97,7 +49,7 @@ fn operations_go_once_they_are_triggered() {
             assert_eq!(&rig.arrived()[..4], [true, true, false, true]);
             assert_eq!(rig.triggers.counter(2).unwrap().counted(), 3);
             // What is left over counts for the next one, which the host's thread registers as a kernel does.
-            let again = [rig.write(32)];
+            let again = [rig.write(4)];
             triggers.register::<Thread, 1>(2, 2, again, LIMIT).unwrap();
             triggers.trigger::<Thread>(1).unwrap();
             triggers.trigger::<Thread>(2).unwrap();
@@ -112,19 +64,16 @@ fn operations_go_once_they_are_triggered() {
 #[test]
 fn the_hosts_registrations_go_round_the_ring() {
     let device = threaded();
-    let mut rig = Rig::new(&device, 1, SendDoorbell::WithRecord);
+    let mut rig = Rig::new(&device, &[config(); 1]);
     for number in 0..21 {
-        let at = number % 8 * 8;
+        let at = number % 8;
         rig.target.write(0, &[0; 64]).unwrap();
         let write = rig.write(at);
         rig.triggers.register(0, 1, [write; 3]).unwrap();
         let triggers = rig.triggers.handle().open().unwrap();
         triggers.trigger::<Thread>(0).unwrap();
         triggers.wait::<Thread>(0, LIMIT).unwrap();
-        assert_eq!(
-            rig.arrived(),
-            std::array::from_fn(|word| word == number % 8)
-        );
+        assert_eq!(rig.arrived(), std::array::from_fn(|word| word == at));
     }
     assert_eq!(rig.triggers.counter(0).unwrap().end().0, 63);
 }
@@ -132,10 +81,8 @@ fn the_hosts_registrations_go_round_the_ring() {
 #[test]
 fn a_tag_that_failed_is_made_anew() {
     let device = threaded();
-    let mut rig = Rig::new(&device, 2, SendDoorbell::WithRecord);
-    let mut beyond = rig.target.remote().at(0, 8).unwrap();
-    beyond.address += 60;
-    let bad = Wqe::write(rig.source.local(0, 8).unwrap(), beyond);
+    let mut rig = Rig::new(&device, &[config(); 2]);
+    let bad = rig.write_beyond();
     // What is flushed behind it does not hide the cause.
     let behind = rig.write(0);
     rig.triggers.register(0, 1, [bad, behind]).unwrap();
@@ -152,23 +99,14 @@ fn a_tag_that_failed_is_made_anew() {
     let seen = rig.triggers.queue_pairs().next().unwrap().first_error();
     assert_eq!(seen, Some(error), "for the host");
     let write = rig.write(0);
-    let refused = rig.triggers.register(0, 1, [write]);
-    assert!(matches!(
-        refused,
-        Err(Error::Trigger(TriggerError::Refused { tag: 0, error: Refused::Failed(of) })) if of == error
-    ));
+    let refused = refusal(rig.triggers.register(0, 1, [write]));
+    let error = Refused::Failed(error);
+    assert_eq!(refused, TriggerError::Refused { tag: 0, error });
     // The other tag knows nothing of it.
     rig.triggers.register(1, 1, [write]).unwrap();
-    let far = &mut rig.far[0];
-    rig.triggers
-        .renew(0, |near| {
-            near.reset()?;
-            far.reset()?;
-            connect(near, far)
-        })
-        .unwrap();
+    rig.renew(0);
     assert_eq!(rig.triggers.counter(0).unwrap().counted(), 0);
-    let write = rig.write(8);
+    let write = rig.write(1);
     rig.triggers.register(0, 1, [write]).unwrap();
     let triggers = rig.triggers.handle().open().unwrap();
     for tag in 0..2 {
@@ -182,12 +120,9 @@ fn a_tag_that_failed_is_made_anew() {
 fn bad_tables_and_operations_are_refused() {
     let device = threaded();
     let domain = device.protection_domain().unwrap();
-    let refusal = |pairs| match Triggers::new(pairs) {
-        Err(Error::Trigger(error)) => error,
-        other => panic!("{other:?}"),
-    };
-    let none = refusal(Vec::new());
-    assert!(matches!(none, TriggerError::Tags { tags: 0, .. }));
+    let pair = |config| connected([(&domain, &config), (&domain, &config)]);
+    let none = refusal(Triggers::new(Vec::new()));
+    assert_matches!(none => TriggerError::Tags { tags: 0, .. });
     for send_completions in [
         Completions::Collapsed,
         Completions::Ordinary { depth: Some(16) },
@@ -196,30 +131,27 @@ fn bad_tables_and_operations_are_refused() {
             send_completions,
             ..config()
         };
-        let [good, _far] = pair(&domain, &config());
-        let [other, _far] = pair(&domain, &other);
+        let [good, _far] = pair(config());
+        let [other, _far] = pair(other);
         assert_eq!(
-            refusal(vec![good, other]),
+            refusal(Triggers::new(vec![good, other])),
             TriggerError::OtherCompletions { tag: 1 }
         );
     }
-    let [used, _far] = pair(&domain, &config());
+    let [used, _far] = pair(config());
     let mut queue = used.send_queue().unwrap().open::<Exclusive>().unwrap();
     queue.drain(LIMIT).unwrap();
     drop(queue);
-    assert_eq!(refusal(vec![used]), TriggerError::Used { tag: 0 });
+    assert_eq!(
+        refusal(Triggers::new(vec![used])),
+        TriggerError::Used { tag: 0 }
+    );
     let fresh = domain.queue_pair(&config()).unwrap();
-    assert!(matches!(
-        Triggers::new(vec![fresh]),
-        Err(Error::Start(StartError::NotReady { .. }))
-    ));
+    assert_matches!(Triggers::new(vec![fresh]) => Err(Error::Start(StartError::NotReady { .. })));
 
-    let mut rig = Rig::new(&device, 1, SendDoorbell::WithRecord);
+    let mut rig = Rig::new(&device, &[config(); 1]);
     let write = rig.write(0);
-    let mut register = |tag, threshold| match rig.triggers.register(tag, threshold, [write]) {
-        Err(Error::Trigger(error)) => error,
-        other => panic!("{other:?}"),
-    };
+    let mut register = |tag, threshold| refusal(rig.triggers.register(tag, threshold, [write]));
     assert_eq!(register(1, 1), TriggerError::NoSuchTag { tag: 1, tags: 1 });
     for threshold in [0, MAX_THRESHOLD + 1] {
         let error = Refused::InvalidThreshold { threshold };
@@ -228,19 +160,13 @@ fn bad_tables_and_operations_are_refused() {
             TriggerError::Refused { tag: 0, error }
         );
     }
-    let too_many = rig.triggers.register(0, 1, [write; 5]);
+    let too_many = refusal(rig.triggers.register(0, 1, [write; 5]));
     let error = Refused::InvalidOperation { limit: 4 };
-    assert!(matches!(
-        too_many,
-        Err(Error::Trigger(TriggerError::Refused { tag: 0, error: found })) if found == error
-    ));
+    assert_eq!(too_many, TriggerError::Refused { tag: 0, error });
     rig.triggers.register(0, 1, [write]).unwrap();
-    let twice = rig.triggers.register(0, 1, [write]);
     let error = Refused::Untriggered { missing: 1 };
-    assert!(matches!(
-        twice,
-        Err(Error::Trigger(TriggerError::Refused { tag: 0, error: found })) if found == error
-    ));
+    let twice = refusal(rig.triggers.register(0, 1, [write]));
+    assert_eq!(twice, TriggerError::Refused { tag: 0, error });
     let triggers = rig.triggers.handle().open().unwrap();
     triggers.trigger::<Thread>(0).unwrap();
     triggers.wait::<Thread>(0, LIMIT).unwrap();

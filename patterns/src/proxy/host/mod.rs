@@ -189,7 +189,7 @@ mod tests {
     fn threads_that_nobody_can_look_after_have_ended_when_that_is_told() {
         let crew = Crew::start(3).unwrap();
         let failed = Proxy::watched(Arc::clone(&crew), |_| Err(io::ErrorKind::WouldBlock.into()));
-        assert!(matches!(failed, Err(ProxyError::Thread(_))));
+        assert_matches!(failed => Err(ProxyError::Thread(_)));
         assert_eq!(Arc::strong_count(&crew), 1, "none of them has it");
     }
 }
