@@ -372,7 +372,8 @@ mod tests {
     #[test]
     fn kills_the_whole_group_at_the_deadline() {
         // Both sleeps hold the pipe: only if both die does the output end.
-        let deadline = Duration::from_millis(300);
+        // Long enough for the shell to have spoken, on a busy machine too.
+        let deadline = Duration::from_secs(5);
         let finished = capture(shell("sleep 600 & echo $!; sleep 600"), deadline, |_| {}).unwrap();
         assert_eq!(finished.ending, Ending::TimedOut(deadline));
         assert!(has_ended(finished.stdout.trim()));

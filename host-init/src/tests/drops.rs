@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use warpbell_soft_hca::shell::{Driver, HcaOptions};
 
 use super::hand::{Hand, wait};
-use super::{ALL, region, threaded};
+use super::{ALL, PATIENT, region, threaded};
 use crate::soft::{Drive, SoftOptions};
 use crate::{Completions, Device, MemoryRegion, Nic, QueuePairConfig, Timers, connect};
 
@@ -71,7 +71,7 @@ impl Deaths {
                     retry_count: 1,
                     ..Timers::default()
                 },
-                false => Timers::default(),
+                false => PATIENT,
             },
             ..QueuePairConfig::granting(ALL)
         }

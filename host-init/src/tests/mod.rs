@@ -14,7 +14,7 @@ mod watch;
 use resident::resident;
 
 use crate::soft::{Drive, SoftOptions};
-use crate::{Access, Buffer, Device, MemoryRegion, Nic, ProtectionDomain};
+use crate::{Access, Buffer, Device, MemoryRegion, Nic, ProtectionDomain, Timers};
 
 /// A device that stands still until `step` is called.
 fn by_hand() -> Device {
@@ -31,6 +31,14 @@ fn threaded() -> Device {
 }
 
 const ALL: Access = Access::all();
+
+/// 4 s, eight times: no busy machine lets a living peer miss that.
+const PATIENT: Timers = Timers {
+    acknowledge_timeout: 20,
+    retry_count: 7,
+    rnr_retry: 7,
+    rnr_timer: 7,
+};
 
 /// A region filled with one byte.
 fn region(domain: &ProtectionDomain, bytes: usize, fill: u8, access: Access) -> MemoryRegion {

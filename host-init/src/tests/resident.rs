@@ -229,7 +229,7 @@ fn memory_is_kept_for_an_engine_that_is_late() {
         }
     }
     let device = open(SoftGpuOptions {
-        limit: Duration::from_millis(200),
+        limit: Duration::from_secs(1),
         ..SoftGpuOptions::new(entry!(stalling), Kernels::default())
     });
     let domain = device.protection_domain().unwrap();

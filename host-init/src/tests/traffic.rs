@@ -11,7 +11,7 @@ use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions};
 
 use super::hand::{Hand, wait};
-use super::{ALL, by_hand, bytes_of, region, resident, threaded};
+use super::{ALL, PATIENT, by_hand, bytes_of, region, resident, threaded};
 use crate::soft::{Drive, SoftOptions};
 use crate::state::{Endpoint, ErrorPlace};
 use crate::{
@@ -43,6 +43,7 @@ const HASTY: Timers = Timers {
 fn config() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 16,
+        timers: PATIENT,
         ..QueuePairConfig::granting(ALL)
     }
 }

