@@ -70,88 +70,56 @@ mod tests {
     use super::*;
 
     fn place(host_bridge: &str, bridges: &[&str], numa_node: Option<u32>) -> Place {
+        let bridges = bridges.iter().map(|bridge| bridge.parse().unwrap());
         Place {
             host_bridge: host_bridge.into(),
-            bridges: bridges
-                .iter()
-                .map(|bridge| bridge.parse().unwrap())
-                .collect(),
+            bridges: bridges.collect(),
             numa_node,
         }
     }
 
+    /// Below two switches, and a neighbour of it.
+    const GPU: [&str; 3] = ["0000:15:01.0", "0000:16:00.0", "0000:17:00.0"];
+    const NIC: [&str; 3] = ["0000:15:01.0", "0000:16:00.0", "0000:17:01.0"];
+
     #[test]
     fn tells_each_distance() {
-        let gpu = place(
-            "pci0000:15",
-            &["0000:15:01.0", "0000:16:00.0", "0000:17:00.0"],
-            Some(0),
-        );
-        let expect = |host_bridge, bridges: &[&str], node, distance| {
+        use Distance::{AcrossNodes, SameNode, SameRootPort, SameSwitch, Unknown};
+        let gpu = place("pci0000:15", &GPU, Some(0));
+        let cases: [(_, &[_], _, _); 9] = [
+            ("pci0000:15", &NIC, Some(0), SameSwitch),
+            (
+                "pci0000:15",
+                &["0000:15:01.0", "0000:16:01.0"],
+                Some(0),
+                SameRootPort,
+            ),
+            ("pci0000:15", &["0000:15:03.0"], Some(0), SameNode),
+            ("pci0000:15", &["0000:15:03.0"], None, SameNode),
+            ("pci0000:26", &["0000:26:01.0"], Some(0), SameNode),
+            ("pci0000:97", &["0000:97:01.0"], Some(1), AcrossNodes),
+            ("pci0000:97", &["0000:97:01.0"], None, Unknown),
+            ("pci0000:15", &[], Some(0), Unknown),
+            // The same bridge under another host bridge is another bridge.
+            ("pci0001:15", &GPU[..2], Some(1), AcrossNodes),
+        ];
+        for (host_bridge, bridges, node, distance) in cases {
             let nic = place(host_bridge, bridges, node);
-            assert_eq!(Distance::between(&gpu, &nic), distance);
-            assert_eq!(Distance::between(&nic, &gpu), distance);
-        };
-        expect(
-            "pci0000:15",
-            &["0000:15:01.0", "0000:16:00.0", "0000:17:01.0"],
-            Some(0),
-            Distance::SameSwitch,
-        );
-        expect(
-            "pci0000:15",
-            &["0000:15:01.0", "0000:16:01.0"],
-            Some(0),
-            Distance::SameRootPort,
-        );
-        expect("pci0000:15", &["0000:15:03.0"], Some(0), Distance::SameNode);
-        expect("pci0000:15", &["0000:15:03.0"], None, Distance::SameNode);
-        expect("pci0000:26", &["0000:26:01.0"], Some(0), Distance::SameNode);
-        expect(
-            "pci0000:97",
-            &["0000:97:01.0"],
-            Some(1),
-            Distance::AcrossNodes,
-        );
-        expect("pci0000:97", &["0000:97:01.0"], None, Distance::Unknown);
-        expect("pci0000:15", &[], Some(0), Distance::Unknown);
-        // The same bridge under another host bridge is another bridge.
-        expect(
-            "pci0001:15",
-            &["0000:15:01.0", "0000:16:00.0"],
-            Some(1),
-            Distance::AcrossNodes,
-        );
+            assert_eq!(Distance::between(&gpu, &nic), distance, "{bridges:?}");
+            assert_eq!(Distance::between(&nic, &gpu), distance, "{bridges:?}");
+        }
     }
 
     #[test]
     fn names_the_bridges_on_the_way() {
-        let gpu = place(
-            "pci0000:15",
-            &["0000:15:01.0", "0000:16:00.0", "0000:17:00.0"],
-            None,
-        );
-        let nic = place(
-            "pci0000:15",
-            &["0000:15:01.0", "0000:16:00.0", "0000:17:01.0"],
-            None,
-        );
-        let names = |a, b| -> Vec<_> {
-            bridges_between(a, b)
-                .iter()
-                .map(Address::to_string)
-                .collect()
+        let [gpu, nic] = [GPU, NIC].map(|bridges| place("pci0000:15", &bridges, None));
+        let names = |a, b| {
+            let between = bridges_between(a, b);
+            Vec::from_iter(between.iter().map(Address::to_string))
         };
         assert_eq!(names(&gpu, &nic), ["0000:17:00.0", "0000:17:01.0"]);
         let far = place("pci0000:97", &["0000:97:01.0"], None);
-        assert_eq!(
-            names(&gpu, &far),
-            [
-                "0000:17:00.0",
-                "0000:16:00.0",
-                "0000:15:01.0",
-                "0000:97:01.0"
-            ]
-        );
+        let [one, two, three] = GPU;
+        assert_eq!(names(&gpu, &far), [three, two, one, "0000:97:01.0"]);
     }
 }

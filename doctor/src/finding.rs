@@ -25,69 +25,60 @@ pub enum Subject {
     Pair { gpu: Address, nic: String },
 }
 
-/// Which fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    Examination,
-    Gpu,
-    Nic,
-    GpuDriver,
-    PeerMapping,
-    GpuFiles,
-    Peermem,
-    Cuda,
-    RdmaModules,
-    RdmaCore,
-    Memlock,
-    Kernels,
-    Dmabuf,
-    InboundOrder,
-    Bar1,
-    Iommu,
-    NicDriver,
-    DevicePermission,
-    Firmware,
-    Devx,
-    WriteOrdering,
-    Atomics,
-    Link,
-    Gids,
-    Distance,
-    Acs,
+/// Declares the facts, each with its word in the JSON and its name in the table.
+macro_rules! checks {
+    ($($check:ident $word:literal $title:literal,)*) => {
+        /// Which fact.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Check {
+            $($check,)*
+        }
+
+        impl Check {
+            /// Its word in the JSON.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$check => $word,)*
+                }
+            }
+
+            /// Its name in the table.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Self::$check => $title,)*
+                }
+            }
+        }
+    };
 }
 
-impl Check {
-    /// Its name in the table.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Examination => "examination",
-            Self::Gpu => "GPU",
-            Self::Nic => "NIC",
-            Self::GpuDriver => "NVIDIA driver",
-            Self::PeerMapping => "peer mapping",
-            Self::GpuFiles => "GPU device files",
-            Self::Peermem => "nvidia_peermem",
-            Self::Cuda => "CUDA",
-            Self::RdmaModules => "RDMA modules",
-            Self::RdmaCore => "rdma-core",
-            Self::Memlock => "memlock",
-            Self::Kernels => "kernels",
-            Self::Dmabuf => "dmabuf",
-            Self::InboundOrder => "inbound order",
-            Self::Bar1 => "BAR1",
-            Self::Iommu => "IOMMU",
-            Self::NicDriver => "driver",
-            Self::DevicePermission => "DEVX permission",
-            Self::Firmware => "firmware",
-            Self::Devx => "DEVX in firmware",
-            Self::WriteOrdering => "write ordering",
-            Self::Atomics => "atomics",
-            Self::Link => "link",
-            Self::Gids => "GIDs",
-            Self::Distance => "PCIe distance",
-            Self::Acs => "ACS",
-        }
-    }
+checks! {
+    Examination "examination" "examination",
+    Gpu "gpu" "GPU",
+    Nic "nic" "NIC",
+    GpuDriver "gpu-driver" "NVIDIA driver",
+    PeerMapping "peer-mapping" "peer mapping",
+    GpuFiles "gpu-files" "GPU device files",
+    Peermem "peermem" "nvidia_peermem",
+    Cuda "cuda" "CUDA",
+    RdmaModules "rdma-modules" "RDMA modules",
+    RdmaCore "rdma-core" "rdma-core",
+    Memlock "memlock" "memlock",
+    Kernels "kernels" "kernels",
+    Dmabuf "dmabuf" "dmabuf",
+    InboundOrder "inbound-order" "inbound order",
+    Bar1 "bar1" "BAR1",
+    Iommu "iommu" "IOMMU",
+    NicDriver "nic-driver" "driver",
+    DevicePermission "device-permission" "DEVX permission",
+    Firmware "firmware" "firmware",
+    Devx "devx" "DEVX in firmware",
+    WriteOrdering "write-ordering" "write ordering",
+    Atomics "atomics" "atomics",
+    Link "link" "link",
+    Gids "gids" "GIDs",
+    Distance "distance" "PCIe distance",
+    Acs "acs" "ACS",
 }
 
 /// One fact.
@@ -174,6 +165,16 @@ pub fn quoted(word: &str) -> String {
         word.into()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+impl Finding {
+    /// Fails the test unless the remedy has these words.
+    #[track_caller]
+    pub fn expect_remedy(&self, words: &str) {
+        let remedy = self.remedy.as_deref().unwrap_or_default();
+        assert!(remedy.contains(words), "{self:?}");
     }
 }
 

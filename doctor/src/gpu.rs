@@ -186,45 +186,25 @@ fn bar1(
     known: Option<&cuda::Gpu>,
 ) -> Vec<Finding> {
     let check = Check::Bar1;
+    let unknown = |why: &str| vec![subject.unknown(check, why, "nvidia-smi -q -d MEMORY")];
     let resource = system.text(gpu.file("resource"));
     let size = match resource.as_deref().map(window) {
         Ok(Some(size)) => size,
-        Ok(None) => {
-            return vec![subject.unknown(
-                check,
-                "its file resource is broken",
-                "nvidia-smi -q -d MEMORY",
-            )];
-        }
-        Err(error) => {
-            return vec![subject.unknown(
-                check,
-                format!("its file resource: {error}"),
-                "nvidia-smi -q -d MEMORY",
-            )];
-        }
+        Ok(None) => return unknown("its file resource is broken"),
+        Err(error) => return unknown(&format!("its file resource: {error}")),
     };
     let remedy = "firmware set-up (BIOS): turn on Above 4G Decoding and Resizable BAR";
     if size < SMALLEST_BAR1 {
         return vec![subject.missing(check, in_units(size), remedy)];
     }
-    match known {
-        Some(known) if size < known.memory => vec![
-            subject.ok(check, in_units(size)),
-            subject
-                .missing(
-                    check,
-                    format!(
-                        "{} less than its memory of {}: not all can be registered at once",
-                        in_units(known.memory - size),
-                        in_units(known.memory)
-                    ),
-                    remedy,
-                )
-                .optional(),
-        ],
-        _ => vec![subject.ok(check, in_units(size))],
+    let mut findings = vec![subject.ok(check, in_units(size))];
+    if let Some(known) = known.filter(|known| size < known.memory) {
+        let (less, memory) = (in_units(known.memory - size), in_units(known.memory));
+        let text =
+            format!("{less} less than its memory of {memory}: not all can be registered at once");
+        findings.push(subject.missing(check, text, remedy).optional());
     }
+    findings
 }
 
 /// The size of BAR1, the window into the GPU's memory, by the file `resource`.
@@ -354,16 +334,16 @@ mod tests {
         }
         assert_eq!(state(Some(&refuses)), State::Missing);
         assert_eq!(state(None), State::Missing);
-        tree.file(
-            "proc/driver/nvidia/version",
-            "NVIDIA UNIX x86_64 Kernel Module  535.183.01",
-        );
-        assert_eq!(state(None), State::Missing);
-        tree.file(
-            "proc/driver/nvidia/version",
-            "NVIDIA UNIX Open Kernel Module for x86_64  580.159.04",
-        );
-        assert_eq!(state(None), State::Unknown);
+        for (version, expected) in [
+            ("x86_64 Kernel Module  535.183.01", State::Missing),
+            ("Open Kernel Module for x86_64  580.159.04", State::Unknown),
+        ] {
+            tree.file(
+                "proc/driver/nvidia/version",
+                format!("NVIDIA UNIX {version}"),
+            );
+            assert_eq!(state(None), expected, "{version}");
+        }
     }
 
     #[test]
@@ -385,19 +365,16 @@ mod tests {
     #[test]
     fn gpus_that_only_the_driver_shows_are_listed() {
         let tree = Tree::empty();
-        tree.file(
-            "proc/driver/nvidia/gpus/0000:3b:00.0/information",
-            "Model: \t NVIDIA H200\n",
-        );
-        tree.file("proc/driver/nvidia/gpus/nonsense/information", "");
+        let gpus = "proc/driver/nvidia/gpus";
+        let model = "Model: \t NVIDIA H200\n";
+        tree.file(&format!("{gpus}/0000:3b:00.0/information"), model);
+        tree.file(&format!("{gpus}/nonsense/information"), "");
         let answer = Answer::Gpus(cuda::Gpus {
             version: 13_000,
             gpus: vec![known((9, 0), true)],
         });
-        let gpus: Vec<_> = list(&tree.system(), &Ok(answer))
-            .iter()
-            .map(Address::to_string)
-            .collect();
+        let gpus = list(&tree.system(), &Ok(answer));
+        let gpus: Vec<_> = gpus.iter().map(Address::to_string).collect();
         assert_eq!(gpus, ["0000:18:00.0", "0000:3b:00.0"]);
     }
 }

@@ -11,16 +11,24 @@ use super::finding::{Check, Finding, State, Subject};
 use super::pci::Address;
 use super::report::{PairVerdict, Report};
 
-/// Writes a structure as its fields, all of them, in this order.
+/// Writes a structure as its fields, all of them, in this order; one that is marked `if there` only if it is not none.
 macro_rules! fields {
-    ($type:ty: $($field:ident),+) => {
+    ($type:ty: $($field:ident $(if $there:ident)?),+) => {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let Self { $($field),+ } = self;
                 let mut map = serializer.serialize_map(None)?;
-                $(map.serialize_entry(stringify!($field), $field)?;)+
+                $(fields!(map $field $($there)?);)+
                 map.end()
             }
+        }
+    };
+    ($map:ident $field:ident) => {
+        $map.serialize_entry(stringify!($field), $field)?
+    };
+    ($map:ident $field:ident there) => {
+        if $field.is_some() {
+            $map.serialize_entry(stringify!($field), $field)?;
         }
     };
 }
@@ -40,6 +48,7 @@ macro_rules! words {
 
 fields!(Report: format, ready, pairs, findings);
 fields!(PairVerdict: gpu, nic, distance, ready);
+fields!(Finding: subject, check, state, needed, value, risk if there, remedy);
 fields!(Gpus: version, gpus);
 fields!(Gpu: address, capability, memory, dmabuf, gpu_direct_rdma, writes_ordering);
 
@@ -52,35 +61,12 @@ words!(
     AcrossNodes "across-nodes",
     Unknown "unknown"
 );
-words!(
-    Check:
-    Examination "examination",
-    Gpu "gpu",
-    Nic "nic",
-    GpuDriver "gpu-driver",
-    PeerMapping "peer-mapping",
-    GpuFiles "gpu-files",
-    Peermem "peermem",
-    Cuda "cuda",
-    RdmaModules "rdma-modules",
-    RdmaCore "rdma-core",
-    Memlock "memlock",
-    Kernels "kernels",
-    Dmabuf "dmabuf",
-    InboundOrder "inbound-order",
-    Bar1 "bar1",
-    Iommu "iommu",
-    NicDriver "nic-driver",
-    DevicePermission "device-permission",
-    Firmware "firmware",
-    Devx "devx",
-    WriteOrdering "write-ordering",
-    Atomics "atomics",
-    Link "link",
-    Gids "gids",
-    Distance "distance",
-    Acs "acs"
-);
+
+impl Serialize for Check {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
 
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -108,31 +94,6 @@ impl Serialize for Subject {
         if let Some(port) = port {
             map.serialize_entry("port", port)?;
         }
-        map.end()
-    }
-}
-
-impl Serialize for Finding {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self {
-            subject,
-            check,
-            state,
-            needed,
-            value,
-            risk,
-            remedy,
-        } = self;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("subject", subject)?;
-        map.serialize_entry("check", check)?;
-        map.serialize_entry("state", state)?;
-        map.serialize_entry("needed", needed)?;
-        map.serialize_entry("value", value)?;
-        if risk.is_some() {
-            map.serialize_entry("risk", risk)?;
-        }
-        map.serialize_entry("remedy", remedy)?;
         map.end()
     }
 }

@@ -254,12 +254,7 @@ mod tests {
         let tree = Tree::empty();
         let address = "0000:19:00.0".parse().unwrap();
         let found = || atomics(&tree.system(), &nic(), &nic().subject(), address);
-        assert!(
-            found()
-                .remedy
-                .unwrap()
-                .contains("apt install ibverbs-utils")
-        );
+        found().expect_remedy("apt install ibverbs-utils");
         for (line, state) in [
             ("atomic_cap:  ATOMIC_HCA (1)", State::Ok),
             ("atomic_cap:  ATOMIC_GLOB (2)", State::Ok),
@@ -288,23 +283,16 @@ mod tests {
     #[test]
     fn other_families_are_told_apart() {
         let tree = Tree::empty();
-        tree.file(
-            "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor",
-            "0x15b3",
-        );
-        tree.link(
-            "sys/bus/pci/devices/0000:01:00.0",
-            "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0",
-        );
-        tree.link(
-            "sys/class/infiniband/mlx4_0/device",
+        let device = "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
+        let (on_bus, driver) = (
             "/sys/bus/pci/devices/0000:01:00.0",
-        );
-        tree.folder("sys/bus/pci/drivers/mlx4_core");
-        tree.link(
-            "sys/bus/pci/devices/0000:01:00.0/driver",
             "/sys/bus/pci/drivers/mlx4_core",
         );
+        tree.file(&format!("{device}/vendor"), "0x15b3");
+        tree.link(on_bus, device);
+        tree.link("/sys/class/infiniband/mlx4_0/device", on_bus);
+        tree.folder(driver);
+        tree.link(&format!("{on_bus}/driver"), driver);
         let nics = list(&tree.system());
         assert_eq!(nics.len(), 1);
         let findings = examine(&tree.system(), &nics[0]);

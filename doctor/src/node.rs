@@ -159,7 +159,7 @@ mod tests {
         };
         let found = cuda_driver(&Ok(refused));
         assert_eq!(found.state, State::Missing);
-        assert!(found.remedy.unwrap().contains("fabricmanager"));
+        found.expect_remedy("fabricmanager");
         let late = Err(ProgramError::TimedOut("CUDA".into(), 40));
         assert_eq!(cuda_driver(&late).state, State::Unknown);
         assert_eq!(cuda_version(12_070), "CUDA 12.7");

@@ -197,6 +197,10 @@ mod tests {
         }
     }
 
+    const LINK_LOCAL: &str = "fe80:0000:0000:0000:0a00:27ff:fe00:0001";
+    /// 192.0.2.5.
+    const IPV4: &str = "0000:0000:0000:0000:0000:ffff:c000:0205";
+
     /// The findings of a port with this state and link layer: link, GIDs.
     fn examined(tree: &Tree, state: &str, layer: &str) -> (Finding, Finding) {
         tree.file(&format!("{PORT}/state"), state);
@@ -218,25 +222,10 @@ mod tests {
         let link = |state, layer| examined(&tree, state, layer).0;
         let active = link("4: ACTIVE\n", "InfiniBand\n");
         assert_eq!(active.value, "ACTIVE, InfiniBand, 400 Gb/sec (4X NDR)");
-        assert!(
-            link("2: INIT", "InfiniBand")
-                .remedy
-                .unwrap()
-                .contains("opensm")
-        );
-        assert!(
-            link("1: DOWN", "InfiniBand")
-                .remedy
-                .unwrap()
-                .contains("cable")
-        );
+        link("2: INIT", "InfiniBand").expect_remedy("opensm");
+        link("1: DOWN", "InfiniBand").expect_remedy("cable");
         tree.folder("sys/class/infiniband/mlx5_0/device/net/ens1f0np0");
-        assert!(
-            link("1: DOWN", "Ethernet")
-                .remedy
-                .unwrap()
-                .contains("ip link set dev ens1f0np0 up")
-        );
+        link("1: DOWN", "Ethernet").expect_remedy("ip link set dev ens1f0np0 up");
         assert_eq!(link("7: STRANGE", "Ethernet").state, State::Unknown);
         assert_eq!(link("", "").state, State::Unknown);
     }
@@ -246,56 +235,33 @@ mod tests {
         let tree = Tree::empty();
         let gids = || examined(&tree, "4: ACTIVE", "Ethernet").1;
         assert_eq!(gids().state, State::Missing);
-        gid(
-            &tree,
-            0,
-            "fe80:0000:0000:0000:0a00:27ff:fe00:0001",
-            "IB/RoCE v1\n",
-        );
+        gid(&tree, 0, LINK_LOCAL, "IB/RoCE v1\n");
         let found = gids();
         assert_eq!(found.state, State::Missing);
         assert_eq!(
             found.remedy.as_deref(),
             Some("sudo ip address add ADDRESS/PREFIX dev ens1f0np0")
         );
-        gid(
-            &tree,
-            1,
-            "fe80:0000:0000:0000:0a00:27ff:fe00:0001",
-            "RoCE v2\n",
-        );
+        gid(&tree, 1, LINK_LOCAL, "RoCE v2\n");
         let found = gids();
         assert_eq!(found.state, State::Ok);
         assert!(found.value.contains("own link alone"));
-        gid(
-            &tree,
-            10,
-            "0000:0000:0000:0000:0000:ffff:c000:0205",
-            "RoCE v2\n",
-        );
-        let found = gids();
-        assert_eq!(found.state, State::Ok);
-        assert!(
-            found.value.ends_with("10: RoCE v2 192.0.2.5 (ens1f0np0)"),
-            "{}",
-            found.value
-        );
+        gid(&tree, 10, IPV4, "RoCE v2\n");
+        let Finding { state, value, .. } = gids();
+        assert_eq!(state, State::Ok);
+        let told = "10: RoCE v2 192.0.2.5 (ens1f0np0)";
+        assert!(value.ends_with(told), "{value}");
     }
 
     #[test]
     fn infiniband_takes_any_gid_that_is_set() {
         let tree = Tree::empty();
         let gids = || examined(&tree, "4: ACTIVE", "InfiniBand").1;
-        tree.file(
-            &format!("{PORT}/gids/0"),
-            "0000:0000:0000:0000:0000:0000:0000:0000\n",
-        );
-        tree.file(&format!("{PORT}/gids/1"), "garbage");
+        let set = |index, gid| tree.file(&format!("{PORT}/gids/{index}"), gid);
+        set(0, "0000:0000:0000:0000:0000:0000:0000:0000\n");
+        set(1, "garbage");
         assert_eq!(gids().state, State::Missing);
-        tree.file(
-            &format!("{PORT}/gids/0"),
-            "fe80:0000:0000:0000:9803:9b03:0098:6a4c\n",
-        );
+        set(0, "fe80:0000:0000:0000:9803:9b03:0098:6a4c\n");
         // The kernel has a type for these too, but there is no choice of it.
         tree.file(&format!("{PORT}/gid_attrs/types/0"), "IB/RoCE v1\n");
         assert_eq!(gids().value, "0: fe80::9803:9b03:98:6a4c");
@@ -305,12 +271,7 @@ mod tests {
     fn a_table_of_gids_is_cut() {
         let tree = Tree::empty();
         for index in 0..300 {
-            gid(
-                &tree,
-                index,
-                "0000:0000:0000:0000:0000:ffff:c000:0205",
-                "RoCE v2\n",
-            );
+            gid(&tree, index, IPV4, "RoCE v2\n");
         }
         let found = examined(&tree, "4: ACTIVE", "Ethernet").1;
         assert!(found.value.ends_with("and 252 more"), "{}", found.value);
