@@ -1,9 +1,11 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
+mod book;
 mod packages;
 mod template;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -145,6 +147,7 @@ pub enum Step {
     OlderGpu,
     CudaStd,
     Doc,
+    Book,
 }
 
 impl Step {
@@ -182,6 +185,7 @@ impl Step {
             }
             Self::Differential => "20,000 random episodes of two HCAs come to what a model says",
             Self::Doc => "the documentation builds without warnings",
+            Self::Book => "the book builds without a warning, and no link of a page is dead",
             Self::Demo => "the demo runs and verifies every byte",
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
@@ -202,6 +206,7 @@ impl Step {
                 | Self::Demo
                 | Self::Clippy
                 | Self::Doc
+                | Self::Book
         )
     }
 
@@ -223,6 +228,7 @@ impl Step {
                 | Self::OlderGpu
                 | Self::CudaStd
                 | Self::Doc
+                | Self::Book
         )
     }
 
@@ -263,6 +269,7 @@ impl Step {
             | Self::Doc
             | Self::Demo
             | Self::Differential => &[],
+            Self::Book => &[Tool::Mdbook],
         }
     }
 }
@@ -320,6 +327,7 @@ impl Steps<'_> {
             Step::Cust => self.cust(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
+            Step::Book => self.book(&mut report),
             Step::Demo => self.demo(&mut report),
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
@@ -743,6 +751,44 @@ impl Steps<'_> {
             .args(["doc", "--no-deps", "--workspace"])
             .env("RUSTDOCFLAGS", "-D warnings");
         report.check("cargo doc", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    /// Builds the book, and looks for dead links there and in all pages of the repository.
+    fn book(&self, report: &mut Report) -> Result<(), StepError> {
+        let root = &self.workspace.root;
+        let mut command = clean_command(tools::mdbook(self.workspace), root);
+        let site = self.workspace.target.join("book");
+        command.args(["build", "docs", "--dest-dir"]).arg(&site);
+        let built = self.capture(command, BUILD_DEADLINE)?;
+        let complains = |line: &&str| ["WARN", "ERROR"].iter().any(|word| line.contains(word));
+        let complaints: Vec<_> = built
+            .output
+            .lines()
+            .filter(complains)
+            .map(str::to_owned)
+            .collect();
+        if !report.check("mdbook build", &built) {
+            return Ok(());
+        }
+        report.list("warnings of mdbook", &complaints);
+        let dead = book::dead_in_site(&site)?;
+        report.list("links of the book", &dead);
+
+        let mut command = clean_command("git", root);
+        command.args(["ls-files", "*.md"]);
+        let listed = self.capture(command, BUILD_DEADLINE)?;
+        let there = |page: &&str| root.join(page).is_file();
+        let pages: Vec<_> = listed.stdout.lines().filter(there).collect();
+        report.list("links of pages", &book::dead_in_pages(root, &pages)?);
+        let mut long = Vec::new();
+        for page in pages {
+            if page == "README.md" || page.starts_with("docs/tutorial/") {
+                let text = fs::read_to_string(root.join(page))?;
+                long.extend(book::long_sentences(page, &text));
+            }
+        }
+        report.list("sentences for newcomers", &long);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use crate::workspace::{Workspace, clean_command};
 const NIGHTLY_FILE: &str = include_str!("../../ptx/module/rust-toolchain.toml");
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 const CARGO_MUTANTS_VERSION: &str = "27.1.0";
+const MDBOOK_VERSION: &str = "0.5.4";
 /// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
@@ -59,6 +60,8 @@ pub enum Tool {
     Ptxas,
     CargoFuzz,
     CargoMutants,
+    /// Builds the book.
+    Mdbook,
     CxxCompiler,
     /// The headers of libibverbs and libmlx5.
     RdmaCoreHeaders,
@@ -90,6 +93,7 @@ impl Tool {
             Self::Ptxas => format!("ptxas ({PTXAS_PACKAGE} {PTXAS_VERSION})"),
             Self::CargoFuzz => format!("cargo-fuzz {CARGO_FUZZ_VERSION}"),
             Self::CargoMutants => format!("cargo-mutants {CARGO_MUTANTS_VERSION}"),
+            Self::Mdbook => format!("mdbook {MDBOOK_VERSION}"),
             Self::CxxCompiler => "a C++ compiler".into(),
             Self::RdmaCoreHeaders => "libibverbs-dev".into(),
             Self::IbverbsUtils => "ibverbs-utils".into(),
@@ -200,6 +204,8 @@ impl<'a> Toolbox<'a> {
                 &["mutants", "--version"],
             )
             .is_some_and(|version| version.trim().ends_with(CARGO_MUTANTS_VERSION)),
+            Tool::Mdbook => probe(self.command(mdbook(self.workspace)), &["--version"])
+                .is_some_and(|version| version.trim().ends_with(MDBOOK_VERSION)),
             Tool::CxxCompiler => probe(self.command("c++"), &["--version"]).is_some(),
             Tool::RdmaCoreHeaders => Path::new(MLX5DV_HEADER).is_file(),
             Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
@@ -223,8 +229,14 @@ impl<'a> Toolbox<'a> {
             Tool::Nightly => self.install_components(&nightly_components()),
             Tool::Miri => self.install_components(&["miri"]),
             Tool::Ptxas => self.install_ptxas(),
-            Tool::CargoFuzz => self.cargo_install("cargo-fuzz", CARGO_FUZZ_VERSION),
-            Tool::CargoMutants => self.cargo_install("cargo-mutants", CARGO_MUTANTS_VERSION),
+            Tool::CargoFuzz => self.cargo_install("cargo-fuzz", CARGO_FUZZ_VERSION, &[]),
+            Tool::CargoMutants => self.cargo_install("cargo-mutants", CARGO_MUTANTS_VERSION, &[]),
+            Tool::Mdbook => self.cargo_install(
+                "mdbook",
+                MDBOOK_VERSION,
+                // Without its server.
+                &["--no-default-features", "--features", "search"],
+            ),
             Tool::CxxCompiler => self.apt_get("g++"),
             Tool::RdmaCoreHeaders => self.apt_get("libibverbs-dev"),
             Tool::IbverbsUtils => self.apt_get("ibverbs-utils"),
@@ -252,12 +264,13 @@ impl<'a> Toolbox<'a> {
     }
 
     /// Builds a tool of crates.io.
-    fn cargo_install(&self, name: &str, version: &str) -> Result<(), String> {
+    fn cargo_install(&self, name: &str, version: &str, options: &[&str]) -> Result<(), String> {
         let mut command = self.workspace.cargo();
         command
             // It only calls others, and need not be quick itself.
             .args(["install", "--locked", "--force", "--debug", name])
             .args(["--version", version])
+            .args(options)
             .arg("--root")
             .arg(tools_folder(self.workspace));
         finish(command)
@@ -442,6 +455,11 @@ fn tools_folder(workspace: &Workspace) -> PathBuf {
 
 fn cargo_fuzz_binary(workspace: &Workspace) -> PathBuf {
     tools_folder(workspace).join("bin/cargo-fuzz")
+}
+
+/// Where mdbook is, once it is installed.
+pub fn mdbook(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join("bin/mdbook")
 }
 
 /// Where cargo-mutants is, once it is installed.
