@@ -1,9 +1,9 @@
 //! The example of a driver runs, and finds nothing wrong.
 
 #[path = "../../examples/own_driver/main.rs"]
-mod own_driver;
+mod example;
 
 #[test]
 fn it_ends_well() {
-    own_driver::main().unwrap();
+    example::main().unwrap();
 }
