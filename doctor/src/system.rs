@@ -308,7 +308,7 @@ mod tests {
         let system = tree.system();
         let run_for =
             |seconds, name| system.run(&["none", name], &["hello"], Duration::from_secs(seconds));
-        let run = |name| run_for(60, name);
+        let run = |name| run_for(300, name);
         assert_eq!(run("answer").as_deref(), Ok("hello\n"));
         assert!(matches!(
             run_for(1, "sleeper"),

@@ -9,7 +9,7 @@ use super::table::Table;
 use super::tree::Tree;
 
 /// Longer than any of these trees takes.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 const SWITCH: &str = "pci0000:15/0000:15:01.0/0000:16:00.0";
 

@@ -200,7 +200,7 @@ mod tests {
     use crate::Nic;
     use crate::soft::SoftOptions;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_secs(300);
 
     fn fresh_path(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("warpbell-{name}-{}", std::process::id()))

@@ -253,7 +253,7 @@ mod tests {
     use crate::soft::SoftOptions;
     use crate::{Nic, QueuePairConfig, RemoteMemory, State};
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_secs(300);
 
     /// Both sides of one exchange, in one process.
     fn pair(name: &str) -> [(Device, Peer); 2] {

@@ -445,7 +445,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (mut a, mut b) = (Links::new(A), Links::new(B));
         let maker = offer(&ours, A, B).unwrap();
-        let joiner = accept(&theirs, B, A, Duration::from_secs(1)).unwrap();
+        let joiner = accept(&theirs, B, A, Duration::from_secs(300)).unwrap();
         assert!(a.add(B, Link::Shared(maker)) && b.add(A, Link::Shared(joiner)));
         (a, b)
     }

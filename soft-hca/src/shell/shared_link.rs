@@ -270,7 +270,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let segment = shared::create(SHAPE).unwrap();
         segment.send(&ours).unwrap();
-        let link = accept(&theirs, B, A, Duration::from_secs(1)).unwrap();
+        let link = accept(&theirs, B, A, Duration::from_secs(300)).unwrap();
         (shared::open(segment, Side::Maker).unwrap().0, link)
     }
 
@@ -333,7 +333,7 @@ mod tests {
     fn hands_long_packets_over_in_batches_and_the_rest_at_the_end_of_a_step() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut from = offer(&ours, A, B).unwrap();
-        let mut to = accept(&theirs, B, A, Duration::from_secs(1)).unwrap();
+        let mut to = accept(&theirs, B, A, Duration::from_secs(300)).unwrap();
         let payload: Vec<u8> = (0..SHARED_MTU).map(|at| (at % 251) as u8).collect();
         let send = |from: &mut SharedLink, length: usize| {
             let range = Range {
