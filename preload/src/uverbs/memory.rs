@@ -1,9 +1,9 @@
 //! Protection domains and registered memory.
 
 use mlx5_wqe::LocalKey;
-use warpbell_soft_hca::engine::{Access, ProtectionDomain};
+use warpbell_soft_hca::engine::Access;
 
-use super::open::{Open, Region};
+use super::open::Region;
 use super::{Write, mapped, open};
 use crate::abi::{ChangedKeys, MemoryRegion, MemoryRegionRequest, RegistrationChange};
 use crate::attributes::Errno;
@@ -39,7 +39,7 @@ pub fn allocate_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
 pub fn free_domain(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let handle: u32 = write.input(0)?;
     if let Some(machine) = machine()? {
-        let domain = domain(write.open, handle)?;
+        let domain = write.open.find(&write.open.domains, handle)?;
         if write.open.address_handles.values().any(|of| *of == handle) {
             return Err(Errno(libc::EBUSY));
         }
@@ -64,7 +64,7 @@ pub fn register(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         check(wanted.start, wanted.length, wanted.access_flags)?;
         let mut region = Region {
             key: LocalKey(0),
-            domain: domain(write.open, wanted.pd_handle)?,
+            domain: write.open.find(&write.open.domains, wanted.pd_handle)?,
             start: wanted.start,
             length: wanted.length,
             access: access(wanted.access_flags),
@@ -92,7 +92,7 @@ pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
     // After the pointer to the answer.
     let wanted: RegistrationChange = write.input(8)?;
-    let old = region(write.open, wanted.mr_handle)?;
+    let old = write.open.find(&write.open.regions, wanted.mr_handle)?;
     let mut new = old;
     if wanted.flags & !(CHANGE_TRANSLATION | CHANGE_DOMAIN | CHANGE_ACCESS) != 0 {
         return Err(Errno(libc::EINVAL));
@@ -104,7 +104,7 @@ pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         (new.start, new.length) = (wanted.start, wanted.length);
     }
     if wanted.flags & CHANGE_DOMAIN != 0 {
-        new.domain = domain(write.open, wanted.pd_handle)?;
+        new.domain = write.open.find(&write.open.domains, wanted.pd_handle)?;
     }
     if wanted.flags & CHANGE_ACCESS != 0 {
         new.access = access(wanted.access_flags);
@@ -134,7 +134,7 @@ pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
 pub fn deregister(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let handle: u32 = write.input(0)?;
     if let Some(machine) = machine()? {
-        let key = region(write.open, handle)?.key;
+        let key = write.open.find(&write.open.regions, handle)?.key;
         machine.command(|engine| engine.deregister_memory(key))?;
         write.open.regions.remove(&handle);
     }
@@ -161,17 +161,7 @@ fn check(start: u64, length: u64, flags: u32) -> Result<(), Errno> {
     }
 }
 
-fn domain(open: &Open, handle: u32) -> Result<ProtectionDomain, Errno> {
-    let domain = open.domains.get(&handle);
-    domain.copied().ok_or_else(|| open.missing(handle))
-}
-
-fn region(open: &Open, handle: u32) -> Result<Region, Errno> {
-    let region = open.regions.get(&handle);
-    region.copied().ok_or_else(|| open.missing(handle))
-}
-
 /// Both have the bits of `ibv_access_flags`; of the others none takes a right away.
-fn access(flags: u32) -> Access {
+pub fn access(flags: u32) -> Access {
     Access::from_bits_truncate(flags)
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::command::{MAX_READS, ack_timeout_ns, rnr_timer_ns};
 use warpbell_soft_hca::engine::{
-    Access, CommandError, QueuePairState, ReadyToReceive, ReadyToSend, Transition, Transport,
-    WireAddress,
+    CommandError, QueuePairState, ReadyToReceive, ReadyToSend, Transition, Transport, WireAddress,
 };
 
 use warpbell_soft_hca::shell::HostEngine;
 
 use super::context::{P_KEYS, PORT_MTU};
+use super::memory::access;
 use super::open::QueuePair as OpenPair;
 use super::{Write, gids, transitions};
 use crate::abi::{ModifyRequest, QueuePairQuery};
@@ -55,8 +55,8 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let wanted: ModifyRequest = write.input(0)?;
     let set = |bit| wanted.attr_mask & bit != 0;
     if let Some(machine) = machine()? {
-        let pair = write.open.queue_pairs.get(&wanted.qp_handle);
-        let pair = *pair.ok_or_else(|| write.open.missing(wanted.qp_handle))?;
+        let open = &*write.open;
+        let pair = open.find(&open.queue_pairs, wanted.qp_handle)?;
         let status = machine.command(|engine| engine.query_queue_pair(pair.number))?;
         let from = status.state;
         let to = check(&pair, from, &wanted)?;
@@ -135,18 +135,12 @@ fn state(number: u8) -> Result<QueuePairState, Errno> {
     })
 }
 
-/// Both have the bits of `ibv_access_flags`.
-fn access(flags: u32) -> Access {
-    Access::from_bits_truncate(flags)
-}
-
 /// Tells what a queue pair was set to, and the state it is in.
 pub fn query(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
     // After the pointer to the answer.
     let handle: u32 = write.input(8)?;
-    let pair = write.open.queue_pairs.get(&handle);
-    let pair = *pair.ok_or_else(|| write.open.missing(handle))?;
+    let pair = write.open.find(&write.open.queue_pairs, handle)?;
     let status = machine.command(|engine| engine.query_queue_pair(pair.number))?;
     // The numbers of `enum ibv_qp_state`.
     let state = match status.state {

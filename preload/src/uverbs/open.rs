@@ -97,6 +97,12 @@ impl Open {
         Errno(if is_other { libc::EINVAL } else { libc::ENOENT })
     }
 
+    /// The object of a handle, among those of its kind.
+    pub fn find<T: Copy>(&self, kind: &BTreeMap<u32, T>, handle: u32) -> Result<T, Errno> {
+        let found = kind.get(&handle).copied();
+        found.ok_or_else(|| self.missing(handle))
+    }
+
     /// Ends all objects, users before what they use. What an engine that has stopped refuses is gone anyway.
     fn destroy(&self, machine: &Machine) {
         let of_devx = |destroyed: fn(&Object) -> bool| {

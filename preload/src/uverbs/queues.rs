@@ -131,8 +131,7 @@ pub fn destroy_completion_queue(write: &mut Write<'_, '_>) -> Result<(), Errno> 
     // After the pointer to the answer.
     let handle: u32 = write.input(8)?;
     if let Some(machine) = machine()? {
-        let queue = write.open.completion_queues.get(&handle);
-        let queue = *queue.ok_or_else(|| write.open.missing(handle))?;
+        let queue = write.open.find(&write.open.completion_queues, handle)?;
         machine.command(|engine| engine.destroy_completion_queue(queue))?;
         write.open.completion_queues.remove(&handle);
         write.answer(&CompletionQueueEnd {
@@ -189,16 +188,8 @@ fn create_in_engine(
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let open = &*write.open;
-    let domain = open
-        .domains
-        .get(&wanted.pd_handle)
-        .ok_or_else(|| open.missing(wanted.pd_handle))?;
-    let queue = |handle| {
-        open.completion_queues
-            .get(&handle)
-            .copied()
-            .ok_or_else(|| open.missing(handle))
-    };
+    let protection_domain = open.find(&open.domains, wanted.pd_handle)?;
+    let queue = |handle| open.find(&open.completion_queues, handle);
     // The receive queue comes first, then the send queue.
     let receive = if driver.rq_wqe_count == 0 {
         None
@@ -215,7 +206,7 @@ fn create_in_engine(
     };
     let receive_bytes = u64::from(driver.rq_wqe_count) << driver.rq_wqe_shift.min(31);
     let attributes = QueuePairAttributes {
-        protection_domain: *domain,
+        protection_domain,
         send_ring: driver.buf_addr.wrapping_add(receive_bytes),
         log_send_depth: log_of(driver.sq_wqe_count)?,
         receive,
@@ -230,11 +221,9 @@ fn create_in_engine(
         transport: transport(wanted.qp_type)?,
         user_index: driver.uidx,
         send_registers: SEND_REGISTERS,
-        shared_receive_queue: if wanted.is_srq == 0 {
-            None
-        } else {
-            let queue = open.shared_receives.get(&wanted.srq_handle);
-            Some(*queue.ok_or_else(|| open.missing(wanted.srq_handle))?)
+        shared_receive_queue: match wanted.is_srq {
+            0 => None,
+            _ => Some(open.find(&open.shared_receives, wanted.srq_handle)?),
         },
     };
     let number = machine.command(|engine| {
@@ -271,11 +260,7 @@ pub fn destroy_queue_pair(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer.
     let handle: u32 = write.input(8)?;
     if let Some(machine) = machine()? {
-        let pair = *write
-            .open
-            .queue_pairs
-            .get(&handle)
-            .ok_or_else(|| write.open.missing(handle))?;
+        let pair = write.open.find(&write.open.queue_pairs, handle)?;
         machine.command(|engine| engine.destroy_queue_pair(pair.number))?;
         write.open.queue_pairs.remove(&handle);
         write.answer(&async_events::remove(pair.number));

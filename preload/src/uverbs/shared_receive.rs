@@ -24,13 +24,13 @@ pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         if driver.flags & SIGNATURES != 0 || wanted.srq_limit != 0 {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        let domain = write.open.domains.get(&wanted.pd_handle);
+        let open = &*write.open;
         let depth = wanted.max_wr.checked_add(1).ok_or(Errno(libc::EINVAL))?;
         let units = wanted.max_sge.checked_add(1).ok_or(Errno(libc::EINVAL))?;
         // As libmlx5 has laid it out, and as a kernel works it out again.
         let units = units.checked_next_power_of_two();
         let attributes = SharedReceiveAttributes {
-            protection_domain: *domain.ok_or_else(|| write.open.missing(wanted.pd_handle))?,
+            protection_domain: open.find(&open.domains, wanted.pd_handle)?,
             ring: ReceiveRing {
                 ring: driver.buf_addr,
                 log_depth: log_of(depth)?,
@@ -61,8 +61,7 @@ pub fn destroy(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer.
     let handle: u32 = write.input(8)?;
     if let Some(machine) = machine()? {
-        let queue = write.open.shared_receives.get(&handle);
-        let queue = *queue.ok_or_else(|| write.open.missing(handle))?;
+        let queue = write.open.find(&write.open.shared_receives, handle)?;
         machine.command(|engine| engine.destroy_shared_receive_queue(queue))?;
         write.open.shared_receives.remove(&handle);
     }
