@@ -127,10 +127,7 @@ impl Collecting {
         let mut mailbox = self.mailbox(receives);
         let mut words = here::outcomes(requests.len());
         let rows = requests_for(requests);
-        let posting = Posting {
-            waiting: Waiting::Last,
-            ..Posting::default()
-        };
+        let posting = Posting::with(Waiting::Last, ample());
         let queue = pair.ours.send_queue().expect("a send queue");
         let sender = posting.kernel(queue, Slice::new(&rows), Output::new(&mut words));
         let queue = pair.theirs.receive_queue().expect("a receive queue");

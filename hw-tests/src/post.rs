@@ -55,6 +55,15 @@ impl Default for Posting {
 }
 
 impl Posting {
+    /// One thread alone on a CPU, which waits then, and so long.
+    pub fn with(waiting: Waiting, patience: Duration) -> Self {
+        Self {
+            waiting,
+            patience,
+            ..Self::default()
+        }
+    }
+
     fn threads(&self) -> usize {
         (self.grid.blocks * self.grid.threads_per_block) as usize
     }

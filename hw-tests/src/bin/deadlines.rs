@@ -65,10 +65,7 @@ fn impatient() -> QueuePairConfig {
 }
 
 fn briefly() -> Posting {
-    Posting {
-        patience: PATIENCE,
-        ..Posting::default()
-    }
+    Posting::with(Waiting::Each, PATIENCE)
 }
 
 fn nop() -> Request {
@@ -144,10 +141,7 @@ fn peer_gone() {
     let endings = not_before("no timer", 2, || briefly().post(queue, &[write, nop()]));
     assert_eq!(endings, [LATE; 2]);
     // The ring fills up, and then posting is late as well.
-    let flood = Posting {
-        waiting: Waiting::Never,
-        ..briefly()
-    };
+    let flood = Posting::with(Waiting::Never, PATIENCE);
     let endings = not_before("no room", 1, || flood.post(queue, &vec![nop(); 63]));
     expect_done(&endings[..62], "while there is room");
     assert_eq!(endings[62], Ending::Failed(PostError::Deadline.into()));

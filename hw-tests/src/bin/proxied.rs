@@ -158,14 +158,6 @@ fn serve(
     proxy.serve_if(pair, placement, allow).expect("a queue")
 }
 
-fn posting(waiting: Waiting, patience: Duration) -> Posting {
-    Posting {
-        waiting,
-        patience,
-        ..Posting::default()
-    }
-}
-
 /// Waits for what another thread does.
 #[track_caller]
 fn eventually(what: &str, done: impl Fn() -> bool) {
@@ -190,17 +182,18 @@ fn full() {
     });
     let requests: Vec<_> = (0..depth + 4).map(|place| ends.write(place)).collect();
     let late = Ending::Failed(Failure::Post(PostError::Deadline));
-    let found = posting(Waiting::Never, BRIEFLY).post(queue.send_queue(), &requests);
+    let found = Posting::with(Waiting::Never, BRIEFLY).post(queue.send_queue(), &requests);
     assert_eq!(found[..depth], vec![Ending::Done; depth]);
     assert_eq!(found[depth..], [late; 4]);
     // Not a question of time, with a patience of none.
     let now = Ending::Failed(Failure::Post(PostError::NoRoom));
-    let found = posting(Waiting::Never, Duration::ZERO).post(queue.send_queue(), &requests[..1]);
+    let found =
+        Posting::with(Waiting::Never, Duration::ZERO).post(queue.send_queue(), &requests[..1]);
     assert_eq!(found, [now]);
     ends.check(&mut image, [], "behind the gate");
 
     open.store(true, Ordering::Relaxed);
-    let more = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests[depth..]);
+    let more = Posting::with(Waiting::Each, ample()).post(queue.send_queue(), &requests[depth..]);
     expect_done(&more, "room again");
     ends.check(&mut image, 0..depth + 4, "a full ring");
     assert_eq!(queue.proxied().posts, depth as u64 + 4);
@@ -225,7 +218,7 @@ fn ends(fault: Fault) {
         allowed
     });
     let requests = [ends.write(0), Request::new(Verb::Nop), ends.write(1)];
-    let found = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests);
+    let found = Posting::with(Waiting::Each, ample()).post(queue.send_queue(), &requests);
     assert_eq!(found[0], Ending::Done);
     let Ending::Failed(Failure::Wait(WaitError::Failed(error))) = found[1] else {
         panic!("{:?} instead of {fault:?}", found[1]);
@@ -238,7 +231,7 @@ fn ends(fault: Fault) {
 
     let queue = ends.renew(queue, &proxy);
     let requests: Vec<_> = (0..50).map(|place| ends.write(place)).collect();
-    let found = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests);
+    let found = Posting::with(Waiting::Each, ample()).post(queue.send_queue(), &requests);
     expect_done(&found, "after the end");
     ends.check(&mut image, 0..50, "after the end");
 }
@@ -255,7 +248,7 @@ fn stopped() {
             eventually("a completion", || queue.proxied().completions > 20);
             drop(proxy);
         });
-        posting(Waiting::Each, ample()).post(queue.send_queue(), &requests)
+        Posting::with(Waiting::Each, ample()).post(queue.send_queue(), &requests)
     });
     let done = found
         .iter()
@@ -272,7 +265,7 @@ fn stopped() {
 
     let proxy = Proxy::start(1).expect("a thread");
     let queue = ends.renew(queue, &proxy);
-    let found = posting(Waiting::Each, ample()).post(queue.send_queue(), &requests[..50]);
+    let found = Posting::with(Waiting::Each, ample()).post(queue.send_queue(), &requests[..50]);
     expect_done(&found, "after the stop");
     ends.check(&mut image, 0..50, "after the stop");
 }

@@ -16,7 +16,7 @@ use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
-    Ending, Message, MessageKind, Mode, Request, ScopeKind, SharingKind, Verb,
+    Ending, Message, MessageKind, Mode, Request, ScopeKind, SharingKind, Verb, Waiting,
 };
 
 fn main() -> ExitCode {
@@ -225,10 +225,7 @@ fn not_ready() {
     let buffers = sides.theirs.arena(256, ALL_ACCESS, 2);
     let untouched = buffers.image();
     let send = Request::new(Verb::Send).local(&[source.local(0, 64)]);
-    let posting = Posting {
-        patience: Duration::from_millis(20),
-        ..Posting::default()
-    };
+    let posting = Posting::with(Waiting::Each, Duration::from_millis(20));
     let queue = pair.ours.send_queue().expect("a send queue");
     let late = Ending::Failed(Failure::Wait(WaitError::Deadline));
     assert_eq!(posting.post(queue, &[send]), [late]);

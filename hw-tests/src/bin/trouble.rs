@@ -21,7 +21,7 @@ use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_hw_tests::turns::Turns;
 use warpbell_kernels::suite::{
     EndingWords, Flood, Kernel, Output as Entries, Request, Stray, Trouble, TroubleKind, Verb,
-    Waiting, suite_stray, suite_trouble,
+    suite_stray, suite_trouble,
 };
 
 /// Says in the environment which trouble a process is to get into.
@@ -274,15 +274,9 @@ fn hang(_: &'static Module) -> Result<(), Error> {
     let send = Request::new(Verb::Send).local(&[source.local(0, 64)]);
     let requests = requests_for(&[Request::new(Verb::Nop), send]);
     let mut words = here::outcomes(2);
-    let posting = Posting {
-        waiting: Waiting::Each,
-        ..Posting::default()
-    };
-    let kernel = posting.kernel(
-        pair.ours.send_queue()?,
-        Slice::new(&requests),
-        Entries::new(&mut words),
-    );
+    let queue = pair.ours.send_queue()?;
+    let (rows, entries) = (Slice::new(&requests), Entries::new(&mut words));
+    let kernel = Posting::default().kernel(queue, rows, entries);
     let limit = Duration::from_millis(300);
     let hangs = here::launch_watched(Grid::ONE_THREAD, &kernel, limit, &[&pair.ours]);
     // The kernel still runs: what it uses stays until the process ends.

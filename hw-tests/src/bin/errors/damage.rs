@@ -1,6 +1,8 @@
 //! Requests whose bytes were changed in the ring, after the kernel wrote them and before the NIC reads them;
 //! and a completion queue whose user does not say what it has read.
 
+use std::time::Duration;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use warpbell::wqe::{Opcode, QpNumber, Syndrome, VendorCode};
@@ -11,7 +13,7 @@ use warpbell_hw_tests::abi;
 use warpbell_hw_tests::arena::GUARD;
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::sides::Sides;
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{Ending, Request, Verb, Waiting};
@@ -39,10 +41,7 @@ fn by_hand() -> Stage {
 /// Posts a good request, a victim and another good one, damages the victim's bytes at `offset`, and lets the
 /// NIC go. Gives what a kernel that comes then is told.
 fn damage(stage: &Stage, victim: Request, offset: usize, bytes: &[u8]) -> Ending {
-    let posting = Posting {
-        waiting: Waiting::Never,
-        ..Posting::default()
-    };
+    let posting = Posting::with(Waiting::Never, ample());
     let queue = stage.queue();
     let requests = [stage.good(1), victim, stage.good(2)];
     expect_done(&posting.post(queue, &requests), "posted");
@@ -50,11 +49,8 @@ fn damage(stage: &Stage, victim: Request, offset: usize, bytes: &[u8]) -> Ending
     unsafe { abi::patch_ring(&queue, BLOCK + offset, bytes) };
     stage.sides.step_until_idle();
     // The NIC stands still again: what is told is what it wrote.
-    let [ending] = Posting {
-        patience: std::time::Duration::from_millis(1),
-        ..Posting::default()
-    }
-    .post(queue, &[Request::new(Verb::Nop)])[..] else {
+    let posting = Posting::with(Waiting::Each, Duration::from_millis(1));
+    let [ending] = posting.post(queue, &[Request::new(Verb::Nop)])[..] else {
         panic!("one ending");
     };
     ending
@@ -103,10 +99,9 @@ pub fn every_field() {
     ];
     for (what, offset, bytes, ((victim, opcode), cause)) in cases {
         // The NIC reports the opcode that it has read.
-        let opcode = if offset == 3 {
-            Opcode(bytes[0])
-        } else {
-            opcode
+        let opcode = match offset {
+            3 => Opcode(bytes[0]),
+            _ => opcode,
         };
         let mut expected = stage.images();
         model::apply(&stage.good(1), &mut expected.ours, &mut expected.theirs);
@@ -147,10 +142,9 @@ pub fn at_random() {
             Verb::Nop,
         ];
         let verb = verbs[random.random_range(0..verbs.len())];
-        let width = if verb == Verb::MaskedCompareSwap4 {
-            4
-        } else {
-            8
+        let width = match verb {
+            Verb::MaskedCompareSwap4 => 4,
+            _ => 8,
         };
         let victim = Request::new(verb)
             .local(&[stage.ours.local(64, width)])
@@ -225,11 +219,8 @@ pub fn overrun() {
     // SAFETY: the kernel has ended.
     unsafe { abi::set_consumer_index(&theirs, 0) };
     collect(1, 0);
-    let endings = Posting {
-        patience: std::time::Duration::from_millis(50),
-        ..Posting::default()
-    }
-    .post(stage.queue(), &[send]);
+    let posting = Posting::with(Waiting::Each, Duration::from_millis(50));
+    let endings = posting.post(stage.queue(), &[send]);
     assert_ne!(endings, [Ending::Done], "a message that nobody is told of");
     assert_eq!(state(&stage.pair.theirs), State::Error);
     let events: Vec<Event> = stage

@@ -176,11 +176,7 @@ pub fn full_ring() {
             ..QueuePairConfig::default()
         },
     );
-    let at_once = Posting {
-        waiting: Waiting::Never,
-        patience: Duration::ZERO,
-        ..Posting::default()
-    };
+    let at_once = Posting::with(Waiting::Never, Duration::ZERO);
     let queue = stage.queue();
     let requests: Vec<Request> = (1..=DEPTH + 2)
         .map(|value| stage.good(value as u64))
@@ -190,10 +186,7 @@ pub fn full_ring() {
     expect_done(&endings[..DEPTH], "a ring full");
     let no_room = Ending::Failed(PostError::NoRoom.into());
     assert_eq!(endings[DEPTH..], [no_room; 2]);
-    let soon = Posting {
-        patience: Duration::from_millis(5),
-        ..at_once
-    };
+    let soon = Posting::with(Waiting::Never, Duration::from_millis(5));
     let late = Ending::Failed(PostError::Deadline.into());
     assert_eq!(soon.post(queue, &requests[..1]), [late]);
     stage.check(&expected, "a NIC that stands still");

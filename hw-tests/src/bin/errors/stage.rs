@@ -5,7 +5,7 @@ use warpbell::{Cause, OpenError, QueueError, SendQueueHandle, WaitError};
 use warpbell_host_init::{Completions, Error, QueuePair, QueuePairConfig, State};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::model;
-use warpbell_hw_tests::post::{Posting, expect_done};
+use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::suite::{Ending, Request, Verb, Waiting};
 
@@ -155,10 +155,7 @@ impl Stage {
                 vec![Ending::Done, failed, failed],
             ),
         };
-        let posting = Posting {
-            waiting: Waiting::AfterAll,
-            ..Posting::default()
-        };
+        let posting = Posting::with(Waiting::AfterAll, ample());
         let queue = self.queue();
         assert_eq!(posting.post(queue, &requests), endings, "{what}");
         self.check(&expected, what);
