@@ -443,6 +443,17 @@ mod tests {
         assert!(end <= len);
     }
 
+    fn buffers(memory: &QueueMemory) -> [&Buffer; 4] {
+        let QueueMemory {
+            queues,
+            completions,
+            uar,
+            states,
+            ..
+        } = memory;
+        [queues, completions, uar, states]
+    }
+
     #[test]
     fn a_cleared_memory_is_as_fresh() {
         let config = QueuePairConfig::default()
@@ -450,13 +461,7 @@ mod tests {
             .unwrap();
         let mut memory = QueueMemory::new(&config, Placement::Host).unwrap();
         let all = |memory: &QueueMemory| {
-            let buffers = [
-                &memory.queues,
-                &memory.completions,
-                &memory.uar,
-                &memory.states,
-            ];
-            buffers.map(|buffer| {
+            buffers(memory).map(|buffer| {
                 let mut bytes = vec![0; buffer.len()];
                 buffer.read(0, &mut bytes).unwrap();
                 bytes
@@ -471,19 +476,10 @@ mod tests {
         assert_eq!(unused, 128 + 128, "a CQE for each block and receive");
         assert_eq!(fresh[1][memory.completion_layout.receive_ring + 63], 0xf1);
         assert_eq!(count(|byte| *byte != 0), unused);
-        assert!(
-            [&fresh[0], &fresh[2], &fresh[3]]
-                .into_iter()
-                .flatten()
-                .all(|byte| *byte == 0)
-        );
+        let others = [&fresh[0], &fresh[2], &fresh[3]];
+        assert!(others.into_iter().flatten().all(|byte| *byte == 0));
 
-        for buffer in [
-            &memory.queues,
-            &memory.completions,
-            &memory.uar,
-            &memory.states,
-        ] {
+        for buffer in buffers(&memory) {
             buffer.write(0, &vec![0x5a; buffer.len()]).unwrap();
         }
         memory.clear().unwrap();

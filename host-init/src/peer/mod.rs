@@ -291,32 +291,20 @@ mod tests {
             assert_ne!(pair.state()?, State::ReadyToReceive);
             result
         };
-        let endpoint = |peer: &Peer, endpoint: &Endpoint| {
-            frame::send(&peer.socket, Kind::Endpoint, endpoint, PATIENCE).unwrap();
+        let endpoint = |peer: &Peer, gid, qpn| {
+            let endpoint = Endpoint {
+                gid,
+                qpn,
+                psn: 1,
+                card: None,
+            };
+            frame::send(&peer.socket, Kind::Endpoint, &endpoint, PATIENCE).unwrap();
         };
         // An endpoint on a device of somebody else: here, on ours.
-        let error = said("gid", connect, |_, peer| {
-            endpoint(
-                peer,
-                &Endpoint {
-                    gid: peer.gid,
-                    qpn: 1,
-                    psn: 1,
-                    card: None,
-                },
-            );
-        });
+        let error = said("gid", connect, |_, peer| endpoint(peer, peer.gid, 1));
         assert_matches!(error => Error::Unreachable { .. });
         let error = said("qpn", connect, |device, peer| {
-            endpoint(
-                peer,
-                &Endpoint {
-                    gid: device.gid(),
-                    qpn: 1 << 24,
-                    psn: 1,
-                    card: None,
-                },
-            );
+            endpoint(peer, device.gid(), 1 << 24);
         });
         assert_matches!(error => Error::BadEndpoint { .. });
 

@@ -8,7 +8,7 @@ use warpbell_soft_hca::shell::{Advice, HcaOptions, RequestWatch, WatchLimits};
 
 use super::{ALL, region};
 use crate::soft::SoftOptions;
-use crate::{Device, Nic, QueuePairConfig, connect};
+use crate::{Device, Nic, QueuePairConfig};
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 
@@ -37,9 +37,7 @@ fn told(reads: u32, bytes: u32, (first, stride): (u64, u64)) -> (Vec<Advice>, u6
     let target = region(&near, bytes as usize, 0, ALL);
     let source = region(&far, 1 << 20, 7, ALL);
     let config = QueuePairConfig::granting(crate::Access::all());
-    let mut one = near.queue_pair(&config).unwrap();
-    let mut other = far.queue_pair(&config).unwrap();
-    connect(&mut one, &mut other).unwrap();
+    let (one, other) = near.connected(&far, &config).unwrap();
     {
         let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
         for read in 0..u64::from(reads) {

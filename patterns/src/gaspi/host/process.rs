@@ -103,9 +103,7 @@ impl Process {
         [own, other]: [usize; 2],
         config: &GaspiConfig,
     ) -> Result<(), Error> {
-        let mut one = self.domain.queue_pair(&config.queue_pair())?;
-        let mut two = peer.domain.queue_pair(&config.queue_pair())?;
-        connect(&mut one, &mut two)?;
+        let (one, two) = self.domain.connected(&peer.domain, &config.queue_pair())?;
         let place = self.place(queue, other);
         self.pairs[place] = Some(one);
         let place = peer.place(queue, own);
@@ -120,9 +118,7 @@ impl Process {
         rank: usize,
         config: &GaspiConfig,
     ) -> Result<(), Error> {
-        let mut near = self.domain.queue_pair(&config.queue_pair())?;
-        let mut far = self.domain.queue_pair(&config.queue_pair())?;
-        connect(&mut near, &mut far)?;
+        let (near, far) = self.domain.connected(&self.domain, &config.queue_pair())?;
         let place = self.place(queue, rank);
         self.pairs[place] = Some(near);
         self.far_ends.push(far);

@@ -225,7 +225,7 @@ pub(super) mod tests {
 
     use super::*;
     use warpbell_host_init::soft::SoftOptions;
-    use warpbell_host_init::{Device, Nic, Placement, QueuePair, QueuePairConfig, connect};
+    use warpbell_host_init::{Device, Nic, Placement, QueuePair, QueuePairConfig};
 
     /// A queue that may be served, and its other end.
     pub(in crate::proxy::host) struct Ends {
@@ -237,13 +237,8 @@ pub(super) mod tests {
         pub fn new() -> Self {
             let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
             let domain = device.protection_domain().unwrap();
-            let pair = || {
-                domain
-                    .queue_pair(&QueuePairConfig::granting(warpbell_host_init::Access::all()))
-                    .unwrap()
-            };
-            let (mut near, mut far) = (pair(), pair());
-            connect(&mut near, &mut far).unwrap();
+            let config = QueuePairConfig::granting(warpbell_host_init::Access::all());
+            let (near, far) = domain.connected(&domain, &config).unwrap();
             Self {
                 served: Arc::new(Served::new(near, Some(Placement::Host)).unwrap()),
                 _far: far,
