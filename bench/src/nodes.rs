@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use warpbell_host_init::soft::{Drive, SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{Nic, Node, ProtectionDomain};
-use warpbell_soft_hca::engine::Reach;
-use warpbell_soft_hca::resident::TableSizes;
 use warpbell_soft_hca::shell::{Driver, LateStores};
+use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::resident::TableSizes;
 
 use crate::Error;
 

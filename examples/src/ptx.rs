@@ -8,7 +8,7 @@ use warpbell_host_init::cuda::{Module, Ptx};
 use warpbell_host_init::soft::ENGINE_THREADS;
 use warpbell_host_init::{Entry, Gpu, entry};
 use warpbell_ptx::{Capability, KERNELS, PAPERS, SOFT_NIC};
-use warpbell_soft_hca::resident::Arguments;
+use warpbell_soft_hca_gpu::resident::Arguments;
 
 use crate::Error;
 

@@ -19,7 +19,7 @@ use std::convert::Infallible;
 use clap::{Args, ValueEnum};
 use warpbell::Entry;
 use warpbell_cpu_grid::Options;
-use warpbell_soft_hca::resident::Arguments;
+use warpbell_soft_hca_gpu::resident::Arguments;
 
 use crate::cuda::Module;
 use crate::mlx5::{GidChoice, Mlx5Options};

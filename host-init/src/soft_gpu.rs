@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use warpbell::FenceReach;
 use warpbell_cpu_grid::Options;
-use warpbell_soft_hca::engine::{Command, Reach, Reply, WireAddress};
-use warpbell_soft_hca::resident::{
+use warpbell_soft_hca::engine::{Command, Reply, WireAddress};
+use warpbell_soft_hca::shell::{HcaError, SoftHca};
+use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::resident::{
     ArgumentParts, Arguments, Client, ClientError, MAX_ENGINES, MAX_THREADS, Mailbox, RESIDENT_MTU,
     TableSizes, Team,
 };
-use warpbell_soft_hca::shell::{HcaError, SoftHca};
 
 use crate::batching::Reader;
 use crate::cuda::Running;
@@ -244,6 +245,15 @@ impl Resident {
     }
 }
 
+/// The error of an HCA whose engine is a kernel.
+fn hca_error(error: ClientError) -> HcaError {
+    match error {
+        ClientError::Command(error) => HcaError::Command(error),
+        ClientError::Ended => HcaError::Stopped,
+        error => HcaError::Resident(error.into()),
+    }
+}
+
 impl Station {
     /// Talks with the engine; a kernel that broke off is why there is no answer.
     fn talk<R>(
@@ -255,10 +265,10 @@ impl Station {
         }
         talk(&mut self.team).map_err(|error| {
             if !matches!(error, ClientError::Deadline { .. }) {
-                return error.into();
+                return hca_error(error);
             }
             let broken = match self.kernel.has_ended() {
-                Ok(false) => return error.into(),
+                Ok(false) => return hca_error(error),
                 Ok(true) => "it returned without a word".into(),
                 Err(failure) => failure,
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpbell_cpu_grid::{LaneOrder, Options};
 use warpbell_host_init::{Error, Grid, Kernels, Launch, Nic, Node, QueuePair, Shared};
 use warpbell_kernels::suite::{EndingWords, Kernel};
-use warpbell_soft_hca::engine::Reach;
+use warpbell_soft_hca_gpu::Reach;
 
 /// What the command line chose.
 struct Here {

@@ -9,7 +9,7 @@ use warpbell_host_init::mlx5::Mlx5Error;
 use warpbell_host_init::soft::{ENGINE_THREADS, SoftGpuOptions};
 use warpbell_host_init::{Entry, Error, Gpu, GpuError, Nic, NodeArgs, entry};
 use warpbell_ptx::{Capability, PtxError};
-use warpbell_soft_hca::resident::Arguments;
+use warpbell_soft_hca_gpu::resident::Arguments;
 
 use crate::here;
 

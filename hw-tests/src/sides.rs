@@ -7,8 +7,9 @@ use warpbell_host_init::soft::{Drive, SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{
     Access, Device, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig, connect,
 };
-use warpbell_soft_hca::engine::{Counters, Reach};
+use warpbell_soft_hca::engine::Counters;
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};
+use warpbell_soft_hca_gpu::Reach;
 
 use crate::arena::Arena;
 use crate::here;

@@ -3,8 +3,8 @@
 use core::mem::MaybeUninit;
 
 use warpbell::{Deadline, Wait, kernel, shared_array, thread, warp};
-use warpbell_soft_hca::engine::{Crew, Desk, Lanes, Lender, Reach, Served};
-use warpbell_soft_hca::resident::{Arguments, MAX_ENGINES, Resident, Round, memory};
+use warpbell_soft_hca_gpu::resident::{Arguments, MAX_ENGINES, Resident, Round};
+use warpbell_soft_hca_gpu::{Crew, Desk, Lanes, Lender, Reach, Served};
 
 /// Rounds with nothing to do after which a thread sleeps between two of them.
 const PATIENCE: u32 = 4096;
@@ -113,7 +113,7 @@ fn serve(reach: Reach, desk: &Desk<'static>) {
         index: warp::lane_id(),
     };
     // SAFETY: each desk has the crew of its engine, a warp's lanes, and all memories are alike.
-    let mut crew = unsafe { Crew::new(desk, lanes, memory(reach)) };
+    let mut crew = unsafe { Crew::new(desk, lanes, reach.memory()) };
     let mut idle = Idle::new();
     loop {
         match crew.round() {

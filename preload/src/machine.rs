@@ -122,7 +122,6 @@ fn hear(event: Event, failed: &Sender<QpNumber>) {
         Event::Overrun(number) => async_events::report(number, Kind::CompletionQueueError),
         // Without a thread that asks nobody is told.
         Event::QueuePairFatal(number) => drop(failed.send(number)),
-        _ => {}
     }
 }
 

@@ -5,6 +5,5 @@
 extern crate std;
 
 pub mod engine;
-pub mod resident;
 #[cfg(feature = "std")]
 pub mod shell;

@@ -38,6 +38,7 @@ const WORLDS: [&[&str]; 4] = [
     &["--on", "gpu", "--nic", "soft-gpu"],
 ];
 const SOFT_HCA: &str = "warpbell-soft-hca";
+const SOFT_HCA_GPU: &str = "warpbell-soft-hca-gpu";
 const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
 /// The papers' applications, and their kernels.
@@ -373,6 +374,8 @@ impl Steps<'_> {
                     "-p",
                     SOFT_HCA,
                     "-p",
+                    SOFT_HCA_GPU,
+                    "-p",
                     PATTERNS,
                     "-p",
                     HOST_INIT,
@@ -592,9 +595,11 @@ impl Steps<'_> {
 
     fn differential(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
-        command
-            .args(["test", "--release", "-p", SOFT_HCA])
-            .args(["--test", "differential"]);
+        command.args(["test", "--release", "-p", SOFT_HCA]).args([
+            "--test",
+            "all",
+            "differential::",
+        ]);
         report.tests("differential", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }

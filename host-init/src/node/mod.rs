@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use warpbell::Word64;
 #[cfg(feature = "soft")]
-use warpbell_soft_hca::engine::Reach;
-#[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::Driver;
+#[cfg(feature = "soft")]
+use warpbell_soft_hca_gpu::Reach;
 
 pub use kernels::Kernels;
 #[cfg(feature = "soft")]
@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// Kernels here, and this NIC. A NIC whose engine is a kernel on another GPU than the kernels reaches the whole
-    /// system ([`Reach::System`](warpbell_soft_hca::engine::Reach)), whatever its options say.
+    /// system ([`Reach::System`](warpbell_soft_hca_gpu::Reach)), whatever its options say.
     ///
     /// # Errors
     /// [`Error::Gpu`] for two GPUs that do not reach each other.

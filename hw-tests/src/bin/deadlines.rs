@@ -18,10 +18,10 @@ use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
-use warpbell_soft_hca::engine::Reach;
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::Header;
 use warpbell_soft_hca::shell::Faults;
+use warpbell_soft_hca_gpu::Reach;
 
 /// How long a call may take that is to end late.
 const PATIENCE: Duration = Duration::from_millis(20);

@@ -19,7 +19,7 @@ use warpbell_paper_kernels::allreduce::{
 use warpbell_paper_kernels::path::Path;
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
-use warpbell_soft_hca::engine::Reach;
+use warpbell_soft_hca_gpu::Reach;
 
 use super::{Case, Reference, WORD, Way};
 use crate::Error;

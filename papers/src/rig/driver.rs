@@ -3,7 +3,7 @@
 use serde::Serialize;
 use warpbell::SendDoorbell;
 use warpbell_host_init::{Access, Nic, Node, Placement, ProtectionDomain, QueuePairConfig, Timers};
-use warpbell_soft_hca::engine::Reach;
+use warpbell_soft_hca_gpu::Reach;
 
 /// Who drives an end's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -37,7 +37,19 @@ bitflags::bitflags! {
 
 /// A protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProtectionDomain(pub(crate) u32);
+pub struct ProtectionDomain(pub(super) u32);
+
+impl ProtectionDomain {
+    /// The domain with this number, if the engine has given it away. An engine refuses any other.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// The keys of a registered range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,7 +326,6 @@ pub struct QueuePairStatus {
 
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum CommandError {
     /// The table that the engine was given for such objects is full.
     #[error("no free entry in the engine's table")]

@@ -55,16 +55,18 @@ pub(super) struct CompletionQueue {
     awaited: bool,
 }
 
-/// A queue as somebody else needs it who writes CQEs of plain writes.
+/// A completion queue that is lent to whoever writes the CQEs of plain writes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LentCompletions {
+pub struct LentCompletions {
     index: u32,
-    pub(super) ring: u64,
+    ring: u64,
     record: u64,
     log_depth: u8,
     collapsed: bool,
-    pub(super) ignore_overrun: bool,
-    pub(super) producer: u32,
+    /// The consumer index does not matter: CQEs may overwrite others.
+    pub ignore_overrun: bool,
+    /// CQEs written so far.
+    pub producer: u32,
     consumer: u32,
 }
 
@@ -502,14 +504,14 @@ impl LentCompletions {
 
     /// Whether that index leaves room for so many, so that it need not be read again.
     #[inline(always)]
-    pub(super) const fn known_to_fit(&self, wanted: u32) -> bool {
+    pub const fn known_to_fit(&self, wanted: u32) -> bool {
         self.used() + wanted <= 1 << self.log_depth
     }
 
     /// How many CQEs there is room for, up to `wanted`, in a queue that must not overrun. Reads the consumer index
     /// only when the one last read would not do.
     #[inline(always)]
-    pub(super) fn room<M: Memory>(&mut self, memory: &M, wanted: u32) -> u32 {
+    pub fn room<M: Memory>(&mut self, memory: &M, wanted: u32) -> u32 {
         let depth = 1u32 << self.log_depth;
         if !self.known_to_fit(wanted) {
             // SAFETY: the owner vouched for the record when the queue was created.
@@ -524,13 +526,13 @@ impl LentCompletions {
     /// Whether the CQE that comes after `before` others, `count` in all, is written: not if the one behind it takes
     /// its place at once.
     #[inline(always)]
-    pub(super) const fn keeps(&self, before: u32, count: u32) -> bool {
+    pub const fn keeps(&self, before: u32, count: u32) -> bool {
         !self.collapsed || before + 1 == count
     }
 
     /// Where the CQE goes that comes after `before` others, and its owner bit.
     #[inline(always)]
-    pub(super) fn slot(&self, before: u32) -> (u64, bool) {
+    pub fn slot(&self, before: u32) -> (u64, bool) {
         let producer = self.producer.wrapping_add(before);
         let depth = 1u32 << self.log_depth;
         let place = match self.collapsed {

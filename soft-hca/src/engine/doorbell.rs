@@ -76,10 +76,11 @@ pub(super) struct Uars<'t> {
 
 /// A doorbell register that is lent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LentRegister {
-    pub(super) address: u64,
+pub struct LentRegister {
+    /// Its address.
+    pub address: u64,
     /// What was heard there last.
-    pub(super) heard: u64,
+    pub heard: u64,
 }
 
 /// The tables that a ring leads to.

@@ -4,7 +4,6 @@ use mlx5_wqe::{CqNumber, QpNumber};
 
 /// An event, given by [`Engine::poll_event`](super::Engine::poll_event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Event {
     /// A completion came to an armed completion queue, which is no longer armed.
     Completion(CqNumber),

@@ -1,4 +1,4 @@
-//! Send queues that the engine lends to whoever executes their plain writes.
+//! Send queues that the engine lends to whoever executes their plain writes ([`Dispatch`](super::Dispatch)).
 //!
 //! A write between two queue pairs of one HCA needs no packet, and nothing of the engine's tables but a few
 //! numbers: those are the [`Loan`]. While a queue is lent, the engine touches neither it nor its completion
@@ -10,93 +10,62 @@ use mlx5_wqe::{CqeOpcode, Opcode, QpNumber};
 
 use super::Engine;
 use super::command::{Access, ProtectionDomain, QueuePairState, Transport};
-use super::completion::{Completion, LentCompletions, number_index};
-use super::desk::Wanted;
-use super::doorbell::LentRegister;
+use super::completion::{Completion, number_index};
 use super::memory::Memory;
 use super::plain::{PlainWrite, block, plain_write};
-use super::protection::Window;
 use super::queue_pair::QueuePair;
-use super::transfer::Ring;
 use super::wire::Wire;
+
+pub use super::completion::LentCompletions;
+pub use super::doorbell::LentRegister;
+pub use super::protection::{Wanted, Window};
+pub use super::transfer::Ring;
 
 /// What executing a queue's plain writes takes, and what has become of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loan {
+pub struct Loan {
     /// Index of the queue pair.
     queue_pair: u32,
-    pub(super) number: QpNumber,
+    /// Its number.
+    pub number: QpNumber,
     /// Its doorbell register.
-    pub(super) register: LentRegister,
+    pub register: LentRegister,
     /// Address of its half of the doorbell record; none if the doorbell tells the producer index.
-    pub(super) record: Option<u64>,
-    pub(super) ring: Ring,
-    pub(super) mtu: u32,
+    pub record: Option<u64>,
+    /// Its send ring.
+    pub ring: Ring,
+    /// The bytes of the longest plain write.
+    pub mtu: u32,
     /// How its user calls it.
-    pub(super) user_index: u32,
+    user_index: u32,
     /// Its protection domain and its peer's.
-    pub(super) domains: [ProtectionDomain; 2],
+    pub domains: [ProtectionDomain; 2],
     /// The producer index that is known.
-    pub(super) producer: u16,
+    pub producer: u16,
     /// The oldest WQE that is not executed.
-    pub(super) tail: u16,
-    /// Keys that were looked up for a loan of another era may mean something else by now.
-    pub(super) era: u32,
+    pub tail: u16,
     /// How many WQEs were executed.
-    pub(super) executed: u32,
+    pub executed: u32,
     /// Something was written since the last release fence.
-    pub(super) unordered: bool,
-    pub(super) completions: LentCompletions,
+    pub unordered: bool,
+    /// Its completion queue.
+    pub completions: LentCompletions,
 }
 
 impl Loan {
     /// Takes over what executing WQEs changes.
     #[inline(always)]
-    pub(super) const fn advance_to(&mut self, other: &Self) {
+    pub const fn advance_to(&mut self, other: &Self) {
         self.producer = other.producer;
         self.tail = other.tail;
         self.executed = other.executed;
         self.unordered = other.unordered;
         self.completions.advance_to(&other.completions);
     }
-}
 
-/// Where the oldest WQE that is not executed lies, and what says that it is posted: kept by who listens for its ring, so
-/// that nothing has to be looked up once it comes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Front {
-    /// Address of its first block.
-    pub(super) block: u64,
-    /// Address of the queue's half of the doorbell record. That of the block, if the doorbell tells the producer index:
-    /// there is always something to load, and nothing to ask before.
-    pub(super) record: u64,
-    /// The producer index that tells of this WQE alone.
-    pub(super) next: u16,
-}
-
-impl Front {
-    /// That of no loan.
-    pub(super) const NOWHERE: Self = Self {
-        block: 0,
-        record: 0,
-        next: 0,
-    };
-
-    #[inline(always)]
-    pub(super) fn of(loan: &Loan) -> Self {
-        let block = loan.ring.block(loan.tail);
-        Self {
-            block,
-            record: loan.record.unwrap_or(block),
-            next: loan.tail.wrapping_add(1),
-        }
-    }
-}
-
-impl Loan {
     /// Where the CQE of a write goes that comes after `before` others, and its words.
     #[inline(always)]
-    pub(super) fn cqe(&self, write: &PlainWrite, index: u16, before: u32) -> (u64, [u64; 8]) {
+    pub fn cqe(&self, write: &PlainWrite, index: u16, before: u32) -> (u64, [u64; 8]) {
         let (address, owner) = self.completions.slot(before);
         let completion = Completion {
             qpn: self.number,
@@ -133,12 +102,14 @@ impl QueuePair {
 impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// Whether [`lend`](Self::lend) lends this queue now.
     #[inline(never)]
-    pub(super) fn may_lend(&self, index: u32) -> bool {
+    pub fn may_lend(&self, index: u32) -> bool {
         // With packets under way it would have to be called back at once.
         if !self.wire.loops_back() || self.wire.may_have_packets() {
             return false;
         }
-        let slot = &self.queue_pairs[index as usize];
+        let Some(slot) = self.queue_pairs.get(index as usize) else {
+            return false;
+        };
         let Some([pair, peer]) = self.ends(index) else {
             return false;
         };
@@ -169,9 +140,10 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         Some([pair, self.queue_pairs.get(peer)?.pair.as_ref()?])
     }
 
-    /// Lends a queue, if a plain write is the next thing that it does.
+    /// Lends the send queue of the queue pair with this table index, if a plain write is the next thing that the queue
+    /// does.
     #[inline(never)]
-    pub(super) fn lend(&mut self, index: u32) -> Option<Loan> {
+    pub fn lend(&mut self, index: u32) -> Option<Loan> {
         if !self.may_lend(index) {
             return None;
         }
@@ -192,16 +164,16 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             domains: [pair, peer].map(|pair| pair.attributes.protection_domain),
             producer: pair.requester.producer,
             tail: pair.requester.tail,
-            era: 0,
             executed: 0,
             unordered: false,
             completions,
         })
     }
 
-    /// Takes a loan back. `detour` says that the WQE at the tail is not plain: it goes the ordinary way.
+    /// Takes a loan back, once whoever had it has stopped to use it. `detour` says that the WQE at the tail is not plain:
+    /// it goes the ordinary way.
     #[inline(never)]
-    pub(super) fn take_back(&mut self, loan: &Loan, detour: bool) {
+    pub fn take_back(&mut self, loan: &Loan, detour: bool) {
         if loan.unordered {
             // What was written before whatever the engine stores from now on, CQEs above all.
             self.memory.release();
@@ -230,8 +202,8 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         self.enlist(loan.queue_pair);
     }
 
-    /// What may be accessed with this key.
-    pub(super) fn window(&self, wanted: Wanted) -> Option<Window<'t>> {
+    /// What may be accessed with this key; none if it is no key for that.
+    pub fn window(&self, wanted: Wanted) -> Option<Window<'t>> {
         let Wanted {
             key,
             domain,

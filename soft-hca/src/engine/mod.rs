@@ -11,32 +11,26 @@
 //! One file, one job: [`mlx5_wqe::decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
 //! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
 //! `transfer` cuts and scatters payloads, `cross_channel` lets a queue wait for others and start them,
-//! `loan` lends a queue to a [`crew`], which executes the `plain` writes within the HCA without packets; the two meet at
-//! a `desk`, where the `lender` keeps the engine's side,
+//! [`loan`] lends a queue to a [`dispatch`], which executes the [`plain`] writes within the HCA without packets,
 //! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
 //! has the commands, [`wire`] is the seam to other HCAs.
 
 pub mod command;
 mod completion;
-pub mod crew;
 mod cross_channel;
-mod desk;
+pub mod dispatch;
 mod doorbell;
 pub mod event;
 pub mod execute;
 pub mod fault;
 pub mod gid;
-#[cfg(target_arch = "nvptx64")]
-mod gpu_memory;
-pub mod lanes;
-mod lender;
 mod list;
-mod loan;
+pub mod loan;
 pub mod loopback;
 pub mod memory;
 mod objects;
 pub mod packet;
-mod plain;
+pub mod plain;
 mod protection;
 mod psn;
 mod queue_pair;
@@ -52,19 +46,12 @@ pub use command::{
     QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
-pub use crew::{Crew, Served};
-pub use desk::Desk;
+pub use dispatch::{Dispatch, NoDispatch};
 pub use doorbell::UarSlot;
 pub use event::Event;
 pub use execute::{Command, Reply, WrongReply};
-#[cfg(target_arch = "nvptx64")]
-pub use gpu_memory::GpuMemory as KernelMemory;
-pub use lanes::{Lanes, OneLane};
-pub use lender::Lender;
 pub use loopback::Loopback;
-#[cfg(not(target_arch = "nvptx64"))]
-pub use memory::DirectMemory as KernelMemory;
-pub use memory::{DirectMemory, Memory, Reach};
+pub use memory::{DirectMemory, Memory};
 pub use packet::WireAddress;
 pub use protection::{ProtectionDomainSlot, RegionSlot, RevokedKey};
 pub use queue_pair::QueuePairSlot;
@@ -74,6 +61,7 @@ pub use shared_receive::{
 pub use wire::Wire;
 
 use completion::{CompletionQueues, number_index};
+use dispatch::Turn;
 use doorbell::{Rung, Uars};
 use list::List;
 use packet::{Opcode, Packet};
@@ -205,14 +193,14 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
     /// Gives the number of things done (doorbells, WQEs, packets, completions, timers); 0 means
     /// that nothing was to be done, and the caller may pause.
     pub fn step(&mut self, now_ns: u64) -> usize {
-        self.step_lending(now_ns, &mut Lender::alone())
+        self.step_with(now_ns, &mut NoDispatch)
     }
 
-    /// A [`step`](Self::step) that lends queues instead of executing their plain writes. Before it does anything that
-    /// may concern those that are lent, it calls them back, and does not do it until all have come.
-    pub fn step_lending(&mut self, now_ns: u64, lender: &mut Lender<'_, 't>) -> usize {
+    /// A [`step`](Self::step) in which a dispatch may borrow queues instead of letting the engine execute their plain
+    /// writes.
+    pub fn step_with(&mut self, now_ns: u64, dispatch: &mut impl Dispatch<'t>) -> usize {
         self.now = now_ns;
-        let mut done = lender.collect(self);
+        let mut done = dispatch.collect(self);
         done += self.uars.step(
             &self.memory,
             &mut Rung {
@@ -222,39 +210,27 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             },
             self.work,
         );
-        if self.wire.may_have_packets() && lender.recall() {
+        if self.wire.may_have_packets() && dispatch.recall() {
             done += self.receive_packets();
         }
         if self.failed.len() > 0 {
             self.patrol();
         }
         let mut active = self.active.len();
-        while active > 0 && !lender.is_waiting() {
+        while active > 0 && !dispatch.is_waiting() {
             active -= 1;
             let Some(index) = self.active.pop(self.queue_pairs, |slot| &mut slot.active) else {
                 break;
             };
-            if let Some(seat) = lender.free_seat()
-                && let Some(loan) = self.lend(index)
-            {
-                lender.lend(seat, loan);
-                done += 1;
-                continue;
-            }
-            match lender.recall() {
-                // What was called back for the sake of another is lent again in the next step: cut into packets, it would
-                // take long, and its packets would keep all others from being lent.
-                true if lender.has_recalled() && self.may_lend(index) => self.enlist(index),
-                true => done += self.advance(index),
-                false => self.enlist(index),
+            match dispatch.turn(self, index) {
+                Turn::Engine => done += self.advance(index),
+                Turn::Later => self.enlist(index),
+                Turn::Lent => done += 1,
             }
         }
-        // What was called back is in turn behind what waited for a seat, and stays so: turned once more, as many queues as
-        // there are seats would have them for ever.
-        if !lender.has_recalled() {
+        if dispatch.finish() {
             self.rotate();
         }
-        lender.resume();
         self.work = done;
         done
     }

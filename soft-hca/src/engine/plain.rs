@@ -11,7 +11,7 @@ use super::packet::Range;
 use super::transfer::Ring;
 
 /// A block of the send ring: control, remote address and data segment are two words each.
-pub(super) type Block = [u64; 8];
+pub type Block = [u64; 8];
 
 /// Where inline data begin in their block.
 const INLINE_AT: u64 = 2 * 16 + size_of::<InlineHeader>() as u64;
@@ -19,16 +19,19 @@ const INLINE_AT: u64 = 2 * 16 + size_of::<InlineHeader>() as u64;
 /// What a block asks for. Numbers that are always there, and no `Option`: on a GPU, what is set in one of two branches
 /// only keeps its registers from one write to the next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PlainWrite {
+pub struct PlainWrite {
     /// Whether it is a plain write: of anything else the other fields say nothing.
-    pub(super) plain: bool,
-    pub(super) signalled: bool,
+    pub plain: bool,
+    /// Whether it asks for a completion.
+    pub signalled: bool,
     /// The data lie in the ring, and want no key.
-    pub(super) inline: bool,
-    /// What the data want elsewhere.
-    pub(super) key: u32,
-    pub(super) source: Range,
-    pub(super) remote: Remote,
+    pub inline: bool,
+    /// The key of data that lie elsewhere.
+    pub key: u32,
+    /// Where the data are.
+    pub source: Range,
+    /// Where they go.
+    pub remote: Remote,
 }
 
 /// The block with this index.
@@ -40,7 +43,7 @@ pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
 
 /// What a block asks for, as the one with this index of this queue pair.
 #[inline(always)]
-pub(super) fn plain_write(
+pub fn plain_write(
     block: &Block,
     index: u16,
     ring: Ring,

@@ -293,9 +293,29 @@ impl<'t> Regions<'t> {
     }
 }
 
-/// What a key opens to who looked it up.
+/// What a key is to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The key.
+    pub key: u32,
+    /// The protection domain that it must belong to.
+    pub domain: ProtectionDomain,
+    /// What it must allow.
+    pub access: Access,
+}
+
+impl Wanted {
+    /// Nothing that anybody wants.
+    pub const NOTHING: Self = Self {
+        key: 0,
+        domain: ProtectionDomain(0),
+        access: Access::empty(),
+    };
+}
+
+/// What a key opens to whoever looked it up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window<'t> {
+pub struct Window<'t> {
     range: Range,
     revoked: &'t RevokedKey,
     generation: u32,
@@ -306,7 +326,7 @@ static NO_KEY: RevokedKey = RevokedKey(AtomicU32::new(0));
 
 impl Window<'_> {
     /// Opens nothing.
-    pub(super) const NOTHING: Self = Self {
+    pub const NOTHING: Self = Self {
         range: Range {
             address: 0,
             length: 0,
@@ -317,7 +337,7 @@ impl Window<'_> {
 
     /// Whether all of `range` lies in it.
     #[inline(always)]
-    pub(super) const fn spans(&self, range: Range) -> bool {
+    pub const fn spans(&self, range: Range) -> bool {
         // Both lengths may be anything: compared by differences, nothing overflows. All compared, without branches.
         let offset = range.address.wrapping_sub(self.range.address);
         (range.address >= self.range.address)
@@ -328,13 +348,13 @@ impl Window<'_> {
     /// Loads the word that says whether the key has been taken away: then [`mark`](Self::mark) stands there. On a GPU
     /// who does not need the answer at once waits once for several loads.
     #[inline(always)]
-    pub(super) fn revocation(&self) -> u32 {
+    pub fn revocation(&self) -> u32 {
         self.revoked.load()
     }
 
     /// What stands in that word once the key has been taken away.
     #[inline(always)]
-    pub(super) const fn mark(&self) -> u32 {
+    pub const fn mark(&self) -> u32 {
         RevokedKey::mark(self.generation)
     }
 }

@@ -14,9 +14,11 @@ pub(super) type Ranges = heapless::Vec<Range, SEND_RANGES>;
 
 /// Where a send ring lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ring {
-    pub(super) address: u64,
-    pub(super) log_depth: u8,
+pub struct Ring {
+    /// Address of its first block.
+    pub address: u64,
+    /// Log₂ of its blocks.
+    pub log_depth: u8,
 }
 
 impl Ring {
@@ -27,7 +29,7 @@ impl Ring {
 
     /// Where the block with this index begins.
     #[inline(always)]
-    pub(super) const fn block(self, index: u16) -> u64 {
+    pub const fn block(self, index: u16) -> u64 {
         self.address + ((index as u64 * BLOCK as u64) & (self.bytes() - 1))
     }
 

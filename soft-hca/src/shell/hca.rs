@@ -20,7 +20,6 @@ use crate::engine::{
     CommandError, CompletionQueueSlot, Engine, Event, Memory, ProtectionDomainSlot, QueuePairSlot,
     RegionSlot, RevokedKey, SharedReceiveSlot, Storage, UarSlot, WireAddress, WrongReply,
 };
-use crate::resident::ClientError;
 
 /// The engine of an HCA on a host, with tables of lifetime `'t`: addresses are this process's
 /// pointers.
@@ -39,9 +38,9 @@ pub enum HcaError {
     /// The engine refused a command.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The way to an engine that runs as a kernel.
+    /// The way to an engine that runs as a kernel: an error of `warpbell-soft-hca-gpu`.
     #[error(transparent)]
-    Resident(ClientError),
+    Resident(Box<dyn core::error::Error + Send + Sync>),
     /// A link to this peer exists already.
     #[error("HCA {own:#x} has a link to {peer:#x} already; one is enough for all queue pairs")]
     LinkedAlready {
@@ -61,16 +60,6 @@ pub enum HcaError {
         "no socket or thread for other processes to reach the HCA: {0}; check the limits of both"
     )]
     Peers(#[source] std::io::Error),
-}
-
-impl From<ClientError> for HcaError {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::Command(error) => Self::Command(error),
-            ClientError::Ended => Self::Stopped,
-            error => Self::Resident(error),
-        }
-    }
 }
 
 impl From<WrongReply> for HcaError {

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::prelude::v1::*;
 
-use crate::engine::memory::Small;
 use crate::engine::{DirectMemory, Memory};
 
 /// Payloads whose stores show late, and in any order.
@@ -170,10 +169,10 @@ macro_rules! directly {
         })*
     };
     // Of bytes that may be held back: what came before is in its place first.
-    ($(settled($($address:expr, $bytes:expr);+) unsafe fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
+    ($(settled($address:expr, $bytes:expr) unsafe fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
         $(#[inline]
         unsafe fn $name(&self, $($argument: $kind),*) $(-> $result)? {
-            $(self.settle_range($address, $bytes);)+
+            self.settle_range($address, $bytes);
             // SAFETY: the caller's promise is passed on unchanged.
             unsafe { DirectMemory.$name($($argument),*) }
         })*
@@ -230,9 +229,6 @@ unsafe impl Memory for HostMemory {
         settled(address, 8) unsafe fn store_u64(address: u64, value: u64);
         settled(address, 8) unsafe fn write_u64(address: u64, value: u64);
         settled(address, bytes.len() as u64) unsafe fn write(address: u64, bytes: &[u8]);
-        settled(source, length) unsafe fn load_small(source: u64, length: u64) -> Small;
-        settled(destination, length) unsafe fn store_small(destination: u64, length: u64, data: &Small);
-        settled(source, length; destination, length) unsafe fn copy_part(source: u64, destination: u64, length: u64, part: u32, parts: u32);
         settled(address, 4) unsafe fn compare_exchange_u32(address: u64, current: u32, new: u32) -> Result<u32, u32>;
         settled(address, 8) unsafe fn compare_exchange_u64(address: u64, current: u64, new: u64) -> Result<u64, u64>;
     }
@@ -330,25 +326,7 @@ mod tests {
         assert_eq!(target[..24], [1; 24]);
     }
 
-    /// The source of a write between two ends here is read for a peer, too.
-    #[test]
-    fn what_is_copied_on_at_once_came_before_it() {
-        let memory = HostMemory::new(Some(ALWAYS));
-        let mut target = [0u64; 8].map(u64::to_ne_bytes).concat();
-        let to = address(&mut target);
-        fill(&memory, to, 0, 32, 1);
-        // SAFETY: all of it lies in the target, which is aligned enough in a vector.
-        unsafe {
-            let data = memory.load_small(to, 8);
-            memory.store_small(to + 32, 8, &data);
-            assert_eq!(memory.peek_u64(to + 8), 0, "nobody has asked for it");
-            memory.copy_part(to + 8, to + 40, 24, 0, 1);
-        }
-        assert_eq!(target, [1; 64]);
-        assert_eq!(memory.advance(0), 0);
-    }
-
-    /// An atomic's result, a datagram's header, a small payload: none is overwritten by what came before it.
+    /// An atomic's result, a datagram's header: neither is overwritten by what came before it.
     #[test]
     fn stores_that_are_not_held_back_come_behind_what_is() {
         let memory = HostMemory::new(Some(ALWAYS));
@@ -356,21 +334,15 @@ mod tests {
         let to = address(&mut target);
         fill(&memory, to, 0, 64, 1);
         let new = u64::from_ne_bytes([2; 8]);
-        let source = [2u8; 16];
-        let from = source.as_ptr().expose_provenance() as u64;
-        // SAFETY: all of it lies in the target, which is aligned enough in a vector, or in the source.
+        // SAFETY: all of it lies in the target, which is aligned enough in a vector.
         unsafe {
             memory.store_u64(to, new);
             memory.write_u64(to + 8, new);
-            memory.write(to + 16, &source[..3]);
-            memory.store_small(to + 32, 8, &DirectMemory.load_small(from, 8));
-            memory.copy_part(from, to + 40, 16, 0, 1);
+            memory.write(to + 16, &[2; 3]);
         }
         memory.advance(u64::MAX);
         let mut expected = [1; 64];
-        for range in [0..19, 32..56] {
-            expected[range].fill(2);
-        }
+        expected[..19].fill(2);
         assert_eq!(target, expected);
     }
 

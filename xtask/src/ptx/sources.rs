@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 /// Folders whose sources go into the PTX, and files. Versions stand in the lock file; the workspace's manifest is
 /// left out, because it changes often and the PTX hardly ever with it.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     "mlx5-wqe/Cargo.toml",
     "mlx5-wqe/src",
     "kernel-macro/Cargo.toml",
@@ -26,7 +26,8 @@ const SOURCES: [&str; 21] = [
     "papers/kernels/src",
     "soft-hca/Cargo.toml",
     "soft-hca/src/engine",
-    "soft-hca/src/resident",
+    "soft-hca-gpu/Cargo.toml",
+    "soft-hca-gpu/src",
     "ptx/module/Cargo.toml",
     "ptx/module/Cargo.lock",
     "ptx/module/src",

@@ -19,7 +19,7 @@ use warpbell_examples::screen::Screen;
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::{place, screen};
 use warpbell_host_init::{Error as SetupError, Node, Placement, QueuePairConfig};
-use warpbell_soft_hca::engine::Reach;
+use warpbell_soft_hca_gpu::Reach;
 
 /// Measures latency and bandwidth of writes with the rings and the completion queue each in host or in GPU
 /// memory.

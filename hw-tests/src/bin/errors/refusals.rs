@@ -11,7 +11,8 @@ use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{DoorbellKind, Ending, Request, Verb, Waiting};
-use warpbell_soft_hca::engine::{Reach, Transition};
+use warpbell_soft_hca::engine::Transition;
+use warpbell_soft_hca_gpu::Reach;
 
 use crate::stage::{Stage, state};
 

@@ -11,7 +11,7 @@ use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::rate::{
     InFlight, Lane, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
 };
-use warpbell_soft_hca::engine::Reach;
+use warpbell_soft_hca_gpu::Reach;
 
 use super::cases::Wanted;
 use super::measure::{Effort, LIMIT_US, outcome, words};

@@ -1,0 +1,152 @@
+//! What a crew wants of memory beside what an engine does: copies in parts, and in two halves.
+
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use warpbell_soft_hca::engine::{DirectMemory, Memory};
+
+/// The memory that engines and crews reach here: a GPU's, or this program's own.
+#[cfg(target_arch = "nvptx64")]
+pub type KernelMemory = crate::gpu_memory::GpuMemory;
+/// The memory that engines and crews reach here: a GPU's, or this program's own.
+#[cfg(not(target_arch = "nvptx64"))]
+pub type KernelMemory = DirectMemory;
+
+/// How far the order of an engine's accesses reaches. On a CPU it is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The threads of the GPU that the engine runs on.
+    Gpu,
+    /// Other GPUs and the host, too.
+    System,
+}
+
+impl Reach {
+    /// Memory whose users are within this reach.
+    #[inline(always)]
+    pub const fn memory(self) -> KernelMemory {
+        #[cfg(target_arch = "nvptx64")]
+        return KernelMemory::new(self);
+        #[cfg(not(target_arch = "nvptx64"))]
+        DirectMemory
+    }
+}
+
+/// Copies in parts for several threads, and in two halves between which a thread does something else.
+///
+/// # Safety
+///
+/// *Implementation safety.* As for [`Memory`].
+pub unsafe trait LaneMemory: Memory {
+    /// One of `parts` parts of a copy, which are together what [`copy`](Memory::copy) is for a length that is
+    /// not [`small`](is_small), but in no order with other accesses.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy`](Memory::copy), and `part` must be below `parts`.
+    unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32);
+
+    /// The first half of a [`small`](is_small) copy, in no order with other accesses.
+    ///
+    /// # Safety
+    ///
+    /// `source` must be readable for `length` bytes, which with some destination are small.
+    unsafe fn load_small(&self, source: u64, length: u64) -> Small;
+
+    /// The second half of a [`small`](is_small) copy, in no order with other accesses: one store for a word.
+    ///
+    /// # Safety
+    ///
+    /// `destination` must be writable for `length` bytes, which with some source are small.
+    unsafe fn store_small(&self, destination: u64, length: u64, data: &Small);
+}
+
+/// Up to 64 bytes on their way from one place to another: a word's in the low bytes of the first, blocks of 16
+/// in two words each.
+pub type Small = [u64; 8];
+
+/// Whether a copy passes through a thread's registers in one piece: 1, 2, 4 or 8 bytes to an address aligned to
+/// their number, or up to four blocks of 16 bytes that are aligned at both ends.
+#[inline(always)]
+pub(crate) const fn is_small(source: u64, destination: u64, length: u64) -> bool {
+    // Without branches, which on a GPU cost more than the rest.
+    is_word(destination, length) | ((length <= 64) & ((source | destination | length) & 15 == 0))
+}
+
+/// Whether so many bytes at this address are one store.
+#[inline(always)]
+pub(crate) const fn is_word(destination: u64, length: u64) -> bool {
+    matches!(length, 1 | 2 | 4 | 8) & (destination & length.wrapping_sub(1) == 0)
+}
+
+/// The atomic of type `$atomic` at an address.
+macro_rules! atomic_at {
+    ($atomic:ty, $address:expr) => {
+        // SAFETY: the caller vouches that the address is valid and aligned for this width; the
+        // atomic is used only within this expression's statement.
+        unsafe { <$atomic>::from_ptr(core::ptr::with_exposed_provenance_mut($address as usize)) }
+    };
+}
+
+// SAFETY: every method accesses exactly the bytes named, words through core's atomics.
+unsafe impl LaneMemory for DirectMemory {
+    #[inline]
+    unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32) {
+        // In whole words, where the destination is aligned to them.
+        let share = length.div_ceil(u64::from(parts)).next_multiple_of(8);
+        let begin = (u64::from(part) * share).min(length);
+        let length = share.min(length - begin) as usize;
+        // SAFETY: inside the caller's ranges.
+        unsafe { self.copy(source + begin, destination + begin, length) };
+    }
+
+    #[inline]
+    unsafe fn load_small(&self, source: u64, length: u64) -> Small {
+        let mut data = Small::default();
+        // Others may write these bytes meanwhile only where they are one aligned word, which is then atomic.
+        macro_rules! load_word {
+            ($atomic:ty, $word:ty) => {
+                data[0] = match source % length {
+                    0 => atomic_at!($atomic, source).load(Ordering::Relaxed).into(),
+                    // SAFETY: the caller vouches for the range; bytes of any alignment make a word.
+                    _ => unsafe {
+                        core::ptr::with_exposed_provenance::<$word>(source as usize)
+                            .read_unaligned()
+                            .into()
+                    },
+                }
+            };
+        }
+        match length {
+            1 => load_word!(AtomicU8, u8),
+            2 => load_word!(AtomicU16, u16),
+            4 => load_word!(AtomicU32, u32),
+            8 => load_word!(AtomicU64, u64),
+            _ => {
+                for (word, at) in data.iter_mut().zip((0..length).step_by(8)) {
+                    *word = atomic_at!(AtomicU64, source + at).load(Ordering::Relaxed);
+                }
+            }
+        }
+        data
+    }
+
+    #[inline]
+    unsafe fn store_small(&self, destination: u64, length: u64, data: &Small) {
+        macro_rules! store_word {
+            ($atomic:ty, $word:ty) => {
+                atomic_at!($atomic, destination).store(data[0] as $word, Ordering::Relaxed)
+            };
+        }
+        match length {
+            1 => store_word!(AtomicU8, u8),
+            2 => store_word!(AtomicU16, u16),
+            4 => store_word!(AtomicU32, u32),
+            8 => store_word!(AtomicU64, u64),
+            _ => {
+                for (word, at) in data.iter().zip((0..length).step_by(8)) {
+                    atomic_at!(AtomicU64, destination + at).store(*word, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}

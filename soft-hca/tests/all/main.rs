@@ -1,0 +1,4 @@
+//! The engine's tests: against its specification, and against a model.
+
+mod differential;
+mod engine;
