@@ -1,6 +1,6 @@
 //! A stream of a detector's events, taken by a kernel for each batch and by one that stays.
 
-use crate::common::{assert_verified, document, error_line, run};
+use crate::common::{assert_verified, document, run};
 use crate::interrupted;
 use serde_json::Value;
 
