@@ -23,7 +23,7 @@ impl Distance {
         match (common_bridges(a, b), a.numa_node, b.numa_node) {
             (2.., ..) => Self::SameSwitch,
             (1, ..) => Self::SameRootPort,
-            // Without a bridge the tree is a virtual machine's, and tells nothing.
+            // A tree without bridges is a virtual machine's, and does not show the distance.
             (0, ..) if a.bridges.is_empty() || b.bridges.is_empty() => Self::Unknown,
             (0, Some(a), Some(b)) if a == b => Self::SameNode,
             (0, Some(_), Some(_)) => Self::AcrossNodes,

@@ -1,4 +1,4 @@
-//! What the doctor found: one line each, and how it is mended.
+//! Findings: one line each, with a remedy.
 
 use super::pci::Address;
 
@@ -15,7 +15,7 @@ pub enum State {
     Unknown,
 }
 
-/// What a fact is about.
+/// The subject of a fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     Node,
@@ -89,9 +89,9 @@ pub struct Finding {
     pub state: State,
     /// Whether a queue driven by the GPU needs it.
     pub needed: bool,
-    /// What was seen, or why nothing was.
+    /// The value found, or the reason why none was found.
     pub value: String,
-    /// What the remedy takes away from the machine's safety.
+    /// How the remedy weakens the machine.
     pub risk: Option<&'static str>,
     /// What mends it, or shows it.
     pub remedy: Option<String>,
@@ -150,7 +150,7 @@ impl Subject {
     }
 }
 
-/// The text on one line, without what a terminal would act upon, and not too long.
+/// The text on one line, cut to a limit, without control characters.
 fn printable(text: &str) -> String {
     text.chars()
         .take(LONGEST_VALUE)

@@ -162,7 +162,7 @@ fn kernel_side(system: &System, subject: &Subject, load_peermem: &str) -> Findin
     }
 }
 
-/// Whether a kernel must flush before it reads what a NIC has written in front of a flag.
+/// Whether a kernel must flush before it reads the data that a NIC has written ahead of a flag.
 fn inbound_order(subject: &Subject, gpu: Option<&cuda::Gpu>) -> Finding {
     let check = Check::InboundOrder;
     let finding = match gpu.map(|gpu| gpu.writes_ordering) {

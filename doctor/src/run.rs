@@ -43,7 +43,7 @@ pub fn capture_start(
     if let Some(stdout) = group.child.stdout.take() {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What came before an error is still worth keeping.
+            // Bytes from before an error are kept.
             let _ = stdout.take(limit).read_to_end(&mut bytes);
             // Nobody waits any more if the command was given up.
             let _ = sender.send(bytes);
@@ -79,7 +79,7 @@ impl Group {
         Ok(Self { child, pid })
     }
 
-    /// Waits for the leader's end or the deadline, then kills what is left of the group.
+    /// Waits for the leader's end or the deadline, then kills the rest of the group.
     fn wait(mut self, deadline: Duration) -> io::Result<Option<ExitStatus>> {
         let started = Instant::now();
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -98,7 +98,7 @@ impl Group {
         self.child.wait().map(Some)
     }
 
-    /// Kills what is left of the group, and forgets it.
+    /// Kills the rest of the group, and forgets it.
     fn kill(&self) {
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         // Kill before reaping, because until then nobody else can be given the group's number.

@@ -317,7 +317,7 @@ fn each_file_alone_may_be_hostile() {
         let tree = good();
         let broken = |report: &Report| {
             let now = in_the_way(report);
-            // A file tells of one device, of its port and of what is between it and another at most.
+            // A file describes one device, its port, and at most the bridges to another device.
             assert!(now.len() <= before + 4, "{file}: {now:?}");
         };
         tree.file(&file, &huge);
@@ -333,7 +333,7 @@ fn each_file_alone_may_be_hostile() {
 fn programs_that_hang_cost_their_deadline_and_no_more() {
     let tree = Tree::good_node();
     for name in ["mlxconfig", "ibv_devinfo"] {
-        // Longer than the deadline below, and not so long that it outlives the tests by much.
+        // Longer than the deadline below, and short enough to end soon after the tests.
         tree.program(name, "exec sleep 20");
     }
     // Time for the others on a busy machine, and less than a program gets.

@@ -58,7 +58,7 @@ impl Default for Collecting {
     }
 }
 
-/// What the receive kernel writes: which buffer each receive is, what came, and how each thread fared.
+/// The receive kernel's results: the buffer of each receive, the messages, and each thread's ending.
 #[derive(Debug)]
 pub struct Mailbox {
     posted: Shared<[Word64]>,
@@ -71,7 +71,7 @@ impl Collecting {
         self.grid.blocks * self.grid.threads_per_block
     }
 
-    /// Room for what the kernel writes, with `receives` receives in all, at most 65,536.
+    /// Room for the kernel's results, with `receives` receives in all, at most 65,536.
     pub fn mailbox(&self, receives: usize) -> Mailbox {
         let threads = self.threads() as usize;
         Mailbox {
@@ -155,7 +155,7 @@ impl Collecting {
             .collect()
     }
 
-    /// Fails the test unless a message is what a request brings; puts its bytes into the expected image.
+    /// Checks that a message is the one that a request sends. Puts its bytes into the expected image.
     #[track_caller]
     pub fn deliver(
         &self,

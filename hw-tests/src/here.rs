@@ -20,14 +20,14 @@ static HERE: OnceLock<Here> = OnceLock::new();
 /// How long a kernel on a GPU may take. Its own waits end before.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Makes this the node that the process tests, where everything may take so many times as long; whether it is the first
-/// one.
+/// Makes this the node that the process tests, with all time limits multiplied by `slower`. Returns false if the process
+/// has a node already.
 pub fn choose(node: &Node, slower: u32) -> bool {
     let node = node.with_limit(LIMIT * slower);
     HERE.set(Here { node, slower }).is_ok()
 }
 
-/// CPU threads with a NIC on another one, unless the command line chose: what a benchmark runs on.
+/// The chosen node. Without a choice, as in a benchmark: CPU threads, and a NIC on another thread.
 fn here() -> &'static Here {
     HERE.get_or_init(|| Here {
         node: Node::cpu(),
@@ -84,12 +84,12 @@ pub fn shared<T>(count: usize, value: impl FnMut(usize) -> T) -> Shared<[T]> {
     node().shared_slice(count, value).expect("memory")
 }
 
-/// The same value so many times, where kernels reach it; none is one, because nothing has no address.
+/// `count` times the same value, where kernels reach it; one at least, because an empty slice has no address.
 pub fn values<T: Copy>(count: usize, value: T) -> Shared<[T]> {
     shared(count.max(1), |_| value)
 }
 
-/// An outcome for each of so many entries, to be filled in by a kernel.
+/// `count` outcomes for a kernel to fill in.
 pub fn outcomes(count: usize) -> Shared<[EndingWords]> {
     values(count, EndingWords::default())
 }
@@ -131,10 +131,10 @@ pub fn run(kernels: Kernels, launch: &Launch<'_>) -> Result<(), String> {
     ran.map_err(|error| error.to_string())
 }
 
-/// Runs a kernel on this process's GPU, which may stand still for so long.
+/// Runs a kernel on this process's GPU. The kernel may stand still for at most `limit`.
 ///
 /// # Errors
-/// What the watch has found.
+/// The fault that the watch found.
 pub fn launch_watched<K: Kernel>(
     grid: Grid,
     kernel: &K,

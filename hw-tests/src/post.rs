@@ -55,7 +55,7 @@ impl Default for Posting {
 }
 
 impl Posting {
-    /// One thread alone on a CPU, which waits then, and so long.
+    /// One thread alone, with this policy and this limit for each wait.
     pub fn with(waiting: Waiting, patience: Duration) -> Self {
         Self {
             waiting,
@@ -104,7 +104,7 @@ pub fn requests_for(requests: &[Request]) -> Shared<[Request]> {
     here::shared(requests.len(), |row| requests[row])
 }
 
-/// What a kernel noted.
+/// The endings that a kernel wrote.
 pub fn endings(words: &[EndingWords]) -> Vec<Ending> {
     let ending = |words: &EndingWords| words.ending().expect("an ending");
     words.iter().map(ending).collect()

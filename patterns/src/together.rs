@@ -19,8 +19,8 @@ pub(crate) struct Led<'a, S: Sharing, C: Scope> {
 }
 
 impl<'a, S: Sharing, C: Scope> Led<'a, S, C> {
-    /// Opens the queue; all threads of the scope call it. What was stored before the queue was closed the last time may
-    /// be read by the leader then.
+    /// Opens the queue; all threads of the scope call it. The leader may then read all stores from before the queue's last
+    /// closing.
     #[inline(always)]
     pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
         /// The words of errors that are not the queue's: all others come from the check.
@@ -140,8 +140,8 @@ macro_rules! error_words {
 }
 pub(crate) use error_words;
 
-/// One call for all threads of a scope: what the leader's part gives, a `Result<u32, E>`, all get. The part is evaluated
-/// by the leader alone and must not return from the function around it.
+/// One call for all threads of a scope. The leader alone evaluates its part, a `Result<u32, E>`, and all threads get the
+/// result. The part must not return from the function around the macro.
 macro_rules! by_leader {
     ($scope:ty, $part:expr) => {{
         let mut result = Ok(0);
@@ -153,10 +153,10 @@ macro_rules! by_leader {
 }
 pub(crate) use by_leader;
 
-/// Begins a call; says who acts for all.
+/// Begins a call; true for the thread that acts for all.
 ///
-/// What any thread stored before comes before the call, because the leader's fence covers what it has seen (rule 1 of
-/// the memory model).
+/// Each thread's earlier stores come before the call, because the leader's fence covers all that the leader has seen
+/// (rule 1 of the memory model).
 #[inline(always)]
 pub(crate) fn begin<C: Scope>() -> bool {
     // The others' stores before the leader's call.
@@ -164,7 +164,7 @@ pub(crate) fn begin<C: Scope>() -> bool {
     C::leads()
 }
 
-/// Ends a call: gives all threads what the leader brings. What the leader may read, all may.
+/// Ends a call: gives all threads the leader's result. All may read what the leader may read.
 #[inline(always)]
 pub(crate) fn finish<C: Scope, E: ErrorWord>(result: Result<u32, E>) -> Result<u32, E> {
     if !C::COLLECTIVE {

@@ -1,7 +1,7 @@
 //! Regions, queue pairs and devices that are dropped while other threads post and poll on them.
 //!
 //! `WARPBELL_DROPS` says how many objects are dropped. Under AddressSanitizer and ThreadSanitizer
-//! (`cargo xtask test --only sanitizers`), each access to what was freed shows.
+//! (`cargo xtask test --only sanitizers`), each access to freed memory shows.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const POSTERS: u64 = 4;
 const MOST_BYTES: usize = 40_000;
 const DEPTH: u32 = 16;
 
-/// What is to be freed by another thread.
+/// Something that another thread is to free.
 type Victim = Box<dyn Any + Send>;
 
 /// What dies while work requests are under way.
@@ -109,7 +109,7 @@ fn request(rng: &mut StdRng, source: &MemoryRegion, target: &MemoryRegion) -> Wq
     }
 }
 
-/// Posts, drops what is to die meanwhile, and hears how each work request ended. Gives how many objects were dropped.
+/// Posts, drops the victims meanwhile, and learns how each work request ended. Returns how many objects were dropped.
 fn life(
     rng: &mut StdRng,
     shared: &[Device; 2],

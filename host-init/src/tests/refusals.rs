@@ -51,7 +51,7 @@ fn memory() {
     }
     assert_matches!(region.read(99, &mut [0; 2]) => Err(Error::OutOfRange { .. }));
     assert_matches!(region.write(99, &[0; 2]) => Err(Error::OutOfRange { .. }));
-    // What the other side claims may be nonsense; arithmetic on it is not.
+    // The other side's numbers may be nonsense; arithmetic on them must not fail.
     let nonsense = RemoteMemory {
         address: u64::MAX,
         len: u64::MAX,
@@ -167,7 +167,7 @@ fn memory_without_whole_words() {
     assert_matches!(
         refused.words() => Err(Error::Unaligned { address: found }) if found == address
     );
-    // What is left behind the last whole word is nobody's.
+    // Bytes behind the last whole word belong to no word.
     assert_eq!(part(8, 15).words().unwrap().len(), 1);
     assert!(part(8, 7).words().unwrap().is_empty());
     let whole = region(&domain, 20, 3, ALL);

@@ -459,7 +459,7 @@ fn a_fault_strikes_the_work_request_that_it_was_meant_for() {
     assert_eq!((error.syndrome, error.vendor), cause);
 }
 
-/// What a watchdog says of a queue: nothing, the oldest request without a completion, nothing again.
+/// A watchdog names the oldest request without a completion, and nothing before or after it.
 #[test]
 fn the_oldest_request_under_way_is_named() {
     for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
@@ -485,7 +485,7 @@ fn the_oldest_request_under_way_is_named() {
     }
 }
 
-/// Without a doorbell record, on each kind of software HCA: nothing but the doorbell says what is posted.
+/// Without a doorbell record, on each kind of software HCA: the doorbell alone says how far WQEs are posted.
 #[test]
 fn without_a_doorbell_record() {
     let config = QueuePairConfig {

@@ -94,8 +94,7 @@ impl End {
     }
 }
 
-/// Not a test of its own: what the second process does. Without its variables it
-/// has nothing to do.
+/// The second process. It is no test of its own: without its variables it does nothing.
 #[test]
 fn the_other_process() {
     let (Some(socket), Ok(part)) = (std::env::var_os(SOCKET), std::env::var(PART)) else {

@@ -1,4 +1,4 @@
-//! What a software HCA's watch tells of the requests that kernels post.
+//! Advice that a software HCA's watch gives about posted requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +12,7 @@ use crate::{Device, Nic, QueuePairConfig};
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 
-/// Posts so many READs of so many bytes, each `stride` bytes behind the one before; gives what a watch told of them, and
-/// the address of the first.
+/// Posts READs, each `stride` bytes behind the one before. Returns the watch's advice, and the address of the first READ.
 fn told(reads: u32, bytes: u32, (first, stride): (u64, u64)) -> (Vec<Advice>, u64) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);

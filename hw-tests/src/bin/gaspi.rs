@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Ranks on both ends of what the command line chose, in turn.
+/// Ranks, alternately on both ends of the chosen connection.
 fn ranks(sides: &Sides, count: usize) -> Vec<ProtectionDomain> {
     let ends = [&sides.ours, &sides.theirs];
     (0..count)
@@ -269,7 +269,7 @@ fn every_call(kernels: Kernels, mode: Mode) {
     assert_eq!(call(kernels, &gaspi, 1, mode, &calls), expected, "{what}");
 }
 
-/// What is wrong is named, in every mode, and changes nothing; the queue goes on.
+/// In every mode, bad arguments are refused by name and change nothing. The queue stays usable.
 fn bad_input() {
     let sides = Sides::chosen();
     let gaspi = program(&sides, 2, &config());

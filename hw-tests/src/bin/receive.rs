@@ -254,7 +254,7 @@ fn not_ready() {
         &mut expected,
     );
     buffers.check(&expected, "a message that waited");
-    // The queue is none the worse for it.
+    // The queue still works.
     let nop = Request::new(Verb::Nop);
     expect_done(&Posting::default().post(queue, &[nop]), "a NOP afterwards");
 }

@@ -1,6 +1,5 @@
-//! Proves that tasks run once, in order, with the arguments and the payload that were sent, whoever sends and whoever
-//! runs them; that their results come back; that what the target does not take is refused and reported; and that a full
-//! lane loses nothing.
+//! Proves that tasks run once, in order, with the arguments and the payload that were sent, for every pair of scopes.
+//! Results come back; tasks that the target does not take are refused and reported; a full lane loses nothing.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -274,7 +273,7 @@ impl Storm {
         }
     }
 
-    /// Fills the lanes while nobody serves them; then a target comes, and then who waits for the answers.
+    /// Fills the lanes while nobody serves them. Then serves them, while the sender collects the answers.
     fn fill_and_collect(&self, kernels: Kernels) {
         let what = format!("{kernels}, {self:?}");
         let lanes = self.lanes();
@@ -333,7 +332,7 @@ fn words_of(region: &MemoryRegion) -> Place {
     unsafe { Place::new(region.as_ptr().cast(), region.len() as u64 / 8) }
 }
 
-/// What a thread has seen that saw these, and nothing wrong.
+/// The account of a thread that saw exactly these messages.
 fn seen(messages: impl Iterator<Item = ActiveMessage>) -> Seen {
     messages.fold(Seen::default(), |seen, message| Seen {
         count: seen.count + 1,

@@ -224,7 +224,7 @@ impl Chains {
                 here.set(ours.address() + word(0) as u64, &value);
                 for link in 0..self.links {
                     let tag = chain * self.links + link;
-                    // What the one before has brought, from where it lies to the other side.
+                    // Sends on the bytes that the operation before has brought.
                     let operation = match link % 2 {
                         0 => {
                             there.set(theirs.address() + word(link) as u64, &value);

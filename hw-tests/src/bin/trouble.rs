@@ -27,7 +27,7 @@ use warpbell_kernels::suite::{
 /// Says in the environment which trouble a process is to get into.
 const TROUBLE: &str = "WARPBELL_TROUBLE";
 
-/// A name, what it does, and words that its line has.
+/// A name, the trouble itself, and the words that its line must have.
 type Case = (
     &'static str,
     fn(&'static Module) -> Result<(), Error>,
@@ -258,7 +258,7 @@ fn panic(_: &'static Module) -> Result<(), Error> {
 
 fn stray(module: &'static Module) -> Result<(), Error> {
     let nowhere = Stray { address: 8 };
-    // SAFETY: none; that it is no memory is what the test is about.
+    // SAFETY: none; the test needs an address without memory.
     let launch = unsafe { Launch::new_unsafe(entry!(suite_stray), Grid::ONE_THREAD, nowhere) };
     Ok(module.run(&[launch], &watch())?)
 }
@@ -279,7 +279,7 @@ fn hang(_: &'static Module) -> Result<(), Error> {
     let kernel = Posting::default().kernel(queue, rows, entries);
     let limit = Duration::from_millis(300);
     let hangs = here::launch_watched(Grid::ONE_THREAD, &kernel, limit, &[&pair.ours]);
-    // The kernel still runs: what it uses stays until the process ends.
+    // The kernel still runs: its memory stays until the process ends.
     std::mem::forget((sides, pair, source, requests, words));
     hangs
 }

@@ -93,7 +93,7 @@ impl<'a> Gaspi<'a> {
         Queue::open(self.handle, queue, rank)
     }
 
-    /// Waits until all requests are done that were posted through a queue so far, whatever rank they went to. It
+    /// Waits until all requests through a queue are done, to all ranks. It
     /// opens the queue's part for each rank that there is a connection to: for kernels that keep none open.
     ///
     /// # Errors

@@ -124,8 +124,8 @@ impl<'a, S: Sharing, C: Scope> Queue<'a, S, C> {
         .map(drop)
     }
 
-    /// Waits until all requests are done that were posted to this rank through this queue so far, by whomever:
-    /// what was written has left, what was read is there.
+    /// Waits until all requests to this rank through this queue are done, whichever thread posted them. Written bytes
+    /// have left then, and read bytes are there.
     ///
     /// # Errors
     /// [`Error::Timeout`]; the queue has failed.

@@ -46,7 +46,7 @@ fn active(device: &Device) -> (ActiveMessages, ProtectionDomain) {
     (active, near)
 }
 
-/// Runs so many tasks of a lane.
+/// Runs `tasks` tasks of a lane.
 fn serve(target: TargetHandle<'_>, lane: u32, tasks: u32) {
     let mut server = target.serve::<Thread>(lane).unwrap();
     for _ in 0..tasks {

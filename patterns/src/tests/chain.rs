@@ -1,4 +1,4 @@
-//! Operations that the NIC starts by itself: chains of tags, what breaks them, what is refused.
+//! Operations that the NIC starts by itself: chains of tags, broken chains, refused chains.
 
 use crate::trigger::Error as Refused;
 use warpbell::wqe::{CqNumber, Syndrome, Wqe};
@@ -280,7 +280,7 @@ fn open(pair: &QueuePair) -> SendQueue<'_, Exclusive, Thread> {
     pair.send_queue().unwrap().open().unwrap()
 }
 
-/// A queue that a kernel posts to waits for another one's completions; what it names wrongly is an error.
+/// A queue that a kernel posts to waits for another queue's completions. A wrong name is an error.
 #[test]
 fn kernels_post_waits_themselves() {
     for device in [threaded(), resident()] {

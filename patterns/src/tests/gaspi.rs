@@ -93,7 +93,7 @@ fn all_to_all(devices: &[Device], to_self: bool) {
         let mut found = vec![0; BYTES];
         gaspi.segment_read(rank, 0, 0, &mut found).unwrap();
         assert_eq!(found, expected, "rank {rank}");
-        // What it has got from the next rank, read from there.
+        // Reads the next rank's greeting back.
         let next = (rank + 1) % ranks;
         if next != rank {
             let mut queue = here.queue::<GpuShared, Thread>(1, next).unwrap();
@@ -151,7 +151,7 @@ fn segments_come_and_go() {
         (known(&gaspi, 2, 1), known(&gaspi, 0, 1)),
         (missing, Ok(99))
     );
-    // A segment that is gone leaves nothing behind at the device, which knows so many regions at most.
+    // A deleted segment leaves no region behind: the device has room for this many.
     for _ in 0..SoftOptions::default().hca.regions {
         gaspi.segment_create(2, 8).unwrap();
         gaspi.segment_delete(2).unwrap();

@@ -28,7 +28,7 @@ fn late() -> Device {
     Device::open(Nic::Soft(options)).unwrap()
 }
 
-/// Who takes data out of memory finds what came before, and so does who gives a command.
+/// A read of the memory, and a command, both find the data that came before.
 #[test]
 fn late_data_come_before_they_are_sent_on_and_before_a_command() {
     let (ours, theirs) = (threaded(), late());

@@ -52,7 +52,7 @@ impl Ends {
         Wqe::write_value(value, remote).signalled()
     }
 
-    /// Writes so many values, each `base` and its place, and waits for all.
+    /// Writes `count` values, each `base` plus its place, and waits for all.
     fn fill(&self, queue: &ProxiedQueue, base: u64, count: usize) {
         let mut queue = queue.send_queue().open::<Exclusive>().unwrap();
         let mut newest = None;
@@ -68,7 +68,7 @@ impl Ends {
         words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
     }
 
-    /// So many values are there, and nothing behind them.
+    /// Checks that `count` values are there, and only zeros behind them.
     #[track_caller]
     fn check(&self, base: u64, count: usize) {
         for (place, value) in self.values().into_iter().enumerate() {
@@ -222,8 +222,8 @@ fn a_refused_request_ends_the_queue_and_not_the_thread() {
     ends.check(5, 40);
 }
 
-/// The owner of the first queue does not answer for its second request, in one way or another; the second queue has the
-/// same thread, and adds 1 at the far end so many times before and after that.
+/// The owner of the first queue never answers for its second request. The second queue has the same thread, and adds 1 at
+/// the far end several times before and after that.
 fn ends_at_a_question(
     expected: Fault,
     mut answer: impl FnMut() -> bool + Send + 'static,

@@ -48,7 +48,7 @@ fn operations_go_once_they_are_triggered() {
             triggers.wait::<Thread>(2, LIMIT).unwrap();
             assert_eq!(&rig.arrived()[..4], [true, true, false, true]);
             assert_eq!(rig.triggers.counter(2).unwrap().counted(), 3);
-            // What is left over counts for the next one, which the host's thread registers as a kernel does.
+            // Spare triggers count for the next operation, which the host's thread registers as a kernel does.
             let again = [rig.write(4)];
             triggers.register::<Thread, 1>(2, 2, again, LIMIT).unwrap();
             triggers.trigger::<Thread>(1).unwrap();
@@ -83,7 +83,7 @@ fn a_tag_that_failed_is_made_anew() {
     let device = threaded();
     let mut rig = Rig::new(&device, &[config(); 2]);
     let bad = rig.write_beyond();
-    // What is flushed behind it does not hide the cause.
+    // Flushed requests behind it do not hide the cause.
     let behind = rig.write(0);
     rig.triggers.register(0, 1, [bad, behind]).unwrap();
     let triggers = rig.triggers.handle().open().unwrap();

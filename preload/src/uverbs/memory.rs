@@ -87,7 +87,7 @@ pub fn register(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Changes what was registered, or for whom, or for what; the keys stay.
+/// Changes a region's memory, domain or rights; the keys stay.
 pub fn change(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
     // After the pointer to the answer.

@@ -45,7 +45,7 @@ pub mod mask {
 /// `IBV_MIG_MIGRATED`: there is no path beside the first.
 const MIGRATED: u8 = 0;
 
-/// Bits of a PSN, and of a queue pair's number: of what a request has beside them Linux takes no notice.
+/// Bits of a PSN, and of a queue pair's number. Linux ignores a request's other bits.
 const NUMBER: u32 = 0x00ff_ffff;
 /// Bits of the numbers of retries, likewise.
 const RETRIES: u8 = 7;
@@ -88,8 +88,8 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Refuses what Linux's core and its driver of mlx5 cards refuse, and what the engine cannot do. Gives the state that the
-/// queue pair is to be in.
+/// Refuses requests that Linux's core or its mlx5 driver refuse, or that the engine cannot carry out. Returns the queue
+/// pair's next state.
 fn check(
     pair: &OpenPair,
     from: QueuePairState,
@@ -135,7 +135,7 @@ fn state(number: u8) -> Result<QueuePairState, Errno> {
     })
 }
 
-/// Tells what a queue pair was set to, and the state it is in.
+/// Reports a queue pair's attributes and its state.
 pub fn query(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     let machine = machine()?.ok_or(Errno(libc::EOPNOTSUPP))?;
     // After the pointer to the answer.
@@ -158,7 +158,7 @@ pub fn query(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes over what a request sets.
+/// Remembers the attributes that a request sets.
 fn remember(set: &mut QueuePairQuery, wanted: &ModifyRequest) {
     macro_rules! take {
         ($($bit:ident: $($field:ident)*;)*) => {$(
@@ -186,7 +186,7 @@ fn remember(set: &mut QueuePairQuery, wanted: &ModifyRequest) {
     }
 }
 
-/// What the engine is to do for a step to a state.
+/// The engine's transition for a step to a state.
 fn transition(
     machine: &Machine,
     pair: &OpenPair,
@@ -236,9 +236,9 @@ fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyTo
     })
 }
 
-/// Takes a queue pair from one state to another. Before a reset its doorbell record is zeroed, as the engine wants it:
-/// not before the engine has stopped, which would see receives that nobody posted, and flush them. Of the last receive
-/// hears who has one fail by command, too.
+/// Takes a queue pair from one state to another. A reset zeroes the doorbell record first, as the engine requires. The
+/// engine must stand still then: it would flush receives that nobody posted. A change to ERROR by command also reports
+/// the last receive.
 pub fn take(
     engine: &mut HostEngine<'_>,
     number: QpNumber,

@@ -1,4 +1,4 @@
-//! What was made through each open file of the device.
+//! The objects made through each open file of the device.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -65,13 +65,13 @@ pub struct QueuePair {
 
 static FILES: Mutex<BTreeMap<c_int, Open>> = Mutex::new(BTreeMap::new());
 
-/// Runs `work` on what a file has; an entry is made at the first call.
+/// Runs `work` on a file's objects; the first call makes an entry.
 pub fn with<R>(file: c_int, work: impl FnOnce(&mut Open) -> R) -> R {
     let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
     work(files.entry(file).or_default())
 }
 
-/// Destroys what a file's user left behind.
+/// Destroys the objects that a file's user left behind.
 pub fn close(file: c_int) {
     let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(open) = files.remove(&file) else {
@@ -103,7 +103,7 @@ impl Open {
         found.ok_or_else(|| self.missing(handle))
     }
 
-    /// Ends all objects, users before what they use. What an engine that has stopped refuses is gone anyway.
+    /// Ends all objects, each before the objects that it uses. A stopped engine refuses, but has no objects any more.
     fn destroy(&self, machine: &Machine) {
         let of_devx = |destroyed: fn(&Object) -> bool| {
             for object in self.objects.values().filter(|object| destroyed(object)) {

@@ -1,5 +1,5 @@
 //! Requests whose bytes were changed in the ring, after the kernel wrote them and before the NIC reads them;
-//! and a completion queue whose user does not say what it has read.
+//! and a completion queue whose user never moves the consumer index.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn by_hand() -> Stage {
 }
 
 /// Posts a good request, a victim and another good one, damages the victim's bytes at `offset`, and lets the
-/// NIC go. Gives what a kernel that comes then is told.
+/// NIC go. Returns the ending of a request that is posted afterwards.
 fn damage(stage: &Stage, victim: Request, offset: usize, bytes: &[u8]) -> Ending {
     let posting = Posting::with(Waiting::Never, ample());
     let queue = stage.queue();
@@ -48,7 +48,7 @@ fn damage(stage: &Stage, victim: Request, offset: usize, bytes: &[u8]) -> Ending
     // SAFETY: the kernel has ended, the NIC stands still, and the victim is the second block.
     unsafe { abi::patch_ring(&queue, BLOCK + offset, bytes) };
     stage.sides.step_until_idle();
-    // The NIC stands still again: what is told is what it wrote.
+    // The NIC stands still again: the ending comes from the CQEs that it wrote.
     let posting = Posting::with(Waiting::Each, Duration::from_millis(1));
     let [ending] = posting.post(queue, &[Request::new(Verb::Nop)])[..] else {
         panic!("one ending");

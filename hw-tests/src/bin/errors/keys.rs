@@ -62,7 +62,7 @@ impl Others {
     }
 }
 
-/// What is wrong with a request, the request, its opcode, and how the NIC calls what is wrong.
+/// A description, the request, its opcode, and the NIC's error.
 type Case = (&'static str, Request, Opcode, (Syndrome, VendorCode));
 
 fn cases(stage: &Stage, others: &Others) -> Vec<Case> {
@@ -178,7 +178,7 @@ pub fn every_bad_access() {
     without_access();
 }
 
-/// A queue pair may forbid what a region allows.
+/// A queue pair may forbid an access that a region allows.
 fn without_access() {
     let mut stage = Stage::new(&QueuePairConfig {
         access: Access::REMOTE_WRITE | Access::REMOTE_READ,

@@ -1,4 +1,4 @@
-//! What goes wrong with receives: both sides learn it, each its own part.
+//! Errors of receives: each side learns its own part.
 
 use warpbell::wqe::{
     CompletionError, LocalKey, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex,
@@ -113,7 +113,7 @@ fn fails_at_both_ends(
         &delivery,
         &mut expected.theirs,
     );
-    // What the failed receive's own buffer holds is nobody's business.
+    // The buffer of the failed receive may hold anything.
     let buffer = stage.theirs.local(CELL.into(), LENGTH);
     let found = stage.theirs.image().gather(&[buffer]);
     expected.theirs.set(buffer.address, &found);

@@ -1,4 +1,4 @@
-//! What is refused before the NIC hears of it: the queue stays usable.
+//! Requests and handles that are refused before the NIC hears of them: the queue stays usable.
 
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ pub fn wrong_states() {
     connect(&mut ours, &mut theirs).expect("a connection");
     assert!(matches!(ours.to_init(), Err(Error::WrongState { .. })));
 
-    // While a kernel holds the queue, it goes to error: what is posted is flushed.
+    // The queue goes to ERROR while a kernel holds it: posted requests are flushed.
     let theirs_before = sides.theirs.arena(64, ALL_ACCESS, 1);
     let untouched = theirs_before.image();
     let queue = ours.send_queue().expect("a send queue");

@@ -1,4 +1,4 @@
-//! What is looked at: how it is posted, where everything lies, how far fences reach.
+//! The cases: how WQEs are posted, where everything lies, how far fences reach.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl Way {
         )
     }
 
-    /// Whether who posts knows the numbers of its WQEs before.
+    /// Whether the poster knows the numbers of its WQEs beforehand.
     pub fn knows_numbers(self) -> bool {
         use Way::{Lanes, LanesAlone, LanesEarly, Shared, SharedEarly};
         !matches!(self, Shared | SharedEarly | Lanes | LanesAlone | LanesEarly)
@@ -164,7 +164,7 @@ fn memories() -> &'static [Memory] {
     }
 }
 
-/// Every place of what is posted, the rest in the kernels' own memory.
+/// Every place for ring, record and doorbell; the rest lies in the kernels' own memory.
 fn places_to_post(sight: Sight) -> Vec<Places> {
     let mut places = Vec::new();
     for &ring in memories() {
@@ -187,7 +187,7 @@ fn places_to_post(sight: Sight) -> Vec<Places> {
     places
 }
 
-/// Every place of what is brought.
+/// Every place for the CQE and the data.
 fn places_to_bring() -> Vec<Places> {
     let mut places = Vec::new();
     for &completion in memories() {
@@ -264,7 +264,7 @@ pub fn of_the_library() -> Vec<(String, Vec<Case>)> {
     all
 }
 
-/// What is done by hand, or by a NIC with a fault.
+/// Twins: posts by hand, and NICs with a fault.
 pub fn twins() -> Vec<(Twin, &'static str, Vec<Case>)> {
     use Sight::{Doorbell, DoorbellAlone, Record};
     let by_hand = |twin, name, sight, fault| {

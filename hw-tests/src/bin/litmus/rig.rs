@@ -44,7 +44,7 @@ const BLOCK_ON_CPU: u32 = 64;
 /// How long a wait may take beside the time of posting.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What was seen.
+/// Counts of what the NIC saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub looks: u64,
@@ -189,7 +189,7 @@ impl Rig {
         };
         Pair {
             // SAFETY: all of it lives in `self`, which the pair borrows, with the sizes given here. The NIC is a
-            // block of the same grid; that its fences reach far enough for pinned memory, too, is what is asked.
+            // block of the same grid. Whether its fences reach pinned memory, too, is the question of the test.
             queue: unsafe { SendQueueHandle::new(parts) },
             places,
             completion: of(&self.completions, 0).cast(),
@@ -197,7 +197,7 @@ impl Rig {
         }
     }
 
-    /// One launch on fresh queues, and what was seen in it.
+    /// Launches once on fresh queues, and counts.
     pub fn run(&self, case: &Case, posting: Duration, noise: bool) -> Counts {
         self.renew().expect("memory");
         let placement = here::kernels().placement();
