@@ -131,6 +131,8 @@ impl Group {
                     "soft-hca/src/engine/requester/*.rs",
                     "soft-hca/src/engine/responder.rs",
                     "soft-hca/src/engine/responder/*.rs",
+                    "soft-hca/src/engine/receiving.rs",
+                    "soft-hca/src/engine/sending.rs",
                     "soft-hca/src/engine/protection.rs",
                     "soft-hca/src/engine/psn.rs",
                 ],

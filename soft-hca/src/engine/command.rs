@@ -3,7 +3,6 @@
 use mlx5_wqe::{CqNumber, LocalKey, QpNumber, RemoteKey};
 
 use super::packet::WireAddress;
-use super::shared_receive::SharedReceiveQueue;
 
 pub use mlx5_wqe::decode::{MAX_MESSAGE_LENGTH, Transport};
 
@@ -175,6 +174,40 @@ impl ReceiveRing {
     }
 }
 
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedReceiveQueue(pub(super) u32);
+
+impl SharedReceiveQueue {
+    /// Its number, of 24 bits.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a shared receive queue is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedReceiveAttributes {
+    /// The protection domain of its segments' keys.
+    pub protection_domain: ProtectionDomain,
+    /// Its ring. A WQE's first 16 bytes are its link, so that its stride is 32 bytes at least.
+    pub ring: ReceiveRing,
+    /// Address of the doorbell record: 8 bytes, aligned to 8, zero. Its first half counts what was posted.
+    pub record: u64,
+    /// How its WQEs follow one another.
+    pub topology: Topology,
+}
+
+/// How the WQEs of a shared receive queue follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Topology {
+    /// Each names the next one.
+    #[default]
+    LinkedList,
+    /// By their places in the ring.
+    Cyclic,
+}
+
 /// Log₂ of the most blocks in a send ring, and WQEs in a receive ring: 32,768.
 pub const MAX_LOG_QUEUE_DEPTH: u8 = 15;
 /// Log₂ of the most CQEs in a completion queue: 2²².
@@ -250,7 +283,7 @@ pub struct ReadyToSend {
     pub ack_timeout_ns: u64,
 }
 
-/// The acknowledgement timeout of an InfiniBand code (0 to 31): 4.096 µs · 2^code, 0 for ever.
+/// The acknowledgement timeout of an InfiniBand code (0 to 31): 4.096 µs · 2^code, 0 for ever (IBTA volume 1, 9.7.6.1.3).
 pub const fn ack_timeout_ns(code: u8) -> u64 {
     match code & 0x1f {
         0 => 0,
@@ -258,9 +291,9 @@ pub const fn ack_timeout_ns(code: u8) -> u64 {
     }
 }
 
-/// The RNR timer of an InfiniBand code (0 to 31), 10 µs to 655.36 ms.
+/// The RNR timer of an InfiniBand code (0 to 31), 10 µs to 655.36 ms (IBTA volume 1, 9.7.5.2.8).
 pub const fn rnr_timer_ns(code: u8) -> u32 {
-    /// In units of 10 µs, from the InfiniBand specification's table of RNR NAK timers.
+    /// In units of 10 µs.
     const UNITS: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

@@ -8,7 +8,7 @@ use super::Engine;
 use super::command::QueuePairState;
 use super::completion::Awaited;
 use super::memory::Memory;
-use super::requester::Gate;
+use super::sending::Gate;
 use super::wire::Wire;
 use mlx5_wqe::decode::QueueOperation;
 

@@ -8,12 +8,15 @@
 //! | WAIT and SEND_EN, of queue pairs that may | of others |
 //! | RC, UC, UD; shared receive queues | DC, XRC: there is no command that creates them |
 //!
-//! One file, one job: [`mlx5_wqe::decode`] reads a WQE's bytes, `requester` walks the send queue and retries,
-//! `responder` executes the peer's requests once each, `shared_receive` gives receives of lists,
-//! `transfer` cuts and scatters payloads, `cross_channel` lets a queue wait for others and start them,
-//! [`loan`] lends a queue to a [`dispatch`], which executes the [`plain`] writes within the HCA without packets,
-//! `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access, `objects`
-//! has the commands, [`wire`] is the seam to other HCAs.
+//! Its reliable connections can be read with the InfiniBand Architecture Specification, volume 1 (IBTA volume 1), beside
+//! them: numbers such as 9.7.3 are its sections, those such as C9-105 its compliance statements.
+//!
+//! One file, one job: [`mlx5_wqe::decode`] reads a WQE's bytes; `sending` and `receiving` are what a `queue_pair` keeps;
+//! `requester` walks the send queue and retries, `responder` executes the peer's requests once each, `flush` ends what is
+//! left in error; `shared_receive` gives receives of lists, `transfer` cuts and scatters payloads, `cross_channel` lets a
+//! queue wait for others and start them, [`loan`] lends a queue to a [`dispatch`], which executes the [`plain`] writes
+//! within the HCA without packets, `completion` writes CQEs, `doorbell` finds rings, `protection` checks every access,
+//! `objects` has the commands, [`wire`] is the seam to other HCAs.
 
 pub mod command;
 mod completion;
@@ -23,6 +26,7 @@ mod doorbell;
 pub mod event;
 pub mod execute;
 pub mod fault;
+mod flush;
 pub mod gid;
 mod list;
 pub mod loan;
@@ -34,8 +38,11 @@ pub mod plain;
 mod protection;
 mod psn;
 mod queue_pair;
+mod receiving;
 mod requester;
 mod responder;
+mod send_wqe;
+mod sending;
 mod shared_receive;
 mod transfer;
 pub mod wire;
@@ -43,7 +50,8 @@ pub mod wire;
 pub use command::{
     Access, CommandError, CompletionQueueAttributes, Counters, CqeSize, CrossChannel, ErrorPlace,
     FirstError, Keys, ProtectionDomain, QueuePairAttributes, QueuePairOptions, QueuePairState,
-    QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell, Transition, Transport,
+    QueuePairStatus, ReadyToReceive, ReadyToSend, ReceiveRing, SendDoorbell,
+    SharedReceiveAttributes, SharedReceiveQueue, Topology, Transition, Transport,
 };
 pub use completion::CompletionQueueSlot;
 pub use dispatch::{Dispatch, NoDispatch};
@@ -55,9 +63,7 @@ pub use memory::{DirectMemory, Memory};
 pub use packet::WireAddress;
 pub use protection::{ProtectionDomainSlot, RegionSlot, RevokedKey};
 pub use queue_pair::QueuePairSlot;
-pub use shared_receive::{
-    SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveSlot, Topology,
-};
+pub use shared_receive::SharedReceiveSlot;
 pub use wire::Wire;
 
 use completion::{CompletionQueues, number_index};
@@ -66,7 +72,8 @@ use doorbell::{Rung, Uars};
 use list::List;
 use packet::{Opcode, Packet};
 use protection::{ProtectionDomains, Regions};
-use queue_pair::{Context, QueuePair, SCRATCH};
+use queue_pair::{Context, QueuePair};
+use send_wqe::SCRATCH;
 use shared_receive::SharedReceives;
 use wire::Limits;
 

@@ -6,13 +6,13 @@ use super::Engine;
 use super::command::{
     Access, CommandError, CompletionQueueAttributes, CqeSize, Keys, MAX_LOG_QUEUE_DEPTH,
     MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, QueuePairAttributes, QueuePairOptions,
-    QueuePairState, QueuePairStatus, SendDoorbell, Transition,
+    QueuePairState, QueuePairStatus, SendDoorbell, SharedReceiveAttributes, SharedReceiveQueue,
+    Transition,
 };
 use super::completion::{NUMBER_INDEX_BITS, next_generation, number_index};
 use super::memory::Memory;
 use super::packet::Range;
 use super::queue_pair::QueuePair;
-use super::shared_receive::{SharedReceiveAttributes, SharedReceiveQueue};
 use super::wire::{Retract, Wire};
 
 impl<M: Memory, W: Wire> Engine<'_, M, W> {

@@ -1,4 +1,6 @@
 //! What travels between two HCAs: a header, and where its payload lies.
+//!
+//! The header holds what IBTA volume 1 has in the base transport header (9.2) and the extended ones (9.3), in another form.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -58,7 +60,7 @@ impl Opcode {
     }
 }
 
-/// Why a responder refuses a packet (the NAK codes of the InfiniBand specification, and RNR).
+/// Why a responder refuses a packet: the NAK codes (IBTA volume 1, 9.7.5.2.2), and RNR (9.7.5.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
@@ -66,7 +68,7 @@ pub enum Refusal {
     Sequence = 1,
     /// Misaligned atomic, receive too small, or an operation that the responder does not know.
     InvalidRequest = 2,
-    /// The remote key, its PD, the range or the access right does not fit.
+    /// The remote key, its PD, the range or the access right does not fit (9.7.5.2.4).
     RemoteAccess = 3,
     /// The responder could not do its part, for example its receive WQE names a bad lkey.
     RemoteOperation = 4,

@@ -1,11 +1,8 @@
-//! A queue pair: what both directions share, its states, errors and the flush.
+//! A queue pair: what both halves share, its states (IBTA volume 1, 10.3.1), and its errors.
 
-use mlx5_wqe::segment::Control;
 use mlx5_wqe::{
-    ControlFlags, CqeOpcode, Doorbell, DoorbellRecord, Opcode, QpNumber, Syndrome, VendorCode,
-    WqeIndex,
+    ControlFlags, CqeOpcode, Doorbell, DoorbellRecord, QpNumber, Syndrome, VendorCode, WqeIndex,
 };
-use zerocopy::FromBytes;
 
 use super::command::{
     Access, CommandError, Counters, CrossChannel, ErrorPlace, FirstError, QueuePairAttributes,
@@ -17,8 +14,9 @@ use super::list::Link;
 use super::memory::Memory;
 use super::packet::{Header, Opcode as PacketOpcode, WireAddress};
 use super::protection::Regions;
-use super::requester::Requester;
-use super::responder::Responder;
+use super::receiving::Responder;
+use super::send_wqe::{FLUSH, Failure, SCRATCH, SendWqe};
+use super::sending::Requester;
 use super::shared_receive::SharedReceives;
 use super::transfer::Ring;
 use super::wire::{Limits, Retract, Wire};
@@ -84,12 +82,6 @@ pub(super) struct QueuePair {
     /// The owner has not been told of the error yet.
     pub(super) fatal_event: bool,
 }
-
-/// An error of a WQE.
-pub(super) type Failure = (Syndrome, VendorCode);
-
-/// What becomes of the WQEs after a failed one.
-pub(super) const FLUSH: Failure = (Syndrome::FLUSHED, VendorCode::FLUSHED);
 
 impl QueuePair {
     pub(super) fn new(
@@ -352,58 +344,6 @@ impl QueuePair {
         }
     }
 
-    /// Flushes up to `budget` WQEs of each queue; gives how many. In error only.
-    pub(super) fn flush<M: Memory, W: Wire>(
-        &mut self,
-        cx: &mut Context<'_, '_, M, W>,
-        budget: usize,
-    ) -> usize {
-        let depth = 1 << self.attributes.log_send_depth;
-        if self.requester.producer.wrapping_sub(self.requester.tail) > depth {
-            // The record claims more than the ring holds: each slot is flushed once.
-            self.requester.producer = self.requester.tail.wrapping_add(depth);
-        }
-        let mut flushed = 0;
-        while flushed < budget && self.requester.tail != self.requester.producer {
-            if cx.completion_queues.is_dead(self.send_cq) {
-                self.requester.tail = self.requester.producer;
-                break;
-            }
-            let wqe = self.flushed_wqe(cx.memory);
-            self.complete_send(cx, &wqe, Some(FLUSH));
-            flushed += 1;
-        }
-        let sends = flushed;
-        while flushed - sends < budget && self.has_receive(cx.memory) {
-            if cx.completion_queues.is_dead(self.receive_cq) {
-                self.responder.forget_receives();
-                break;
-            }
-            self.fail_receive(cx, FLUSH);
-            flushed += 1;
-        }
-        flushed
-    }
-
-    /// The WQE at the tail as far as its flush needs it. Its bytes are not trusted: a size that
-    /// cannot be counts as one block, and none goes past the producer index.
-    fn flushed_wqe<M: Memory>(&self, memory: &M) -> SendWqe {
-        let index = self.requester.tail;
-        let [start, _] = self.ring().ranges(index, 0, 16);
-        let mut bytes = [0; 16];
-        // SAFETY: the owner vouched for the ring when the queue pair was created.
-        unsafe { memory.read(start.address, &mut bytes) };
-        let control = Control::read_from_bytes(&bytes).ok();
-        let posted = self.requester.producer.wrapping_sub(index).min(16) as u8;
-        let mut wqe = SendWqe::unread(index);
-        if let Some(control) = control {
-            wqe.blocks = control.blocks().clamp(1, posted.max(1));
-            wqe.opcode = control.opcode();
-            wqe.flags = control.fm_ce_se;
-        }
-        wqe
-    }
-
     /// Brings nearer what a post changes: the record, and the block behind the newest one.
     pub(super) fn expect_post<M: Memory>(&self, memory: &M) {
         let [next, _] = self.ring().ranges(self.requester.producer, 0, 64);
@@ -502,30 +442,3 @@ impl QueuePair {
         (self.is_running() && sends) || self.responder.has_answers()
     }
 }
-
-/// A send WQE as its completion needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SendWqe {
-    pub(super) index: u16,
-    pub(super) blocks: u8,
-    pub(super) opcode: Opcode,
-    pub(super) flags: ControlFlags,
-    /// Bytes of the message.
-    pub(super) length: u32,
-}
-
-impl SendWqe {
-    /// A WQE of which nothing is known yet.
-    pub(super) const fn unread(index: u16) -> Self {
-        Self {
-            index,
-            blocks: 1,
-            opcode: Opcode::NOP,
-            flags: ControlFlags::empty(),
-            length: 0,
-        }
-    }
-}
-
-/// Bytes that the longest WQE takes in the ring.
-pub(super) const SCRATCH: usize = 16 * mlx5_wqe::decode::BLOCK;

@@ -1,84 +1,28 @@
 //! The responder: executes the peer's requests in order, once each, and answers them.
+//!
+//! | what | IBTA volume 1 | where |
+//! |---|---|---|
+//! | receiving inbound requests, and their validation | 9.7.4, 9.7.4.1 | here |
+//! | generating responses | 9.7.5 | `answer` |
+//! | unreliable service | 9.8 | `unreliable`, `datagram` |
 
 mod answer;
 mod datagram;
 mod receive;
 mod unreliable;
 
-use heapless::Deque;
 use mlx5_wqe::{CqeOpcode, RemoteKey, Syndrome, VendorCode};
 
-use super::command::{Access, MAX_MESSAGE_LENGTH, MAX_READS, QueuePairState};
+use super::command::{Access, MAX_MESSAGE_LENGTH, QueuePairState};
 use super::memory::Memory;
 use super::packet::{Header, Opcode, Packet, PacketFlags, Range, Refusal};
 use super::psn;
-use super::queue_pair::{Context, Failure, QueuePair};
+use super::queue_pair::{Context, QueuePair};
+use super::receiving::{Answer, Inbound};
+use super::send_wqe::Failure;
 use super::transfer::{ScatterError, scatter};
 use super::wire::Wire;
 use mlx5_wqe::decode::{AtomicKind, AtomicOperation};
-
-/// One direction of a queue pair.
-#[derive(Debug)]
-pub(super) struct Responder {
-    /// The PSN of the next packet.
-    expected: u32,
-    pub(super) min_rnr_timer_ns: u32,
-    /// The message of which packets are still to come.
-    message: Option<Inbound>,
-    /// A packet was refused, and until it comes again those after it are dropped in silence.
-    refusing: bool,
-    acknowledge: bool,
-    refusal: Option<(Refusal, u32)>,
-    /// Answers to READs and atomics that are still to go out, oldest first.
-    answers: Deque<Due, MAX_READS>,
-    /// The newest atomics and what they found, for those that come twice.
-    atomics: Deque<(u32, u64), MAX_READS>,
-    /// The oldest receive WQE that has not completed; of a shared queue the one taken last.
-    pub(super) receive_tail: u16,
-    /// A WQE of a shared queue has been taken, and has not completed.
-    in_hand: bool,
-    /// The producer index of the receive queue, as the doorbell record had it.
-    pub(super) receive_producer: u16,
-}
-
-/// A message under way.
-#[derive(Clone, Copy, Debug)]
-enum Inbound {
-    /// A SEND, so many bytes of which have arrived.
-    Send { done: u64 },
-    /// An RDMA WRITE, so many bytes of which have arrived.
-    Write {
-        address: u64,
-        rkey: u32,
-        length: u32,
-        done: u64,
-    },
-}
-
-/// An answer that is still to go out.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    answer: Answer,
-    /// To a request that came twice. Its peer may have forgotten it long ago.
-    again: bool,
-}
-
-/// What is answered.
-#[derive(Clone, Copy, Debug)]
-enum Answer {
-    /// What is left of a READ.
-    Read { psn: u32, range: Range, rkey: u32 },
-    /// What an atomic found.
-    Atomic { psn: u32, value: u64 },
-}
-
-impl Answer {
-    const fn psn(&self) -> u32 {
-        match self {
-            Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
-        }
-    }
-}
 
 /// Why a request is not executed.
 enum Reject {
@@ -92,97 +36,8 @@ enum Reject {
     Gone,
 }
 
-impl Responder {
-    pub(super) const fn new() -> Self {
-        Self {
-            expected: 0,
-            min_rnr_timer_ns: 0,
-            message: None,
-            refusing: false,
-            acknowledge: false,
-            refusal: None,
-            answers: Deque::new(),
-            atomics: Deque::new(),
-            receive_tail: 0,
-            in_hand: false,
-            receive_producer: 0,
-        }
-    }
-
-    pub(super) const fn start(&mut self, psn: u32, min_rnr_timer_ns: u32) {
-        self.expected = psn;
-        self.min_rnr_timer_ns = min_rnr_timer_ns;
-    }
-
-    /// Takes no request any more; answers that are due still go out.
-    pub(super) const fn stop(&mut self) {
-        self.message = None;
-    }
-
-    pub(super) fn has_answers(&self) -> bool {
-        self.acknowledge || self.refusal.is_some() || !self.answers.is_empty()
-    }
-
-    /// Whether a message that begins with this PSN is the next one, and nothing was refused.
-    pub(super) const fn expects(&self, psn: u32) -> bool {
-        self.expected == psn && self.message.is_none() && !self.refusing && self.refusal.is_none()
-    }
-
-    /// Counts so many messages of one packet that were executed.
-    pub(super) fn count_direct(&mut self, messages: u32) {
-        self.expected = psn::add(self.expected, messages);
-    }
-
-    /// Whether there is room for one answer more. If need be, one to a request that came twice
-    /// makes room: a peer that still wants it asks once more.
-    fn has_room(&mut self) -> bool {
-        if !self.answers.is_full() {
-            return true;
-        }
-        let mut dropped = false;
-        for _ in 0..self.answers.len() {
-            let Some(due) = self.answers.pop_front() else {
-                break;
-            };
-            if due.again && !dropped {
-                dropped = true;
-            } else {
-                // There is room: it was just taken off.
-                let _ = self.answers.push_back(due);
-            }
-        }
-        dropped
-    }
-
-    /// Appends the answer to a new request; false if there are too many.
-    fn answer(&mut self, answer: Answer) -> bool {
-        let again = false;
-        self.has_room() && self.answers.push_back(Due { answer, again }).is_ok()
-    }
-
-    /// Appends the answer to a request that came twice, in place of those from its PSN on: the
-    /// peer asks for them again, too.
-    fn answer_again(&mut self, answer: Answer) {
-        self.forget_answers_from(answer.psn());
-        let again = true;
-        // Without room it is lost, and the peer asks once more.
-        let _ = self.answers.push_back(Due { answer, again });
-    }
-
-    /// Forgets the answers from `psn` on.
-    fn forget_answers_from(&mut self, psn: u32) {
-        while self
-            .answers
-            .back()
-            .is_some_and(|due| psn::distance(due.answer.psn(), psn) >= 0)
-        {
-            self.answers.pop_back();
-        }
-    }
-}
-
 impl QueuePair {
-    /// Handles what the peer's requester sent.
+    /// Handles what the peer's requester sent: validates its PSN first (9.7.4.1).
     #[inline]
     pub(super) fn handle_request<M: Memory, W: Wire>(
         &mut self,
@@ -244,7 +99,7 @@ impl QueuePair {
         }
     }
 
-    /// Refuses the expected packet.
+    /// Refuses the expected packet: a NAK (9.7.5.2.2), or an RNR NAK (9.7.5.2.8).
     const fn refuse(&mut self, refusal: Refusal) {
         self.responder.refusal = Some((refusal, self.responder.expected));
         self.responder.refusing = true;
@@ -280,10 +135,11 @@ impl QueuePair {
             length: u64::from(length),
         };
         let end = done + packet.payload_length();
+        // C9-92, C9-94.
         if length > MAX_MESSAGE_LENGTH || end > range.length || last != (end == range.length) {
             return Err(INVALID);
         }
-        // A message of no bytes touches no memory, and its key is not looked at.
+        // A message of no bytes touches no memory, and its key is not looked at (C9-88).
         if length > 0 {
             self.check_remote(cx, rkey, range, Access::REMOTE_WRITE)?;
         }
@@ -375,7 +231,7 @@ impl QueuePair {
         Ok(1)
     }
 
-    /// Takes a READ on; gives the PSNs that its answer takes.
+    /// Takes a READ on (9.4.4); gives the PSNs that its answer takes.
     fn execute_read<M: Memory, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,
@@ -445,7 +301,8 @@ impl QueuePair {
         Ok(1)
     }
 
-    /// Handles a request that was executed before: its answer must have been lost.
+    /// Handles a request that was executed before: its answer must have been lost. A WRITE or SEND is acknowledged
+    /// again and not executed (C9-105).
     fn handle_duplicate<M: Memory, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,
@@ -492,7 +349,7 @@ impl QueuePair {
         self.responder.answer_again(answer);
     }
 
-    /// Whether the peer may do this, by its queue pair and by its key.
+    /// Whether the peer may do this, by its queue pair and by its key (9.7.4.1.5).
     #[inline]
     fn check_remote<M, W>(
         &self,

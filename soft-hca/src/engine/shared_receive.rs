@@ -7,44 +7,11 @@
 use mlx5_wqe::{DoorbellRecord, Octoword, SrqNext};
 
 use super::command::{
-    CommandError, MAX_LOG_QUEUE_DEPTH, MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, ReceiveRing,
+    CommandError, MAX_LOG_QUEUE_DEPTH, MAX_LOG_RECEIVE_STRIDE, ProtectionDomain,
+    SharedReceiveAttributes, SharedReceiveQueue, Topology,
 };
 use super::completion::{NUMBER_INDEX_BITS, next_generation, number_index};
 use super::memory::Memory;
-
-/// A shared receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedReceiveQueue(u32);
-
-impl SharedReceiveQueue {
-    /// Its number, of 24 bits.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-/// What a shared receive queue is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedReceiveAttributes {
-    /// The protection domain of its segments' keys.
-    pub protection_domain: ProtectionDomain,
-    /// Its ring. A WQE's first 16 bytes are its link, so that its stride is 32 bytes at least.
-    pub ring: ReceiveRing,
-    /// Address of the doorbell record: 8 bytes, aligned to 8, zero. Its first half counts what was posted.
-    pub record: u64,
-    /// How its WQEs follow one another.
-    pub topology: Topology,
-}
-
-/// How the WQEs of a shared receive queue follow one another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Topology {
-    /// Each names the next one.
-    #[default]
-    LinkedList,
-    /// By their places in the ring.
-    Cyclic,
-}
 
 /// An entry of the engine's table of shared receive queues.
 #[derive(Debug, Default)]

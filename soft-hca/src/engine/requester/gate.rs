@@ -1,20 +1,6 @@
 //! WAIT and SEND_EN in the send queue: other queues decide whether they start.
 
-use mlx5_wqe::{Syndrome, VendorCode};
-
-use super::{InFlight, Kind, Requester};
-use crate::engine::queue_pair::{Failure, SendWqe};
-use mlx5_wqe::decode::QueueOperation;
-
-/// What a WAIT or SEND_EN ends with that cannot be carried out.
-pub(super) const BAD_GATE: Failure = (Syndrome::LOCAL_QP_OPERATION, VendorCode::NONE);
-
-/// A WAIT or a SEND_EN that is the next to start.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Gate {
-    pub(in crate::engine) wqe: SendWqe,
-    pub(in crate::engine) operation: QueueOperation,
-}
+use crate::engine::sending::{BAD_GATE, Gate, InFlight, Kind, Requester};
 
 impl Requester {
     /// The WAIT or SEND_EN that is the next to start, if [`send_requests`](crate::engine::queue_pair::QueuePair::send_requests) came to one.

@@ -1,13 +1,14 @@
-//! What comes back to the requester: acknowledgements, answers, refusals, and silence.
+//! What comes back to the requester (IBTA volume 1, 9.7.6): acknowledgements, answers, refusals, and silence.
 
 use mlx5_wqe::{Syndrome, VendorCode};
 
-use super::{InFlight, Kind};
 use crate::engine::command::{Access, QueuePairState};
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Opcode, Packet, Refusal};
 use crate::engine::psn;
-use crate::engine::queue_pair::{Context, Failure, QueuePair};
+use crate::engine::queue_pair::{Context, QueuePair};
+use crate::engine::send_wqe::Failure;
+use crate::engine::sending::{InFlight, Kind};
 use crate::engine::transfer::{check_local, scatter};
 use crate::engine::wire::Wire;
 use mlx5_wqe::decode::{AtomicOperation, DataItem, Operation};
@@ -106,7 +107,7 @@ impl QueuePair {
         }
     }
 
-    /// The peer refused the oldest packet.
+    /// The peer refused the oldest packet (9.7.5.2.2, 9.7.5.2.8).
     fn handle_refusal<M: Memory, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,
@@ -138,8 +139,8 @@ impl QueuePair {
         self.fail_front(cx, failure);
     }
 
-    /// Completes what is done up to the PSN `done`. True if a READ or atomic before it has no
-    /// answer.
+    /// Completes what is done up to the PSN `done`: a response acknowledges all before it, too (9.7.5.1.2). True if a READ
+    /// or atomic before it has no answer.
     #[inline]
     fn acknowledge<M: Memory, W: Wire>(
         &mut self,
@@ -196,7 +197,7 @@ impl QueuePair {
         self.requester.rewind();
     }
 
-    /// Looks whether an answer is overdue; gives 1 if so.
+    /// Looks whether an answer is overdue (9.7.6.1.3); gives 1 if so.
     pub(in crate::engine) fn check_timer<M: Memory, W: Wire>(
         &mut self,
         cx: &mut Context<'_, '_, M, W>,

@@ -1,14 +1,14 @@
-//! What the responder sends: answers first, then the refusal or the acknowledgement that follows
+//! What the responder sends (IBTA volume 1, 9.7.5): answers first, then the refusal or the acknowledgement that follows
 //! them.
 
 use mlx5_wqe::{Syndrome, VendorCode};
 
-use super::{Answer, Due};
 use crate::engine::command::Access;
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Opcode, Range, Refusal};
 use crate::engine::psn;
 use crate::engine::queue_pair::{Context, QueuePair};
+use crate::engine::receiving::{Answer, Due};
 use crate::engine::wire::Wire;
 
 impl QueuePair {
@@ -28,6 +28,7 @@ impl QueuePair {
             let mut payload = None;
             match answer {
                 Answer::Atomic { value, .. } => header.operands[0] = value,
+                // 9.7.5.1.3.
                 Answer::Read { range, rkey, .. } => {
                     // Again for each packet: the memory may be deregistered at any time.
                     if range.length > 0
@@ -63,7 +64,7 @@ impl QueuePair {
             sent += 1;
             self.answer_sent();
         }
-        // Only now: an acknowledgement or refusal means that all before it was answered.
+        // Only now: an acknowledgement or refusal means that all before it was answered (9.7.5.1.2).
         if let Some((refusal, psn)) = self.responder.refusal {
             let mut header = self.header(cx.address, Opcode::Refuse, psn);
             header.detail = refusal as u8;

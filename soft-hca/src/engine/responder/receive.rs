@@ -4,25 +4,18 @@ use mlx5_wqe::segment::Data;
 use mlx5_wqe::{CqeOpcode, DoorbellRecord, Local, Opcode as WqeOpcode, WqeIndex};
 use zerocopy::FromBytes;
 
-use super::{Reject, Responder, datagram};
+use super::{Reject, datagram};
 use crate::engine::command::{ErrorPlace, FirstError, MAX_LOG_RECEIVE_STRIDE, ProtectionDomain};
 use crate::engine::completion::Completion;
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Header, PacketFlags};
-use crate::engine::queue_pair::{Context, Failure, QueuePair};
+use crate::engine::queue_pair::{Context, QueuePair};
+use crate::engine::send_wqe::Failure;
 use crate::engine::shared_receive::ReceivePlace;
 use crate::engine::wire::Wire;
 
 /// The data segments of a receive WQE.
 pub(super) type Segments = heapless::Vec<Local, { 1 << MAX_LOG_RECEIVE_STRIDE }>;
-
-impl Responder {
-    /// Leaves what is posted alone: nobody can be told how it ends.
-    pub(in crate::engine) const fn forget_receives(&mut self) {
-        self.receive_tail = self.receive_producer;
-        self.in_hand = false;
-    }
-}
 
 impl QueuePair {
     /// Whether a receive WQE is posted; of a shared queue, whether one was taken. Looks at the record when the ones known are used up.

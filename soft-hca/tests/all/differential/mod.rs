@@ -30,9 +30,9 @@
 //! | `responder.rs` | a SEND's third packet lands where the second ought to | side 0 queue pair 2 message 1: another length |
 //! | `psn.rs` | PSNs are compared without the wrap | word 1 held 0x3e8, and no atomic found that |
 //! | `requester.rs` | a fence waits for nothing | byte 3208 of side 0 differs: own area 1 |
-//! | `requester.rs` | progress does not give the retries back | operation 15 failed: 0x15 |
-//! | `requester.rs` | going back skips a message's third packet | operation 0 failed: 0x15 |
-//! | `requester.rs` | what is left of a READ is fetched from its start | byte 1856 of side 0 differs: own area 0 |
+//! | `sending.rs` | progress does not give the retries back | operation 15 failed: 0x15 |
+//! | `sending.rs` | going back skips a message's third packet | operation 0 failed: 0x15 |
+//! | `requester/request.rs` | what is left of a READ is fetched from its start | byte 1856 of side 0 differs: own area 0 |
 //! | `requester/response.rs` | an acknowledgement answers a READ, too | byte 3879 of side 0 is untouched: own area 1 |
 //! | `requester/response.rs` | a READ's later packets land at its start | byte 1600 of side 0 differs: own area 0 |
 //! | `requester/response.rs` | the timer does not go back | operation 1 failed: 0x15 |
