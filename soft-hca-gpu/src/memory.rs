@@ -150,3 +150,63 @@ unsafe impl LaneMemory for DirectMemory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const CANARY: u8 = 0xee;
+
+    /// Moves `length` bytes to an offset of a target by `how`, which gets both addresses, and looks at all of the target.
+    fn moves_these_bytes_and_no_others(length: usize, offset: usize, how: impl FnOnce(u64, u64)) {
+        let source: Vec<u128> = (0..16).map(|word| word * 0x0101_0307 + 1).collect();
+        let mut target = [u128::from_ne_bytes([CANARY; 16]); 18];
+        let from = source.as_ptr().expose_provenance() as u64;
+        let to = target.as_mut_ptr().expose_provenance() as u64 + offset as u64;
+        how(from, to);
+        let bytes = |words: &[u128]| -> Vec<u8> {
+            let words = words.iter().flat_map(|word| word.to_ne_bytes());
+            words.collect()
+        };
+        let (source, target) = (bytes(&source), bytes(&target));
+        let (before, rest) = target.split_at(offset);
+        let (moved, after) = rest.split_at(length);
+        assert_eq!(moved, &source[..length], "{length} bytes at {offset}");
+        let mut others = before.iter().chain(after);
+        assert!(others.all(|byte| *byte == CANARY), "{length} at {offset}");
+    }
+
+    #[test]
+    fn the_parts_of_a_copy_are_the_whole() {
+        for (length, offset) in (9..=200).flat_map(|length| [0, 3, 8].map(|at| (length, at))) {
+            for parts in [1, 3, 32] {
+                moves_these_bytes_and_no_others(length, offset, |from, to| {
+                    for part in 0..parts {
+                        // SAFETY: both ranges lie in the test's own memory.
+                        unsafe { DirectMemory.copy_part(from, to, length as u64, part, parts) };
+                    }
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn both_halves_of_a_small_copy_move_it() {
+        let words = [1, 2, 4, 8].map(|width| (width, width));
+        let blocks = [16, 32, 48, 64].map(|length| (length, 16));
+        for (length, step) in words.into_iter().chain(blocks) {
+            for offset in (0..32).step_by(step) {
+                moves_these_bytes_and_no_others(length, offset, |from, to| {
+                    let length = length as u64;
+                    assert!(is_small(from, to, length));
+                    // SAFETY: both ranges lie in the test's own memory.
+                    unsafe {
+                        let data = DirectMemory.load_small(from, length);
+                        DirectMemory.store_small(to, length, &data);
+                    }
+                });
+            }
+        }
+    }
+}
