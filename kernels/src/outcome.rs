@@ -1,30 +1,38 @@
 //! What a kernel leaves for its host: why it failed, and numbers.
 
-use core::fmt;
 use core::sync::atomic::Ordering;
 
+use thiserror::Error;
 use warpbell::wqe::BuildError;
 use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread};
 use warpbell_patterns::{active, gaspi, trigger};
 
 /// Why a kernel stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
     /// A queue could not be opened.
+    #[error(transparent)]
     Open(OpenError),
     /// A work request could not be built.
+    #[error(transparent)]
     Build(BuildError),
     /// A work request was not posted.
+    #[error(transparent)]
     Post(PostError),
     /// What was waited for did not come.
+    #[error(transparent)]
     Wait(WaitError),
     /// A call of GASPI's did not succeed.
+    #[error(transparent)]
     Gaspi(gaspi::Error),
     /// A call of triggered operations did not succeed.
+    #[error(transparent)]
     Trigger(trigger::Error),
     /// A call of active messages did not succeed.
+    #[error(transparent)]
     Active(active::Error),
     /// The numbers among a kernel's parameters name more memory than it was given: words of 8 bytes.
+    #[error("the kernel's numbers want {wanted} words of a memory that has {there}")]
     Outside {
         /// How many words they want.
         wanted: u64,
@@ -67,126 +75,90 @@ impl Failure {
             _ => None,
         }
     }
-
-    /// Packs it into three words; the first says which, and is never 0.
-    #[inline(always)]
-    pub(crate) const fn to_words(self) -> [u64; 3] {
-        use {BuildError as B, OpenError as O, PostError as P, WaitError as W};
-        match self {
-            Self::Open(O::NotAHandle { magic }) => [1, magic as u64, 0],
-            Self::Open(O::Version { found, wanted }) => [2, found as u64, wanted as u64],
-            Self::Open(O::Size { found, wanted }) => [3, found as u64, wanted as u64],
-            Self::Open(O::InUse) => [4, 0, 0],
-            Self::Open(O::Failed(error)) => [5, error.to_bits(), 0],
-            Self::Open(O::Reach { found }) => [21, found as u64, 0],
-            Self::Open(O::SendDoorbell { found }) => [22, found as u64, 0],
-            Self::Open(O::Apart) => [26, 0, 0],
-            Self::Open(O::Elsewhere) => [27, 0, 0],
-            Self::Open(O::DoorbellPage { found }) => [28, found as u64, 0],
-            Self::Build(B::TooManySegments { given, limit }) => [6, given as u64, limit as u64],
-            Self::Build(B::EmptySegment) => [7, 0, 0],
-            Self::Build(B::SegmentTooLong { length }) => [8, length as u64, 0],
-            Self::Build(B::InlineTooLong { length, limit }) => [9, length as u64, limit as u64],
-            Self::Build(B::EmptyInline) => [10, 0, 0],
-            Self::Post(P::NoRoom) => [11, 0, 0],
-            Self::Post(P::Deadline) => [12, 0, 0],
-            Self::Post(P::TooManyBlocks { asked, limit }) => [13, asked as u64, limit as u64],
-            Self::Post(P::TooLong { bytes, limit }) => [14, bytes, limit as u64],
-            Self::Post(P::Empty) => [15, 0, 0],
-            Self::Post(P::Misaligned { address }) => [16, address, 0],
-            Self::Post(P::Failed(error)) => [17, error.to_bits(), 0],
-            Self::Wait(W::Deadline) => [18, 0, 0],
-            Self::Wait(W::NotSignalled) => [19, 0, 0],
-            Self::Wait(W::Failed(error)) => [20, error.to_bits(), 0],
-            Self::Gaspi(error) => [23, error.to_bits(), 0],
-            Self::Trigger(error) => [24, error.to_bits(), 0],
-            Self::Active(error) => [25, error.to_bits(), 0],
-            Self::Outside { wanted, there } => [29, wanted, there],
-        }
-    }
-
-    /// Unpacks [`to_words`](Self::to_words); none for words that it never gives.
-    pub(crate) fn from_words([which, first, second]: [u64; 3]) -> Option<Self> {
-        use {BuildError as B, OpenError as O, PostError as P, WaitError as W};
-        Some(match which {
-            1 => Self::Open(O::NotAHandle {
-                magic: first as u32,
-            }),
-            2 => Self::Open(O::Version {
-                found: first as u16,
-                wanted: second as u16,
-            }),
-            3 => Self::Open(O::Size {
-                found: first as u16,
-                wanted: second as u16,
-            }),
-            4 => Self::Open(O::InUse),
-            5 => Self::Open(O::Failed(QueueError::from_bits(first)?)),
-            6 => Self::Build(B::TooManySegments {
-                given: first as usize,
-                limit: second as usize,
-            }),
-            7 => Self::Build(B::EmptySegment),
-            8 => Self::Build(B::SegmentTooLong {
-                length: first as u32,
-            }),
-            9 => Self::Build(B::InlineTooLong {
-                length: first as usize,
-                limit: second as usize,
-            }),
-            10 => Self::Build(B::EmptyInline),
-            11 => Self::Post(P::NoRoom),
-            12 => Self::Post(P::Deadline),
-            13 => Self::Post(P::TooManyBlocks {
-                asked: first as u32,
-                limit: second as u32,
-            }),
-            14 => Self::Post(P::TooLong {
-                bytes: first,
-                limit: second as u32,
-            }),
-            15 => Self::Post(P::Empty),
-            16 => Self::Post(P::Misaligned { address: first }),
-            17 => Self::Post(P::Failed(QueueError::from_bits(first)?)),
-            18 => Self::Wait(W::Deadline),
-            19 => Self::Wait(W::NotSignalled),
-            20 => Self::Wait(W::Failed(QueueError::from_bits(first)?)),
-            21 => Self::Open(O::Reach { found: first as u8 }),
-            22 => Self::Open(O::SendDoorbell { found: first as u8 }),
-            23 => Self::Gaspi(gaspi::Error::from_bits(first)?),
-            24 => Self::Trigger(trigger::Error::from_bits(first)?),
-            25 => Self::Active(active::Error::from_bits(first)?),
-            26 => Self::Open(O::Apart),
-            27 => Self::Open(O::Elsewhere),
-            28 => Self::Open(O::DoorbellPage { found: first as u8 }),
-            29 => Self::Outside {
-                wanted: first,
-                there: second,
-            },
-            _ => return None,
-        })
-    }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Build(error) => error.fmt(f),
-            Self::Post(error) => error.fmt(f),
-            Self::Wait(error) => error.fmt(f),
-            Self::Gaspi(error) => error.fmt(f),
-            Self::Trigger(error) => error.fmt(f),
-            Self::Active(error) => error.fmt(f),
-            Self::Outside { wanted, there } => write!(
-                f,
-                "the kernel's numbers want {wanted} words of a memory that has {there}"
-            ),
+/// Packs failures into three words, and unpacks them: by a number for each, its fields, and the bits of what it holds.
+macro_rules! words {
+    (
+        fields {
+            $($number:literal: $kind:ident($error:ident::$variant:ident $({ $first:ident $(, $second:ident)? })?);)*
         }
-    }
+        holding $held:ident {
+            $($holder:literal: $holds:ident $within:tt as $bits:ty;)*
+        }
+    ) => {
+        impl Failure {
+            /// Packs it into three words; the first says which, and is never 0.
+            #[inline(always)]
+            pub(crate) const fn to_words(self) -> [u64; 3] {
+                match self {
+                    $(Self::$kind($error::$variant { $($first $(, $second)?)? }) => {
+                        let fields = [$($first as u64, $($second as u64,)?)? 0, 0];
+                        [$number, fields[0], fields[1]]
+                    })*
+                    $(Self::$holds $within => [$holder, $held.to_bits(), 0],)*
+                    Self::Outside { wanted, there } => [OUTSIDE, wanted, there],
+                }
+            }
+
+            /// Unpacks [`to_words`](Self::to_words); none for words that it never gives.
+            pub(crate) fn from_words([which, one, two]: [u64; 3]) -> Option<Self> {
+                Some(match which {
+                    $($number => Self::$kind($error::$variant {
+                        $($first: one as _, $($second: two as _)?)?
+                    }),)*
+                    $($holder => {
+                        let $held = <$bits>::from_bits(one)?;
+                        Self::$holds $within
+                    })*
+                    OUTSIDE => Self::Outside {
+                        wanted: one,
+                        there: two,
+                    },
+                    _ => return None,
+                })
+            }
+        }
+    };
 }
 
-impl core::error::Error for Failure {}
+/// The number of [`Failure::Outside`].
+const OUTSIDE: u64 = 29;
+
+words! {
+    fields {
+        1: Open(OpenError::NotAHandle { magic });
+        2: Open(OpenError::Version { found, wanted });
+        3: Open(OpenError::Size { found, wanted });
+        4: Open(OpenError::InUse);
+        6: Build(BuildError::TooManySegments { given, limit });
+        7: Build(BuildError::EmptySegment);
+        8: Build(BuildError::SegmentTooLong { length });
+        9: Build(BuildError::InlineTooLong { length, limit });
+        10: Build(BuildError::EmptyInline);
+        11: Post(PostError::NoRoom);
+        12: Post(PostError::Deadline);
+        13: Post(PostError::TooManyBlocks { asked, limit });
+        14: Post(PostError::TooLong { bytes, limit });
+        15: Post(PostError::Empty);
+        16: Post(PostError::Misaligned { address });
+        18: Wait(WaitError::Deadline);
+        19: Wait(WaitError::NotSignalled);
+        21: Open(OpenError::Reach { found });
+        22: Open(OpenError::SendDoorbell { found });
+        26: Open(OpenError::Apart);
+        27: Open(OpenError::Elsewhere);
+        28: Open(OpenError::DoorbellPage { found });
+    }
+    holding error {
+        5: Open(OpenError::Failed(error)) as QueueError;
+        17: Post(PostError::Failed(error)) as QueueError;
+        20: Wait(WaitError::Failed(error)) as QueueError;
+        23: Gaspi(error) as gaspi::Error;
+        24: Trigger(error) as trigger::Error;
+        25: Active(error) as active::Error;
+    }
+}
 
 /// While a thread fills in its failure.
 const BEING_WRITTEN: u64 = u64::MAX;

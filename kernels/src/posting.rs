@@ -251,94 +251,45 @@ impl<'a> Posting<'a> {
     }
 }
 
-/// Each thread posts to a queue of its own.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_exclusive_thread(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<Exclusive, Thread>());
+/// A kernel for each way, which keeps what becomes of it.
+macro_rules! kernels {
+    ($places:ident: $($(#[doc = $words:literal])* $name:ident => $run:ident::<$($kind:ident),*>;)*) => {
+        $(
+            $(#[doc = $words])*
+            ///
+            /// # Safety
+            #[doc = concat!("The places that [`", stringify!($places), "`] names are there, for as long as the kernel")]
+            /// runs, as its fields say.
+            #[kernel]
+            pub unsafe fn $name(p: $places<'_>) {
+                p.outcome.record(|| p.$run::<$($kind),*>());
+            }
+        )*
+    };
 }
 
-/// Each warp posts to a queue of its own, 32 WQEs under a doorbell.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_exclusive_warp(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<Exclusive, Warp>());
-}
-
-/// Each block posts to a queue of its own, a WQE of each thread under a doorbell.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_exclusive_block(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<Exclusive, Block>());
-}
-
-/// The threads of a block share a queue, and post each for itself.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_block_thread(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<BlockShared, Thread>());
-}
-
-/// The warps of a block share a queue, and post 32 WQEs under a doorbell.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_block_warp(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<BlockShared, Warp>());
-}
-
-/// All threads share a queue, and post each for itself.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_gpu_thread(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<GpuShared, Thread>());
-}
-
-/// All warps share a queue, and post 32 WQEs under a doorbell.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_gpu_warp(p: Posting<'_>) {
-    p.outcome.record(|| p.post::<GpuShared, Warp>());
-}
-
-/// Each thread posts batches to a queue of its own.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_exclusive_batch(p: Posting<'_>) {
-    p.outcome.record(|| p.post_batches::<Exclusive>());
-}
-
-/// Each thread posts values to a queue of its own.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_exclusive_inline(p: Posting<'_>) {
-    p.outcome.record(|| p.post_inline::<Exclusive>());
-}
-
-/// Each thread posts writes with a signal behind each to a queue of its own.
-///
-/// # Safety
-/// The places that [`Posting`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn posting_exclusive_signal(p: Posting<'_>) {
-    p.outcome.record(|| p.post_signals::<Exclusive>());
+kernels! {
+    Posting:
+    /// Each thread posts to a queue of its own.
+    posting_exclusive_thread => post::<Exclusive, Thread>;
+    /// Each warp posts to a queue of its own, 32 WQEs under a doorbell.
+    posting_exclusive_warp => post::<Exclusive, Warp>;
+    /// Each block posts to a queue of its own, a WQE of each thread under a doorbell.
+    posting_exclusive_block => post::<Exclusive, Block>;
+    /// The threads of a block share a queue, and post each for itself.
+    posting_block_thread => post::<BlockShared, Thread>;
+    /// The warps of a block share a queue, and post 32 WQEs under a doorbell.
+    posting_block_warp => post::<BlockShared, Warp>;
+    /// All threads share a queue, and post each for itself.
+    posting_gpu_thread => post::<GpuShared, Thread>;
+    /// All warps share a queue, and post 32 WQEs under a doorbell.
+    posting_gpu_warp => post::<GpuShared, Warp>;
+    /// Each thread posts batches to a queue of its own.
+    posting_exclusive_batch => post_batches::<Exclusive>;
+    /// Each thread posts values to a queue of its own.
+    posting_exclusive_inline => post_inline::<Exclusive>;
+    /// Each thread posts writes with a signal behind each to a queue of its own.
+    posting_exclusive_signal => post_signals::<Exclusive>;
 }
 
 /// Polls of one thread.
@@ -441,40 +392,16 @@ impl Polling<'_> {
     }
 }
 
-/// An exclusive queue's polls that find a CQE.
-///
-/// # Safety
-/// The places that [`Polling`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn polling_ready_exclusive(p: Polling<'_>) {
-    p.outcome.record(|| p.ready::<Exclusive>());
-}
-
-/// Those of a queue that the GPU shares.
-///
-/// # Safety
-/// The places that [`Polling`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn polling_ready_gpu(p: Polling<'_>) {
-    p.outcome.record(|| p.ready::<GpuShared>());
-}
-
-/// An exclusive queue's polls that find nothing.
-///
-/// # Safety
-/// The places that [`Polling`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn polling_empty_exclusive(p: Polling<'_>) {
-    p.outcome.record(|| p.empty::<Exclusive>());
-}
-
-/// Those of a queue that the GPU shares.
-///
-/// # Safety
-/// The places that [`Polling`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn polling_empty_gpu(p: Polling<'_>) {
-    p.outcome.record(|| p.empty::<GpuShared>());
+kernels! {
+    Polling:
+    /// An exclusive queue's polls that find a CQE.
+    polling_ready_exclusive => ready::<Exclusive>;
+    /// Polls of a queue that the GPU shares, which find a CQE.
+    polling_ready_gpu => ready::<GpuShared>;
+    /// An exclusive queue's polls that find nothing.
+    polling_empty_exclusive => empty::<Exclusive>;
+    /// Polls of a queue that the GPU shares, which find nothing.
+    polling_empty_gpu => empty::<GpuShared>;
 }
 
 /// The floor of a poll: loads of a word that has just been stored, each of which is waited for.
