@@ -21,6 +21,7 @@ use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
 use crate::Error;
 use crate::gaspi::OneWay;
+use crate::samples::values;
 
 /// Lanes with the functions of the kernels registered, and the initiator's domain.
 fn lanes(
@@ -178,11 +179,7 @@ impl ReduceCase {
         let not_registered = Refused::NotRegistered {
             function: UNREGISTERED,
         };
-        let words: Vec<u64> = refusals
-            .iter()
-            .map(|word| word.load(Ordering::Relaxed))
-            .collect();
-        let refused = words
+        let refused = values(&refusals[..])
             .chunks_exact(2)
             .filter(|pair| **pair == [not_registered.to_bits(), 1])
             .count();

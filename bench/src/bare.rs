@@ -14,6 +14,7 @@ use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::pingpong::{Bare, bare_round_trip};
 
 use crate::Error;
+use crate::samples::sorted;
 
 /// Store → CPU thread → store → load, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -61,11 +62,10 @@ pub fn measure(end: &End, warm_up: u64, rounds: u64) -> Result<RoundTrip, Error>
     })?;
     let played = played[0].load(Ordering::Relaxed) as usize;
     let measured = samples[..played].iter().skip(warm_up as usize);
-    let mut sorted: Vec<u64> = measured.map(|word| word.load(Ordering::Relaxed)).collect();
+    let sorted = sorted(measured);
     if sorted.is_empty() {
         return Err(warpbell_examples::Error::Interrupted.into());
     }
-    sorted.sort_unstable();
     Ok(RoundTrip {
         rounds: sorted.len() as u64,
         min_ns: sorted[0],

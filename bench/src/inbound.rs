@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use warpbell::{Slice, Word64};
+use warpbell::Slice;
 use warpbell_examples::launch::{LIMIT_US, said};
 use warpbell_examples::setup::End;
 use warpbell_examples::statistics::percentile;
@@ -18,6 +18,7 @@ use warpbell_kernels::suite::ScopeKind;
 use warpbell_patterns::inbound::host::{Flush, Flushing};
 use warpbell_soft_hca::shell::LateStores;
 
+use crate::samples::sorted;
 use crate::{Error, nodes};
 
 /// Who writes, and who reads.
@@ -255,11 +256,6 @@ impl InboundCase {
         for memory in [&source, &target, &found, &signal] {
             count += u64::from(memory.check_guards().is_err());
         }
-        let mut sorted: Vec<u64> = samples
-            .iter()
-            .map(|sample: &Word64| sample.load(Ordering::Relaxed))
-            .collect();
-        sorted.sort_unstable();
-        Ok((sorted, count))
+        Ok((sorted(&samples[..]), count))
     }
 }

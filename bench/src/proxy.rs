@@ -1,9 +1,7 @@
 //! Puts of many work-groups: straight to the NIC, and by way of a proxy.
 
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
-use warpbell::{SendQueueHandle, Slice, Word64};
+use warpbell::{SendQueueHandle, Slice};
 use warpbell_examples::interrupt;
 use warpbell_examples::launch::{LIMIT_US, said};
 use warpbell_examples::memory::Memory;
@@ -16,6 +14,7 @@ use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
 use warpbell_patterns::proxy::host::{Proxied, ProxiedQueue, Proxy};
 
 use crate::Error;
+use crate::samples::values;
 
 /// Work-groups that put.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -161,14 +160,8 @@ impl PutCase {
         };
         node.run(&[Launch::new(entry!(proxy_put), grid, puts)], &[])?;
         said("the puts", &outcome)?;
-        let values = |words: &[Word64]| -> Vec<u64> {
-            words
-                .iter()
-                .map(|word| word.load(Ordering::Relaxed))
-                .collect()
-        };
-        let first = values(&begin).into_iter().min().unwrap_or(0);
-        let last = values(&end).into_iter().max().unwrap_or(0);
+        let first = values(&begin[..]).into_iter().min().unwrap_or(0);
+        let last = values(&end[..]).into_iter().max().unwrap_or(0);
         // The clock of a GPU may step by a microsecond.
         Ok((last - first).max(1) as f64 / 1e9)
     }

@@ -3,9 +3,11 @@
 //! A repetition is many short laps, and its figure is their median: a lap in which the operating system ran
 //! somebody else does not count, so that a busy machine does little harm. Things that are compared take turns.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde::Serialize;
+use warpbell::Word64;
 use warpbell_hw_tests::say::say;
 
 /// Measurements of one thing: laps of a repetition, or the repetitions' figures.
@@ -139,6 +141,19 @@ fn number(value: f64) -> String {
         _ => 2,
     };
     format!("{value:.decimals$}")
+}
+
+/// What kernels stored in words.
+pub fn values<'w>(words: impl IntoIterator<Item = &'w Word64>) -> Vec<u64> {
+    let load = |word: &Word64| word.load(Ordering::Relaxed);
+    words.into_iter().map(load).collect()
+}
+
+/// The same, the smallest first.
+pub fn sorted<'w>(words: impl IntoIterator<Item = &'w Word64>) -> Vec<u64> {
+    let mut sorted = values(words);
+    sorted.sort_unstable();
+    sorted
 }
 
 /// What `work` gives, and the seconds that it took.

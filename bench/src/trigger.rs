@@ -1,7 +1,5 @@
 //! Triggered operations: the levels of GPU-TN's listing, what a trigger costs, and chains that the NIC starts itself.
 
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
 use warpbell::wqe::Wqe;
 use warpbell::{SendDoorbell, Slice};
@@ -22,6 +20,7 @@ use warpbell_patterns::trigger::MAX_THRESHOLD;
 use warpbell_patterns::trigger::host::Triggers;
 
 use crate::Error;
+use crate::samples::sorted;
 
 /// Who triggers an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -269,9 +268,7 @@ impl CostCase {
         }
         let median = |way: u64| {
             let all = cycles.iter().skip(way as usize * rounds).take(rounds);
-            let mut sorted: Vec<u64> = all.map(|one| one.load(Ordering::Relaxed)).collect();
-            sorted.sort_unstable();
-            percentile(&sorted, 50)
+            percentile(&sorted(all), 50)
         };
         let nothing = median(TriggerCost::NOTHING);
         let cost = |way| median(way).saturating_sub(nothing);
@@ -383,9 +380,7 @@ impl HopCase {
         }
         let median = |first: usize| {
             let taken = cycles.iter().skip(first).take(rounds);
-            let mut sorted: Vec<u64> = taken.map(|one| one.load(Ordering::Relaxed)).collect();
-            sorted.sort_unstable();
-            percentile(&sorted, 50) / u64::from(self.hops)
+            percentile(&sorted(taken), 50) / u64::from(self.hops)
         };
         let (by_nic, by_kernel) = (median(0), median(rounds));
         Ok(Some(Hops {

@@ -55,6 +55,14 @@ impl Screen {
         });
     }
 
+    /// A row of a table, which says so if its results are wrong.
+    pub fn row(&self, row: String, verified: bool) {
+        self.line(match verified {
+            true => row,
+            false => format!("{row}  {}", self.mark(false)),
+        });
+    }
+
     /// Text for a human behind a label, in as many lines as it needs.
     pub fn wrapped(&self, label: &str, text: &str) {
         let columns = terminal_columns().unwrap_or(COLUMNS).min(COLUMNS);

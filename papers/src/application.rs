@@ -96,10 +96,7 @@ impl<M: Measurement> Measurements<M> {
         let step = |(case, way)| {
             interrupt::check()?;
             let result = measure(case, way)?;
-            screen.line(match result.verified() {
-                true => result.row(),
-                false => format!("{}  {}", result.row(), screen.mark(false)),
-            });
+            screen.row(result.row(), result.verified());
             measured.push(result);
             Ok(())
         };

@@ -1,11 +1,10 @@
 //! A key-value table in a target's memory, and GETs from it: by one-sided READs, and by active messages.
 
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, Slice, Word64};
 use warpbell_bench::inbound::Who;
+use warpbell_bench::samples::{sorted, values};
 use warpbell_examples::interrupt;
 use warpbell_examples::launch::{LIMIT_US, said};
 use warpbell_examples::memory::Memory;
@@ -401,19 +400,12 @@ impl Store {
         samples: &[Word64],
         posted: u64,
     ) -> Result<Row, Error> {
-        let counts: Vec<u64> = counts
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-            .collect();
+        let counts = values(counts);
         let expected: Vec<u64> = (0..self.case.clients)
             .flat_map(|client| self.expected(way, client))
             .collect();
         let sum = |which: usize| counts.iter().skip(which).step_by(COUNTS).sum::<u64>();
-        let mut sorted: Vec<u64> = samples
-            .iter()
-            .map(|sample| sample.load(Ordering::Relaxed))
-            .collect();
-        sorted.sort_unstable();
+        let sorted = sorted(samples);
         let gets = u64::from(self.case.clients) * u64::from(self.case.gets);
         let each = |which: usize| sum(which) as f64 / gets as f64;
         let value_bytes = sum(VALUE_BYTES);

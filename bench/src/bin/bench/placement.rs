@@ -13,7 +13,7 @@ use warpbell_bench::plot::{Curve, Output, Panel};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::{Error, nodes};
 use warpbell_examples::Error as RunError;
-use warpbell_examples::interrupt::{self, ended_early};
+use warpbell_examples::interrupt::ended_early;
 use warpbell_examples::machine::Machine;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::setup::{Ends, config};
@@ -226,10 +226,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
                 gb_per_s: full.median_gb_per_s,
                 verified: alone.verified && full.verified,
             };
-            screen.line(match measured.verified {
-                true => measured.row(),
-                false => format!("{}  {}", measured.row(), screen.mark(false)),
-            });
+            screen.row(measured.row(), measured.verified);
             results.push(measured);
         }
         Ok(())
@@ -245,13 +242,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         results: &results,
     })?;
     let title = "Where rings and completion queue lie";
-    let panels = panels(&results);
+    let wrong = results.iter().filter(|result| !result.verified).count();
+    let all = (wrong, results.len());
     arguments
         .output
-        .draw(title, &setting.origin, node, &panels)?;
-    let wrong = results.iter().filter(|result| !result.verified).count();
-    warpbell_examples::Error::if_wrong(wrong, results.len())?;
-    Ok(interrupt::check()?)
+        .end(title, &setting, &panels(&results), all)
 }
 
 /// Latency and bandwidth, with a curve for each place.

@@ -5,10 +5,9 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::ladder::{Case, HEADER, Rung, Step, measure};
-use warpbell_bench::origin::Origin;
 use warpbell_bench::plot::{Curve, Panel};
-use warpbell_examples::interrupt::{self, ended_early};
-use warpbell_examples::place::Ran;
+use warpbell_bench::setting::Setting;
+use warpbell_examples::interrupt::ended_early;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::{place, screen};
@@ -22,9 +21,8 @@ const TO: u64 = 64 << 10;
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: String,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     depth: u32,
     repetitions: u32,
     /// Ctrl-C ended it early.
@@ -34,14 +32,14 @@ struct Document<'d> {
 
 /// Measures every rung at every size.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
-    let origin = Origin::here();
-    let node = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
     let config = QueuePairConfig {
         receive_depth: 0,
         ..config(arguments.depth)
     };
     let queues = usize::from(arguments.queues);
-    let ends = Ends::several(&node, &config, queues)?;
+    let ends = Ends::several(node, &config, queues)?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let sizes = arguments.sizes(arguments.to.unwrap_or(TO));
     let cases = Rung::ALL
@@ -52,9 +50,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let screen = Screen::new(arguments.output.json, cases.len() as u64);
     screen.line(format_args!(
         "Writes, posted in one way after the other, moved by {} without any network card.",
-        place::nic_words(&node)
+        place::nic_words(node)
     ));
-    screen.line(format_args!("The kernels run on {}.", place::words(&node)));
+    screen.line(format_args!("The kernels run on {}.", place::words(node)));
     screen.heading(HEADER);
     let mut results = Vec::new();
     let mut step = |(rung, bytes): (Rung, u64)| {
@@ -69,30 +67,25 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
             depth: arguments.depth,
         };
         let result = measure(&ends, case, &mut random)?;
-        screen.line(match result.verified {
-            true => result.row(),
-            false => format!("{}  {}", result.row(), screen.mark(false)),
-        });
+        screen.row(result.row(), result.verified);
         results.push(result);
         Ok(())
     };
     let interrupted = ended_early::<Error>(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: node.nic_name(),
-        kernels: Ran::on(&node),
+        setting: &setting,
         depth: arguments.depth,
         repetitions: arguments.repetitions,
         interrupted,
         results: &results,
     })?;
     let title = "Writes posted in one way after the other";
-    let panels = panels(&results);
-    arguments.output.draw(title, &origin, &node, &panels)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
-    warpbell_examples::Error::if_wrong(wrong, results.len())?;
-    Ok(interrupt::check()?)
+    let all = (wrong, results.len());
+    arguments
+        .output
+        .end(title, &setting, &panels(&results), all)
 }
 
 /// A case, in words.

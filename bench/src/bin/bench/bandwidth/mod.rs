@@ -10,14 +10,13 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::filter::Filter;
-use warpbell_bench::origin::Origin;
 use warpbell_bench::parse::parse_message;
 use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::Other;
 use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::machine::Machine;
-use warpbell_examples::place::Ran;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::setup::{Ends, config};
 use warpbell_examples::{place, screen};
@@ -106,9 +105,8 @@ const TO: u64 = 4 << 20;
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: String,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     depth: u32,
     batch: u32,
     signal_every: u64,
@@ -150,9 +148,9 @@ impl Arguments {
 
 /// Measures the verbs.
 fn verbs(arguments: &Arguments) -> Result<(), Error> {
-    let origin = Origin::here();
-    let node = arguments.machine.open()?;
-    let ends = Ends::new(&node, &config(arguments.depth))?;
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
+    let ends = Ends::new(node, &config(arguments.depth))?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let advised = ends.one.pair.advised_batch();
     let batch = arguments.batch.unwrap_or(advised.requests);
@@ -165,9 +163,9 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
     };
     screen.line(format_args!(
         "Bandwidth {ways}, moved by {} without any network card.",
-        place::nic_words(&node)
+        place::nic_words(node)
     ));
-    screen.line(format_args!("The kernels run on {}.", place::words(&node)));
+    screen.line(format_args!("The kernels run on {}.", place::words(node)));
     screen.line(format_args!(
         "{} messages under a doorbell, one in {} signalled, {} repetitions.",
         batch, arguments.signal_every, arguments.repetitions
@@ -178,19 +176,14 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
     let mut step = |case: Case| {
         screen.step(name(&case));
         let result = measure(&ends, case, &mut random)?;
-        screen.line(match result.verified {
-            true => result.row(),
-            false => format!("{}  {}", result.row(), screen.mark(false)),
-        });
+        screen.row(result.row(), result.verified);
         results.push(result);
         Ok(())
     };
     let interrupted = ended_early::<Error>(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: node.nic_name(),
-        kernels: Ran::on(&node),
+        setting: &setting,
         depth: arguments.depth,
         batch,
         signal_every: arguments.signal_every,
@@ -205,10 +198,9 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
         curves: curves(&arguments.verbs, &results),
     };
     let title = format!("Bandwidth {ways}");
-    arguments.output.draw(&title, &origin, &node, &[panel])?;
     let wrong = results.iter().filter(|result| !result.verified).count();
-    warpbell_examples::Error::if_wrong(wrong, results.len())?;
-    Ok(interrupt::check()?)
+    let all = (wrong, results.len());
+    arguments.output.end(&title, &setting, &[panel], all)
 }
 
 /// A case, in words.

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::Error;
-use warpbell_bench::origin::Origin;
+use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::perftest::{Case, HEADER, Written, write};
 use warpbell_examples::place;
-use warpbell_examples::place::Ran;
 use warpbell_examples::screen::Screen;
 use warpbell_strangers::Connection;
 use warpbell_strangers::perftest as default;
@@ -17,9 +16,8 @@ use super::{Arguments, Program};
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: String,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     peer: Program,
     depth: u32,
     batch: u32,
@@ -42,23 +40,21 @@ pub fn run(arguments: &Arguments, host: &str) -> Result<(), Error> {
         depth: arguments.depth,
         seed: arguments.seed,
     };
-    let origin = Origin::here();
-    let node = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
     let screen = Screen::new(arguments.output.json, 0);
     let patience = Duration::from_secs(arguments.timeout);
     let server = Connection::call(host, other.port, patience)?;
-    let written = write(&node, case, server)?;
+    let written = write(node, case, server)?;
     screen.line(format_args!(
         "Written by a kernel on {} into the memory of ib_write_bw, which prints the same numbers; no network card takes part.",
-        place::words(&node)
+        place::words(node)
     ));
     screen.heading(HEADER);
     screen.line(written.row());
     screen.finish();
     Ok(screen.document(&Document {
-        origin: &origin,
-        nic: node.nic_name(),
-        kernels: Ran::on(&node),
+        setting: &setting,
         peer: Program::Perftest,
         depth: arguments.depth,
         batch,

@@ -174,10 +174,7 @@ impl Report {
         if let Some(times) = bare_round_trips {
             row += &format!("{times:>19.2}");
         }
-        if !latency.verified {
-            row += &format!("  {}", self.screen.mark(false));
-        }
-        self.screen.line(row);
+        self.screen.row(row, latency.verified);
         self.results.push(Measured {
             latency,
             bare_round_trips,

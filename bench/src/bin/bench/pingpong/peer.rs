@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::Error;
-use warpbell_bench::origin::Origin;
+use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::pingpong::{Player, Role, way};
 use warpbell_examples::interrupt::ended_early;
 use warpbell_examples::latency::{Case, HEADER, Latency};
-use warpbell_examples::place::Ran;
 use warpbell_examples::screen::Screen;
 use warpbell_examples::{interrupt, place};
 use warpbell_strangers::pingpong as default;
@@ -18,9 +17,8 @@ use super::{Arguments, Program};
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'d> {
-    origin: &'d Origin,
-    nic: String,
-    kernels: Ran,
+    #[serde(flatten)]
+    setting: &'d Setting,
     peer: Program,
     role: Role,
     /// Ctrl-C ended it early.
@@ -40,10 +38,10 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
         Some(_) => Role::Client,
         None => Role::Server,
     };
-    let origin = Origin::here();
-    let node = arguments.machine.open()?;
+    let setting = Setting::open(&arguments.machine)?;
+    let node = &setting.node;
     let screen = Screen::new(arguments.output.json, 0);
-    let mut player = Player::new(&node, arguments.depth, case, role)?;
+    let mut player = Player::new(node, arguments.depth, case, role)?;
     if role == Role::Server {
         screen.line(format_args!(
             "Waiting for the other program: ibv_rc_pingpong -g 0 -p {} -s {} -n {} HOST",
@@ -54,23 +52,17 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
     player.meet(&mut way(other, patience)?)?;
     screen.line(format_args!(
         "Half a round trip of a send between a kernel on {} and ibv_rc_pingpong; no network card takes part.",
-        place::words(&node)
+        place::words(node)
     ));
     screen.heading(HEADER);
     let mut results = Vec::new();
     let interrupted = ended_early(player.play().map(|latency| results.push(latency)))?;
     for latency in &results {
-        let mark = match latency.verified {
-            true => String::new(),
-            false => format!("  {}", screen.mark(false)),
-        };
-        screen.line(latency.row() + &mark);
+        screen.row(latency.row(), latency.verified);
     }
     screen.finish();
     screen.document(&Document {
-        origin: &origin,
-        nic: node.nic_name(),
-        kernels: Ran::on(&node),
+        setting: &setting,
         peer,
         role,
         interrupted,

@@ -83,7 +83,6 @@ pub struct Case {
     pub name: &'static str,
     pub way: Way,
     pub shape: Shape,
-    pub hand: Hand,
     /// The floor's threads, where they are others.
     pub floor: Shape,
     /// What is wanted with a doorbell record.
@@ -94,12 +93,11 @@ pub struct Case {
 
 const ONE: Shape = Shape::new(1, 1, 1);
 
-const fn case(name: &'static str, way: Way, shape: Shape, hand: Hand) -> Case {
+const fn case(name: &'static str, way: Way, shape: Shape) -> Case {
     Case {
         name,
         way,
         shape,
-        hand,
         floor: shape,
         with_record: None,
         without_record: None,
@@ -107,12 +105,21 @@ const fn case(name: &'static str, way: Way, shape: Shape, hand: Hand) -> Case {
 }
 
 impl Case {
+    /// The floor's kernel: as many threads post together.
+    pub fn hand(&self) -> Hand {
+        match self.way {
+            Way::ExclusiveWarp | Way::BlockWarp | Way::GpuWarp => Hand::Warp,
+            Way::ExclusiveBlock => Hand::Block,
+            _ => Hand::Thread,
+        }
+    }
+
     /// Whether one thread, or one that posts together with others, has each queue to itself.
     pub fn is_alone(&self) -> bool {
-        let together = match self.way {
-            Way::ExclusiveWarp | Way::BlockWarp | Way::GpuWarp => 32,
-            Way::ExclusiveBlock => self.shape.grid.threads_per_block,
-            _ => 1,
+        let together = match self.hand() {
+            Hand::Thread => 1,
+            Hand::Warp => 32,
+            Hand::Block => self.shape.grid.threads_per_block,
         };
         self.shape.threads_per_queue == together
     }
@@ -144,52 +151,22 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
     let block = |threads| Shape::new(1, threads, threads);
     let own_queues = |warps: u32| Shape::new(1, 32 * warps, 32);
     vec![
-        case("thread, exclusive", W::ExclusiveThread, ONE, Hand::Thread)
+        case("thread, exclusive", W::ExclusiveThread, ONE)
             .want(Ratio(1.08))
             .want_without(Ratio(1.08)),
-        case("thread, block-shared", W::BlockThread, ONE, Hand::Thread),
-        case("thread, GPU-shared", W::GpuThread, ONE, Hand::Thread)
+        case("thread, block-shared", W::BlockThread, ONE),
+        case("thread, GPU-shared", W::GpuThread, ONE)
             .want(Cycles(2050.0))
             .want_without(Cycles(1500.0)),
-        case(
-            "warp, one doorbell, exclusive",
-            W::ExclusiveWarp,
-            warp,
-            Hand::Warp,
-        )
-        .want(Cycles(46.0)),
-        case(
-            "warp, one doorbell, block-shared",
-            W::BlockWarp,
-            warp,
-            Hand::Warp,
-        )
-        .want(Cycles(60.0)),
-        case(
-            "warp, one doorbell, GPU-shared",
-            W::GpuWarp,
-            warp,
-            Hand::Warp,
-        )
-        .want(Cycles(70.0)),
-        case(
-            "block of 128, one doorbell",
-            W::ExclusiveBlock,
-            block(128),
-            Hand::Block,
-        )
-        .want(Cycles(12.0)),
-        case(
-            "block of 256, one doorbell",
-            W::ExclusiveBlock,
-            block(256),
-            Hand::Block,
-        ),
+        case("warp, one doorbell, exclusive", W::ExclusiveWarp, warp).want(Cycles(46.0)),
+        case("warp, one doorbell, block-shared", W::BlockWarp, warp).want(Cycles(60.0)),
+        case("warp, one doorbell, GPU-shared", W::GpuWarp, warp).want(Cycles(70.0)),
+        case("block of 128, one doorbell", W::ExclusiveBlock, block(128)).want(Cycles(12.0)),
+        case("block of 256, one doorbell", W::ExclusiveBlock, block(256)),
         case(
             "32 threads of a warp, each its own, GPU-shared",
             W::GpuThread,
             warp,
-            Hand::Thread,
         )
         .over(ONE)
         .want(Cycles(100.0)),
@@ -197,52 +174,28 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
             "256 threads of a block, each its own, GPU-shared",
             W::GpuThread,
             block(256),
-            Hand::Thread,
         )
         .over(ONE),
         case(
             "8 blocks, one queue, a thread each",
             W::GpuThread,
             Shape::new(8, 1, 8),
-            Hand::Thread,
         )
         .over(ONE),
         case(
             "16 blocks, one queue, a thread each",
             W::GpuThread,
             Shape::new(16, 1, 16),
-            Hand::Thread,
         )
         .over(ONE),
-        case(
-            "thread, batch of 8",
-            W::ExclusiveBatch,
-            ONE.batch(8),
-            Hand::Thread,
-        ),
-        case(
-            "thread, batch of 32",
-            W::ExclusiveBatch,
-            ONE.batch(32),
-            Hand::Thread,
-        ),
-        case(
-            "thread, 8 bytes inline",
-            W::ExclusiveInline,
-            ONE,
-            Hand::Thread,
-        ),
-        case(
-            "thread, write and signal",
-            W::ExclusiveSignal,
-            ONE.batch(2),
-            Hand::Thread,
-        ),
+        case("thread, batch of 8", W::ExclusiveBatch, ONE.batch(8)),
+        case("thread, batch of 32", W::ExclusiveBatch, ONE.batch(32)),
+        case("thread, 8 bytes inline", W::ExclusiveInline, ONE),
+        case("thread, write and signal", W::ExclusiveSignal, ONE.batch(2)),
         case(
             "8 warps of one SM, own queues",
             W::ExclusiveWarp,
             own_queues(8),
-            Hand::Warp,
         )
         .want(Rate(250.0)),
         case(
@@ -251,20 +204,17 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
             // As many as there is room for: a thread of this kernel takes 84 registers or more, of which 768 threads have
             // 85 each; 28 warps fitted when it took 68.
             own_queues(20),
-            Hand::Warp,
         )
         .want(Rate(450.0)),
         case(
             "all SMs, a warp and a queue each",
             W::ExclusiveWarp,
             Shape::new(multiprocessors, 32, 32),
-            Hand::Warp,
         ),
         case(
             "all SMs × 8 warps, own queues",
             W::ExclusiveWarp,
             Shape::new(multiprocessors, 256, 32),
-            Hand::Warp,
         )
         .want(Rate(15_000.0)),
     ]

@@ -3,7 +3,7 @@
 
 use warpbell::{SendDoorbell, Slice};
 use warpbell_bench::filter::Filter;
-use warpbell_bench::samples::Samples;
+use warpbell_bench::samples::{Samples, values};
 use warpbell_host_init::{Access, Grid, Launch, Nic, QueuePairConfig, Shared, entry};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::here;
@@ -15,7 +15,7 @@ use warpbell_soft_hca_gpu::Reach;
 
 use super::cases::Wanted;
 use super::measure::{Effort, LIMIT_US, outcome, words};
-use super::rig::{numbers, values};
+use super::rig::numbers;
 use super::table::{Figures, Line};
 
 /// What is written, and how.
@@ -105,8 +105,8 @@ impl Rig {
         let launch = Launch::new(entry!(rate_one_at_a_time), Grid::ONE_THREAD, parameters);
         here::run(here::kernels(), &launch)?;
         outcome.result().map_err(words)?;
-        let total = values(&elapsed)[0] as f64;
-        Ok((values(&cycles), total / SINGLES as f64))
+        let total = values(&elapsed[..])[0] as f64;
+        Ok((values(&cycles[..]), total / SINGLES as f64))
     }
 
     /// Millions of writes a second.
@@ -136,8 +136,8 @@ impl Rig {
             &Launch::new(entry!(rate_in_flight), grid, parameters),
         )?;
         outcome.result().map_err(words)?;
-        let begin = values(&begin).into_iter().min().unwrap_or(0);
-        let end = values(&end).into_iter().max().unwrap_or(0);
+        let begin = values(&begin[..]).into_iter().min().unwrap_or(0);
+        let end = values(&end[..]).into_iter().max().unwrap_or(0);
         let done = parameters.writes * queues as u64;
         Ok(done as f64 * 1e3 / end.saturating_sub(begin).max(1) as f64)
     }

@@ -1,7 +1,7 @@
 //! Posting: each way of it, in each place and scope, and its floor.
 
 use warpbell::{FenceReach, SendDoorbell, Slice};
-use warpbell_bench::samples::Samples;
+use warpbell_bench::samples::{Samples, values};
 use warpbell_host_init::{Entry, Grid, Launch, Shared, entry};
 use warpbell_hw_tests::here;
 use warpbell_kernels::bare::{Bare, bare_block, bare_thread, bare_warp};
@@ -14,7 +14,7 @@ use warpbell_kernels::posting::{
 };
 
 use super::cases::{Case, Hand, Shape, Way};
-use super::rig::{DEPTH, Lap, QPN, Rig, numbers, values, write};
+use super::rig::{DEPTH, Lap, QPN, Rig, numbers, write};
 use super::table::{Figures, Line};
 
 /// The longest wait of a kernel, in microseconds.
@@ -63,7 +63,7 @@ pub fn clock_rate() -> Result<f64, String> {
         };
         let launch = Launch::new(entry!(posting_clock_rate), Grid::ONE_THREAD, parameters);
         here::run(here::kernels(), &launch)?;
-        let [cycles, nanoseconds] = [0, 1].map(|index: usize| values(&found)[index] as f64);
+        let [cycles, nanoseconds] = [0, 1].map(|index: usize| values(&found[..])[index] as f64);
         rate.push(cycles / nanoseconds);
     }
     Ok(rate.median())
@@ -203,7 +203,7 @@ impl Effort {
             write: write(),
             span: timing.span(),
         };
-        let entry: Entry<unsafe fn(_)> = match case.hand {
+        let entry: Entry<unsafe fn(_)> = match case.hand() {
             Hand::Thread => entry!(bare_thread),
             Hand::Warp => entry!(bare_warp),
             Hand::Block => entry!(bare_block),
@@ -277,8 +277,8 @@ impl Timing {
     }
 
     fn cycles_per_wqe(&self, effort: &Effort, shape: &Shape, posts: u32) -> f64 {
-        let begin = values(&self.begin).into_iter().min().unwrap_or(0);
-        let end = values(&self.end).into_iter().max().unwrap_or(0);
+        let begin = values(&self.begin[..]).into_iter().min().unwrap_or(0);
+        let end = values(&self.end[..]).into_iter().max().unwrap_or(0);
         let elapsed = end.saturating_sub(begin).max(1) as f64;
         let cycles = match self.global {
             true => elapsed * effort.cycles_per_ns,

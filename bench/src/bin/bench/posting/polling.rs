@@ -2,7 +2,7 @@
 
 use warpbell::{CompletionKind, FenceReach, SendDoorbell, Slice};
 use warpbell_bench::filter::Filter;
-use warpbell_bench::samples::Samples;
+use warpbell_bench::samples::{Samples, values};
 use warpbell_host_init::{Entry, Grid, Launch, entry};
 use warpbell_hw_tests::here;
 use warpbell_kernels::posting::{
@@ -12,7 +12,7 @@ use warpbell_kernels::posting::{
 
 use super::cases::Wanted;
 use super::measure::{Effort, LIMIT_US, REACHES, outcome, scope, words};
-use super::rig::{DEPTH, Lap, QPN, Rig, numbers, values, write};
+use super::rig::{DEPTH, Lap, QPN, Rig, numbers, write};
 use super::table::{Figures, Line};
 
 /// A kernel that polls.
@@ -162,7 +162,7 @@ fn once(effort: &Effort, rig: &Rig, way: Way, reach: FenceReach) -> Result<f64, 
     let launch = unsafe { Launch::new_unsafe(entry, Grid::ONE_THREAD, parameters) };
     here::run(here::kernels(), &launch)?;
     outcome.result().map_err(words)?;
-    let found = values(&cycles);
+    let found = values(&cycles[..]);
     if found[1] != 0 {
         return Err(format!("{way:?}: {} empty polls found something", found[1]));
     }

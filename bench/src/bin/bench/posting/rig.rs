@@ -1,7 +1,5 @@
 //! Send queues made by hand, whose completions are written ahead: no NIC takes part.
 
-use std::sync::atomic::Ordering;
-
 use warpbell::wqe::{CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey};
 use warpbell::{
     CompletionKind, CompletionParts, DoorbellPage, FenceReach, SendDoorbell, SendParts,
@@ -273,10 +271,4 @@ pub const fn write() -> Write {
 /// Words for kernels to write.
 pub fn numbers(count: usize) -> Result<Shared<[Word64]>, Error> {
     Shared::slice(here::kernels().placement(), count, |_| Word64::new(0))
-}
-
-/// What they wrote.
-pub fn values(numbers: &[Word64]) -> Vec<u64> {
-    let load = |word: &Word64| word.load(Ordering::Relaxed);
-    numbers.iter().map(load).collect()
 }
