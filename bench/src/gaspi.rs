@@ -1,22 +1,18 @@
 //! GASPI programs whose ranks are kernels of this process.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
-use warpbell::{Signal, Slice, Word64};
+use warpbell::{Slice, Word64};
 use warpbell_examples::interrupt;
-use warpbell_examples::launch::{Job, LIMIT_US, run_together};
-use warpbell_examples::memory::Memory;
-use warpbell_examples::setup::Ends;
+use warpbell_examples::launch::LIMIT_US;
 use warpbell_examples::statistics::percentile;
 use warpbell_host_init::{Access, Entry, Grid, Launch, Node, QueuePairConfig, Shared, entry};
-use warpbell_kernels::gaspi::{
-    NotifyRoundTrip, WriteRoundTrip, gaspi_round_trip, gaspi_round_trip_behind, write_round_trip,
-};
+use warpbell_kernels::gaspi::{NotifyRoundTrip, gaspi_round_trip, gaspi_round_trip_behind};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
 
+use crate::samples::sorted;
 use crate::{Error, cause};
 
 /// So many queues and notifications for a segment of each rank.
@@ -73,15 +69,13 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    pub(crate) fn of(samples: &[Word64], warm_up: u32) -> Self {
+    /// Of the nanoseconds of round trips, without the first few.
+    pub fn of(samples: &[Word64], warm_up: u32) -> Self {
         let rounds = samples.iter().skip(warm_up as usize);
-        let mut sorted: Vec<u64> = rounds
-            .map(|sample| sample.load(Ordering::Relaxed) / 2)
-            .collect();
-        sorted.sort_unstable();
+        let sorted = sorted(rounds);
         Self {
-            median_ns: percentile(&sorted, 50),
-            min_ns: sorted[0],
+            median_ns: percentile(&sorted, 50) / 2,
+            min_ns: sorted[0] / 2,
         }
     }
 }
@@ -153,46 +147,6 @@ impl RoundTrips {
             .collect::<Result<Vec<_>, Error>>()?;
         let what = ("notifications", Duration::ZERO);
         run(node, &gaspi, what, &launches, &outcomes)?;
-        Ok(OneWay::of(&samples[0], self.warm_up))
-    }
-
-    /// How long a write of 8 bytes takes until it is seen, without GASPI.
-    ///
-    /// # Errors
-    /// A kernel that failed.
-    pub fn writes(&self, node: &Node) -> Result<OneWay, Error> {
-        let config = QueuePairConfig {
-            receive_depth: 0,
-            ..self.queues()
-        };
-        let ends = Ends::several(node, &config, 1)?;
-        let [ends] = &ends[..] else {
-            return Err(warpbell_examples::Error::Interrupted.into());
-        };
-        let sides = [&ends.one, &ends.other];
-        let memory = [sides[0].memory(8)?, sides[1].memory(8)?];
-        let outcomes = outcomes(node, 2)?;
-        let samples = [self.samples(node)?, self.samples(node)?];
-        let mut jobs = Vec::new();
-        for (side, end) in sides.into_iter().enumerate() {
-            let parameters = WriteRoundTrip {
-                queue: end.pair.send_queue()?,
-                // SAFETY: the memory outlives the kernels, and only the NIC writes it.
-                signal: unsafe { Signal::new(memory[side].word(0)) },
-                answer: Memory::remote(&memory[1 - side], 0),
-                begins: u32::from(side == 0),
-                rounds: self.all(),
-                limit_us: LIMIT_US,
-                samples: Slice::new(&samples[side]),
-                outcome: &outcomes[side],
-            };
-            jobs.push(Job::new(
-                entry!(write_round_trip),
-                parameters,
-                &outcomes[side],
-            ));
-        }
-        run_together("writes", jobs, &sides)?;
         Ok(OneWay::of(&samples[0], self.warm_up))
     }
 

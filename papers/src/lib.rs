@@ -13,8 +13,10 @@ pub mod jacobi;
 pub mod kv;
 pub mod matvec;
 pub mod overlap;
+pub mod parse;
 pub mod report;
 pub mod rig;
+pub mod round_trip;
 pub mod serving;
 pub mod stencil;
 

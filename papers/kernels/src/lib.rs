@@ -16,5 +16,6 @@ pub mod meeting;
 pub mod network;
 pub mod overlap;
 pub mod path;
+pub mod round_trip;
 pub mod serving;
 pub mod stencil;

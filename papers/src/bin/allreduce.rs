@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_bench::parse::{parse_bytes, parse_seconds};
+use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
@@ -12,6 +12,7 @@ use warpbell_examples::place;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
+use warpbell_papers::parse::parse_seconds;
 use warpbell_ptx::PAPERS;
 
 /// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use warpbell_bench::parse::parse_seconds;
 use warpbell_bench::plot::Output;
 use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
@@ -14,6 +13,7 @@ use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
 use warpbell_papers::daq::{PLOT, Results, Series};
+use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::rig::Driver;
 
 /// Sends a detector's events to a receiver that seeks a circle in each and sends what it found on to the trigger, as NaNet

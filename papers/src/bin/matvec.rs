@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_bench::parse::{parse_bytes, parse_seconds};
+use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
@@ -14,6 +14,7 @@ use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
 use warpbell_papers::matvec::{PAPER, PLOT, PaperRow, Results, Series};
+use warpbell_papers::parse::parse_seconds;
 
 /// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products back, as in
 /// table 3 of GPUrdma (Daoud, Watad and Silberstein 2016).

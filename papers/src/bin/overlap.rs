@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_bench::parse::{parse_bytes, parse_seconds};
+use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
@@ -13,6 +13,7 @@ use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
 use warpbell_papers::overlap::{PAPER, PLOT, PaperRow, Results, Series};
+use warpbell_papers::parse::parse_seconds;
 
 /// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of GPUrdma
 /// (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::origin::Origin;
-use warpbell_bench::parse::parse_seconds;
 use warpbell_examples::interrupt::{self, ended_early};
 use warpbell_examples::machine::Machine;
 use warpbell_examples::place;
 use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::application::{ALL, Extent};
+use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::report::{Run, RunDocument, page};
 use warpbell_ptx::PAPERS;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
-use warpbell_bench::parse::{parse_bytes, parse_seconds};
+use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::setting::Setting;
 use warpbell_examples::machine::Machine;
@@ -14,6 +14,7 @@ use warpbell_examples::screen::{Screen, start};
 use warpbell_examples::{interrupt, place};
 use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
+use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::serving::{
     Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
 };
@@ -191,10 +192,7 @@ fn connect(
     };
     let (answered, larger) = client.run(&setting.node, path)?;
     screen.heading(CLIENT_HEADER);
-    screen.line(match answered.verified {
-        true => answered.row(),
-        false => format!("{}  {}", answered.row(), screen.mark(false)),
-    });
+    screen.row(answered.row(), answered.verified);
     if let Some(path) = &arguments.larger {
         files::write(path, &larger)?;
     }

@@ -13,6 +13,7 @@ use warpbell_examples::{interrupt, place};
 use warpbell_host_init::Node;
 use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series, Way};
+use warpbell_papers::round_trip;
 use warpbell_papers::stencil::{self, PLOT, Ring};
 use warpbell_ptx::KERNELS;
 
@@ -75,17 +76,17 @@ struct Notification {
 impl Notification {
     fn measure(arguments: &Stencil, node: &Node, screen: &Screen) -> Result<Self, Error> {
         interrupt::check()?;
-        // The round trips are the benchmarks' kernels.
-        let node = &arguments.machine.with_kernels(node, &KERNELS)?;
         let trips = RoundTrips {
             rounds: arguments.rounds,
             warm_up: arguments.warm_up,
             depth: arguments.rest.depth,
         };
         screen.step("bare writes");
-        let bare_write = trips.writes(node)?;
+        let bare_write = round_trip::writes(&trips, node)?;
         screen.step("notifications");
-        let notification = trips.notifications(node)?;
+        // By the benchmarks' kernels.
+        let node = arguments.machine.with_kernels(node, &KERNELS)?;
+        let notification = trips.notifications(&node)?;
         let ratio = notification.median_ns as f64 / bare_write.median_ns as f64;
         let us = |ns: u64| ns as f64 / 1e3;
         screen.line("");

@@ -1,7 +1,7 @@
 //! What the binaries of both stencils are told.
 
+use crate::parse::parse_seconds;
 use clap::Args;
-use warpbell_bench::parse::parse_seconds;
 use warpbell_bench::plot::Output;
 
 use super::{Series, Way};
