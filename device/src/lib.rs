@@ -40,8 +40,8 @@ pub use handle::{
 pub use mlx5_wqe as wqe;
 pub use parameters::{Slice, Words};
 pub use queue::{
-    Batch, Block, BlockShared, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Ready,
-    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp, held,
+    Batch, Block, BlockShared, Exclusive, GpuShared, Ready, ReceiveQueue, Received, Ring, Scope,
+    SendQueue, Sharing, Thread, Ticket, Warp, held,
 };
 pub use signal::Signal;
 pub use state::{Progress, QueueState};

@@ -5,8 +5,7 @@ use core::sync::atomic::Ordering;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Deadline, EarlyAndAfter, Exclusive, SendQueueHandle, Signal, Slice, Stop, WaitError, Word64,
-    kernel, thread,
+    Deadline, Exclusive, SendQueueHandle, Signal, Slice, Stop, WaitError, Word64, kernel, thread,
 };
 
 use crate::outcome::Outcome;
@@ -50,13 +49,12 @@ pub struct PingPong<'a> {
 }
 
 /// Plays one side, with one thread. While it waits it prepares what it writes next, so that only publishing is
-/// left to do when the signal comes, and no store is under way for which the first fence would wait. It rings early
-/// and after, which spares the NIC's first look the other fence.
+/// left to do when the signal comes, and no store is under way for which the first fence would wait.
 #[kernel]
 pub fn pingpong(p: PingPong<'_>) {
     p.outcome.record(|| {
         let limit = Deadline::after_us(p.limit_us);
-        let mut queue = p.queue.open::<Exclusive>()?.ringing::<EarlyAndAfter>();
+        let mut queue = p.queue.open::<Exclusive>()?;
         let mut begin = thread::clock_ns();
         let (mut turn, mut played, mut ends) = (0, 0, false);
         // The side that starts waits for nothing in its first turn, and writes nothing in its last.

@@ -29,7 +29,7 @@ mod posting {
         Completion, DoorbellRecord, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey,
         Requester, Wqe, WqeIndex,
     };
-    use warpbell::{Exclusive, Now, SendQueue, Thread};
+    use warpbell::{Exclusive, SendQueue, Thread};
     use warpbell_bench::samples::{Goal, Row, Samples, print_table, timed};
     use warpbell_proofs::ours::Ours;
     use warpbell_proofs::preloaded::{self, Engine};
@@ -155,7 +155,7 @@ mod posting {
     #[inline(always)]
     fn our_lap(
         ours: &Ours,
-        queue: &mut SendQueue<'_, Exclusive, Thread, Now>,
+        queue: &mut SendQueue<'_, Exclusive, Thread>,
         posted: &mut u32,
         fence: impl Fn(),
     ) -> f64 {

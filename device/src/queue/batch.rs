@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use mlx5_wqe::Wqe;
 
 use crate::error::PostError;
-use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
+use crate::queue::{Scope, SendQueue, Sharing, Ticket};
 
 /// Slots of a queue whose WQEs share one doorbell. Dropping the batch rings it.
 ///
@@ -19,7 +19,7 @@ use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
 /// shared queue the others then wait for it: see [`SendQueue::batch`].
 #[must_use = "a batch that is dropped at once posts nothing"]
 #[repr(C)]
-pub struct Batch<'q, 'a, S: Sharing, C: Scope, D: Doorbell> {
+pub struct Batch<'q, 'a, S: Sharing, C: Scope> {
     start: u64,
     next: u64,
     /// Blocks from `next` on. A number of its own, because the compiler sees through it where it
@@ -28,13 +28,13 @@ pub struct Batch<'q, 'a, S: Sharing, C: Scope, D: Doorbell> {
     /// No reference, and last: a `Result` of a batch would otherwise put its
     /// error where the queue's address lies, and a GPU would have to keep the
     /// queue in memory instead of registers.
-    queue: *mut SendQueue<'a, S, C, D>,
-    _queue: PhantomData<&'q mut SendQueue<'a, S, C, D>>,
+    queue: *mut SendQueue<'a, S, C>,
+    _queue: PhantomData<&'q mut SendQueue<'a, S, C>>,
 }
 
-impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
+impl<'q, 'a, S: Sharing, C: Scope> Batch<'q, 'a, S, C> {
     #[inline(always)]
-    pub(super) fn new(queue: &'q mut SendQueue<'a, S, C, D>, start: u64, blocks: u32) -> Self {
+    pub(super) fn new(queue: &'q mut SendQueue<'a, S, C>, start: u64, blocks: u32) -> Self {
         Self {
             start,
             next: start,
@@ -45,7 +45,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     }
 
     #[inline(always)]
-    fn queue(&mut self) -> &mut SendQueue<'a, S, C, D> {
+    fn queue(&mut self) -> &mut SendQueue<'a, S, C> {
         // SAFETY: the pointer comes from the exclusive reference that `new` was
         // given for 'q, and is used here alone.
         unsafe { &mut *self.queue }
@@ -94,7 +94,7 @@ impl<'q, 'a, S: Sharing, C: Scope, D: Doorbell> Batch<'q, 'a, S, C, D> {
     }
 }
 
-impl<S: Sharing, C: Scope, D: Doorbell> Drop for Batch<'_, '_, S, C, D> {
+impl<S: Sharing, C: Scope> Drop for Batch<'_, '_, S, C> {
     #[inline(always)]
     fn drop(&mut self) {
         let Self {

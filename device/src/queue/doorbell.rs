@@ -4,7 +4,7 @@
 //! with system scope, the widest, which asks nothing of a fence.
 //!
 //! Of a queue without a doorbell record the doorbell is all that the NIC sees: one
-//! fence and one store, whatever the policy.
+//! fence and one store.
 
 use mlx5_wqe::{DoorbellRecord, QpNumber, WqeIndex};
 use warpbell_gpu::arch::{Reach, fence_acquire_release, fence_release, ring_doorbell};
@@ -13,7 +13,6 @@ use warpbell_gpu::tuned;
 #[cfg(not(any(target_arch = "nvptx64", loom)))]
 use crate::handle::DoorbellPage;
 use crate::handle::{ReceiveQueueHandle, SendQueueHandle};
-use crate::queue::ledger::Internal;
 use crate::words::store_relaxed32;
 
 /// Calls `publish` with the handle's reach as one that the compiler knows: one
@@ -31,72 +30,28 @@ fn within<R>(handle: &SendQueueHandle<'_>, publish: impl Fn(Reach) -> R) -> R {
     }
 }
 
-/// When the doorbell is rung: [`Now`] or [`EarlyAndAfter`]. Several requests
-/// share one doorbell through [`SendQueue::batch`](crate::SendQueue::batch).
-///
-/// Sealed: only a queue rings, for what it has posted.
-pub trait Doorbell: sealed::Publish {}
-
-impl Doorbell for Now {}
-impl Doorbell for EarlyAndAfter {}
-
-/// Record, then doorbell: what the manuals ask for, and the default.
-#[derive(Clone, Copy, Debug)]
-pub enum Now {}
-
-/// Doorbell, record, doorbell again: the NIC starts to fetch while the record
-/// is still on its way. Where the first ring is early, the NIC finds the old
-/// producer index in the record and nothing to do; the second ring is the one
-/// that counts. Without a record it is [`Now`].
-#[derive(Clone, Copy, Debug)]
-pub enum EarlyAndAfter {}
-
-impl sealed::Publish for Now {
-    #[inline(always)]
-    fn publish(_: Internal, handle: &SendQueueHandle<'_>, end: u64) {
-        within(handle, |reach| {
-            if !has_record(handle) {
-                // Out of the way on a CPU, where the question is dearer than the fence that it spares.
-                #[cfg(not(target_arch = "nvptx64"))]
-                core::hint::cold_path();
-                return publish_by_doorbell(handle, end, reach);
-            }
-            // The WQEs before the record, because the NIC fetches up to the
-            // record's index.
-            fence_release(reach);
-            store_record(handle, end);
-            // The record before the doorbell, because the NIC reads the record when
-            // the doorbell rings, and never again until the next one.
-            fence_release(reach);
-            ring(handle, end);
-        });
-    }
+/// Publishes everything before block `end`: record, then doorbell, as the manuals ask.
+#[inline(always)]
+pub(super) fn publish(handle: &SendQueueHandle<'_>, end: u64) {
+    within(handle, |reach| {
+        if !has_record(handle) {
+            // Out of the way on a CPU, where the question is dearer than the fence that it spares.
+            #[cfg(not(target_arch = "nvptx64"))]
+            core::hint::cold_path();
+            return publish_by_doorbell(handle, end, reach);
+        }
+        // The WQEs before the record, because the NIC fetches up to the
+        // record's index.
+        fence_release(reach);
+        store_record(handle, end);
+        // The record before the doorbell, because the NIC reads the record when
+        // the doorbell rings, and never again until the next one.
+        fence_release(reach);
+        ring(handle, end);
+    });
 }
 
-impl sealed::Publish for EarlyAndAfter {
-    #[inline(always)]
-    fn publish(_: Internal, handle: &SendQueueHandle<'_>, end: u64) {
-        within(handle, |reach| {
-            if !handle.has_record() {
-                // Out of the way on a CPU, where the question is dearer than the fence that it spares.
-                #[cfg(not(target_arch = "nvptx64"))]
-                core::hint::cold_path();
-                return publish_by_doorbell(handle, end, reach);
-            }
-            // The WQEs before doorbell and record, because either may make the NIC
-            // fetch them.
-            fence_release(reach);
-            ring(handle, end);
-            store_record(handle, end);
-            // The record before the second doorbell, because that is the one after
-            // which the NIC must see the new index.
-            fence_release(reach);
-            ring(handle, end);
-        });
-    }
-}
-
-/// Publishes everything before block `end` as [`Now`] does, where others stored WQEs and data, if `due`, which is asked
+/// Publishes everything before block `end` as [`publish`] does, where others stored WQEs and data, if `due`, which is asked
 /// last, says that it is this thread's to publish; gives what it said. `ordered` says that an acquire and a release fence
 /// of the GPU's reach lie between what others stored and this; otherwise this thread finds, by a relaxed access, what the
 /// others released.
@@ -187,15 +142,4 @@ fn ring(handle: &SendQueueHandle<'_>, end: u64) {
     }
     // SAFETY: the handle's pointers are valid and in global memory, by the promise of its `new`.
     unsafe { ring_doorbell(&*handle.doorbell, value) };
-}
-
-pub(super) mod sealed {
-    use crate::handle::SendQueueHandle;
-    use crate::queue::ledger::Internal;
-
-    /// What a policy does.
-    pub trait Publish {
-        /// Publishes everything before block `end`.
-        fn publish(internal: Internal, handle: &SendQueueHandle<'_>, end: u64);
-    }
 }

@@ -4,10 +4,10 @@ use mlx5_wqe::{QpNumber, Wqe, WqeBlock};
 use warpbell_gpu::arch::{RingBlock, store_block, store_blocks};
 
 use crate::error::PostError;
-use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
+use crate::queue::{Scope, SendQueue, Sharing, Ticket};
 use crate::{block, thread, warp};
 
-impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
+impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
     /// Finds out who of the scope posts a WQE: whoever has one that is sound.
     #[inline(always)]
     pub(super) fn gather<const B: usize>(&self, wqe: &Option<Wqe<B>>) -> Group {

@@ -14,10 +14,8 @@ use crate::error::{PostError, QueueError};
 use crate::handle::{
     CompletionKind, CompletionParts, CompletionSlot, Completions, SendQueueHandle,
 };
-use crate::queue::doorbell::sealed::Publish;
-use crate::queue::ledger::INTERNAL;
 use crate::queue::producer::keep_first;
-use crate::queue::{Exclusive, Now, Ring, SendQueue, Thread, Ticket};
+use crate::queue::{Exclusive, Ring, SendQueue, Thread, Ticket};
 use crate::queue::{completion, doorbell};
 use crate::state::QueueState;
 
@@ -89,7 +87,7 @@ fn store(view: &mut SendQueue<'_, Exclusive, Thread>, index: u16, wqe: Wqe<1>) {
 /// publishes in the queue at the same time.
 #[inline(always)]
 pub unsafe fn publish(handle: &SendQueueHandle<'_>, end: WqeIndex) {
-    Now::publish(INTERNAL, handle, end.0.into());
+    doorbell::publish(handle, end.0.into());
 }
 
 /// The same for WQEs and data of others, if `due`, which is asked last, says that it is this thread's to do; gives what it

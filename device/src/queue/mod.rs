@@ -33,7 +33,6 @@ mod send;
 mod sharing;
 
 pub use batch::Batch;
-pub use doorbell::{Doorbell, EarlyAndAfter, Now};
 pub use ready::Ready;
 pub use receive::{ReceiveQueue, Received};
 pub use ring::Ring;

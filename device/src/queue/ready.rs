@@ -7,7 +7,7 @@ use crate::Deadline;
 use crate::error::{PostError, WaitError};
 use crate::queue::lanes::Lanes;
 use crate::queue::ledger::Ledger;
-use crate::queue::{Doorbell, Exclusive, SendQueue, Thread, Ticket};
+use crate::queue::{Exclusive, SendQueue, Thread, Ticket};
 use crate::words::store_relaxed64;
 
 /// A queue in each of whose slots the same WQE lies: [`SendQueue::ready`].
@@ -18,8 +18,8 @@ use crate::words::store_relaxed64;
 /// signalled in any case are the same in every lap.
 ///
 /// Until it is dropped the queue posts nothing else.
-pub struct Ready<'q, 'a, D: Doorbell> {
-    queue: &'q mut SendQueue<'a, Exclusive, Thread, D>,
+pub struct Ready<'q, 'a> {
+    queue: &'q mut SendQueue<'a, Exclusive, Thread>,
     /// The WQE's first word, but for the index.
     first: u64,
     signalled: bool,
@@ -32,18 +32,14 @@ pub struct Ready<'q, 'a, D: Doorbell> {
 const CONTROL: usize = 0;
 const REMOTE_ADDRESS: usize = 2;
 
-impl<'a, D: Doorbell> SendQueue<'a, Exclusive, Thread, D> {
+impl<'a> SendQueue<'a, Exclusive, Thread> {
     /// Fills the ring with a WQE, once all that was posted before is done.
     ///
     /// # Errors
     /// What is wrong with the WQE; `Deadline` if what was posted is not done by then; the queue has failed. Nothing was
     /// posted then.
     #[inline(always)]
-    pub fn ready(
-        &mut self,
-        wqe: Wqe<1>,
-        deadline: Deadline,
-    ) -> Result<Ready<'_, 'a, D>, PostError> {
+    pub fn ready(&mut self, wqe: Wqe<1>, deadline: Deadline) -> Result<Ready<'_, 'a>, PostError> {
         let template = Some(wqe);
         let group = self.gather(&template);
         let _ = self.answer(Ticket::NOTHING, &template, &group)?;
@@ -72,7 +68,7 @@ impl<'a, D: Doorbell> SendQueue<'a, Exclusive, Thread, D> {
     }
 }
 
-impl<D: Doorbell> Ready<'_, '_, D> {
+impl Ready<'_, '_> {
     /// Posts the WQE and rings the doorbell; waits for room until the deadline.
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use mlx5_wqe::{Local, Remote, Wqe};
 
 use crate::Deadline;
 use crate::error::PostError;
-use crate::queue::{Doorbell, Scope, SendQueue, Sharing, Ticket};
+use crate::queue::{Scope, SendQueue, Sharing, Ticket};
 
-impl<S: Sharing, C: Scope, D: Doorbell> SendQueue<'_, S, C, D> {
+impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
     /// Reads from the other end in READs of `segment` bytes each, the last one of what is left, under one doorbell; with
     /// `segment` 0 in a single one. The threads of a scope make the call together, with the same arguments, for one
     /// transfer. The ticket is the last READ's: all of it is there once that is done.

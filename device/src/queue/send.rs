@@ -1,6 +1,5 @@
 //! The send queue that a kernel uses.
 
-use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
@@ -10,17 +9,16 @@ use crate::Deadline;
 use crate::error::{OpenError, PostError, QueueError, WaitError};
 use crate::handle::SendQueueHandle;
 use crate::queue::completion;
+use crate::queue::doorbell::publish;
 use crate::queue::group::Group;
 use crate::queue::lanes::Lanes;
-use crate::queue::ledger::INTERNAL;
 use crate::queue::producer::{Poll, Producer, Refusal};
-use crate::queue::{Batch, Doorbell, Now, Scope, Sharing, Thread};
+use crate::queue::{Batch, Scope, Sharing, Thread};
 use crate::{thread, warp};
 
 /// A send queue, as this thread (or warp, or block) sees it.
 ///
-/// `S` says who else uses the queue, `C` who calls together, `D` when the
-/// doorbell is rung. With a scope wider than a thread, all its threads make
+/// `S` says who else uses the queue, `C` who calls together. With a scope wider than a thread, all its threads make
 /// every call together (one call, not one in each arm of a branch that parts
 /// them: [`SendQueueHandle::open_together`]), each with a WQE of its own (all of the same size `B`);
 /// one reservation and one doorbell serve them all. Of a group only the last
@@ -33,12 +31,11 @@ use crate::{thread, warp};
 /// reservation and one doorbell between them, where there is room for all; they
 /// look for it together for up to 10 microseconds, or until the first lane's
 /// deadline.
-pub struct SendQueue<'a, S: Sharing, C: Scope, D: Doorbell = Now> {
+pub struct SendQueue<'a, S: Sharing, C: Scope> {
     pub(super) handle: SendQueueHandle<'a>,
     pub(super) producer: Producer<'a, S, C>,
     /// Tickets up to here are covered by a signalled WQE of this view.
     pub(super) signalled: u64,
-    _doorbell: PhantomData<D>,
 }
 
 /// Names a posted WQE, or the last of a group: it is done once all blocks
@@ -61,7 +58,7 @@ impl Ticket {
     }
 }
 
-impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
+impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
     /// For a scope wider than a thread under the promise of [`SendQueueHandle::open_together`].
     #[inline(always)]
     pub(crate) fn open(handle: SendQueueHandle<'a>) -> Result<Self, OpenError> {
@@ -71,7 +68,6 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             producer: Producer::open(state, handle.depth_log2, handle.processor)?,
             handle,
             signalled: 0,
-            _doorbell: PhantomData,
         })
     }
 
@@ -89,19 +85,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
             producer: Producer::follower(state, handle.depth_log2),
             handle,
             signalled: 0,
-            _doorbell: PhantomData,
         })
-    }
-
-    /// The queue with another doorbell policy.
-    #[inline(always)]
-    pub fn ringing<E: Doorbell>(self) -> SendQueue<'a, S, C, E> {
-        SendQueue {
-            handle: self.handle,
-            producer: self.producer,
-            signalled: self.signalled,
-            _doorbell: PhantomData,
-        }
     }
 
     /// Posts a WQE and rings the doorbell; waits for room until the deadline.
@@ -174,7 +158,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         &mut self,
         blocks: u32,
         deadline: Deadline,
-    ) -> Result<Batch<'_, 'a, S, C, D>, PostError> {
+    ) -> Result<Batch<'_, 'a, S, C>, PostError> {
         let start = match self.producer.reserve_at_hand(blocks) {
             Some(start) => Ok(start),
             None => self
@@ -375,7 +359,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         let handle = &self.handle;
         let end = start + group.blocks() as u64;
         self.producer
-            .publish_next(C::leads(), end, |end| D::publish(INTERNAL, handle, end));
+            .publish_next(C::leads(), end, |end| publish(handle, end));
         ticket
     }
 
@@ -416,9 +400,7 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
                 warp::sync();
                 let handle = &self.handle;
                 self.producer
-                    .publish_next(leads, start + blocks as u64, |end| {
-                        D::publish(INTERNAL, handle, end)
-                    });
+                    .publish_next(leads, start + blocks as u64, |end| publish(handle, end));
                 // The leader's record, doorbell and turn before those of any lane that posts next: to all of them
                 // everything before `end` is published now.
                 warp::sync();
@@ -507,13 +489,11 @@ impl<'a, S: Sharing, C: Scope, D: Doorbell> SendQueue<'a, S, C, D> {
         C::sync();
         let handle = &self.handle;
         self.producer
-            .publish_in_turn(C::leads(), start, end, |end| {
-                D::publish(INTERNAL, handle, end)
-            });
+            .publish_in_turn(C::leads(), start, end, |end| publish(handle, end));
     }
 }
 
-impl<S: Sharing, D: Doorbell> SendQueue<'_, S, Thread, D> {
+impl<S: Sharing> SendQueue<'_, S, Thread> {
     /// The queue's first error, once this view knows of it.
     #[inline(always)]
     pub fn known_error(&mut self) -> Option<QueueError> {

@@ -7,8 +7,8 @@ use loom::sync::atomic::Ordering;
 use loom::thread;
 use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{
-    Cause, CompletionKind, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, LeftOut, Now,
-    OpenError, SendDoorbell, SendQueue, Sharing, Signal, Thread, Ticket,
+    Cause, CompletionKind, Deadline, Exclusive, GpuShared, LeftOut, OpenError, SendDoorbell,
+    SendQueue, Sharing, Signal, Thread, Ticket,
 };
 
 use crate::common::Rig;
@@ -30,14 +30,14 @@ fn fetch(rig: &Rig) -> Option<(u16, u16)> {
 }
 
 /// One thread posts two WQEs while the NIC looks.
-fn publish<S: Sharing, D: Doorbell>(without: Option<LeftOut>, batch: bool, early: bool) {
+fn publish<S: Sharing>(without: Option<LeftOut>, batch: bool) {
     model(without, move || {
         let rig = Arc::new(Rig::new(3, CompletionKind::Collapsed));
         let nic = thread::spawn({
             let rig = Arc::clone(&rig);
             move || fetch(&rig)
         });
-        let mut queue = rig.handle().open::<S>().unwrap().ringing::<D>();
+        let mut queue = rig.handle().open::<S>().unwrap();
         if batch {
             let mut batch = queue.batch(2, Deadline::PASSED).unwrap();
             let _ = batch.post(Wqe::nop()).unwrap();
@@ -48,103 +48,44 @@ fn publish<S: Sharing, D: Doorbell>(without: Option<LeftOut>, batch: bool, early
         }
         drop(queue);
         if let Some((rung, recorded)) = nic.join().unwrap() {
-            // An early doorbell comes before its own record, but after the one before.
-            let least = match (early, batch) {
-                (false, _) => rung,
-                (true, false) => rung - 1,
-                (true, true) => 0,
-            };
-            assert!(recorded >= least, "the doorbell overtook its record");
+            assert!(recorded >= rung, "the doorbell overtook its record");
         }
         assert_eq!(fetch(&rig), Some((2, 2)));
     });
 }
 
 #[test]
-fn publish_now() {
-    publish::<Exclusive, Now>(None, false, false);
-}
-
-#[test]
-fn publish_early_and_after() {
-    publish::<Exclusive, EarlyAndAfter>(None, false, true);
+fn publish_alone() {
+    publish::<Exclusive>(None, false);
 }
 
 #[test]
 fn publish_batch() {
-    publish::<Exclusive, Now>(None, true, false);
-    publish::<GpuShared, EarlyAndAfter>(None, true, true);
+    publish::<Exclusive>(None, true);
+    publish::<GpuShared>(None, true);
 }
 
 #[test]
 fn publish_shared() {
-    publish::<GpuShared, Now>(None, false, false);
+    publish::<GpuShared>(None, false);
 }
 
 #[test]
 #[should_panic(expected = "the doorbell overtook its record")]
-fn publish_now_wants_its_release_fences() {
-    publish::<Exclusive, Now>(Some(LeftOut::Release), true, false);
+fn publish_alone_wants_its_release_fences() {
+    publish::<Exclusive>(Some(LeftOut::Release), true);
 }
 
 #[test]
 #[should_panic(expected = "fetched a WQE that is not there yet")]
-fn publish_early_and_after_wants_its_release_fences() {
-    publish::<Exclusive, EarlyAndAfter>(Some(LeftOut::Release), true, true);
-}
-
-#[test]
-#[should_panic(expected = "fetched a WQE that is not there yet")]
-fn publish_now_wants_the_fence_before_its_record() {
-    publish::<Exclusive, Now>(Some(LeftOut::OddRelease), false, false);
+fn publish_alone_wants_the_fence_before_its_record() {
+    publish::<Exclusive>(Some(LeftOut::OddRelease), false);
 }
 
 #[test]
 #[should_panic(expected = "the doorbell overtook its record")]
-fn publish_now_wants_the_fence_before_its_doorbell() {
-    publish::<Exclusive, Now>(Some(LeftOut::EvenRelease), false, false);
-}
-
-#[test]
-#[should_panic(expected = "fetched a WQE that is not there yet")]
-fn publish_early_and_after_wants_the_fence_before_its_first_doorbell() {
-    publish::<Exclusive, EarlyAndAfter>(Some(LeftOut::OddRelease), false, true);
-}
-
-/// A NIC that takes doorbells out of its register finds the record when it has found both of a post.
-fn ring_twice<S: Sharing>(without: Option<LeftOut>) {
-    model(without, || {
-        let rig = Arc::new(Rig::new(1, CompletionKind::Collapsed));
-        let nic = thread::spawn({
-            let rig = Arc::clone(&rig);
-            move || {
-                let rings = [rig.take_doorbell(), rig.take_doorbell()];
-                if rings == [Some(1); 2] {
-                    assert_eq!(
-                        rig.producer_index(),
-                        1,
-                        "the last doorbell overtook its record"
-                    );
-                }
-            }
-        });
-        let mut queue = rig.handle().open::<S>().unwrap().ringing::<EarlyAndAfter>();
-        let _ = queue.try_post(Wqe::nop()).unwrap();
-        drop(queue);
-        nic.join().unwrap();
-    });
-}
-
-#[test]
-fn publish_early_and_after_rings_after_the_record() {
-    ring_twice::<Exclusive>(None);
-    ring_twice::<GpuShared>(None);
-}
-
-#[test]
-#[should_panic(expected = "the last doorbell overtook its record")]
-fn publish_early_and_after_wants_the_fence_before_its_last_doorbell() {
-    ring_twice::<Exclusive>(Some(LeftOut::EvenRelease));
+fn publish_alone_wants_the_fence_before_its_doorbell() {
+    publish::<Exclusive>(Some(LeftOut::EvenRelease), false);
 }
 
 /// What the NIC does that reads no record: doorbell, WQEs. Returns the doorbell's index.
@@ -161,7 +102,7 @@ fn fetch_by_doorbell(rig: &Rig) -> Option<u16> {
 }
 
 /// One thread posts two WQEs to a queue without a record while the NIC looks.
-fn publish_by_doorbell<S: Sharing, D: Doorbell>(without: Option<LeftOut>) {
+fn publish_by_doorbell<S: Sharing>(without: Option<LeftOut>) {
     model(without, move || {
         let rig = Rig::new(3, CompletionKind::Collapsed);
         let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
@@ -169,7 +110,7 @@ fn publish_by_doorbell<S: Sharing, D: Doorbell>(without: Option<LeftOut>) {
             let rig = Arc::clone(&rig);
             move || fetch_by_doorbell(&rig)
         });
-        let mut queue = rig.handle().open::<S>().unwrap().ringing::<D>();
+        let mut queue = rig.handle().open::<S>().unwrap();
         let _ = queue.try_post(Wqe::nop()).unwrap();
         let mut batch = queue.batch(1, Deadline::PASSED).unwrap();
         let _ = batch.post(Wqe::nop()).unwrap();
@@ -182,15 +123,14 @@ fn publish_by_doorbell<S: Sharing, D: Doorbell>(without: Option<LeftOut>) {
 
 #[test]
 fn publish_without_a_record() {
-    publish_by_doorbell::<Exclusive, Now>(None);
-    publish_by_doorbell::<Exclusive, EarlyAndAfter>(None);
-    publish_by_doorbell::<GpuShared, Now>(None);
+    publish_by_doorbell::<Exclusive>(None);
+    publish_by_doorbell::<GpuShared>(None);
 }
 
 #[test]
 #[should_panic(expected = "fetched a WQE that is not there yet")]
 fn publish_without_a_record_wants_its_release_fence() {
-    publish_by_doorbell::<Exclusive, Now>(Some(LeftOut::Release));
+    publish_by_doorbell::<Exclusive>(Some(LeftOut::Release));
 }
 
 /// Two threads of the GPU post to one queue without a record: the newest doorbell has the highest index, and whoever
@@ -258,11 +198,11 @@ fn who_posts_again_keeps_the_order() {
 }
 
 /// Two threads of the GPU post to one queue: no WQE is lost or torn, and neither record nor doorbell ever goes back.
-fn two_publishers_with<D: Doorbell>(without: Option<LeftOut>) {
+fn two_publishers_with(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
         let post = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared>().unwrap().ringing::<D>();
+            let mut queue = rig.handle().open::<GpuShared>().unwrap();
             let _ = queue.try_post(Wqe::nop()).unwrap();
         };
         let other = thread::spawn({
@@ -279,14 +219,13 @@ fn two_publishers_with<D: Doorbell>(without: Option<LeftOut>) {
 
 #[test]
 fn two_publishers() {
-    two_publishers_with::<Now>(None);
-    two_publishers_with::<EarlyAndAfter>(None);
+    two_publishers_with(None);
 }
 
 #[test]
 #[should_panic(expected = "the doorbell went back")]
 fn two_publishers_want_their_order() {
-    two_publishers_with::<Now>(Some(LeftOut::ReleaseStores));
+    two_publishers_with(Some(LeftOut::ReleaseStores));
 }
 
 /// The NIC brings data for a read and completes it; whoever learns of it, by

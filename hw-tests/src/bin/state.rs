@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Block, BlockShared, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, QueueState,
-    Scope, Sharing, Thread, Warp,
+    Block, BlockShared, Deadline, Exclusive, GpuShared, QueueState, Scope, Sharing, Thread, Warp,
 };
 use warpbell_host_init::{Completions, QueuePairConfig};
 use warpbell_hw_tests::run::run_on_cpu;
@@ -71,13 +70,12 @@ fn main() -> ExitCode {
 }
 
 fn every_scope<S: Sharing>(completions: Completions) {
-    nothing_allocates::<S, Thread, Now>(completions);
-    nothing_allocates::<S, Warp, Now>(completions);
-    nothing_allocates::<S, Block, Now>(completions);
-    nothing_allocates::<S, Thread, EarlyAndAfter>(completions);
+    nothing_allocates::<S, Thread>(completions);
+    nothing_allocates::<S, Warp>(completions);
+    nothing_allocates::<S, Block>(completions);
 }
 
-fn nothing_allocates<S: Sharing, C: Scope, D: Doorbell>(completions: Completions) {
+fn nothing_allocates<S: Sharing, C: Scope>(completions: Completions) {
     let sides = Sides::chosen();
     let pair = sides.pair(&QueuePairConfig {
         send_depth: 16,
@@ -88,7 +86,7 @@ fn nothing_allocates<S: Sharing, C: Scope, D: Doorbell>(completions: Completions
     let target = sides.theirs.arena(256, ALL_ACCESS, 2);
     let (local, remote) = (source.local(0, 64), target.remote(0));
     let buffer = target.local(128, 64);
-    let asked = allocations(|| device_path::<S, C, D>(&pair, local, remote, buffer));
+    let asked = allocations(|| device_path::<S, C>(&pair, local, remote, buffer));
     assert_eq!(asked, device_handles(&pair), "calls of the allocator");
 }
 
@@ -102,17 +100,10 @@ fn device_handles(pair: &Pair) -> u64 {
 
 /// All that a kernel does with queues: more than the ring holds, one by one, in batches and groups, with waits
 /// that succeed and waits that are late, and receives.
-fn device_path<S: Sharing, C: Scope, D: Doorbell>(
-    pair: &Pair,
-    local: Local,
-    remote: Remote,
-    buffer: Local,
-) {
+fn device_path<S: Sharing, C: Scope>(pair: &Pair, local: Local, remote: Remote, buffer: Local) {
     let handle = pair.ours.send_queue().expect("a send queue");
     // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
-    let mut queue = unsafe { handle.open_together::<S, C>() }
-        .expect("an open queue")
-        .ringing::<D>();
+    let mut queue = unsafe { handle.open_together::<S, C>() }.expect("an open queue");
     let receive_handle = pair.theirs.receive_queue().expect("a receive queue");
     // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
     let mut receives = unsafe { receive_handle.open_together::<S, C>() }.expect("an open queue");

@@ -95,12 +95,10 @@ impl Bench {
         }
     }
 
-    /// When the doorbell is rung, and whether there is a record: without one all policies come to the same but for the
-    /// batch, and not every NIC can.
+    /// What rings the doorbell, and whether there is a record: not every NIC can do without.
     fn doorbells(&self) -> Vec<(DoorbellKind, SendDoorbell)> {
         let with = DoorbellKind::ALL.map(|kind| (kind, SendDoorbell::WithRecord));
-        let without = [DoorbellKind::EarlyAndAfter, DoorbellKind::Batch];
-        let without = without.map(|kind| (kind, SendDoorbell::WithoutRecord));
+        let without = DoorbellKind::ALL.map(|kind| (kind, SendDoorbell::WithoutRecord));
         let able = self.sides.ours.device().limits().without_record;
         let without = without.into_iter().filter(|_| able);
         with.into_iter().chain(without).collect()

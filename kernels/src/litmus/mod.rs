@@ -28,11 +28,9 @@ use crate::outcome::{Failure, Outcome};
 pub use hand::suite_litmus_hand;
 pub use noise::Noise;
 pub use post::{
-    suite_litmus_block, suite_litmus_block_early, suite_litmus_completions_block,
-    suite_litmus_completions_shared, suite_litmus_completions_thread,
-    suite_litmus_completions_warp, suite_litmus_lanes, suite_litmus_lanes_alone,
-    suite_litmus_lanes_early, suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread,
-    suite_litmus_thread_early, suite_litmus_warp, suite_litmus_warp_early,
+    suite_litmus_block, suite_litmus_completions_block, suite_litmus_completions_shared,
+    suite_litmus_completions_thread, suite_litmus_completions_warp, suite_litmus_lanes,
+    suite_litmus_lanes_alone, suite_litmus_shared, suite_litmus_thread, suite_litmus_warp,
 };
 
 /// A queue and its NIC.
@@ -98,8 +96,6 @@ pub struct Litmus<'a> {
     pub record: bool,
     /// Whether the NIC looks at the record, and not at the doorbell.
     pub by_record: bool,
-    /// Whether the doorbell is rung before the record, too.
-    pub early: bool,
     /// What is wrong.
     pub fault: Fault,
     /// For how long WQEs are posted, in nanoseconds.

@@ -77,9 +77,7 @@ impl Litmus<'_> {
             let mut end = seen.told + ahead as u64;
             if self.record && !self.by_record {
                 let recorded = recorded();
-                // An early doorbell comes before its record, but after the record before.
-                let least = if self.early { self.group as u16 } else { 0 };
-                seen.old_record += u64::from(is_behind(recorded, named.wrapping_sub(least)));
+                seen.old_record += u64::from(is_behind(recorded, named));
                 seen.went_back += u64::from(is_behind(recorded, seen.recorded));
                 seen.recorded = recorded;
                 // A record that is ahead names the newest.

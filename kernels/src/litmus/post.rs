@@ -1,10 +1,10 @@
-//! Posting through the library: each sharing, scope and doorbell policy a kernel.
+//! Posting through the library: a kernel for each sharing and scope that is looked at.
 
 use core::sync::atomic::Ordering;
 
 use warpbell::{
-    Block, Deadline, Doorbell, EarlyAndAfter, Exclusive, GpuShared, Now, Scope, Sharing, Thread,
-    Warp, Word64, block, kernel, thread, warp,
+    Block, Deadline, Exclusive, GpuShared, Scope, Sharing, Thread, Warp, Word64, block, kernel,
+    thread, warp,
 };
 
 use super::{Fault, Litmus, OLD_DATA, Poster, STRETCH, marked};
@@ -22,10 +22,10 @@ impl Poster<'_, '_> {
 
     /// Posts until the time is over.
     #[inline(always)]
-    fn stream<S: Sharing, C: Scope, D: Doorbell>(self, posted: &mut u64) -> Result<(), Failure> {
+    fn stream<S: Sharing, C: Scope>(self, posted: &mut u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.test.limit_us);
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
-        let mut queue = unsafe { self.pair.queue.open_together::<S, C>() }?.ringing::<D>();
+        let mut queue = unsafe { self.pair.queue.open_together::<S, C>() }?;
         let (rank, count) = C::rank_and_count(true);
         let until = thread::clock_ns() + self.test.run_ns;
         loop {
@@ -43,9 +43,9 @@ impl Poster<'_, '_> {
     /// Posts with all lanes of a warp, each for itself, until the time is over; all lanes post equally often. With
     /// `ALONE` one of them, another one each time, posts once more behind each round, while the others wait.
     #[inline(always)]
-    fn lanes<D: Doorbell, const ALONE: bool>(self, posted: &mut u64) -> Result<(), Failure> {
+    fn lanes<const ALONE: bool>(self, posted: &mut u64) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.test.limit_us);
-        let mut queue = self.pair.queue.open::<GpuShared>()?.ringing::<D>();
+        let mut queue = self.pair.queue.open::<GpuShared>()?;
         let lane = u64::from(warp::lane_id());
         let until = thread::clock_ns() + self.test.run_ns;
         let mut result = Ok(());
@@ -148,17 +148,17 @@ fn load_as_data(word: &Word64) -> u64 {
 
 /// A kernel for each way to publish.
 macro_rules! streams {
-    ($($name:ident: $sharing:ident, $scope:ident, $policy:ident, $members:expr;)*) => {
+    ($($name:ident: $sharing:ident, $scope:ident, $members:expr;)*) => {
         $(
             #[doc = concat!("Posts to a queue opened as [`", stringify!($sharing), "`], [`", stringify!($scope))]
-            #[doc = concat!("`], [`", stringify!($policy), "`].")]
+            #[doc = "`]."]
             ///
             /// # Safety
             /// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
             #[kernel]
             pub unsafe fn $name(p: Litmus<'_>) {
                 p.run($members, false, |poster, posted| {
-                    poster.stream::<$sharing, $scope, $policy>(posted)
+                    poster.stream::<$sharing, $scope>(posted)
                 });
             }
         )*
@@ -166,14 +166,10 @@ macro_rules! streams {
 }
 
 streams! {
-    suite_litmus_thread: Exclusive, Thread, Now, 1;
-    suite_litmus_thread_early: Exclusive, Thread, EarlyAndAfter, 1;
-    suite_litmus_warp: Exclusive, Warp, Now, thread::warp_size();
-    suite_litmus_warp_early: Exclusive, Warp, EarlyAndAfter, thread::warp_size();
-    suite_litmus_block: Exclusive, Block, Now, block::size();
-    suite_litmus_block_early: Exclusive, Block, EarlyAndAfter, block::size();
-    suite_litmus_shared: GpuShared, Thread, Now, 1;
-    suite_litmus_shared_early: GpuShared, Thread, EarlyAndAfter, 1;
+    suite_litmus_thread: Exclusive, Thread, 1;
+    suite_litmus_warp: Exclusive, Warp, thread::warp_size();
+    suite_litmus_block: Exclusive, Block, block::size();
+    suite_litmus_shared: GpuShared, Thread, 1;
 }
 
 /// Lanes of a warp post to a queue that the GPU shares, each for itself.
@@ -183,18 +179,7 @@ streams! {
 #[kernel]
 pub unsafe fn suite_litmus_lanes(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
-        poster.lanes::<Now, false>(posted)
-    });
-}
-
-/// The same with [`EarlyAndAfter`].
-///
-/// # Safety
-/// The places that [`Litmus`] names are there, for as long as the kernel runs, as its fields say.
-#[kernel]
-pub unsafe fn suite_litmus_lanes_early(p: Litmus<'_>) {
-    p.run(thread::warp_size(), false, |poster, posted| {
-        poster.lanes::<EarlyAndAfter, false>(posted)
+        poster.lanes::<false>(posted)
     });
 }
 
@@ -205,7 +190,7 @@ pub unsafe fn suite_litmus_lanes_early(p: Litmus<'_>) {
 #[kernel]
 pub unsafe fn suite_litmus_lanes_alone(p: Litmus<'_>) {
     p.run(thread::warp_size(), false, |poster, posted| {
-        poster.lanes::<Now, true>(posted)
+        poster.lanes::<true>(posted)
     });
 }
 

@@ -34,21 +34,19 @@ impl ScopeKind {
     pub const ALL: [Self; 3] = [Self::Thread, Self::Warp, Self::Block];
 }
 
-/// When the doorbell is rung.
+/// What rings the doorbell.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellKind {
-    /// [`warpbell::Now`].
+    /// Each post.
     Now,
-    /// [`warpbell::EarlyAndAfter`].
-    EarlyAndAfter,
     /// By a [`warpbell::Batch`] for each request (of each thread of the scope).
     Batch,
 }
 
 impl DoorbellKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Now, Self::EarlyAndAfter, Self::Batch];
+    pub const ALL: [Self; 2] = [Self::Now, Self::Batch];
 }
 
 /// How a queue is opened.

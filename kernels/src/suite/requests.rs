@@ -2,8 +2,7 @@
 
 use warpbell::wqe::{BuildError, Immediate, Local, LocalKey, Masked, Remote, RemoteKey, Wqe};
 use warpbell::{
-    Deadline, Doorbell, EarlyAndAfter, Now, PostError, Scope, SendQueue, SendQueueHandle, Sharing,
-    Slice, Ticket, kernel, thread,
+    Deadline, PostError, Scope, SendQueue, SendQueueHandle, Sharing, Slice, Ticket, kernel, thread,
 };
 
 use super::arguments::{Kernel, Output};
@@ -238,7 +237,7 @@ impl Kernel for Requests<'_> {
     const ENTRY: warpbell::Entry<fn(Self)> = suite_requests::ENTRY;
 
     fn run(&self) {
-        by_mode!(self.mode, open(self));
+        by_mode!(self.mode, run(self));
     }
 }
 
@@ -248,25 +247,17 @@ pub fn suite_requests(kernel: Requests<'_>) {
     kernel.run();
 }
 
-fn open<S: Sharing, C: Scope>(kernel: &Requests<'_>) {
-    match kernel.doorbell {
-        DoorbellKind::Now | DoorbellKind::Batch => run::<S, C, Now>(kernel),
-        DoorbellKind::EarlyAndAfter => run::<S, C, EarlyAndAfter>(kernel),
-    }
-}
-
-fn run<S: Sharing, C: Scope, D: Doorbell>(kernel: &Requests<'_>) {
+fn run<S: Sharing, C: Scope>(kernel: &Requests<'_>) {
     // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
-    let mut queue =
-        match unsafe { kernel.queue.open_together::<S, C>() }.map(|queue| queue.ringing::<D>()) {
-            Ok(queue) => queue,
-            Err(error) => {
-                for row in 0..kernel.rows {
-                    kernel.note(row, Ending::Failed(error.into()));
-                }
-                return;
+    let mut queue = match unsafe { kernel.queue.open_together::<S, C>() } {
+        Ok(queue) => queue,
+        Err(error) => {
+            for row in 0..kernel.rows {
+                kernel.note(row, Ending::Failed(error.into()));
             }
-        };
+            return;
+        }
+    };
     let mut tickets = [None; MAX_TICKETS];
     for row in 0..kernel.rows {
         let Some(request) = kernel.requests.get(kernel.place(row)) else {
@@ -315,9 +306,9 @@ impl Requests<'_> {
     }
 
     /// Builds a request and posts it.
-    fn post<S: Sharing, C: Scope, D: Doorbell>(
+    fn post<S: Sharing, C: Scope>(
         &self,
-        queue: &mut SendQueue<'_, S, C, D>,
+        queue: &mut SendQueue<'_, S, C>,
         request: &Request,
     ) -> Result<Ticket, Failure> {
         match build(request) {
@@ -326,10 +317,10 @@ impl Requests<'_> {
         }
     }
 
-    /// Posts what was built, with the doorbell policy that is asked for.
-    fn submit<S: Sharing, C: Scope, D: Doorbell, const B: usize>(
+    /// Posts what was built, by itself or in a batch, as is asked for.
+    fn submit<S: Sharing, C: Scope, const B: usize>(
         &self,
-        queue: &mut SendQueue<'_, S, C, D>,
+        queue: &mut SendQueue<'_, S, C>,
         request: &Request,
         built: Result<Wqe<B>, BuildError>,
     ) -> Result<Ticket, Failure> {
@@ -342,9 +333,7 @@ impl Requests<'_> {
             }
         });
         let posted = match wqe {
-            _ if self.doorbell == DoorbellKind::Batch => {
-                self.submit_batch::<S, C, D, B>(queue, wqe)
-            }
+            _ if self.doorbell == DoorbellKind::Batch => self.submit_batch::<S, C, B>(queue, wqe),
             Some(wqe) if self.patience_ns == 0 => queue.try_post(wqe),
             _ => queue.post_if(wqe, self.patience()),
         };
@@ -354,9 +343,9 @@ impl Requests<'_> {
         }
     }
 
-    fn submit_batch<S: Sharing, C: Scope, D: Doorbell, const B: usize>(
+    fn submit_batch<S: Sharing, C: Scope, const B: usize>(
         &self,
-        queue: &mut SendQueue<'_, S, C, D>,
+        queue: &mut SendQueue<'_, S, C>,
         wqe: Option<Wqe<B>>,
     ) -> Result<Ticket, PostError> {
         let (_, threads) = C::rank_and_count(true);

@@ -11,8 +11,8 @@ use super::words::{ANSWER, Answer, MAX_ARGUMENTS, MAX_FUNCTION, PayloadWord, seq
 use super::{Buffer, Function};
 use crate::together::{Led, begin, by_leader};
 use crate::words::{load_relaxed64, store_relaxed64};
+use warpbell::Batch;
 use warpbell::WaitError;
-use warpbell::{Batch, Now};
 use warpbell::{Deadline, Exclusive, Scope, SendQueue, Thread};
 
 /// Words of a lane's state at the initiator: index of the next message, index of the first one whose answer was not
@@ -390,7 +390,7 @@ fn check<const N: usize>(function: Function) -> Result<(), Error> {
 /// write, which is the last because the receiver's NIC brings it behind the payload.
 #[inline(always)]
 fn fill<const N: usize, const HAS_PAYLOAD: bool>(
-    message: &mut Batch<'_, '_, Exclusive, Thread, Now>,
+    message: &mut Batch<'_, '_, Exclusive, Thread>,
     slot: Remote,
     (function, value, marks): (Function, u32, u64),
     payload: u64,

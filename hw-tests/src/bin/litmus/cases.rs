@@ -11,16 +11,11 @@ use warpbell_kernels::litmus::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Thread,
-    ThreadEarly,
     Warp,
-    WarpEarly,
     Block,
-    BlockEarly,
     Shared,
-    SharedEarly,
     Lanes,
     LanesAlone,
-    LanesEarly,
     CompletionsThread,
     CompletionsWarp,
     CompletionsBlock,
@@ -29,25 +24,16 @@ pub enum Way {
 }
 
 impl Way {
-    /// Whether the doorbell is rung before the record, too.
-    pub fn is_early(self) -> bool {
-        use Way::{BlockEarly, LanesEarly, SharedEarly, ThreadEarly, WarpEarly};
-        matches!(
-            self,
-            ThreadEarly | WarpEarly | BlockEarly | SharedEarly | LanesEarly
-        )
-    }
-
     /// Whether the poster knows the numbers of its WQEs beforehand.
     pub fn knows_numbers(self) -> bool {
-        use Way::{Lanes, LanesAlone, LanesEarly, Shared, SharedEarly};
-        !matches!(self, Shared | SharedEarly | Lanes | LanesAlone | LanesEarly)
+        use Way::{Lanes, LanesAlone, Shared};
+        !matches!(self, Shared | Lanes | LanesAlone)
     }
 
     /// Blocks that post to a queue.
     pub fn posters(self) -> u32 {
         match self {
-            Self::Shared | Self::SharedEarly => 2,
+            Self::Shared => 2,
             _ => 1,
         }
     }
@@ -224,16 +210,11 @@ pub fn of_the_library() -> Vec<(String, Vec<Case>)> {
     use Way as W;
     let posting = [
         ("a thread", W::Thread),
-        ("a thread, early and after", W::ThreadEarly),
         ("a warp", W::Warp),
-        ("a warp, early and after", W::WarpEarly),
         ("a block", W::Block),
-        ("a block, early and after", W::BlockEarly),
         ("two blocks", W::Shared),
-        ("two blocks, early and after", W::SharedEarly),
         ("lanes of a warp, each for itself", W::Lanes),
         ("lanes of a warp, and one alone", W::LanesAlone),
-        ("lanes of a warp, early and after", W::LanesEarly),
     ];
     let sights = [
         ("without a record", Sight::DoorbellAlone),
@@ -249,11 +230,8 @@ pub fn of_the_library() -> Vec<(String, Vec<Case>)> {
     let mut all = Vec::new();
     for (who, way) in posting {
         for (what, sight) in sights {
-            // Nothing comes early or after without a record.
-            if sight.has_record() || !way.is_early() {
-                let cases = cases(way, sight, Fault::None, &places_to_post(sight));
-                all.push((format!("{who}, {what}"), cases));
-            }
+            let cases = cases(way, sight, Fault::None, &places_to_post(sight));
+            all.push((format!("{who}, {what}"), cases));
         }
     }
     for (name, way) in completions {

@@ -15,11 +15,10 @@ use warpbell_hw_tests::here;
 use warpbell_kernels::bare::BareQueue;
 use warpbell_kernels::litmus::{
     FOUND, LOOKS, Litmus, NIC_SM, Noise, OLD_DATA, OLD_RECORD, OLD_WQE, POSTER_SM, Pair, WENT_BACK,
-    suite_litmus_block, suite_litmus_block_early, suite_litmus_completions_block,
-    suite_litmus_completions_shared, suite_litmus_completions_thread,
-    suite_litmus_completions_warp, suite_litmus_hand, suite_litmus_lanes, suite_litmus_lanes_alone,
-    suite_litmus_lanes_early, suite_litmus_shared, suite_litmus_shared_early, suite_litmus_thread,
-    suite_litmus_thread_early, suite_litmus_warp, suite_litmus_warp_early,
+    suite_litmus_block, suite_litmus_completions_block, suite_litmus_completions_shared,
+    suite_litmus_completions_thread, suite_litmus_completions_warp, suite_litmus_hand,
+    suite_litmus_lanes, suite_litmus_lanes_alone, suite_litmus_shared, suite_litmus_thread,
+    suite_litmus_warp,
 };
 use warpbell_kernels::outcome::Outcome;
 
@@ -219,7 +218,6 @@ impl Rig {
             system: case.reach == FenceReach::System,
             record: case.sight.has_record(),
             by_record: case.sight == crate::cases::Sight::Record,
-            early: case.way.is_early(),
             fault: case.fault,
             run_ns: posting.as_nanos() as u64,
             limit_us: here::patient(LIMIT).as_micros() as u64,
@@ -272,13 +270,8 @@ impl Rig {
 /// Threads of each block, and how many post together.
 fn threads_and_group(way: Way) -> (u32, u32) {
     let group = match way {
-        Way::Warp
-        | Way::WarpEarly
-        | Way::CompletionsWarp
-        | Way::Lanes
-        | Way::LanesAlone
-        | Way::LanesEarly => 32,
-        Way::Block | Way::BlockEarly | Way::CompletionsBlock => match here::kernels() {
+        Way::Warp | Way::CompletionsWarp | Way::Lanes | Way::LanesAlone => 32,
+        Way::Block | Way::CompletionsBlock => match here::kernels() {
             Kernels::Cpu(_) => BLOCK_ON_CPU,
             Kernels::Gpu(_) => BLOCK_ON_GPU,
         },
@@ -293,16 +286,11 @@ fn threads_and_group(way: Way) -> (u32, u32) {
 fn launch<'k>(way: Way, grid: Grid, kernel: Litmus<'k>) -> Launch<'k> {
     let entry: Entry<unsafe fn(Litmus<'k>)> = match way {
         Way::Thread => entry!(suite_litmus_thread),
-        Way::ThreadEarly => entry!(suite_litmus_thread_early),
         Way::Warp => entry!(suite_litmus_warp),
-        Way::WarpEarly => entry!(suite_litmus_warp_early),
         Way::Block => entry!(suite_litmus_block),
-        Way::BlockEarly => entry!(suite_litmus_block_early),
         Way::Shared => entry!(suite_litmus_shared),
-        Way::SharedEarly => entry!(suite_litmus_shared_early),
         Way::Lanes => entry!(suite_litmus_lanes),
         Way::LanesAlone => entry!(suite_litmus_lanes_alone),
-        Way::LanesEarly => entry!(suite_litmus_lanes_early),
         Way::CompletionsThread => entry!(suite_litmus_completions_thread),
         Way::CompletionsWarp => entry!(suite_litmus_completions_warp),
         Way::CompletionsBlock => entry!(suite_litmus_completions_block),

@@ -9,9 +9,9 @@ use warpbell::wqe::{
     CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
 };
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, Deadline, Doorbell, DoorbellPage,
-    EarlyAndAfter, Exclusive, FenceReach, GpuShared, Now, QueueState, RingBlock, SendDoorbell,
-    SendParts, SendQueue, SendQueueHandle, Sharing, Thread, Word32, Word64,
+    CompletionKind, CompletionParts, CompletionSlot, Deadline, DoorbellPage, Exclusive, FenceReach,
+    GpuShared, QueueState, RingBlock, SendDoorbell, SendParts, SendQueue, SendQueueHandle, Sharing,
+    Thread, Word32, Word64,
 };
 use warpbell_bench::filter::Filter;
 use warpbell_bench::samples::{Goal, Row, Samples, timed};
@@ -173,20 +173,17 @@ impl<'a> Lane<'a> {
 }
 
 #[inline(always)]
-fn open<S: Sharing, D: Doorbell>(rig: &Rig) -> SendQueue<'_, S, Thread, D> {
+fn open<S: Sharing>(rig: &Rig) -> SendQueue<'_, S, Thread> {
     // As it comes to a kernel: with nothing known of it.
-    black_box(rig.handle())
-        .open()
-        .expect("an open queue")
-        .ringing()
+    black_box(rig.handle()).open().expect("an open queue")
 }
 
-fn one_by_one<'a, S: Sharing + 'a, D: Doorbell + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+fn one_by_one<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
     let mut next = 0;
     Lane::new(name, move || {
         repetition(rig, &mut next, |first| {
             // Where a kernel has it: in the function that posts.
-            let mut queue = open::<S, D>(rig);
+            let mut queue = open::<S>(rig);
             for number in first..first.wrapping_add(GROUP) {
                 let (local, remote) = request(number);
                 let posted = queue.try_post(Wqe::write(local, remote));
@@ -200,7 +197,7 @@ fn in_batches<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a>
     let mut next = 0;
     Lane::new(name, move || {
         repetition(rig, &mut next, |first| {
-            let mut queue = open::<S, Now>(rig);
+            let mut queue = open::<S>(rig);
             for start in (first..first + GROUP).step_by(BATCH as usize) {
                 let batch = queue.batch(BATCH, Deadline::PASSED);
                 let mut batch = batch.expect("room in the queue");
@@ -231,7 +228,7 @@ fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> 
     Lane::new(name, move || {
         let (mut times, mut cycles) = (Samples::default(), Samples::default());
         for _ in 0..LAPS {
-            let mut queue = open::<S, Now>(rig);
+            let mut queue = open::<S>(rig);
             let tickets: [_; POLLS as usize] = std::array::from_fn(|_| {
                 let (local, remote) = request(next);
                 let posted = queue.try_post(Wqe::write(local, remote).signalled());
@@ -257,18 +254,17 @@ fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> 
 
 /// All of it that is wanted; a ratio where both of its ways are.
 pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
-    let rigs: [Rig; 6] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
-    let [a, b, c, d, e, f] = &rigs;
+    let rigs: [Rig; 5] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
+    let [a, b, c, d, e] = &rigs;
     let kinds = [CompletionKind::Ordinary, CompletionKind::Collapsed];
     let polled = [kinds, kinds].concat();
     let polled: Vec<_> = polled.into_iter().map(Rig::new).collect();
     let mut lanes = [
         by_hand(a),
-        one_by_one::<Exclusive, Now>(b, "post: Exclusive, Thread"),
-        one_by_one::<Exclusive, EarlyAndAfter>(c, "post: Exclusive, Thread, early + after"),
-        in_batches::<Exclusive>(d, "post: Exclusive, Thread, batch of 32"),
-        one_by_one::<GpuShared, Now>(e, "post: GpuShared, Thread"),
-        in_batches::<GpuShared>(f, "post: GpuShared, Thread, batch of 32"),
+        one_by_one::<Exclusive>(b, "post: Exclusive, Thread"),
+        in_batches::<Exclusive>(c, "post: Exclusive, Thread, batch of 32"),
+        one_by_one::<GpuShared>(d, "post: GpuShared, Thread"),
+        in_batches::<GpuShared>(e, "post: GpuShared, Thread, batch of 32"),
         poll_each::<Exclusive>(&polled[0], "poll: Exclusive, Thread"),
         poll_each::<Exclusive>(&polled[1], "poll: Exclusive, Thread, collapsed"),
         poll_each::<GpuShared>(&polled[2], "poll: GpuShared, Thread"),

@@ -1,7 +1,7 @@
 //! The whole of our post path against libmlx5's: `warpbell` posts to one of libmlx5's queue pairs what libmlx5 posts to
 //! another.
 
-use ::warpbell::{Exclusive, Now, SendQueue, Thread};
+use ::warpbell::{Exclusive, SendQueue, Thread};
 use mlx5_wqe::{Doorbell, Local, WqeIndex};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -45,7 +45,7 @@ fn the_same_ring() {
     with_device("libmlx5::posting::warpbell::the_same_ring", || {
         let mut theirs = Compared::open(&options());
         let ours = Ours::new(Verbs::open(&options()).unwrap());
-        let mut queue: SendQueue<'_, Exclusive, Thread, Now> = ours.handle().open().unwrap();
+        let mut queue: SendQueue<'_, Exclusive, Thread> = ours.handle().open().unwrap();
         let requests = asked(ALL.to_vec());
         let mut runner = TestRunner::new(ProptestConfig::default());
         let mut wrapped = false;
