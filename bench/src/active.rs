@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use warpbell::Slice;
 
+use crate::run::interrupt;
+use crate::run::launch::{LIMIT_US, said};
+use crate::run::memory::{self, Memory};
 use serde::Serialize;
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::{LIMIT_US, said};
-use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{
     Buffer, Entry, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, entry,
 };

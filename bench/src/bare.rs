@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::run::interrupt;
+use crate::run::launch::{Job, LIMIT_US, run};
+use crate::run::setup::End;
+use crate::run::statistics::percentile;
 use serde::Serialize;
 use warpbell::{Slice, Word64};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::{Job, LIMIT_US, run};
-use warpbell_examples::setup::End;
-use warpbell_examples::statistics::percentile;
 use warpbell_host_init::entry;
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::pingpong::{Bare, bare_round_trip};
@@ -64,7 +64,7 @@ pub fn measure(end: &End, warm_up: u64, rounds: u64) -> Result<RoundTrip, Error>
     let measured = samples[..played].iter().skip(warm_up as usize);
     let sorted = sorted(measured);
     if sorted.is_empty() {
-        return Err(warpbell_examples::Error::Interrupted.into());
+        return Err(crate::run::Error::Interrupted.into());
     }
     Ok(RoundTrip {
         rounds: sorted.len() as u64,

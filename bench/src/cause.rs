@@ -1,8 +1,8 @@
 //! Why kernels and hosts that wait for one another ended.
 
+use crate::run::error::{Error as RunError, Nested};
+use crate::run::launch::said;
 use warpbell::WaitError;
-use warpbell_examples::error::{Error as RunError, Nested};
-use warpbell_examples::launch::said;
 use warpbell_kernels::outcome::{Failure, Outcome};
 
 use crate::Error;

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use warpbell_examples::error::{Error as RunError, Nested};
+use crate::run::error::{Error as RunError, Nested};
 use warpbell_soft_hca::shell::HcaError;
 
 /// Why a benchmark could not go on.

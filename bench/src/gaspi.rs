@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::run::interrupt;
+use crate::run::launch::LIMIT_US;
+use crate::run::statistics::percentile;
 use serde::Serialize;
 use warpbell::{Slice, Word64};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::statistics::percentile;
 use warpbell_host_init::{Access, Entry, Grid, Launch, Node, QueuePairConfig, Shared, entry};
 use warpbell_kernels::gaspi::{NotifyRoundTrip, gaspi_round_trip, gaspi_round_trip_behind};
 use warpbell_kernels::outcome::Outcome;

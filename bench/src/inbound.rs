@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::run::launch::{LIMIT_US, said};
+use crate::run::setup::End;
+use crate::run::statistics::percentile;
+use crate::run::{interrupt, memory};
 use clap::ValueEnum;
 use serde::Serialize;
 use warpbell::Slice;
-use warpbell_examples::launch::{LIMIT_US, said};
-use warpbell_examples::setup::End;
-use warpbell_examples::statistics::percentile;
-use warpbell_examples::{interrupt, memory};
 use warpbell_host_init::{
     Access, Buffer, Grid, Launch, Node, Placement, QueuePairConfig, connect, entry,
 };

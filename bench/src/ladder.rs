@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::run::launch::{Job, LIMIT_US, run_together};
+use crate::run::memory::Memory;
+use crate::run::screen;
+use crate::run::setup::Ends;
+use crate::run::statistics::percentile;
 use rand::Rng;
 use serde::Serialize;
 use warpbell::{Slice, Word64};
-use warpbell_examples::launch::{Job, LIMIT_US, run_together};
-use warpbell_examples::memory::Memory;
-use warpbell_examples::screen;
-use warpbell_examples::setup::Ends;
-use warpbell_examples::statistics::percentile;
 use warpbell_host_init::{Grid, Shared, entry};
 use warpbell_kernels::bandwidth::Stream;
 use warpbell_kernels::ladder::{

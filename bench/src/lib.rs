@@ -1,5 +1,5 @@
 //! What the benchmarks have in common, among themselves and with the applications of `papers`: series of measurements,
-//! their figures, plots and origins. What they run on is [`warpbell_examples`]'s.
+//! their figures, plots and origins. [`run`] has what they run on.
 //!
 //! The command is `bench`: `cargo run --release -p warpbell-bench -- --help`, or `cargo xtask bench`.
 
@@ -16,6 +16,7 @@ pub mod origin;
 pub mod parse;
 pub mod plot;
 pub mod proxy;
+pub mod run;
 pub mod samples;
 pub mod setting;
 pub mod strangers;

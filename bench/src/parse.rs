@@ -1,6 +1,6 @@
 //! Sizes on a command line.
 
-use warpbell_examples::screen::bytes;
+use crate::run::screen::bytes;
 
 /// Parses a size: a number of bytes, or of KiB or MiB with the letter K or M behind it.
 ///

@@ -5,10 +5,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::run::error::Nested;
+use crate::run::{interrupt, place, screen};
 use clap::Args;
 use plotters::prelude::*;
-use warpbell_examples::error::Nested;
-use warpbell_examples::{interrupt, place, screen};
 use warpbell_host_init::Node;
 
 use crate::Error;
@@ -63,7 +63,7 @@ impl Output {
         (wrong, all): (usize, usize),
     ) -> Result<(), E> {
         self.draw(title, &setting.origin, &setting.node, panels)?;
-        warpbell_examples::Error::if_wrong(wrong, all)?;
+        crate::run::Error::if_wrong(wrong, all)?;
         Ok(interrupt::check()?)
     }
 }

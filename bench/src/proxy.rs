@@ -1,11 +1,11 @@
 //! Puts of many work-groups: straight to the NIC, and by way of a proxy.
 
+use crate::run::interrupt;
+use crate::run::launch::{LIMIT_US, said};
+use crate::run::memory::Memory;
+use crate::run::setup::{End, Ends};
 use serde::Serialize;
 use warpbell::{SendQueueHandle, Slice};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::{LIMIT_US, said};
-use warpbell_examples::memory::Memory;
-use warpbell_examples::setup::{End, Ends};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, Placement, QueuePair, QueuePairConfig, Shared, entry,
 };

@@ -1,10 +1,10 @@
 //! Where an example runs: what each begins with, and what each document tells of that.
 
+use crate::run::interrupt;
+use crate::run::machine::Machine;
+use crate::run::place::Ran;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use warpbell_examples::interrupt;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::place::Ran;
 use warpbell_host_init::Node;
 use warpbell_ptx::{KERNELS, Module};
 

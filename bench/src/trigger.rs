@@ -1,12 +1,12 @@
 //! Triggered operations: the levels of GPU-TN's listing, what a trigger costs, and chains that the NIC starts itself.
 
+use crate::run::interrupt;
+use crate::run::launch::{LIMIT_US, said};
+use crate::run::memory::Memory;
+use crate::run::statistics::percentile;
 use serde::Serialize;
 use warpbell::wqe::Wqe;
 use warpbell::{SendDoorbell, Slice};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::{LIMIT_US, said};
-use warpbell_examples::memory::Memory;
-use warpbell_examples::statistics::percentile;
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect, entry,
 };

@@ -1,18 +1,28 @@
-//! The demo, and what it stands on: two ends, memory that is checked, kernels that are launched, and how all of it is
-//! shown. The laboratory (`bench`, `papers`) stands on the same.
+//! The gallery's kernels for a GPU: `warpbell-build` compiles this library to PTX, in which each program finds its own.
+//! A CPU's compiler sees nothing here.
+#![cfg(target_arch = "nvptx64")]
+#![no_std]
+#![feature(abi_ptx)]
 
-pub mod bandwidth;
-pub mod demo;
-pub mod error;
-pub mod interrupt;
-pub mod latency;
-pub mod launch;
-pub mod machine;
-pub mod memory;
-pub mod place;
-pub mod ptx;
-pub mod screen;
-pub mod setup;
-pub mod statistics;
+warpbell::panic_handler!();
 
-pub use error::Error;
+#[path = "../active_message.rs"]
+mod active_message;
+#[path = "../error_and_reset.rs"]
+mod error_and_reset;
+#[path = "../fetch_add.rs"]
+mod fetch_add;
+#[path = "../hello_write.rs"]
+mod hello_write;
+#[path = "../notify.rs"]
+mod notify;
+#[path = "../pingpong.rs"]
+mod pingpong;
+#[path = "../receive.rs"]
+mod receive;
+#[path = "../trigger.rs"]
+mod trigger;
+#[path = "../two_processes.rs"]
+mod two_processes;
+#[path = "../warp_scatter.rs"]
+mod warp_scatter;

@@ -16,12 +16,12 @@
 
 use std::convert::Infallible;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use warpbell::Entry;
 use warpbell_cpu_grid::Options;
 use warpbell_soft_hca_gpu::resident::Arguments;
 
-use crate::cuda::Module;
+use crate::cuda::{Built, Module};
 use crate::mlx5::{GidChoice, Mlx5Options};
 use crate::soft::{SoftGpuOptions, SoftOptions};
 use crate::{Device, Error, Gpu, GpuError, Kernels, Nic, Node};
@@ -116,8 +116,8 @@ pub trait Programs {
     /// Why a module cannot be loaded, or a node opened.
     type Error: From<NodeError> + From<Error>;
 
-    /// The kernel of a NIC's engine, as CPU threads run it.
-    const ENGINE: Entry<fn(Arguments)>;
+    /// The kernel of a NIC's engine, as CPU threads run it. A program without one has no `--nic soft-gpu`.
+    const ENGINE: Option<Entry<fn(Arguments)>>;
 
     /// Loads the program's kernels on a GPU.
     ///
@@ -130,6 +130,47 @@ pub trait Programs {
     /// # Errors
     /// As [`kernels`](Self::kernels).
     fn engine(&self, gpu: Gpu) -> Result<&'static Module, Self::Error>;
+}
+
+/// What `warpbell-build` compiled: the program's own kernels, and no NIC's engine.
+impl Programs for Built {
+    type Error = Error;
+
+    const ENGINE: Option<Entry<fn(Arguments)>> = None;
+
+    fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Error> {
+        self.load_module(gpu)
+    }
+
+    fn engine(&self, _: Gpu) -> Result<&'static Module, Error> {
+        Err(NodeError::NoEngine.into())
+    }
+}
+
+impl Node {
+    /// The node that the command line of this program chooses, which takes the options of [`NodeArgs`] and no other.
+    /// Wrong options end the program with status 2, `--help` with 0. A program with options of its own flattens
+    /// [`NodeArgs`] into them.
+    ///
+    /// ```no_run
+    /// use warpbell_host_init::Node;
+    ///
+    /// # macro_rules! built { () => { todo!() } }
+    /// let node = Node::from_args(built!())?;
+    /// # Ok::<(), warpbell_host_init::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`NodeArgs::open`].
+    pub fn from_args(built: Built) -> Result<Self, Error> {
+        /// Runs kernels on a CPU or a GPU, with a NIC of software or a card
+        #[derive(Parser)]
+        struct Arguments {
+            #[command(flatten)]
+            node: NodeArgs,
+        }
+        Arguments::parse().node.open(&built)
+    }
 }
 
 /// Options that choose no node.
@@ -156,6 +197,9 @@ pub enum NodeError {
         /// Why it is no card.
         source: Box<Error>,
     },
+    /// A NIC whose engine is a kernel that the program does not have.
+    #[error("this program has no kernel for the NIC soft-gpu; leave --nic out")]
+    NoEngine,
     /// A GPU for a NIC that is on none.
     #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
     NoNicGpu,
@@ -264,6 +308,7 @@ impl NodeArgs {
         let nic = match name {
             NicName::Soft | NicName::SoftHost => Nic::Soft(SoftOptions::default()),
             NicName::SoftGpu => {
+                let engine = P::ENGINE.ok_or(NodeError::NoEngine)?;
                 let on = match gpus.first() {
                     None => Kernels::Cpu(Options::default()),
                     Some(&first) => {
@@ -275,7 +320,7 @@ impl NodeArgs {
                         Kernels::Gpu(programs.engine(gpu)?)
                     }
                 };
-                Nic::SoftGpu(SoftGpuOptions::new(P::ENGINE, on))
+                Nic::SoftGpu(SoftGpuOptions::new(engine, on))
             }
             NicName::Card(name) => Nic::Mlx5(self.card(&name)?),
         };

@@ -6,6 +6,8 @@ use warpbell_cpu_grid::LaunchError;
 #[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::HcaError;
 
+#[cfg(feature = "clap")]
+use crate::args::NodeError;
 #[cfg(feature = "mlx5")]
 use crate::mlx5::Mlx5Error;
 use crate::peer::ExchangeError;
@@ -138,6 +140,10 @@ pub enum Error {
     /// The GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// Options of a command line that choose no node.
+    #[cfg(feature = "clap")]
+    #[error(transparent)]
+    Options(#[from] NodeError),
     /// A range outside a buffer or a region.
     #[error("{bytes} bytes at offset {offset} do not fit into {len} bytes; choose a range inside")]
     OutOfRange {

@@ -176,7 +176,7 @@ struct Loader<'m> {
 impl Programs for Loader<'_> {
     type Error = Unable;
 
-    const ENGINE: Entry<fn(Arguments)> = entry!(warpbell_kernels::soft_nic::soft_nic);
+    const ENGINE: Option<Entry<fn(Arguments)>> = Some(entry!(warpbell_kernels::soft_nic::soft_nic));
 
     fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Unable> {
         self.machine.load(gpu, self.kernels)

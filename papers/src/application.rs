@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use warpbell_bench::origin::Origin;
-use warpbell_examples::interrupt::{self, ended_early};
-use warpbell_examples::screen::Screen;
+use warpbell_bench::run::interrupt::{self, ended_early};
+use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::Node;
 
 use crate::Error;
@@ -178,7 +178,7 @@ mod tests {
                 }
             })
         };
-        let found = all(|| warpbell_examples::Error::Interrupted.into()).unwrap();
+        let found = all(|| warpbell_bench::run::Error::Interrupted.into()).unwrap();
         let expected = [(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b'), (3, 'a')];
         assert_eq!(found.measured, expected);
         assert!(found.interrupted);

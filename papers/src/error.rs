@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use warpbell_bench::cause::Vain;
 use warpbell_bench::error::Error as BenchError;
-use warpbell_examples::error::{Error as RunError, Nested};
+use warpbell_bench::run::error::{Error as RunError, Nested};
 
 /// Why an application could not go on.
 #[derive(Debug, thiserror::Error)]

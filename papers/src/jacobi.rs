@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell_bench::origin::Origin;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::{interrupt, memory};
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{interrupt, memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::jacobi::{

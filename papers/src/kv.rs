@@ -4,11 +4,11 @@ use serde::Serialize;
 use warpbell::wqe::Local;
 use warpbell::{SendQueueHandle, Slice, Word64};
 use warpbell_bench::inbound::Who;
+use warpbell_bench::run::interrupt;
+use warpbell_bench::run::launch::{LIMIT_US, said};
+use warpbell_bench::run::memory::Memory;
+use warpbell_bench::run::statistics::percentile;
 use warpbell_bench::samples::{sorted, values};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::{LIMIT_US, said};
-use warpbell_examples::memory::Memory;
-use warpbell_examples::statistics::percentile;
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
     entry,

@@ -22,8 +22,8 @@ pub mod stencil;
 
 pub use error::Error;
 
+use warpbell_bench::run::machine::Machine;
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
 use warpbell_ptx::PAPERS;
 
 /// Opens what the applications' kernels run on.

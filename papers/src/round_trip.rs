@@ -2,8 +2,8 @@
 
 use warpbell::{Signal, Slice};
 use warpbell_bench::gaspi::{OneWay, RoundTrips, outcomes};
-use warpbell_examples::launch::{Job, LIMIT_US, run_together};
-use warpbell_examples::setup::Ends;
+use warpbell_bench::run::launch::{Job, LIMIT_US, run_together};
+use warpbell_bench::run::setup::Ends;
 use warpbell_host_init::{Access, Node, QueuePairConfig, entry};
 use warpbell_paper_kernels::round_trip::{WriteRoundTrip, write_round_trip};
 

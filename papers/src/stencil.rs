@@ -6,10 +6,10 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use warpbell_bench::origin::Origin;
+use warpbell_bench::run::interrupt;
+use warpbell_bench::run::launch::LIMIT_US;
+use warpbell_bench::run::screen::Screen;
 use warpbell_bench::{gaspi, nodes};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::screen::Screen;
 use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, entry};
 use warpbell_paper_kernels::path::{MAX_PARTS, Path};
 use warpbell_paper_kernels::stencil::{

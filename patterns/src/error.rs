@@ -1,5 +1,7 @@
 //! Why the set-up of a pattern failed.
 
+use std::fmt;
+
 use crate::active::host::ActiveError;
 use crate::gaspi::host::GaspiError;
 use crate::proxy::host::ProxyError;
@@ -7,7 +9,9 @@ use crate::trigger::host::TriggerError;
 
 /// Why a step of a pattern's set-up failed. Nothing of the step has taken effect, unless the variant's error says
 /// otherwise.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` gives the same words as `Display`, for programs whose `main` returns the error.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Start-up: memory, queues, connections.
@@ -25,4 +29,10 @@ pub enum Error {
     /// Triggered operations' set-up.
     #[error(transparent)]
     Trigger(#[from] TriggerError),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -1,6 +1,7 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
 mod book;
+mod gallery;
 mod packages;
 mod template;
 
@@ -24,6 +25,7 @@ use crate::say::say;
 use crate::tools::{self, Tool};
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
+/// The gallery.
 const EXAMPLES: &str = "warpbell-examples";
 const HOST_INIT: &str = "warpbell-host-init";
 const HW_TESTS: &str = "warpbell-hw-tests";
@@ -50,6 +52,7 @@ const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
 /// What each package calls the binary of its integration tests.
 const TESTS: &str = "all";
+const DEMO_PACKAGE: &str = "warpbell-demo";
 
 /// What runs under ThreadSanitizer and AddressSanitizer: a package's library, and the names of its tests. All of a device
 /// that touches memory on behalf of others, and all that is dropped beside it.
@@ -67,7 +70,7 @@ const SANITIZED_DROPS: &str = "5000";
 const DROPS: &str = "WARPBELL_DROPS";
 
 /// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
-const OPTIMISED: [&str; 4] = [HW_TESTS, EXAMPLES, PRELOAD, SOFT_HCA];
+const OPTIMISED: [&str; 4] = [HW_TESTS, DEMO_PACKAGE, PRELOAD, SOFT_HCA];
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 5] = [
@@ -133,6 +136,7 @@ pub enum Step {
     Programs,
     HwTests,
     Demo,
+    Gallery,
     Template,
     Card,
     Cust,
@@ -188,6 +192,9 @@ impl Step {
             Self::Doc => "the documentation builds without warnings",
             Self::Book => "the book builds without a warning, and no link of a page is dead",
             Self::Demo => "the demo runs and verifies every byte",
+            Self::Gallery => {
+                "each program of the gallery says \"Test OK\" and explains mistakes (--full: has PTX, too)"
+            }
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
             }
@@ -205,6 +212,7 @@ impl Step {
                 | Self::Test
                 | Self::HwTests
                 | Self::Demo
+                | Self::Gallery
                 | Self::Clippy
                 | Self::Doc
                 | Self::Book
@@ -269,6 +277,7 @@ impl Step {
             | Self::CudaStd
             | Self::Doc
             | Self::Demo
+            | Self::Gallery
             | Self::Differential => &[],
             Self::Book => &[Tool::Mdbook],
         }
@@ -330,6 +339,7 @@ impl Steps<'_> {
             Step::Doc => self.doc(&mut report),
             Step::Book => self.book(&mut report),
             Step::Demo => self.demo(&mut report),
+            Step::Gallery => self.gallery(&mut report),
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
             Step::Card => self.card(&mut report),

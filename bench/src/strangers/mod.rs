@@ -5,9 +5,9 @@ pub mod pingpong;
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::run::Error as RunError;
 use clap::Args;
 use warpbell::{PostError, WaitError};
-use warpbell_examples::Error as RunError;
 use warpbell_host_init::QueuePair;
 use warpbell_host_init::state::{CardPort, Endpoint};
 use warpbell_kernels::outcome::Failure;

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use warpbell::Slice;
 
+use crate::run::launch::{Job, LIMIT_US, try_run};
+use crate::run::setup::{End, config};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use warpbell::wqe::{Remote, RemoteKey};
-use warpbell_examples::launch::{Job, LIMIT_US, try_run};
-use warpbell_examples::setup::{End, config};
 use warpbell_host_init::state::{Endpoint, Gid};
 use warpbell_host_init::{Node, entry};
 use warpbell_kernels::bandwidth::{Stream, stream_write};
@@ -166,6 +166,6 @@ pub fn write(node: &Node, case: Case, server: impl Conversation) -> Result<Writt
         });
     }
     ended?;
-    warpbell_examples::Error::if_wrong(memory.check(&data).is_err().into(), 1)?;
+    crate::run::Error::if_wrong(memory.check(&data).is_err().into(), 1)?;
     Ok(written)
 }

@@ -6,15 +6,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::run::interrupt;
+use crate::run::latency::{Case, Latency};
+use crate::run::launch::{Job, LIMIT_US, run, try_run};
+use crate::run::memory::Memory;
+use crate::run::setup::{End, config};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use warpbell::{Slice, Word64};
-use warpbell_examples::interrupt;
-use warpbell_examples::latency::{Case, Latency};
-use warpbell_examples::launch::{Job, LIMIT_US, run, try_run};
-use warpbell_examples::memory::Memory;
-use warpbell_examples::setup::{End, config};
 use warpbell_host_init::state::{Endpoint, Gid};
 use warpbell_host_init::{Node, Shared, entry};
 use warpbell_kernels::bandwidth::{Sink, sink_prepare};
@@ -176,7 +176,7 @@ impl Player {
             }
         }
         if played < self.case.rounds {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(crate::run::Error::Interrupted.into());
         }
         Ok(Latency::new(self.case, &self.samples, self.verified())?)
     }

@@ -2,11 +2,11 @@
 
 mod active;
 mod bandwidth;
-#[path = "../../../examples/tests/common/mod.rs"]
+#[path = "../common/mod.rs"]
 mod common;
 mod inbound;
 mod machine;
-#[path = "../../../examples/tests/common/on_terminal.rs"]
+#[path = "../common/on_terminal.rs"]
 mod on_terminal;
 mod one_core;
 mod pingpong;

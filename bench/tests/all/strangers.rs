@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use warpbell::wqe::{Remote, RemoteKey, Wqe};
 use warpbell::{Deadline, Exclusive};
-use warpbell_examples::memory::Memory;
+use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::state::{Endpoint, Gid};
 use warpbell_host_init::{Device, Nic, Placement, QueuePairConfig};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use ranks::Ranks;
 use serde::Serialize;
-use warpbell_examples::interrupt;
+use warpbell_bench::run::interrupt;
 use warpbell_host_init::{Grid, Node, Placement};
 use warpbell_paper_kernels::allreduce::Plan;
 
@@ -159,7 +159,7 @@ impl Measurement for Measured {
         format!(
             "{:<6} {:<10} {:<10} {:<17} {:>13.1} {:>11.3} {:>10}",
             self.ranks,
-            warpbell_examples::screen::bytes(self.bytes),
+            warpbell_bench::run::screen::bytes(self.bytes),
             self.algorithm.name(),
             self.way.name(),
             self.us_per_sum,
@@ -286,7 +286,7 @@ impl Case {
             verified &= ranks.are_right(reference);
         }
         if repetitions == 0 {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(warpbell_bench::run::Error::Interrupted.into());
         }
         let rounds = repetitions * u64::from(self.rounds);
         let seconds = spent.as_secs_f64();

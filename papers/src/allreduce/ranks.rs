@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpbell::{SendQueueHandle, Slice};
+use warpbell_bench::run::interrupt;
+use warpbell_bench::run::launch::LIMIT_US;
+use warpbell_bench::run::memory::Memory;
 use warpbell_bench::{cause, nodes};
-use warpbell_examples::interrupt;
-use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::memory::Memory;
 use warpbell_host_init::{Launch, Node, QueuePair, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::place::Place;

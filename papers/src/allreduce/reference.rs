@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::Serialize;
-use warpbell_examples::interrupt;
+use warpbell_bench::run::interrupt;
 use warpbell_paper_kernels::allreduce::Plan;
 
 use super::Case;

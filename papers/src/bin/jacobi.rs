@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::place;
+use warpbell_bench::run::screen::{Screen, start};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::place;
-use warpbell_examples::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series};
 use warpbell_papers::jacobi::{self, PLOT, Relaxation};

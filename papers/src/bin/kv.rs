@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::inbound::Who;
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::{Screen, bytes, start};
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::{Screen, bytes, start};
-use warpbell_examples::{interrupt, place};
 use warpbell_paper_kernels::kv::Keys;
 use warpbell_papers::Error;
 use warpbell_papers::kv::{HEADER, KvCase, Row, Store, Way};
@@ -158,7 +158,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         seed: arguments.seed,
         rows,
     })?;
-    warpbell_examples::Error::if_wrong(wrong, all)?;
+    warpbell_bench::run::Error::if_wrong(wrong, all)?;
     Ok(interrupt::check()?)
 }
 

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::origin::Origin;
-use warpbell_examples::interrupt::{self, ended_early};
-use warpbell_examples::machine::Machine;
-use warpbell_examples::place;
-use warpbell_examples::screen::{Screen, start};
+use warpbell_bench::run::interrupt::{self, ended_early};
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::place;
+use warpbell_bench::run::screen::{Screen, start};
 use warpbell_papers::Error;
 use warpbell_papers::application::{ALL, Extent};
 use warpbell_papers::parse::parse_seconds;
@@ -116,7 +116,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     ended?;
     let wrong = runs.iter().map(|run| run.section.wrong);
     let (wrong, checks) = wrong.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-    warpbell_examples::Error::if_wrong(wrong, checks)?;
+    warpbell_bench::run::Error::if_wrong(wrong, checks)?;
     Ok(interrupt::check()?)
 }
 

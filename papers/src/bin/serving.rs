@@ -8,10 +8,10 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::{Screen, start};
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::{Screen, start};
-use warpbell_examples::{interrupt, place};
 use warpbell_papers::Error;
 use warpbell_papers::application::Verdict;
 use warpbell_papers::parse::parse_seconds;
@@ -200,7 +200,7 @@ fn connect(
         setting,
         answered: &answered,
     })?;
-    warpbell_examples::Error::if_wrong(usize::from(!answered.verified), 1)?;
+    warpbell_bench::run::Error::if_wrong(usize::from(!answered.verified), 1)?;
     Ok(interrupt::check()?)
 }
 

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::gaspi::{OneWay, RoundTrips};
+use warpbell_bench::run::error::Nested;
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::{Screen, start};
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::error::Nested;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::{Screen, start};
-use warpbell_examples::{interrupt, place};
 use warpbell_host_init::Node;
 use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series, Way};
@@ -133,7 +133,7 @@ fn run(arguments: &Stencil) -> Result<(), Error> {
     let results = series.run::<Ring>(node, &screen)?;
     let notification = match Notification::measure(arguments, node, &screen) {
         Ok(notification) => Some(notification),
-        Err(error) if matches!(error.own(), Some(warpbell_examples::Error::Interrupted)) => None,
+        Err(error) if matches!(error.own(), Some(warpbell_bench::run::Error::Interrupted)) => None,
         Err(error) => return Err(error),
     };
     screen.finish();

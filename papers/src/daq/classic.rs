@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::cause;
-use warpbell_examples::launch::LIMIT_US;
+use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::place::Place;
 use warpbell_paper_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};

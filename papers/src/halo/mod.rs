@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use warpbell_examples::interrupt;
+use warpbell_bench::run::interrupt;
 use warpbell_host_init::Node;
 
 use crate::Error;
@@ -202,7 +202,7 @@ impl Case {
             verified &= ranks.cells()?.as_ref() == Some(&reference.expected);
         }
         if repetitions == 0 {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(warpbell_bench::run::Error::Interrupted.into());
         }
         let steps = repetitions * u64::from(self.steps);
         let seconds = spent.as_secs_f64();
@@ -239,7 +239,7 @@ mod tests {
         fn run(&self) -> Result<Duration, Error> {
             match self.repetition.get() {
                 // Ctrl-C within.
-                5 => Err(warpbell_examples::Error::Interrupted.into()),
+                5 => Err(warpbell_bench::run::Error::Interrupted.into()),
                 number => Ok(Duration::from_millis(number.into())),
             }
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use warpbell_bench::origin::Origin;
 use warpbell_bench::plot::{self, Curve, Panel};
-use warpbell_examples::screen::Screen;
+use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, Reference, Stencil, Way};

@@ -12,8 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use warpbell_bench::cause;
-use warpbell_examples::interrupt;
-use warpbell_examples::memory::{self, Memory};
+use warpbell_bench::run::interrupt;
+use warpbell_bench::run::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::matvec::{
@@ -84,7 +84,7 @@ impl Measurement for Measured {
     fn row(&self) -> String {
         format!(
             "{:<10} {:>6}   {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}",
-            warpbell_examples::screen::bytes(self.bytes),
+            warpbell_bench::run::screen::bytes(self.bytes),
             self.blocks,
             match self.driver {
                 Driver::Host => "host",
@@ -255,7 +255,7 @@ impl Case {
         let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
         let rounds = number(MatvecClient::ROUNDS);
         if rounds == 0 {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(warpbell_bench::run::Error::Interrupted.into());
         }
         let wrong = (0..u64::from(comparing)).map(|thread| number(MatvecClient::WRONG + thread));
         let wrong = wrong.sum();

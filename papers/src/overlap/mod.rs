@@ -11,8 +11,8 @@ use rand::{RngCore, SeedableRng};
 use serde::Serialize;
 use warpbell::{Slice, Word64};
 use warpbell_bench::cause;
-use warpbell_examples::interrupt;
-use warpbell_examples::memory::{self, Memory};
+use warpbell_bench::run::interrupt;
+use warpbell_bench::run::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::overlap::{OverlapEnd, Process, overlap_end, overlap_process};
@@ -111,7 +111,7 @@ impl Measurement for Measured {
     fn row(&self) -> String {
         format!(
             "{:<10} {:<20} {:>10.2} {:>10} {:>12.1}",
-            warpbell_examples::screen::bytes(self.bytes),
+            warpbell_bench::run::screen::bytes(self.bytes),
             self.way.name(),
             self.gbit_per_s,
             self.rounds,
@@ -318,7 +318,7 @@ impl Case {
             verified &= right;
         }
         if rounds == 0 {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(warpbell_bench::run::Error::Interrupted.into());
         }
         Ok(Measured {
             way,

@@ -82,8 +82,8 @@ mod tests {
     use warpbell_host_init::soft::{SoftGpuOptions, SoftOptions};
 
     use super::*;
-    use warpbell_examples::launch::LIMIT_US;
-    use warpbell_examples::ptx::OwnPtx;
+    use warpbell_bench::run::launch::LIMIT_US;
+    use warpbell_bench::run::ptx::OwnPtx;
 
     #[test]
     fn a_nic_reaches_beyond_its_gpu_for_a_host_alone() {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn queues_of_a_nic_that_is_a_kernel_outwait_all_others() {
-        let engine = SoftGpuOptions::new(OwnPtx::ENGINE, Kernels::default());
+        let engine = SoftGpuOptions::new(OwnPtx::ENGINE.expect("an engine"), Kernels::default());
         let timeout = timers(&Nic::SoftGpu(engine)).acknowledge_timeout;
         assert!(4.096 * f64::powi(2.0, timeout.into()) > LIMIT_US as f64);
         let card = Nic::Mlx5(Mlx5Options::new("mlx5_0"));

@@ -2,8 +2,8 @@
 
 use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
-use warpbell_examples::Error as RunError;
-use warpbell_examples::launch::LIMIT_US;
+use warpbell_bench::run::Error as RunError;
+use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_host_init::QueuePair;
 use warpbell_kernels::outcome::Failure;
 

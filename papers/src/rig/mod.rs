@@ -10,8 +10,8 @@ use warpbell::wqe::Remote;
 use warpbell::{SendQueueHandle, Signal, Slice};
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::nodes;
-use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::memory::Memory;
+use warpbell_bench::run::launch::LIMIT_US;
+use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::{
     Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };

@@ -9,8 +9,8 @@ use serde::Serialize;
 use warpbell::wqe::Remote;
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::nodes;
-use warpbell_examples::interrupt;
-use warpbell_examples::memory::Memory;
+use warpbell_bench::run::interrupt;
+use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::{Node, Peer};
 use warpbell_paper_kernels::distribution::{BUCKETS, bucket};
 use warpbell_paper_kernels::network::SCALE;
@@ -300,7 +300,7 @@ impl Seen {
         let (Some(distribution), Some((began, ended))) =
             (Distribution::new(&self.counts, self.longest), self.span)
         else {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(warpbell_bench::run::Error::Interrupted.into());
         };
         let seconds = (ended - began).as_secs_f64();
         let answered = Answered {

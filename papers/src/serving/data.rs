@@ -4,7 +4,7 @@ use std::{iter, thread};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use warpbell_examples::memory::{self, Memory};
+use warpbell_bench::run::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Node, Placement};
 use warpbell_kernels::place::Place;
 use warpbell_paper_kernels::distribution::BUCKETS;

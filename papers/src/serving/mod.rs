@@ -18,8 +18,8 @@ use model::Picture;
 use serde::Serialize;
 use server::{Served, Server, Stays, spin_beside};
 use warpbell_bench::cause;
-use warpbell_examples::launch::LIMIT_US;
-use warpbell_examples::{interrupt, memory};
+use warpbell_bench::run::launch::LIMIT_US;
+use warpbell_bench::run::{interrupt, memory};
 use warpbell_host_init::{Grid, Launch, Node, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
@@ -385,7 +385,7 @@ impl Case {
         let longest = number(ServingClient::LONGEST);
         let counts = memory::words(&data.histogram)?;
         let Some(distribution) = Distribution::new(&counts, longest) else {
-            return Err(warpbell_examples::Error::Interrupted.into());
+            return Err(warpbell_bench::run::Error::Interrupted.into());
         };
         let wrong = (0..u64::from(comparing)).map(|thread| number(ServingClient::WRONG + thread));
         let wrong = wrong.sum();

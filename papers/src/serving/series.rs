@@ -7,8 +7,8 @@ use serde_json::json;
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::origin::Origin;
 use warpbell_bench::plot::{self, Curve, Panel};
-use warpbell_examples::Error as RunError;
-use warpbell_examples::screen::Screen;
+use warpbell_bench::run::Error as RunError;
+use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::{Error as HostError, GpuError, Node};
 
 use super::model::Picture;

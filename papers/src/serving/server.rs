@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpbell_bench::run::launch::said;
+use warpbell_bench::run::memory::{self, Memory};
 use warpbell_bench::{cause, nodes};
-use warpbell_examples::launch::said;
-use warpbell_examples::memory::{self, Memory};
 use warpbell_host_init::{Launch, Node, StopWord, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::network::Network;

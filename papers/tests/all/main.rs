@@ -2,7 +2,7 @@
 
 mod allreduce;
 mod command_line;
-#[path = "../../../examples/tests/common/mod.rs"]
+#[path = "../../../bench/tests/common/mod.rs"]
 mod common;
 mod daq;
 mod jacobi;

@@ -90,7 +90,7 @@ impl Steps<'_> {
         let gpu = ["build", "--features", "gpu"];
         let built = call(&[&gpu[..], &["--message-format=json"]].concat())?;
         let entry = ".entry warpbell$my_app$block_sums$";
-        match ptx_of(&built.stdout) {
+        match ptx_of(&built.stdout, "my-app") {
             Ok(ptx) if ptx.contains(entry) => report.list("its PTX", &[]),
             Ok(_) => report.fail("its PTX", format!("there is no {entry}")),
             Err(why) => report.fail("its PTX", format!("{why}\n{}", built.account())),
@@ -154,12 +154,12 @@ fn expect(report: &mut Report, title: &str, finished: &Finished, succeeds: bool,
     report.list(title, &wrong);
 }
 
-/// The PTX that the build script of the crate made, by what Cargo says of the build.
-fn ptx_of(messages: &str) -> Result<String, String> {
+/// The PTX that the build script of a crate made, by what Cargo says of the build.
+pub(super) fn ptx_of(messages: &str, package: &str) -> Result<String, String> {
     let ran = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<ScriptRan>(line).ok())
-        .find(|ran| ran.package_id.contains("my-app"));
+        .find(|ran| ran.package_id.contains(package));
     let folder = ran.ok_or("no build script ran")?.out_dir;
     let list = folder.join("warpbell_kernels.rs");
     let list = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;

@@ -5,10 +5,10 @@ use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::active::{REDUCES, ReduceCase, ReduceResult, Starts, TaskStarts};
 use warpbell_bench::gaspi::{OneWay, RoundTrips};
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::{interrupt, place};
 
 /// Measures active messages.
 ///
@@ -163,6 +163,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         ratios,
         ratios_of_as_much,
     })?;
-    warpbell_examples::Error::if_wrong(usize::from(!reduction.verified), 1)?;
+    warpbell_bench::run::Error::if_wrong(usize::from(!reduction.verified), 1)?;
     Ok(interrupt::check()?)
 }

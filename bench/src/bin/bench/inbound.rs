@@ -5,10 +5,10 @@ use clap::Args;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::inbound::{InboundCase, Manner, Row, Who};
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::{Screen, bytes};
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::{Screen, bytes};
-use warpbell_examples::{interrupt, place};
 use warpbell_host_init::cuda::InboundOrder;
 
 /// Measures the ways in which a kernel learns that data has come.
@@ -125,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         unit,
         rows,
     })?;
-    warpbell_examples::Error::if_wrong(wrong, all)?;
+    warpbell_bench::run::Error::if_wrong(wrong, all)?;
     Ok(interrupt::check()?)
 }
 

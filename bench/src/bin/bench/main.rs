@@ -13,7 +13,7 @@ mod trigger;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpbell_examples::screen::start;
+use warpbell_bench::run::screen::start;
 
 /// Measures what communication costs a kernel.
 #[derive(Debug, Parser)]

@@ -4,10 +4,10 @@ use clap::Args;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::proxy::{PutCase, PutResult, Way};
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::{interrupt, place};
 
 /// Measures puts with and without a proxy on the CPU.
 ///
@@ -128,6 +128,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         puts: puts.clone(),
     })?;
     let wrong = puts.iter().filter(|put| !put.verified).count();
-    warpbell_examples::Error::if_wrong(wrong, puts.len())?;
+    warpbell_bench::run::Error::if_wrong(wrong, puts.len())?;
     Ok(interrupt::check()?)
 }

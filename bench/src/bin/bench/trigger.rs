@@ -5,11 +5,11 @@ use clap::Args;
 use serde::Serialize;
 use warpbell::SendDoorbell;
 use warpbell_bench::Error;
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::trigger::{CostCase, Costs, HopCase, Hops, Level, Sent, send};
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::{interrupt, place};
 use warpbell_host_init::Grid;
 
 /// Measures triggered operations.
@@ -175,6 +175,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         costs_without_record,
         hops,
     })?;
-    warpbell_examples::Error::if_wrong(wrong, all)?;
+    warpbell_bench::run::Error::if_wrong(wrong, all)?;
     Ok(interrupt::check()?)
 }

@@ -6,11 +6,11 @@ use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::ladder::{Case, HEADER, Rung, Step, measure};
 use warpbell_bench::plot::{Curve, Panel};
+use warpbell_bench::run::interrupt::ended_early;
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::setup::{Ends, config};
+use warpbell_bench::run::{place, screen};
 use warpbell_bench::setting::Setting;
-use warpbell_examples::interrupt::ended_early;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::setup::{Ends, config};
-use warpbell_examples::{place, screen};
 use warpbell_host_init::QueuePairConfig;
 
 use super::Arguments;

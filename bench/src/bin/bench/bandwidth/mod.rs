@@ -12,14 +12,14 @@ use warpbell_bench::Error;
 use warpbell_bench::filter::Filter;
 use warpbell_bench::parse::parse_message;
 use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::run::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
+use warpbell_bench::run::interrupt::{self, ended_early};
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::setup::{Ends, config};
+use warpbell_bench::run::{place, screen};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::Other;
-use warpbell_examples::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
-use warpbell_examples::interrupt::{self, ended_early};
-use warpbell_examples::machine::Machine;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::setup::{Ends, config};
-use warpbell_examples::{place, screen};
 
 /// Measures how many bytes and messages a second a kernel moves.
 ///

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::Error;
+use warpbell_bench::run::place;
+use warpbell_bench::run::screen::Screen;
 use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::perftest::{Case, HEADER, Written, write};
-use warpbell_examples::place;
-use warpbell_examples::screen::Screen;
 use warpbell_strangers::Connection;
 use warpbell_strangers::perftest as default;
 

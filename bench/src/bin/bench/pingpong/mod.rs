@@ -13,14 +13,14 @@ use warpbell_bench::bare::{self, RoundTrip};
 use warpbell_bench::origin::Origin;
 use warpbell_bench::parse::parse_message;
 use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::run::interrupt::{self, ended_early};
+use warpbell_bench::run::latency::{Case, HEADER, Latency, Player, measure};
+use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::place::Ran;
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::setup::{End, Ends, config};
+use warpbell_bench::run::{launch, place, screen};
 use warpbell_bench::strangers::Other;
-use warpbell_examples::interrupt::{self, ended_early};
-use warpbell_examples::latency::{Case, HEADER, Latency, Player, measure};
-use warpbell_examples::machine::Machine;
-use warpbell_examples::place::Ran;
-use warpbell_examples::screen::Screen;
-use warpbell_examples::setup::{End, Ends, config};
-use warpbell_examples::{launch, place, screen};
 use warpbell_host_init::{Node, Peer, RemoteMemory};
 
 /// Measures how long a write takes until another kernel sees it: half a round trip.
@@ -201,7 +201,7 @@ impl Report {
             .results
             .iter()
             .filter(|result| !result.latency.verified);
-        warpbell_examples::Error::if_wrong(wrong.count(), self.results.len())?;
+        warpbell_bench::run::Error::if_wrong(wrong.count(), self.results.len())?;
         Ok(interrupt::check()?)
     }
 }

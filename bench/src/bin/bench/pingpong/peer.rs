@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::Error;
+use warpbell_bench::run::interrupt::ended_early;
+use warpbell_bench::run::latency::{Case, HEADER, Latency};
+use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::pingpong::{Player, Role, way};
-use warpbell_examples::interrupt::ended_early;
-use warpbell_examples::latency::{Case, HEADER, Latency};
-use warpbell_examples::screen::Screen;
-use warpbell_examples::{interrupt, place};
 use warpbell_strangers::pingpong as default;
 
 use super::{Arguments, Program};
@@ -69,6 +69,6 @@ pub fn play(arguments: &Arguments, peer: Program) -> Result<(), Error> {
         results: &results,
     })?;
     let wrong = results.iter().filter(|latency| !latency.verified);
-    warpbell_examples::Error::if_wrong(wrong.count(), results.len())?;
+    warpbell_bench::run::Error::if_wrong(wrong.count(), results.len())?;
     Ok(interrupt::check()?)
 }

@@ -11,12 +11,12 @@ use warpbell_host_init::{Entry, Shared, entry};
 use warpbell_kernels::bandwidth::{self as kernels, Sink, Stream};
 use warpbell_kernels::outcome::Outcome;
 
-use crate::Error;
-use crate::launch::{Job, LIMIT_US, run_together};
-use crate::memory::Memory;
-use crate::screen;
-use crate::setup::{End, Ends};
-use crate::statistics::percentile;
+use crate::run::Error;
+use crate::run::launch::{Job, LIMIT_US, run_together};
+use crate::run::memory::Memory;
+use crate::run::screen;
+use crate::run::setup::{End, Ends};
+use crate::run::statistics::percentile;
 
 /// What the messages of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]

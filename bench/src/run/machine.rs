@@ -9,8 +9,8 @@ use warpbell_host_init::{Kernels, Nic, Node, NodeArgs};
 use warpbell_ptx::{KERNELS, Module};
 use warpbell_soft_hca::shell::{HcaOptions, RequestWatch, WatchLimits};
 
-use crate::Error;
-use crate::ptx::OwnPtx;
+use crate::run::Error;
+use crate::run::ptx::OwnPtx;
 
 /// What runs kernels, and what is the NIC.
 #[derive(Clone, Debug, Args)]

@@ -3,9 +3,9 @@
 use warpbell_host_init::{Entry, Grid, Launch};
 use warpbell_kernels::outcome::{Failure, Outcome};
 
-use crate::Error;
-use crate::interrupt;
-use crate::setup::End;
+use crate::run::Error;
+use crate::run::interrupt;
+use crate::run::setup::End;
 
 /// The longest that any wait of a kernel may take, in microseconds.
 pub const LIMIT_US: u64 = 5_000_000;

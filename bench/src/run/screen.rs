@@ -13,8 +13,8 @@ use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 use textwrap::{Options, WordSplitter};
 
-use crate::error::{Error, Nested};
-use crate::interrupt::ENDED_BY_CTRL_C;
+use crate::run::error::{Error, Nested};
+use crate::run::interrupt::ENDED_BY_CTRL_C;
 
 /// Where an example's output goes.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use warpbell::Stop;
 use warpbell_host_init::{Placement, StopWord};
 
-use crate::error::{Error, Nested};
+use crate::run::error::{Error, Nested};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 

@@ -1,10 +1,7 @@
 //! Where kernels run and which NIC it is: what is missing ends in one clear line.
 
-mod common;
-
-use common::{error_line, run};
-
-const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+use crate::DEMO;
+use crate::common::{error_line, run};
 
 #[test]
 fn a_machine_without_a_gpu_says_so() {

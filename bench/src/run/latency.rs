@@ -10,11 +10,11 @@ use warpbell_host_init::{RemoteMemory, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::pingpong::{NO_MORE, PingPong, pingpong};
 
-use crate::launch::{Job, LIMIT_US, run_together};
-use crate::memory::Memory;
-use crate::setup::{End, Ends};
-use crate::statistics::percentile;
-use crate::{Error, interrupt, screen};
+use crate::run::launch::{Job, LIMIT_US, run_together};
+use crate::run::memory::Memory;
+use crate::run::setup::{End, Ends};
+use crate::run::statistics::percentile;
+use crate::run::{Error, interrupt, screen};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, Serialize, serde::Deserialize)]
@@ -224,7 +224,7 @@ pub fn measure(ends: &Ends, case: Case) -> Result<Latency, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setup::config;
+    use crate::run::setup::config;
     use warpbell_host_init::Node;
     use warpbell_host_init::{Placement, StopWord};
 

@@ -10,7 +10,7 @@ use warpbell_host_init::{Entry, Gpu, entry};
 use warpbell_ptx::{Capability, KERNELS, PAPERS, SOFT_NIC};
 use warpbell_soft_hca_gpu::resident::Arguments;
 
-use crate::Error;
+use crate::run::Error;
 
 /// The module of a program's kernels, and PTX files of a user's own.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl OwnPtx {
 impl Programs for OwnPtx {
     type Error = Error;
 
-    const ENGINE: Entry<fn(Arguments)> = entry!(warpbell_kernels::soft_nic::soft_nic);
+    const ENGINE: Option<Entry<fn(Arguments)>> = Some(entry!(warpbell_kernels::soft_nic::soft_nic));
 
     fn kernels(&self, gpu: Gpu) -> Result<&'static Module, Error> {
         self.load(gpu, self.kernels)

@@ -4,8 +4,8 @@ use warpbell_host_init::{
     Access, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect,
 };
 
-use crate::Error;
-use crate::memory::Memory;
+use crate::run::Error;
+use crate::run::memory::Memory;
 
 /// One end of a connection.
 #[derive(Debug)]

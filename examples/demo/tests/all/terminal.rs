@@ -1,17 +1,12 @@
 //! What the demo makes of a terminal, of a device that is full, and of arguments that are no text.
 
-mod common;
-#[path = "common/on_terminal.rs"]
-mod on_terminal;
-
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
 
-use common::{command, error_line};
-use on_terminal::assert_wrapped;
-
-const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+use crate::DEMO;
+use crate::common::{command, error_line};
+use crate::on_terminal::assert_wrapped;
 
 #[test]
 fn an_argument_that_is_no_text_is_refused_in_a_line() {

@@ -1,0 +1,162 @@
+//! The demo: every verb with every byte checked, sharing and scopes, latency, bandwidth, and what a user meets when
+//! things go wrong.
+
+mod ends;
+mod error;
+mod memory;
+mod ptx;
+mod random;
+mod screen;
+mod sharing;
+mod speed;
+mod trouble;
+mod verbs;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use serde_json::{Value, json};
+use warpbell_host_init::{Nic, Node, NodeArgs};
+
+use ends::{Ends, config};
+use error::Error;
+use ptx::OwnPtx;
+use random::{Random, fresh_seed};
+use screen::Screen;
+
+/// Shows what Warpbell does, without any network card.
+///
+/// Kernels on CPU threads or on a GPU drive mlx5 queues of two software HCAs in this process: every verb in both
+/// directions with every byte checked, latency, bandwidth, and what a user meets when things go wrong.
+#[derive(Parser)]
+#[command(version, max_term_width = 98)]
+struct Arguments {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// PTX in place of what is built in: the kernels, the NIC's engine, or both; may be given twice
+    #[arg(long, value_name = "PATH")]
+    ptx: Vec<PathBuf>,
+    /// Seed of all random data; a new one each time if left out
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Depth of the queues in blocks of 64 bytes, a power of two
+    #[arg(long, default_value_t = 128)]
+    depth: u32,
+    /// Bytes that each verb moves, 64 to 1048576
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    size: u32,
+    /// Smaller tables
+    #[arg(long)]
+    quick: bool,
+    /// One JSON document instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// What all sections work with.
+struct Demo {
+    arguments: Arguments,
+    screen: Screen,
+    random: Random,
+    /// All that was found, section by section.
+    document: Value,
+    checks: usize,
+    wrong: usize,
+}
+
+impl Demo {
+    /// Counts a check, and keeps what is to be said of it.
+    fn record(&mut self, section: &'static str, verified: bool, mut check: Value) {
+        self.checks += 1;
+        self.wrong += usize::from(!verified);
+        check["verified"] = verified.into();
+        match self.document[section].as_array_mut() {
+            Some(checks) => checks.push(check),
+            None => self.document[section] = json!([check]),
+        }
+    }
+}
+
+const FIRST_LINE: &str = "This demo shows every verb with every byte checked, who may share a queue, latency, bandwidth, and what happens when things go wrong.";
+
+/// Who takes part, in words.
+fn introduction(node: &Node) -> String {
+    let kernels = match node.gpu() {
+        None => "CPU threads".into(),
+        Some(gpu) => format!("an {} (CUDA {})", gpu.name(), gpu.driver()),
+    };
+    let (nic, numbers) = match node.nic() {
+        Nic::Mlx5(_) => (format!("two queue pairs of {}", node.nic_name()), ""),
+        nic => {
+            let nic = match nic {
+                Nic::SoftGpu(options) if options.on.gpu() != node.gpu() => {
+                    "both ends of a software HCA, whose engine is a kernel on another GPU,"
+                }
+                Nic::SoftGpu(_) => "both ends of a software HCA, whose engine is a kernel, too,",
+                _ => "two software HCAs in this process",
+            };
+            let numbers = " No network card takes part: all times are those of software.";
+            (nic.into(), numbers)
+        }
+    };
+    format!(
+        "Kernels on {kernels} write work requests into mlx5 queues, ring the doorbells and read the completions. Two ends, A and B, are connected: {nic} move the bytes.{numbers}"
+    )
+}
+
+fn run(arguments: Arguments) -> Result<(), Error> {
+    let begin = Instant::now();
+    let seed = arguments.seed.unwrap_or_else(fresh_seed);
+    let (depth, size, quick) = (arguments.depth, arguments.size, arguments.quick);
+    let node = arguments.node.open(&OwnPtx::read(&arguments.ptx)?)?;
+    let mut ends = Ends::new(&node, &config(depth))?;
+    let kernels = match node.gpu() {
+        None => json!({ "on": "cpu" }),
+        Some(gpu) => json!({
+            "on": "gpu",
+            "name": gpu.name(),
+            "compute_capability": gpu.compute_capability().to_string(),
+            "cuda": gpu.driver(),
+        }),
+    };
+    let options = json!({ "seed": seed, "depth": depth, "size": size, "quick": quick });
+    let mut demo = Demo {
+        screen: Screen::new(arguments.json),
+        arguments,
+        random: Random::new(seed),
+        document: json!({ "nic": node.nic_name(), "kernels": kernels, "options": options }),
+        checks: 0,
+        wrong: 0,
+    };
+    demo.screen.wrapped("", FIRST_LINE);
+    demo.screen.line("");
+    demo.screen.wrapped("", &introduction(&node));
+    let queues = format!("Queues of {depth} blocks, random data from --seed {seed}.");
+    demo.screen.line(queues);
+    verbs::all(&mut demo, &ends)?;
+    sharing::all(&mut demo, &ends)?;
+    speed::latencies(&mut demo, &ends)?;
+    speed::bandwidths(&mut demo, &ends)?;
+    trouble::all(&mut demo, &mut ends)?;
+
+    let (checks, wrong, seconds) = (demo.checks, demo.wrong, begin.elapsed().as_secs_f64());
+    demo.document["checks"] = checks.into();
+    demo.document["wrong"] = wrong.into();
+    demo.document["seconds"] = seconds.into();
+    demo.document["verified"] = (wrong == 0).into();
+    if wrong == 0 {
+        let verdict = format!("\n{checks} checks, every byte verified, in {seconds:.1} s.");
+        demo.screen.line(verdict);
+    }
+    demo.screen.document(&demo.document);
+    match wrong {
+        0 => Ok(()),
+        _ => Err(Error::Wrong { wrong, checks }),
+    }
+}
+
+fn main() -> ExitCode {
+    screen::start(run)
+}
