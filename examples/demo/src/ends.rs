@@ -1,9 +1,11 @@
 //! Two connected ends in this process, and the kernels that run there.
 
+use warpbell::wqe::{Local, Remote};
 use warpbell_host_init::{
-    Access, Entry, Grid, Launch, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect,
+    Access, Entry, Grid, Launch, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared,
+    connect,
 };
-use warpbell_kernels::demo::PIECES;
+use warpbell_kernels::demo::{PIECES, Transfer};
 use warpbell_kernels::outcome::{Failure, Outcome};
 
 use crate::error::Error;
@@ -32,8 +34,25 @@ impl End {
         Ok(Memory::new(&self.domain, bytes)?)
     }
 
+    /// What a kernel needs that moves bytes between here and there, or back.
+    pub fn transfer<'a>(
+        &'a self,
+        local: Local,
+        remote: Remote,
+        outcome: &'a Outcome,
+    ) -> Result<Transfer<'a>, Error> {
+        Ok(Transfer {
+            queue: self.pair.send_queue()?,
+            local,
+            remote,
+            beside: 0,
+            limit_us: LIMIT_US,
+            outcome,
+        })
+    }
+
     /// Where a kernel says what became of it.
-    pub fn outcome(&self) -> Result<warpbell_host_init::Shared<Outcome>, Error> {
+    pub fn outcome(&self) -> Result<Shared<Outcome>, Error> {
         Ok(self.node.shared(Outcome::new())?)
     }
 }

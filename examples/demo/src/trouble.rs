@@ -101,20 +101,13 @@ fn write(
     flag: Option<Remote>,
 ) -> Result<Option<Failure>, Error> {
     let outcome = end.outcome()?;
-    let (queue, local) = (end.pair.send_queue()?, source.local(0, length));
+    let local = source.local(0, length);
     let Some(flag) = flag else {
-        let transfer = Transfer {
-            queue,
-            local,
-            remote,
-            beside: 0,
-            limit_us: LIMIT_US,
-            outcome: &outcome,
-        };
+        let transfer = end.transfer(local, remote, &outcome)?;
         return try_run(job(entry!(kernels::write), transfer, &outcome), end);
     };
     let flagged = Flagged {
-        queue,
+        queue: end.pair.send_queue()?,
         local,
         remote,
         value: 1,
@@ -221,14 +214,9 @@ fn take(ends: &Ends, target: &Memory, bytes: usize, messages: u64) -> Result<(),
     let sizes = (bytes, messages, messages, messages);
     let parameters = sink(&ends.other, target, sizes, &received)?;
     // A NOP is done once all before it is.
-    let nop = Transfer {
-        queue: ends.one.pair.send_queue()?,
-        local: target.local(0, bytes),
-        remote: target.remote(0),
-        beside: 0,
-        limit_us: LIMIT_US,
-        outcome: &sent,
-    };
+    let nop = ends
+        .one
+        .transfer(target.local(0, bytes), target.remote(0), &sent)?;
     let what = "the late receives";
     let prepare = job(entry!(sink_prepare), parameters, &received);
     run(what, vec![prepare], &[&ends.other])?;
@@ -270,13 +258,10 @@ fn deadline(demo: &mut Demo, ends: &mut Ends) -> Result<Trouble, Error> {
     let (source, data) = memory(demo, &ends.one)?;
     let (target, _) = memory(demo, &ends.other)?;
     let outcome = ends.one.outcome()?;
+    let local = source.local(0, data.len());
     let transfer = Transfer {
-        queue: ends.one.pair.send_queue()?,
-        local: source.local(0, data.len()),
-        remote: Remote::default(),
-        beside: 0,
         limit_us: 2_000,
-        outcome: &outcome,
+        ..ends.one.transfer(local, Remote::default(), &outcome)?
     };
     let failure = try_run(job(entry!(kernels::send), transfer, &outcome), &ends.one)?;
     take(ends, &target, data.len(), 1)?;

@@ -220,15 +220,9 @@ impl<'b> Bench<'b> {
         let (size, one) = (self.size, self.from.end);
         let (from, to) = (self.place(size), self.place(size));
         let outcome = one.outcome()?;
-        let queue = one.pair.send_queue()?;
-        let transfer = Transfer {
-            queue,
-            local: self.from.local(from),
-            remote: self.to.memory.remote(to.0),
-            beside: 0,
-            limit_us: LIMIT_US,
-            outcome: &outcome,
-        };
+        let (local, remote) = (self.from.local(from), self.to.memory.remote(to.0));
+        let transfer = one.transfer(local, remote, &outcome)?;
+        let queue = transfer.queue;
         match verb {
             Verb::Move(kernel, direction) => {
                 self.run(job(kernel, transfer, &outcome))?;
