@@ -35,6 +35,7 @@ struct Write<'a> {
 const DONE: u64 = 1;
 const LATE: u64 = 2;
 
+// ANCHOR: kernel
 #[kernel]
 fn write(p: Write<'_>) {
     let outcome = match try_write(p) {
@@ -54,6 +55,7 @@ fn try_write(p: Write<'_>) -> Result<(), WaitError> {
     // Posts the request, signalled, and waits for its completion.
     queue.carry_out(Wqe::write(p.source, p.target), Deadline::after_ms(1000))
 }
+// ANCHOR_END: kernel
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn main() -> Result<(), Error> {
@@ -79,6 +81,7 @@ fn main() -> Result<(), Error> {
         Ok::<_, Error>(outcome.load(Ordering::Relaxed))
     };
 
+    // ANCHOR: cause
     // A key that the other end has never given away.
     let good = target.remote().at(0, 64)?;
     let key = RemoteKey(!good.key.0);
@@ -96,7 +99,9 @@ fn main() -> Result<(), Error> {
     }
     // The host reads the same error, while a kernel runs and afterwards.
     assert_eq!(ours.first_error(), Some(error));
+    // ANCHOR_END: cause
 
+    // ANCHOR: reset
     // The borrow checker sees to it that no kernel has a handle of a queue pair that is reset.
     ours.reset()?;
     theirs.reset()?;
@@ -104,6 +109,7 @@ fn main() -> Result<(), Error> {
     assert_eq!(ours.first_error(), None);
 
     assert_eq!(write_to(&ours, good)?, DONE);
+    // ANCHOR_END: reset
     let mut arrived = [0; 64];
     target.read(0, &mut arrived)?;
     assert_eq!(arrived, [7; 64]);

@@ -13,6 +13,7 @@ use warpbell::{Deadline, Exclusive, SendQueueHandle, kernel};
 #[cfg(not(target_arch = "nvptx64"))]
 use warpbell_host_init::{Access, Error, Grid, Launch, Node, QueuePairConfig, built, entry};
 
+// ANCHOR: parameters
 /// What the host gives the kernel. `repr(C)` gives it the same layout on host and GPU.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -24,7 +25,9 @@ struct Hello<'a> {
     /// Where it goes: address and key of memory at the other end.
     target: Remote,
 }
+// ANCHOR_END: parameters
 
+// ANCHOR: kernel
 /// The kernel. The same source runs on a CPU and on a GPU.
 #[kernel]
 fn hello(p: Hello<'_>) {
@@ -41,7 +44,9 @@ fn hello(p: Hello<'_>) {
         let _ = queue.wait(ticket, limit);
     }
 }
+// ANCHOR_END: kernel
 
+// ANCHOR: host
 /// The host.
 #[cfg(not(target_arch = "nvptx64"))]
 fn main() -> Result<(), Error> {
@@ -77,3 +82,4 @@ fn main() -> Result<(), Error> {
     println!("arrived: {}\nTest OK", arrived.escape_ascii());
     Ok(())
 }
+// ANCHOR_END: host

@@ -35,6 +35,7 @@ struct Ring<'a> {
     received: &'a Word64,
 }
 
+// ANCHOR: kernel
 #[kernel]
 fn ring(p: Ring<'_>) {
     // An error leaves 0 for the host.
@@ -63,8 +64,10 @@ fn pass_on(handle: GaspiHandle<'_>) -> Result<u32, Error> {
     next.wait(GASPI_BLOCK)?;
     Ok(value)
 }
+// ANCHOR_END: kernel
 
 #[cfg(not(target_arch = "nvptx64"))]
+// ANCHOR: host
 fn main() -> Result<(), warpbell_patterns::Error> {
     let node = Node::from_args(built!())?;
     // Four ranks, each connected to all others.
@@ -105,3 +108,4 @@ fn main() -> Result<(), warpbell_patterns::Error> {
     println!("Test OK");
     Ok(())
 }
+// ANCHOR_END: host

@@ -37,6 +37,7 @@ struct Greet<'a> {
     received: &'a Word64,
 }
 
+// ANCHOR: kernel
 #[kernel]
 fn greet(p: Greet<'_>) {
     // An error leaves 0 for the host.
@@ -60,6 +61,7 @@ fn exchange(p: Greet<'_>) -> Option<u64> {
     queue.wait(flag, limit).ok()?;
     number
 }
+// ANCHOR_END: kernel
 
 /// Two processes exchange numbers; without --listen and --join, this program starts the second one itself.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -78,11 +80,14 @@ struct Arguments {
 #[cfg(not(target_arch = "nvptx64"))]
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
+    // ANCHOR: prepare
     let node = arguments.node.open(&built!())?;
     let domain = node.domain()?;
     let memory = domain.allocate(16, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let mut pair = domain.queue_pair(&QueuePairConfig::granting(Access::REMOTE_WRITE))?;
+    // ANCHOR_END: prepare
 
+    // ANCHOR: meet
     // Both processes call the same methods in the same order. Each call waits for the other process.
     let (device, patience) = (domain.device(), Duration::from_secs(10));
     let mut second = None;
@@ -97,6 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     peer.connect(&mut pair)?;
     let theirs: RemoteMemory = peer.exchange(&memory.remote())?;
+    // ANCHOR_END: meet
 
     let received = node.shared(Word64::new(0))?;
     let parameters = Greet {
