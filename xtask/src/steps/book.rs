@@ -14,9 +14,10 @@ struct Page {
     links: Vec<String>,
 }
 
-/// The dead links of a rendered book, a line each.
+/// The dead links of a rendered book, and what it includes of files that do not have it, a line each.
 pub fn dead_in_site(site: &Path) -> io::Result<Vec<String>> {
     let mut pages = BTreeMap::new();
+    let mut empty = Vec::new();
     let mut folders = vec![site.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
@@ -31,11 +32,16 @@ pub fn dead_in_site(site: &Path) -> io::Result<Vec<String>> {
                 let anchors = attribute(&text, "id").into_iter().collect();
                 let links = ["href", "src"].map(|name| attribute(&text, name)).concat();
                 let page = Page { anchors, links };
+                if has_empty_code(&text) {
+                    let name = path.strip_prefix(site).unwrap_or(&path).display();
+                    empty.push(format!("{name}: empty code: is its anchor in the file?"));
+                }
                 pages.insert(path, page);
             }
         }
     }
-    Ok(dead(site, &pages))
+    empty.extend(dead(site, &pages));
+    Ok(empty)
 }
 
 /// The dead links of pages in Markdown, whose paths are relative to `root`.
@@ -135,6 +141,13 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
+/// Whether a page has a block of code without code, which mdbook makes of an anchor that is not there.
+fn has_empty_code(text: &str) -> bool {
+    let blocks = text.split("<pre><code").skip(1);
+    let mut codes = blocks.filter_map(|block| block.split_once('>')?.1.split("</code>").next());
+    codes.any(|code| code.trim().is_empty())
+}
+
 /// The values of an attribute in HTML.
 fn attribute(text: &str, name: &str) -> Vec<String> {
     let start = format!(" {name}=\"");
@@ -201,13 +214,21 @@ mod tests {
             <a href="https://example.org/x"></a> <img src="a/../plot.svg"> <a href="../outside.html"></a>"##;
         let files = [
             ("site/index.html", home),
+            ("site/code.html", "<pre><code class=\"a\">x</code></pre>"),
+            ("site/empty.html", "<pre><code class=\"a\">\n</code></pre>"),
             ("site/a/b.html", r##"<h2 id="there"><a href="#there">"##),
             ("site/plot.svg", ""),
             ("outside.html", ""),
         ];
         let folder = folder(&files);
         let expected = ["a/b.html#gone", "c.html", "../outside.html"];
-        let expected = expected.map(|link| format!("index.html: dead link: {link}"));
+        let mut expected = expected
+            .map(|link| format!("index.html: dead link: {link}"))
+            .to_vec();
+        expected.insert(
+            0,
+            "empty.html: empty code: is its anchor in the file?".into(),
+        );
         let found = dead_in_site(&folder.path().join("site")).unwrap();
         assert_eq!(found, expected);
     }
