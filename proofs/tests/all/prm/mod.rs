@@ -95,7 +95,7 @@ mod fields {
     }
 
     fn command<C: Command>(random: &[u8; 4112]) -> Result<(), TestCaseError> {
-        bytes::<C>(random, &C::OPCODE.to_be_bytes())
+        bytes::<C>(random, &C::OPCODE.0.to_be_bytes())
     }
 
     fn answer<R: Record>(random: &[u8; 4112]) -> Result<(), TestCaseError> {
