@@ -8,7 +8,7 @@ use crate::run::screen;
 use crate::run::setup::Ends;
 use crate::run::statistics::percentile;
 use rand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use warpbell::{Slice, Word64};
 use warpbell_host_init::{Grid, Shared, entry};
 use warpbell_kernels::bandwidth::Stream;
@@ -20,7 +20,7 @@ use warpbell_kernels::outcome::Outcome;
 use crate::Error;
 
 /// A way to post; each spares what the one before it costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rung {
     /// One thread builds a WQE, rings, and waits for the completion, message by message.

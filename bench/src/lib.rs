@@ -20,6 +20,7 @@ pub mod run;
 pub mod samples;
 pub mod setting;
 pub mod strangers;
+pub mod svg;
 pub mod trigger;
 
 pub use error::Error;

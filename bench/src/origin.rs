@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Which command measured, when, and where.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Origin {
     /// The example and its options.
     command: String,

@@ -1,19 +1,17 @@
 //! Plots of what was measured over a number of bytes, or another number, as SVG.
 
-use std::error::Error as StdError;
 use std::fs;
-use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::run::error::Nested;
 use crate::run::{interrupt, place, screen};
 use clap::Args;
-use plotters::prelude::*;
 use warpbell_host_init::Node;
 
 use crate::Error;
 use crate::origin::Origin;
 use crate::setting::Setting;
+use crate::svg::{self, Anchor, Drawing, MARGIN, Mark, Scale, WIDTH};
 
 /// What becomes of the results.
 #[derive(Args, Clone, Debug)]
@@ -38,15 +36,17 @@ impl Output {
         node: &Node,
         panels: &[Panel],
     ) -> Result<(), Error> {
-        let Some(path) = &self.svg else {
-            return Ok(());
-        };
-        match svg(title, origin, node, panels)? {
+        self.write(|| svg(title, origin, node, panels))
+    }
+
+    /// Writes a drawing, where one was asked for and there is something to draw.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, drawing: impl FnOnce() -> Option<String>) -> Result<(), Error> {
+        match &self.svg {
+            Some(path) => drawing().map_or(Ok(()), |text| write(path, &text)),
             None => Ok(()),
-            Some(text) => fs::write(path, text).map_err(|source| Error::Plot {
-                what: path.display().to_string(),
-                source: source.into(),
-            }),
         }
     }
 
@@ -68,28 +68,21 @@ impl Output {
     }
 }
 
-/// The results as a drawing; none where a panel has no points.
+/// Writes a drawing to a file.
 ///
 /// # Errors
-/// What cannot be drawn.
-pub fn svg(
-    title: &str,
-    origin: &Origin,
-    node: &Node,
-    panels: &[Panel],
-) -> Result<Option<String>, Error> {
-    let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
-    if panels.iter().any(empty) {
-        return Ok(None);
-    }
+/// A file that cannot be written.
+pub fn write(path: &Path, drawing: &str) -> Result<(), Error> {
+    fs::write(path, drawing).map_err(|source| Error::Plot {
+        what: path.display().to_string(),
+        source: source.into(),
+    })
+}
+
+/// The results as a drawing; none where a panel has no points.
+pub fn svg(title: &str, origin: &Origin, node: &Node, panels: &[Panel]) -> Option<String> {
     let title = format!("{title}, NIC {}", node.nic_name());
-    let mut text = String::new();
-    let drawn = draw(&mut text, &title, &origin.line(&place::words(node)), panels);
-    drawn.map_err(|source| Error::Plot {
-        what: title,
-        source,
-    })?;
-    Ok(Some(text))
+    drawing(&title, &origin.line(&place::words(node)), panels)
 }
 
 /// A curve.
@@ -104,167 +97,173 @@ pub struct Curve {
 /// Curves of the same quantity.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// The quantity and its unit.
+    /// The quantity and its unit: "latency (µs)".
     pub quantity: &'static str,
-    /// What it is measured over; bytes, if it begins with that word.
+    /// What it is measured over, and its unit: "message size (bytes)".
     pub over: &'static str,
     /// One after the other in the legend.
     pub curves: Vec<Curve>,
 }
 
-/// Pixels of a panel.
-const SIZE: (u32, u32) = (620, 430);
-/// Pixels for the two lines of the title.
-const TITLE: u32 = 56;
-/// Pixels for the legend: the longest label is `driven by the kernel, host spinning`.
-const LEGEND: u32 = 250;
-/// Told apart by those who see few colours, too (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 0, 0),
-];
+/// Height of a panel's plot.
+const HEIGHT: f64 = 220.0;
+/// What the numbers beside a plot take.
+const NUMBERS: f64 = 44.0;
+/// From a plot's edge to the curves, so that no dot is cut.
+const INSET: f64 = 8.0;
 
-/// Draws panels beside each other, with logarithmic axes and one legend for all, whose curves have the same
-/// names in the same order.
-fn draw(
-    text: &mut String,
-    title: &str,
-    subtitle: &str,
-    panels: &[Panel],
-) -> Result<(), Box<dyn StdError + Send + Sync>> {
-    let plots = SIZE.0 * panels.len() as u32;
-    let width = plots + LEGEND;
-    let root = SVGBackend::with_string(text, (width, SIZE.1 + TITLE)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let centred = |size: i32| {
-        use plotters::style::text_anchor::{HPos, Pos, VPos};
-        let style = TextStyle::from(("sans-serif", size)).pos(Pos::new(HPos::Center, VPos::Top));
-        style.color(&BLACK)
-    };
-    let middle = width as i32 / 2;
-    root.draw(&Text::new(title, (middle, 8), centred(20)))?;
-    root.draw(&Text::new(subtitle, (middle, 34), centred(13)))?;
-    let (_, below) = root.split_vertically(TITLE);
-    let (left, right) = below.split_horizontally(plots);
-    for (panel, area) in panels.iter().zip(left.split_evenly((1, panels.len()))) {
-        draw_panel(panel, &area)?;
+/// Draws panels below each other, with logarithmic axes, and below them one legend for all; their curves have the same
+/// names in the same order. None where a panel has no points.
+pub fn drawing(title: &str, subtitle: &str, panels: &[Panel]) -> Option<String> {
+    let empty = |panel: &Panel| panel.curves.iter().all(|curve| curve.points.is_empty());
+    if panels.iter().any(empty) {
+        return None;
     }
-    let curves = panels.first().map_or(&[][..], |panel| &panel.curves);
-    for ((curve, colour), line) in curves.iter().zip(colours()).zip(1..) {
-        let y = 24 * line;
-        let stroke = [(4, y), (28, y)];
-        right.draw(&PathElement::new(stroke, colour.stroke_width(2)))?;
-        right.draw(&Circle::new((16, y), 3, colour.filled()))?;
-        right.draw(&Text::new(
-            curve.name.as_str(),
-            (36, y - 7),
-            ("sans-serif", 13),
-        ))?;
+    let mut drawing = Drawing::new(title, subtitle);
+    for panel in panels {
+        draw(&mut drawing, panel);
     }
-    root.present()?;
-    Ok(())
+    let curves = panels.first()?.curves.iter().enumerate();
+    drawing.legend(curves.map(|(colour, curve)| (Mark::Curve, colour, curve.name.as_str())));
+    Some(drawing.finish())
 }
 
-/// Of the curves of a panel.
-fn colours() -> impl Iterator<Item = RGBColor> {
-    COLOURS.into_iter().cycle()
-}
-
-fn draw_panel(
-    panel: &Panel,
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-) -> Result<(), Box<dyn StdError + Send + Sync>> {
+fn draw(drawing: &mut Drawing, panel: &Panel) {
+    drawing.take(INSET);
+    drawing.paragraph(panel.quantity);
+    let top = drawing.take(HEIGHT) + INSET;
+    let bottom = top + HEIGHT - 2.0 * INSET;
+    let (left, right) = (MARGIN + NUMBERS, WIDTH - MARGIN);
     let all = || panel.curves.iter().flat_map(|curve| &curve.points);
-    let sizes = range(all().map(|point| point.0));
-    let values = decades(range(all().map(|point| point.1)));
-    let of_bytes = panel.over.starts_with("bytes");
-    let base = if of_bytes { 2.0 } else { 10.0 };
-    let mut chart = ChartBuilder::on(area)
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(sizes.log_scale().base(base), values.log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc(panel.over)
-        .y_desc(panel.quantity)
-        // All digits of up to three decades.
-        .y_labels(30)
-        .x_label_formatter(&|size| match of_bytes {
-            true => screen::bytes(size.round() as u64),
-            false => number(*size),
-        })
-        .y_label_formatter(&|value| number(*value))
-        .light_line_style(WHITE)
-        .bold_line_style(BLACK.mix(0.15))
-        .label_style(("sans-serif", 13))
-        .axis_desc_style(("sans-serif", 14))
-        .draw()?;
-    for (curve, colour) in panel.curves.iter().zip(colours()) {
-        let points = curve.points.iter().copied();
-        chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
-        chart.draw_series(points.map(|point| Circle::new(point, 3, colour.filled())))?;
+
+    let values = range(all().map(|point| point.1));
+    let numbers = svg::round_numbers(values);
+    let values = ends(numbers.iter().copied(), values);
+    let vertical = Scale::new(values, (bottom, top));
+    for number in numbers {
+        let y = vertical.at(number);
+        drawing.grid((left, y), (right, y));
+        let at = (left - 6.0, y + 4.0);
+        drawing.text("words", Anchor::End, at, &svg::number(number));
     }
-    Ok(())
+
+    let sizes = range(all().map(|point| point.0));
+    let horizontal = Scale::new(sizes, (left + INSET, right - INSET));
+    let below = drawing.take(20.0) + 12.0;
+    for (number, text) in numbers_below(panel, sizes) {
+        let x = horizontal.at(number);
+        drawing.grid((x, top), (x, bottom));
+        // The outermost are within the drawing, too.
+        let middle = x.clamp(left + 8.0, right - 18.0);
+        drawing.text("words", Anchor::Middle, (middle, below), &text);
+    }
+    let caption = drawing.take(22.0) + 12.0;
+    let middle = (left + right) / 2.0;
+    drawing.text("words", Anchor::Middle, (middle, caption), panel.over);
+
+    let place = |&(x, y): &(f64, f64)| (horizontal.at(x), vertical.at(y));
+    for (colour, curve) in panel.curves.iter().enumerate() {
+        drawing.curve(colour, curve.points.iter().map(place));
+        for point in &curve.points {
+            drawing.circle(Mark::Curve, colour, place(point));
+        }
+    }
 }
 
-/// From the least to the greatest value.
-fn range(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
+/// From the least to the greatest value. A scale has to have a length.
+fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let least = values.clone().fold(f64::INFINITY, f64::min);
     let greatest = values.fold(0.0, f64::max);
-    // An axis without length could not be drawn.
-    least..greatest.max(least * 1.01)
-}
-
-/// The powers of ten around a range.
-fn decades(range: Range<f64>) -> Range<f64> {
-    let power = |exponent: f64| 10f64.powi(exponent as i32);
-    // A little below, or plotters may leave the lowest decade without lines.
-    power(range.start.log10().floor()) * 0.999..power(range.end.log10().ceil())
-}
-
-/// A number of an axis, as short as it can be; nothing between 1, 2, 5 and 10, where there is no room.
-fn number(value: f64) -> String {
-    let below = -value.log10().floor();
-    let digits = below.clamp(0.0, 9.0) as usize;
-    match (value * 10f64.powf(below)).round() as u32 {
-        1 | 2 | 5 | 10 => format!("{value:.digits$}"),
-        _ => String::new(),
+    match greatest > least {
+        true => (least, greatest),
+        false => (least / 2.0, least * 2.0),
     }
+}
+
+/// From the first to the last number, or what there was before if they are one.
+fn ends(mut numbers: impl DoubleEndedIterator<Item = f64>, before: (f64, f64)) -> (f64, f64) {
+    match (numbers.next(), numbers.next_back()) {
+        (Some(first), Some(last)) => (first, last),
+        _ => before,
+    }
+}
+
+/// At most so many numbers are below a plot.
+const NUMBERS_BELOW: usize = 7;
+
+/// The numbers below a plot: powers of two for bytes, and round ones for others.
+fn numbers_below(panel: &Panel, (least, greatest): (f64, f64)) -> Vec<(f64, String)> {
+    if !panel.over.ends_with("(bytes)") {
+        let numbers = svg::round_numbers((least, greatest)).into_iter();
+        let within = numbers.filter(|number| (least..=greatest).contains(number));
+        return within.map(|number| (number, svg::number(number))).collect();
+    }
+    let powers = least.log2().ceil() as i32..=greatest.log2().floor() as i32;
+    let step = powers.clone().count().div_ceil(NUMBERS_BELOW).max(1);
+    let numbers = powers.step_by(step).map(|power| 2f64.powi(power));
+    numbers
+        .map(|number| (number, screen::bytes(number as u64)))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn numbers_of_an_axis_are_short_and_few() {
-        for (value, text) in [
-            (0.001, "0.001"),
-            (0.03, ""),
-            (0.5, "0.5"),
-            (9.0, ""),
-            (10.0, "10"),
-            (2000.0, "2000"),
-        ] {
-            assert_eq!(number(value), text);
+    fn panel(points: &[(f64, f64)]) -> Panel {
+        Panel {
+            quantity: "latency (µs)",
+            over: "message size (bytes)",
+            curves: vec![Curve {
+                name: "median".into(),
+                points: points.to_vec(),
+            }],
         }
     }
 
     #[test]
-    fn an_axis_holds_all_values_and_has_a_length() {
-        assert_eq!(range([3.0, 1.0, 2.0].into_iter()), 1.0..3.0);
-        let one = range([8.0].into_iter());
-        assert!(one.start == 8.0 && one.end > 8.0);
-        for (values, around) in [(3.0..70.0, 1.0..100.0), (0.02..0.03, 0.01..0.1)] {
-            let found = decades(values);
-            assert!((found.start / around.start - 1.0).abs() < 0.01);
-            assert!((found.end / around.end - 1.0).abs() < 1e-9);
+    fn a_range_has_a_length() {
+        assert_eq!(range([3.0, 1.0, 2.0].into_iter()), (1.0, 3.0));
+        assert_eq!(range([8.0].into_iter()), (4.0, 16.0));
+    }
+
+    #[test]
+    fn bytes_are_powers_of_two_and_few() {
+        let of = |least, greatest| numbers_below(&panel(&[]), (least, greatest));
+        let texts = |numbers: Vec<(f64, String)>| numbers.into_iter().map(|(_, text)| text);
+        let few = texts(of(8.0, 64.0)).collect::<Vec<_>>();
+        assert_eq!(few, ["8 B", "16 B", "32 B", "64 B"]);
+        assert_eq!(of(8.0, 1048576.0).len(), 6);
+        assert!(of(9.0, 15.0).is_empty());
+    }
+
+    #[test]
+    fn a_panel_without_points_is_not_drawn() {
+        assert_eq!(drawing("a", "b", &[panel(&[])]), None);
+        let drawn = drawing("a", "b", &[panel(&[(8.0, 2.5)])]).unwrap();
+        for words in ["latency (µs)", "message size (bytes)", ">8 B<", ">median<"] {
+            assert!(drawn.contains(words), "{words}");
+        }
+    }
+
+    /// All points lie between the axes, and the legend lies below.
+    #[test]
+    fn curves_and_legend_are_apart() {
+        let points = [(8.0, 0.3), (64.0, 40.0), (1024.0, 7000.0)];
+        let drawn = drawing("a", "b", &[panel(&points), panel(&points)]).unwrap();
+        let circles = drawn.lines().filter(|line| line.starts_with("<circle"));
+        let position = |line: &str, name: &str| -> f64 {
+            let after = line.split(name).nth(1).unwrap();
+            after.split('"').next().unwrap().parse().unwrap()
+        };
+        let places: Vec<_> = circles
+            .map(|line| (position(line, "cx=\""), position(line, "cy=\"")))
+            .collect();
+        let (legend, points) = places.split_last().unwrap();
+        assert_eq!(points.len(), 6);
+        for (x, y) in points {
+            assert!((MARGIN + NUMBERS..=WIDTH - MARGIN).contains(x));
+            assert!(y + 40.0 < legend.1);
         }
     }
 }

@@ -147,8 +147,8 @@ impl Verdict {
             wanted,
             found,
         } = self;
-        let met = if self.met() { "reached" } else { "not reached" };
-        format!("{what}: {found:.2} ×, wanted {wanted} ×: {met}")
+        let met = if self.met() { "met" } else { "missed" };
+        format!("{what}: {found:.2} ×, target {wanted} ×: {met}")
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         assert!(verdict(4.5).met() && !verdict(4.49).met());
         assert_eq!(
             verdict(1.5).words(),
-            "kernel over host: 1.50 ×, wanted 4.5 ×: not reached"
+            "kernel over host: 1.50 ×, target 4.5 ×: missed"
         );
     }
 }

@@ -246,13 +246,13 @@ impl Case {
 
 fn table(measured: &[Measured]) -> Table {
     let columns = [
-        "message",
-        "host, Gbit/s",
-        "kernel, Gbit/s",
-        "host, 10⁶ a second",
-        "kernel, 10⁶ a second",
-        "host, ns a post",
-        "kernel, ns a post",
+        "message size",
+        "host (Gbit/s)",
+        "kernel (Gbit/s)",
+        "host (10⁶ messages/s)",
+        "kernel (10⁶ messages/s)",
+        "host (ns a post)",
+        "kernel (ns a post)",
     ];
     // A size's drivers come one after the other.
     let rows = measured.chunks_exact(DRIVERS.len()).map(|both| {
@@ -275,7 +275,7 @@ fn table(measured: &[Measured]) -> Table {
 fn panels(measured: &[Measured]) -> [Panel; 2] {
     let panel = |quantity, number: fn(&Measured) -> f64| Panel {
         quantity,
-        over: "bytes of a message",
+        over: "message size (bytes)",
         curves: DRIVERS
             .map(|driver| {
                 let own = measured.iter().filter(|of| of.driver == driver);
@@ -287,8 +287,8 @@ fn panels(measured: &[Measured]) -> [Panel; 2] {
             .to_vec(),
     };
     [
-        panel("Gbit/s", |of| of.gbit_per_s),
-        panel("ns a post", |of| of.ns_per_post),
+        panel("bandwidth (Gbit/s)", |of| of.gbit_per_s),
+        panel("cost of a post (ns)", |of| of.ns_per_post),
     ]
 }
 
@@ -314,7 +314,7 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     Ok(Section {
         table: table(&results.measured),
         verdicts: Vec::new(),
-        plot: plot::svg(PLOT, origin, node, &panels(&results.measured))?,
+        plot: plot::svg(PLOT, origin, node, &panels(&results.measured)),
         wrong: results.wrong(),
         interrupted: results.interrupted,
         document: json!({ "results": results }),

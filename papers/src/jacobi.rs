@@ -53,8 +53,8 @@ pub fn series(node: &Node) -> Series {
 pub struct Relaxation;
 
 impl Stencil for Relaxation {
-    const SIZE: &'static str = "side of a rank";
-    const WHOSE: &'static str = "bytes of a rank's cells";
+    const SIZE: &'static str = "side of a rank (cells)";
+    const WHOSE: &'static str = "size of a rank's cells (bytes)";
 
     fn bytes(size: u32) -> u64 {
         u64::from(CELL) * u64::from(size) * u64::from(size)

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::Value;
 
+use warpbell_bench::svg::escape;
+
 use crate::application::{Application, Section, Table, Verdict};
 
 /// What no NIC of software shows, in the page's words.
@@ -95,20 +97,16 @@ fn section(run: &Run) -> String {
     } = &run.section;
     let mut html = format!("<h3>{}</h3>\n{}", escape(&run.place), table(rows));
     for verdict in verdicts {
-        let class = if verdict.met() { "met" } else { "unmet" };
-        let _ = writeln!(
-            html,
-            "<p class=\"{class}\">{}</p>",
-            escape(&verdict.words())
-        );
+        let mark = if verdict.met() { '●' } else { '○' };
+        let _ = writeln!(html, "<p>{mark} {}</p>", escape(&verdict.words()));
     }
     let right = match wrong {
         0 => format!("<p>All of {all} results are right.</p>\n"),
-        _ => format!("<p class=\"unmet\">{wrong} of {all} results are WRONG.</p>\n"),
+        _ => format!("<p class=\"wrong\">{wrong} of {all} results are WRONG.</p>\n"),
     };
     html.push_str(&right);
     if *interrupted {
-        html.push_str("<p class=\"unmet\">Ended early by Ctrl-C.</p>\n");
+        html.push_str("<p class=\"wrong\">Ended early by Ctrl-C.</p>\n");
     }
     // A drawing of our own, whose texts were escaped when it was drawn.
     if let Some(plot) = plot {
@@ -126,41 +124,30 @@ fn table(table: &Table) -> String {
     };
     let rows = table.rows.iter().map(|cells| row("td", cells));
     format!(
-        "<table>\n{}{}</table>\n",
+        "<div class=\"wide\"><table>\n{}{}</table></div>\n",
         row("th", &table.columns),
         rows.collect::<String>()
     )
-}
-
-/// Text as it stands in HTML.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 const HEAD: &str = "<!DOCTYPE html>
 <html lang=\"en\">
 <head>
 <meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta name=\"color-scheme\" content=\"light dark\">
 <title>Warpbell: the papers\u{2019} applications</title>
 <style>
-body { font-family: sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; line-height: 1.45; }
+:root { color-scheme: light dark; }
+body { font-family: sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; line-height: 1.45; overflow-wrap: break-word; }
 table { border-collapse: collapse; }
-th, td { border: 1px solid #bbb; padding: 0.25em 0.7em; text-align: right; }
-th { background: #f2f2f2; font-weight: normal; }
+th, td { border: 1px solid #8888; padding: 0.25em 0.7em; text-align: right; }
+td { white-space: nowrap; }
+th { background: #8882; font-weight: normal; }
+.wide { overflow-x: auto; }
 figure { margin: 1em 0; overflow-x: auto; }
-.origin { color: #555; }
-.met { color: #006b4a; }
-.unmet { color: #a33a00; }
+.origin { opacity: 0.7; }
+.wrong { font-weight: bold; }
 </style>
 </head>
 <body>
@@ -215,7 +202,7 @@ mod tests {
             "a &lt; b",
             "<code>report --nic &lt;x&gt;</code>",
             "<tr><th>size</th><th>&quot;rate&quot;</th></tr>\n<tr><td>&lt;8&gt;</td><td>1.5</td></tr>",
-            "<p class=\"unmet\">x over y: 1.50 ×, wanted 2 ×: not reached</p>",
+            "<p>○ x over y: 1.50 ×, target 2 ×: missed</p>",
             "<figure><svg></svg></figure>",
             "All of 3 results are right.",
             "1 of 3 results are WRONG.",

@@ -57,8 +57,8 @@ pub fn series(node: &Node) -> Series {
 pub struct Ring;
 
 impl Stencil for Ring {
-    const SIZE: &'static str = "cells of a block";
-    const WHOSE: &'static str = "bytes of a block's cells";
+    const SIZE: &'static str = "block size (cells)";
+    const WHOSE: &'static str = "size of a block's cells (bytes)";
 
     fn bytes(size: u32) -> u64 {
         u64::from(CELL) * u64::from(size)

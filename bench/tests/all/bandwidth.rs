@@ -152,12 +152,21 @@ fn climbs_the_ladder_and_draws_it() {
             assert!(of_rung().all(|result| result["messages"] == messages));
         }
         let drawn = std::fs::read_to_string(&picture).unwrap();
+        // The document alone gives the same drawing.
+        let json = picture.with_extension("json");
+        std::fs::write(&json, &output.stdout).unwrap();
         std::fs::remove_file(&picture).unwrap();
+        let again = run("draw", &[json.to_str().unwrap()]);
+        assert_eq!(again.status.code(), Some(0));
+        assert_eq!(std::fs::read_to_string(&picture).unwrap(), drawn);
+        for file in [&picture, &json] {
+            std::fs::remove_file(file).unwrap();
+        }
         for words in [
             "<svg",
             "WQE reuse",
             "a queue per block",
-            "bytes of a message",
+            "message size (bytes)",
         ] {
             assert!(drawn.contains(words), "{words}");
         }
@@ -184,6 +193,20 @@ fn a_picture_that_cannot_be_drawn_is_one_line() {
         line.contains("the plot /nowhere/a.svg cannot be written"),
         "{line}"
     );
+}
+
+#[test]
+fn documents_that_cannot_be_drawn_are_one_line() {
+    let other = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (file, why) in [
+        ("/nowhere/a.json", "No such file"),
+        (other, "expected value"),
+    ] {
+        let output = run("draw", &[file]);
+        assert_eq!(output.status.code(), Some(1));
+        let line = error_line(&output);
+        assert!(line.contains(why), "{line}");
+    }
 }
 
 #[test]

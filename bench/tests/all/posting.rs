@@ -30,6 +30,9 @@ const POLLS: usize = 6 * 2 * 2;
 /// One write at a time of each size, with and without a record, and each size through one queue and through four.
 const EXECUTED: usize = 2 * 2 + 2 * 2;
 
+/// Circles of a drawing's legend.
+const LEGEND: usize = 4;
+
 #[test]
 fn every_row_has_its_number() {
     let file = |ending| {
@@ -54,7 +57,7 @@ fn every_row_has_its_number() {
     let picture = std::fs::read_to_string(&svg).expect("a picture");
     std::fs::remove_file(&svg).expect("the file goes");
     // A dot and a ring: of each way to post with a record and without, and of each way to poll. A dot of the rest.
-    let circles = 2 * (20 * 2 + 6 * 2) + EXECUTED;
+    let circles = 2 * (20 * 2 + 6 * 2) + EXECUTED + LEGEND;
     assert_eq!(picture.matches("<circle").count(), circles);
 }
 

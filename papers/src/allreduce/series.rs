@@ -170,8 +170,8 @@ impl Results {
             }
         }
         Panel {
-            quantity: "GB of a vector a second, most ranks",
-            over: "bytes of a vector",
+            quantity: "bandwidth with the most ranks (GB/s)",
+            over: "vector size (bytes)",
             curves,
         }
     }
@@ -184,12 +184,12 @@ impl Results {
     fn table(&self) -> Table {
         let columns = [
             "ranks",
-            "vector",
+            "vector size",
             "algorithm",
             "network",
-            "µs a sum",
-            "GB/s",
-            "over that by hosts",
+            "time of a sum (µs)",
+            "bandwidth (GB/s)",
+            "over that by hosts (×)",
         ];
         let by_hosts = |of: &Measured| {
             let mut all = self.0.measured.iter();
@@ -235,7 +235,7 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     Ok(Section {
         table: results.table(),
         verdicts: Vec::new(),
-        plot: plot::svg(PLOT, origin, node, &[results.panel()])?,
+        plot: plot::svg(PLOT, origin, node, &[results.panel()]),
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),

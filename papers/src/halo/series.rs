@@ -116,7 +116,7 @@ impl Series {
         Ok(Section {
             table: results.table::<S>(),
             verdicts: Vec::new(),
-            plot: plot::svg(title, origin, node, &[results.panel::<S>()])?,
+            plot: plot::svg(title, origin, node, &[results.panel::<S>()]),
             wrong: results.wrong(),
             interrupted: results.0.interrupted,
             document: json!({ "series": self, "results": results }),
@@ -158,7 +158,7 @@ impl Results {
                 .collect(),
         });
         Panel {
-            quantity: "µs a step",
+            quantity: "time of a step (µs)",
             over: S::WHOSE,
             curves: curves.to_vec(),
         }
@@ -172,11 +172,11 @@ impl Results {
     fn table<S: Stencil>(&self) -> Table {
         let columns = [
             S::SIZE,
-            "between kernels, µs a step",
-            "notified within",
-            "triggered within",
-            "between kernels over notified",
-            "between kernels over triggered",
+            "between kernels (µs a step)",
+            "notified within (µs a step)",
+            "triggered within (µs a step)",
+            "between kernels over notified (×)",
+            "between kernels over triggered (×)",
         ];
         let rows = self.complete().map(|(size, [host, notified, triggered])| {
             let numbers = [host, notified, triggered, host / notified, host / triggered];

@@ -184,8 +184,8 @@ impl Results {
             points: vec![(PAPER_BYTES as f64, row.gbit_per_s)],
         });
         Panel {
-            quantity: "Gbit a second, both directions",
-            over: "bytes of a message",
+            quantity: "bandwidth, both directions (Gbit/s)",
+            over: "message size (bytes)",
             curves: ours.into_iter().chain(paper).collect(),
         }
     }
@@ -197,12 +197,12 @@ impl Results {
 
     fn table(&self) -> Table {
         let columns = [
-            "message",
-            "whole, by the host, Gbit/s",
-            "whole, by kernels, Gbit/s",
-            "by block, Gbit/s",
-            "by kernels over by the host",
-            "by block over whole",
+            "message size",
+            "whole, by the host (Gbit/s)",
+            "whole, by kernels (Gbit/s)",
+            "by block (Gbit/s)",
+            "by kernels over by the host (×)",
+            "by block over whole (×)",
         ];
         let row = |name: String, [host, whole, blocks]: [f64; 3]| {
             let numbers = [host, whole, blocks, whole / host, blocks / whole];
@@ -232,7 +232,7 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     Ok(Section {
         table: results.table(),
         verdicts: results.verdict().into_iter().collect(),
-        plot: plot::svg(PLOT, origin, node, &[results.panel()])?,
+        plot: plot::svg(PLOT, origin, node, &[results.panel()]),
         wrong: results.wrong(),
         interrupted: results.0.interrupted,
         document: json!({ "series": series, "results": results }),

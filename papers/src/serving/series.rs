@@ -300,13 +300,13 @@ impl Results {
             ways.map(curve).collect()
         };
         let means = Panel {
-            quantity: "µs from post to answer",
-            over: "bytes of a picture",
+            quantity: "from post to answer (µs)",
+            over: "picture size (bytes)",
             curves: curves(&means),
         };
         let slowest = Panel {
-            quantity: "µs",
-            over: "requests with the largest picture, of which one takes longer",
+            quantity: "latency (µs)",
+            over: "requests of which one takes longer, largest picture",
             curves: curves(&slowest),
         };
         // Of one request nothing can be said of two.
@@ -324,21 +324,21 @@ impl Results {
 
     fn table(&self) -> Table {
         let columns = [
-            "picture",
+            "picture size",
             "driven by",
-            "total, µs",
-            "wait",
-            "copy in",
-            "compute",
-            "copy out",
-            "send",
-            "median",
-            "90 %",
-            "99 %",
-            "99.9 %",
-            "longest",
-            "requests a second",
-            "of a core, %",
+            "total (µs)",
+            "wait (µs)",
+            "copy in (µs)",
+            "compute (µs)",
+            "copy out (µs)",
+            "send (µs)",
+            "median (µs)",
+            "90 % (µs)",
+            "99 % (µs)",
+            "99.9 % (µs)",
+            "longest (µs)",
+            "requests/s",
+            "of a core (%)",
         ];
         let rows = self.measured.measured.iter().map(|result| {
             let us = |value: f64| format!("{value:.1}");
@@ -382,7 +382,7 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     Ok(Section {
         table: results.table(),
         verdicts: results.verdicts(),
-        plot: plot::svg(PLOT, origin, node, &results.panels())?,
+        plot: plot::svg(PLOT, origin, node, &results.panels()),
         wrong: results.wrong(),
         interrupted: results.measured.interrupted,
         document: json!({ "series": series, "results": results }),

@@ -2,6 +2,7 @@
 
 mod active;
 mod bandwidth;
+mod draw;
 mod inbound;
 mod one_core;
 mod pingpong;
@@ -34,6 +35,7 @@ enum Benchmark {
     Proxy(proxy::Arguments),
     Trigger(trigger::Arguments),
     Active(active::Arguments),
+    Draw(draw::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,5 +49,6 @@ fn main() -> ExitCode {
         Benchmark::Proxy(arguments) => proxy::run(&arguments),
         Benchmark::Trigger(arguments) => trigger::run(&arguments),
         Benchmark::Active(arguments) => active::run(&arguments),
+        Benchmark::Draw(arguments) => draw::run(&arguments),
     })
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use warpbell_bench::filter::Filter;
 use warpbell_bench::ladder::{Case, Rung, measure};
 use warpbell_bench::parse::parse_message;
-use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::plot::Output;
 use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::interrupt::ended_early;
 use warpbell_bench::run::machine::Machine;
@@ -20,6 +20,8 @@ use warpbell_bench::setting::Setting;
 use warpbell_bench::{Error, nodes};
 use warpbell_host_init::{Error as SetupError, Node, Placement, QueuePairConfig};
 use warpbell_soft_hca_gpu::Reach;
+
+use crate::draw;
 
 /// Measures latency and bandwidth of writes with the rings and the completion queue each in host or in GPU
 /// memory.
@@ -233,43 +235,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     let interrupted = ended_early::<Error>(places.into_iter().try_for_each(&mut step))?;
     screen.finish();
-    screen.document(&Document {
+    let document = Document {
         setting: &setting,
         depth: arguments.depth,
         repetitions: arguments.repetitions,
         interrupted,
         unreached: &unreached,
         results: &results,
-    })?;
-    let title = "Where rings and completion queue lie";
-    let wrong = results.iter().filter(|result| !result.verified).count();
-    let all = (wrong, results.len());
-    arguments
-        .output
-        .end(title, &setting, &panels(&results), all)
-}
-
-/// Latency and bandwidth, with a curve for each place.
-fn panels(results: &[Measured]) -> [Panel; 2] {
-    let panel = |quantity, of: fn(&Measured) -> f64| Panel {
-        quantity,
-        over: "bytes of a message",
-        curves: Place::ALL
-            .into_iter()
-            .map(|place| {
-                let measured = results.iter().filter(|result| result.place == place);
-                Curve {
-                    name: place.to_string(),
-                    points: measured
-                        .map(|result| (result.bytes as f64, of(result)))
-                        .collect(),
-                }
-            })
-            .filter(|curve| !curve.points.is_empty())
-            .collect(),
     };
-    [
-        panel("µs from post to completion", |result| result.latency_us),
-        panel("GB a second", |result| result.gb_per_s),
-    ]
+    screen.document(&document)?;
+    let wrong = results.iter().filter(|result| !result.verified).count();
+    draw::end(&arguments.output, &document, (wrong, results.len()))
 }

@@ -5,7 +5,6 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::ladder::{Case, HEADER, Rung, Step, measure};
-use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::interrupt::ended_early;
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::setup::{Ends, config};
@@ -14,6 +13,7 @@ use warpbell_bench::setting::Setting;
 use warpbell_host_init::QueuePairConfig;
 
 use super::Arguments;
+use crate::draw;
 
 /// Largest message where none is named: more takes long in software, and much memory.
 const TO: u64 = 64 << 10;
@@ -73,47 +73,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     let interrupted = ended_early::<Error>(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
-    screen.document(&Document {
+    let document = Document {
         setting: &setting,
         depth: arguments.depth,
         repetitions: arguments.repetitions,
         interrupted,
         results: &results,
-    })?;
-    let title = "Writes posted in one way after the other";
+    };
+    screen.document(&document)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
-    let all = (wrong, results.len());
-    arguments
-        .output
-        .end(title, &setting, &panels(&results), all)
+    draw::end(&arguments.output, &document, (wrong, results.len()))
 }
 
 /// A case, in words.
 fn name((rung, bytes): (Rung, u64)) -> String {
     format!("{} {}", rung.name(), screen::bytes(bytes))
-}
-
-/// Messages and bytes a second.
-fn panels(results: &[Step]) -> [Panel; 2] {
-    let panel = |quantity, of: fn(&Step) -> f64| Panel {
-        quantity,
-        over: "bytes of a message",
-        curves: Rung::ALL
-            .into_iter()
-            .map(|rung| {
-                let steps = results.iter().filter(|step| step.rung == rung);
-                Curve {
-                    name: rung.name().into(),
-                    points: steps.map(|step| (step.bytes as f64, of(step))).collect(),
-                }
-            })
-            .filter(|curve| !curve.points.is_empty())
-            .collect(),
-    };
-    [
-        panel("million messages a second", |step| {
-            step.median_million_per_s
-        }),
-        panel("GB a second", |step| step.median_gb_per_s),
-    ]
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::filter::Filter;
 use warpbell_bench::parse::parse_message;
-use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::plot::Output;
 use warpbell_bench::run::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_bench::run::interrupt::{self, ended_early};
 use warpbell_bench::run::machine::Machine;
@@ -20,6 +20,8 @@ use warpbell_bench::run::setup::{Ends, config};
 use warpbell_bench::run::{place, screen};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::Other;
+
+use crate::draw;
 
 /// Measures how many bytes and messages a second a kernel moves.
 ///
@@ -182,7 +184,7 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
     };
     let interrupted = ended_early::<Error>(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
-    screen.document(&Document {
+    let document = Document {
         setting: &setting,
         depth: arguments.depth,
         batch,
@@ -191,35 +193,15 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
         repetitions: arguments.repetitions,
         interrupted,
         results: &results,
-    })?;
-    let panel = Panel {
-        quantity: "GB a second",
-        over: "bytes of a message",
-        curves: curves(&arguments.verbs, &results),
     };
-    let title = format!("Bandwidth {ways}");
+    screen.document(&document)?;
     let wrong = results.iter().filter(|result| !result.verified).count();
-    let all = (wrong, results.len());
-    arguments.output.end(&title, &setting, &[panel], all)
+    draw::end(&arguments.output, &document, (wrong, results.len()))
 }
 
 /// A case, in words.
 fn name(case: &Case) -> String {
     format!("{} {}", case.verb.name(), screen::bytes(case.bytes))
-}
-
-/// A curve for each verb.
-fn curves(verbs: &[Verb], results: &[Bandwidth]) -> Vec<Curve> {
-    let curve = |verb: &Verb| Curve {
-        name: verb.name().into(),
-        points: results
-            .iter()
-            .filter(|result| result.verb == *verb)
-            .map(|result| (result.bytes as f64, result.median_gb_per_s))
-            .collect(),
-    };
-    let measured = |curve: &Curve| !curve.points.is_empty();
-    verbs.iter().map(curve).filter(measured).collect()
 }
 
 /// Measures what the command line names.

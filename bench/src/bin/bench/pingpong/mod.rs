@@ -12,7 +12,7 @@ use warpbell_bench::Error;
 use warpbell_bench::bare::{self, RoundTrip};
 use warpbell_bench::origin::Origin;
 use warpbell_bench::parse::parse_message;
-use warpbell_bench::plot::{Curve, Output, Panel};
+use warpbell_bench::plot::Output;
 use warpbell_bench::run::interrupt::{self, ended_early};
 use warpbell_bench::run::latency::{Case, HEADER, Latency, Player, measure};
 use warpbell_bench::run::machine::Machine;
@@ -22,6 +22,8 @@ use warpbell_bench::run::setup::{End, Ends, config};
 use warpbell_bench::run::{launch, place, screen};
 use warpbell_bench::strangers::Other;
 use warpbell_host_init::{Node, Peer, RemoteMemory};
+
+use crate::draw;
 
 /// Measures how long a write takes until another kernel sees it: half a round trip.
 ///
@@ -185,7 +187,7 @@ impl Report {
     fn end(self, result: Result<(), Error>) -> Result<(), Error> {
         let interrupted = ended_early(result)?;
         self.screen.finish();
-        self.screen.document(&Document {
+        let document = Document {
             origin: &self.origin,
             nic: self.node.nic_name(),
             kernels: Ran::on(&self.node),
@@ -193,49 +195,11 @@ impl Report {
             bare_round_trip: self.bare,
             interrupted,
             results: &self.results,
-        })?;
-        let title = "Half a round trip of a write";
-        let panels = [self.panel()];
-        self.output.draw(title, &self.origin, &self.node, &panels)?;
-        let wrong = self
-            .results
-            .iter()
-            .filter(|result| !result.latency.verified);
-        warpbell_bench::run::Error::if_wrong(wrong.count(), self.results.len())?;
-        Ok(interrupt::check()?)
-    }
-}
-
-impl Report {
-    /// Median and 99th percentile, and the bare round trip as a line.
-    fn panel(&self) -> Panel {
-        let curve = |name: &str, of: &dyn Fn(&Latency) -> u64| Curve {
-            name: name.into(),
-            points: self
-                .results
-                .iter()
-                .map(|result| {
-                    (
-                        result.latency.bytes as f64,
-                        of(&result.latency) as f64 / 1e3,
-                    )
-                })
-                .collect(),
         };
-        let mut curves = vec![
-            curve("median", &|latency| latency.median_ns),
-            curve("99th percentile", &|latency| latency.p99_ns),
-        ];
-        if let Some(bare) = self.bare {
-            curves.push(curve("a word to a CPU thread and back", &|_| {
-                bare.median_ns
-            }));
-        }
-        Panel {
-            quantity: "µs",
-            over: "bytes of a message",
-            curves,
-        }
+        self.screen.document(&document)?;
+        let wrong = self.results.iter();
+        let wrong = wrong.filter(|result| !result.latency.verified).count();
+        draw::end(&self.output, &document, (wrong, self.results.len()))
     }
 }
 

@@ -19,7 +19,7 @@
 mod cases;
 mod executing;
 mod measure;
-mod plot;
+pub mod plot;
 mod polling;
 mod rig;
 mod table;
@@ -134,12 +134,10 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
             .map_err(|error| Error::Posting(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &arguments.svg {
-        let title = format!(
-            "Posting, polling, and writes executed: {:?}",
-            here::kernels()
-        );
-        plot::draw(path, &title, &rows)
-            .map_err(|error| Error::Posting(format!("{}: {error}", path.display())))?;
+        let kernels = format!("{:?}", here::kernels());
+        if let Some(drawing) = plot::drawing(&kernels, &table::csv(&rows)) {
+            warpbell_bench::plot::write(path, &drawing)?;
+        }
     }
     if arguments.json {
         let document = serde_json::json!({ "cycles_per_ns": effort.cycles_per_ns, "rows": rows });

@@ -1,82 +1,144 @@
-//! The steady lap with the doorbell in pinned memory and fences for the GPU, and what a NIC executed, as a picture.
+//! The steady lap with the doorbell in pinned memory and fences for the GPU, and what a NIC executed, as a drawing.
 
-use std::error::Error;
-use std::path::Path;
+use warpbell_bench::svg::{self, Anchor, Drawing, MARGIN, Mark, Scale, WIDTH};
 
-use plotters::prelude::*;
+use super::executing::EXECUTED;
+use super::rig::Lap;
 
-use super::table::Line;
+/// Height of a case: its name, and its dots below.
+const CASE: f64 = 34.0;
+/// From the edge of the plot to the dots.
+const INSET: f64 = 10.0;
 
-/// Pixels: of a case, of the names beside the plot, of the plot, of the legend above and the axis below.
-const CASE: u32 = 26;
-const NAMES: u32 = 340;
-const PLOT: u32 = 640;
-const LEGEND: u32 = 48;
-const AXIS: u32 = 52;
-/// With a record, and without (Okabe and Ito).
-const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
+/// A row of the CSV file, as far as it is drawn.
+struct Row<'t> {
+    case: &'t str,
+    record: &'t str,
+    cycles: f64,
+    floor: Option<f64>,
+}
 
-/// A dot for each case's cycles, and a ring for its floor.
-pub fn draw(path: &Path, title: &str, lines: &[Line]) -> Result<(), Box<dyn Error>> {
-    let drawn: Vec<_> = lines.iter().filter(|line| line.is_drawn()).collect();
-    let mut names: Vec<&str> = Vec::new();
-    for line in &drawn {
-        if names.last() != Some(&line.case.as_str()) {
-            names.push(&line.case);
+impl<'t> Row<'t> {
+    /// The row in a line, if it is one of those of which something may be wanted.
+    fn of(line: &'t str) -> Option<Self> {
+        let (case, rest) = line.strip_prefix('"')?.split_once("\",")?;
+        let columns: Vec<_> = rest.split(',').collect();
+        let [
+            record,
+            lap,
+            doorbell,
+            scope,
+            _wqes,
+            cycles,
+            _min,
+            _max,
+            floor,
+            ..,
+        ] = columns[..]
+        else {
+            return None;
+        };
+        let steady = lap == Lap::Steady.name() || record.is_empty();
+        let drawn = lap == EXECUTED || steady && doorbell == "pinned" && scope == "gpu";
+        drawn.then_some(Self {
+            case,
+            record,
+            cycles: cycles.parse().ok()?,
+            floor: floor.parse().ok(),
+        })
+    }
+
+    /// With a doorbell record, without one, and of a poll.
+    fn colour(&self) -> usize {
+        match self.record {
+            "with" => 0,
+            "without" => 1,
+            _ => svg::COLOURS - 1,
         }
     }
-    let height = CASE * names.len() as u32;
-    let size = (NAMES + PLOT, LEGEND + height + AXIS);
-    let root = SVGBackend::new(path, size).into_drawing_area();
-    root.fill(&WHITE)?;
-    let text = |size: i32| ("sans-serif", size);
-    root.draw(&Text::new(title, (8, 6), text(15)))?;
-    let legend = "dots: a post, a poll, or an executed write; rings: the same stores, fences and loads by hand; blue: with \
-                  a doorbell record, red: without one, black: polls";
-    root.draw(&Text::new(legend, (8, 26), text(13)))?;
-    let (_, below) = root.split_vertically(LEGEND);
-    let (beside, plot) = below.split_horizontally(NAMES);
+}
 
-    let row = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0) as f64;
-    for (index, name) in names.iter().enumerate() {
-        let middle = (CASE as usize * index) as i32 + CASE as i32 / 2;
-        beside.draw(&Text::new(*name, (8, middle - 7), text(13)))?;
+/// A dot for each case's cycles, and a ring for its floor, of a [CSV file](super::table::csv). None if it has no case to
+/// draw.
+pub fn drawing(subtitle: &str, csv: &str) -> Option<String> {
+    let rows: Vec<_> = csv.lines().filter_map(Row::of).collect();
+    let figures = rows.iter().flat_map(|row| [Some(row.cycles), row.floor]);
+    let figures = || figures.clone().flatten();
+    let least = figures().fold(f64::INFINITY, f64::min);
+    let greatest = figures().fold(0.0, f64::max);
+    let numbers = match rows.is_empty() {
+        true => return None,
+        false => svg::round_numbers((least, greatest)),
+    };
+    let mut drawing = Drawing::new("Posting, polling, and writes executed", subtitle);
+    let legend = [
+        (
+            Mark::Dot,
+            0,
+            "a post or an executed write, with a doorbell record",
+        ),
+        (
+            Mark::Dot,
+            1,
+            "a post or an executed write, without a doorbell record",
+        ),
+        (Mark::Dot, svg::COLOURS - 1, "a poll"),
+        (
+            Mark::Ring,
+            svg::COLOURS - 1,
+            "the same stores, fences and loads by hand",
+        ),
+    ];
+    drawing.legend(legend.into_iter());
+    drawing.take(6.0);
+    drawing.paragraph("cost (SM cycles for each WQE of all threads, or for each poll)");
+
+    let (first, last) = (numbers.first()?, numbers.last()?);
+    let edges = (MARGIN + INSET, WIDTH - MARGIN - INSET);
+    let scale = Scale::new((*first, *last), edges);
+    let top = drawing.take(20.0) + 18.0;
+    let cases = rows.chunk_by(|one, other| one.case == other.case);
+    let bottom = top + CASE * cases.clone().count() as f64;
+    for number in &numbers {
+        let x = scale.at(*number);
+        let middle = x.clamp(MARGIN + 16.0, WIDTH - MARGIN - 20.0);
+        drawing.text(
+            "words",
+            Anchor::Middle,
+            (middle, top - 6.0),
+            &svg::number(*number),
+        );
+        drawing.grid((x, top), (x, bottom));
     }
-    let figures = drawn
-        .iter()
-        .flat_map(|line| [Some(line.cycles), line.floor])
-        .flatten();
-    let least = figures.clone().map(|figure| figure.median);
-    let least = least.fold(f64::INFINITY, f64::min);
-    let greatest = figures.map(|figure| figure.median).fold(0.0, f64::max);
-    let decade = |value: f64| 10f64.powf(value);
-    let range = decade(least.log10().floor())..decade(greatest.log10().ceil());
-    let mut chart = ChartBuilder::on(&plot)
-        .margin_right(16)
-        .x_label_area_size(AXIS)
-        .build_cartesian_2d(range.log_scale(), names.len() as f64..0.0)?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .y_labels(0)
-        .x_desc("SM cycles for each WQE of all threads, or for each poll")
-        .x_label_formatter(&|value| format!("{value}"))
-        .label_style(text(13))
-        .draw()?;
-    for line in &drawn {
-        let colour = match line.record {
-            Some(true) => COLOURS[0],
-            Some(false) => COLOURS[1],
-            None => BLACK,
-        };
-        let middle = row(&line.case) + 0.5;
-        let dot = Circle::new((line.cycles.median, middle), 4, colour.filled());
-        chart.draw_series([dot])?;
-        let ring = line
-            .floor
-            .map(|floor| Circle::new((floor.median, middle), 4, colour.stroke_width(1)));
-        chart.draw_series(ring)?;
+    for case in cases {
+        let y = drawing.take(CASE);
+        let name = case.first().map_or("", |row| row.case);
+        drawing.text("words", Anchor::Start, (MARGIN, y + 14.0), name);
+        for row in case {
+            drawing.circle(Mark::Dot, row.colour(), (scale.at(row.cycles), y + 26.0));
+            if let Some(floor) = row.floor {
+                drawing.circle(Mark::Ring, row.colour(), (scale.at(floor), y + 26.0));
+            }
+        }
     }
-    root.present()?;
-    Ok(())
+    Some(drawing.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "case,record,lap,doorbell,scope,wqes,cycles,cycles_min,cycles_max,floor\n";
+
+    #[test]
+    fn only_the_steady_lap_is_drawn() {
+        let row = |lap| format!("\"a, b\",with,{lap},pinned,gpu,9,12.5,12,13,11.0,1.1,1.0,,\n");
+        let (first, steady) = (row(Lap::First.name()), row(Lap::Steady.name()));
+        assert_eq!(drawing("", &format!("{HEAD}{first}")), None);
+        let drawn = drawing("a GPU", &format!("{HEAD}{first}{steady}")).unwrap();
+        // The case's dot and ring, and the legend's four.
+        assert_eq!(drawn.matches("<circle").count(), 6);
+        assert!(drawn.contains(">a, b<") && drawn.contains(">a GPU<"));
+        assert!(drawn.contains("viewBox") && drawn.contains("width=\"100%\""));
+    }
 }

@@ -5,8 +5,6 @@ use warpbell_bench::samples::{Row, Samples};
 use warpbell_hw_tests::say::say;
 
 use super::cases::Wanted;
-use super::executing::EXECUTED;
-use super::rig::Lap;
 
 /// The repetitions of one thing.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -31,7 +29,7 @@ pub struct Line {
     pub case: String,
     /// Whether there is a doorbell record; none of a poll.
     pub record: Option<bool>,
-    /// How far the queue has come, or [`EXECUTED`].
+    /// How far the queue has come, or [`EXECUTED`](super::executing::EXECUTED).
     pub lap: &'static str,
     /// Where the doorbell word lies.
     pub doorbell: &'static str,
@@ -68,15 +66,6 @@ impl Line {
         };
         (self.wanted, self.reached) = (Some(words), Some(reached));
         self
-    }
-
-    /// Whether it is one of those of which something may be wanted.
-    pub fn is_drawn(&self) -> bool {
-        if self.lap == EXECUTED {
-            return true;
-        }
-        let steady = self.lap == Lap::Steady.name() || self.record.is_none();
-        steady && self.doorbell == "pinned" && self.scope == "gpu"
     }
 
     fn record(&self) -> &'static str {
@@ -132,8 +121,8 @@ pub fn print(lines: &[Line]) {
     ));
     for line in lines {
         let verdict = match (&line.wanted, line.reached) {
-            (Some(wanted), Some(true)) => format!("{wanted}  ok"),
-            (Some(wanted), _) => format!("{wanted}  short of it"),
+            (Some(wanted), Some(true)) => format!("{wanted}  met"),
+            (Some(wanted), _) => format!("{wanted}  missed"),
             (None, _) => String::new(),
         };
         let optional = |value: Option<f64>, decimals| {
