@@ -1,10 +1,12 @@
 //! What the applications of the papers have in common: what each shows, as text and in the report.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use warpbell_bench::origin::Origin;
+use warpbell_bench::plot::{self, Output, Panel};
 use warpbell_bench::run::interrupt::{self, ended_early};
 use warpbell_bench::run::screen::Screen;
+use warpbell_bench::setting::Setting;
 use warpbell_host_init::Node;
 
 use crate::Error;
@@ -112,6 +114,83 @@ impl<M: Measurement> Measurements<M> {
         let wrong = self.measured.iter().filter(|result| !result.verified());
         (wrong.count(), self.measured.len())
     }
+}
+
+/// What came of an application's series. As a document it is what was measured.
+pub trait Findings: Serialize + Sized {
+    /// The title of the plot.
+    const PLOT: &str;
+    /// What was measured each time.
+    type Measured: Measurement;
+
+    /// All measurements.
+    fn measurements(&self) -> &Measurements<Self::Measured>;
+
+    /// Ours beside the paper's.
+    fn table(&self) -> Table;
+
+    /// What is drawn.
+    fn panels(&self) -> Vec<Panel>;
+
+    /// What was wanted, and what is.
+    fn verdicts(&self) -> Vec<Verdict> {
+        Vec::new()
+    }
+
+    /// The same for the report.
+    fn section(&self, series: &impl Serialize, node: &Node, origin: &Origin) -> Section {
+        let measurements = self.measurements();
+        Section {
+            table: self.table(),
+            verdicts: self.verdicts(),
+            plot: plot::svg(Self::PLOT, origin, node, &self.panels()),
+            wrong: measurements.wrong(),
+            interrupted: measurements.interrupted,
+            document: json!({ "series": series, "results": self }),
+        }
+    }
+
+    /// The end of a binary, behind the last row: verdicts; the document, with more in it; the plot.
+    ///
+    /// # Errors
+    /// As [`Output::end`].
+    fn end(
+        &self,
+        setting: &Setting,
+        series: &impl Serialize,
+        more: Value,
+        screen: &Screen,
+        output: &Output,
+    ) -> Result<(), Error> {
+        screen.finish();
+        let verdicts = self.verdicts();
+        if !verdicts.is_empty() {
+            screen.line("");
+        }
+        for verdict in &verdicts {
+            screen.line(verdict.words());
+        }
+        screen.document(&Document {
+            setting,
+            series,
+            results: self,
+            more,
+        })?;
+        let wrong = self.measurements().wrong();
+        output.end(Self::PLOT, setting, &self.panels(), wrong)
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'d, S, R> {
+    #[serde(flatten)]
+    setting: &'d Setting,
+    series: &'d S,
+    #[serde(flatten)]
+    results: &'d R,
+    #[serde(flatten)]
+    more: Value,
 }
 
 /// A table of the report.

@@ -19,7 +19,7 @@ use crate::application::Measurement;
 use crate::rig::Driver;
 
 pub use reference::{Element, Reference};
-pub use series::{APPLICATION, PLOT, Results, Series};
+pub use series::{APPLICATION, Results, Series};
 
 /// Bytes of a word.
 const WORD: u32 = 8;

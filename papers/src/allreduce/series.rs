@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use serde_json::json;
 use warpbell_bench::origin::Origin;
-use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
 
 use super::{Algorithm, Case, Element, HEADER, Measured, Reference, Straggler, Way};
 use crate::Error;
-use crate::application::{Application, Extent, Measurements, Section, Table};
+use crate::application::{Application, Extent, Findings, Measurements, Section, Table};
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -27,9 +26,6 @@ pub const APPLICATION: Application = Application {
         all, and within 1e-6 of a tree on the host.",
     run,
 };
-
-/// The title of the plot.
-pub const PLOT: &str = "All-reduce";
 
 /// What a repetition sums and stores at most.
 const REPETITION: u64 = 64 << 20;
@@ -151,9 +147,16 @@ impl Series {
 #[serde(transparent)]
 pub struct Results(Measurements<Measured>);
 
-impl Results {
+impl Findings for Results {
+    const PLOT: &str = "All-reduce";
+    type Measured = Measured;
+
+    fn measurements(&self) -> &Measurements<Measured> {
+        &self.0
+    }
+
     /// Ours over the size of a vector, for the largest number of ranks.
-    pub fn panel(&self) -> Panel {
+    fn panels(&self) -> Vec<Panel> {
         let measured = || self.0.measured.iter();
         let most = measured().map(|of| of.ranks).max();
         let ours = measured().filter(|of| Some(of.ranks) == most);
@@ -169,16 +172,11 @@ impl Results {
                 }),
             }
         }
-        Panel {
+        vec![Panel {
             quantity: "bandwidth with the most ranks (GB/s)",
             over: "vector size (bytes)",
             curves,
-        }
-    }
-
-    /// Results that are wrong, and all.
-    pub fn wrong(&self) -> (usize, usize) {
-        self.0.wrong()
+        }]
     }
 
     fn table(&self) -> Table {
@@ -232,12 +230,5 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
         series.rounds = Some(2);
     }
     let results = series.run(std::slice::from_ref(node), screen)?;
-    Ok(Section {
-        table: results.table(),
-        verdicts: Vec::new(),
-        plot: plot::svg(PLOT, origin, node, &[results.panel()]),
-        wrong: results.wrong(),
-        interrupted: results.0.interrupted,
-        document: json!({ "series": series, "results": results }),
-    })
+    Ok(results.section(&series, node, origin))
 }

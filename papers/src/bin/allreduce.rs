@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde::Serialize;
+use serde_json::json;
 use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
@@ -11,7 +11,8 @@ use warpbell_bench::run::place;
 use warpbell_bench::run::screen::{Screen, start};
 use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
-use warpbell_papers::allreduce::{Algorithm, Element, PLOT, Results, Series, Straggler, Way};
+use warpbell_papers::allreduce::{Algorithm, Element, Series, Straggler, Way};
+use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_ptx::PAPERS;
 
@@ -110,18 +111,6 @@ fn or<T: Clone>(chosen: &[T], usual: Vec<T>) -> Vec<T> {
     }
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'d> {
-    #[serde(flatten)]
-    setting: &'d Setting,
-    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
-    gpus: &'d [u32],
-    series: &'d Series,
-    #[serde(flatten)]
-    results: &'d Results,
-}
-
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let (setting, nodes) = Setting::open_with(&arguments.machine, &PAPERS, &arguments.gpus)?;
     let node = &setting.node;
@@ -154,16 +143,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         screen.line("Without a proxy: a CPU reaches no queues in a GPU's memory.");
     }
     let results = series.run(&nodes, &screen)?;
-    screen.finish();
-    screen.document(&Document {
-        setting: &setting,
-        gpus: &arguments.gpus,
-        series: &series,
-        results: &results,
-    })?;
-    arguments
-        .output
-        .end(PLOT, &setting, &[results.panel()], results.wrong())
+    let gpus = match &arguments.gpus[..] {
+        [] => json!({}),
+        gpus => json!({ "gpus": gpus }),
+    };
+    results.end(&setting, &series, gpus, &screen, &arguments.output)
 }
 
 fn main() -> ExitCode {

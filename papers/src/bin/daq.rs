@@ -4,15 +4,14 @@
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use serde::Serialize;
+use serde_json::json;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::place;
 use warpbell_bench::run::screen::{Screen, start};
-use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
-use warpbell_papers::application::Verdict;
-use warpbell_papers::daq::{PLOT, Results, Series};
+use warpbell_papers::application::Findings;
+use warpbell_papers::daq::Series;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::rig::Driver;
 
@@ -99,17 +98,6 @@ fn parse_slots(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'d> {
-    #[serde(flatten)]
-    setting: &'d Setting,
-    series: &'d Series,
-    #[serde(flatten)]
-    results: &'d Results,
-    verdicts: Vec<Verdict>,
-}
-
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = warpbell_papers::open(&arguments.machine)?;
     let node = &setting.node;
@@ -136,21 +124,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         place::words(node)
     ));
     let results = series.run(node, &screen)?;
-    screen.finish();
-    let verdicts = results.verdicts();
-    screen.line("");
-    for verdict in &verdicts {
-        screen.line(verdict.words());
-    }
-    screen.document(&Document {
-        setting: &setting,
-        series: &series,
-        results: &results,
-        verdicts,
-    })?;
-    arguments
-        .output
-        .end(PLOT, &setting, &[results.panel()], results.wrong())
+    let more = json!({ "verdicts": results.verdicts() });
+    results.end(&setting, &series, more, &screen, &arguments.output)
 }
 
 fn main() -> ExitCode {

@@ -3,16 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde::Serialize;
+use serde_json::json;
 use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::place;
 use warpbell_bench::run::screen::{Screen, start};
-use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
-use warpbell_papers::application::Verdict;
-use warpbell_papers::overlap::{PAPER, PLOT, PaperRow, Results, Series};
+use warpbell_papers::application::Findings;
+use warpbell_papers::overlap::{PAPER, Series};
 use warpbell_papers::parse::parse_seconds;
 
 /// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of GPUrdma
@@ -69,18 +68,6 @@ fn parse_chunk(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'d> {
-    #[serde(flatten)]
-    setting: &'d Setting,
-    series: &'d Series,
-    #[serde(flatten)]
-    results: &'d Results,
-    verdict: Option<Verdict>,
-    paper: [PaperRow; 3],
-}
-
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = warpbell_papers::open(&arguments.machine)?;
     let node = &setting.node;
@@ -105,22 +92,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         place::words(node)
     ));
     let results = series.run(node, &screen)?;
-    screen.finish();
-    let verdict = results.verdict();
-    if let Some(verdict) = &verdict {
-        screen.line("");
-        screen.line(verdict.words());
-    }
-    screen.document(&Document {
-        setting: &setting,
-        series: &series,
-        results: &results,
-        verdict,
-        paper: PAPER,
-    })?;
-    arguments
-        .output
-        .end(PLOT, &setting, &[results.panel()], results.wrong())
+    let more = json!({ "verdict": results.verdicts().first(), "paper": PAPER });
+    results.end(&setting, &series, more, &screen, &arguments.output)
 }
 
 fn main() -> ExitCode {

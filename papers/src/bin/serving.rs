@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
+use serde_json::json;
 use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
@@ -13,11 +14,9 @@ use warpbell_bench::run::screen::{Screen, start};
 use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
-use warpbell_papers::application::Verdict;
+use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
-use warpbell_papers::serving::{
-    Answered, CLIENT_HEADER, Client, PLOT, Possible, Results, Series, Way, files, serve,
-};
+use warpbell_papers::serving::{Answered, CLIENT_HEADER, Client, Series, Way, files, serve};
 
 /// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
 /// back, as in the evaluation of GPU-driven RDMA for inference serving.
@@ -106,17 +105,6 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (1.0..=1e6).contains(&rate) => Ok(rate),
         _ => Err("choose between 1 and 1000000 a second".into()),
     }
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'d> {
-    #[serde(flatten)]
-    setting: &'d Setting,
-    series: &'d Possible,
-    #[serde(flatten)]
-    results: &'d Results,
-    verdicts: Vec<Verdict>,
 }
 
 /// What a client's `--json` prints.
@@ -214,24 +202,11 @@ fn measure(arguments: &Arguments, setting: &Setting, series: Series) -> Result<(
         place::words(node)
     ));
     let results = series.run(&screen)?;
-    screen.finish();
-    let verdicts = results.verdicts();
-    screen.line("");
-    verdicts
-        .iter()
-        .for_each(|verdict| screen.line(verdict.words()));
     if let (Some(path), Some(answer)) = (&arguments.larger, &results.answer) {
         files::write(path, answer)?;
     }
-    screen.document(&Document {
-        setting,
-        series: &series,
-        results: &results,
-        verdicts,
-    })?;
-    arguments
-        .output
-        .end(PLOT, setting, &results.panels(), results.wrong())
+    let verdicts = json!({ "verdicts": results.verdicts() });
+    results.end(setting, &series, verdicts, &screen, &arguments.output)
 }
 
 fn main() -> ExitCode {

@@ -27,7 +27,7 @@ use crate::application::Measurement;
 use crate::distribution::Distribution;
 use crate::rig::{Driver, Rig};
 
-pub use series::{APPLICATION, PLOT, Results, Series};
+pub use series::{APPLICATION, Results, Series};
 
 /// What comes, how fast, and for how long.
 #[derive(Clone, Copy, Debug, Serialize)]

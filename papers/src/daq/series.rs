@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 use warpbell_bench::origin::Origin;
-use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, name};
 use crate::Error;
-use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
+use crate::application::{Application, Extent, Findings, Measurements, Section, Table, Verdict};
 use crate::rig::Driver;
 
 /// For the report.
@@ -128,9 +127,36 @@ impl Results {
         };
         of(Driver::Host).zip(of(Driver::Kernel))
     }
+}
+
+impl Findings for Results {
+    const PLOT: &str = "Data acquisition";
+    type Measured = Measured;
+
+    fn measurements(&self) -> &Measurements<Measured> {
+        &self.0
+    }
+
+    /// How long the slowest of so many events takes.
+    fn panels(&self) -> Vec<Panel> {
+        let curve = |of: &Measured| Curve {
+            name: format!("{}, {} events/s", name(of.driver), of.rate),
+            points: of
+                .distribution
+                .one_of
+                .iter()
+                .map(|&(events, us)| (events as f64, us))
+                .collect(),
+        };
+        vec![Panel {
+            quantity: "latency (µs)",
+            over: "events of which one takes longer",
+            curves: self.0.measured.iter().map(curve).collect(),
+        }]
+    }
 
     /// Each percentile of the classic receiver over that of the one that stays: the least, at each rate.
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    fn verdicts(&self) -> Vec<Verdict> {
         let verdict = |(classic, persistent): (&Measured, &Measured)| {
             let [classic, stays] = [classic, persistent].map(|of| of.distribution.percentiles());
             let ratios = classic.iter().zip(stays).map(|(one, other)| one / other);
@@ -144,29 +170,6 @@ impl Results {
             }
         };
         self.pairs().map(verdict).collect()
-    }
-
-    /// How long the slowest of so many events takes.
-    pub fn panel(&self) -> Panel {
-        let curve = |of: &Measured| Curve {
-            name: format!("{}, {} events/s", name(of.driver), of.rate),
-            points: of
-                .distribution
-                .one_of
-                .iter()
-                .map(|&(events, us)| (events as f64, us))
-                .collect(),
-        };
-        Panel {
-            quantity: "latency (µs)",
-            over: "events of which one takes longer",
-            curves: self.0.measured.iter().map(curve).collect(),
-        }
-    }
-
-    /// Results that are wrong, and all.
-    pub fn wrong(&self) -> (usize, usize) {
-        self.0.wrong()
     }
 
     fn table(&self) -> Table {
@@ -200,9 +203,6 @@ impl Results {
     }
 }
 
-/// The title of the plot.
-pub const PLOT: &str = "Data acquisition";
-
 fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
@@ -212,12 +212,5 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
         series.rates.truncate(1);
     }
     let results = series.run(node, screen)?;
-    Ok(Section {
-        table: results.table(),
-        verdicts: results.verdicts(),
-        plot: plot::svg(PLOT, origin, node, &[results.panel()]),
-        wrong: results.wrong(),
-        interrupted: results.0.interrupted,
-        document: json!({ "series": series, "results": results }),
-    })
+    Ok(results.section(&series, node, origin))
 }

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::application::Measurement;
 use crate::rig::{Driver, Rig};
 
-pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series, usual_blocks};
+pub use series::{APPLICATION, PAPER, PaperRow, Results, Series, usual_blocks};
 
 /// Batches that are sent in turn, so that what is left of one is not taken for the next.
 const BATCHES: u32 = 3;

@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 use warpbell_bench::origin::Origin;
-use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
 use warpbell_paper_kernels::matvec::VECTOR_BYTES;
 
 use super::{Case, HEADER, Measured};
 use crate::Error;
-use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
+use crate::application::{Application, Extent, Findings, Measurements, Section, Table, Verdict};
 use crate::rig::Driver;
 
 /// A row of the paper's table 3.
@@ -181,22 +180,18 @@ impl Results {
             .filter(|of| of.driver == Driver::Host);
         by_host.filter_map(|host| Some((host, self.of(host.bytes, Driver::Kernel)?)))
     }
+}
 
-    /// The smallest batch, kernel over host.
-    pub fn verdict(&self) -> Option<Verdict> {
-        let (host, kernel) = self.pairs().min_by_key(|(host, _)| host.bytes)?;
-        Some(Verdict {
-            what: format!(
-                "batches of {}, driven by the kernel over driven by the host",
-                screen::bytes(host.bytes)
-            ),
-            wanted: WANTED,
-            found: kernel.million_per_s / host.million_per_s,
-        })
+impl Findings for Results {
+    const PLOT: &str = "Matrix-vector product";
+    type Measured = Measured;
+
+    fn measurements(&self) -> &Measurements<Measured> {
+        &self.0
     }
 
     /// Ours and the paper's.
-    pub fn panel(&self) -> Panel {
+    fn panels(&self) -> Vec<Panel> {
         let ours = |name: &str, driver| Curve {
             name: name.into(),
             points: self
@@ -214,7 +209,7 @@ impl Results {
                 .filter_map(|row| Some((row.bytes as f64, of(row)?)))
                 .collect(),
         };
-        Panel {
+        vec![Panel {
             quantity: "throughput (10⁶ vectors/s)",
             over: "batch size (bytes)",
             curves: vec![
@@ -223,12 +218,21 @@ impl Results {
                 paper("paper: GPI-2", |row| row.host),
                 paper("paper: GPUrdma", |row| Some(row.kernel)),
             ],
-        }
+        }]
     }
 
-    /// Results that are wrong, and all.
-    pub fn wrong(&self) -> (usize, usize) {
-        self.0.wrong()
+    /// The smallest batch, kernel over host.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let smallest = self.pairs().min_by_key(|(host, _)| host.bytes);
+        let verdict = |(host, kernel): (&Measured, &Measured)| Verdict {
+            what: format!(
+                "batches of {}, driven by the kernel over driven by the host",
+                screen::bytes(host.bytes)
+            ),
+            wanted: WANTED,
+            found: kernel.million_per_s / host.million_per_s,
+        };
+        smallest.map(verdict).into_iter().collect()
     }
 
     fn table(&self) -> Table {
@@ -267,9 +271,6 @@ impl Results {
     }
 }
 
-/// The title of the plot.
-pub const PLOT: &str = "Matrix-vector product";
-
 fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<Section, Error> {
     let mut series = Series {
         seconds: extent.seconds,
@@ -279,14 +280,7 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
         series.sizes.truncate(1);
     }
     let results = series.run(node, screen)?;
-    Ok(Section {
-        table: results.table(),
-        verdicts: results.verdict().into_iter().collect(),
-        plot: plot::svg(PLOT, origin, node, &[results.panel()]),
-        wrong: results.wrong(),
-        interrupted: results.0.interrupted,
-        document: json!({ "series": series, "results": results }),
-    })
+    Ok(results.section(&series, node, origin))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::application::Measurement;
 use crate::rig::{Driver, Rig};
 
-pub use series::{APPLICATION, PAPER, PLOT, PaperRow, Results, Series};
+pub use series::{APPLICATION, PAPER, PaperRow, Results, Series};
 
 /// Bytes of a word.
 const WORD: u32 = 8;

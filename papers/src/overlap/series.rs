@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 use warpbell_bench::origin::Origin;
-use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
 
 use super::{Case, HEADER, Measured, Way};
 use crate::Error;
-use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
+use crate::application::{Application, Extent, Findings, Measurements, Section, Table, Verdict};
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -59,9 +58,6 @@ const fn row(way: Way, name: &'static str, gbit_per_s: f64) -> PaperRow {
 
 /// How much more by block is to reach than as a whole.
 const WANTED: f64 = 1.2;
-
-/// The title of the plot.
-pub const PLOT: &str = "Ping-pong, whole and by block";
 
 /// Sizes that are measured in all ways, one after the other.
 #[derive(Clone, Debug, Serialize)]
@@ -153,22 +149,18 @@ impl Results {
             Some((result.bytes, [host?, whole?, blocks?]))
         })
     }
+}
 
-    /// The largest message, by block over as a whole.
-    pub fn verdict(&self) -> Option<Verdict> {
-        let (bytes, [_, whole, blocks]) = self.complete().max_by_key(|(bytes, _)| *bytes)?;
-        Some(Verdict {
-            what: format!(
-                "messages of {}, by block over as a whole by kernels",
-                screen::bytes(bytes)
-            ),
-            wanted: WANTED,
-            found: blocks / whole,
-        })
+impl Findings for Results {
+    const PLOT: &str = "Ping-pong, whole and by block";
+    type Measured = Measured;
+
+    fn measurements(&self) -> &Measurements<Measured> {
+        &self.0
     }
 
     /// Ours and the paper's.
-    pub fn panel(&self) -> Panel {
+    fn panels(&self) -> Vec<Panel> {
         let ours = Way::ALL.map(|way| Curve {
             name: way.name().into(),
             points: self
@@ -183,16 +175,25 @@ impl Results {
             name: row.name.into(),
             points: vec![(PAPER_BYTES as f64, row.gbit_per_s)],
         });
-        Panel {
+        vec![Panel {
             quantity: "bandwidth, both directions (Gbit/s)",
             over: "message size (bytes)",
             curves: ours.into_iter().chain(paper).collect(),
-        }
+        }]
     }
 
-    /// Results that are wrong, and all.
-    pub fn wrong(&self) -> (usize, usize) {
-        self.0.wrong()
+    /// The largest message, by block over as a whole.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let largest = self.complete().max_by_key(|(bytes, _)| *bytes);
+        let verdict = |(bytes, [_, whole, blocks]): (u64, [f64; 3])| Verdict {
+            what: format!(
+                "messages of {}, by block over as a whole by kernels",
+                screen::bytes(bytes)
+            ),
+            wanted: WANTED,
+            found: blocks / whole,
+        };
+        largest.map(verdict).into_iter().collect()
     }
 
     fn table(&self) -> Table {
@@ -229,12 +230,5 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
         series.sizes.truncate(1);
     }
     let results = series.run(node, screen)?;
-    Ok(Section {
-        table: results.table(),
-        verdicts: results.verdict().into_iter().collect(),
-        plot: plot::svg(PLOT, origin, node, &[results.panel()]),
-        wrong: results.wrong(),
-        interrupted: results.0.interrupted,
-        document: json!({ "series": series, "results": results }),
-    })
+    Ok(results.section(&series, node, origin))
 }

@@ -32,7 +32,7 @@ use crate::distribution::Distribution;
 use crate::rig::{Driver, Rig};
 
 pub use client::{Answered, CLIENT_HEADER, Client};
-pub use series::{APPLICATION, PLOT, Possible, Results, Series};
+pub use series::{APPLICATION, Possible, Results, Series};
 pub use service::serve;
 
 /// Pictures that are sent in turn, so that what is left of one answer is wrong in the next.

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::origin::Origin;
-use warpbell_bench::plot::{self, Curve, Panel};
+use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::{Error as HostError, GpuError, Node};
@@ -14,7 +13,7 @@ use warpbell_host_init::{Error as HostError, GpuError, Node};
 use super::model::Picture;
 use super::{Case, HEADER, Measured, Way, size};
 use crate::Error;
-use crate::application::{Application, Extent, Measurements, Section, Table, Verdict};
+use crate::application::{Application, Extent, Findings, Measurements, Section, Table, Verdict};
 
 /// How often what the kernel takes is to be in what the host takes: the paper halves it.
 pub const WANTED: f64 = 2.0;
@@ -40,9 +39,6 @@ pub const APPLICATION: Application = Application {
         published with. Every value of every answer is compared with a loop on the host, within a thousandth.",
     run,
 };
-
-/// The title of the plot.
-pub const PLOT: &str = "Inference serving";
 
 /// Pictures that are served in all ways, one size after the other.
 #[derive(Clone, Debug, Serialize)]
@@ -245,38 +241,18 @@ impl Results {
         let mut all = self.measured.measured.iter();
         all.find(|result| (result.bytes, result.way) == (bytes, way))
     }
+}
 
-    /// The largest picture: what the host takes over what the kernel takes, and a core over what a host that sleeps has.
-    pub fn verdicts(&self) -> Vec<Verdict> {
-        let sizes = self.measured.measured.iter().map(|result| result.bytes);
-        let Some(bytes) = sizes.max() else {
-            return Vec::new();
-        };
-        let asleep = [(Way::Asleep, "kernel"), (Way::Graph, "graph")];
-        let asleep = asleep.map(|(way, name)| self.of(bytes, way).map(|result| (name, result)));
-        let asleep = asleep.iter().flatten();
-        let total = |host: &Measured| {
-            let over = asleep.clone().map(|(name, result)| Verdict {
-                what: format!(
-                    "pictures of {}, driven by the host over driven by the {name}",
-                    size(host.width, host.height)
-                ),
-                wanted: WANTED,
-                found: host.total_us / result.total_us,
-            });
-            over.collect::<Vec<_>>()
-        };
-        let mut verdicts = self.of(bytes, Way::Host).map_or_else(Vec::new, total);
-        verdicts.extend(asleep.clone().map(|(name, result)| Verdict {
-            what: format!("one core over what the host has of it that sleeps beside the {name}"),
-            wanted: WANTED_ASLEEP,
-            found: 100.0 / result.core_percent.max(LEAST_PERCENT),
-        }));
-        verdicts
+impl Findings for Results {
+    const PLOT: &str = "Inference serving";
+    type Measured = Measured;
+
+    fn measurements(&self) -> &Measurements<Measured> {
+        &self.measured
     }
 
     /// What a request takes in all ways, and how long the slowest of so many takes with the largest picture.
-    pub fn panels(&self) -> Vec<Panel> {
+    fn panels(&self) -> Vec<Panel> {
         let all = &self.measured.measured;
         let largest = all.iter().map(|result| result.bytes).max();
         let slowest = |way| {
@@ -317,9 +293,33 @@ impl Results {
             .collect()
     }
 
-    /// Results that are wrong, and all.
-    pub fn wrong(&self) -> (usize, usize) {
-        self.measured.wrong()
+    /// The largest picture: what the host takes over what the kernel takes, and a core over what a host that sleeps has.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let sizes = self.measured.measured.iter().map(|result| result.bytes);
+        let Some(bytes) = sizes.max() else {
+            return Vec::new();
+        };
+        let asleep = [(Way::Asleep, "kernel"), (Way::Graph, "graph")];
+        let asleep = asleep.map(|(way, name)| self.of(bytes, way).map(|result| (name, result)));
+        let asleep = asleep.iter().flatten();
+        let total = |host: &Measured| {
+            let over = asleep.clone().map(|(name, result)| Verdict {
+                what: format!(
+                    "pictures of {}, driven by the host over driven by the {name}",
+                    size(host.width, host.height)
+                ),
+                wanted: WANTED,
+                found: host.total_us / result.total_us,
+            });
+            over.collect::<Vec<_>>()
+        };
+        let mut verdicts = self.of(bytes, Way::Host).map_or_else(Vec::new, total);
+        verdicts.extend(asleep.clone().map(|(name, result)| Verdict {
+            what: format!("one core over what the host has of it that sleeps beside the {name}"),
+            wanted: WANTED_ASLEEP,
+            found: 100.0 / result.core_percent.max(LEAST_PERCENT),
+        }));
+        verdicts
     }
 
     fn table(&self) -> Table {
@@ -379,19 +379,13 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     }
     let series = series.possible(node)?;
     let results = series.run(screen)?;
-    Ok(Section {
-        table: results.table(),
-        verdicts: results.verdicts(),
-        plot: plot::svg(PLOT, origin, node, &results.panels()),
-        wrong: results.wrong(),
-        interrupted: results.measured.interrupted,
-        document: json!({ "series": series, "results": results }),
-    })
+    Ok(results.section(&series, node, origin))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_graph_that_nobody_asked_for_is_left_out_without_a_device_runtime() {
