@@ -16,7 +16,7 @@ pub struct QueueState {
     pub(crate) reserved: Word64,
     /// Blocks published to the NIC; doubles as the lock of the publisher.
     pub(crate) ready: Word64,
-    /// Who has the queue open: see `queue/sharing.rs`.
+    /// Who has the queue open: see `queue/openings.rs`.
     pub(crate) openings: Word64,
     /// The grid whose block has it open, if one has.
     pub(crate) grid: Word64,

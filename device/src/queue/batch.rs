@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use mlx5_wqe::Wqe;
 
 use crate::error::PostError;
+use crate::queue::lanes::Lanes;
 use crate::queue::{Scope, SendQueue, Sharing, Ticket};
 
 /// Slots of a queue whose WQEs share one doorbell. Dropping the batch rings it.
@@ -100,12 +101,13 @@ impl<S: Sharing, C: Scope> Drop for Batch<'_, '_, S, C> {
         let Self {
             start, next, left, ..
         } = *self;
+        let mut end = next;
         if S::SHARED {
-            let end = next + left as u64;
+            end += left as u64;
             self.queue().pad(next, end);
-            self.queue().publish(start, end);
-        } else {
-            self.queue().publish(start, next);
+        }
+        if start != end {
+            self.queue().publish(Some(start), end, Lanes::alone());
         }
     }
 }

@@ -193,6 +193,7 @@ impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
 }
 
 /// The WQEs that a scope's threads post together, as one of them sees it.
+#[derive(Clone, Copy)]
 pub(super) struct Group {
     /// Blocks for each WQE.
     pub(super) span: u32,
@@ -209,7 +210,7 @@ pub(super) struct Group {
 impl Group {
     /// All lanes of a warp, each with a WQE of a block.
     #[inline(always)]
-    pub(super) fn of_a_warp() -> Self {
+    fn of_a_warp() -> Self {
         Self {
             span: 1,
             rank: warp::lane_id(),
@@ -217,6 +218,18 @@ impl Group {
             posts: true,
             whole: true,
         }
+    }
+
+    /// The group as the quick way takes it, if it does: what is known of it is a constant there.
+    ///
+    /// Mostly all of a warp post, and then nothing has to be counted. Some of a warp, as in `drain`, and a block that owns
+    /// its queue go the longer way.
+    #[inline(always)]
+    pub(super) fn quick<S: Sharing, C: Scope, const B: usize>(&self) -> Option<Self> {
+        if C::COLLECTIVE && !C::WIDE && B == 1 {
+            return (self.count == thread::warp_size()).then(Self::of_a_warp);
+        }
+        (S::SHARED || !C::COLLECTIVE).then_some(*self)
     }
 
     /// Blocks for all.

@@ -28,7 +28,7 @@ impl Lanes {
     #[inline(always)]
     pub(super) fn is_alone(self) -> bool {
         #[cfg(target_arch = "nvptx64")]
-        return self.mask & (self.mask - 1) == 0;
+        return self.mask & self.mask.wrapping_sub(1) == 0;
         #[cfg(not(target_arch = "nvptx64"))]
         return true;
     }
@@ -65,12 +65,30 @@ impl Lanes {
         }
     }
 
-    /// The caller.
+    /// The caller, without a look at what lane it is: the mask is 0.
     #[inline(always)]
     pub(super) fn alone() -> Self {
         Self {
             #[cfg(target_arch = "nvptx64")]
-            mask: 1 << arch::lane_id(),
+            mask: 0,
+        }
+    }
+
+    /// The caller, of these. Taken from their mask, so that the compiler makes no second copy of what a lone lane does.
+    #[inline(always)]
+    pub(super) fn caller(self) -> Self {
+        Self {
+            #[cfg(target_arch = "nvptx64")]
+            mask: self.mask & (1 << arch::lane_id()),
+        }
+    }
+
+    /// The 32 lanes of a warp.
+    #[inline(always)]
+    pub(super) fn a_warp() -> Self {
+        Self {
+            #[cfg(target_arch = "nvptx64")]
+            mask: u32::MAX,
         }
     }
 
@@ -78,7 +96,7 @@ impl Lanes {
     #[inline(always)]
     pub(super) fn count(self) -> u32 {
         #[cfg(target_arch = "nvptx64")]
-        return self.mask.count_ones();
+        return self.mask.count_ones().max(1);
         #[cfg(not(target_arch = "nvptx64"))]
         return 1;
     }

@@ -2,8 +2,10 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `sharing` | who else uses the queue: its indices in registers, or in shared words |
+//! | `sharing` | who else uses the queue |
 //! | `ledger` | what a kind of sharing does, for the queues alone |
+//! | `exclusive`, `shared` | the two ledgers: indices in registers, and in shared words |
+//! | `openings` | who has a queue open |
 //! | `scope` | who calls together: a thread, a warp, a block |
 //! | `lanes` | which lanes of a warp post to a shared queue at the same time |
 //! | `ring` | index arithmetic and limits, without memory |
@@ -19,10 +21,12 @@
 mod batch;
 pub(crate) mod completion;
 mod doorbell;
+mod exclusive;
 mod group;
 pub mod held;
 mod lanes;
 mod ledger;
+mod openings;
 mod producer;
 mod ready;
 mod receive;
@@ -30,12 +34,14 @@ mod ring;
 mod scope;
 mod segmented;
 mod send;
+mod shared;
 mod sharing;
 
 pub use batch::Batch;
+pub use exclusive::Exclusive;
 pub use ready::Ready;
 pub use receive::{ReceiveQueue, Received};
 pub use ring::Ring;
 pub use scope::{Block, Scope, Thread, Warp};
 pub use send::{SendQueue, Ticket};
-pub use sharing::{BlockShared, Exclusive, GpuShared, Sharing};
+pub use sharing::{BlockShared, GpuShared, Sharing};

@@ -5,7 +5,7 @@ use core::mem::ManuallyDrop;
 use core::ptr;
 
 use mlx5_wqe::{CqeOpcode, CqeTail};
-use warpbell_gpu::arch::Reach;
+use warpbell_gpu::arch::{Reach, fence_acquire};
 use warpbell_gpu::tuned::narrow;
 
 use crate::Deadline;
@@ -17,7 +17,7 @@ use crate::queue::lanes::Lanes;
 use crate::queue::ledger::INTERNAL;
 use crate::queue::{Ring, Scope, Sharing};
 use crate::state::QueueState;
-use crate::words::compare_exchange64;
+use crate::words::{compare_exchange64, load_relaxed64};
 
 /// The producing side of a ring, for one view of it.
 pub(super) struct Producer<'a, S: Sharing, C: Scope> {
@@ -108,7 +108,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 return Err(OpenError::Apart);
             }
         }
-        let mut ledger = S::follower(INTERNAL);
+        let mut ledger = S::follower(INTERNAL, 0);
         let mut word = DONE;
         if C::leads() {
             // By the leader, who alone claims: a question for all would be in the way of all.
@@ -133,7 +133,9 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
         if C::COLLECTIVE && !S::SHARED {
             let position = C::broadcast(ledger.position());
-            ledger.set_position(position);
+            if !C::leads() {
+                ledger = S::follower(INTERNAL, position);
+            }
         }
         Ok(Self {
             state,
@@ -150,21 +152,30 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         Self {
             state,
             ring: Ring::new(depth_log2),
-            ledger: S::follower(INTERNAL),
+            ledger: S::follower(INTERNAL, 0),
             failed: false,
             _scope: PhantomData,
         }
     }
 
-    /// Reserves `blocks` for the scope if no memory has to be looked at for that. All
-    /// of the scope find the same, so that nobody needs a word from others.
+    /// Reserves `blocks` for the scope, if they are known to be free. All of the scope get the same answer; one of them
+    /// `acts`.
     ///
     /// To be asked before [`reserve`](Self::reserve), and not by it: what comes of both
     /// would be one value, which the caller would have to ask again on the quick way, too.
     #[inline(always)]
-    pub(super) fn reserve_at_hand(&self, blocks: u32) -> Option<u64> {
-        let start = self.ledger.reserve_at_hand(blocks);
-        start.filter(|_| blocks <= self.ring.group_limit())
+    pub(super) fn reserve_known(&mut self, blocks: u32, acts: bool) -> Option<u64> {
+        let Self { state, ring, .. } = *self;
+        self.ledger.reserve_known::<C>(state, ring, blocks, acts)
+    }
+
+    /// The same in an exclusive queue alone. In a shared one [`reserve`](Self::reserve) begins with the same exchange.
+    #[inline(always)]
+    pub(super) fn reserve_at_hand(&mut self, blocks: u32) -> Option<u64> {
+        match S::SHARED {
+            true => None,
+            false => self.reserve_known(blocks, C::leads()),
+        }
     }
 
     /// Reserves `blocks` for the scope, or for `lanes` that act each for itself.
@@ -201,7 +212,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
             false => lanes.broadcast(word),
         };
         let word = Refusal::or_answer(word)?;
-        Ok(self.ledger.take_up(word))
+        Ok(self.ledger.take_up::<C>(self.ring, word))
     }
 
     /// Reserves `blocks` for the scope without a look at the credit.
@@ -223,39 +234,12 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Reserves `blocks` if there is room for them, as far as is known.
     #[inline(always)]
-    pub(super) fn attempt(&mut self, blocks: u32) -> Option<u64> {
+    fn attempt(&mut self, blocks: u32) -> Option<u64> {
         let Self { state, ring, .. } = *self;
         if self.failed {
             return None;
         }
-        self.ledger.try_reserve(state, ring, blocks)
-    }
-
-    /// Whether `blocks` are free behind what this view published last, as far as is known, and nobody else is likely
-    /// to have taken them.
-    #[inline(always)]
-    pub(super) fn has_room_next(&self, blocks: u32) -> bool {
-        let (start, consumed) = (self.ledger.position(), self.ledger.consumed());
-        !self.failed
-            & self.ledger.is_likely_next()
-            & (blocks <= self.ring.group_limit())
-            & self.ring.has_room(start, consumed, blocks)
-    }
-
-    /// Reserves them, if nobody else has posted since.
-    #[inline(always)]
-    pub(super) fn reserve_next(&mut self, blocks: u32) -> bool {
-        self.ledger.try_reserve_next(self.state, blocks)
-    }
-
-    /// Publishes what `reserve_next` reserved: it is this view's turn. All of the scope call it; one of them `leads`.
-    #[inline(always)]
-    pub(super) fn publish_next(&mut self, leads: bool, end: u64, publish: impl FnOnce(u64)) {
-        if leads {
-            publish(end);
-            self.ledger.pass_turn(self.state, end);
-        }
-        self.ledger.set_position(end);
+        self.ledger.reserve(state, ring, blocks)
     }
 
     /// Polls until an attempt succeeds, the queue has failed, or the deadline is
@@ -328,32 +312,23 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         }
     }
 
-    /// Waits for this scope's turn to publish from `start`, publishes, and
-    /// lets the next one go on. A stall becomes the queue's error, which the
-    /// next call reports. All of the scope call it; one of them `leads`.
+    /// Waits for this view's turn to publish the blocks from `start` to `end`, publishes them, and lets the next one go
+    /// on. Without a `start` they begin where this view stands, so that it is its turn. A stall becomes the queue's
+    /// error, which the next call reports. All of the scope, or of lanes that post together, call it; one `leads`.
     #[inline(always)]
-    pub(super) fn publish_in_turn(
+    pub(super) fn publish(
         &mut self,
-        leads: bool,
-        start: u64,
+        start: Option<u64>,
         end: u64,
+        leads: bool,
         publish: impl FnOnce(u64),
     ) {
-        if !S::SHARED {
-            if leads {
-                publish(end);
-            }
-            self.ledger.pass_turn(self.state, end);
-        } else if leads {
-            match self.ledger.await_turn(self.state, self.ring, start) {
-                Ok(()) => {
-                    publish(end);
-                    self.ledger.pass_turn(self.state, end);
-                }
-                Err(error) => self.fail(error),
-            }
-        } else {
-            self.ledger.set_position(end);
+        let Self { state, ring, .. } = *self;
+        let published = self
+            .ledger
+            .publish::<C>(state, ring, start, end, leads, publish);
+        if let Err(error) = published {
+            self.fail(error);
         }
     }
 
@@ -470,8 +445,23 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     /// Whether the queue has failed, as far as this view or the others know.
     #[inline(always)]
     pub(super) fn has_failed(&mut self) -> bool {
-        self.failed = self.failed || self.ledger.others_failed(self.state);
+        if S::SHARED && !self.failed && load_relaxed64(&self.state.error, S::REACH) != 0 {
+            // The error before `consumed`, because whoever found the error has
+            // first told what was complete before it.
+            fence_acquire(S::REACH);
+            self.note_failure();
+        }
         self.failed
+    }
+
+    /// Remembers that the queue has failed.
+    #[inline(always)]
+    pub(super) fn note_failure(&mut self) {
+        self.failed = true;
+        if S::SHARED || !C::COLLECTIVE {
+            // What the threads of a scope know together, they drop together.
+            self.ledger.drop_credit();
+        }
     }
 
     /// The first error as bits, once the queue has failed.
@@ -484,11 +474,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     /// Keeps the queue's first error where all views and the host find it.
     #[inline(always)]
     pub(super) fn fail(&mut self, error: QueueError) {
-        self.failed = true;
-        if !C::COLLECTIVE {
-            // Of a scope, all drop it together.
-            self.ledger.drop_credit();
-        }
+        self.note_failure();
         keep_first(self.state, error.to_bits());
     }
 }

@@ -75,7 +75,7 @@ impl Ready<'_, '_> {
     /// `Deadline`; the queue has failed. Nothing was posted then.
     #[inline(always)]
     pub fn post(&mut self, deadline: Deadline) -> Result<Ticket, PostError> {
-        let start = self.reserve(deadline)?;
+        let start = self.queue.reserve_together(1, deadline)?;
         Ok(self.publish(start))
     }
 
@@ -88,7 +88,7 @@ impl Ready<'_, '_> {
         if address & (self.alignment - 1) != 0 {
             return Err(PostError::Misaligned { address });
         }
-        let start = self.reserve(deadline)?;
+        let start = self.queue.reserve_together(1, deadline)?;
         if self.has_remote {
             self.store(start, REMOTE_ADDRESS, address.to_be());
         }
@@ -105,18 +105,6 @@ impl Ready<'_, '_> {
     }
 
     #[inline(always)]
-    fn reserve(&mut self, deadline: Deadline) -> Result<u64, PostError> {
-        if let Some(start) = self.queue.producer.reserve_at_hand(1) {
-            return Ok(start);
-        }
-        let deadline = Some(deadline);
-        match self.queue.reserve(Lanes::alone(), 1, deadline) {
-            Ok(start) => Ok(start),
-            Err(refusal) => Err(self.queue.no_room(refusal, 1, deadline)),
-        }
-    }
-
-    #[inline(always)]
     fn publish(&mut self, start: u64) -> Ticket {
         let ring = self.queue.producer.ring;
         let index = (ring.index(start).0 as u64) << 40;
@@ -124,7 +112,7 @@ impl Ready<'_, '_> {
         if self.signalled || ring.must_signal(start, 1) {
             self.queue.signalled = start + 1;
         }
-        self.queue.publish(start, start + 1);
+        self.queue.publish(Some(start), start + 1, Lanes::alone());
         Ticket::of(start)
     }
 

@@ -176,10 +176,9 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         let handle = &self.handle;
         C::sync();
         let end = start + count as u64;
-        self.producer
-            .publish_in_turn(C::leads(), start, end, |end| {
-                publish_receives(handle, end);
-            });
+        self.producer.publish(Some(start), end, C::leads(), |end| {
+            publish_receives(handle, end);
+        });
         refusal.map_or(Ok((start, rank)), Err)
     }
 
@@ -253,9 +252,15 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
                 let now_taken = taken + 1;
                 completion::free_entries(parts, now_taken as u32, reach);
                 // A receive queue completes in order, one CQE a receive.
-                producer.ledger.learn(producer.state, now_taken, now_taken);
+                producer
+                    .ledger
+                    .end_taking(producer.state, now_taken, now_taken, None);
+            } else {
+                let consumed = producer.ledger.consumed();
+                producer
+                    .ledger
+                    .end_taking(producer.state, consumed, taken, None);
             }
-            producer.ledger.stop_taking(producer.state);
         }
         if found == Taken::NONE && producer.has_failed() {
             found = Taken::failed(producer.first_error());

@@ -159,13 +159,8 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
         blocks: u32,
         deadline: Deadline,
     ) -> Result<Batch<'_, 'a, S, C>, PostError> {
-        let start = match self.producer.reserve_at_hand(blocks) {
-            Some(start) => Ok(start),
-            None => self
-                .reserve(Lanes::alone(), blocks, Some(deadline))
-                .map_err(|refusal| self.no_room(refusal, blocks, Some(deadline))),
-        };
-        Ok(Batch::new(self, start?, blocks))
+        let start = self.reserve_together(blocks, deadline)?;
+        Ok(Batch::new(self, start, blocks))
     }
 
     /// Whether the request is done; takes up what the NIC has completed.
@@ -282,7 +277,11 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
         self.producer.ring.depth()
     }
 
-    /// Posts what this thread brings, with a look at the credit or without.
+    /// Posts what this thread brings, with a look at the credit or without: reserves slots, and goes
+    /// [the way](Self::put) of every post from there.
+    ///
+    /// Slots are reserved in one of three manners, the quickest one first. Each goes on by itself: where two met, a
+    /// compiler would move what either brings, and forget what it knows of it.
     #[inline(always)]
     fn submit<const B: usize, const CREDIT: bool>(
         &mut self,
@@ -293,204 +292,190 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
         if group.count == 0 {
             return self.answer(Ticket::NOTHING, &wqe, &group);
         }
-        if S::SHARED && !C::COLLECTIVE {
-            return self.submit_together::<B, CREDIT>(wqe, group, deadline);
-        }
-        if C::COLLECTIVE && !C::WIDE && B == 1 {
-            // Mostly all of a warp posts: a way on which nothing has to be counted. Some of it, as in `drain`, go the longer
-            // way: a third way would be a third copy of all that follows.
-            if group.count == thread::warp_size() {
-                let group = Group::of_a_warp();
-                if let Some(ticket) = self.submit_at_hand::<B, CREDIT>(&wqe, &group) {
-                    return Ok(ticket);
-                }
-            }
-        } else if (S::SHARED || !C::COLLECTIVE)
-            && let Some(ticket) = self.submit_at_hand::<B, CREDIT>(&wqe, &group)
+        let here = match S::SHARED && !C::COLLECTIVE {
+            true => Lanes::here(),
+            false => Lanes::alone(),
+        };
+        if let Some(group) = group.quick::<S, C, B>()
+            && let Some(slots) = self.known_slots::<CREDIT>(&group, here)
         {
+            let ticket = self.put(slots, &wqe, &group);
             return self.answer(ticket, &wqe, &group);
         }
-        let (start, marked) = match self.producer.reserve_at_hand(group.blocks()) {
-            // Not for a thread, which has asked before.
-            Some(start) => (start, C::COLLECTIVE),
-            None => match self.reserve_by::<CREDIT>(Lanes::alone(), group.blocks(), deadline) {
-                Ok(start) => (start, self.may_be_marked(start, group.blocks())),
-                Err(refusal) => return Err(self.no_room(refusal, group.blocks(), deadline)),
-            },
-        };
-        let ticket = self.fill(start, marked, &wqe, &group);
-        self.publish(start, start + group.blocks() as u64);
+        if S::SHARED
+            && !C::COLLECTIVE
+            && CREDIT
+            && let Some(slots) = self.known_slots_of_warp(&group, here)
+        {
+            return Ok(self.put(slots, &wqe, &group));
+        }
+        let slots = self.slots::<CREDIT>(&group, here, deadline)?;
+        let ticket = self.put(slots, &wqe, &group);
         self.answer(ticket, &wqe, &group)
     }
 
-    /// Posts a group if there is room at hand and, in a shared queue, nobody else has posted since. A way of its own,
-    /// because where it met the other one a compiler would move what either brings.
+    /// The way of every post: builds the WQE and stores it in its slot, then makes the slots the NIC's.
     #[inline(always)]
-    fn submit_at_hand<const B: usize, const CREDIT: bool>(
-        &mut self,
-        wqe: &Option<Wqe<B>>,
-        group: &Group,
-    ) -> Option<Ticket> {
-        let blocks = group.blocks();
-        if S::SHARED {
-            if !CREDIT {
-                return None;
-            }
-            let leads = C::leads() && self.producer.has_room_next(blocks);
-            // One vote, and all know where they stand.
-            let reserved = C::any(leads && self.producer.reserve_next(blocks));
-            return reserved.then(|| self.post_next(wqe, group));
-        }
-        let start = self.producer.reserve_at_hand(blocks)?;
-        // What is at hand for a thread ends before the next block that makes its WQE be signalled.
-        let ticket = self.fill(start, C::COLLECTIVE, wqe, group);
-        self.publish(start, start + blocks as u64);
-        Some(ticket)
-    }
-
-    /// Posts what `reserve_next` reserved.
-    #[inline(always)]
-    fn post_next<const B: usize>(&mut self, wqe: &Option<Wqe<B>>, group: &Group) -> Ticket {
-        let start = self.producer.ledger.position();
-        let marked = self.may_be_marked(start, group.blocks());
-        let ticket = self.fill(start, marked, wqe, group);
-        // The other threads' stores before the leader's fence.
-        C::sync();
-        let handle = &self.handle;
-        let end = start + group.blocks() as u64;
-        self.producer
-            .publish_next(C::leads(), end, |end| publish(handle, end));
+    fn put<const B: usize>(&mut self, slots: Slots, wqe: &Option<Wqe<B>>, group: &Group) -> Ticket {
+        let ticket = self.fill(slots.own, slots.marked, wqe, group);
+        self.publish(slots.start, slots.end, slots.lanes);
         ticket
     }
 
-    /// Posts a thread's WQE to a shared queue, together with those of the other
-    /// lanes of its warp that post there just now: one reservation and one doorbell
-    /// serve them all. Where there is no room for all of them soon, each posts
-    /// for itself, and waits as long as it may.
+    /// Reserves slots that are known to be free. A thread of a shared queue has them if no other lane of its warp posts
+    /// just now.
     #[inline(always)]
-    fn submit_together<const B: usize, const CREDIT: bool>(
+    fn known_slots<const CREDIT: bool>(&mut self, group: &Group, here: Lanes) -> Option<Slots> {
+        if S::SHARED && C::COLLECTIVE && !CREDIT {
+            return None;
+        }
+        let acts = C::leads() & here.is_alone();
+        let start = self.producer.reserve_known(group.blocks(), acts)?;
+        Some(Slots {
+            start: None,
+            end: start + group.blocks() as u64,
+            own: start,
+            // What is at hand for a thread's own queue is not marked.
+            marked: (S::SHARED || C::COLLECTIVE) && self.may_be_marked(start, group.blocks()),
+            lanes: Lanes::alone(),
+        })
+    }
+
+    /// Reserves slots that are known to be free for all lanes of a warp, which post each for itself to the same shared
+    /// queue. The assembler knows their mask, and asks no lane for it.
+    #[inline(always)]
+    fn known_slots_of_warp(&mut self, own: &Group, here: Lanes) -> Option<Slots> {
+        if !here.are_a_warp_with(self.key(own)) {
+            return None;
+        }
+        let blocks = thread::warp_size() * own.span;
+        let reserved = self.producer.reserve_known(blocks, warp::lane_id() == 0);
+        let start = warp::broadcast(reserved.unwrap_or(u64::MAX));
+        if start == u64::MAX {
+            return None;
+        }
+        let own_start = start + (warp::lane_id() * own.span) as u64;
+        Some(Slots {
+            start: None,
+            end: start + blocks as u64,
+            own: own_start,
+            marked: self.may_be_marked(own_start, own.span),
+            lanes: Lanes::a_warp(),
+        })
+    }
+
+    /// Reserves slots as soon as there is room. Lanes of a warp that post to the same shared queue just now share one
+    /// reservation and one doorbell. Where there is no room for all of them soon, each posts for itself, and waits as
+    /// long as it may.
+    #[inline(always)]
+    fn slots<const CREDIT: bool>(
         &mut self,
-        wqe: Option<Wqe<B>>,
-        own: Group,
+        group: &Group,
+        here: Lanes,
         deadline: Option<Deadline>,
-    ) -> Result<Ticket, PostError> {
-        let here = Lanes::here();
-        // Mostly there are no others: a way without questions to them.
-        if (here.is_alone() & self.producer.has_room_next(own.span))
-            && self.producer.reserve_next(own.span)
-        {
-            return Ok(self.post_next(&wqe, &own));
-        }
-        // The state is aligned to 128 bytes, and no WQE has as many blocks.
-        let key = self.handle.state.addr() as u64 | own.span as u64;
-        // A whole warp, whose mask the assembler knows: it asks no lane for it.
-        if CREDIT && here.are_a_warp_with(key) {
-            let blocks = thread::warp_size() * own.span;
-            let leads = warp::lane_id() == 0;
-            let mut word = u64::MAX;
-            if leads && self.producer.has_room_next(blocks) && self.producer.reserve_next(blocks) {
-                word = self.producer.ledger.position();
-            }
-            let start = warp::broadcast(word);
-            if start != u64::MAX {
-                let start_of_lane = start + (warp::lane_id() * own.span) as u64;
-                let marked = self.may_be_marked(start_of_lane, own.span);
-                let ticket = self.fill(start_of_lane, marked, &wqe, &own);
-                // The other lanes' stores before the leader's fence.
-                warp::sync();
-                let handle = &self.handle;
-                self.producer
-                    .publish_next(leads, start + blocks as u64, |end| publish(handle, end));
-                // The leader's record, doorbell and turn before those of any lane that posts next: to all of them
-                // everything before `end` is published now.
-                warp::sync();
-                return Ok(ticket);
-            }
-        }
-        let mut lanes = here.with_the_same(key);
+    ) -> Result<Slots, PostError> {
+        let mut lanes = match S::SHARED && !C::COLLECTIVE {
+            true => here.with_the_same(self.key(group)),
+            false => here,
+        };
         loop {
-            let blocks = lanes.count() * own.span;
-            match self.reserve_by::<CREDIT>(lanes, blocks, deadline) {
+            let blocks = lanes.count() * group.blocks();
+            match self.reserve::<CREDIT>(lanes, blocks, deadline) {
                 Ok(start) => {
-                    let start_of_lane = start + (lanes.rank() * own.span) as u64;
-                    let marked = self.may_be_marked(start_of_lane, own.span);
-                    let ticket = self.fill(start_of_lane, marked, &wqe, &own);
-                    // The other lanes' stores before the leader's fence.
-                    lanes.sync();
-                    if lanes.leads() {
-                        self.publish(start, start + blocks as u64);
-                    }
-                    // Nobody goes ahead of the leader, so that they come to the
-                    // next post together.
-                    lanes.sync();
-                    return Ok(ticket);
+                    let own = start + (lanes.rank() * group.blocks()) as u64;
+                    return Ok(Slots {
+                        start: Some(start),
+                        end: start + blocks as u64,
+                        own,
+                        marked: self.may_be_marked(own, group.blocks()),
+                        lanes,
+                    });
                 }
                 Err(refusal) if lanes.count() == 1 => {
                     return Err(self.no_room(refusal, blocks, deadline));
                 }
-                Err(_) => lanes = Lanes::alone(),
+                Err(_) => lanes = lanes.caller(),
             }
         }
     }
 
+    /// What lanes have in common that post together: the queue and the size of a WQE.
+    #[inline(always)]
+    fn key(&self, own: &Group) -> u64 {
+        // The state is aligned to 128 bytes, and no WQE has as many blocks.
+        self.handle.state.addr() as u64 | own.span as u64
+    }
+
     /// Why `blocks` were not reserved, before the deadline or, without one, at once.
     #[inline(always)]
-    pub(super) fn no_room(
-        &self,
-        refusal: Refusal,
-        blocks: u32,
-        deadline: Option<Deadline>,
-    ) -> PostError {
+    fn no_room(&self, refusal: Refusal, blocks: u32, deadline: Option<Deadline>) -> PostError {
         refusal.of_post(blocks, self.producer.ring.group_limit(), deadline)
     }
 
+    /// Reserves `blocks` for the scope as soon as there is room.
     #[inline(always)]
-    pub(super) fn reserve(
+    pub(super) fn reserve_together(
+        &mut self,
+        blocks: u32,
+        deadline: Deadline,
+    ) -> Result<u64, PostError> {
+        let deadline = Some(deadline);
+        self.reserve::<true>(Lanes::alone(), blocks, deadline)
+            .map_err(|refusal| self.no_room(refusal, blocks, deadline))
+    }
+
+    /// Reserves `blocks` as soon as there is room, or without a look at the credit. No closure does it: a kernel may post
+    /// in several places, and a closure that two of them have in common is not inlined, so that the queue would lie in a
+    /// GPU's local memory.
+    #[inline(always)]
+    fn reserve<const CREDIT: bool>(
         &mut self,
         lanes: Lanes,
         blocks: u32,
         deadline: Option<Deadline>,
     ) -> Result<u64, Refusal> {
+        if let Some(start) = self.producer.reserve_at_hand(blocks) {
+            return Ok(start);
+        }
+        if !CREDIT {
+            return Ok(self.producer.reserve_unchecked(lanes, blocks));
+        }
         // A copy, for the reason of `Producer::poll_until`.
         let handle = self.handle;
-        let producer = &mut self.producer;
-        let start = producer.reserve(lanes, blocks, deadline, poll_by(&handle))?;
-        if !C::COLLECTIVE {
-            // So that a post of what is at hand need not ask whether it is marked.
-            producer
-                .ledger
-                .keep_at_hand(producer.ring.next_signal(start));
-        }
-        Ok(start)
+        self.producer
+            .reserve(lanes, blocks, deadline, poll_by(&handle))
     }
 
-    /// The same, or without a look at the credit. No closure does it: a kernel may post in several places, and a closure
-    /// that two of them have in common is not inlined, so that the queue would lie in a GPU's local memory.
+    /// Makes the blocks from `start` to `end` the NIC's: those of the scope, or of lanes that post each for itself. Without
+    /// a `start` they begin where this view stands.
     #[inline(always)]
-    fn reserve_by<const CREDIT: bool>(
-        &mut self,
-        lanes: Lanes,
-        blocks: u32,
-        deadline: Option<Deadline>,
-    ) -> Result<u64, Refusal> {
-        match CREDIT {
-            true => self.reserve(lanes, blocks, deadline),
-            false => Ok(self.producer.reserve_unchecked(lanes, blocks)),
-        }
-    }
-
-    /// Makes the blocks from `start` to `end` the NIC's, if there are any.
-    #[inline(always)]
-    pub(super) fn publish(&mut self, start: u64, end: u64) {
-        if start == end {
-            return;
-        }
-        // The other threads' stores before the leader's fence.
+    pub(super) fn publish(&mut self, start: Option<u64>, end: u64, lanes: Lanes) {
+        // The other threads' stores before the leader's fence, because the NIC fetches by what the leader tells it.
         C::sync();
+        lanes.sync();
         let handle = &self.handle;
         self.producer
-            .publish_in_turn(C::leads(), start, end, |end| publish(handle, end));
+            .publish(start, end, C::leads() && lanes.leads(), |end| {
+                publish(handle, end)
+            });
+        // The leader's record, doorbell and turn before those of any lane that posts next: to all of them
+        // everything before the end is published now. And so they come to the next post together.
+        lanes.sync();
     }
+}
+
+/// Slots that are reserved for WQEs under one doorbell.
+struct Slots {
+    /// The first block of all, unless the leader's view stands there.
+    start: Option<u64>,
+    /// The block behind them.
+    end: u64,
+    /// Where those of this thread's group begin.
+    own: u64,
+    /// What [`SendQueue::may_be_marked`] says of the group.
+    marked: bool,
+    /// The lanes that have them together, each for itself.
+    lanes: Lanes,
 }
 
 impl<S: Sharing> SendQueue<'_, S, Thread> {
@@ -591,18 +576,15 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
     }
     // What is complete before an error, because an error ends the waits for
     // what is not.
-    if consumed != known {
-        if S::SHARED {
-            // The CQEs before what we tell the others, because nobody else reads
-            // them: through us they may read the data behind them. No less before the
-            // posts that go by it: what completes behind them overwrites the CQEs. Of
-            // both kinds, because `learn` stores `taken` without an order of its own.
-            fence_acquire_release(handle.reach());
-        }
-        producer.ledger.learn(state, consumed, taken);
+    if S::SHARED && consumed != known {
+        // The CQEs before what we tell the others, because nobody else reads
+        // them: through us they may read the data behind them. No less before the
+        // posts that go by it: what completes behind them overwrites the CQEs. Of
+        // both kinds, because `end_taking` stores `taken` without an order of its own.
+        fence_acquire_release(handle.reach());
     }
-    if let Some(error) = failure {
-        producer.fail(error);
+    producer.ledger.end_taking(state, consumed, taken, failure);
+    if failure.is_some() {
+        producer.note_failure();
     }
-    producer.ledger.stop_taking(state);
 }
