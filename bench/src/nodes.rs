@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warpbell_host_init::soft::{Drive, SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{Nic, Node, ProtectionDomain};
 use warpbell_soft_hca::shell::{Driver, LateStores};
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 use warpbell_soft_hca_gpu::resident::TableSizes;
 
 use crate::Error;
@@ -21,7 +21,7 @@ pub fn nic_is_on_host(node: &Node) -> bool {
 ///
 /// # Errors
 /// As [`Node::with_nic`].
-pub fn reaching(node: &Node, reach: Reach) -> Result<Node, Error> {
+pub fn reaching(node: &Node, reach: MemoryScope) -> Result<Node, Error> {
     with_room(node, reach, TableSizes::default())
 }
 
@@ -29,7 +29,7 @@ pub fn reaching(node: &Node, reach: Reach) -> Result<Node, Error> {
 ///
 /// # Errors
 /// As [`Node::with_nic`].
-pub fn with_queue_pairs(node: &Node, reach: Reach, queue_pairs: u32) -> Result<Node, Error> {
+pub fn with_queue_pairs(node: &Node, reach: MemoryScope, queue_pairs: u32) -> Result<Node, Error> {
     let tables = TableSizes {
         queue_pairs,
         completion_queues: 2 * queue_pairs,
@@ -38,7 +38,7 @@ pub fn with_queue_pairs(node: &Node, reach: Reach, queue_pairs: u32) -> Result<N
     with_room(node, reach, tables)
 }
 
-fn with_room(node: &Node, reach: Reach, tables: TableSizes) -> Result<Node, Error> {
+fn with_room(node: &Node, reach: MemoryScope, tables: TableSizes) -> Result<Node, Error> {
     let Nic::SoftGpu(options) = node.nic() else {
         return Ok(node.clone());
     };

@@ -10,7 +10,7 @@ use warpbell::FenceReach;
 use warpbell_cpu_grid::Options;
 use warpbell_soft_hca::engine::{Command, Reply, WireAddress};
 use warpbell_soft_hca::shell::{HcaError, SoftHca};
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 use warpbell_soft_hca_gpu::resident::{
     ArgumentParts, Arguments, Client, ClientError, MAX_ENGINES, MAX_THREADS, Mailbox, RESIDENT_MTU,
     TableSizes, Team,
@@ -39,11 +39,11 @@ pub struct SoftGpuOptions {
     pub lanes: EngineLanes,
     /// How many objects it has room for.
     pub tables: TableSizes,
-    /// Who looks at the queues and the payloads. [`Reach::Gpu`], the quicker one, allows memory of
-    /// the GPU alone, and its kernels alone; [`Reach::System`] pinned memory, too, and memory of another GPU that
+    /// Who looks at the queues and the payloads. [`MemoryScope::Gpu`], the quicker one, allows memory of
+    /// the GPU alone, and its kernels alone; [`MemoryScope::System`] pinned memory, too, and memory of another GPU that
     /// [`Gpu::enable_peer_access`](crate::Gpu::enable_peer_access) has opened. On a GPU the fences of those who use
     /// the queues reach as far.
-    pub reach: Reach,
+    pub reach: MemoryScope,
     /// How long the kernel's start, and the answer to each command, may take.
     pub limit: Duration,
 }
@@ -64,7 +64,7 @@ impl SoftGpuOptions {
             },
             on,
             tables: TableSizes::default(),
-            reach: Reach::Gpu,
+            reach: MemoryScope::Gpu,
             limit: Duration::from_secs(10),
         }
     }
@@ -182,7 +182,7 @@ pub(crate) struct Resident {
     station: ManuallyDrop<Mutex<Station>>,
     address: WireAddress,
     on: Kernels,
-    reach: Reach,
+    reach: MemoryScope,
     limit: Duration,
 }
 
@@ -203,7 +203,7 @@ impl Soft<Resident> {
                 (Kernels::Gpu(_), _) | (_, EngineLanes::Warp) => warpbell::thread::warp_size(),
             },
             address: address.0,
-            system_wide: u32::from(options.reach == Reach::System),
+            system_wide: u32::from(options.reach == MemoryScope::System),
             key_seed: SoftHca::random(),
         };
         // SAFETY: both kinds of memory have room for so many engines, and go after the kernel; the device alone gives
@@ -304,11 +304,11 @@ impl Seat for Resident {
         match (&self.on, placement) {
             (Kernels::Cpu(_), placement) => placement.is_host(),
             (Kernels::Gpu(_), Placement::Host) => false,
-            (Kernels::Gpu(_), Placement::Pinned(_)) => self.reach == Reach::System,
+            (Kernels::Gpu(_), Placement::Pinned(_)) => self.reach == MemoryScope::System,
             (Kernels::Gpu(module), Placement::Gpu(gpu)) if module.gpu() == gpu => true,
             // Only with system-wide fences do both GPUs see the same.
             (Kernels::Gpu(module), Placement::Gpu(gpu)) => {
-                self.reach == Reach::System && module.gpu().reaches(gpu)
+                self.reach == MemoryScope::System && module.gpu().reaches(gpu)
             }
         }
     }
@@ -332,8 +332,8 @@ impl Seat for Resident {
     fn fence_reach(&self) -> FenceReach {
         match (&self.on, self.reach) {
             // The engine itself orders for its GPU's threads only, and `reaches` keeps everything in its memory.
-            (Kernels::Gpu(_), Reach::Gpu) => FenceReach::Gpu,
-            (Kernels::Cpu(_), _) | (_, Reach::System) => FenceReach::System,
+            (Kernels::Gpu(_), MemoryScope::Gpu) => FenceReach::Gpu,
+            (Kernels::Cpu(_), _) | (_, MemoryScope::System) => FenceReach::System,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpbell_cpu_grid::{LaneOrder, Options};
 use warpbell_host_init::{Error, Grid, Kernels, Launch, Nic, Node, QueuePair, Shared};
 use warpbell_kernels::suite::{EndingWords, Kernel};
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 /// What the command line chose.
 struct Here {
@@ -67,10 +67,10 @@ pub fn takes_orders() -> bool {
 }
 
 /// How far a NIC whose engine is a kernel must reach: beyond its GPU where the other kernels are on another one.
-pub fn reach() -> Reach {
+pub fn reach() -> MemoryScope {
     match node().nic() {
         Nic::SoftGpu(options) => options.reach,
-        _ => Reach::Gpu,
+        _ => MemoryScope::Gpu,
     }
 }
 

@@ -9,7 +9,7 @@ use warpbell_host_init::{
 };
 use warpbell_soft_hca::engine::Counters;
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::arena::Arena;
 use crate::here;
@@ -105,7 +105,7 @@ impl Sides {
     }
 
     /// The same, where a NIC that is a kernel reaches so far.
-    pub fn reaching(reach: Reach) -> Self {
+    pub fn reaching(reach: MemoryScope) -> Self {
         let mut nic = here::node().nic().clone();
         if let Nic::SoftGpu(options) = &mut nic {
             *options = SoftGpuOptions {

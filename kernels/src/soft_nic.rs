@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 
 use warpbell::{Deadline, Wait, kernel, shared_array, thread, warp};
 use warpbell_soft_hca_gpu::resident::{Arguments, MAX_ENGINES, Resident, Round};
-use warpbell_soft_hca_gpu::{Crew, Desk, Lanes, Lender, Reach, Served};
+use warpbell_soft_hca_gpu::{Crew, Desk, Lanes, Lender, MemoryScope, Served};
 
 /// Rounds with nothing to do after which a thread sleeps between two of them.
 const PATIENCE: u32 = 4096;
@@ -79,8 +79,8 @@ pub fn soft_nic(arguments: Arguments) {
         true => drive(&arguments, engine, desk),
         // Two loops, because a reach that the compiler knows need not be asked at each access.
         false => match arguments.reach() {
-            Reach::Gpu => serve(Reach::Gpu, desk),
-            Reach::System => serve(Reach::System, desk),
+            MemoryScope::Gpu => serve(MemoryScope::Gpu, desk),
+            MemoryScope::System => serve(MemoryScope::System, desk),
         },
     }
 }
@@ -108,7 +108,7 @@ fn drive(arguments: &Arguments, engine: u32, desk: &Desk<'static>) {
 
 /// Serves at a desk; each lane of a crew calls it.
 #[inline(always)]
-fn serve(reach: Reach, desk: &Desk<'static>) {
+fn serve(reach: MemoryScope, desk: &Desk<'static>) {
     let lanes = WarpLanes {
         index: warp::lane_id(),
     };

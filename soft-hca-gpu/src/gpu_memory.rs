@@ -13,7 +13,7 @@ use warpbell_gpu::arch::address::{
     self, BLOCKS, copy_blocks, copy16, copy64, load8, load128, load512, store8, store128,
 };
 
-use crate::memory::{LaneMemory, Reach, Small};
+use crate::memory::{LaneMemory, MemoryScope, Small};
 use out_of_line::{copy_rest, load_word, store_word};
 use warpbell_soft_hca::engine::Memory;
 use warpbell_soft_hca::engine::memory::INLINE;
@@ -21,14 +21,14 @@ use warpbell_soft_hca::engine::memory::INLINE;
 /// Memory in a GPU's global address space.
 #[derive(Clone, Debug)]
 pub struct GpuMemory {
-    reach: Reach,
+    reach: MemoryScope,
     /// Something was stored since the last release fence.
     unordered: Cell<bool>,
 }
 
 impl GpuMemory {
     /// Memory whose users are within `reach`.
-    pub const fn new(reach: Reach) -> Self {
+    pub const fn new(reach: MemoryScope) -> Self {
         Self {
             reach,
             unordered: Cell::new(false),
@@ -66,8 +66,8 @@ impl GpuMemory {
     #[inline(always)]
     const fn scope(&self) -> arch::Reach {
         match self.reach {
-            Reach::Gpu => arch::Reach::Gpu,
-            Reach::System => arch::Reach::System,
+            MemoryScope::Gpu => arch::Reach::Gpu,
+            MemoryScope::System => arch::Reach::System,
         }
     }
 

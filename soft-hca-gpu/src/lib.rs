@@ -17,4 +17,4 @@ pub use crew::{Crew, Served};
 pub use desk::Desk;
 pub use lanes::{Lanes, OneLane};
 pub use lender::Lender;
-pub use memory::{KernelMemory, LaneMemory, Reach, Small};
+pub use memory::{KernelMemory, LaneMemory, MemoryScope, Small};

@@ -11,17 +11,17 @@ pub type KernelMemory = crate::gpu_memory::GpuMemory;
 #[cfg(not(target_arch = "nvptx64"))]
 pub type KernelMemory = DirectMemory;
 
-/// How far the order of an engine's accesses reaches. On a CPU it is the same for all.
+/// For whom an engine orders its accesses to memory. On a CPU it is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum MemoryScope {
     /// The threads of the GPU that the engine runs on.
     Gpu,
     /// Other GPUs and the host, too.
     System,
 }
 
-impl Reach {
-    /// Memory whose users are within this reach.
+impl MemoryScope {
+    /// Memory whose users are within this scope.
     #[inline(always)]
     pub const fn memory(self) -> KernelMemory {
         #[cfg(target_arch = "nvptx64")]

@@ -1,6 +1,6 @@
 //! What a kind of sharing does for its queue: the indices behind [`Sharing`](crate::Sharing).
 //!
-//! There are two ledgers: [`Exclusive`](crate::Exclusive) and [`Shared`](crate::queue::shared::Shared).
+//! There are two ledgers: [`Exclusive`](crate::Exclusive) and [`SharedAmong`](crate::queue::shared::SharedAmong).
 //!
 //! A generic function outside of the crate may call the methods of each trait that its bounds imply, however private the
 //! trait is. So whatever gives a ledger, or acts without one, asks for an [`Internal`], which only this crate has. The

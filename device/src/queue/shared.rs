@@ -28,7 +28,7 @@ const TURN_MS: u64 = 2_000;
 /// `ready` doubles as the publisher's lock: whoever reserved from `ready` on
 /// may publish, and hands on by storing its end there.
 #[derive(Clone, Debug)]
-pub struct Shared<A: Among> {
+pub struct SharedAmong<A: Among> {
     consumed: u64,
     /// The CQE to look at next: a guess, which is right for a view that is alone.
     next_cqe: u32,
@@ -72,7 +72,7 @@ impl Among for InGpu {
     const IN_BLOCK: bool = false;
 }
 
-impl<A: Among> Shared<A> {
+impl<A: Among> SharedAmong<A> {
     /// Waits until everything before `start` is published.
     #[inline(always)]
     fn await_turn(&self, state: &QueueState, ring: Ring, start: u64) -> Result<(), QueueError> {
@@ -105,7 +105,7 @@ impl<A: Among> Shared<A> {
     }
 }
 
-impl<A: Among> Ledger for Shared<A> {
+impl<A: Among> Ledger for SharedAmong<A> {
     const SHARED: bool = true;
     const REACH: Reach = A::REACH;
 

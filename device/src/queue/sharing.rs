@@ -2,7 +2,7 @@
 
 use crate::queue::exclusive::Exclusive;
 use crate::queue::ledger::Ledger;
-use crate::queue::shared::{Among, InBlock, InGpu, Shared};
+use crate::queue::shared::{Among, InBlock, InGpu, SharedAmong};
 
 /// How a queue is shared: [`Exclusive`], [`BlockShared`] or [`GpuShared`].
 ///
@@ -10,10 +10,10 @@ use crate::queue::shared::{Among, InBlock, InGpu, Shared};
 pub trait Sharing: Ledger {}
 
 impl Sharing for Exclusive {}
-impl<A: Among> Sharing for Shared<A> {}
+impl<A: Among> Sharing for SharedAmong<A> {}
 
 /// The threads of one block share the queue, and no other block's may.
-pub type BlockShared = Shared<InBlock>;
+pub type BlockShared = SharedAmong<InBlock>;
 
 /// All threads of the GPU share the queue.
-pub type GpuShared = Shared<InGpu>;
+pub type GpuShared = SharedAmong<InGpu>;

@@ -10,7 +10,7 @@ use warpbell::Word64;
 #[cfg(feature = "soft")]
 use warpbell_soft_hca::shell::Driver;
 #[cfg(feature = "soft")]
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 pub use kernels::Kernels;
 #[cfg(feature = "soft")]
@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// Kernels here, and this NIC. A NIC whose engine is a kernel on another GPU than the kernels reaches the whole
-    /// system ([`Reach::System`](warpbell_soft_hca_gpu::Reach)), whatever its options say.
+    /// system ([`MemoryScope::System`](warpbell_soft_hca_gpu::MemoryScope)), whatever its options say.
     ///
     /// # Errors
     /// [`Error::Gpu`] for two GPUs that do not reach each other.
@@ -435,7 +435,7 @@ fn reaching(kernels: Kernels, mut nic: Nic) -> Result<Nic, Error> {
         && engine != gpu
     {
         gpu.enable_peer_access(engine)?;
-        options.reach = Reach::System;
+        options.reach = MemoryScope::System;
     }
     Ok(nic)
 }

@@ -21,7 +21,7 @@ use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Ver
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::Header;
 use warpbell_soft_hca::shell::Faults;
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 /// How long a call may take that is to end late.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -190,7 +190,7 @@ fn works_again(pair: &Pair, request: Request) {
 /// one that exchanged them for 0 there would hang here, where a CPU's would not.
 fn host_rings_again() {
     const ROUNDS: u64 = 500;
-    let sides = Sides::reaching(Reach::System);
+    let sides = Sides::reaching(MemoryScope::System);
     let able = sides.ours.device().limits().without_record;
     for send_doorbell in [SendDoorbell::WithRecord, SendDoorbell::WithoutRecord] {
         if send_doorbell == SendDoorbell::WithoutRecord && !able {

@@ -19,7 +19,7 @@ use warpbell_paper_kernels::allreduce::{
 use warpbell_paper_kernels::path::Path;
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use super::{Case, Reference, WORD, Way};
 use crate::Error;
@@ -68,7 +68,7 @@ impl<'c> Ranks<'c> {
         let reach = match nodes.len() {
             1 => rig::reach([way.driver(); 2]),
             // To the other GPUs' memory.
-            _ => Reach::System,
+            _ => MemoryScope::System,
         };
         let node = |rank| &nodes[place_of(rank, ranks, nodes.len())];
         let nic = nodes::with_queue_pairs(&nodes[0], reach, ranks * queues)?;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use warpbell::SendDoorbell;
 use warpbell_host_init::{Access, Nic, Node, Placement, ProtectionDomain, QueuePairConfig, Timers};
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 /// Who drives an end's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,10 +67,10 @@ fn timers(nic: &Nic) -> Timers {
 
 /// What a NIC of ends with these drivers has to reach: the queues of a host lie in pinned memory, beyond a GPU's own, and
 /// fences that reach there cost the kernels more.
-pub fn reach(drivers: [Driver; 2]) -> Reach {
+pub fn reach(drivers: [Driver; 2]) -> MemoryScope {
     match drivers.contains(&Driver::Host) {
-        true => Reach::System,
-        false => Reach::Gpu,
+        true => MemoryScope::System,
+        false => MemoryScope::Gpu,
     }
 }
 
@@ -88,9 +88,9 @@ mod tests {
     #[test]
     fn a_nic_reaches_beyond_its_gpu_for_a_host_alone() {
         use Driver::{Host, Kernel};
-        assert_eq!(reach([Kernel, Kernel]), Reach::Gpu);
+        assert_eq!(reach([Kernel, Kernel]), MemoryScope::Gpu);
         for drivers in [[Kernel, Host], [Host, Kernel], [Host, Host]] {
-            assert_eq!(reach(drivers), Reach::System);
+            assert_eq!(reach(drivers), MemoryScope::System);
         }
     }
 

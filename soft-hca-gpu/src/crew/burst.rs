@@ -12,7 +12,7 @@ use crate::desk::Seat;
 use crate::lanes::Lanes;
 use crate::memory::{LaneMemory, is_word};
 use warpbell_soft_hca::engine::loan::{Loan, Wanted};
-use warpbell_soft_hca::engine::plain::{Block, PlainWrite, plain_write};
+use warpbell_soft_hca::engine::plain::{BasicBlock, PlainWrite, plain_write};
 
 /// How a burst ended: the same at every lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl<'t, M: LaneMemory, L: Lanes> Crew<'_, 't, M, L> {
             // SAFETY: the owner vouched for the ring when the queue pair was created.
             true => unsafe { memory.read_block(at) },
             // Asks for nothing that is plain.
-            false => Block::default(),
+            false => BasicBlock::default(),
         };
         // One lane looks there, because each may find another word.
         let word = match loan.record {

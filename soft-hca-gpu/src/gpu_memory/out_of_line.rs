@@ -4,7 +4,7 @@
 use warpbell_gpu::arch::address::{load8, store8};
 
 use super::GpuMemory;
-use crate::memory::Reach;
+use crate::memory::MemoryScope;
 
 /// Copies one of `parts` parts, as [`LaneMemory::copy_part`](crate::memory::LaneMemory::copy_part), of what is not aligned to 16, or not as long. Out of the way:
 /// what is copied at length is aligned.
@@ -13,7 +13,7 @@ use crate::memory::Reach;
 /// As for that.
 #[inline(never)]
 pub(super) unsafe fn copy_rest(
-    reach: Reach,
+    reach: MemoryScope,
     source: u64,
     destination: u64,
     length: u64,
@@ -53,7 +53,7 @@ pub(super) unsafe fn copy_rest(
 /// # Safety
 /// `address` is readable for `width` bytes.
 #[inline(never)]
-pub(super) unsafe fn load_word(reach: Reach, address: u64, width: u32) -> u64 {
+pub(super) unsafe fn load_word(reach: MemoryScope, address: u64, width: u32) -> u64 {
     let memory = GpuMemory::new(reach);
     // SAFETY: the caller's promise; each load is aligned.
     unsafe {
@@ -78,7 +78,7 @@ pub(super) unsafe fn load_word(reach: Reach, address: u64, width: u32) -> u64 {
 /// # Safety
 /// `address` is writable for `width` bytes and aligned to them.
 #[inline(never)]
-pub(super) unsafe fn store_word(reach: Reach, address: u64, width: u32, value: u64) {
+pub(super) unsafe fn store_word(reach: MemoryScope, address: u64, width: u32, value: u64) {
     // SAFETY: the caller's promise.
     unsafe {
         match width {

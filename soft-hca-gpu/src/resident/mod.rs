@@ -26,7 +26,7 @@ pub use tables::TableSizes;
 pub use team::Team;
 pub use words::WordError;
 
-use crate::{Desk, KernelMemory, Lender, Reach};
+use crate::{Desk, KernelMemory, Lender, MemoryScope};
 use warpbell_soft_hca::engine::{Engine, Loopback, Memory, Wire, WireAddress};
 use words::{Answer, Failure, from_answer, to_command};
 
@@ -125,10 +125,10 @@ impl Arguments {
 
     /// How far the order of the engines' and their crews' accesses reaches.
     #[inline(always)]
-    pub const fn reach(&self) -> Reach {
+    pub const fn reach(&self) -> MemoryScope {
         match self.0.system_wide {
-            0 => Reach::Gpu,
-            _ => Reach::System,
+            0 => MemoryScope::Gpu,
+            _ => MemoryScope::System,
         }
     }
 }

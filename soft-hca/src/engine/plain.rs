@@ -11,7 +11,7 @@ use super::packet::Range;
 use super::transfer::Ring;
 
 /// A block of the send ring: control, remote address and data segment are two words each.
-pub type Block = [u64; 8];
+pub type BasicBlock = [u64; 8];
 
 /// Where inline data begin in their block.
 const INLINE_AT: u64 = 2 * 16 + size_of::<InlineHeader>() as u64;
@@ -36,7 +36,7 @@ pub struct PlainWrite {
 
 /// The block with this index.
 #[inline(always)]
-pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
+pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> BasicBlock {
     // SAFETY: the owner vouched for the ring when the queue pair was created.
     unsafe { memory.read_block(ring.block(index)) }
 }
@@ -44,7 +44,7 @@ pub(super) fn block<M: Memory>(memory: &M, ring: Ring, index: u16) -> Block {
 /// What a block asks for, as the one with this index of this queue pair.
 #[inline(always)]
 pub fn plain_write(
-    block: &Block,
+    block: &BasicBlock,
     index: u16,
     ring: Ring,
     number: QpNumber,

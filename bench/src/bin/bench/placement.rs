@@ -19,7 +19,7 @@ use warpbell_bench::run::{place, screen};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::{Error, nodes};
 use warpbell_host_init::{Error as SetupError, Node, Placement, QueuePairConfig};
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::draw;
 
@@ -181,7 +181,7 @@ fn ends(node: &Node, place: Place, depth: u32) -> Result<Result<Vec<Ends>, Strin
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
     // A NIC on the GPU would otherwise not reach host memory.
-    let node = &nodes::reaching(&setting.node, Reach::System)?;
+    let node = &nodes::reaching(&setting.node, MemoryScope::System)?;
     let mut random = SmallRng::seed_from_u64(arguments.seed);
     let all = Place::ALL.into_iter();
     let wanted = all.filter(|place| arguments.filter.wants(&place.to_string()));

@@ -12,7 +12,7 @@ use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{DoorbellKind, Ending, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::Transition;
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::stage::{Stage, state};
 
@@ -162,7 +162,7 @@ pub fn bad_handles() {
     // Only a NIC that runs beside the kernels on their GPU is as near as that.
     let beside =
         matches!(here::kernels(), Kernels::Gpu(_)) && matches!(here::node().nic(), Nic::SoftGpu(_));
-    let near = beside && here::reach() == Reach::Gpu;
+    let near = beside && here::reach() == MemoryScope::Gpu;
     assert_eq!(abi::reach(&queue), u8::from(near));
 }
 

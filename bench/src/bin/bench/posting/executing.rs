@@ -11,7 +11,7 @@ use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 use warpbell_kernels::rate::{
     InFlight, Lane, MOST_SINGLES, OneAtATime, rate_in_flight, rate_one_at_a_time,
 };
-use warpbell_soft_hca_gpu::Reach;
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use super::cases::Wanted;
 use super::measure::{Effort, LIMIT_US, outcome, words};
@@ -157,7 +157,7 @@ fn line(
         _ => "pinned",
     };
     let scope = match (here::node().nic(), here::reach()) {
-        (Nic::SoftGpu(_), Reach::Gpu) => "gpu",
+        (Nic::SoftGpu(_), MemoryScope::Gpu) => "gpu",
         _ => "system",
     };
     Line {
