@@ -25,6 +25,13 @@ pub const LAPS: u32 = 512;
 const BATCH: u32 = 32;
 /// Polls of a lap.
 const POLLS: u32 = 64;
+/// Names of the cases that a ratio or a goal is about.
+const BY_HAND: &str = "post: straight-line by hand";
+const POST: &str = "post: Exclusive, Thread";
+const POLL: &str = "poll: Exclusive, Thread";
+const POLL_COLLAPSED: &str = "poll: Exclusive, Thread, collapsed";
+const POLL_SHARED: &str = "poll: GpuShared, Thread";
+const POLL_SHARED_COLLAPSED: &str = "poll: GpuShared, Thread, collapsed";
 const QPN: QpNumber = QpNumber::from_low_bits(0x123);
 
 /// The memory of a send queue.
@@ -213,7 +220,7 @@ fn in_batches<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a>
 
 fn by_hand<'a>(rig: &'a Rig) -> Lane<'a> {
     let mut next = 0;
-    Lane::new("post: straight-line by hand", move || {
+    Lane::new(BY_HAND, move || {
         repetition(rig, &mut next, |first| {
             for number in first..first.wrapping_add(GROUP) {
                 post_by_hand(rig, number);
@@ -261,14 +268,14 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
     let polled: Vec<_> = polled.into_iter().map(Rig::new).collect();
     let mut lanes = [
         by_hand(a),
-        one_by_one::<Exclusive>(b, "post: Exclusive, Thread"),
+        one_by_one::<Exclusive>(b, POST),
         in_batches::<Exclusive>(c, "post: Exclusive, Thread, batch of 32"),
         one_by_one::<GpuShared>(d, "post: GpuShared, Thread"),
         in_batches::<GpuShared>(e, "post: GpuShared, Thread, batch of 32"),
-        poll_each::<Exclusive>(&polled[0], "poll: Exclusive, Thread"),
-        poll_each::<Exclusive>(&polled[1], "poll: Exclusive, Thread, collapsed"),
-        poll_each::<GpuShared>(&polled[2], "poll: GpuShared, Thread"),
-        poll_each::<GpuShared>(&polled[3], "poll: GpuShared, Thread, collapsed"),
+        poll_each::<Exclusive>(&polled[0], POLL),
+        poll_each::<Exclusive>(&polled[1], POLL_COLLAPSED),
+        poll_each::<GpuShared>(&polled[2], POLL_SHARED),
+        poll_each::<GpuShared>(&polled[3], POLL_SHARED_COLLAPSED),
     ];
     let wanted = lanes.each_ref().map(|lane| filter.wants(lane.name));
     for repetition in 0..=repetitions {
@@ -287,7 +294,7 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
             continue;
         }
         let row = Row::new(lane.name, "ns", &lane.time);
-        rows.push(if index == 1 {
+        rows.push(if lane.name == POST {
             row.goal(Goal::AtMost(60.0))
         } else {
             row
@@ -300,13 +307,18 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
             ));
         }
     }
-    for (name, lane, other, goal) in [
-        ("post: Exclusive, Thread / by hand", 1, 0, 1.15),
-        ("poll: Exclusive, Thread / collapsed", 6, 7, 1.02),
-        ("poll: GpuShared, Thread / collapsed", 8, 9, 1.02),
+    for (lane, other, short, goal) in [
+        (POST, BY_HAND, "by hand", 1.15),
+        (POLL, POLL_COLLAPSED, "collapsed", 1.02),
+        (POLL_SHARED, POLL_SHARED_COLLAPSED, "collapsed", 1.02),
     ] {
-        if wanted[lane] && wanted[other] {
-            let ratio = lanes[lane].time.over(&lanes[other].time);
+        if filter.wants(lane) && filter.wants(other) {
+            let [lane_time, other_time] = [lane, other].map(|name| {
+                let found = lanes.iter().find(|lane| lane.name == name);
+                &found.expect("each name is a lane's").time
+            });
+            let name = format!("{lane} / {short}");
+            let ratio = lane_time.over(other_time);
             rows.push(Row::new(name, "x", &ratio).goal(Goal::AtMost(goal)));
         }
     }
