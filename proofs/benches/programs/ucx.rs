@@ -29,11 +29,17 @@ const UCP_HEADER: &str = "/usr/include/ucp/api/ucp.h";
 /// Processes of an MPI program.
 const RANKS: &str = "4";
 
-/// What UCX is told: the device, and one transport.
-fn settings(transport: &str) -> [(&'static str, String); 2] {
+/// What UCX is told: the device, one transport, and no relaxed ordering.
+///
+/// On AMD's processors UCX asks for relaxed ordering by itself, with a second key for each region. A device with DEVX
+/// has that key as an indirect one, which opens the region at an offset of 8 times the process's number modulo 256. The
+/// preloaded device has no indirect keys; without them UCX 1.13.1 registers the region itself and adds the offset all
+/// the same, so that a put after a fence goes elsewhere.
+fn settings(transport: &str) -> [(&'static str, String); 3] {
     [
         ("UCX_NET_DEVICES", "mlx5_0:1".into()),
         ("UCX_TLS", format!("{transport},self")),
+        ("UCX_IB_PCI_RELAXED_ORDERING", "no".into()),
     ]
 }
 
