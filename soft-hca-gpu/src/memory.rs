@@ -33,26 +33,29 @@ impl MemoryScope {
 
 /// Copies in parts for several threads, and in two halves between which a thread does something else.
 ///
+/// A copy is *small* if it passes through a thread's registers in one piece: 1, 2, 4 or 8 bytes to an address aligned
+/// to their number, or up to four blocks of 16 bytes that are aligned at both ends.
+///
 /// # Safety
 ///
 /// *Implementation safety.* As for [`Memory`].
 pub unsafe trait LaneMemory: Memory {
     /// One of `parts` parts of a copy, which are together what [`copy`](Memory::copy) is for a length that is
-    /// not [`small`](is_small), but in no order with other accesses.
+    /// not small, but in no order with other accesses.
     ///
     /// # Safety
     ///
     /// As for [`copy`](Memory::copy), and `part` must be below `parts`.
     unsafe fn copy_part(&self, source: u64, destination: u64, length: u64, part: u32, parts: u32);
 
-    /// The first half of a [`small`](is_small) copy, in no order with other accesses.
+    /// The first half of a small copy, in no order with other accesses.
     ///
     /// # Safety
     ///
     /// `source` must be readable for `length` bytes, which with some destination are small.
     unsafe fn load_small(&self, source: u64, length: u64) -> Small;
 
-    /// The second half of a [`small`](is_small) copy, in no order with other accesses: one store for a word.
+    /// The second half of a small copy, in no order with other accesses: one store for a word.
     ///
     /// # Safety
     ///
@@ -64,8 +67,7 @@ pub unsafe trait LaneMemory: Memory {
 /// in two words each.
 pub type Small = [u64; 8];
 
-/// Whether a copy passes through a thread's registers in one piece: 1, 2, 4 or 8 bytes to an address aligned to
-/// their number, or up to four blocks of 16 bytes that are aligned at both ends.
+/// Whether a copy is small, as [`LaneMemory`] has it.
 #[inline(always)]
 pub(crate) const fn is_small(source: u64, destination: u64, length: u64) -> bool {
     // Without branches, which on a GPU cost more than the rest.

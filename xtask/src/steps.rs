@@ -544,6 +544,15 @@ impl Steps<'_> {
     }
 
     fn miri(&self, report: &mut Report) -> Result<(), StepError> {
+        // Once for all calls, which would each build it.
+        let mut setup = tools::nightly_cargo(self.workspace);
+        setup.args(["miri", "setup"]);
+        if !report.check(
+            "miri's standard library",
+            &self.capture(setup, BUILD_DEADLINE)?,
+        ) {
+            return Ok(());
+        }
         let interpret = |(package, args, provenance): (&str, &[&str], &str)| {
             // Property tests read the environment and their files, which isolation forbids.
             let mut command = tools::nightly_cargo(self.workspace);
