@@ -134,9 +134,14 @@ impl QueuePair {
             address,
             length: u64::from(length),
         };
-        let end = done + packet.payload_length();
-        // C9-92, C9-94.
-        if length > MAX_MESSAGE_LENGTH || end > range.length || last != (end == range.length) {
+        let payload = packet.payload_length();
+        let end = done + payload;
+        // No message is longer than 2³¹ bytes (C9-94), nor than this engine's limit.
+        if length > MAX_MESSAGE_LENGTH
+            || !self.is_cut_well(flags, payload)
+            || end > range.length
+            || last != (end == range.length)
+        {
             return Err(INVALID);
         }
         // A message of no bytes touches no memory, and its key is not looked at (C9-88).
@@ -183,10 +188,14 @@ impl QueuePair {
             (false, Some(Inbound::Send { done })) => done,
             _ => return Err(Reject::Refuse(Refusal::InvalidRequest)),
         };
+        let payload = packet.payload_length();
+        if !self.is_cut_well(flags, payload) {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
         if !self.take_receive(cx) {
             return Err(Reject::NotReady);
         }
-        let end = done + packet.payload_length();
+        let end = done + payload;
         if end > u64::from(MAX_MESSAGE_LENGTH) {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
@@ -347,6 +356,15 @@ impl QueuePair {
             _ => return,
         };
         self.responder.answer_again(answer);
+    }
+
+    /// Whether a part of a message is as long as it may be (C9-92): at most the path MTU, and not empty unless it is
+    /// all of the message. Others than the last may be shorter than the path MTU, too: the sender of a list cuts it
+    /// where it needs more ranges than a packet has.
+    #[inline]
+    fn is_cut_well(&self, flags: PacketFlags, payload: u64) -> bool {
+        payload <= u64::from(self.path_mtu)
+            && (payload > 0 || flags.contains(PacketFlags::FIRST.union(PacketFlags::LAST)))
     }
 
     /// Whether the peer may do this, by its queue pair and by its key (9.7.4.1.5).

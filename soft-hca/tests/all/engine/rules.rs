@@ -1,0 +1,78 @@
+//! Rules of the InfiniBand specification (volume 1) for ends that do not keep it, each by section or statement.
+
+use mlx5_wqe::Syndrome;
+use warpbell_soft_hca::engine::FirstError;
+use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
+
+use super::world::{Buffer, Region, World};
+
+/// Where packets and WQEs of these tests start.
+const PSN: u32 = 0xff_fff0;
+const MTU: usize = 1024;
+
+/// A request from `a` to `b`.
+fn request(world: &World, opcode: Opcode, flags: PacketFlags, target: &Region) -> Header {
+    Header {
+        destination: 1,
+        source: 0,
+        destination_qp: world.b.qp.number.get(),
+        source_qp: world.a.qp.number.get(),
+        psn: PSN,
+        opcode: opcode as u8,
+        flags: flags.bits(),
+        address: target.buffer.address(),
+        rkey: target.keys.remote.0,
+        length: target.buffer.length as u32,
+        ..Header::default()
+    }
+}
+
+fn first_error(world: &World) -> Option<FirstError> {
+    let status = world.b.engine.query_queue_pair(world.b.qp.number);
+    status.unwrap().first_error
+}
+
+/// C9-92: no packet is longer than the path MTU, and of a message of several each has bytes.
+#[test]
+fn a_packet_is_not_longer_than_the_path_allows_and_not_empty() {
+    const FIRST: PacketFlags = PacketFlags::FIRST;
+    const LAST: PacketFlags = PacketFlags::LAST;
+    const MIDDLE: PacketFlags = PacketFlags::empty();
+    let cases = [
+        vec![(FIRST.union(LAST), MTU + 1)],
+        vec![(FIRST, MTU + 1)],
+        vec![(FIRST, MTU), (MIDDLE, MTU + 1)],
+        vec![(FIRST, MTU), (LAST, MTU + 1)],
+        vec![(FIRST, 0)],
+        vec![(FIRST, MTU), (MIDDLE, 0)],
+        vec![(FIRST, MTU), (LAST, 0)],
+    ];
+    for (opcode, packets) in [Opcode::Write, Opcode::Send]
+        .into_iter()
+        .flat_map(|opcode| cases.clone().into_iter().map(move |case| (opcode, case)))
+    {
+        let mut world = World::new();
+        let length = packets.iter().map(|(_, length)| length).sum::<usize>();
+        // What comes last has its end where the message has its own.
+        let ends = packets
+            .last()
+            .is_some_and(|(flags, _)| flags.contains(LAST));
+        let target = world.b.region(&vec![0; length + usize::from(!ends)]);
+        world.b.qp.post_receive(&[target.all()]);
+        for (number, (flags, length)) in packets.iter().enumerate() {
+            let header = Header {
+                psn: PSN + number as u32,
+                ..request(&world, opcode, *flags, &target)
+            };
+            world.inject(header, Buffer::filled(&vec![9; *length]));
+        }
+        world.settle();
+        let error = first_error(&world).unwrap_or_else(|| panic!("{opcode:?} {packets:?}"));
+        assert_eq!(error.syndrome, Syndrome::REMOTE_INVALID_REQUEST);
+        let good = (packets.len() - 1) * MTU;
+        assert_eq!(
+            target.buffer.bytes()[good..],
+            vec![0; length - good + usize::from(!ends)]
+        );
+    }
+}
