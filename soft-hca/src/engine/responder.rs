@@ -130,6 +130,7 @@ impl QueuePair {
             ) => (address, rkey, length, done),
             _ => return Err(INVALID),
         };
+        self.check_enabled(Access::REMOTE_WRITE)?;
         let range = Range {
             address,
             length: u64::from(length),
@@ -146,7 +147,7 @@ impl QueuePair {
         }
         // A message of no bytes touches no memory, and its key is not looked at (C9-88).
         if length > 0 {
-            self.check_remote(cx, rkey, range, Access::REMOTE_WRITE)?;
+            self.check_key(cx, rkey, range, Access::REMOTE_WRITE)?;
         }
         if last && flags.contains(PacketFlags::IMMEDIATE) && !self.take_receive(cx) {
             return Err(Reject::NotReady);
@@ -249,12 +250,13 @@ impl QueuePair {
         if self.responder.message.is_some() || header.length > MAX_MESSAGE_LENGTH {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
+        self.check_enabled(Access::REMOTE_READ)?;
         let range = Range {
             address: header.address,
             length: u64::from(header.length),
         };
         if range.length > 0 {
-            self.check_remote(cx, header.rkey, range, Access::REMOTE_READ)?;
+            self.check_key(cx, header.rkey, range, Access::REMOTE_READ)?;
         }
         let answer = Answer::Read {
             psn: header.psn,
@@ -291,11 +293,12 @@ impl QueuePair {
         {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
+        self.check_enabled(Access::REMOTE_ATOMIC)?;
         let range = Range {
             address: header.address,
             length: width,
         };
-        self.check_remote(cx, header.rkey, range, Access::REMOTE_ATOMIC)?;
+        self.check_key(cx, header.rkey, range, Access::REMOTE_ATOMIC)?;
         // SAFETY: the range was just checked and is aligned to the width.
         let value = unsafe { execute(cx.memory, header.address, &atomic) };
         if self.responder.atomics.is_full() {
@@ -332,11 +335,7 @@ impl QueuePair {
                 };
                 let known = header.length <= MAX_MESSAGE_LENGTH
                     && psn::distance(end, self.responder.expected) <= 0;
-                let allowed = range.length == 0
-                    || self
-                        .check_remote(cx, header.rkey, range, Access::REMOTE_READ)
-                        .is_ok();
-                if !known || !allowed {
+                if !known || !self.may_read(cx, header.rkey, range) {
                     return;
                 }
                 Answer::Read {
@@ -367,9 +366,19 @@ impl QueuePair {
             && (payload > 0 || flags.contains(PacketFlags::FIRST.union(PacketFlags::LAST)))
     }
 
-    /// Whether the peer may do this, by its queue pair and by its key (9.7.4.1.5).
+    /// Whether this queue pair carries out such requests at all; one that it does not is invalid, whatever its key
+    /// (9.7.4.1).
     #[inline]
-    fn check_remote<M, W>(
+    fn check_enabled(&self, access: Access) -> Result<(), Reject> {
+        if !self.access.contains(access) {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
+        Ok(())
+    }
+
+    /// Whether the peer's key opens this (9.7.4.1.5).
+    #[inline]
+    fn check_key<M, W>(
         &self,
         cx: &Context<'_, '_, M, W>,
         rkey: u32,
@@ -377,10 +386,17 @@ impl QueuePair {
         access: Access,
     ) -> Result<(), Reject> {
         let pd = self.attributes.protection_domain;
-        if !self.access.contains(access) || cx.regions.check(pd, rkey, range, access).is_err() {
+        if cx.regions.check(pd, rkey, range, access).is_err() {
             return Err(Reject::Refuse(Refusal::RemoteAccess));
         }
         Ok(())
+    }
+
+    /// Whether a READ that was taken on may go on: rights and keys can be taken back at any time.
+    fn may_read<M, W>(&self, cx: &Context<'_, '_, M, W>, rkey: u32, range: Range) -> bool {
+        let access = Access::REMOTE_READ;
+        range.length == 0
+            || (self.access.contains(access) && self.check_key(cx, rkey, range, access).is_ok())
     }
 }
 
