@@ -32,6 +32,8 @@ enum Reject {
     Refuse(Refusal),
     /// As above, and the receive WQE in use fails.
     Receive(Refusal, Failure),
+    /// The receive WQE in use fails, and the queue pair goes to error, but the peer is not told.
+    Silent(Failure),
     /// The queue pair went to error meanwhile.
     Gone,
 }
@@ -95,6 +97,7 @@ impl QueuePair {
                 self.refuse(refusal);
                 self.fail_receive(cx, failure);
             }
+            Err(Reject::Silent(failure)) => self.fail_receive(cx, failure),
             Err(Reject::Gone) => {}
         }
     }
@@ -230,7 +233,8 @@ impl QueuePair {
                     self.attributes.protection_domain,
                     RemoteKey(packet.header.immediate),
                 )
-                .map_err(|_| Reject::Refuse(Refusal::RemoteAccess))?;
+                // The message itself has arrived (9.9.6.3, class J).
+                .map_err(|_| Reject::Silent((Syndrome::MEMORY_WINDOW_BIND, VendorCode::NONE)))?;
             CqeOpcode::RESPONDER_SEND_INVALIDATE
         } else if flags.contains(PacketFlags::IMMEDIATE) {
             CqeOpcode::RESPONDER_SEND_IMMEDIATE

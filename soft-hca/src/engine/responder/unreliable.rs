@@ -38,7 +38,9 @@ impl QueuePair {
         match executed {
             Ok(_) | Err(Reject::Gone) => {}
             Err(Reject::NotReady | Reject::Refuse(_)) => self.responder.message = None,
-            Err(Reject::Receive(_, failure)) => self.fail_receive(cx, failure),
+            Err(Reject::Receive(_, failure) | Reject::Silent(failure)) => {
+                self.fail_receive(cx, failure);
+            }
         }
     }
 }

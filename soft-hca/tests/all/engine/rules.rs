@@ -1,10 +1,10 @@
 //! Rules of the InfiniBand specification (volume 1) for ends that do not keep it, each by section or statement.
 
-use mlx5_wqe::Syndrome;
-use warpbell_soft_hca::engine::FirstError;
+use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
 use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
+use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState};
 
-use super::world::{Buffer, Region, World};
+use super::world::{Buffer, Region, TIMEOUT_NS, World};
 
 /// Where packets and WQEs of these tests start.
 const PSN: u32 = 0xff_fff0;
@@ -75,4 +75,28 @@ fn a_packet_is_not_longer_than_the_path_allows_and_not_empty() {
             vec![0; length - good + usize::from(!ends)]
         );
     }
+}
+
+/// 9.9.6.3, class J: a key that cannot be taken away ends the receive, and the sender is told nothing.
+#[test]
+fn a_key_that_cannot_be_taken_away_is_the_receiver_s_error() {
+    let mut world = World::new();
+    let source = world.a.region(&[1; 64]);
+    let target = world.b.region(&[0; 64]);
+    (0..2).for_each(|_| world.b.qp.post_receive(&[target.all()]));
+    let unknown = RemoteKey(target.keys.remote.0 ^ 0x40);
+    let wqe = Wqe::<1>::send_invalidate(source.all(), unknown);
+    world.a.qp.post(wqe.signalled());
+    world.settle();
+    let cqes = world.b.qp.receive_cq.drain();
+    let syndromes: Vec<_> = cqes.iter().map(|cqe| cqe.error_word().syndrome()).collect();
+    assert_eq!(syndromes, [Syndrome::MEMORY_WINDOW_BIND, Syndrome::FLUSHED]);
+    let error = first_error(&world).expect("an error");
+    assert_eq!(error.place, ErrorPlace::Receive(WqeIndex(0)));
+    let status = world.b.engine.query_queue_pair(world.b.qp.number).unwrap();
+    assert_eq!(status.state, QueuePairState::Error);
+    assert!(world.a.qp.send_cq.poll().is_none(), "the sender is told");
+    world.run_for(20 * TIMEOUT_NS);
+    let cqe = world.a.qp.send_cq.poll().expect("no answer ever");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
 }
