@@ -13,6 +13,9 @@ use crate::engine::transfer::{check_local, scatter};
 use crate::engine::wire::Wire;
 use mlx5_wqe::decode::{AtomicOperation, DataItem, Operation};
 
+/// The peer answered what it was not asked (11.6.2).
+const BAD_RESPONSE: Failure = (Syndrome::BAD_RESPONSE, VendorCode::NONE);
+
 impl QueuePair {
     /// Handles what the peer's responder sent.
     pub(in crate::engine) fn handle_response<M: Memory, W: Wire>(
@@ -30,7 +33,8 @@ impl QueuePair {
             Opcode::Acknowledge => psn::add(header.psn, 1),
             _ => header.psn,
         };
-        if psn::distance(done, self.requester.sent_psn) > 0 {
+        if psn::distance(header.psn, self.requester.sent_psn) >= 0 {
+            // Nothing was asked there yet.
             return;
         }
         if self.acknowledge(cx, done) {
@@ -43,10 +47,12 @@ impl QueuePair {
             return;
         };
         match opcode {
-            Opcode::ReadResponse | Opcode::AtomicResponse
-                if expected && front.kind == Kind::Answered =>
-            {
-                match self.take_answer(cx, &front, opcode, packet) {
+            Opcode::ReadResponse | Opcode::AtomicResponse if expected => {
+                let taken = match front.kind {
+                    Kind::Answered => self.take_answer(cx, &front, opcode, packet),
+                    _ => Err(BAD_RESPONSE),
+                };
+                match taken {
                     Ok(()) => {
                         self.requester.unacknowledged = psn::add(header.psn, 1);
                         self.requester.progress(cx.now);
@@ -73,7 +79,6 @@ impl QueuePair {
         packet: &Packet,
     ) -> Result<(), Failure> {
         const DENIED: Failure = (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY);
-        const BAD_RESPONSE: Failure = (Syndrome::BAD_RESPONSE, VendorCode::NONE);
         let pd = self.attributes.protection_domain;
         let (summary, decoded) = self.fetch_wqe(cx.memory, cx.scratch, front.wqe.index);
         let wqe = decoded

@@ -27,6 +27,27 @@ fn request(world: &World, opcode: Opcode, flags: PacketFlags, target: &Region) -
     }
 }
 
+/// A response from `b` to `a`.
+fn response(world: &World, opcode: Opcode, psn: u32) -> Header {
+    Header {
+        destination: 0,
+        source: 1,
+        destination_qp: world.a.qp.number.get(),
+        source_qp: world.b.qp.number.get(),
+        psn,
+        opcode: opcode as u8,
+        ..Header::default()
+    }
+}
+
+/// Lets `a` alone do what it can.
+fn let_a_work(world: &mut World) {
+    for _ in 0..3 {
+        world.now += 100;
+        world.a.engine.step(world.now);
+    }
+}
+
 fn first_error(world: &World) -> Option<FirstError> {
     let status = world.b.engine.query_queue_pair(world.b.qp.number);
     status.unwrap().first_error
@@ -99,4 +120,76 @@ fn a_key_that_cannot_be_taken_away_is_the_receiver_s_error() {
     world.run_for(20 * TIMEOUT_NS);
     let cqe = world.a.qp.send_cq.poll().expect("no answer ever");
     assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
+/// 11.6.2, bad response: to another kind of request than was made at its PSN. Nothing is repeated.
+#[test]
+fn a_response_of_another_kind_ends_the_request() {
+    type Ask = fn(&Region, &Region) -> Wqe<1>;
+    let write: Ask = |local, remote| Wqe::write(local.all(), remote.remote(0));
+    let read: Ask = |local, remote| Wqe::read(local.all(), remote.remote(0));
+    let add: Ask = |local, remote| Wqe::fetch_add(local.all(), remote.remote(0), 1);
+    for (ask, opcode) in [
+        (write, Opcode::ReadResponse),
+        (write, Opcode::AtomicResponse),
+        (read, Opcode::AtomicResponse),
+        (add, Opcode::ReadResponse),
+    ] {
+        let mut world = World::new();
+        let local = world.a.region(&[1; 8]);
+        let remote = world.b.region(&[2; 8]);
+        world.a.qp.post(ask(&local, &remote).signalled());
+        let_a_work(&mut world);
+        world.inject(response(&world, opcode, PSN), Buffer::filled(&[3; 8]));
+        let_a_work(&mut world);
+        let cqe = world.a.qp.send_cq.poll().expect("an error");
+        assert_eq!(cqe.error_word().syndrome(), Syndrome::BAD_RESPONSE);
+        assert_eq!(local.buffer.bytes(), [1; 8]);
+    }
+    // One that comes late, to a request that is done.
+    let mut world = World::new();
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    for ask in [read, write] {
+        world.a.qp.post(ask(&local, &remote).signalled());
+        world.settle();
+        world.inject(
+            response(&world, Opcode::ReadResponse, PSN),
+            Buffer::filled(&[3; 8]),
+        );
+        world.settle();
+        assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    }
+    assert_eq!(local.buffer.bytes(), [2; 8]);
+}
+
+/// Nothing answers a request before it is sent.
+#[test]
+fn a_response_to_what_was_not_sent_is_none() {
+    /// Packets that the wire holds.
+    const FULL: usize = 100;
+    let mut world = World::new();
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    for _ in 0..FULL {
+        let nobody_s = Header {
+            destination: 1,
+            ..Header::default()
+        };
+        world.inject(nobody_s, Buffer::new(0));
+    }
+    let read = Wqe::<1>::read(local.all(), remote.remote(0));
+    world.a.qp.post(read.signalled());
+    let_a_work(&mut world);
+    assert_eq!(world.in_the_air(), FULL, "the request waits");
+    world.inject(
+        response(&world, Opcode::ReadResponse, PSN),
+        Buffer::filled(&[3; 8]),
+    );
+    let_a_work(&mut world);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    assert_eq!(local.buffer.bytes(), [1; 8]);
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(local.buffer.bytes(), [2; 8]);
 }
