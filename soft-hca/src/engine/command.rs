@@ -275,7 +275,7 @@ pub struct ReadyToReceive {
 pub struct ReadyToSend {
     /// The PSN of the first packet that this end sends, below 2²⁴.
     pub send_psn: u32,
-    /// How often the same packet is repeated without an answer before error 0x15, 0 to 7.
+    /// How often the same packet is repeated, without an answer or because the peer missed one, before error 0x15, 0 to 7.
     pub retry_count: u8,
     /// How often the same packet is repeated after RNR NAKs before error 0x16; 7 is for ever (IBTA volume 1, C9-132).
     pub rnr_retry: u8,

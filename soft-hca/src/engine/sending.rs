@@ -48,7 +48,7 @@ pub(super) struct Requester {
 }
 
 /// A place in the stream of packets.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) entry: usize,
     pub(super) packet: u32,
@@ -170,12 +170,22 @@ impl Requester {
         self.sent_psn = self.next_psn;
     }
 
-    /// Goes back to the oldest packet that is not acknowledged.
-    pub(super) fn rewind(&mut self) {
+    /// Where the oldest packet is that is not acknowledged.
+    fn oldest(&self) -> Cursor {
         let packet = self.in_flight.front().map_or(0, |front| {
             psn::distance(self.unacknowledged, front.first_psn).max(0) as u32
         });
-        self.cursor = Cursor { entry: 0, packet };
+        Cursor { entry: 0, packet }
+    }
+
+    /// Goes back to the oldest packet that is not acknowledged.
+    pub(super) fn rewind(&mut self) {
+        self.cursor = self.oldest();
+    }
+
+    /// Whether that is the next to be sent.
+    pub(super) fn is_rewound(&self) -> bool {
+        self.cursor == self.oldest()
     }
 
     /// (Re)starts the wait for an answer.

@@ -120,7 +120,7 @@ impl QueuePair {
         delay_ns: u32,
     ) {
         let failure = match refusal {
-            Refusal::Sequence => return self.go_back(),
+            Refusal::Sequence => return self.try_again(cx),
             Refusal::ReceiverNotReady => {
                 self.counters.receiver_not_ready += 1;
                 let requester = &mut self.requester;
@@ -210,15 +210,27 @@ impl QueuePair {
         if self.requester.deadline.is_none_or(|time| cx.now < time) {
             return 0;
         }
+        self.spend_retry(cx);
+        self.requester.restart_timer(cx.now);
+        1
+    }
+
+    /// The peer misses a packet: goes back, which is a retry, too, unless nothing was sent since it last went back.
+    fn try_again<M: Memory, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
+        if !self.requester.is_rewound() {
+            self.spend_retry(cx);
+        }
+    }
+
+    /// Goes back once more, or fails where that was done often enough.
+    fn spend_retry<M: Memory, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
         if self.requester.retries_left == 0 {
             let failure = (Syndrome::TRANSPORT_RETRY, VendorCode::NO_ACKNOWLEDGEMENT);
             self.fail_front(cx, failure);
-            return 1;
+            return;
         }
         self.requester.retries_left -= 1;
         self.go_back();
-        self.requester.restart_timer(cx.now);
-        1
     }
 }
 

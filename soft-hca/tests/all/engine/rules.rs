@@ -1,10 +1,10 @@
 //! Rules of the InfiniBand specification (volume 1) for ends that do not keep it, each by section or statement.
 
 use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
-use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
+use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags, Refusal};
 use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState};
 
-use super::world::{Buffer, Region, TIMEOUT_NS, World};
+use super::world::{Buffer, Connection, Region, TIMEOUT_NS, World};
 
 /// Where packets and WQEs of these tests start.
 const PSN: u32 = 0xff_fff0;
@@ -192,4 +192,40 @@ fn a_response_to_what_was_not_sent_is_none() {
     world.settle();
     assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
     assert_eq!(local.buffer.bytes(), [2; 8]);
+}
+
+/// A refusal for a gap in the PSNs is a reason to try again, and counts as one. Progress gives all tries back.
+#[test]
+fn a_peer_that_misses_packets_for_ever_spends_the_retries() {
+    let mut world = World::connected(Connection {
+        retry_count: 2,
+        ack_timeout_ns: 0,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    let write = Wqe::<1>::write(local.all(), remote.remote(0)).signalled();
+    (0..2).for_each(|_| {
+        world.a.qp.post(write);
+    });
+    let_a_work(&mut world);
+    let refuse = |world: &mut World, psn, times| {
+        let refusal = Header {
+            detail: Refusal::Sequence as u8,
+            ..response(world, Opcode::Refuse, psn)
+        };
+        (0..times).for_each(|_| world.inject(refusal, Buffer::new(0)));
+        let_a_work(world);
+    };
+    // The same refusal twice, with nothing sent between them, is one.
+    refuse(&mut world, PSN, 2);
+    refuse(&mut world, PSN, 1);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    refuse(&mut world, PSN + 1, 1);
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    refuse(&mut world, PSN + 1, 1);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    refuse(&mut world, PSN + 1, 1);
+    let cqe = world.a.qp.send_cq.poll().expect("an error");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
 }
