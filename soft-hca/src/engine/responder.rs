@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | receiving inbound requests, and their validation | 9.7.4, 9.7.4.1 | here |
 //! | generating responses | 9.7.5 | `answer` |
+//! | what is wrong with a request | 9.9.3 | here |
 //! | unreliable service | 9.8 | `unreliable`, `datagram` |
 
 mod answer;
