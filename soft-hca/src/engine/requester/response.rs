@@ -124,6 +124,10 @@ impl QueuePair {
             Refusal::ReceiverNotReady => {
                 self.counters.receiver_not_ready += 1;
                 let requester = &mut self.requester;
+                if requester.pause_until.is_some() {
+                    // To what was sent before the wait began: it is no other try.
+                    return;
+                }
                 if requester.rnr_retries_left > 0 {
                     // 7 is for ever.
                     if requester.settings.rnr_retry < 7 {

@@ -4,7 +4,7 @@ use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
 use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags, Refusal};
 use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState};
 
-use super::world::{Buffer, Connection, Region, TIMEOUT_NS, World};
+use super::world::{Buffer, Connection, RNR_NS, Region, TIMEOUT_NS, World};
 
 /// Where packets and WQEs of these tests start.
 const PSN: u32 = 0xff_fff0;
@@ -228,4 +228,31 @@ fn a_peer_that_misses_packets_for_ever_spends_the_retries() {
     refuse(&mut world, PSN + 1, 1);
     let cqe = world.a.qp.send_cq.poll().expect("an error");
     assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
+/// While the requester waits for a receive, another refusal for want of one is no try.
+#[test]
+fn a_refusal_that_comes_twice_is_one_try() {
+    let mut world = World::connected(Connection {
+        rnr_retry: 1,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    let target = world.b.region(&[0; 8]);
+    world.a.qp.post(Wqe::<1>::send(local.all()).signalled());
+    let_a_work(&mut world);
+    world.keep_in_the_air(1, 0);
+    let refusal = Header {
+        detail: Refusal::ReceiverNotReady as u8,
+        length: RNR_NS,
+        ..response(&world, Opcode::Refuse, PSN)
+    };
+    for _ in 0..2 {
+        world.inject(refusal, Buffer::new(0));
+        let_a_work(&mut world);
+    }
+    world.b.qp.post_receive(&[target.all()]);
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(target.buffer.bytes(), [1; 8]);
 }
