@@ -69,6 +69,8 @@ impl QueuePair {
             return;
         }
         self.responder.refusing = false;
+        // Nobody is told any more that this packet is missing, or that it has to come again.
+        self.responder.refusal = None;
         let executed = match opcode {
             Opcode::Write => self.execute_write(cx, packet),
             Opcode::Send => self.execute_send(cx, packet),

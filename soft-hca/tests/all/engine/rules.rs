@@ -256,3 +256,31 @@ fn a_refusal_that_comes_twice_is_one_try() {
     assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
     assert_eq!(target.buffer.bytes(), [1; 8]);
 }
+
+/// A packet that was missed and comes before anybody was told is acknowledged and no longer asked for.
+#[test]
+fn what_is_no_longer_missed_is_not_asked_for() {
+    let mut world = World::new();
+    let local = world.a.region(&[1; 8]);
+    let target = world.b.region(&[0; 8]);
+    let all = PacketFlags::FIRST | PacketFlags::LAST | PacketFlags::ACKNOWLEDGE;
+    let ahead = Header {
+        psn: PSN + 1,
+        ..request(&world, Opcode::Write, all, &target)
+    };
+    world.inject(ahead, Buffer::filled(&[3; 8]));
+    let write = Wqe::<1>::write(local.all(), target.remote(0));
+    world.a.qp.post(write.signalled());
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(target.buffer.bytes(), [1; 8]);
+    for (node, what) in [(&world.a, "asked"), (&world.b, "sent")] {
+        let status = node.engine.query_queue_pair(node.qp.number).unwrap();
+        let counters = status.counters;
+        assert_eq!(
+            (counters.retries, counters.duplicates),
+            (0, 0),
+            "{what} again"
+        );
+    }
+}
