@@ -2,7 +2,7 @@
 
 use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
 use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags, Refusal};
-use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState};
+use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState, Transition};
 
 use super::world::{Buffer, Connection, RNR_NS, Region, TIMEOUT_NS, World};
 
@@ -283,4 +283,29 @@ fn what_is_no_longer_missed_is_not_asked_for() {
             "{what} again"
         );
     }
+}
+
+/// 10.3.1: no memory goes out of a queue pair that was put into error.
+#[test]
+fn a_queue_pair_in_error_by_command_answers_no_more() {
+    const LENGTH: usize = 150 * MTU;
+    let mut world = World::new();
+    let target = world.a.region(&vec![0; LENGTH]);
+    let source = world.b.region(&vec![7; LENGTH]);
+    let read = Wqe::<1>::read(target.all(), source.remote(0));
+    world.a.qp.post(read.signalled());
+    let_a_work(&mut world);
+    world.b.engine.step(world.now);
+    let under_way = world.in_the_air();
+    assert!((1..LENGTH / MTU).contains(&under_way), "some of the answer");
+    let qp = world.b.qp.number;
+    let error = Transition::Error;
+    world.b.engine.modify_queue_pair(qp, error).unwrap();
+    (0..10).for_each(|_| {
+        world.b.engine.step(world.now);
+    });
+    assert_eq!(world.in_the_air(), under_way);
+    world.run_for(20 * TIMEOUT_NS);
+    let cqe = world.a.qp.send_cq.poll().expect("no answer ever");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
 }
