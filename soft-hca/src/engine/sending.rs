@@ -34,6 +34,8 @@ pub(super) struct Requester {
     pub(super) sent_psn: u32,
     pub(super) settings: ReadyToSend,
     pub(super) retries_left: u8,
+    /// The oldest answer that is missing was asked for again because later ones came.
+    pub(super) has_asked_again: bool,
     pub(super) rnr_retries_left: u8,
     /// When the wait for an answer ends.
     pub(super) deadline: Option<u64>,
@@ -114,6 +116,7 @@ impl Requester {
                 ack_timeout_ns: 0,
             },
             retries_left: 0,
+            has_asked_again: false,
             rnr_retries_left: 0,
             deadline: None,
             pause_until: None,
@@ -247,6 +250,7 @@ impl Requester {
     pub(super) fn progress(&mut self, now: u64) {
         self.retries_left = self.settings.retry_count;
         self.rnr_retries_left = self.settings.rnr_retry;
+        self.has_asked_again = false;
         if self.pause_until.is_none() {
             self.restart_timer(now);
         }

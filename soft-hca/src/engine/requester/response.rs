@@ -38,8 +38,11 @@ impl QueuePair {
             return;
         }
         if self.acknowledge(cx, done) {
-            // The answer to a READ or atomic before it is missing.
-            self.go_back();
+            // The answer to a READ or atomic before it is missing. Others that are under way behind it say the same.
+            if !self.requester.has_asked_again {
+                self.requester.has_asked_again = true;
+                self.try_again(cx);
+            }
             return;
         }
         let expected = header.psn == self.requester.unacknowledged;

@@ -1,10 +1,11 @@
 //! Rules of the InfiniBand specification (volume 1) for ends that do not keep it, each by section or statement.
 
 use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
+use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags, Refusal};
 use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState, Transition};
 
-use super::world::{Buffer, Connection, RNR_NS, Region, TIMEOUT_NS, World};
+use super::world::{Buffer, Connection, RNR_NS, Region, Shape, TIMEOUT_NS, World, clean};
 
 /// Where packets and WQEs of these tests start.
 const PSN: u32 = 0xff_fff0;
@@ -308,4 +309,40 @@ fn a_queue_pair_in_error_by_command_answers_no_more() {
     world.run_for(20 * TIMEOUT_NS);
     let cqe = world.a.qp.send_cq.poll().expect("no answer ever");
     assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
+/// However many answers come behind one that is missing: that one is asked for once, which is a retry.
+#[test]
+fn a_missing_answer_is_asked_for_once() {
+    const LENGTH: usize = 20 * MTU;
+    for (retry_count, arrives) in [(1, true), (0, false)] {
+        let connection = Connection {
+            retry_count,
+            ..Connection::default()
+        };
+        // The third packet of the first answer is lost.
+        let mut answers = 0;
+        let faults = Box::new(move |header: &Header| {
+            answers += u32::from(header.opcode == Opcode::ReadResponse as u8);
+            match answers {
+                3 => Fate::Drop,
+                _ => Fate::Pass,
+            }
+        });
+        let mut world = World::with(Shape::default(), connection, [clean(), faults]);
+        let target = world.a.region(&vec![0; LENGTH]);
+        let source = world.b.region(&vec![7; LENGTH]);
+        let read = Wqe::<1>::read(target.all(), source.remote(0));
+        world.a.qp.post(read.signalled());
+        world.settle();
+        let cqe = world.a.qp.send_cq.poll().expect("a completion");
+        let status = world.a.engine.query_queue_pair(world.a.qp.number);
+        assert_eq!(status.unwrap().counters.retries, u64::from(retry_count));
+        if arrives {
+            assert!(!cqe.tail().is_error());
+            assert_eq!(target.buffer.bytes(), vec![7; LENGTH]);
+        } else {
+            assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+        }
+    }
 }
