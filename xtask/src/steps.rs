@@ -423,12 +423,23 @@ impl Steps<'_> {
     }
 
     fn test(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace_cargo("test");
+        command.arg("--no-fail-fast");
+        if rustix::process::geteuid().is_root() {
+            // Elsewhere tests that need another user are ignored: only root can become one.
+            command.args(["--", "--include-ignored"]);
+        }
+        report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    /// A call of Cargo for the packages of [`Step::Test`] with its features, so that all calls share what is built.
+    fn workspace_cargo(&self, subcommand: &str) -> Command {
         let mut command = self.workspace.cargo();
         command
-            .args(["test", "--workspace", "--no-fail-fast"])
-            // The proofs have a step of their own, and ask for the feature that nothing else here does.
-            .args(["--exclude", PROOFS])
-            .args(["--features", TEST_FEATURES]);
+            .args([subcommand, "--workspace", "--features", TEST_FEATURES])
+            // The proofs have a step of their own.
+            .args(["--exclude", PROOFS]);
         if !self.extent.full {
             command.args(
                 PAPERS
@@ -437,12 +448,7 @@ impl Steps<'_> {
                     .flat_map(|package| ["--exclude", package]),
             );
         }
-        if rustix::process::geteuid().is_root() {
-            // Elsewhere tests that need another user are ignored: only root can become one.
-            command.args(["--", "--include-ignored"]);
-        }
-        report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
-        Ok(())
+        command
     }
 
     fn proofs(&self, report: &mut Report) -> Result<(), StepError> {
@@ -722,9 +728,9 @@ impl Steps<'_> {
             let mut command = self.workspace.cargo();
             command
                 .args(args)
-                // The workspace has the features in common that the other steps have built it with.
+                // All but host-init is what the tests have built.
                 .args(["--workspace", "--features"])
-                .arg(format!("{HOST_INIT}/cust"))
+                .arg(format!("{TEST_FEATURES},{HOST_INIT}/cust"))
                 .env("CUDA_LIBRARY_PATH", &driver)
                 .env("LD_LIBRARY_PATH", driver.join("lib64"));
             self.capture(command, BUILD_DEADLINE)

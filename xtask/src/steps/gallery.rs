@@ -9,9 +9,6 @@ use crate::workspace::clean_command;
 
 /// What each program says last.
 const OK: &str = "Test OK";
-/// The crate with the layouts, whose example is in the gallery, too.
-const LAYOUTS: &str = "mlx5-wqe";
-
 /// A mistake: the program, its arguments, the status, and words of the message, of which one is enough.
 type Mistake = (
     &'static str,
@@ -74,10 +71,8 @@ const MISTAKES: [Mistake; 8] = [
 
 impl Steps<'_> {
     pub(super) fn gallery(&self, report: &mut Report) -> Result<(), StepError> {
-        let mut build = self.workspace.cargo();
-        build
-            .args(["build", "--examples", "-p", EXAMPLES, "-p", LAYOUTS])
-            .arg("--message-format=json-render-diagnostics");
+        let mut build = self.workspace_cargo("build");
+        build.args(["--examples", "--message-format=json-render-diagnostics"]);
         if self.extent.full {
             build.args(["--features", &format!("{EXAMPLES}/gpu")]);
         }
