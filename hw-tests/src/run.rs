@@ -5,40 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use warpbell_host_init::Kernels;
 use warpbell_host_init::cuda::Module;
 
 use crate::here;
 use crate::machine::{Machine, Unable};
-use crate::say::{arguments, say};
-
-/// The tests of the suite: the binaries but for `suite`, which runs them all.
-pub const TESTS: [&str; 15] = [
-    "arrival",
-    "deadlines",
-    "errors",
-    "faults",
-    "gaspi",
-    "litmus",
-    "proxied",
-    "receive",
-    "rounds",
-    "shared",
-    "state",
-    "tasks",
-    "triggers",
-    "trouble",
-    "verbs",
-];
-
-/// A test of the suite: its last line is `Test OK`, or `Skipped:` and why.
-#[derive(Parser)]
-#[command(max_term_width = 98)]
-struct Arguments {
-    #[command(flatten)]
-    machine: Machine,
-}
+use crate::say::say;
 
 /// What a test is at, for the reader and for the watchdog.
 #[derive(Clone, Debug)]
@@ -77,11 +49,10 @@ impl Progress {
     }
 }
 
-/// Runs a test that panics where it fails, on what the command line says. A test that is not done within
+/// Runs a test that panics where it fails, on this machine. A test that is not done within
 /// `deadline` ends the process, with the step that it was at; one whose hardware is not there says so.
-pub fn run(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
-    let arguments = arguments::<Arguments>();
-    match arguments.machine.open() {
+pub fn run(machine: &Machine, deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
+    match machine.open() {
         Ok(()) => {}
         Err(Unable::Missing(why)) => return skip(&why),
         Err(Unable::Wrong(why)) => {
@@ -115,35 +86,21 @@ fn skip(why: &str) -> ExitCode {
 }
 
 /// As [`run`], for a test of kernels that are threads of this process.
-pub fn run_on_cpu(deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
-    match arguments::<Arguments>().machine.is_cpu() {
-        true => run(deadline, test),
+pub fn run_on_cpu(machine: &Machine, deadline: Duration, test: impl FnOnce(&Progress)) -> ExitCode {
+    match machine.is_cpu() {
+        true => run(machine, deadline, test),
         false => skip("it looks into kernels that are threads of its process"),
     }
 }
 
 /// As [`run`], for a test of what only a GPU does.
-pub fn run_on_gpu(deadline: Duration, test: impl FnOnce(&Progress, &'static Module)) -> ExitCode {
-    run(deadline, |progress| match here::kernels() {
+pub fn run_on_gpu(
+    machine: &Machine,
+    deadline: Duration,
+    test: impl FnOnce(&Progress, &'static Module),
+) -> ExitCode {
+    run(machine, deadline, |progress| match here::kernels() {
         Kernels::Gpu(module) => test(progress, module),
         Kernels::Cpu(_) => say("         left out: it is about what only a GPU does"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::TESTS;
-
-    #[test]
-    fn every_test_is_listed() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
-        let entries = std::fs::read_dir(folder).expect("the binaries' folder");
-        let mut names: Vec<_> = entries
-            .map(|entry| entry.expect("an entry").path())
-            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-            .filter(|name| name != "suite")
-            .collect();
-        names.sort();
-        assert_eq!(names, TESTS);
-    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write, stdout};
 use std::process::exit;
 
-use clap::Parser;
+use clap::{ArgMatches, Command};
 
 /// Prints a line. Where it cannot be printed, the program ends with status 1 and the reason: what it goes on to find
 /// would be lost as well.
@@ -12,9 +12,9 @@ pub fn say(line: impl Display) {
     check(writeln!(stdout(), "{line}"));
 }
 
-/// The arguments. After `--help` and after wrong ones the program ends, with status 0 and 2.
-pub fn arguments<A: Parser>() -> A {
-    A::try_parse().unwrap_or_else(|end| {
+/// What a command finds among the arguments. After `--help` and after wrong ones the program ends, with status 0 and 2.
+pub fn matches(command: Command) -> ArgMatches {
+    command.try_get_matches().unwrap_or_else(|end| {
         if !end.use_stderr() {
             check(end.print().and_then(|()| stdout().flush()));
             exit(0);

@@ -112,7 +112,7 @@ pub enum HardwareTest {
     Skipped(String),
 }
 
-/// Judges a binary of hw-tests: it exits with 0 and ends with `Test OK`, or says `Skipped: why`.
+/// Judges a test of hw-tests: it exits with 0 and ends with `Test OK`, or says `Skipped: why`.
 pub fn hardware_test(exited_with_0: bool, output: &str) -> HardwareTest {
     let last_line = output.lines().map(str::trim).rfind(|line| !line.is_empty());
     if !exited_with_0 {

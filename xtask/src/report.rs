@@ -88,7 +88,7 @@ impl Report {
         }
     }
 
-    /// Counts a binary of hw-tests, or says why it has skipped itself.
+    /// Counts a test of hw-tests, or says why it has skipped itself.
     pub fn hardware_test(&mut self, name: &str, finished: &Finished) -> Option<String> {
         match count::hardware_test(finished.success(), &finished.output) {
             HardwareTest::Passed => self.counts += Counts::one(true),

@@ -29,7 +29,7 @@ use crate::workspace::{Workspace, WorkspaceError, clean_command};
 const EXAMPLES: &str = "warpbell-examples";
 const HOST_INIT: &str = "warpbell-host-init";
 const HW_TESTS: &str = "warpbell-hw-tests";
-/// The binary of hw-tests that runs its tests where there is no Cargo.
+/// The binary of hw-tests, whose tests are its subcommands.
 const SUITE: &str = "suite";
 
 /// What the hardware tests run on.
@@ -484,23 +484,22 @@ impl Steps<'_> {
         worlds: &[&[&str]],
         prepare: impl Fn(&mut Command),
     ) -> Result<(), StepError> {
-        let names = self.hardware_test_names();
-        if names.is_empty() {
-            report.skip("hw-tests has no tests");
-            return Ok(());
-        }
         let Some(built) = self.optimised(report, None)? else {
             return Ok(());
         };
+        let suite = executable(&built, SUITE).ok_or(StepError::Unbuilt(SUITE))?;
+        let mut list = clean_command(&suite, &self.workspace.root);
+        list.arg("--list");
+        let listed = self.capture(list, HW_TEST_DEADLINE)?;
+        if !listed.success() {
+            report.fail("the suite's list of tests", listed.account());
+            return Ok(());
+        }
         let mut skipped = BTreeMap::<String, Vec<String>>::new();
         for &world in worlds {
-            for &name in &names {
-                let Some(path) = executable(&built, name) else {
-                    report.fail(name, "Cargo did not say where it built this test");
-                    continue;
-                };
-                let mut command = clean_command(path, &self.workspace.root);
-                command.args(world);
+            for name in listed.stdout.lines() {
+                let mut command = clean_command(&suite, &self.workspace.root);
+                command.arg(name).args(world);
                 prepare(&mut command);
                 let title = [&[name], world].concat().join(" ");
                 let finished = self.capture(command, HW_TEST_DEADLINE)?;
@@ -515,13 +514,6 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// The binaries of hw-tests that are its tests.
-    fn hardware_test_names(&self) -> Vec<&str> {
-        let is_test = |name: &&str| *name != SUITE;
-        let names = self.workspace.targets(HW_TESTS, "bin");
-        names.into_iter().filter(is_test).collect()
-    }
-
     /// Builds what the steps run optimised, and gives what Cargo printed; nothing where it does not build.
     ///
     /// One call for all of it: Cargo unites the features of the packages that it is given, and builds everything anew
@@ -532,10 +524,7 @@ impl Steps<'_> {
         also: Option<(&str, &str)>,
     ) -> Result<Option<String>, RunError> {
         let mut build = self.workspace.cargo();
-        build.args(["build", "--release", "--lib", "--bin", DEMO]);
-        for name in self.hardware_test_names() {
-            build.args(["--bin", name]);
-        }
+        build.args(["build", "--release", "--lib", "--bin", DEMO, "--bin", SUITE]);
         for package in OPTIMISED {
             build.args(["-p", package]);
         }

@@ -10,7 +10,8 @@ fn a_gpu_for_a_nic_that_is_on_none_is_refused() {
         "--on gpu",
         "--on gpu --nic soft-host",
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_verbs"))
+        let output = Command::new(env!("CARGO_BIN_EXE_suite"))
+            .arg("verbs")
             .args(machine.split(' '))
             .args(["--nic-gpu", "1"])
             .output()

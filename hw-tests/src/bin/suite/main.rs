@@ -1,5 +1,21 @@
-//! Runs all tests of the suite, as often as one likes: the binaries that lie beside this one, so that a machine
-//! without Cargo can run it too.
+//! The suite: runs one of its tests, or all of them as often as one likes, each in a process of its own. It is one file,
+//! so that a machine without Cargo can run it, too.
+
+mod arrival;
+mod deadlines;
+mod errors;
+mod faults;
+mod gaspi;
+mod litmus;
+mod proxied;
+mod receive;
+mod rounds;
+mod shared;
+mod state;
+mod tasks;
+mod triggers;
+mod trouble;
+mod verbs;
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -8,19 +24,104 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use warpbell_hw_tests::run::TESTS;
-use warpbell_hw_tests::say::{arguments, say};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use warpbell_hw_tests::machine::Machine;
+use warpbell_hw_tests::say::{matches, say};
 
-/// Runs all tests of the suite in a row, each a binary beside this one; ends with `Test OK` if all have passed.
+/// A test: its name, what it proves, and its function.
+type Test = (&'static str, &'static str, fn(&Machine) -> ExitCode);
+
+const TESTS: [Test; 15] = [
+    (
+        "arrival",
+        "how a reader knows that data has arrived",
+        arrival::test,
+    ),
+    (
+        "deadlines",
+        "no call hangs, whatever has stopped",
+        deadlines::test,
+    ),
+    (
+        "errors",
+        "each bad input ends in its own error, and the queue recovers",
+        errors::test,
+    ),
+    (
+        "faults",
+        "lost, late and doubled packets cost nothing but time",
+        faults::test,
+    ),
+    ("gaspi", "GASPI's calls keep its specification", gaspi::test),
+    (
+        "litmus",
+        "no doorbell, record or CQE overtakes what it announces",
+        litmus::test,
+    ),
+    (
+        "proxied",
+        "a proxy carries each request out once",
+        proxied::test,
+    ),
+    (
+        "receive",
+        "receive queues deliver each message once, in order",
+        receive::test,
+    ),
+    (
+        "rounds",
+        "a graph of kernels launches itself on a GPU",
+        rounds::test,
+    ),
+    (
+        "shared",
+        "threads that share a queue lose no request",
+        shared::test,
+    ),
+    ("state", "the device path allocates nothing", state::test),
+    ("tasks", "active messages run once, in order", tasks::test),
+    (
+        "triggers",
+        "triggered operations go once, with their last trigger",
+        triggers::test,
+    ),
+    (
+        "trouble",
+        "what goes wrong around a GPU ends in one clear line",
+        trouble::test,
+    ),
+    (
+        "verbs",
+        "every verb, byte for byte, in every mode",
+        verbs::test,
+    ),
+];
+
+fn names() -> [&'static str; TESTS.len()] {
+    TESTS.map(|(name, ..)| name)
+}
+
+/// Runs one test of the suite, or all in a row; ends with `Test OK` if what ran has passed.
 #[derive(Parser)]
-#[command(max_term_width = 98)]
+#[command(
+    name = "suite",
+    max_term_width = 98,
+    args_conflicts_with_subcommands = true
+)]
 struct Arguments {
     /// How often
     #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
     /// Only these tests
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = TESTS, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(names()),
+        default_values = names(),
+        hide_default_value = true
+    )]
     tests: Vec<String>,
     /// A program to run each test under, with its arguments
     #[arg(
@@ -30,8 +131,11 @@ struct Arguments {
         hide_default_value = true
     )]
     under: String,
-    /// Arguments of each test, such as --on gpu --nic soft-host
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    /// Only print the tests' names, one a line
+    #[arg(long)]
+    list: bool,
+    /// Arguments of each test, behind `--`: such as -- --on gpu --nic soft-host
+    #[arg(last = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
@@ -47,8 +151,33 @@ enum Ended {
     Failed,
 }
 
+/// The command line, with a subcommand for each test.
+fn command() -> clap::Command {
+    let tests = TESTS.map(|(name, about, _)| {
+        let test = clap::Command::new(name).max_term_width(98);
+        Machine::augment_args(test).about(about)
+    });
+    Arguments::command()
+        .subcommands(tests)
+        .disable_help_subcommand(true)
+}
+
 fn main() -> ExitCode {
-    match run(&arguments::<Arguments>()) {
+    let matches = matches(command());
+    if let Some((name, options)) = matches.subcommand() {
+        let machine = Machine::from_arg_matches(options).unwrap_or_else(|wrong| wrong.exit());
+        let (.., test) = TESTS
+            .iter()
+            .find(|(test, ..)| *test == name)
+            .expect("clap knows no others");
+        return test(&machine);
+    }
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|wrong| wrong.exit());
+    if arguments.list {
+        names().into_iter().for_each(say);
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
         Ok(Counts { failed: 0, passed }) => {
             match passed {
                 0 => say("Skipped: every test was skipped"),
@@ -77,14 +206,13 @@ struct Counts {
 /// Runs everything.
 fn run(arguments: &Arguments) -> io::Result<Counts> {
     let program = std::env::current_exe()?;
-    let folder = program.parent().unwrap_or(Path::new("."));
     let mut counts = Counts::default();
     for time in 1..=arguments.times {
         let began = Instant::now();
         let mut words = Vec::new();
         for name in &arguments.tests {
             let started = Instant::now();
-            let (ended, output) = test(&folder.join(name), name, arguments)?;
+            let (ended, output) = test(&program, name, arguments)?;
             let took = started.elapsed().as_secs_f64();
             match ended {
                 Ended::Passed => {
@@ -109,22 +237,23 @@ fn run(arguments: &Arguments) -> io::Result<Counts> {
     Ok(counts)
 }
 
-/// Runs a test to its end, and gives what it said.
-fn test(path: &Path, name: &str, arguments: &Arguments) -> io::Result<(Ended, String)> {
+/// Runs a test to its end in a process of its own, and gives what it said.
+fn test(program: &Path, name: &str, arguments: &Arguments) -> io::Result<(Ended, String)> {
     let mut words = arguments.under.split_whitespace();
     let mut command = match words.next() {
-        Some(program) => {
-            let mut command = Command::new(program);
-            command.args(words).arg(path);
+        Some(under) => {
+            let mut command = Command::new(under);
+            command.args(words).arg(program);
             command
         }
-        None => Command::new(path),
+        None => Command::new(program),
     };
     let missing = |error: io::Error| io::Error::other(format!("{name} does not start: {error}"));
     // A file, because a test that nobody listens to would stand still.
     let said = std::env::temp_dir().join(format!("warpbell-suite-{}", std::process::id()));
     let mut file = Scratch::create(said)?;
     let mut child = command
+        .arg(name)
         .args(&arguments.arguments)
         .stdout(file.0.try_clone()?)
         .stderr(file.0.try_clone()?)

@@ -11,6 +11,7 @@ use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, QueueState, Scope, Sharing, Thread, Warp,
 };
 use warpbell_host_init::{Completions, QueuePairConfig};
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::run::run_on_cpu;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 
@@ -54,8 +55,8 @@ fn allocations(work: impl FnOnce()) -> u64 {
 /// A thread without a grid is a grid of one, whose clock goes on by 100 ns with each look.
 const AMPLE: Deadline = Deadline::after_ms(60_000);
 
-fn main() -> ExitCode {
-    run_on_cpu(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run_on_cpu(machine, Duration::from_secs(600), |progress| {
         progress.step("the counter counts");
         assert_eq!(allocations(|| drop(Box::new(1))), 2);
         progress.step("the state's size");

@@ -15,10 +15,11 @@ mod rig;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cases::{Case, Twin};
-use rig::{Counts, Rig};
+use self::cases::{Case, Twin};
+use self::rig::{Counts, Rig};
 use warpbell_host_init::Kernels;
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::say::say;
 
@@ -75,7 +76,7 @@ impl Effort {
     }
 }
 
-fn test(progress: &Progress) {
+fn look(progress: &Progress) {
     let effort = Effort::here();
     // All of them before the verdict: where one is wrong, the others tell more.
     let mut wrong = Vec::new();
@@ -110,6 +111,6 @@ fn test(progress: &Progress) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), test)
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), look)
 }

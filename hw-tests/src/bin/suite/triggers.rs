@@ -13,6 +13,7 @@ use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Buffer, Kernels, Placement, QueuePair, QueuePairConfig, connect};
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::{Progress, run};
 use warpbell_hw_tests::say::say;
@@ -21,8 +22,8 @@ use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{Output, ScopeKind, TriggerChain, TriggerStorm};
 use warpbell_patterns::trigger::host::Triggers;
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             for storm in storms(kernels) {
                 progress.step(format!("{storm:?}, {kernels}"));

@@ -14,7 +14,7 @@ use warpbell_kernels::suite::{DoorbellKind, Ending, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::Transition;
 use warpbell_soft_hca_gpu::MemoryScope;
 
-use crate::stage::{Stage, state};
+use super::stage::{Stage, state};
 
 const LONGEST: u32 = 4096;
 

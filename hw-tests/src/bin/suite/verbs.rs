@@ -13,6 +13,7 @@ use warpbell_host_init::{Completions, Kernels, MemoryRegion, QueuePairConfig};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::model::{self, Delivery};
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
@@ -32,8 +33,8 @@ const MAX_THREADS: usize = 128;
 /// Rows that take a receive of the peer.
 const MESSAGES: usize = 8;
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         let bench = Bench::new();
         for kernels in here::in_each_order() {
             for mode in Mode::ALL {

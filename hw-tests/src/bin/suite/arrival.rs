@@ -8,6 +8,7 @@ use std::time::Duration;
 use warpbell::{Slice, Word64};
 use warpbell_host_init::{Buffer, Grid, Kernels, MemoryRegion, Placement, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::ample;
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
@@ -38,8 +39,8 @@ const LENGTHS: [(u32, u32); 6] = [
 /// Times that all lengths are tried until something stale is seen.
 const ATTEMPTS: u32 = 10;
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         progress.step("writes in their order: every way holds");
         let stage = Stage::new(Sides::chosen());
         for way in Way::ALL {

@@ -9,6 +9,7 @@ use warpbell::wqe::Local;
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Device, Kernels, MemoryRegion, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Side, Sides};
@@ -18,8 +19,8 @@ use warpbell_kernels::suite::{
 };
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             for storm in storms(kernels) {
                 progress.step(format!("{storm:?}, {kernels}"));

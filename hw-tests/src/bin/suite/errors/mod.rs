@@ -11,10 +11,11 @@ mod stage;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::run::run;
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         progress.step("keys, ranges, access rights");
         keys::every_bad_access();
         progress.step_with_orders(

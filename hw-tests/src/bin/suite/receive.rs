@@ -10,6 +10,7 @@ use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_hw_tests::run::run;
@@ -19,8 +20,8 @@ use warpbell_kernels::suite::{
     Ending, Message, MessageKind, Mode, Request, ScopeKind, SharingKind, Verb, Waiting,
 };
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             progress.step(format!("every mode, {kernels}"));
             for mode in Mode::ALL {

@@ -6,7 +6,7 @@ use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Side};
 use warpbell_kernels::suite::{Request, Verb};
 
-use crate::stage::{LENGTH, Stage, state};
+use super::stage::{LENGTH, Stage, state};
 
 const LOCAL: (Syndrome, VendorCode) = (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY);
 const REMOTE: (Syndrome, VendorCode) = (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS);

@@ -13,6 +13,7 @@ use warpbell::{Cause, Deadline, Exclusive, PostError, QueueError, WaitError};
 use warpbell_host_init::{Grid, Placement, QueuePair, QueuePairConfig, State, Timers, connect};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
@@ -29,8 +30,8 @@ const LATE: Ending = Ending::Failed(warpbell_kernels::outcome::Failure::Wait(
     WaitError::Deadline,
 ));
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         progress.step_with_orders("our NIC has stopped", stopped_nic);
         progress.step_with_orders("the peer is gone", peer_gone);
         progress.step_with_orders("the wire loses everything", lossy_wire);

@@ -16,6 +16,7 @@ use warpbell_host_init::{Kernels, QueuePair, QueuePairConfig, connect};
 use warpbell_hw_tests::arena::{Arena, Image};
 use warpbell_hw_tests::flood::Flooding;
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
@@ -32,8 +33,8 @@ const VALUES: usize = 2000;
 /// How long a post may take that is to find no room.
 const BRIEFLY: Duration = Duration::from_millis(20);
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         if !here::node().nic_placement().is_host() {
             say("         left out, because a proxy does not reach queues in a GPU's memory");
             return;

@@ -11,7 +11,7 @@ use warpbell_hw_tests::model;
 use warpbell_hw_tests::post::{Posting, expect_done};
 use warpbell_kernels::suite::{Ending, MessageKind, Request, Verb};
 
-use crate::stage::{Stage, state};
+use super::stage::{Stage, state};
 
 /// Buffers of this length, in the first part of their cells.
 const LENGTH: u32 = 32;

@@ -14,6 +14,7 @@ use warpbell_host_init::{
     StopWord, entry,
 };
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{Posting, ample, endings, expect_done, requests_for};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
@@ -116,8 +117,8 @@ const CASES: [Case; 14] = [
     ),
 ];
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         if let (Ok(name), Kernels::Gpu(module)) = (std::env::var(TROUBLE), here::kernels()) {
             get_into(&name, module);
         }

@@ -19,7 +19,7 @@ use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{Ending, Request, Verb, Waiting};
 use warpbell_soft_hca::engine::Event;
 
-use crate::stage::{Stage, state};
+use super::stage::{Stage, state};
 
 /// Bytes of a block.
 const BLOCK: usize = 64;
@@ -123,7 +123,7 @@ pub fn at_random() {
     let guards = |stage: &Stage| {
         let images = stage.images();
         [(images.ours, &stage.ours), (images.theirs, &stage.theirs)].map(|(image, arena)| {
-            let behind = arena.address() + u64::from(crate::stage::LENGTH);
+            let behind = arena.address() + u64::from(super::stage::LENGTH);
             let before = arena.address() - GUARD as u64;
             [before, behind].map(|at| image.get(at, GUARD).to_vec())
         })

@@ -9,6 +9,7 @@ use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Completions, Kernels, QueuePairConfig};
 use warpbell_hw_tests::flood::Flooding;
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::run::run;
 use warpbell_kernels::suite::{Mode, ScopeKind, SharingKind};
 
@@ -63,8 +64,8 @@ fn crowds() -> Vec<Crowd> {
     ]
 }
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         let bench = Flooding::new();
         for kernels in here::in_each_order() {
             for completions in [Completions::Collapsed, Completions::ORDINARY] {

@@ -22,7 +22,7 @@ use warpbell_kernels::litmus::{
 };
 use warpbell_kernels::outcome::Outcome;
 
-use crate::cases::{Case, Memory, Way};
+use super::cases::{Case, Memory, Way};
 
 /// Blocks of each ring: two of the largest groups.
 const DEPTH: u32 = 256;
@@ -217,7 +217,7 @@ impl Rig {
             qpn: QPN.get(),
             system: case.reach == FenceReach::System,
             record: case.sight.has_record(),
-            by_record: case.sight == crate::cases::Sight::Record,
+            by_record: case.sight == super::cases::Sight::Record,
             fault: case.fault,
             run_ns: posting.as_nanos() as u64,
             limit_us: here::patient(LIMIT).as_micros() as u64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use warpbell_host_init::{QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::model;
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
@@ -19,8 +20,8 @@ const ROUNDS: u32 = 20;
 const CELL: u32 = 200_000;
 const LONG: u32 = 150_000;
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         let kinds = [
             ("dropped", rates(60, 0, 0)),
             ("delayed", rates(0, 60, 0)),

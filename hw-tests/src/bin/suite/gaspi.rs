@@ -11,6 +11,7 @@ use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::Sides;
@@ -27,8 +28,8 @@ const BYTES: usize = 1024;
 const NOTIFICATIONS: u32 = 64;
 const MAX_MESSAGE: u32 = 4096;
 
-fn main() -> ExitCode {
-    run(Duration::from_secs(600), |progress| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
             progress.step(format!("every call in every scope, {kernels}"));
             for mode in GASPI_MODES {

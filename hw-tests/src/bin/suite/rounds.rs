@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use warpbell_host_init::cuda::{DeviceRuntime, Module, Watch};
 use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::run::run_on_gpu;
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::turns::Turns;
 
 const ROUNDS: u64 = 1_000;
 
-fn main() -> ExitCode {
-    run_on_gpu(Duration::from_secs(600), |progress, module| {
+pub fn test(machine: &Machine) -> ExitCode {
+    run_on_gpu(machine, Duration::from_secs(600), |progress, module| {
         let runtime = match DeviceRuntime::load(module.gpu(), None) {
             Ok(runtime) => runtime,
             Err(error) => return say(format_args!("         left out: {error}")),
