@@ -223,7 +223,7 @@ fn atomics(system: &System, nic: &Nic, subject: &Subject, address: Address) -> F
             value,
             format!("sudo mlxconfig -d {address} query | grep ATOMIC"),
         ),
-        Ok(None) => subject.unknown(check, "ibv_devinfo does not tell", command),
+        Ok(None) => subject.unknown(check, "ibv_devinfo does not report it", command),
         Err(error @ ProgramError::Absent(_)) => subject.unknown(
             check,
             error.to_string(),

@@ -60,7 +60,7 @@ struct Arguments {
     /// Threads of each block; by default 256 on a GPU, 32 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=512))]
     threads: Option<u32>,
-    /// Bytes of a message at most, a multiple of 8
+    /// Maximum bytes of a message, a multiple of 8
     #[arg(long, value_name = "BYTES", value_parser = parse_slice, default_value = "64K")]
     slice: u32,
     /// Sums of a repetition, behind which all are compared; by default as many as take 64 MiB, 64 at most
@@ -69,13 +69,13 @@ struct Arguments {
     /// Seconds for each measurement, comparisons and all
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most repetitions of each measurement
+    /// Maximum number of repetitions of each measurement
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     repetitions: Option<u64>,
     /// Depth of each queue in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 128)]
     depth: u32,
-    /// A rank that dawdles before it takes what has come, counted from 0
+    /// A rank that is slow to take what has come, counted from 0
     #[arg(long, value_name = "RANK", requires = "slow_us")]
     slow_rank: Option<u32>,
     /// For how long, in microseconds

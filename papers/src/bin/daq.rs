@@ -49,10 +49,10 @@ struct Arguments {
     /// Seconds for each rate and receiver
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most events for each rate and receiver
+    /// Maximum number of events for each rate and receiver
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
-    /// Events before those that count; a tenth of all at most
+    /// Warm-up events, which do not count; at most a tenth of all
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     warm_up: u64,
     /// Seed of the events

@@ -17,7 +17,7 @@ use warpbell_papers::jacobi::{self, PLOT, Relaxation};
 ///
 /// First between two kernels by a thread of the host for each rank; then within kernels that stay, whose blocks at the edges
 /// post their rows with a notification behind each; then by operations that these register ahead of a step and trigger behind
-/// it. Every cell is compared with a loop on the host. Ctrl-C ends the run behind the repetition that is under way, or within
+/// it. Every cell is compared with a loop on the host. Ctrl-C ends the run after the current repetition, or within
 /// that loop; a second one at once. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]

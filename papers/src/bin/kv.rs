@@ -25,7 +25,7 @@ use warpbell_patterns::active::MAX_RESULT;
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Bytes of a value, one figure after the other
+    /// Value sizes in bytes, one after the other
     #[arg(long, value_name = "BYTES", default_value = "16,64,256,1024,4096", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RESULT)))]
     sizes: Vec<u32>,

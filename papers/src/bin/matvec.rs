@@ -40,10 +40,10 @@ struct Arguments {
     /// Seconds for each size and driver
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most batches for each size and driver
+    /// Maximum number of batches for each size and driver
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     rounds: Option<u32>,
-    /// Batches before them that do not count
+    /// Warm-up batches, which do not count
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
     /// Depth of each queue in blocks of 64 bytes, a power of two

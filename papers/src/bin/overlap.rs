@@ -34,13 +34,13 @@ struct Arguments {
     /// Threads of each block; by default 256 on a GPU, 32 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
     threads: Option<u32>,
-    /// Bytes of a work request at most, a multiple of 8
+    /// Maximum bytes of a work request, a multiple of 8
     #[arg(long, value_name = "BYTES", value_parser = parse_chunk, default_value = "64K")]
     chunk: u32,
     /// Seconds for each size and way
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most rounds for each size and way
+    /// Maximum number of rounds for each size and way
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Depth of each queue in blocks of 64 bytes, a power of two

@@ -27,13 +27,13 @@ use warpbell_ptx::PAPERS;
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Applications, by their names, which are those of their binaries, and generator; by default all
+    /// Applications, named like their binaries, and generator; by default all
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = names())]
     only: Vec<String>,
     /// Seconds for each measurement of an application
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The smallest size of each application alone
+    /// Only the smallest size of each application
     #[arg(long)]
     quick: bool,
     /// Where the page goes

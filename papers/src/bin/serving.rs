@@ -56,7 +56,7 @@ struct Arguments {
     /// Queues that a message goes through, a part each; by default 8 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     parts: Option<u32>,
-    /// Bytes of a work request at most, a multiple of 8
+    /// Maximum bytes of a work request, a multiple of 8
     #[arg(long, default_value = "16K", value_parser = parse_piece)]
     piece: u32,
     /// Requests a second; by default the next goes as soon as the last is answered. One that is still waiting when the next
@@ -66,10 +66,10 @@ struct Arguments {
     /// Seconds for each side and way
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most requests for each side and way
+    /// Maximum number of requests for each side and way
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     rounds: Option<u32>,
-    /// Requests before them that do not count
+    /// Warm-up requests, which do not count
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
     /// Depth of each queue in blocks of 64 bytes, a power of two
@@ -82,7 +82,7 @@ struct Arguments {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
         "warm_up", "json", "svg"])]
     listen: Option<PathBuf>,
-    /// Be a client of the server that listens at this path, with --picture or the first of --sides alone
+    /// Run only a client of the server at this path, with --picture or the first of --sides
     #[arg(long, value_name = "PATH", conflicts_with_all = ["ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
     connect: Option<PathBuf>,
     /// Seconds that a client waits for its server

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Round trips that are measured
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// Round trips before them that are not
+    /// Warm-up round trips, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
     /// Bytes of the payload of a round trip that has one

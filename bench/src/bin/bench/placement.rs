@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Messages of a repetition; by default 16 MiB, but at least 64 and at most 4,096 messages
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// Repetitions of each size; the median counts
+    /// Repetitions of each size; the median is shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Depth of the send queue in blocks of 64 bytes, a power of two

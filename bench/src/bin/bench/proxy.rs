@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Puts of one thread, one at a time
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     singles: u64,
-    /// Threads of the proxy, one figure after the other
+    /// Numbers of proxy threads, one after the other
     #[arg(long, default_value = "1,2", value_delimiter = ',')]
     drains: Vec<usize>,
     /// Depth of each queue in blocks of 64 bytes, a power of two

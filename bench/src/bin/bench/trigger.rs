@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Times that each cost is measured
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
     rounds: u32,
-    /// Times before them that are not
+    /// Warm-up times, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=500_000))]
     warm_up: u32,
     /// Bytes of the write whose cost is measured

@@ -34,7 +34,7 @@ use crate::draw;
 /// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
 /// enough, but whatever else runs on them is in the numbers.
 ///
-/// With --peer the other end is an unmodified program of somebody else's, over a device that warpbell-preload shows
+/// With --peer the other end is an unmodified third-party program, over a device that warpbell-preload shows
 /// it: HOST is where it listens, as it would take it itself; without HOST it is to call this one.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -53,13 +53,13 @@ pub struct Arguments {
     /// default
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     rounds: Option<u64>,
-    /// Round trips before them that are not
+    /// Warm-up round trips, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     warm_up: u64,
     /// Depth of the queues in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 128)]
     depth: u32,
-    /// Answer another process that joins at this path; that one says what is measured
+    /// Answer another process that joins at this path and chooses what is measured
     #[arg(long, value_name = "PATH", conflicts_with_all = ["join", "sizes", "rounds", "warm_up"])]
     listen: Option<PathBuf>,
     /// Measure with another process that listens at this path
