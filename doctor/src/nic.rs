@@ -179,7 +179,7 @@ fn permission(system: &System, nic: &Nic, subject: &Subject) -> Finding {
         ),
         Err(ReadError::Denied) => {
             let remedy = format!(
-                "sudo chmod a+rw {}  # for good: a rule of udev",
+                "sudo chmod a+rw {}  # permanently: a udev rule",
                 quoted(&file)
             );
             subject.missing(check, format!("{file}: no permission"), remedy)

@@ -91,7 +91,7 @@ fn rdma_modules(system: &System) -> Finding {
 /// How much memory this process may lock; registered memory is locked.
 fn memlock(system: &System, privileges: Privileges) -> Finding {
     let check = Check::Memlock;
-    let remedy = "ulimit -l unlimited  # for good: echo '* - memlock unlimited' | \
+    let remedy = "ulimit -l unlimited  # permanently: echo '* - memlock unlimited' | \
         sudo tee /etc/security/limits.d/memlock.conf; in a container: --ulimit memlock=-1";
     let limits = match system.text("/proc/self/limits") {
         Ok(limits) => limits,

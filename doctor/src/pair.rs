@@ -100,7 +100,7 @@ impl Pair {
                         listed(&redirecting)
                     ),
                     format!(
-                        "{}  # until the next start; for good: firmware set-up (BIOS)",
+                        "{}  # until the next start; permanently: firmware set-up (BIOS)",
                         turn_off(&redirecting)
                     ),
                 )
@@ -116,7 +116,7 @@ impl Pair {
                 "run the doctor as root, or: sudo lspci -vvv | grep ACSCtl",
             )
         } else if !broken.is_empty() {
-            let why = format!("the capabilities of {} make no sense", listed(&broken));
+            let why = format!("the capabilities of {} are invalid", listed(&broken));
             subject.unknown(check, why, "sudo lspci -vvv | grep ACSCtl")
         } else {
             subject.ok(

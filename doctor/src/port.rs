@@ -242,7 +242,7 @@ mod tests {
         gid(&tree, 1, LINK_LOCAL, "RoCE v2\n");
         let found = gids();
         assert_eq!(found.state, State::Ok);
-        assert!(found.value.contains("own link alone"));
+        assert!(found.value.contains("link-local only"));
         gid(&tree, 10, IPV4, "RoCE v2\n");
         let Finding { state, value, .. } = gids();
         assert_eq!(state, State::Ok);
