@@ -16,14 +16,12 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_ptx::PAPERS;
 
-/// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN
-/// (LeBeane): by a ring, which adds and hands on a chunk for each rank, and by recursive doubling, in which pairs exchange
-/// what they have summed.
+/// Sums vectors of several ranks, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
 ///
-/// First with a thread of the host for each rank, which waits, launches a kernel that adds, waits for its end and posts; then
-/// by the blocks of one kernel for all ranks of a GPU, which post; by operations that these register ahead of a slice and trigger
-/// behind it; and by way of a proxy, where a CPU reaches the queues. Every value of each sum is compared at each rank. The
-/// HCAs are software, and no network card takes part.
+/// Two algorithms: a ring, which adds and passes on a chunk for each rank, and recursive doubling, in which pairs
+/// of ranks exchange their sums. Four ways to drive the network: threads of the host, which launch a kernel for
+/// each addition; one kernel, whose blocks post; triggered operations; and a proxy, if a CPU reaches the queues.
+/// Every value of each sum is compared at each rank. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {

@@ -14,12 +14,12 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::overlap::{PAPER, Series};
 use warpbell_papers::parse::parse_seconds;
 
-/// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of GPUrdma
-/// (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.
+/// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of
+/// GPUrdma (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.
 ///
-/// First as a whole, the second end's network driven by its host, which waits for all parts, launches a kernel, waits for
-/// its end and posts; then as a whole by kernels, whose blocks wait for each other before they send; then each block's part
-/// by itself. Every word is compared. The HCAs are software, and no network card takes part.
+/// Three ways: whole, driven by the second end's host, which launches a kernel for each message; whole, by kernels
+/// whose blocks wait for each other before they send; and by block, each part by itself. Every word is compared.
+/// The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {

@@ -18,17 +18,16 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::serving::{Answered, CLIENT_HEADER, Client, Series, Way, files, serve};
 
-/// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
-/// back, as in the evaluation of GPU-driven RDMA for inference serving.
+/// Sends pictures to a server that makes them three times as wide and as high with a convolutional network, and
+/// sends them back, as in the evaluation of GPU-driven RDMA for inference serving.
 ///
-/// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
-/// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
-/// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
-/// answer is compared with a loop on the host. On a GPU a graph of the same kernel, which launches itself
-/// for each picture, is another way. The HCAs are software, and no network card takes part.
+/// Four ways to drive the server's network: the host, which copies each picture to the GPU and launches the
+/// network; a kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph that
+/// launches itself for each picture. The client is a kernel, the same for all. Every value of every answer is
+/// compared with a loop on the host. The HCAs are software, and no network card takes part.
 ///
-/// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
-/// by its host.
+/// --listen runs the server alone, as a kernel that stays. --connect runs a client in its own process, driven by
+/// its host.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {

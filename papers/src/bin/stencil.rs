@@ -17,14 +17,14 @@ use warpbell_papers::round_trip;
 use warpbell_papers::stencil::{self, PLOT, Ring};
 use warpbell_ptx::KERNELS;
 
-/// Computes a stencil over several ranks, whose blocks exchange the cells at their edges in every step, as figure 6 of GPUrdma
-/// (Daoud, Watad and Silberstein 2016) sketches it.
+/// Computes a stencil over several ranks, whose blocks exchange their edge cells in every step, as figure 6 of
+/// GPUrdma (Daoud, Watad and Silberstein 2016) sketches it.
 ///
-/// First between two kernels by a thread of the host for each rank; then within kernels that stay, by GASPI's write_notify, as
-/// in the figure; then by operations that these register ahead of a step and trigger behind it. Every cell is compared with a
-/// loop on the host. Then it compares how long a notification takes with a bare write of the same size. Ctrl-C ends the run
-/// with what was measured so far, after the current repetition; a second one at once. The HCAs are software, and no
-/// network card takes part.
+/// Three ways: the host exchanges the edges between two kernels; blocks of a kernel that stays use GASPI's
+/// write_notify, as in the figure; and blocks trigger operations that they registered before. Every cell is
+/// compared with a loop on the host. Then a notification is compared with a bare write of the same size. Ctrl-C
+/// ends the run after the current repetition and prints what was measured so far; a second one ends it at once. The
+/// HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Stencil {

@@ -12,11 +12,11 @@ use warpbell_bench::setting::Setting;
 
 /// Measures active messages.
 ///
-/// Sends vectors to a kernel that runs all the time, each with a task which adds it up there, as XTQ's puts do; then
-/// compares how long it takes until a task starts with how long a notification takes.
+/// Sends vectors to a kernel that runs all the time, each with a task that adds it up there, as XTQ's puts do. Then
+/// compares the time until a task starts with that of a notification.
 ///
-/// The initiator's kernel names functions and buffers by numbers, and no address of the target's. The HCAs are software,
-/// and no network card takes part.
+/// The initiator's kernel names functions and buffers by numbers, not by addresses of the target. The HCAs are
+/// software, and no network card takes part.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

@@ -13,12 +13,12 @@ use warpbell_host_init::cuda::InboundOrder;
 
 /// Measures the ways in which a kernel learns that data has come.
 ///
-/// Sends messages from one block to another, which learns by a completion, a flag, a counter, sequence numbers in the
-/// data or checksums over them that a message is there, and then compares every byte; prints the time from before the
-/// post until a message was read, and what knowing and reading cost where it was there already.
+/// Sends messages from one block to another, which waits for a completion, a flag, a counter, sequence numbers in
+/// the data or checksums over them, and then compares every byte. Prints the time from before the post until the
+/// message was read, and the cost of checking and reading a message that is already there.
 ///
-/// With --unlucky the software HCA has what it writes show late and in any order, as a GPU that promises no order may;
-/// then ways that go by an order are seen to read stale data.
+/// With --unlucky the software HCA makes its writes visible late and in any order, as a GPU that promises no order
+/// may. Ways that rely on an order then read stale data.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

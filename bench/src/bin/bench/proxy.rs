@@ -11,12 +11,12 @@ use warpbell_bench::setting::Setting;
 
 /// Measures puts with and without a proxy on the CPU.
 ///
-/// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
-/// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
-/// network processor does, or that take producer indices alone and ring for the kernels.
+/// Work-groups put 8 bytes at a time into another end's memory, directly through the NIC's doorbells and through a
+/// proxy: CPU threads that take whole WQEs out of rings in host memory and post them, as ComP-Net's network
+/// processor does, or that take only producer indices and ring for the kernels.
 ///
-/// The kernel is the same: it gets another handle. The HCAs are software, and no network card takes part, unless --nic
-/// names one.
+/// The kernel is the same; only its handle differs. The HCAs are software, and no network card takes part, unless
+/// --nic names one.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

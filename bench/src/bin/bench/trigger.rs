@@ -14,9 +14,9 @@ use warpbell_host_init::Grid;
 
 /// Measures triggered operations.
 ///
-/// Prepares writes on the host, which kernels trigger by their tags: each thread its own, each block its own, and all
-/// blocks the same; compares what a trigger costs a thread with building and posting the same write; and lets the NIC
-/// start writes one after the other, beside a thread that posts each once the one before is done.
+/// The host prepares writes, which kernels trigger by their tags: each thread its own, each block its own, and all
+/// blocks the same. Compares the cost of a trigger with building and posting the same write. Compares a chain of
+/// writes that the NIC starts with a thread that posts each write once the one before is done.
 ///
 /// The HCAs are software, and no network card takes part.
 #[derive(Debug, Args)]
