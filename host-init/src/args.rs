@@ -46,7 +46,7 @@ pub struct NodeArgs {
     /// Where kernels run
     #[arg(long, value_enum, default_value_t)]
     on: On,
-    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, perhaps with a port (mlx5_0:2); by default
+    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, optionally with a port (mlx5_0:2); by default
     /// the first that works with the kernels there
     #[arg(long, value_name = "NAME", value_parser = NicName::parse)]
     nic: Option<NicName>,

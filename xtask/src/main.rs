@@ -55,7 +55,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Install what the tests need, then run every test
+    /// Install what the tests need, then run the daily steps, or all steps with --full
     Test {
         /// Run every step, not only the daily ones
         #[arg(long)]
@@ -76,13 +76,13 @@ enum Action {
         #[arg(long)]
         list: bool,
     },
-    /// Run the fuzz targets for long
+    /// Run the fuzz targets for a long time
     Fuzz {
         /// Inputs for each fuzz target
         #[arg(long, value_name = "N", default_value_t = FULL_FUZZ_RUNS)]
         runs: u64,
     },
-    /// Change the sources a little at a time, and count the changes that no test sees
+    /// Change the sources a little at a time, and count the changes that no test detects
     Mutants {
         /// Change only this group's sources (may be repeated)
         #[arg(long, value_name = "GROUP")]
