@@ -50,7 +50,7 @@ syndromes! {
         "The queue pair was in error already, so the card did not carry the work request out.",
         "Look for the first error of the same queue; this one only follows from it.";
     MEMORY_WINDOW_BIND = 0x06, "memory window bind error",
-        "A memory window could not be bound.",
+        "A memory window could not be bound, or a send could not take a key away.",
         "Look at the window's type, its key, and the bind access of the region beneath.";
     BAD_RESPONSE = 0x10, "bad response error",
         "The other end answered with something that does not fit the request.",

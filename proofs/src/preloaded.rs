@@ -24,7 +24,7 @@ pub enum Engine {
 /// A call of this program, without arguments, in which it has the device.
 ///
 /// # Errors
-/// If the library is not where Cargo builds it: beside this program, as it is one of the package's own.
+/// If the library is not where Cargo builds it, with this program.
 pub fn again(engine: Engine) -> io::Result<Command> {
     let mut command = under(env::current_exe()?)?;
     command.env(INSIDE, "1");
@@ -40,9 +40,14 @@ pub fn again(engine: Engine) -> io::Result<Command> {
 /// # Errors
 /// As [`again`].
 pub fn under(program: impl AsRef<OsStr>) -> io::Result<Command> {
-    let library = env::current_exe()?
-        .with_file_name("libwarpbell_preload.so")
-        .canonicalize()?;
+    let this = env::current_exe()?;
+    // Cargo leaves a dependency's library among the dependencies: beside tests, and below programs.
+    let beside = ["libwarpbell_preload.so", "deps/libwarpbell_preload.so"];
+    let mut found = beside.map(|path| this.with_file_name(path)).into_iter();
+    let library = found.find(|path| path.is_file()).ok_or_else(|| {
+        let why = format!("no {} beside {}", beside[0], this.display());
+        io::Error::new(io::ErrorKind::NotFound, why)
+    })?;
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library);
     command.env_remove("WARPBELL_ENGINE");

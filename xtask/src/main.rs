@@ -32,7 +32,7 @@ use ptx::{Assemble, PtxError};
 use report::Report;
 use run::{Ending, RunError};
 use say::say;
-use steps::{BENCH, Extent, PROOFS, Step, Steps};
+use steps::{BENCH, Extent, PROGRAMS, PROOFS, Step, Steps};
 use tools::{Tool, Toolbox};
 use workspace::{Workspace, WorkspaceError, clean_command};
 
@@ -370,10 +370,13 @@ fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
     let workspace = Workspace::load(Path::new("."))?;
     let target = format!("bench-{name}");
     let mut command = workspace.cargo();
-    match workspace.targets(PROOFS, "bench").contains(&&*target) {
-        true => command.args(["bench", "--quiet", "-p", PROOFS, "--bench", &target, "--"]),
-        false => command.args(["run", "--quiet", "--release", "-p", BENCH, "--", name]),
-    };
+    if workspace.targets(PROOFS, "bench").contains(&&*target) {
+        command.args(["bench", "--quiet", "-p", PROOFS, "--bench", &target, "--"]);
+    } else if name == PROGRAMS {
+        command.args(["run", "--quiet", "--release", "-p", PROOFS, "--"]);
+    } else {
+        command.args(["run", "--quiet", "--release", "-p", BENCH, "--", name]);
+    }
     command.args(arguments);
     match run::forward(command, BENCH_DEADLINE)? {
         Ending::Exited(status) => Ok(status.success()),

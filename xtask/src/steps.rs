@@ -43,6 +43,8 @@ const SOFT_HCA: &str = "warpbell-soft-hca";
 const SOFT_HCA_GPU: &str = "warpbell-soft-hca-gpu";
 const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
+/// Its binary that runs unmodified programs.
+pub const PROGRAMS: &str = "programs";
 /// The papers' applications, and their kernels.
 const PAPERS: [&str; 2] = ["warpbell-papers", "warpbell-paper-kernels"];
 /// The command with all benchmarks but those of [`PROOFS`].
@@ -50,7 +52,9 @@ pub const BENCH: &str = "warpbell-bench";
 /// The library to preload under rdma-core.
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
-/// What each package calls the binary of its integration tests.
+/// The features with which the workspace's tests are built, once for all of them.
+const TEST_FEATURES: &str = "mlx5-wqe/prm,warpbell-patterns/host";
+/// What each package but [`PROOFS`] calls the binary of its integration tests.
 const TESTS: &str = "all";
 const DEMO_PACKAGE: &str = "warpbell-demo";
 
@@ -115,6 +119,8 @@ const LOOM_MAX_PREEMPTIONS: &str = "3";
 const BUILD_DEADLINE: Duration = minutes(60);
 /// How long one hardware test may take.
 const HW_TEST_DEADLINE: Duration = minutes(12);
+/// How long all unmodified programs together may take.
+const PROGRAMS_DEADLINE: Duration = minutes(60);
 /// How long the demo may take.
 const DEMO_DEADLINE: Duration = minutes(12);
 /// How long a fuzz target may take besides its inputs.
@@ -295,8 +301,8 @@ pub enum StepError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Ptx(#[from] PtxError),
-    #[error("Cargo did not say where it built the demo")]
-    NoDemo,
+    #[error("Cargo did not say where it built {0}")]
+    Unbuilt(&'static str),
 }
 
 /// How much of the steps runs.
@@ -422,7 +428,7 @@ impl Steps<'_> {
             .args(["test", "--workspace", "--no-fail-fast"])
             // The proofs have a step of their own, and ask for the feature that nothing else here does.
             .args(["--exclude", PROOFS])
-            .args(["--features", "mlx5-wqe/prm,warpbell-patterns/host"]);
+            .args(["--features", TEST_FEATURES]);
         if !self.extent.full {
             command.args(
                 PAPERS
@@ -441,17 +447,20 @@ impl Steps<'_> {
 
     fn proofs(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
-        command.args(["test", "--no-fail-fast", "-p", PROOFS]);
+        command
+            .args(["test", "--workspace", "--features", TEST_FEATURES])
+            .args(["--no-fail-fast", "--test", "proofs"]);
         report.tests("the proofs", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
 
     fn programs(&self, report: &mut Report) -> Result<(), StepError> {
-        let mut command = self.workspace.cargo();
-        command
-            .args(["bench", "--quiet", "-p", PROOFS])
-            .args(["--bench", "bench-programs"]);
-        let finished = self.capture(command, BUILD_DEADLINE)?;
+        let Some(built) = self.optimised(report, Some((PROOFS, PROGRAMS)))? else {
+            return Ok(());
+        };
+        let path = executable(&built, PROGRAMS).ok_or(StepError::Unbuilt(PROGRAMS))?;
+        let command = clean_command(path, &self.workspace.root);
+        let finished = self.capture(command, PROGRAMS_DEADLINE)?;
         self.spinner
             .suspend(|| say!("{}", finished.stdout.trim_end()));
         report.tests("programs", &finished);
@@ -474,7 +483,7 @@ impl Steps<'_> {
             report.skip("hw-tests has no tests");
             return Ok(());
         }
-        let Some(built) = self.optimised(report)? else {
+        let Some(built) = self.optimised(report, None)? else {
             return Ok(());
         };
         let mut skipped = BTreeMap::<String, Vec<String>>::new();
@@ -510,8 +519,12 @@ impl Steps<'_> {
     /// Builds what the steps run optimised, and gives what Cargo printed; nothing where it does not build.
     ///
     /// One call for all of it: Cargo unites the features of the packages that it is given, and builds everything anew
-    /// where other packages have other features in common.
-    fn optimised(&self, report: &mut Report) -> Result<Option<String>, RunError> {
+    /// where other packages have other features in common. `also` is a package that has the same ones, and its binary.
+    fn optimised(
+        &self,
+        report: &mut Report,
+        also: Option<(&str, &str)>,
+    ) -> Result<Option<String>, RunError> {
         let mut build = self.workspace.cargo();
         build.args(["build", "--release", "--lib", "--bin", DEMO]);
         for name in self.hardware_test_names() {
@@ -519,6 +532,9 @@ impl Steps<'_> {
         }
         for package in OPTIMISED {
             build.args(["-p", package]);
+        }
+        if let Some((package, binary)) = also {
+            build.args(["-p", package, "--bin", binary]);
         }
         build.arg("--message-format=json-render-diagnostics");
         let built = self.capture(build, BUILD_DEADLINE)?;
@@ -817,14 +833,14 @@ impl Steps<'_> {
     }
 
     fn demo(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report)? else {
+        let Some(built) = self.optimised(report, None)? else {
             return Ok(());
         };
         self.verified(report, "demo", self.demo_command(&built)?)
     }
 
     fn card(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report)? else {
+        let Some(built) = self.optimised(report, None)? else {
             return Ok(());
         };
         let mut demo = self.demo_command(&built)?;
@@ -838,7 +854,7 @@ impl Steps<'_> {
 
     /// A call of the demo.
     fn demo_command(&self, built: &str) -> Result<Command, StepError> {
-        let demo = executable(built, DEMO).ok_or(StepError::NoDemo)?;
+        let demo = executable(built, DEMO).ok_or(StepError::Unbuilt(DEMO))?;
         let mut command = clean_command(demo, &self.workspace.root);
         command.arg("--json");
         Ok(command)

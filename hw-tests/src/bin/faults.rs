@@ -51,8 +51,8 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     let sides = Sides::faulty(faults(0), faults(1));
     let pair = sides.pair(&QueuePairConfig {
         timers: Timers {
-            // 0.5 ms, and as many retries as there are.
-            acknowledge_timeout: 7,
+            // 1 ms, and as many retries as there are, of which what the peer says it misses takes some.
+            acknowledge_timeout: 8,
             rnr_timer: 1,
             ..Timers::default()
         },

@@ -146,7 +146,13 @@ fn fields_are_bits_of_the_bytes_that_there_are() {
         let field = named(name);
         assert_eq!((field.offset(), field.width()), (offset, width), "{name}");
         let low = value & (u64::MAX >> (64 - width));
-        for length in 0..=(offset + width).div_ceil(8) + 1 {
+        // Miri is spared the many lengths that end before the field.
+        let shortest = if cfg!(miri) {
+            (offset / 8).saturating_sub(1)
+        } else {
+            0
+        };
+        for length in shortest..=(offset + width).div_ceil(8) + 1 {
             for background in [0, 0xff] {
                 let mut bytes = vec![background; length];
                 let bit = |bytes: &[u8], at: usize| {

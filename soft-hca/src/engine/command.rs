@@ -275,15 +275,16 @@ pub struct ReadyToReceive {
 pub struct ReadyToSend {
     /// The PSN of the first packet that this end sends, below 2²⁴.
     pub send_psn: u32,
-    /// How often the same packet is repeated without an answer before error 0x15, 0 to 7.
+    /// How often the same packet is repeated, without an answer or because the peer missed one, before error 0x15, 0 to 7.
     pub retry_count: u8,
-    /// How often the same packet is repeated after RNR NAKs before error 0x16; 7 is for ever.
+    /// How often the same packet is repeated after RNR NAKs before error 0x16; 7 is for ever (IBTA volume 1, C9-132).
     pub rnr_retry: u8,
     /// How long to wait for an answer, in nanoseconds, 0 for ever; see [`ack_timeout_ns`].
     pub ack_timeout_ns: u64,
 }
 
-/// The acknowledgement timeout of an InfiniBand code (0 to 31): 4.096 µs · 2^code, 0 for ever (IBTA volume 1, 9.7.6.1.3).
+/// The acknowledgement timeout of an InfiniBand code (0 to 31): 4.096 µs · 2^code, 0 for ever (IBTA volume 1, 9.7.6.1.3,
+/// C9-140).
 pub const fn ack_timeout_ns(code: u8) -> u64 {
     match code & 0x1f {
         0 => 0,

@@ -9,7 +9,9 @@
 //! | RC, UC, UD; shared receive queues | DC, XRC: there is no command that creates them |
 //!
 //! Its reliable connections can be read with the InfiniBand Architecture Specification, volume 1 (IBTA volume 1), beside
-//! them: numbers such as 9.7.3 are its sections, those such as C9-105 its compliance statements.
+//! them: numbers such as 9.7.5 are its sections, those such as C9-105 its compliance statements, both as in release 1.5.
+//! Each of them is also named in public text, above all in Linux' drivers. What no such text numbers has the number of
+//! the section around it.
 //!
 //! One file, one job: [`mlx5_wqe::decode`] reads a WQE's bytes; `sending` and `receiving` are what a `queue_pair` keeps;
 //! `requester` walks the send queue and retries, `responder` executes the peer's requests once each, `flush` ends what is

@@ -1,4 +1,4 @@
-//! Packet sequence numbers (IBTA volume 1, 9.7.1): 24 bits, compared around the circle.
+//! Packet sequence numbers (IBTA volume 1, 9.7): 24 bits, compared around the circle.
 
 /// The bits of a PSN.
 pub(super) const MASK: u32 = 0x00ff_ffff;

@@ -215,6 +215,10 @@ impl QueuePair {
                 State::Init | State::ReadyToReceive | State::ReadyToSend | State::Error,
                 Transition::Error,
             ) => {
+                if self.state != State::Error {
+                    // A peer that brought it there hears why.
+                    self.responder.forget_answers();
+                }
                 self.enter_error(
                     cx,
                     FirstError {

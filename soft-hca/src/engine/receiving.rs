@@ -96,6 +96,16 @@ impl Responder {
         self.message = None;
     }
 
+    /// Answers no READ and no atomic any more. That all is done, the peer hears only where none was
+    /// left.
+    pub(super) fn forget_answers(&mut self) {
+        if !self.answers.is_empty() {
+            self.answers.clear();
+            self.acknowledge = false;
+            self.refusal = None;
+        }
+    }
+
     pub(super) fn has_answers(&self) -> bool {
         self.acknowledge || self.refusal.is_some() || !self.answers.is_empty()
     }

@@ -2,12 +2,13 @@
 //!
 //! | what | IBTA volume 1 | where |
 //! |---|---|---|
-//! | generating request packets, with their PSNs | 9.7.3 | here |
+//! | generating request packets, with their PSNs | 9.7 | here |
 //! | their headers | 9.2, 9.3 | `request` |
 //! | receiving responses; lost ones | 9.7.6 | `response` |
 //! | datagrams' route headers | 8.3 | `datagram` |
 //!
-//! End-to-end credits (9.7.7.2) are not modelled: a peer without a receive refuses, and is asked again.
+//! End-to-end credits (9.7.7.2) are not modelled: a peer without a receive refuses, and is asked again. Nor are
+//! message sequence numbers: packets name the PSNs that they answer.
 
 mod datagram;
 mod gate;
@@ -31,7 +32,7 @@ use super::transfer::{Cutter, Ranges, check_local};
 use super::wire::{Busy, Limits, SEND_RANGES, Wire};
 use request::request;
 
-/// PSNs under way at most: their order must stay clear.
+/// PSNs under way at most: their order must stay clear, for which 2²³ are the most that may be.
 const PSN_WINDOW: i32 = 1 << 22;
 
 /// Why a WQE does not start or go on.
@@ -116,7 +117,7 @@ impl QueuePair {
         Ok(sent.max(1))
     }
 
-    /// Puts the next WQE under way, if it may start now: it gets the PSNs of its packets (9.7.3).
+    /// Puts the next WQE under way, if it may start now: it gets the PSNs of its packets.
     fn start_next<'b, M: Memory>(
         &mut self,
         memory: &M,

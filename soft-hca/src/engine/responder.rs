@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | receiving inbound requests, and their validation | 9.7.4, 9.7.4.1 | here |
 //! | generating responses | 9.7.5 | `answer` |
+//! | what is wrong with a request | 9.9.3 | here |
 //! | unreliable service | 9.8 | `unreliable`, `datagram` |
 
 mod answer;
@@ -32,6 +33,8 @@ enum Reject {
     Refuse(Refusal),
     /// As above, and the receive WQE in use fails.
     Receive(Refusal, Failure),
+    /// The receive WQE in use fails, and the queue pair goes to error, but the peer is not told.
+    Silent(Failure),
     /// The queue pair went to error meanwhile.
     Gone,
 }
@@ -66,6 +69,8 @@ impl QueuePair {
             return;
         }
         self.responder.refusing = false;
+        // Nobody is told any more that this packet is missing, or that it has to come again.
+        self.responder.refusal = None;
         let executed = match opcode {
             Opcode::Write => self.execute_write(cx, packet),
             Opcode::Send => self.execute_send(cx, packet),
@@ -95,6 +100,7 @@ impl QueuePair {
                 self.refuse(refusal);
                 self.fail_receive(cx, failure);
             }
+            Err(Reject::Silent(failure)) => self.fail_receive(cx, failure),
             Err(Reject::Gone) => {}
         }
     }
@@ -130,18 +136,24 @@ impl QueuePair {
             ) => (address, rkey, length, done),
             _ => return Err(INVALID),
         };
+        self.check_enabled(Access::REMOTE_WRITE)?;
         let range = Range {
             address,
             length: u64::from(length),
         };
-        let end = done + packet.payload_length();
-        // C9-92, C9-94.
-        if length > MAX_MESSAGE_LENGTH || end > range.length || last != (end == range.length) {
+        let payload = packet.payload_length();
+        let end = done + payload;
+        // No message is longer than 2³¹ bytes (C9-94), nor than this engine's limit.
+        if length > MAX_MESSAGE_LENGTH
+            || !self.is_cut_well(flags, payload)
+            || end > range.length
+            || last != (end == range.length)
+        {
             return Err(INVALID);
         }
         // A message of no bytes touches no memory, and its key is not looked at (C9-88).
         if length > 0 {
-            self.check_remote(cx, rkey, range, Access::REMOTE_WRITE)?;
+            self.check_key(cx, rkey, range, Access::REMOTE_WRITE)?;
         }
         if last && flags.contains(PacketFlags::IMMEDIATE) && !self.take_receive(cx) {
             return Err(Reject::NotReady);
@@ -183,10 +195,14 @@ impl QueuePair {
             (false, Some(Inbound::Send { done })) => done,
             _ => return Err(Reject::Refuse(Refusal::InvalidRequest)),
         };
+        let payload = packet.payload_length();
+        if !self.is_cut_well(flags, payload) {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
         if !self.take_receive(cx) {
             return Err(Reject::NotReady);
         }
-        let end = done + packet.payload_length();
+        let end = done + payload;
         if end > u64::from(MAX_MESSAGE_LENGTH) {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
@@ -220,7 +236,8 @@ impl QueuePair {
                     self.attributes.protection_domain,
                     RemoteKey(packet.header.immediate),
                 )
-                .map_err(|_| Reject::Refuse(Refusal::RemoteAccess))?;
+                // The message itself has arrived (9.9.6.3, class J).
+                .map_err(|_| Reject::Silent((Syndrome::MEMORY_WINDOW_BIND, VendorCode::NONE)))?;
             CqeOpcode::RESPONDER_SEND_INVALIDATE
         } else if flags.contains(PacketFlags::IMMEDIATE) {
             CqeOpcode::RESPONDER_SEND_IMMEDIATE
@@ -240,12 +257,13 @@ impl QueuePair {
         if self.responder.message.is_some() || header.length > MAX_MESSAGE_LENGTH {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
+        self.check_enabled(Access::REMOTE_READ)?;
         let range = Range {
             address: header.address,
             length: u64::from(header.length),
         };
         if range.length > 0 {
-            self.check_remote(cx, header.rkey, range, Access::REMOTE_READ)?;
+            self.check_key(cx, header.rkey, range, Access::REMOTE_READ)?;
         }
         let answer = Answer::Read {
             psn: header.psn,
@@ -282,11 +300,12 @@ impl QueuePair {
         {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
+        self.check_enabled(Access::REMOTE_ATOMIC)?;
         let range = Range {
             address: header.address,
             length: width,
         };
-        self.check_remote(cx, header.rkey, range, Access::REMOTE_ATOMIC)?;
+        self.check_key(cx, header.rkey, range, Access::REMOTE_ATOMIC)?;
         // SAFETY: the range was just checked and is aligned to the width.
         let value = unsafe { execute(cx.memory, header.address, &atomic) };
         if self.responder.atomics.is_full() {
@@ -323,11 +342,7 @@ impl QueuePair {
                 };
                 let known = header.length <= MAX_MESSAGE_LENGTH
                     && psn::distance(end, self.responder.expected) <= 0;
-                let allowed = range.length == 0
-                    || self
-                        .check_remote(cx, header.rkey, range, Access::REMOTE_READ)
-                        .is_ok();
-                if !known || !allowed {
+                if !known || !self.may_read(cx, header.rkey, range) {
                     return;
                 }
                 Answer::Read {
@@ -349,9 +364,28 @@ impl QueuePair {
         self.responder.answer_again(answer);
     }
 
-    /// Whether the peer may do this, by its queue pair and by its key (9.7.4.1.5).
+    /// Whether a part of a message is as long as it may be (C9-92): at most the path MTU, and not empty unless it is
+    /// all of the message. Others than the last may be shorter than the path MTU, too: the sender of a list cuts it
+    /// where it needs more ranges than a packet has.
     #[inline]
-    fn check_remote<M, W>(
+    fn is_cut_well(&self, flags: PacketFlags, payload: u64) -> bool {
+        payload <= u64::from(self.path_mtu)
+            && (payload > 0 || flags.contains(PacketFlags::FIRST.union(PacketFlags::LAST)))
+    }
+
+    /// Whether this queue pair carries out such requests at all; one that it does not is invalid, whatever its key
+    /// (9.7.4.1).
+    #[inline]
+    fn check_enabled(&self, access: Access) -> Result<(), Reject> {
+        if !self.access.contains(access) {
+            return Err(Reject::Refuse(Refusal::InvalidRequest));
+        }
+        Ok(())
+    }
+
+    /// Whether the peer's key opens this (9.7.4.1.5).
+    #[inline]
+    fn check_key<M, W>(
         &self,
         cx: &Context<'_, '_, M, W>,
         rkey: u32,
@@ -359,10 +393,17 @@ impl QueuePair {
         access: Access,
     ) -> Result<(), Reject> {
         let pd = self.attributes.protection_domain;
-        if !self.access.contains(access) || cx.regions.check(pd, rkey, range, access).is_err() {
+        if cx.regions.check(pd, rkey, range, access).is_err() {
             return Err(Reject::Refuse(Refusal::RemoteAccess));
         }
         Ok(())
+    }
+
+    /// Whether a READ that was taken on may go on: rights and keys can be taken back at any time.
+    fn may_read<M, W>(&self, cx: &Context<'_, '_, M, W>, rkey: u32, range: Range) -> bool {
+        let access = Access::REMOTE_READ;
+        range.length == 0
+            || (self.access.contains(access) && self.check_key(cx, rkey, range, access).is_ok())
     }
 }
 

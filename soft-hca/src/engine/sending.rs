@@ -34,6 +34,8 @@ pub(super) struct Requester {
     pub(super) sent_psn: u32,
     pub(super) settings: ReadyToSend,
     pub(super) retries_left: u8,
+    /// The oldest answer that is missing was asked for again because later ones came.
+    pub(super) has_asked_again: bool,
     pub(super) rnr_retries_left: u8,
     /// When the wait for an answer ends.
     pub(super) deadline: Option<u64>,
@@ -48,7 +50,7 @@ pub(super) struct Requester {
 }
 
 /// A place in the stream of packets.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) entry: usize,
     pub(super) packet: u32,
@@ -114,6 +116,7 @@ impl Requester {
                 ack_timeout_ns: 0,
             },
             retries_left: 0,
+            has_asked_again: false,
             rnr_retries_left: 0,
             deadline: None,
             pause_until: None,
@@ -170,12 +173,22 @@ impl Requester {
         self.sent_psn = self.next_psn;
     }
 
-    /// Goes back to the oldest packet that is not acknowledged.
-    pub(super) fn rewind(&mut self) {
+    /// Where the oldest packet is that is not acknowledged.
+    fn oldest(&self) -> Cursor {
         let packet = self.in_flight.front().map_or(0, |front| {
             psn::distance(self.unacknowledged, front.first_psn).max(0) as u32
         });
-        self.cursor = Cursor { entry: 0, packet };
+        Cursor { entry: 0, packet }
+    }
+
+    /// Goes back to the oldest packet that is not acknowledged.
+    pub(super) fn rewind(&mut self) {
+        self.cursor = self.oldest();
+    }
+
+    /// Whether that is the next to be sent.
+    pub(super) fn is_rewound(&self) -> bool {
+        self.cursor == self.oldest()
     }
 
     /// (Re)starts the wait for an answer.
@@ -237,6 +250,7 @@ impl Requester {
     pub(super) fn progress(&mut self, now: u64) {
         self.retries_left = self.settings.retry_count;
         self.rnr_retries_left = self.settings.rnr_retry;
+        self.has_asked_again = false;
         if self.pause_until.is_none() {
             self.restart_timer(now);
         }

@@ -10,6 +10,8 @@ use crate::stage::{LENGTH, Stage, state};
 
 const LOCAL: (Syndrome, VendorCode) = (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY);
 const REMOTE: (Syndrome, VendorCode) = (Syndrome::REMOTE_ACCESS, VendorCode::REMOTE_ACCESS);
+const INVALID: (Syndrome, VendorCode) =
+    (Syndrome::REMOTE_INVALID_REQUEST, VendorCode::REMOTE_REQUEST);
 const SMALL: usize = 256;
 const END: i64 = LENGTH as i64;
 
@@ -178,7 +180,7 @@ pub fn every_bad_access() {
     without_access();
 }
 
-/// A queue pair may forbid an access that a region allows.
+/// A queue pair may forbid an access that a region allows: such a request is invalid there.
 fn without_access() {
     let mut stage = Stage::new(&QueuePairConfig {
         access: Access::REMOTE_WRITE | Access::REMOTE_READ,
@@ -189,7 +191,7 @@ fn without_access() {
         .remote(stage.theirs.remote(64));
     let what = "an atomic through a queue pair that allows none";
     let default = Completions::ORDINARY;
-    stage.fails(what, add, Opcode::ATOMIC_FETCH_ADD, REMOTE, default);
+    stage.fails(what, add, Opcode::ATOMIC_FETCH_ADD, INVALID, default);
 }
 
 /// An error that the test gives to the HCA for the n-th request arrives as it was given.

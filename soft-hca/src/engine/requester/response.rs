@@ -13,6 +13,9 @@ use crate::engine::transfer::{check_local, scatter};
 use crate::engine::wire::Wire;
 use mlx5_wqe::decode::{AtomicOperation, DataItem, Operation};
 
+/// The peer answered what it was not asked (11.6.2).
+const BAD_RESPONSE: Failure = (Syndrome::BAD_RESPONSE, VendorCode::NONE);
+
 impl QueuePair {
     /// Handles what the peer's responder sent.
     pub(in crate::engine) fn handle_response<M: Memory, W: Wire>(
@@ -30,12 +33,16 @@ impl QueuePair {
             Opcode::Acknowledge => psn::add(header.psn, 1),
             _ => header.psn,
         };
-        if psn::distance(done, self.requester.sent_psn) > 0 {
+        if psn::distance(header.psn, self.requester.sent_psn) >= 0 {
+            // Nothing was asked there yet.
             return;
         }
         if self.acknowledge(cx, done) {
-            // The answer to a READ or atomic before it is missing.
-            self.go_back();
+            // The answer to a READ or atomic before it is missing. Others that are under way behind it say the same.
+            if !self.requester.has_asked_again {
+                self.requester.has_asked_again = true;
+                self.try_again(cx);
+            }
             return;
         }
         let expected = header.psn == self.requester.unacknowledged;
@@ -43,10 +50,12 @@ impl QueuePair {
             return;
         };
         match opcode {
-            Opcode::ReadResponse | Opcode::AtomicResponse
-                if expected && front.kind == Kind::Answered =>
-            {
-                match self.take_answer(cx, &front, opcode, packet) {
+            Opcode::ReadResponse | Opcode::AtomicResponse if expected => {
+                let taken = match front.kind {
+                    Kind::Answered => self.take_answer(cx, &front, opcode, packet),
+                    _ => Err(BAD_RESPONSE),
+                };
+                match taken {
                     Ok(()) => {
                         self.requester.unacknowledged = psn::add(header.psn, 1);
                         self.requester.progress(cx.now);
@@ -73,7 +82,6 @@ impl QueuePair {
         packet: &Packet,
     ) -> Result<(), Failure> {
         const DENIED: Failure = (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY);
-        const BAD_RESPONSE: Failure = (Syndrome::BAD_RESPONSE, VendorCode::NONE);
         let pd = self.attributes.protection_domain;
         let (summary, decoded) = self.fetch_wqe(cx.memory, cx.scratch, front.wqe.index);
         let wqe = decoded
@@ -115,10 +123,14 @@ impl QueuePair {
         delay_ns: u32,
     ) {
         let failure = match refusal {
-            Refusal::Sequence => return self.go_back(),
+            Refusal::Sequence => return self.try_again(cx),
             Refusal::ReceiverNotReady => {
                 self.counters.receiver_not_ready += 1;
                 let requester = &mut self.requester;
+                if requester.pause_until.is_some() {
+                    // To what was sent before the wait began: it is no other try.
+                    return;
+                }
                 if requester.rnr_retries_left > 0 {
                     // 7 is for ever.
                     if requester.settings.rnr_retry < 7 {
@@ -205,15 +217,27 @@ impl QueuePair {
         if self.requester.deadline.is_none_or(|time| cx.now < time) {
             return 0;
         }
+        self.spend_retry(cx);
+        self.requester.restart_timer(cx.now);
+        1
+    }
+
+    /// The peer misses a packet: goes back, which is a retry, too, unless nothing was sent since it last went back.
+    fn try_again<M: Memory, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
+        if !self.requester.is_rewound() {
+            self.spend_retry(cx);
+        }
+    }
+
+    /// Goes back once more, or fails where that was done often enough.
+    fn spend_retry<M: Memory, W: Wire>(&mut self, cx: &mut Context<'_, '_, M, W>) {
         if self.requester.retries_left == 0 {
             let failure = (Syndrome::TRANSPORT_RETRY, VendorCode::NO_ACKNOWLEDGEMENT);
             self.fail_front(cx, failure);
-            return 1;
+            return;
         }
         self.requester.retries_left -= 1;
         self.go_back();
-        self.requester.restart_timer(cx.now);
-        1
     }
 }
 

@@ -3,7 +3,6 @@
 
 use mlx5_wqe::{Syndrome, VendorCode};
 
-use crate::engine::command::Access;
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Opcode, Range, Refusal};
 use crate::engine::psn;
@@ -31,11 +30,7 @@ impl QueuePair {
                 // 9.7.5.1.3.
                 Answer::Read { range, rkey, .. } => {
                     // Again for each packet: the memory may be deregistered at any time.
-                    if range.length > 0
-                        && self
-                            .check_remote(cx, rkey, range, Access::REMOTE_READ)
-                            .is_err()
-                    {
+                    if !self.may_read(cx, rkey, range) {
                         self.responder.answers.clear();
                         self.responder.refusal = Some((Refusal::RemoteAccess, answer.psn()));
                         self.fail_for_peer(

@@ -1,8 +1,10 @@
 //! The receiver of datagrams: what nobody waits for is dropped, the rest arrives behind its global route header.
 
+use mlx5_wqe::decode::DataItem;
 use mlx5_wqe::{CqeOpcode, Local, Syndrome, VendorCode};
 
-use crate::engine::command::{Access, QueuePairState};
+use super::receive::Segments;
+use crate::engine::command::{Access, ProtectionDomain, QueuePairState};
 use crate::engine::memory::Memory;
 use crate::engine::packet::{Header, Opcode, Packet, PacketFlags, Range};
 use crate::engine::queue_pair::{Context, QueuePair};
@@ -45,63 +47,66 @@ impl QueuePair {
             self.state,
             QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
         );
-        if !ready || header.rkey != self.q_key || !self.take_receive(cx) {
+        let payload = packet.payload_length();
+        let fits = payload <= u64::from(self.path_mtu);
+        if !ready || header.rkey != self.q_key || !fits || !self.take_receive(cx) {
             return;
         }
-        let length = ROUTE_HEADER as u64 + packet.payload_length();
+        let (segments, pd) = self.receive_segments(cx);
+        let length = ROUTE_HEADER as u64 + payload;
+        if segments.iter().copied().map(length_of).sum::<u64>() < length {
+            // Nobody is told, and the receive is the next one's (9.8.3.2.2, 9.9.3).
+            return;
+        }
         let opcode = match header.flags().contains(PacketFlags::IMMEDIATE) {
             true => CqeOpcode::RESPONDER_SEND_IMMEDIATE,
             false => CqeOpcode::RESPONDER_SEND,
         };
-        let failure = match self.store_datagram(cx, packet) {
-            Ok(()) => {
-                // Where the completion queue is dead, this queue pair is in error by now, and nobody is told.
-                let _ = self.complete_receive(cx, header, opcode, length as u32);
-                return;
-            }
-            Err(ScatterError::TooSmall) => (Syndrome::LOCAL_LENGTH, VendorCode::NONE),
-            Err(ScatterError::Denied) => (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY),
-        };
-        self.fail_receive(cx, failure);
+        if store_datagram(cx, packet, &segments, pd).is_err() {
+            self.fail_receive(cx, (Syndrome::LOCAL_PROTECTION, VendorCode::LOCAL_KEY));
+            return;
+        }
+        // Where the completion queue is dead, this queue pair is in error by now, and nobody is told.
+        let _ = self.complete_receive(cx, header, opcode, length as u32);
     }
+}
 
-    /// Writes header and message into the receive WQE in use.
-    fn store_datagram<M: Memory, W: Wire>(
-        &mut self,
-        cx: &mut Context<'_, '_, M, W>,
-        packet: &Packet,
-    ) -> Result<(), ScatterError> {
-        let (segments, pd) = self.receive_segments(cx);
-        let header = route_header(&packet.header);
-        let mut left = &header[..];
-        for local in &segments {
-            let Local {
-                address, length, ..
-            } = *local;
-            let (now, later) = left.split_at(left.len().min(length as usize));
-            let target = Range {
-                address,
-                length: u64::from(length),
-            };
-            if !now.is_empty() {
-                cx.regions
-                    .check(pd, local.key.0, target, Access::LOCAL_WRITE)
-                    .map_err(|_| ScatterError::Denied)?;
-                // SAFETY: the segment was just checked, and is at least as long.
-                unsafe { cx.memory.write(address, now) };
-            }
-            left = later;
+/// Writes header and message into the segments of a receive WQE, in which there is room for both.
+fn store_datagram<M: Memory, W: Wire>(
+    cx: &Context<'_, '_, M, W>,
+    packet: &Packet,
+    segments: &Segments,
+    pd: ProtectionDomain,
+) -> Result<(), ScatterError> {
+    let header = route_header(&packet.header);
+    let mut left = &header[..];
+    for local in segments {
+        let length = length_of(*local);
+        let (now, later) = left.split_at(left.len().min(length as usize));
+        let target = Range {
+            address: local.address,
+            length,
+        };
+        if !now.is_empty() {
+            cx.regions
+                .check(pd, local.key.0, target, Access::LOCAL_WRITE)
+                .map_err(|_| ScatterError::Denied)?;
+            // SAFETY: the segment was just checked, and is at least as long.
+            unsafe { cx.memory.write(local.address, now) };
         }
-        if !left.is_empty() {
-            return Err(ScatterError::TooSmall);
-        }
-        scatter(
-            cx.memory,
-            cx.regions,
-            pd,
-            segments.iter().copied(),
-            ROUTE_HEADER as u64,
-            &packet.payload,
-        )
+        left = later;
     }
+    scatter(
+        cx.memory,
+        cx.regions,
+        pd,
+        segments.iter().copied(),
+        ROUTE_HEADER as u64,
+        &packet.payload,
+    )
+}
+
+/// The bytes of a receive's segment.
+fn length_of(local: Local) -> u64 {
+    DataItem::Memory(local).length()
 }

@@ -3,7 +3,7 @@
 use super::{Reject, psn};
 use crate::engine::command::QueuePairState;
 use crate::engine::memory::Memory;
-use crate::engine::packet::{Opcode, Packet, PacketFlags};
+use crate::engine::packet::{Opcode, Packet, PacketFlags, Refusal};
 use crate::engine::queue_pair::{Context, QueuePair};
 use crate::engine::wire::Wire;
 
@@ -37,8 +37,13 @@ impl QueuePair {
         };
         match executed {
             Ok(_) | Err(Reject::Gone) => {}
-            Err(Reject::NotReady | Reject::Refuse(_)) => self.responder.message = None,
-            Err(Reject::Receive(_, failure)) => self.fail_receive(cx, failure),
+            // What the receive cannot hold is lost, too, and the receive is the next one's (9.9.3).
+            Err(
+                Reject::NotReady | Reject::Refuse(_) | Reject::Receive(Refusal::InvalidRequest, _),
+            ) => self.responder.message = None,
+            Err(Reject::Receive(_, failure) | Reject::Silent(failure)) => {
+                self.fail_receive(cx, failure);
+            }
         }
     }
 }

@@ -430,7 +430,7 @@ fn infiniband_timer_codes() {
     assert_eq!(ack_timeout_ns(0), 0);
     assert_eq!(ack_timeout_ns(1), 8_192);
     assert_eq!(ack_timeout_ns(14), 67_108_864);
-    // From the table of RNR NAK timers in the InfiniBand specification.
+    // From the table of RNR NAK timers in the InfiniBand specification (volume 1, 9.7.5.2.8).
     assert_eq!(rnr_timer_ns(0), 655_360_000);
     assert_eq!(rnr_timer_ns(1), 10_000);
     assert_eq!(rnr_timer_ns(12), 640_000);

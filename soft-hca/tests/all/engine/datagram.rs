@@ -5,12 +5,13 @@ use mlx5_wqe::{
     AddressVector, Cqe64, CqeOpcode, Immediate, Local, Opcode, QpNumber, Syndrome, Wqe,
 };
 use proptest::prelude::*;
+use warpbell_soft_hca::engine::packet::{Header, Opcode as Packet};
 use warpbell_soft_hca::engine::{
     CommandError, QueuePairOptions, QueuePairState, Transport, WireAddress, gid,
 };
 use zerocopy::byteorder::big_endian::U32;
 
-use super::world::{Connection, Shape, World, clean, pattern};
+use super::world::{Buffer, Connection, Shape, World, clean, pattern};
 
 const MTU: u32 = 1024;
 const KEY: u32 = 0x1122_3344;
@@ -218,28 +219,69 @@ fn errors_are_their_own_end_s() {
         assert_eq!(sent.error_word().syndrome(), syndrome);
         assert!(arrived.is_none());
     }
-    // At the receiver: too small for the header, for the message; not writable.
-    for (length, syndrome) in [
-        (39, Syndrome::LOCAL_LENGTH),
-        (47, Syndrome::LOCAL_LENGTH),
-        (49, Syndrome::LOCAL_PROTECTION),
-    ] {
-        let mut world = world();
-        let source = world.a.region(&[7; 8]);
-        let target = world.b.region(&[0; 48]);
-        world.b.qp.post_receive(&[target.local(0, length)]);
-        let to = vector(WireAddress(1), world.b.qp.number, KEY);
-        let (sent, arrived) = send(&mut world, datagram(Opcode::SEND, to, &[source.all()]));
-        assert!(!sent.tail().is_error());
-        assert_eq!(arrived.unwrap().error_word().syndrome(), syndrome);
-        assert_eq!(state(&world, false), QueuePairState::ReadyToSend);
-        assert_eq!(state(&world, true), QueuePairState::Error);
-        world.check_canaries();
-    }
+    // At the receiver: not writable.
     let mut world = world();
+    let source = world.a.region(&[7; 8]);
+    let target = world.b.region(&[0; 48]);
+    world.b.qp.post_receive(&[target.local(0, 49)]);
+    let to = vector(WireAddress(1), world.b.qp.number, KEY);
+    let (sent, arrived) = send(&mut world, datagram(Opcode::SEND, to, &[source.all()]));
+    assert!(!sent.tail().is_error());
+    let syndrome = arrived.unwrap().error_word().syndrome();
+    assert_eq!(syndrome, Syndrome::LOCAL_PROTECTION);
+    assert_eq!(state(&world, false), QueuePairState::ReadyToSend);
+    assert_eq!(state(&world, true), QueuePairState::Error);
+    world.check_canaries();
     let unknown = QpNumber::new(0x12_3456).unwrap();
     let refused = world.a.engine.set_q_key(unknown, 0);
     assert_eq!(refused, Err(CommandError::NoQueuePair));
+}
+
+/// What does not fit into the receive is dropped, which the next one takes then (IBTA volume 1, 9.8.3.2.2, 9.9.3).
+#[test]
+fn what_is_too_long_is_lost_and_the_receive_is_not() {
+    let mut world = world();
+    let long = world.a.region(&[7; 9]);
+    let target = world.b.region(&[0; 48]);
+    // In two segments; the second one is too short by one byte.
+    let receive = [target.local(0, 44), target.local(44, 4)];
+    world.b.qp.post_receive(&receive);
+    let to = vector(WireAddress(1), world.b.qp.number, KEY);
+    let (sent, arrived) = send(&mut world, datagram(Opcode::SEND, to, &[long.all()]));
+    assert!(!sent.tail().is_error() && arrived.is_none());
+    assert_eq!(target.buffer.bytes(), [0; 48]);
+    let (sent, arrived) = send(&mut world, datagram(Opcode::SEND, to, &[long.local(0, 8)]));
+    assert!(!sent.tail().is_error());
+    assert_eq!(arrived.expect("a datagram").tail().wqe_counter(), 0);
+    assert_eq!(target.buffer.bytes()[HEADER..], [7; 8]);
+    // Not even for the header.
+    world.b.qp.post_receive(&[target.local(0, 39)]);
+    let (_, arrived) = send(&mut world, datagram(Opcode::SEND, to, &[]));
+    assert!(arrived.is_none());
+    assert_eq!(state(&world, true), QueuePairState::ReadyToSend);
+    world.check_canaries();
+}
+
+/// Nor is a packet longer than the path allows.
+#[test]
+fn a_datagram_of_more_than_the_path_s_mtu_is_dropped() {
+    for (length, fits) in [(MTU, true), (MTU + 1, false)] {
+        let mut world = world();
+        let target = world.b.region(&vec![0; HEADER + MTU as usize + 1]);
+        world.b.qp.post_receive(&[target.all()]);
+        let header = Header {
+            destination: 1,
+            destination_qp: world.b.qp.number.get(),
+            opcode: Packet::Datagram as u8,
+            rkey: KEY,
+            length,
+            ..Header::default()
+        };
+        world.inject(header, Buffer::filled(&vec![7; length as usize]));
+        world.settle();
+        assert_eq!(world.b.qp.receive_cq.poll().is_some(), fits);
+        assert_eq!(state(&world, true), QueuePairState::ReadyToSend);
+    }
 }
 
 proptest! {

@@ -79,6 +79,7 @@ fn ends(access: [Access; 2]) -> (World, Region, Region) {
 
 const ALL: Access = Access::all();
 const LOCAL_PROTECTION: (u8, u8) = (0x04, 0x53);
+const REMOTE_INVALID: (u8, u8) = (0x12, 0x8a);
 const REMOTE_ACCESS: (u8, u8) = (0x13, 0x88);
 
 #[test]
@@ -207,27 +208,56 @@ fn remote_key_range_and_access() {
     assert_eq!(engine.poll_event(), Some(event));
 }
 
+/// Such a request is invalid, whatever its key, and if it moves no byte (IBTA volume 1, 9.7.4.1).
 #[test]
 fn a_queue_pair_that_does_not_allow_it() {
-    let mut world = World::connected(Connection {
-        access: Access::REMOTE_READ,
-        ..Connection::default()
-    });
-    let local = world.a.region(&[1; 64]);
-    let remote = world.b.region(&[2; 64]);
-    let wqe = Wqe::<1>::write(local.all(), remote.remote(0));
-    fails_with(world, wqe, REMOTE_ACCESS, &[local, remote]);
+    type Ask = fn(&Region, Remote) -> Wqe<1>;
+    let asked: [(Access, Ask); 4] = [
+        (Access::REMOTE_WRITE, |local, remote| {
+            Wqe::write(local.all(), remote)
+        }),
+        (Access::REMOTE_WRITE, |_, remote| {
+            Wqe::write_immediate_only(remote, Immediate(1))
+        }),
+        (Access::REMOTE_READ, |local, remote| {
+            Wqe::read(local.all(), remote)
+        }),
+        (Access::REMOTE_ATOMIC, |local, remote| {
+            Wqe::fetch_add(local.local(0, 8), remote, 1)
+        }),
+    ];
+    for (needed, ask) in asked {
+        for known in [true, false] {
+            let mut world = World::connected(Connection {
+                access: ALL.difference(needed),
+                ..Connection::default()
+            });
+            let local = world.a.region(&[1; 64]);
+            let remote = world.b.region(&[2; 64]);
+            let key = match known {
+                true => remote.keys.remote,
+                false => RemoteKey(remote.keys.remote.0 ^ 0x40),
+            };
+            let place = Remote {
+                key,
+                ..remote.remote(0)
+            };
+            world.b.qp.post_receive(&[]);
+            let wqe = ask(&local, place);
+            fails_with(world, wqe, REMOTE_INVALID, &[local, remote]);
+        }
+    }
 }
 
 #[test]
 fn misaligned_atomics() {
     let (world, local, remote) = ends([ALL; 2]);
     let wqe = Wqe::<1>::fetch_add(local.local(0, 8), remote.remote(4), 1);
-    fails_with(world, wqe, (0x12, 0x8a), &[local, remote]);
+    fails_with(world, wqe, REMOTE_INVALID, &[local, remote]);
 
     let (world, local, remote) = ends([ALL; 2]);
     let wqe = Wqe::<1>::masked_fetch_add_u32(local.local(0, 4), remote.remote(2), 1, 0);
-    fails_with(world, wqe, (0x12, 0x8a), &[local, remote]);
+    fails_with(world, wqe, REMOTE_INVALID, &[local, remote]);
 }
 
 #[test]
@@ -252,7 +282,7 @@ fn a_receive_that_is_too_small() {
         .post_receive(&[small.local(0, 10), small.local(10, 20)]);
     world.b.qp.post_receive(&[small.all()]);
     let wqe = Wqe::<1>::send(local.local(0, 31));
-    let mut world = fails_with(world, wqe, (0x12, 0x8a), &[]);
+    let mut world = fails_with(world, wqe, REMOTE_INVALID, &[]);
     let cqes = world.b.qp.receive_cq.drain();
     assert_eq!(all_said(&cqes), [(14, 0x01, 0x00, 0), (14, 0x05, 0xf9, 1)]);
     // Nothing past the segments.

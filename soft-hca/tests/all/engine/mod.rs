@@ -13,6 +13,7 @@ mod mutation;
 mod options;
 mod order;
 mod packet;
+mod rules;
 mod shared;
 mod timers;
 mod unreliable;

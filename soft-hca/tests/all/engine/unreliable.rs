@@ -7,7 +7,7 @@ use mlx5_wqe::{CqeOpcode, Immediate, Remote, RemoteKey, Syndrome, Wqe};
 use proptest::prelude::*;
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags};
-use warpbell_soft_hca::engine::{QueuePairOptions, QueuePairState, Transition, Transport};
+use warpbell_soft_hca::engine::{Access, QueuePairOptions, QueuePairState, Transition, Transport};
 
 use super::world::{Buffer, Connection, Faults, Shape, World, clean, pattern};
 
@@ -105,8 +105,9 @@ fn nothing_comes_back_and_what_nobody_takes_is_lost() {
     assert_eq!(target.buffer.bytes(), [7; 3000]);
 }
 
+/// As a message of which a packet is lost (IBTA volume 1, 9.9.3).
 #[test]
-fn a_receive_that_is_too_small_is_its_owner_s_error() {
+fn a_message_that_its_receive_cannot_hold_is_lost() {
     let mut world = world(clean());
     let source = world.a.region(&[7; 3000]);
     let target = world.b.region(&[0; 3000]);
@@ -114,8 +115,29 @@ fn a_receive_that_is_too_small_is_its_owner_s_error() {
     world.a.qp.post(Wqe::<1>::send(source.all()).signalled());
     world.settle();
     assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert!(world.b.qp.receive_cq.poll().is_none());
+    assert_eq!(states(&world), [QueuePairState::ReadyToSend; 2]);
+    assert_eq!(target.buffer.bytes()[2000..], [0; 1000]);
+    // The next one has the receive.
+    world.a.qp.post(Wqe::<1>::send(source.local(0, 2000)));
+    world.settle();
+    let cqe = world.b.qp.receive_cq.poll().expect("a message");
+    let arrived = (cqe.tail().is_error(), cqe.byte_count.get());
+    assert_eq!(arrived, (false, 2000));
+}
+
+/// A receive that may not be written is its owner's error.
+#[test]
+fn a_receive_with_a_bad_key() {
+    let mut world = world(clean());
+    let source = world.a.region(&[7; 8]);
+    let target = world.b.register(Buffer::new(8), Access::REMOTE_READ);
+    world.b.qp.post_receive(&[target.all()]);
+    world.a.qp.post(Wqe::<1>::send(source.all()).signalled());
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
     let cqe = world.b.qp.receive_cq.poll().expect("an error");
-    assert_eq!(cqe.error_word().syndrome(), Syndrome::LOCAL_LENGTH);
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::LOCAL_PROTECTION);
     let [sender, receiver] = states(&world);
     assert_eq!(sender, QueuePairState::ReadyToSend);
     assert_eq!(receiver, QueuePairState::Error);

@@ -32,9 +32,6 @@ struct Arguments {
     /// Run the rows alone in which these words are found
     #[arg(long, value_name = "WORDS")]
     only: Option<String>,
-    /// Cargo says so.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// What became of a row.

@@ -24,18 +24,19 @@ fn example(name: &str, arguments: &[&str]) -> Command {
     let path = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo
-            .args(["build", "-p", "warpbell-bench", "--message-format=json"])
-            .args(["--bin", "bench"])
+            .args(["build", "--workspace", "--message-format=json"])
+            // With these features, and for this test, all below it is built already.
+            .args(["--features", "mlx5-wqe/prm,warpbell-patterns/host"])
+            .args(["--bin", "bench", "--test", "proofs"])
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         let output = cargo.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{errors}");
         let lines = output.stdout.split(|byte| *byte == b'\n');
         let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        let executable = |message: Value| message["executable"].as_str().map(PathBuf::from);
-        messages
-            .filter_map(executable)
-            .next()
+        let mut benches = messages.filter(|message| message["target"]["name"] == "bench");
+        benches
+            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
             .expect("Cargo says where it is")
     });
     let mut example = match arguments.contains(&CARD) {

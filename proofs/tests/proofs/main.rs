@@ -4,6 +4,7 @@
 
 #[cfg(rdma_core_headers)]
 mod card;
+mod facts;
 #[cfg(kernel_headers)]
 mod kernel;
 #[cfg(rdma_core_headers)]

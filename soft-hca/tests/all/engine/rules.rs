@@ -1,0 +1,348 @@
+//! Rules of the InfiniBand specification (volume 1) for ends that do not keep it, each by section or statement.
+
+use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
+use warpbell_soft_hca::engine::fault::Fate;
+use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags, Refusal};
+use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState, Transition};
+
+use super::world::{Buffer, Connection, RNR_NS, Region, Shape, TIMEOUT_NS, World, clean};
+
+/// Where packets and WQEs of these tests start.
+const PSN: u32 = 0xff_fff0;
+const MTU: usize = 1024;
+
+/// A request from `a` to `b`.
+fn request(world: &World, opcode: Opcode, flags: PacketFlags, target: &Region) -> Header {
+    Header {
+        destination: 1,
+        source: 0,
+        destination_qp: world.b.qp.number.get(),
+        source_qp: world.a.qp.number.get(),
+        psn: PSN,
+        opcode: opcode as u8,
+        flags: flags.bits(),
+        address: target.buffer.address(),
+        rkey: target.keys.remote.0,
+        length: target.buffer.length as u32,
+        ..Header::default()
+    }
+}
+
+/// A response from `b` to `a`.
+fn response(world: &World, opcode: Opcode, psn: u32) -> Header {
+    Header {
+        destination: 0,
+        source: 1,
+        destination_qp: world.a.qp.number.get(),
+        source_qp: world.b.qp.number.get(),
+        psn,
+        opcode: opcode as u8,
+        ..Header::default()
+    }
+}
+
+/// Lets `a` alone do what it can.
+fn let_a_work(world: &mut World) {
+    for _ in 0..3 {
+        world.now += 100;
+        world.a.engine.step(world.now);
+    }
+}
+
+fn first_error(world: &World) -> Option<FirstError> {
+    let status = world.b.engine.query_queue_pair(world.b.qp.number);
+    status.unwrap().first_error
+}
+
+/// C9-92: no packet is longer than the path MTU, and of a message of several each has bytes.
+#[test]
+fn a_packet_is_not_longer_than_the_path_allows_and_not_empty() {
+    const FIRST: PacketFlags = PacketFlags::FIRST;
+    const LAST: PacketFlags = PacketFlags::LAST;
+    const MIDDLE: PacketFlags = PacketFlags::empty();
+    let cases = [
+        vec![(FIRST.union(LAST), MTU + 1)],
+        vec![(FIRST, MTU + 1)],
+        vec![(FIRST, MTU), (MIDDLE, MTU + 1)],
+        vec![(FIRST, MTU), (LAST, MTU + 1)],
+        vec![(FIRST, 0)],
+        vec![(FIRST, MTU), (MIDDLE, 0)],
+        vec![(FIRST, MTU), (LAST, 0)],
+    ];
+    for (opcode, packets) in [Opcode::Write, Opcode::Send]
+        .into_iter()
+        .flat_map(|opcode| cases.clone().into_iter().map(move |case| (opcode, case)))
+    {
+        let mut world = World::new();
+        let length = packets.iter().map(|(_, length)| length).sum::<usize>();
+        // What comes last has its end where the message has its own.
+        let ends = packets
+            .last()
+            .is_some_and(|(flags, _)| flags.contains(LAST));
+        let target = world.b.region(&vec![0; length + usize::from(!ends)]);
+        world.b.qp.post_receive(&[target.all()]);
+        for (number, (flags, length)) in packets.iter().enumerate() {
+            let header = Header {
+                psn: PSN + number as u32,
+                ..request(&world, opcode, *flags, &target)
+            };
+            world.inject(header, Buffer::filled(&vec![9; *length]));
+        }
+        world.settle();
+        let error = first_error(&world).unwrap_or_else(|| panic!("{opcode:?} {packets:?}"));
+        assert_eq!(error.syndrome, Syndrome::REMOTE_INVALID_REQUEST);
+        let good = (packets.len() - 1) * MTU;
+        assert_eq!(
+            target.buffer.bytes()[good..],
+            vec![0; length - good + usize::from(!ends)]
+        );
+    }
+}
+
+/// 9.9.6.3, class J: a key that cannot be taken away ends the receive, and the sender is told nothing.
+#[test]
+fn a_key_that_cannot_be_taken_away_is_the_receiver_s_error() {
+    let mut world = World::new();
+    let source = world.a.region(&[1; 64]);
+    let target = world.b.region(&[0; 64]);
+    (0..2).for_each(|_| world.b.qp.post_receive(&[target.all()]));
+    let unknown = RemoteKey(target.keys.remote.0 ^ 0x40);
+    let wqe = Wqe::<1>::send_invalidate(source.all(), unknown);
+    world.a.qp.post(wqe.signalled());
+    world.settle();
+    let cqes = world.b.qp.receive_cq.drain();
+    let syndromes: Vec<_> = cqes.iter().map(|cqe| cqe.error_word().syndrome()).collect();
+    assert_eq!(syndromes, [Syndrome::MEMORY_WINDOW_BIND, Syndrome::FLUSHED]);
+    let error = first_error(&world).expect("an error");
+    assert_eq!(error.place, ErrorPlace::Receive(WqeIndex(0)));
+    let status = world.b.engine.query_queue_pair(world.b.qp.number).unwrap();
+    assert_eq!(status.state, QueuePairState::Error);
+    assert!(world.a.qp.send_cq.poll().is_none(), "the sender is told");
+    world.run_for(20 * TIMEOUT_NS);
+    let cqe = world.a.qp.send_cq.poll().expect("no answer ever");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
+/// 11.6.2, bad response: to another kind of request than was made at its PSN. Nothing is repeated.
+#[test]
+fn a_response_of_another_kind_ends_the_request() {
+    type Ask = fn(&Region, &Region) -> Wqe<1>;
+    let write: Ask = |local, remote| Wqe::write(local.all(), remote.remote(0));
+    let read: Ask = |local, remote| Wqe::read(local.all(), remote.remote(0));
+    let add: Ask = |local, remote| Wqe::fetch_add(local.all(), remote.remote(0), 1);
+    for (ask, opcode) in [
+        (write, Opcode::ReadResponse),
+        (write, Opcode::AtomicResponse),
+        (read, Opcode::AtomicResponse),
+        (add, Opcode::ReadResponse),
+    ] {
+        let mut world = World::new();
+        let local = world.a.region(&[1; 8]);
+        let remote = world.b.region(&[2; 8]);
+        world.a.qp.post(ask(&local, &remote).signalled());
+        let_a_work(&mut world);
+        world.inject(response(&world, opcode, PSN), Buffer::filled(&[3; 8]));
+        let_a_work(&mut world);
+        let cqe = world.a.qp.send_cq.poll().expect("an error");
+        assert_eq!(cqe.error_word().syndrome(), Syndrome::BAD_RESPONSE);
+        assert_eq!(local.buffer.bytes(), [1; 8]);
+    }
+    // One that comes late, to a request that is done.
+    let mut world = World::new();
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    for ask in [read, write] {
+        world.a.qp.post(ask(&local, &remote).signalled());
+        world.settle();
+        world.inject(
+            response(&world, Opcode::ReadResponse, PSN),
+            Buffer::filled(&[3; 8]),
+        );
+        world.settle();
+        assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    }
+    assert_eq!(local.buffer.bytes(), [2; 8]);
+}
+
+/// Nothing answers a request before it is sent.
+#[test]
+fn a_response_to_what_was_not_sent_is_none() {
+    /// Packets that the wire holds.
+    const FULL: usize = 100;
+    let mut world = World::new();
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    for _ in 0..FULL {
+        let nobody_s = Header {
+            destination: 1,
+            ..Header::default()
+        };
+        world.inject(nobody_s, Buffer::new(0));
+    }
+    let read = Wqe::<1>::read(local.all(), remote.remote(0));
+    world.a.qp.post(read.signalled());
+    let_a_work(&mut world);
+    assert_eq!(world.in_the_air(), FULL, "the request waits");
+    world.inject(
+        response(&world, Opcode::ReadResponse, PSN),
+        Buffer::filled(&[3; 8]),
+    );
+    let_a_work(&mut world);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    assert_eq!(local.buffer.bytes(), [1; 8]);
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(local.buffer.bytes(), [2; 8]);
+}
+
+/// A refusal for a gap in the PSNs is a reason to try again, and counts as one. Progress gives all tries back.
+#[test]
+fn a_peer_that_misses_packets_for_ever_spends_the_retries() {
+    let mut world = World::connected(Connection {
+        retry_count: 2,
+        ack_timeout_ns: 0,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    let remote = world.b.region(&[2; 8]);
+    let write = Wqe::<1>::write(local.all(), remote.remote(0)).signalled();
+    (0..2).for_each(|_| {
+        world.a.qp.post(write);
+    });
+    let_a_work(&mut world);
+    let refuse = |world: &mut World, psn, times| {
+        let refusal = Header {
+            detail: Refusal::Sequence as u8,
+            ..response(world, Opcode::Refuse, psn)
+        };
+        (0..times).for_each(|_| world.inject(refusal, Buffer::new(0)));
+        let_a_work(world);
+    };
+    // The same refusal twice, with nothing sent between them, is one.
+    refuse(&mut world, PSN, 2);
+    refuse(&mut world, PSN, 1);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    refuse(&mut world, PSN + 1, 1);
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    refuse(&mut world, PSN + 1, 1);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    refuse(&mut world, PSN + 1, 1);
+    let cqe = world.a.qp.send_cq.poll().expect("an error");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
+/// While the requester waits for a receive, another refusal for want of one is no try.
+#[test]
+fn a_refusal_that_comes_twice_is_one_try() {
+    let mut world = World::connected(Connection {
+        rnr_retry: 1,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    let target = world.b.region(&[0; 8]);
+    world.a.qp.post(Wqe::<1>::send(local.all()).signalled());
+    let_a_work(&mut world);
+    world.keep_in_the_air(1, 0);
+    let refusal = Header {
+        detail: Refusal::ReceiverNotReady as u8,
+        length: RNR_NS,
+        ..response(&world, Opcode::Refuse, PSN)
+    };
+    for _ in 0..2 {
+        world.inject(refusal, Buffer::new(0));
+        let_a_work(&mut world);
+    }
+    world.b.qp.post_receive(&[target.all()]);
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(target.buffer.bytes(), [1; 8]);
+}
+
+/// A packet that was missed and comes before anybody was told is acknowledged and no longer asked for.
+#[test]
+fn what_is_no_longer_missed_is_not_asked_for() {
+    let mut world = World::new();
+    let local = world.a.region(&[1; 8]);
+    let target = world.b.region(&[0; 8]);
+    let all = PacketFlags::FIRST | PacketFlags::LAST | PacketFlags::ACKNOWLEDGE;
+    let ahead = Header {
+        psn: PSN + 1,
+        ..request(&world, Opcode::Write, all, &target)
+    };
+    world.inject(ahead, Buffer::filled(&[3; 8]));
+    let write = Wqe::<1>::write(local.all(), target.remote(0));
+    world.a.qp.post(write.signalled());
+    world.settle();
+    assert!(!world.a.qp.send_cq.poll().unwrap().tail().is_error());
+    assert_eq!(target.buffer.bytes(), [1; 8]);
+    for (node, what) in [(&world.a, "asked"), (&world.b, "sent")] {
+        let status = node.engine.query_queue_pair(node.qp.number).unwrap();
+        let counters = status.counters;
+        assert_eq!(
+            (counters.retries, counters.duplicates),
+            (0, 0),
+            "{what} again"
+        );
+    }
+}
+
+/// 10.3.1: no memory goes out of a queue pair that was put into error.
+#[test]
+fn a_queue_pair_in_error_by_command_answers_no_more() {
+    const LENGTH: usize = 150 * MTU;
+    let mut world = World::new();
+    let target = world.a.region(&vec![0; LENGTH]);
+    let source = world.b.region(&vec![7; LENGTH]);
+    let read = Wqe::<1>::read(target.all(), source.remote(0));
+    world.a.qp.post(read.signalled());
+    let_a_work(&mut world);
+    world.b.engine.step(world.now);
+    let under_way = world.in_the_air();
+    assert!((1..LENGTH / MTU).contains(&under_way), "some of the answer");
+    let qp = world.b.qp.number;
+    let error = Transition::Error;
+    world.b.engine.modify_queue_pair(qp, error).unwrap();
+    (0..10).for_each(|_| {
+        world.b.engine.step(world.now);
+    });
+    assert_eq!(world.in_the_air(), under_way);
+    world.run_for(20 * TIMEOUT_NS);
+    let cqe = world.a.qp.send_cq.poll().expect("no answer ever");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
+/// However many answers come behind one that is missing: that one is asked for once, which is a retry.
+#[test]
+fn a_missing_answer_is_asked_for_once() {
+    const LENGTH: usize = 20 * MTU;
+    for (retry_count, arrives) in [(1, true), (0, false)] {
+        let connection = Connection {
+            retry_count,
+            ..Connection::default()
+        };
+        // The third packet of the first answer is lost.
+        let mut answers = 0;
+        let faults = Box::new(move |header: &Header| {
+            answers += u32::from(header.opcode == Opcode::ReadResponse as u8);
+            match answers {
+                3 => Fate::Drop,
+                _ => Fate::Pass,
+            }
+        });
+        let mut world = World::with(Shape::default(), connection, [clean(), faults]);
+        let target = world.a.region(&vec![0; LENGTH]);
+        let source = world.b.region(&vec![7; LENGTH]);
+        let read = Wqe::<1>::read(target.all(), source.remote(0));
+        world.a.qp.post(read.signalled());
+        world.settle();
+        let cqe = world.a.qp.send_cq.poll().expect("a completion");
+        let status = world.a.engine.query_queue_pair(world.a.qp.number);
+        assert_eq!(status.unwrap().counters.retries, u64::from(retry_count));
+        if arrives {
+            assert!(!cqe.tail().is_error());
+            assert_eq!(target.buffer.bytes(), vec![7; LENGTH]);
+        } else {
+            assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+        }
+    }
+}
