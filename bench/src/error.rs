@@ -18,9 +18,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] HcaError),
     /// A NIC whose writes cannot be late on purpose.
-    #[error(
-        "only a NIC on a CPU thread can be unlucky; choose --nic soft, or soft-host with --on gpu"
-    )]
+    #[error("--unlucky needs a NIC on a CPU thread; choose --nic soft, or soft-host with --on gpu")]
     NoLateStores,
     /// A NIC whose engine is a kernel has no way to other processes.
     #[error(
@@ -81,7 +79,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Cases of which none is there.
-    #[error("no case has {texts} in its name; choose of: {known}")]
+    #[error("no case has {texts} in its name; choose one of: {known}")]
     NoCase {
         /// What was asked for.
         texts: String,

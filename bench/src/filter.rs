@@ -12,7 +12,7 @@ const SHOWN: usize = 24;
 /// The cases that a command line chooses by their names.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Filter {
-    /// Measure only cases with this text in their name (may be repeated)
+    /// Measure only cases whose name contains this text (may be repeated)
     #[arg(long = "case", value_name = "TEXT")]
     texts: Vec<String>,
     /// Names that were asked about.
@@ -80,7 +80,7 @@ mod tests {
         let filter = filter(&["x", "y"]);
         let measured = ["a", "b"].into_iter().filter(|name| filter.wants(name));
         let error = filter.some(measured.collect()).unwrap_err().to_string();
-        assert_eq!(error, "no case has x, y in its name; choose of: a; b");
+        assert_eq!(error, "no case has x, y in its name; choose one of: a; b");
         assert_eq!(filter.some(vec![1]).unwrap(), [1]);
     }
 

@@ -120,7 +120,7 @@ pub struct InboundCase {
     pub bytes: u32,
     /// Messages that count, at least 1.
     pub rounds: u32,
-    /// Messages before them.
+    /// Warm-up messages, which do not count.
     pub warm_up: u32,
     /// Whether what is written shows late at the reader, and how many bytes come together then: a power of two.
     pub piece: Option<u64>,

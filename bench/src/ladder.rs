@@ -1,4 +1,4 @@
-//! The ladder: the same stream of writes, posted in one way after the other, from the naive one to many queues.
+//! The ladder: the same stream of writes, posted in different ways, from the naive one to many queues.
 
 use std::sync::atomic::Ordering;
 

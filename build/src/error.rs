@@ -11,7 +11,7 @@ use crate::gpu;
 pub enum BuildError {
     /// A GPU that is not known.
     #[error(
-        "`{name}` is no GPU that kernels are compiled for; choose among {}",
+        "kernels cannot be compiled for `{name}`; choose one of {}",
         gpu::names()
     )]
     UnknownGpu {
@@ -20,7 +20,7 @@ pub enum BuildError {
     },
     /// The library has a kernel that does not compile.
     #[error(
-        "the library does not compile for {gpu}; see the compiler's messages above. Code for the host stands behind `#[cfg(not(target_arch = \"nvptx64\"))]`, in the program, or under `[target.'cfg(not(target_arch = \"nvptx64\"))'.dependencies]`"
+        "the library does not compile for {gpu}; see the compiler's messages above. Put code for the host behind `#[cfg(not(target_arch = \"nvptx64\"))]`, in the program, or under `[target.'cfg(not(target_arch = \"nvptx64\"))'.dependencies]`"
     )]
     Compile {
         /// The GPU.

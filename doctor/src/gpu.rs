@@ -123,7 +123,7 @@ fn dmabuf(system: &System, subject: &Subject, gpu: Option<&cuda::Gpu>) -> Findin
     }
     match Driver::read(system) {
         Ok(Driver { open: false, .. }) => {
-            subject.missing(check, "closed kernel modules cannot", use_open)
+            subject.missing(check, "closed kernel modules cannot do this", use_open)
         }
         Ok(_) => subject.unknown(
             check,
@@ -149,13 +149,13 @@ fn kernel_side(system: &System, subject: &Subject, load_peermem: &str) -> Findin
     let (oldest_major, oldest_minor) = DMABUF_KERNEL;
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= DMABUF_KERNEL => {
-            subject.ok(check, format!("CUDA gives it, Linux {release} takes it"))
+            subject.ok(check, format!("CUDA exports it, Linux {release} accepts it"))
         }
         // Distributions bring newer RDMA drivers to older kernels.
         _ => subject.unknown(
             check,
             format!(
-                "CUDA gives it; Linux {release} may not take it: {oldest_major}.{oldest_minor} does"
+                "CUDA exports it; Linux {release} may not accept it: {oldest_major}.{oldest_minor} does"
             ),
             load_peermem,
         ),
@@ -172,7 +172,7 @@ fn inbound_order(subject: &Subject, gpu: Option<&cuda::Gpu>) -> Finding {
         Some(_) => subject.missing(
             check,
             "its kernels flush before they read what a NIC has written",
-            "nothing to mend: see docs/inbound.md",
+            "nothing to fix: see docs/inbound.md",
         ),
     };
     finding.optional()

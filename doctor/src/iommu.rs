@@ -8,7 +8,7 @@ const GROUPS: &str = "/sys/kernel/iommu_groups";
 
 const PASS_THROUGH: &str = "add iommu=pt to the kernel's command line (GRUB_CMDLINE_LINUX in \
     /etc/default/grub), then: sudo update-grub  # and restart the machine";
-const RISK: &str = "with iommu=pt the IOMMU keeps no device of the host from any memory";
+const RISK: &str = "with iommu=pt the IOMMU does not protect memory from the host's devices";
 
 /// Whether a device's addresses go through untranslated, which peer-to-peer traffic needs.
 pub fn examine(system: &System, subject: &Subject, address: Address) -> Finding {
@@ -19,7 +19,7 @@ pub fn examine(system: &System, subject: &Subject, address: Address) -> Finding 
         Ok(kind @ ("DMA" | "DMA-FQ")) => subject
             .missing(
                 check,
-                format!("translates addresses ({kind}): a peer's memory may be out of reach"),
+                format!("translates addresses ({kind}): the peer's memory may be out of reach"),
                 PASS_THROUGH,
             )
             .risky(RISK),

@@ -179,7 +179,7 @@ fn permission(system: &System, nic: &Nic, subject: &Subject) -> Finding {
         ),
         Err(ReadError::Denied) => {
             let remedy = format!(
-                "sudo chmod a+rw {}  # for good: a rule of udev",
+                "sudo chmod a+rw {}  # permanently: a udev rule",
                 quoted(&file)
             );
             subject.missing(check, format!("{file}: no permission"), remedy)
@@ -223,7 +223,7 @@ fn atomics(system: &System, nic: &Nic, subject: &Subject, address: Address) -> F
             value,
             format!("sudo mlxconfig -d {address} query | grep ATOMIC"),
         ),
-        Ok(None) => subject.unknown(check, "ibv_devinfo does not tell", command),
+        Ok(None) => subject.unknown(check, "ibv_devinfo does not report it", command),
         Err(error @ ProgramError::Absent(_)) => subject.unknown(
             check,
             error.to_string(),

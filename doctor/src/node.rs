@@ -50,7 +50,7 @@ fn refusal(result: i32) -> (&'static str, &'static str) {
     match result {
         100 => ("no GPU that it can use", "nvidia-smi"),
         802 => (
-            "the system is not ready, mostly for want of the fabric manager",
+            "the system is not ready, usually because the fabric manager is not running",
             "sudo systemctl start nvidia-fabricmanager",
         ),
         803 => (
@@ -91,7 +91,7 @@ fn rdma_modules(system: &System) -> Finding {
 /// How much memory this process may lock; registered memory is locked.
 fn memlock(system: &System, privileges: Privileges) -> Finding {
     let check = Check::Memlock;
-    let remedy = "ulimit -l unlimited  # for good: echo '* - memlock unlimited' | \
+    let remedy = "ulimit -l unlimited  # permanently: echo '* - memlock unlimited' | \
         sudo tee /etc/security/limits.d/memlock.conf; in a container: --ulimit memlock=-1";
     let limits = match system.text("/proc/self/limits") {
         Ok(limits) => limits,
@@ -114,7 +114,7 @@ fn memlock(system: &System, privileges: Privileges) -> Finding {
             format!("{bytes} bytes, but CAP_IPC_LOCK lifts the limit for this process"),
         ),
         Some(bytes) => Subject::Node.missing(check, format!("{bytes} bytes"), remedy),
-        None => Subject::Node.unknown(check, "/proc/self/limits does not tell", "ulimit -l"),
+        None => Subject::Node.unknown(check, "/proc/self/limits does not say", "ulimit -l"),
     }
 }
 

@@ -59,7 +59,7 @@ impl Pair {
             }
             Distance::AcrossNodes => subject.missing(
                 check,
-                format!("{words}: slow, and on some machines closed"),
+                format!("{words}: slow, and blocked on some machines"),
                 "nvidia-smi topo -m  # choose a nearer NIC, or move the card",
             ),
             _ => subject.ok(check, words),
@@ -76,7 +76,7 @@ impl Pair {
         let bridges = match &self.places {
             Some((gpu, nic)) if self.distance != Distance::Unknown => bridges_between(gpu, nic),
             _ => {
-                let why = "the bridges between them are not to be seen";
+                let why = "the bridges between them are hidden";
                 return subject.unknown(check, why, "sudo lspci -vvv | grep ACSCtl  # on the host");
             }
         };
@@ -96,11 +96,11 @@ impl Pair {
                 .missing(
                     check,
                     format!(
-                        "on in {}: traffic between the two makes a detour by the CPU",
+                        "on in {}: traffic between the two takes a detour through the CPU",
                         listed(&redirecting)
                     ),
                     format!(
-                        "{}  # until the next start; for good: firmware set-up (BIOS)",
+                        "{}  # until the next start; permanently: firmware set-up (BIOS)",
                         turn_off(&redirecting)
                     ),
                 )
@@ -116,7 +116,7 @@ impl Pair {
                 "run the doctor as root, or: sudo lspci -vvv | grep ACSCtl",
             )
         } else if !broken.is_empty() {
-            let why = format!("the capabilities of {} make no sense", listed(&broken));
+            let why = format!("the capabilities of {} are invalid", listed(&broken));
             subject.unknown(check, why, "sudo lspci -vvv | grep ACSCtl")
         } else {
             subject.ok(

@@ -117,10 +117,7 @@ fn judge_gids(subject: &Subject, gids: &[Gid], ethernet: bool, netdev: Option<&s
     } else if !v2.is_empty() {
         subject.ok(
             check,
-            format!(
-                "{}; of the own link alone: no router passes them on",
-                listed(&v2)
-            ),
+            format!("{}; link-local only: no router forwards them", listed(&v2)),
         )
     } else if gids.iter().any(|gid| gid.kind.is_none()) {
         let remedy = "show_gids  # or: ibv_devinfo -v";
@@ -245,7 +242,7 @@ mod tests {
         gid(&tree, 1, LINK_LOCAL, "RoCE v2\n");
         let found = gids();
         assert_eq!(found.state, State::Ok);
-        assert!(found.value.contains("own link alone"));
+        assert!(found.value.contains("link-local only"));
         gid(&tree, 10, IPV4, "RoCE v2\n");
         let Finding { state, value, .. } = gids();
         assert_eq!(state, State::Ok);

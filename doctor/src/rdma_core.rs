@@ -41,7 +41,7 @@ fn judge(verbs: &Version, mlx5: &Version) -> Finding {
     let check = Check::RdmaCore;
     let text = format!("rdma-core {mlx5}");
     if verbs != mlx5 {
-        let text = format!("libibverbs of {verbs}, libmlx5 of {mlx5}: they do not fit together");
+        let text = format!("libibverbs of {verbs}, libmlx5 of {mlx5}: their versions differ");
         return Subject::Node.missing(check, text, INSTALL);
     }
     match mlx5.0 {
@@ -53,7 +53,7 @@ fn judge(verbs: &Version, mlx5: &Version) -> Finding {
         OLDEST..DEDICATED_UAR => Subject::Node.ok(
             check,
             format!(
-                "{text}; without UAR pages of one queue alone, which came with {DEDICATED_UAR}"
+                "{text}; without UAR pages for a single queue, which came with {DEDICATED_UAR}"
             ),
         ),
         _ => Subject::Node.ok(check, text),

@@ -102,9 +102,9 @@ fn verdict(f: &mut Formatter<'_>, report: &Report, columns: usize) -> fmt::Resul
         needed.filter(|found| found.state == state).count()
     };
     let (missing, unknown) = (needed(State::Missing), needed(State::Unknown));
-    let text = format!("of what is needed, {missing} missing and {unknown} unknown");
+    let text = format!("of the needed items, {missing} missing and {unknown} unknown");
     writeln!(f, "{}", wrap("not ready: ", &text, columns))?;
-    let alternative = "(the software NIC needs nothing of this: cargo demo)";
+    let alternative = "(the software NIC needs none of this: cargo demo)";
     writeln!(f, "{}", wrap("", alternative, columns))
 }
 

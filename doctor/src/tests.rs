@@ -114,7 +114,10 @@ fn a_machine_with_nothing_gets_a_readable_list() {
     }
     let table = table(&report, usize::MAX);
     assert!(table.contains("NVIDIA driver"), "{table}");
-    assert!(table.contains("\nnot ready: of what is needed,"), "{table}");
+    assert!(
+        table.contains("\nnot ready: of the needed items,"),
+        "{table}"
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct NodeArgs {
     /// Where kernels run
     #[arg(long, value_enum, default_value_t)]
     on: On,
-    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, perhaps with a port (mlx5_0:2); by default
+    /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, optionally with a port (mlx5_0:2); by default
     /// the first that works with the kernels there
     #[arg(long, value_name = "NAME", value_parser = NicName::parse)]
     nic: Option<NicName>,
@@ -163,7 +163,7 @@ impl Node {
     /// # Errors
     /// As [`NodeArgs::open`].
     pub fn from_args(built: Built) -> Result<Self, Error> {
-        /// Runs kernels on a CPU or a GPU, with a NIC of software or a card
+        /// Runs kernels on a CPU or a GPU, with a software NIC or a card
         #[derive(Parser)]
         struct Arguments {
             #[command(flatten)]
@@ -204,10 +204,10 @@ pub enum NodeError {
     #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
     NoNicGpu,
     /// Several GPUs for kernels that are on none.
-    #[error("--gpus names the GPUs of --on gpu; choose that, or leave it out")]
+    #[error("--gpus needs --on gpu; add it, or leave --gpus out")]
     NoGpus,
     /// A GPU among several that is there before.
-    #[error("--gpus names GPU {gpu} twice; each GPU has its ranks once")]
+    #[error("--gpus names GPU {gpu} twice; name each GPU once")]
     GpuTwice {
         /// Its number.
         gpu: u32,

@@ -66,7 +66,7 @@ pub enum Error {
     CollapsedReceive,
     /// A queue pair without a doorbell record, which the device cannot have.
     #[error(
-        "the device takes producer indices from doorbell records alone; use `SendDoorbell::WithRecord`, or a ConnectX-8 or later"
+        "the device takes producer indices only from doorbell records; use `SendDoorbell::WithRecord`, or a ConnectX-8 or later"
     )]
     NeedsDoorbellRecord,
     /// A queue pair that waits for others or is started by them, which the device cannot have.
@@ -101,7 +101,7 @@ pub enum Error {
         limit: u32,
     },
     /// A counter or timer that its field cannot hold.
-    #[error("{what} is {value}, at most {limit} fits; choose less")]
+    #[error("{what} is {value}, but at most {limit} fits; choose less")]
     BadTimer {
         /// Which one.
         what: &'static str,
@@ -111,7 +111,9 @@ pub enum Error {
         limit: u8,
     },
     /// A size that cannot be allocated or registered.
-    #[error("{bytes} bytes are no size for {what}; it must be positive and fit the address space")]
+    #[error(
+        "{bytes} bytes is not a size for {what}; it must be positive and fit the address space"
+    )]
     BadSize {
         /// What was to be made.
         what: &'static str,
@@ -125,7 +127,7 @@ pub enum Error {
         bytes: usize,
     },
     /// Memory that whoever is to use it does not reach.
-    #[error("{what} cannot lie in {placement}, which is out of reach; place it elsewhere")]
+    #[error("{what} cannot be in {placement}, which is out of reach; place it elsewhere")]
     OutOfReach {
         /// What was to lie there.
         what: &'static str,
@@ -134,7 +136,7 @@ pub enum Error {
     },
     /// A card would write data to the GPU's memory, and the completions that tell of them to host memory.
     #[error(
-        "completions in host memory may reach a GPU before the data in its own memory that they tell of; place both there (`QueuePairConfig::placement`, `completion_placement`), or use two protection domains"
+        "completions in host memory may reach a GPU before the data that they announce in its own memory; place both there (`QueuePairConfig::placement`, `completion_placement`), or use two protection domains"
     )]
     TwoPaths,
     /// The GPU.
@@ -228,7 +230,7 @@ pub enum Error {
     },
     /// Another end that cannot be: hostile or damaged.
     #[error(
-        "the other end's {what} is {value:#x}, which cannot be; get the endpoint from `QueuePair::endpoint`"
+        "the other end's {what} is {value:#x}, which is invalid; get the endpoint from `QueuePair::endpoint`"
     )]
     BadEndpoint {
         /// Which field.
@@ -252,9 +254,7 @@ pub enum Error {
     #[error("a kernel did not end well: {0}")]
     Launch(#[from] LaunchError),
     /// Kernels on CPU threads and on a GPU were to run together.
-    #[error(
-        "some of these nodes run kernels on a GPU, and others on CPU threads; choose one of both"
-    )]
+    #[error("some of these nodes run kernels on a GPU, and others on CPU threads; choose one")]
     MixedNodes,
     /// The card, or the way to it.
     #[cfg(feature = "mlx5")]

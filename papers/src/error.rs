@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// Recursive doubling of ranks without partners.
     #[error(
-        "recursive doubling takes a power of two of ranks, not {ranks}; choose --algorithms ring, or other --ranks"
+        "recursive doubling needs a number of ranks that is a power of two, not {ranks}; choose --algorithms ring, or other --ranks"
     )]
     NotPowerOfTwo {
         /// How many there are.
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// More blocks than run at the same time.
     #[error(
-        "{ranks} ranks of {blocks} blocks are more than the {limit} blocks that run at the same time for certain; choose fewer"
+        "{ranks} ranks of {blocks} blocks are more than the {limit} blocks that are certain to run at the same time; choose fewer"
     )]
     Crowded {
         /// How many ranks.

@@ -34,11 +34,11 @@ pub const APPLICATION: Application = Application {
         sizes. With large ones all fill a link of 100 Gbit/s; with small ones a GPU\u{2019}s rate grows as a CPU\u{2019}s does, at \
         another slope, as its clock is slower. A post takes about the same for all sizes, and longer on a GPU. Both \
         figures are pictures that our copy lacks.",
-    differs: "No card: the NIC is software, and there is no link to fill: a byte is copied within one memory, so that the rate \
-        is this NIC\u{2019}s, and tells of no card. Writes through one queue, 16 under a doorbell. The time of a post is that of \
-        64 with a doorbell each, into a ring with room, over 64, the median of all repetitions. Host and kernel post by the \
-        same code; libmlx5\u{2019}s beside it is what cargo xtask bench libmlx5 measures, and a kernel\u{2019}s post by itself, in \
-        cycles, bench-gpu. Every byte is compared.",
+    differs: "No card: the NIC is software, and there is no link to fill. A transfer is a copy within one memory, so the rate is \
+        this NIC\u{2019}s and says nothing about a card. Writes go through one queue, 16 under a doorbell. The time of a post \
+        is the median of all repetitions of 64 posts with a doorbell each, into a ring with room, divided by 64. Host and \
+        kernel post by the same code. cargo xtask bench libmlx5 measures libmlx5\u{2019}s posts, and cargo xtask bench posting \
+        a kernel\u{2019}s, in cycles. Every byte is compared.",
     run,
 };
 

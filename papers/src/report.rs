@@ -11,10 +11,10 @@ use crate::application::{Application, Section, Table, Verdict};
 
 /// What no NIC of software shows, in the page's words.
 const LIMITS: &str = "The NIC of all runs is software: soft and soft-host are a thread of the CPU, soft-gpu is a kernel beside \
-    the others. So nothing here tells of a wire, of PCIe under a card\u{2019}s traffic, or of a card\u{2019}s rate: both ends \
-    are in one process, and a byte on its way is a copy in memory. What the runs tell is what changes when the same NIC is \
-    driven by kernels instead of their host: launches, meetings of host and GPU, and waiting that is spared. Figures of \
-    papers stand beside ours for their ratios, not for their size: other GPUs, other CPUs, and cards that exist.";
+    the others. Both ends are in one process, and a transfer is a copy in memory. So the runs say nothing about a wire, \
+    PCIe under a card\u{2019}s traffic, or a card\u{2019}s rate. They show what changes if kernels drive the same NIC \
+    instead of their host: launches, synchronisation between host and GPU, and saved waiting. Compare the papers\u{2019} \
+    figures with ours by their ratios only: their GPUs and CPUs are different, and their cards are real.";
 
 /// A run for the page.
 #[derive(Debug)]

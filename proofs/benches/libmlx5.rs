@@ -56,7 +56,7 @@ mod posting {
         /// Print JSON instead of a table
         #[arg(long)]
         json: bool,
-        /// How often everything is measured; the medians count
+        /// How often everything is measured; the medians are shown
         #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
         repetitions: u32,
         /// Cargo says so of itself

@@ -28,7 +28,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The port cannot be listened at.
-    #[error("port {port} cannot be listened at: {source}; choose another one")]
+    #[error("cannot listen on port {port}: {source}; choose another one")]
     Port {
         /// The port.
         port: u16,
@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// Nobody came, or nobody who came said a word.
     #[error(
-        "nobody connected to port {port} and spoke within {patience:?}; start the other program with this host's name and this port (-p)"
+        "nobody connected to port {port} and sent a greeting within {patience:?}; start the other program with this host's name and this port (-p)"
     )]
     NoClient {
         /// The port.
@@ -46,9 +46,7 @@ pub enum Error {
         patience: Duration,
     },
     /// The other end says nothing, or does not listen.
-    #[error(
-        "no {what} within {patience:?}; check that the program that was asked for is at the other end"
-    )]
+    #[error("no {what} within {patience:?}; check that the other end runs the expected program")]
     TimedOut {
         /// What was waited for.
         what: &'static str,
@@ -72,7 +70,7 @@ pub enum Error {
     Stream(#[source] io::Error),
     /// The other end says something that the program would not.
     #[error(
-        "{what} cannot be {found:?}: {wrong}; check that the program that was asked for is at the other end"
+        "{what} cannot be {found:?}: {wrong}; check that the other end runs the expected program"
     )]
     Malformed {
         /// What was expected.
@@ -84,7 +82,7 @@ pub enum Error {
     },
     /// The other end is of a version whose words are not known.
     #[error(
-        "the other end speaks version {found:?} of perftest's words, known is {known}; use perftest {release}"
+        "the other end speaks version {found:?} of perftest's messages, but only {known} is known; use perftest {release}"
     )]
     Version {
         /// What it says.
@@ -95,11 +93,11 @@ pub enum Error {
         release: &'static str,
     },
     /// The other end has no GID, by which alone it could be reached.
-    #[error("the other end tells no GID; start it with the index of one (-g 0)")]
+    #[error("the other end sends no GID; start it with a GID index (-g 0)")]
     NoGid,
     /// The other end tells of another queue pair than before.
     #[error(
-        "the server tells of queue pair {second:#x} after {first:#x}; start it with one queue pair (no -q)"
+        "the server names queue pair {second:#x} after {first:#x}; start it with one queue pair (no -q)"
     )]
     SecondQueuePair {
         /// The first one's number.
@@ -108,7 +106,7 @@ pub enum Error {
         second: u32,
     },
     /// The other end does not repeat to the letter what it has told of its queue pair.
-    #[error("the server tells other things of its queue pair than before; start both ends again")]
+    #[error("the server describes its queue pair differently than before; start both ends again")]
     Changed,
 }
 

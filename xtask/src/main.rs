@@ -55,12 +55,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Install what the tests need, then run every test
+    /// Install what the tests need, then run the daily steps, or all steps with --full
     Test {
-        /// Run every step, not only those for every day
+        /// Run every step, not only the daily ones
         #[arg(long)]
         full: bool,
-        /// Run this step alone, of whichever kind it is (may be repeated)
+        /// Run only this step, daily or not (may be repeated)
         #[arg(long, value_name = "STEP")]
         only: Vec<Step>,
         /// Leave this step out (may be repeated)
@@ -69,22 +69,22 @@ enum Action {
         /// Inputs for each fuzz target
         #[arg(long, value_name = "N", default_value_t = SHORT_FUZZ_RUNS)]
         fuzz_runs: u64,
-        /// Install nothing: a step that lacks a tool fails, and names the tool
+        /// Install nothing; a step that lacks a tool fails and names it
         #[arg(long)]
         no_install: bool,
         /// List the steps, run nothing
         #[arg(long)]
         list: bool,
     },
-    /// Run the fuzz targets for long
+    /// Run the fuzz targets for a long time
     Fuzz {
         /// Inputs for each fuzz target
         #[arg(long, value_name = "N", default_value_t = FULL_FUZZ_RUNS)]
         runs: u64,
     },
-    /// Change the sources a little at a time, and count the changes that no test sees
+    /// Change the sources a little at a time, and count the changes that no test detects
     Mutants {
-        /// Change this group's sources alone (may be repeated)
+        /// Change only this group's sources (may be repeated)
         #[arg(long, value_name = "GROUP")]
         group: Vec<Group>,
         /// Run a part: the Kth of N, from 0
@@ -96,7 +96,7 @@ enum Action {
         /// Change no file: compare with the prebuilt PTX and the record
         #[arg(long, conflicts_with = "renew_record")]
         check: bool,
-        /// Accept what the kernels cost now
+        /// Accept the present cost of the kernels
         #[arg(long)]
         renew_record: bool,
     },
@@ -108,7 +108,7 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Look this machine over: does it have what a queue driven by the GPU needs?
+    /// Check whether this machine has what a GPU-driven queue needs
     Doctor {
         /// Print JSON
         #[arg(long)]

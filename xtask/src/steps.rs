@@ -185,8 +185,8 @@ impl Step {
             Self::HwTests => "the hardware suite, on whatever hardware is there",
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe, warpbell-gpu and warpbell",
-            Self::PtxSources => "the committed PTX was made of the sources as they are",
-            Self::Ptx => "the committed PTX is what its sources give, and costs what is recorded",
+            Self::PtxSources => "the committed PTX was built from the present sources",
+            Self::Ptx => "the sources give the committed PTX, at the recorded cost",
             Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
             Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
             Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
@@ -194,7 +194,7 @@ impl Step {
             Self::Sanitizers => {
                 "ThreadSanitizer and AddressSanitizer find nothing in shell, peers, preload and drops"
             }
-            Self::Differential => "20,000 random episodes of two HCAs come to what a model says",
+            Self::Differential => "20,000 random episodes of two HCAs agree with a model",
             Self::Doc => "the documentation builds without warnings",
             Self::Book => "the book builds without a warning, and no link of a page is dead",
             Self::Demo => "the demo runs and verifies every byte",
@@ -204,7 +204,7 @@ impl Step {
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
             }
-            Self::Packages => "what is published is packaged, and builds from its package",
+            Self::Packages => "each published crate builds from its package",
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
     }

@@ -75,7 +75,7 @@ pub struct Case {
     pub repetitions: u32,
     /// Messages under one doorbell.
     pub batch: u32,
-    /// Every so many messages one asks for a completion.
+    /// One message in this many asks for a completion.
     pub signal_every: u64,
     /// Both ends send at the same time.
     pub both_ways: bool,

@@ -40,7 +40,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Ctrl-C.
-    #[error("interrupted; what was measured before is shown")]
+    #[error("interrupted; the results so far are shown")]
     Interrupted,
     /// A kernel said why it stopped.
     #[error("{what}: {failure}")]

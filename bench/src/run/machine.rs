@@ -20,8 +20,8 @@ pub struct Machine {
     /// PTX in place of what is built in: the program's kernels, the NIC's engine, or both; may be given twice
     #[arg(long, value_name = "PATH")]
     ptx: Vec<PathBuf>,
-    /// Tell, line by line on stderr, of requests that a NIC would be slow with: READs that are long, addresses that take
-    /// more PCIe packets than they need or crowd in a few KiB; of NICs on a CPU thread
+    /// Report on stderr, line by line, requests that a NIC would execute slowly: long READs, addresses that take more PCIe
+    /// packets than needed, or that crowd in a few KiB; only for NICs on a CPU thread
     #[arg(long)]
     watch: bool,
 }

@@ -33,7 +33,7 @@ pub struct Case {
     pub messages: u64,
     /// Messages under one doorbell.
     pub batch: u32,
-    /// Every so many messages one asks for a completion.
+    /// One message in this many asks for a completion.
     pub signal_every: u64,
     /// Depth of the queue.
     pub depth: u32,

@@ -67,7 +67,7 @@ fn ctrl_c_ends_a_run_with_what_was_measured_so_far() {
     assert_eq!(output.status.code(), Some(130));
     let line = error_line(&output);
     assert!(
-        line.contains("interrupted; what was measured before is shown"),
+        line.contains("interrupted; the results so far are shown"),
         "{line}"
     );
 }

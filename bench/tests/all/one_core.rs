@@ -38,7 +38,7 @@ fn a_case_that_is_not_there_is_an_error_with_all_that_are() {
     assert_eq!(output.status.code(), Some(1));
     let line = error_line(&output);
     assert!(
-        line.starts_with("error: no case has nothing in its name; choose of: post: "),
+        line.starts_with("error: no case has nothing in its name; choose one of: post: "),
         "{line}"
     );
     assert!(line.contains("; proxy; engine: 8-byte writes; "), "{line}");

@@ -104,7 +104,7 @@ fn a_ping_pong_server_that_breaks_off_is_named() {
     let mut nowhere = *LINE;
     nowhere[19..51].fill(b'0');
     let output = call(PINGPONG, &PLAY, nowhere.to_vec(), Closes::Stranger);
-    refused(&output, "tells no GID");
+    refused(&output, "sends no GID");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn answer(client: impl FnOnce(TcpStream)) -> Output {
 fn a_client_that_is_none_is_named() {
     let (listener, port) = bind();
     let taken = [&PLAY[..], &["--port", &port]].concat();
-    refused(&run(PINGPONG, &taken), "cannot be listened at");
+    refused(&run(PINGPONG, &taken), "cannot listen on port");
     drop(listener);
     refused(&run(PINGPONG, &taken), "nobody connected");
 

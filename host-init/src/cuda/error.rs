@@ -24,7 +24,7 @@ pub enum GpuError {
     NoDriver,
     /// A program without kernels for a GPU.
     #[error(
-        "this program has no kernels for a GPU; build it with `--features gpu`, and do what the build warns of"
+        "this program has no kernels for a GPU; build it with `--features gpu`, and follow the build's warnings"
     )]
     NotBuilt,
     /// The driver's library lacks a function.
@@ -37,7 +37,7 @@ pub enum GpuError {
     },
     /// The driver finds no GPU.
     #[error(
-        "the NVIDIA driver is there, but no GPU ({why}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+        "the NVIDIA driver is installed, but finds no GPU ({why}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
     )]
     NoGpu {
         /// What the driver says.
@@ -119,7 +119,7 @@ pub enum GpuError {
     },
     /// A grid that no GPU runs.
     #[error(
-        "a grid of {blocks} blocks of {threads_per_block} threads cannot be; choose 1 or more blocks, and 1 to 1024 threads"
+        "a grid of {blocks} blocks of {threads_per_block} threads is not possible; choose 1 or more blocks, and 1 to 1024 threads"
     )]
     BadGrid {
         /// Blocks asked for.
@@ -155,7 +155,7 @@ pub enum GpuError {
     },
     /// Memory that is not, or not all, this GPU's.
     #[error(
-        "the {bytes} bytes at {address:#x} are no memory of {gpu}; allocate them on this GPU (Placement::Gpu)"
+        "the {bytes} bytes at {address:#x} are not memory of {gpu}; allocate them on this GPU (Placement::Gpu)"
     )]
     NotOurMemory {
         /// Their address.
@@ -167,7 +167,7 @@ pub enum GpuError {
     },
     /// Kernels of one GPU do not get at the memory of another.
     #[error(
-        "GPU {from} does not reach the memory of GPU {to}; choose two with a way between them (nvidia-smi topo -p2p r), or one for both"
+        "GPU {from} does not reach the memory of GPU {to}; choose two that are connected (nvidia-smi topo -p2p r), or one for both"
     )]
     NoPeerAccess {
         /// The number of the GPU whose kernels would.
@@ -177,7 +177,7 @@ pub enum GpuError {
     },
     /// They get at it, but an atomic of theirs is none there.
     #[error(
-        "GPU {from} has no atomics on the memory of GPU {to}; choose two that NVLink joins (nvidia-smi topo -p2p a), or one for both"
+        "GPU {from} has no atomics on the memory of GPU {to}; choose two that NVLink connects (nvidia-smi topo -p2p a), or one for both"
     )]
     NoPeerAtomics {
         /// The number of the GPU whose kernels would.

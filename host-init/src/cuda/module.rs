@@ -60,7 +60,7 @@ impl<'p> Ptx<'p> {
             });
         let number: Option<u32> = digits.and_then(|digits| digits.parse().ok());
         let number = number.ok_or_else(|| GpuError::BadPtx {
-            why: "it is no PTX".into(),
+            why: "it is not PTX".into(),
             log: "there is no line .target sm_…".into(),
         })?;
         let (major, minor) = (number / 10, number % 10);
@@ -148,7 +148,7 @@ impl Module {
     ) -> Result<Self, Error> {
         let ptx = choose(gpu.name(), gpu.compute_capability(), variants)?;
         let text = CString::new(ptx.text).map_err(|_| GpuError::BadPtx {
-            why: "it is no text".into(),
+            why: "it is not text".into(),
             log: "a byte is 0".into(),
         })?;
         gpu.enter()?;

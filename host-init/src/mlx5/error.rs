@@ -41,7 +41,7 @@ pub enum Mlx5Error {
         found: Vec<String>,
     },
     /// The device is no mlx5 card.
-    #[error("{name} is no mlx5 device; choose a ConnectX-5 or later")]
+    #[error("{name} is not an mlx5 device; choose a ConnectX-5 or later")]
     NotMlx5 {
         /// Its name.
         name: String,

@@ -65,7 +65,11 @@ fn no_gpu_is_named() {
     with_fake("gpu::no_gpu_is_named", "no-gpu", || {
         let error = Gpu::open(0).unwrap_err();
         assert!(matches!(error, GpuError::NoGpu { .. }), "{error}");
-        assert!(error.to_string().contains("driver is there, but no GPU"));
+        assert!(
+            error
+                .to_string()
+                .contains("driver is installed, but finds no GPU")
+        );
     });
 }
 
@@ -468,7 +472,7 @@ fn what_is_out_of_reach_is_refused() {
         let queues = pair(Placement::Gpu(gpu)).unwrap_err();
         let line = queues.to_string();
         assert!(
-            line.starts_with("a queue pair cannot lie in GPU memory"),
+            line.starts_with("a queue pair cannot be in GPU memory"),
             "{line}"
         );
         let (domain, ..) = pair(Placement::Pinned(gpu)).unwrap();

@@ -111,7 +111,7 @@ pub struct Case {
     pub bytes: u64,
     /// What it is made of.
     pub element: Element,
-    /// Bytes of a message at most, a multiple of 8.
+    /// Maximum bytes of a message, a multiple of 8.
     pub slice: u32,
     /// Sums of a repetition, behind which all of them are compared.
     pub rounds: u32,
@@ -330,7 +330,7 @@ mod tests {
         four.check(Algorithm::Doubling).unwrap();
         assert_eq!(
             said(case, Algorithm::Doubling),
-            "recursive doubling takes a power of two of ranks, not 3; choose --algorithms ring, or other --ranks"
+            "recursive doubling needs a number of ranks that is a power of two, not 3; choose --algorithms ring, or other --ranks"
         );
         assert_eq!(
             said(four, Algorithm::Ring),
@@ -339,7 +339,7 @@ mod tests {
         let crowded = Case { blocks: 43, ..case };
         assert_eq!(
             said(crowded, Algorithm::Ring),
-            "3 ranks of 43 blocks are more than the 128 blocks that run at the same time for certain; choose fewer"
+            "3 ranks of 43 blocks are more than the 128 blocks that are certain to run at the same time; choose fewer"
         );
         let straggler = Some(Straggler {
             rank: 3,

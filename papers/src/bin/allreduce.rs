@@ -16,14 +16,12 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_ptx::PAPERS;
 
-/// Sums the vectors of several ranks, so that each of them has the sum, as in the evaluation of ComP-Net and GPU-TN
-/// (LeBeane): by a ring, which adds and hands on a chunk for each rank, and by recursive doubling, in which pairs exchange
-/// what they have summed.
+/// Sums vectors of several ranks, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
 ///
-/// First with a thread of the host for each rank, which waits, launches a kernel that adds, waits for its end and posts; then
-/// by the blocks of one kernel for all ranks of a GPU, which post; by operations that these register ahead of a slice and trigger
-/// behind it; and by way of a proxy, where a CPU reaches the queues. Every value of each sum is compared at each rank. The
-/// HCAs are software, and no network card takes part.
+/// Two algorithms: a ring, which adds and passes on a chunk for each rank, and recursive doubling, in which pairs
+/// of ranks exchange their sums. Four ways to drive the network: threads of the host, which launch a kernel for
+/// each addition; one kernel, whose blocks post; triggered operations; and a proxy, if a CPU reaches the queues.
+/// Every value of each sum is compared at each rank. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -60,7 +58,7 @@ struct Arguments {
     /// Threads of each block; by default 256 on a GPU, 32 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=512))]
     threads: Option<u32>,
-    /// Bytes of a message at most, a multiple of 8
+    /// Maximum bytes of a message, a multiple of 8
     #[arg(long, value_name = "BYTES", value_parser = parse_slice, default_value = "64K")]
     slice: u32,
     /// Sums of a repetition, behind which all are compared; by default as many as take 64 MiB, 64 at most
@@ -69,13 +67,13 @@ struct Arguments {
     /// Seconds for each measurement, comparisons and all
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most repetitions of each measurement
+    /// Maximum number of repetitions of each measurement
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     repetitions: Option<u64>,
     /// Depth of each queue in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 128)]
     depth: u32,
-    /// A rank that dawdles before it takes what has come, counted from 0
+    /// A rank that is slow to take what has come, counted from 0
     #[arg(long, value_name = "RANK", requires = "slow_us")]
     slow_rank: Option<u32>,
     /// For how long, in microseconds

@@ -15,13 +15,12 @@ use warpbell_papers::daq::Series;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::rig::Driver;
 
-/// Sends a detector's events to a receiver that seeks a circle in each and sends what it found on to the trigger, as NaNet
-/// does for NA62 (Ammendola and others 2017), and tells how long that takes.
+/// Sends a detector's events to a receiver, which fits a circle to each and sends the result to the trigger, as
+/// NaNet does for NA62 (Ammendola and others 2017). Prints the latencies.
 ///
-/// The receiver's network is driven by its host, which waits for events, launches a kernel for those that are there, waits
-/// for its end and posts (classic); then by the warps of one kernel, which stays (persistent). Detector and trigger are a
-/// kernel, and the same for both. Each primitive is compared with the circle that its event was made of. The HCAs are
-/// software, and no network card takes part.
+/// Two receivers: the host, which launches a kernel for the events that are there (classic), and a kernel that
+/// stays (persistent). Detector and trigger are a kernel, the same for both. Each result is compared with the
+/// circle of its event. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -49,10 +48,10 @@ struct Arguments {
     /// Seconds for each rate and receiver
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most events for each rate and receiver
+    /// Maximum number of events for each rate and receiver
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
-    /// Events before those that count; a tenth of all at most
+    /// Warm-up events, which do not count; at most a tenth of all
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     warm_up: u64,
     /// Seed of the events

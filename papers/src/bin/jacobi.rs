@@ -12,13 +12,13 @@ use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series};
 use warpbell_papers::jacobi::{self, PLOT, Relaxation};
 
-/// Relaxes the cells of two ranks, one under the other and round again, which exchange the rows at their edges in every
-/// step, as in the evaluation of ComP-Net and GPU-TN (LeBeane).
+/// Relaxes the cells of two ranks, which exchange their edge rows in every step, as in the evaluation of ComP-Net
+/// and GPU-TN (LeBeane).
 ///
-/// First between two kernels by a thread of the host for each rank; then within kernels that stay, whose blocks at the edges
-/// post their rows with a notification behind each; then by operations that these register ahead of a step and trigger behind
-/// it. Every cell is compared with a loop on the host. Ctrl-C ends the run behind the repetition that is under way, or within
-/// that loop; a second one at once. The HCAs are software, and no network card takes part.
+/// Three ways: the host exchanges the rows between two kernels; blocks of a kernel that stays post their rows with
+/// a notification behind each; and blocks trigger operations that they registered before. Every cell is compared
+/// with a loop on the host. Ctrl-C ends the run after the current repetition, or within that loop; a second one
+/// ends it at once. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Jacobi {

@@ -14,10 +14,11 @@ use warpbell_papers::Error;
 use warpbell_papers::kv::{HEADER, KvCase, Row, Store, Way};
 use warpbell_patterns::active::MAX_RESULT;
 
-/// Gets values from a hash table in the target's memory: by READs of the key's bucket, of the next ones while they are
-/// full, and of the value, which is the network amplification that a study of SmartNICs describes; and by an active
-/// message whose task looks the key up there and answers with the value. Every value is compared, keys that are not there
-/// included, and every request, packet and byte on the wire is counted.
+/// Gets values from a hash table in the target's memory, in two ways.
+///
+/// With READs of the key's bucket, of further buckets while they are full, and of the value; a study of SmartNICs
+/// calls this network amplification. With an active message, whose task looks the key up and answers with the
+/// value. Every value is compared, missing keys included. Every request, packet and byte on the wire is counted.
 ///
 /// Packets are those of RoCE v2 with all their headers, and with an acknowledgement of each WRITE.
 #[derive(Debug, Parser)]
@@ -25,7 +26,7 @@ use warpbell_patterns::active::MAX_RESULT;
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Bytes of a value, one figure after the other
+    /// Value sizes in bytes, one after the other
     #[arg(long, value_name = "BYTES", default_value = "16,64,256,1024,4096", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RESULT)))]
     sizes: Vec<u32>,

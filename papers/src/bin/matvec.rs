@@ -15,12 +15,12 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::matvec::{PAPER, Series};
 use warpbell_papers::parse::parse_seconds;
 
-/// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products back, as in
-/// table 3 of GPUrdma (Daoud, Watad and Silberstein 2016).
+/// Sends batches of vectors of 32 floats to a server that multiplies each by one matrix and sends the products
+/// back, as in table 3 of GPUrdma (Daoud, Watad and Silberstein 2016).
 ///
-/// The server's network is driven by its host, which waits for a batch, launches a kernel, waits for its end and posts;
-/// then by the blocks of one kernel, which stays. The client is a kernel, and the same for both. Each product is compared
-/// with a loop on the host. The HCAs are software, and no network card takes part.
+/// The server's network is driven by its host, which launches a kernel for each batch, and then by the blocks of
+/// one kernel that stays. The client is a kernel, the same for both. Each product is compared with a loop on the
+/// host. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -40,10 +40,10 @@ struct Arguments {
     /// Seconds for each size and driver
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most batches for each size and driver
+    /// Maximum number of batches for each size and driver
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     rounds: Option<u32>,
-    /// Batches before them that do not count
+    /// Warm-up batches, which do not count
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
     /// Depth of each queue in blocks of 64 bytes, a power of two

@@ -14,12 +14,12 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::overlap::{PAPER, Series};
 use warpbell_papers::parse::parse_seconds;
 
-/// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of GPUrdma
-/// (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.
+/// Sends a large message back and forth between two ends, in as many parts as each has blocks, as in section 7 of
+/// GPUrdma (Daoud, Watad and Silberstein 2016). Each end changes every word before it sends it on.
 ///
-/// First as a whole, the second end's network driven by its host, which waits for all parts, launches a kernel, waits for
-/// its end and posts; then as a whole by kernels, whose blocks wait for each other before they send; then each block's part
-/// by itself. Every word is compared. The HCAs are software, and no network card takes part.
+/// Three ways: whole, driven by the second end's host, which launches a kernel for each message; whole, by kernels
+/// whose blocks wait for each other before they send; and by block, each part by itself. Every word is compared.
+/// The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -34,13 +34,13 @@ struct Arguments {
     /// Threads of each block; by default 256 on a GPU, 32 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
     threads: Option<u32>,
-    /// Bytes of a work request at most, a multiple of 8
+    /// Maximum bytes of a work request, a multiple of 8
     #[arg(long, value_name = "BYTES", value_parser = parse_chunk, default_value = "64K")]
     chunk: u32,
     /// Seconds for each size and way
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most rounds for each size and way
+    /// Maximum number of rounds for each size and way
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Depth of each queue in blocks of 64 bytes, a power of two

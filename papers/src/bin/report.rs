@@ -17,23 +17,23 @@ use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::report::{Run, RunDocument, page};
 use warpbell_ptx::PAPERS;
 
-/// Runs the papers' applications one after the other, each with its binary's usual sizes, and writes one HTML page: tables
-/// and plots, the paper's figures beside ours, and what differs.
+/// Runs the papers' applications one after the other, each with its binary's usual sizes, and writes one HTML page:
+/// tables and plots, the papers' figures beside ours, and the differences.
 ///
-/// With each NIC of software that works with the kernels, unless --nic names one. No network card takes part then, and no
-/// wire. An application that fails ends the report: the page has what was measured before.
+/// Uses each software NIC that works with the kernels, unless --nic names one. No network card and no wire take
+/// part then. If an application fails, the report ends, and the page has the measurements before it.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Applications, by their names, which are those of their binaries, and generator; by default all
+    /// Applications, named like their binaries, and generator; by default all
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = names())]
     only: Vec<String>,
     /// Seconds for each measurement of an application
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The smallest size of each application alone
+    /// Only the smallest size of each application
     #[arg(long)]
     quick: bool,
     /// Where the page goes

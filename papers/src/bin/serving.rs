@@ -18,17 +18,16 @@ use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::serving::{Answered, CLIENT_HEADER, Client, Series, Way, files, serve};
 
-/// Sends pictures to a server that makes them three times as wide and as high by a convolutional network, and sends them
-/// back, as in the evaluation of GPU-driven RDMA for inference serving.
+/// Sends pictures to a server that makes them three times as wide and as high with a convolutional network, and
+/// sends them back, as in the evaluation of GPU-driven RDMA for inference serving.
 ///
-/// First the host drives the server's network: it waits for a picture, copies it to the GPU, launches the network, waits
-/// for its end, copies the answer back and posts it. Then a kernel does that stays, while its host sleeps, and once more
-/// while its host spins as a synchronising call does. The client is a kernel, and the same for all. Every value of every
-/// answer is compared with a loop on the host. On a GPU a graph of the same kernel, which launches itself
-/// for each picture, is another way. The HCAs are software, and no network card takes part.
+/// Four ways to drive the server's network: the host, which copies each picture to the GPU and launches the
+/// network; a kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph that
+/// launches itself for each picture. The client is a kernel, the same for all. Every value of every answer is
+/// compared with a loop on the host. The HCAs are software, and no network card takes part.
 ///
-/// With --listen there is the server alone, a kernel that stays, and with --connect a client in a process of its own, driven
-/// by its host.
+/// --listen runs the server alone, as a kernel that stays. --connect runs a client in its own process, driven by
+/// its host.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -56,7 +55,7 @@ struct Arguments {
     /// Queues that a message goes through, a part each; by default 8 on a GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=32))]
     parts: Option<u32>,
-    /// Bytes of a work request at most, a multiple of 8
+    /// Maximum bytes of a work request, a multiple of 8
     #[arg(long, default_value = "16K", value_parser = parse_piece)]
     piece: u32,
     /// Requests a second; by default the next goes as soon as the last is answered. One that is still waiting when the next
@@ -66,10 +65,10 @@ struct Arguments {
     /// Seconds for each side and way
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most requests for each side and way
+    /// Maximum number of requests for each side and way
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     rounds: Option<u32>,
-    /// Requests before them that do not count
+    /// Warm-up requests, which do not count
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
     /// Depth of each queue in blocks of 64 bytes, a power of two
@@ -82,7 +81,7 @@ struct Arguments {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
         "warm_up", "json", "svg"])]
     listen: Option<PathBuf>,
-    /// Be a client of the server that listens at this path, with --picture or the first of --sides alone
+    /// Run only a client of the server at this path, with --picture or the first of --sides
     #[arg(long, value_name = "PATH", conflicts_with_all = ["ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
     connect: Option<PathBuf>,
     /// Seconds that a client waits for its server

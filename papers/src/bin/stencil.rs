@@ -17,14 +17,14 @@ use warpbell_papers::round_trip;
 use warpbell_papers::stencil::{self, PLOT, Ring};
 use warpbell_ptx::KERNELS;
 
-/// Computes a stencil over several ranks, whose blocks exchange the cells at their edges in every step, as figure 6 of GPUrdma
-/// (Daoud, Watad and Silberstein 2016) sketches it.
+/// Computes a stencil over several ranks, whose blocks exchange their edge cells in every step, as figure 6 of
+/// GPUrdma (Daoud, Watad and Silberstein 2016) sketches it.
 ///
-/// First between two kernels by a thread of the host for each rank; then within kernels that stay, by GASPI's write_notify, as
-/// in the figure; then by operations that these register ahead of a step and trigger behind it. Every cell is compared with a
-/// loop on the host. Then it compares how long a notification takes with a bare write of the same size. Ctrl-C ends the run
-/// with what was measured so far, behind the repetition that is under way; a second one at once. The HCAs are software, and no
-/// network card takes part.
+/// Three ways: the host exchanges the edges between two kernels; blocks of a kernel that stays use GASPI's
+/// write_notify, as in the figure; and blocks trigger operations that they registered before. Every cell is
+/// compared with a loop on the host. Then a notification is compared with a bare write of the same size. Ctrl-C
+/// ends the run after the current repetition and prints what was measured so far; a second one ends it at once. The
+/// HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Stencil {
@@ -36,7 +36,8 @@ struct Stencil {
     /// Ranks; with other than two, edges are notified within kernels
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: u32,
-    /// Blocks of each rank, 128 of all ranks at most, and but for --ways notified 16 of each; by default 8 on a GPU, 2 on a CPU
+    /// Blocks of each rank: at most 128 in all, and at most 16 a rank unless --ways is notified alone; by default 8 on a
+    /// GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=128))]
     blocks: Option<u32>,
     #[command(flatten)]
@@ -44,7 +45,7 @@ struct Stencil {
     /// Round trips of a notification that are measured
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// Round trips before them that are not
+    /// Warm-up round trips, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
 }

@@ -40,7 +40,7 @@ pub struct Case {
     pub rate: u64,
     /// The most events.
     pub events: u64,
-    /// Events before those that count; a tenth of all at most.
+    /// Warm-up events, which do not count; at most a tenth of all.
     pub warm_up: u64,
     /// No event is sent later than that.
     pub limit: Duration,

@@ -46,7 +46,7 @@ pub struct Series {
     pub rates: Vec<u64>,
     /// The most events at a rate.
     pub events: u64,
-    /// Events before those that count; a tenth of all at most.
+    /// Warm-up events, which do not count; at most a tenth of all.
     pub warm_up: u64,
     /// Seconds for each rate and receiver.
     pub seconds: f64,

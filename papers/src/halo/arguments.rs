@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Seconds for each size and way, comparisons and all
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
-    /// The most repetitions for each size and way
+    /// Maximum number of repetitions for each size and way
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     repetitions: Option<u64>,
     /// Depth of each queue in blocks of 64 bytes, a power of two

@@ -74,7 +74,7 @@ pub struct Case {
     pub threads: u32,
     /// Bytes of the message.
     pub bytes: u64,
-    /// Bytes of a work request at most, a multiple of 8.
+    /// Maximum bytes of a work request, a multiple of 8.
     pub chunk: u32,
     /// The most rounds that count.
     pub rounds: u64,

@@ -132,7 +132,7 @@ fn bad_arguments_are_refused() {
         ),
         (
             &["--ranks", "2,3", "--sizes", "48"],
-            "recursive doubling takes a power of two of ranks, not 3; choose --algorithms ring, or other --ranks",
+            "recursive doubling needs a number of ranks that is a power of two, not 3; choose --algorithms ring, or other --ranks",
         ),
         (
             &["--slow-rank", "2", "--slow-us", "1", "--ranks", "4,2"],
@@ -140,16 +140,16 @@ fn bad_arguments_are_refused() {
         ),
         (
             &["--gpus", "0,1"],
-            "--gpus names the GPUs of --on gpu; choose that, or leave it out",
+            "--gpus needs --on gpu; add it, or leave --gpus out",
         ),
         // Before there is a look for any.
         (
             &["--on", "gpu", "--gpus", "1,0,1"],
-            "--gpus names GPU 1 twice; each GPU has its ranks once",
+            "--gpus names GPU 1 twice; name each GPU once",
         ),
         (
             &["--ranks", "8", "--blocks", "32"],
-            "8 ranks of 32 blocks are more than the 128 blocks that run at the same time for certain; choose fewer",
+            "8 ranks of 32 blocks are more than the 128 blocks that are certain to run at the same time; choose fewer",
         ),
     ] {
         let output = run(ALLREDUCE, wrong);

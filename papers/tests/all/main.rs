@@ -32,7 +32,7 @@ fn interrupted(program: &str, arguments: &[&str], header: &str) -> Vec<String> {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let line = error_line(&output);
-    assert!(line.contains("interrupted; what was measured"), "{line}");
+    assert!(line.contains("interrupted; the results so far"), "{line}");
     rows
 }
 

@@ -12,11 +12,11 @@ use warpbell_bench::setting::Setting;
 
 /// Measures active messages.
 ///
-/// Sends vectors to a kernel that runs all the time, each with a task which adds it up there, as XTQ's puts do; then
-/// compares how long it takes until a task starts with how long a notification takes.
+/// Sends vectors to a kernel that runs all the time, each with a task that adds it up there, as XTQ's puts do. Then
+/// compares the time until a task starts with that of a notification.
 ///
-/// The initiator's kernel names functions and buffers by numbers, and no address of the target's. The HCAs are software,
-/// and no network card takes part.
+/// The initiator's kernel names functions and buffers by numbers, not by addresses of the target. The HCAs are
+/// software, and no network card takes part.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Round trips that are measured
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// Round trips before them that are not
+    /// Warm-up round trips, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
     /// Bytes of the payload of a round trip that has one

@@ -74,7 +74,7 @@ fn drawing(document: &Value) -> Option<String> {
             panel("message rate (10⁶/s)", "median_million_per_s")?,
             panel("bandwidth (GB/s)", "median_gb_per_s")?,
         ];
-        ("Writes posted in one way after the other", panels)
+        ("Ways to post a write", panels)
     } else if first["rings"].is_string() {
         let place = |result: &Value| {
             let name = |key: &str| match result[key].as_str()? {
@@ -89,7 +89,7 @@ fn drawing(document: &Value) -> Option<String> {
             panel("from post to completion (µs)", "latency_us")?,
             panel("bandwidth (GB/s)", "gb_per_s")?,
         ];
-        ("Where rings and completion queue lie", panels)
+        ("Placement of rings and completion queue", panels)
     } else if first["verb"].is_string() {
         let verb = |result: &Value| Some(result["verb"].as_str()?.to_owned());
         let curves = curves(results, verb, "median_gb_per_s", 1.0)?;

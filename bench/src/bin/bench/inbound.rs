@@ -13,33 +13,33 @@ use warpbell_host_init::cuda::InboundOrder;
 
 /// Measures the ways in which a kernel learns that data has come.
 ///
-/// Sends messages from one block to another, which learns by a completion, a flag, a counter, sequence numbers in the
-/// data or checksums over them that a message is there, and then compares every byte; prints the time from before the
-/// post until a message was read, and what knowing and reading cost where it was there already.
+/// Sends messages from one block to another, which waits for a completion, a flag, a counter, sequence numbers in
+/// the data or checksums over them, and then compares every byte. Prints the time from before the post until the
+/// message was read, and the cost of checking and reading a message that is already there.
 ///
-/// With --unlucky the software HCA has what it writes show late and in any order, as a GPU that promises no order may;
-/// then ways that go by an order are seen to read stale data.
+/// With --unlucky the software HCA makes its writes visible late and in any order, as a GPU that promises no order
+/// may. Ways that rely on an order then read stale data.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Bytes of a message, one figure after the other
+    /// Message sizes in bytes, one after the other
     #[arg(long, value_name = "BYTES", default_value = "8,1024,65536", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     sizes: Vec<u32>,
     /// Who writes and who reads
     #[arg(long, value_enum, default_value = "block")]
     who: Who,
-    /// Threads of a block; more have not enough registers on a GPU
+    /// Threads of a block; a GPU has too few registers for more
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=384))]
     threads: u32,
     /// Messages that count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// Messages before them
+    /// Warm-up messages, which do not count
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     warm_up: u32,
-    /// Have writes show late and in any order at the reader
+    /// Make writes visible to the reader late and in any order
     #[arg(long)]
     unlucky: bool,
     /// Bytes that come together then, a power of two

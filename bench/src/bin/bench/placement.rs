@@ -23,15 +23,14 @@ use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::draw;
 
-/// Measures latency and bandwidth of writes with the rings and the completion queue each in host or in GPU
-/// memory.
+/// Measures latency and bandwidth of writes with the rings and the completion queue each in host or in GPU memory.
 ///
-/// The latency is that of one write at a time, from the building of its WQE to its completion; the bandwidth
-/// is that of a queue kept full, with a doorbell for half of it. The rings' record lies with them, and so does
-/// their doorbell register but for --nic-gpu, the completion queue's record with that one; the data lie where
-/// the NIC has them by default. The HCAs are software, and no network card takes part: one whose engine runs on
-/// a CPU reaches host memory only, and so only one of the four places; one on the GPU reaches all. Kernels on
-/// the CPU know host memory only.
+/// The latency is that of one write at a time, from the building of its WQE to its completion. The bandwidth is
+/// that of a full queue, with a doorbell for half of it. The rings' record is in the same memory as the rings, and
+/// so is their doorbell register unless --nic-gpu is given; the completion queue's record is with the queue. The
+/// data is where the NIC has it by default. The HCAs are software, and no network card takes part. An engine on a
+/// CPU reaches only host memory, and so only one of the four places; an engine on the GPU reaches all. Kernels on
+/// the CPU have only host memory.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -43,7 +42,7 @@ pub struct Arguments {
     /// Messages of a repetition; by default 16 MiB, but at least 64 and at most 4,096 messages
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// Repetitions of each size; the median counts
+    /// Repetitions of each size; the median is shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Depth of the send queue in blocks of 64 bytes, a power of two

@@ -11,12 +11,12 @@ use warpbell_bench::setting::Setting;
 
 /// Measures puts with and without a proxy on the CPU.
 ///
-/// Lets work-groups put 8 bytes at a time into another end's memory, straight through the NIC's doorbells, and by way
-/// of a proxy: threads of the CPU that take whole WQEs out of rings in host memory and post them, as ComP-Net's
-/// network processor does, or that take producer indices alone and ring for the kernels.
+/// Work-groups put 8 bytes at a time into another end's memory, directly through the NIC's doorbells and through a
+/// proxy: CPU threads that take whole WQEs out of rings in host memory and post them, as ComP-Net's network
+/// processor does, or that take only producer indices and ring for the kernels.
 ///
-/// The kernel is the same: it gets another handle. The HCAs are software, and no network card takes part, unless --nic
-/// names one.
+/// The kernel is the same; only its handle differs. The HCAs are software, and no network card takes part, unless
+/// --nic names one.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Puts of one thread, one at a time
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     singles: u64,
-    /// Threads of the proxy, one figure after the other
+    /// Numbers of proxy threads, one after the other
     #[arg(long, default_value = "1,2", value_delimiter = ',')]
     drains: Vec<usize>,
     /// Depth of each queue in blocks of 64 bytes, a power of two

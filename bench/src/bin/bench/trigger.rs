@@ -14,9 +14,9 @@ use warpbell_host_init::Grid;
 
 /// Measures triggered operations.
 ///
-/// Prepares writes on the host, which kernels trigger by their tags: each thread its own, each block its own, and all
-/// blocks the same; compares what a trigger costs a thread with building and posting the same write; and lets the NIC
-/// start writes one after the other, beside a thread that posts each once the one before is done.
+/// The host prepares writes, which kernels trigger by their tags: each thread its own, each block its own, and all
+/// blocks the same. Compares the cost of a trigger with building and posting the same write. Compares a chain of
+/// writes that the NIC starts with a thread that posts each write once the one before is done.
 ///
 /// The HCAs are software, and no network card takes part.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Times that each cost is measured
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
     rounds: u32,
-    /// Times before them that are not
+    /// Warm-up times, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(..=500_000))]
     warm_up: u32,
     /// Bytes of the write whose cost is measured

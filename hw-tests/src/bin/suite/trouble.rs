@@ -73,7 +73,7 @@ const CASES: [Case; 14] = [
     (
         "no such grid",
         no_such_grid,
-        &["a grid of 1 blocks of 1025 threads cannot be"],
+        &["a grid of 1 blocks of 1025 threads is not possible"],
     ),
     (
         "too old",
@@ -98,12 +98,12 @@ const CASES: [Case; 14] = [
     (
         "host pointer",
         host_pointer,
-        &["the 64 bytes at 0x", "are no memory of"],
+        &["the 64 bytes at 0x", "are not memory of"],
     ),
     (
         "past the end",
         past_the_end,
-        &["bytes at 0x", "are no memory of"],
+        &["bytes at 0x", "are not memory of"],
     ),
     (
         "no device runtime",
@@ -142,7 +142,7 @@ pub fn test(machine: &Machine) -> ExitCode {
         let output = output.expect("this program");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(
-            said.contains("Skipped: the NVIDIA driver is there, but no GPU"),
+            said.contains("Skipped: the NVIDIA driver is installed, but finds no GPU"),
             "{said}"
         );
     })

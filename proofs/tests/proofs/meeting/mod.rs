@@ -236,7 +236,7 @@ fn other_sizes_and_rounds() {
             None,
         )
     };
-    nowhere.refused("tells no GID");
+    nowhere.refused("sends no GID");
 }
 
 #[test]

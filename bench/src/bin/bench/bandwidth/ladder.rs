@@ -1,4 +1,4 @@
-//! `--ladder`: the same writes, posted in one way after the other.
+//! `--ladder`: the same writes, posted in different ways.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let cases = arguments.filter.some(wanted.collect())?;
     let screen = Screen::new(arguments.output.json, cases.len() as u64);
     screen.line(format_args!(
-        "Writes, posted in one way after the other, moved by {} without any network card.",
+        "Writes posted in different ways, moved by {} without any network card.",
         place::nic_words(node)
     ));
     screen.line(format_args!("The kernels run on {}.", place::words(node)));

@@ -57,7 +57,7 @@ pub struct Arguments {
     /// the ladder 64K
     #[arg(long, value_name = "BYTES", value_parser = parse_message::<{ 1 << 30 }>)]
     to: Option<u64>,
-    /// Write in one way after the other: one by one; with the WQE built once; pipelined; with fewer
+    /// Measure several ways to write in turn: one by one; with the WQE built once; pipelined; with fewer
     /// doorbells; with a queue for each warp, and for each block
     #[arg(long, conflicts_with_all = ["verbs", "both_ways", "batch", "signal_every"])]
     ladder: bool,
@@ -76,7 +76,7 @@ pub struct Arguments {
     /// with --peer 16
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Every so many messages one asks for a completion
+    /// One message in this many asks for a completion
     #[arg(long, value_name = "MESSAGES", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     signal_every: u64,
     /// Messages of a repetition; by default 64 MiB, but at least 16 and at most 20,000 messages; with --peer what

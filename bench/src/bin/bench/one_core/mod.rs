@@ -20,7 +20,7 @@ pub struct Arguments {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// How often everything is measured; the medians count
+    /// How often everything is measured; the medians are shown
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     #[command(flatten)]

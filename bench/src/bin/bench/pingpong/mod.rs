@@ -27,15 +27,14 @@ use crate::draw;
 
 /// Measures how long a write takes until another kernel sees it: half a round trip.
 ///
-/// Each message is written to the other end's memory, and behind it, under the same doorbell, an 8-byte
-/// signal for which the other kernel waits before it answers; a message of 8 bytes is the signal alone.
-/// While a kernel waits it prepares its answer, which it then only has to publish.
-/// The HCAs are software, and no network card takes part. Kernels and HCAs are threads that wait by
-/// spinning and then yielding; in one process a single thread drives both HCAs, so that two cores are
-/// enough, but whatever else runs on them is in the numbers.
+/// Each message is written to the other end's memory. Behind it, under the same doorbell, goes an 8-byte signal,
+/// for which the other kernel waits before it answers. A message of 8 bytes is the signal alone. While a kernel
+/// waits, it prepares its answer, and then only publishes it. The HCAs are software, and no network card takes
+/// part. Kernels and HCAs are threads that spin and then yield. In one process a single thread drives both HCAs, so
+/// two cores are enough, but other load on them affects the figures.
 ///
-/// With --peer the other end is an unmodified program of somebody else's, over a device that warpbell-preload shows
-/// it: HOST is where it listens, as it would take it itself; without HOST it is to call this one.
+/// With --peer the other end is an unmodified third-party program, on a device that warpbell-preload shows it. HOST
+/// is where that program listens; without HOST the program connects to this one.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -53,13 +52,13 @@ pub struct Arguments {
     /// default
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     rounds: Option<u64>,
-    /// Round trips before them that are not
+    /// Warm-up round trips, which do not count
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     warm_up: u64,
     /// Depth of the queues in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 128)]
     depth: u32,
-    /// Answer another process that joins at this path; that one says what is measured
+    /// Answer another process that joins at this path and chooses what is measured
     #[arg(long, value_name = "PATH", conflicts_with_all = ["join", "sizes", "rounds", "warm_up"])]
     listen: Option<PathBuf>,
     /// Measure with another process that listens at this path

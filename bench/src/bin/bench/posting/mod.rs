@@ -49,7 +49,7 @@ enum Part {
     Executing,
 }
 
-/// Measures posting, polling, and writes that a NIC of software executes.
+/// Measures posting, polling, and writes that a software NIC executes.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub struct Arguments {
     /// Posts of each thread, as far as the ring holds them
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     posts: u32,
-    /// How often everything is measured; the medians count
+    /// How often everything is measured; the medians are shown
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Multiprocessors of the GPU, each of which gets a block in the widest cases; 2 on a CPU
