@@ -1,5 +1,6 @@
 //! Why kernels and hosts that wait for one another ended.
 
+use crate::run::StageError;
 use crate::run::error::{Error as RunError, Nested};
 use crate::run::launch::said;
 use warpbell::WaitError;
@@ -18,10 +19,10 @@ impl Vain for Error {
         matches!(
             self,
             Self::Silent { .. }
-                | Self::Run(RunError::Kernel {
+                | Self::Run(RunError::Stage(StageError::Kernel {
                     failure: Failure::Wait(WaitError::Deadline),
                     ..
-                })
+                }))
         )
     }
 }
@@ -64,7 +65,7 @@ mod tests {
     fn the_cause_comes_before_those_who_waited_for_it() {
         let kernel = |what: &str, failure| {
             let what = what.into();
-            Err(RunError::Kernel { what, failure }.into())
+            Err(StageError::Kernel { what, failure }.into())
         };
         let late = Failure::Wait(WaitError::Deadline);
         let cause = Failure::Open(OpenError::InUse);

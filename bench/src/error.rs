@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use crate::run::StageError;
 use crate::run::error::{Error as RunError, Nested};
 use warpbell_soft_hca::shell::HcaError;
 
@@ -93,6 +94,12 @@ pub enum Error {
 
 impl From<warpbell_host_init::Error> for Error {
     fn from(error: warpbell_host_init::Error) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<StageError> for Error {
+    fn from(error: StageError) -> Self {
         Self::Run(error.into())
     }
 }

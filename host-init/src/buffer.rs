@@ -92,6 +92,7 @@ impl Buffer {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they do not all lie inside; [`Error::Gpu`] if the GPU is lost.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         // SAFETY: the memory lives as long as `self`.
         unsafe { self.area.read(offset, into) }
@@ -101,6 +102,7 @@ impl Buffer {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if it does not fit; [`Error::Gpu`] if the GPU is lost.
+    #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         // SAFETY: the memory lives as long as `self`.
         unsafe { self.area.write(offset, from) }

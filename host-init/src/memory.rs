@@ -263,6 +263,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they do not all lie inside.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         // SAFETY: the memory is registered, hence valid.
         unsafe { self.area.read(offset, into) }
@@ -273,6 +274,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`] for memory that
     /// was registered by address without a right to write.
+    #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         check_range(offset, from.len(), self.len())?;
         self.require_writable()?;

@@ -147,6 +147,7 @@ impl Area {
     ///
     /// # Safety
     /// The memory is still allocated.
+    #[inline]
     pub unsafe fn read(self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         let from = self.part(offset, into.len())?.start.as_ptr();
         match self.placement {
@@ -162,6 +163,7 @@ impl Area {
     ///
     /// # Safety
     /// The memory is still allocated.
+    #[inline]
     pub unsafe fn write(self, offset: usize, from: &[u8]) -> Result<(), Error> {
         let to = self.part(offset, from.len())?.start.as_ptr();
         match self.placement {

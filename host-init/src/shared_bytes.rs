@@ -1,4 +1,7 @@
 //! Copies into and out of memory that a NIC or a kernel may be using.
+//!
+//! All that leads here is `#[inline]`: a program is then optimised with its copies, where this crate, which starts up
+//! and no more, is not.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -7,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// # Safety
 /// `from` is valid for reads of `into.len()` bytes, by others through atomics or
 /// by a NIC only.
+#[inline]
 pub(crate) unsafe fn read_shared(from: *mut u8, into: &mut [u8]) {
     let head = from.align_offset(8).min(into.len());
     let (head, rest) = into.split_at_mut(head);
@@ -31,6 +35,7 @@ pub(crate) unsafe fn read_shared(from: *mut u8, into: &mut [u8]) {
 /// # Safety
 /// `to` is valid for writes of `from.len()` bytes, by others through atomics or
 /// by a NIC only.
+#[inline]
 pub(crate) unsafe fn write_shared(to: *mut u8, from: &[u8]) {
     let head = to.align_offset(8).min(from.len());
     let (head, rest) = from.split_at(head);

@@ -1,84 +1,49 @@
-//! What ends an example early, in one line.
+//! What ends a benchmark early, in one line.
 
 use std::fmt::Display;
-use std::path::PathBuf;
 
 use warpbell_host_init::GpuError;
 use warpbell_host_init::args::NodeError;
-use warpbell_kernels::outcome::Failure;
-use warpbell_ptx::PtxError;
+use warpbell_stage::Error as StageError;
 
-/// Why an example could not go on.
+/// Why a benchmark could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A step of start-up.
+    /// What ends the demo, too.
     #[error(transparent)]
-    Setup(#[from] warpbell_host_init::Error),
-    /// Options that choose no node.
-    #[error(transparent)]
-    Node(#[from] NodeError),
+    Stage(#[from] StageError),
     /// A NIC whose requests nobody can look at.
     #[error(
         "only a NIC on a CPU thread can be watched; choose --nic soft, or soft-host with --on gpu"
     )]
     NoWatch,
-    /// The built-in kernels do not suit the GPU.
-    #[error(transparent)]
-    Ptx(#[from] PtxError),
-    /// A file of kernels that cannot be read.
-    #[error("the kernels {} cannot be read: {source}", path.display())]
-    UnreadablePtx {
-        /// Where it should be.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// A file without any of the kernels.
-    #[error("{} has none of the kernels; cargo xtask ptx builds them", path.display())]
-    ForeignPtx {
-        /// The file.
-        path: PathBuf,
-    },
     /// Ctrl-C.
     #[error("interrupted; the results so far are shown")]
     Interrupted,
-    /// A kernel said why it stopped.
-    #[error("{what}: {failure}")]
-    Kernel {
-        /// What it was to do.
-        what: String,
-        /// Why it did not.
-        failure: Failure,
-    },
     /// The output could not be written as JSON.
     #[error("the result cannot be written: {0}")]
     Json(#[from] serde_json::Error),
-    /// Bytes or numbers differ from what they should be.
-    #[error("{wrong} of {checks} checks failed")]
-    Wrong {
-        /// Checks that failed.
-        wrong: usize,
-        /// Checks made.
-        checks: usize,
-    },
 }
 
-impl From<GpuError> for Error {
-    fn from(error: GpuError) -> Self {
-        Self::Setup(error.into())
-    }
+macro_rules! from_inner {
+    ($($inner:ty)*) => {
+        $(impl From<$inner> for Error {
+            fn from(error: $inner) -> Self {
+                Self::Stage(error.into())
+            }
+        })*
+    };
 }
+
+from_inner! { warpbell_host_init::Error NodeError GpuError }
 
 impl Error {
     /// The error of a run with wrong checks, if there are any.
     ///
     /// # Errors
-    /// [`Error::Wrong`] if there are.
+    /// [`StageError::Wrong`] if there are.
     pub fn if_wrong(wrong: usize, checks: usize) -> Result<(), Self> {
-        match wrong {
-            0 => Ok(()),
-            _ => Err(Self::Wrong { wrong, checks }),
-        }
+        Ok(StageError::if_wrong(wrong, checks)?)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What an example tells of the node that it runs on.
 
 use serde::Serialize;
-use warpbell_host_init::soft::SoftGpuOptions;
-use warpbell_host_init::{Nic, Node};
+use warpbell_host_init::Node;
+pub use warpbell_stage::place::{nic_words, words};
 
 /// Where kernels ran, for a document.
 #[derive(Clone, Debug, Serialize)]
@@ -33,31 +33,4 @@ impl Ran {
             },
         }
     }
-}
-
-/// Where a node's kernels run, in words: "CPU threads", or the GPU's name.
-pub fn words(node: &Node) -> String {
-    match Ran::on(node) {
-        Ran::Cpu => "CPU threads".into(),
-        Ran::Gpu { name, cuda, .. } => format!("an {name} (CUDA {cuda})"),
-    }
-}
-
-/// A node's NIC in words, as the subject of a sentence in the plural.
-pub fn nic_words(node: &Node) -> String {
-    match node.nic() {
-        Nic::SoftGpu(options) if engine_is_apart(node, options) => {
-            "both ends of a software HCA, whose engine is a kernel on another GPU,".into()
-        }
-        Nic::SoftGpu(_) => {
-            "both ends of a software HCA, whose engine is a kernel beside them,".into()
-        }
-        Nic::Mlx5(_) => format!("two queue pairs of {}", node.nic_name()),
-        _ => "two software HCAs in this process".into(),
-    }
-}
-
-/// Whether the NIC's engine is a kernel on another GPU than the node's kernels.
-fn engine_is_apart(node: &Node, options: &SoftGpuOptions) -> bool {
-    options.on.gpu() != node.gpu()
 }

@@ -1,26 +1,22 @@
-//! How an example shows what it does: lines on stdout, or one JSON document; a progress bar on a terminal.
+//! How a benchmark shows what it does: lines on stdout, or one JSON document; a progress bar on a terminal.
 
 use std::borrow::Cow;
-use std::env::args_os;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use terminal_size::{Width, terminal_size_of};
-use textwrap::{Options, WordSplitter};
+pub use warpbell_stage::screen::bytes;
+use warpbell_stage::screen::{self, Screen as Lines};
 
 use crate::run::error::{Error, Nested};
 use crate::run::interrupt::ENDED_BY_CTRL_C;
 
-/// Where an example's output goes.
+/// Where a benchmark's output goes.
 #[derive(Debug)]
 pub struct Screen {
-    json: bool,
-    colour: bool,
+    lines: Lines,
     bar: ProgressBar,
 }
 
@@ -33,11 +29,8 @@ impl Screen {
         if let Ok(style) = style {
             bar.set_style(style);
         }
-        Self {
-            json,
-            colour: stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-            bar,
-        }
+        let lines = Lines::new(json);
+        Self { lines, bar }
     }
 
     /// A step begins.
@@ -48,45 +41,30 @@ impl Screen {
 
     /// A line for a human; on a terminal as many as it needs there.
     pub fn line(&self, line: impl Display) {
-        let line = line.to_string();
-        self.show(match terminal_columns() {
-            Some(columns) => wrap_line(&line, columns),
-            None => line,
-        });
+        self.bar.suspend(|| self.lines.line(line));
     }
 
     /// A row of a table, which says so if its results are wrong.
     pub fn row(&self, row: String, verified: bool) {
         self.line(match verified {
             true => row,
-            false => format!("{row}  {}", self.mark(false)),
+            false => format!("{row}  {}", self.lines.mark(false)),
         });
     }
 
     /// Text for a human behind a label, in as many lines as it needs.
     pub fn wrapped(&self, label: &str, text: &str) {
-        let columns = terminal_columns().unwrap_or(COLUMNS).min(COLUMNS);
-        self.show(wrap_text(label, text, columns));
-    }
-
-    fn show(&self, lines: String) {
-        if !self.json {
-            self.bar.suspend(|| print(&lines));
-        }
+        self.bar.suspend(|| self.lines.wrapped(label, text));
     }
 
     /// A line that begins a section.
     pub fn heading(&self, heading: &str) {
-        self.line("");
-        self.line(self.paint("1", heading));
+        self.bar.suspend(|| self.lines.heading(heading));
     }
 
     /// Whether a check succeeded, in one word.
     pub fn mark(&self, verified: bool) -> String {
-        match verified {
-            true => self.paint("32", "ok"),
-            false => self.paint("1;31", "WRONG"),
-        }
+        self.lines.mark(verified)
     }
 
     /// The end of the steps.
@@ -99,159 +77,16 @@ impl Screen {
     /// # Errors
     /// Only a document that is none.
     pub fn document(&self, document: &impl Serialize) -> Result<(), Error> {
-        if self.json {
-            print(&serde_json::to_string_pretty(document)?);
-        }
+        self.lines.document(serde_json::to_string_pretty(document)?);
         Ok(())
     }
-
-    fn paint(&self, code: &str, text: &str) -> String {
-        match self.colour {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
-        }
-    }
 }
 
-/// Columns that text is wrapped to at most.
-const COLUMNS: usize = 98;
-
-/// The columns of the terminal that the lines go to; none if they go elsewhere.
-fn terminal_columns() -> Option<usize> {
-    let (Width(columns), _) = terminal_size_of(stdout())?;
-    // A terminal that does not know its size says 0.
-    (columns > 0).then_some(usize::from(columns))
-}
-
-fn options(columns: usize) -> Options<'static> {
-    // A number, a path or a command is of no use in two pieces.
-    Options::new(columns)
-        .break_words(false)
-        .word_splitter(WordSplitter::NoHyphenation)
-}
-
-/// Lines of whole words, the first behind the label, the others as far to the right.
-fn wrap_text(label: &str, text: &str, columns: usize) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
-    let margin = " ".repeat(textwrap::core::display_width(label));
-    let options = options(columns).initial_indent(label);
-    textwrap::fill(&words.join(" "), options.subsequent_indent(&margin))
-}
-
-/// The same for a line as it is: what does not fit stands further to the right than its beginning.
-fn wrap_line(line: &str, columns: usize) -> String {
-    let indent = line.len() - line.trim_start_matches(' ').len();
-    let margin = " ".repeat((indent + 2).min(columns / 2));
-    textwrap::fill(line, options(columns).subsequent_indent(&margin))
-}
-
-/// Why something that was printed went nowhere, the first time.
-static UNPRINTED: OnceLock<io::Error> = OnceLock::new();
-
-fn print(line: &dyn Display) {
-    note(writeln!(stdout(), "{line}"));
-}
-
-fn note(printed: io::Result<()>) {
-    match printed {
-        // Whoever reads it may have gone, as `head` does.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            // Only the first reason counts.
-            let _ = UNPRINTED.set(error);
-        }
-        _ => {}
-    }
-}
-
-/// A status for wrong arguments, as of clap.
-const WRONG_ARGUMENTS: u8 = 2;
-
-/// An example's `main`: reads its arguments, runs it, and prints its error in a line. Its status is 0, or 1 after an error,
-/// 2 after wrong arguments, 130 after Ctrl-C.
+/// A benchmark's `main`: reads its arguments, runs it, and prints its error in a line. Its status is 0, or 1 after an
+/// error, 2 after wrong arguments, 130 after Ctrl-C.
 pub fn start<A: Parser, E: Nested>(run: impl FnOnce(A) -> Result<(), E>) -> ExitCode {
-    if let Some(argument) = args_os().find(|argument| argument.to_str().is_none()) {
-        complain(format_args!(
-            "the argument {argument:?} is no text in UTF-8"
-        ));
-        return ExitCode::from(WRONG_ARGUMENTS);
-    }
-    let result = match A::try_parse() {
-        Ok(arguments) => run(arguments),
-        Err(wrong) if wrong.use_stderr() => {
-            // There is no better place to say that the complaint cannot be printed.
-            let _ = wrong.print();
-            return ExitCode::from(WRONG_ARGUMENTS);
-        }
-        Err(help) => {
-            note(help.print().and_then(|()| stdout().flush()));
-            Ok(())
-        }
-    };
-    match (result, UNPRINTED.get()) {
-        (Ok(()), None) => ExitCode::SUCCESS,
-        (Err(error), _) if matches!(error.own(), Some(Error::Interrupted)) => {
-            complain(error);
-            ExitCode::from(ENDED_BY_CTRL_C)
-        }
-        (Err(error), _) => {
-            complain(error);
-            ExitCode::FAILURE
-        }
-        (Ok(()), Some(error)) => {
-            complain(format_args!("cannot print: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn complain(what: impl Display) {
-    // As above.
-    let _ = writeln!(stderr(), "error: {what}");
-}
-
-/// A number of bytes, in the largest unit that it is a multiple of.
-pub fn bytes(bytes: u64) -> String {
-    match bytes {
-        0 => "0 B".into(),
-        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-        _ if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
-        _ => format!("{bytes} B"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_wrapped_between_words() {
-        assert_eq!(wrap_text("  met  ", "one  two", 98), "  met  one two");
-        let long = wrap_text("ab ", &["word"; 60].join(" "), 98);
-        let lines: Vec<_> = long.lines().collect();
-        assert_eq!(lines.len(), 4);
-        assert!(lines.iter().all(|line| line.len() <= 98));
-        assert!(lines[0].starts_with("ab word"));
-        assert!(lines[1..].iter().all(|line| line.starts_with("   word")));
-        assert_eq!(long.matches("word").count(), 60);
-    }
-
-    #[test]
-    fn a_line_keeps_its_columns_and_hangs_what_does_not_fit() {
-        let row = "    8 B   6.05 µs   12.1 µs  ok";
-        assert_eq!(wrap_line(row, 31), row);
-        assert_eq!(wrap_line(row, 30), "    8 B   6.05 µs   12.1 µs\n      ok");
-        assert_eq!(wrap_line("a/long/path", 5), "a/long/path");
-        // Colours take no columns.
-        let bold = "\x1b[1mone two\x1b[0m";
-        assert_eq!(wrap_line(bold, 7), bold);
-        assert_eq!(wrap_line("", 5), "");
-    }
-
-    #[test]
-    fn sizes_are_shown_in_the_largest_unit() {
-        assert_eq!(bytes(8), "8 B");
-        assert_eq!(bytes(1000), "1000 B");
-        assert_eq!(bytes(2048), "2 KiB");
-        assert_eq!(bytes(4 << 20), "4 MiB");
-    }
+    screen::start(run, |error| match error.own() {
+        Some(Error::Interrupted) => ENDED_BY_CTRL_C,
+        _ => 1,
+    })
 }

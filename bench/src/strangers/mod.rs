@@ -5,7 +5,7 @@ pub mod pingpong;
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::run::Error as RunError;
+use crate::run::StageError;
 use clap::Args;
 use warpbell::{PostError, WaitError};
 use warpbell_host_init::QueuePair;
@@ -52,7 +52,7 @@ fn parted(
     if !too_late && failure.queue_error().is_none() {
         // Ours alone: a request that no queue takes.
         let what = format!("the kernel that meets {program}");
-        return RunError::Kernel { what, failure }.into();
+        return StageError::Kernel { what, failure }.into();
     }
     // A queue pair in error flushes what the kernel waits for, which then has no more to tell.
     let why = match pair.nic_error() {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::run::interrupt;
-use crate::run::latency::{Case, Latency};
+use crate::run::latency::{Case, Latency, measured};
 use crate::run::launch::{Job, LIMIT_US, run, try_run};
 use crate::run::memory::Memory;
 use crate::run::setup::{End, config};
@@ -178,7 +178,11 @@ impl Player {
         if played < self.case.rounds {
             return Err(crate::run::Error::Interrupted.into());
         }
-        Ok(Latency::new(self.case, &self.samples, self.verified())?)
+        Ok(measured(Latency::new(
+            self.case,
+            &self.samples,
+            self.verified(),
+        ))?)
     }
 
     /// Whether the last message in each slot is the right one, and nothing else has changed.

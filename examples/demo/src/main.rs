@@ -1,12 +1,7 @@
 //! The demo: every verb with every byte checked, sharing and scopes, latency, bandwidth, and what a user meets when
 //! things go wrong.
 
-mod ends;
-mod error;
-mod memory;
-mod ptx;
-mod random;
-mod screen;
+mod passage;
 mod sharing;
 mod speed;
 mod trouble;
@@ -19,12 +14,12 @@ use std::time::Instant;
 use clap::Parser;
 use serde_json::{Value, json};
 use warpbell_host_init::{Nic, Node, NodeArgs};
-
-use ends::{Ends, config};
-use error::Error;
-use ptx::OwnPtx;
-use random::{Random, fresh_seed};
-use screen::Screen;
+use warpbell_ptx::KERNELS;
+use warpbell_stage::ptx::OwnPtx;
+use warpbell_stage::random::{Random, fresh_seed};
+use warpbell_stage::screen::{Screen, start};
+use warpbell_stage::setup::{Ends, config};
+use warpbell_stage::{Error, place};
 
 /// Shows what Warpbell does, without any network card.
 ///
@@ -83,23 +78,10 @@ const FIRST_LINE: &str = "This demo shows every verb with every byte checked, wh
 
 /// Who takes part, in words.
 fn introduction(node: &Node) -> String {
-    let kernels = match node.gpu() {
-        None => "CPU threads".into(),
-        Some(gpu) => format!("an {} (CUDA {})", gpu.name(), gpu.driver()),
-    };
-    let (nic, numbers) = match node.nic() {
-        Nic::Mlx5(_) => (format!("two queue pairs of {}", node.nic_name()), ""),
-        nic => {
-            let nic = match nic {
-                Nic::SoftGpu(options) if options.on.gpu() != node.gpu() => {
-                    "both ends of a software HCA, whose engine is a kernel on another GPU,"
-                }
-                Nic::SoftGpu(_) => "both ends of a software HCA, whose engine is a kernel, too,",
-                _ => "two software HCAs in this process",
-            };
-            let numbers = " No network card takes part: all times are those of software.";
-            (nic.into(), numbers)
-        }
+    let (kernels, nic) = (place::words(node), place::nic_words(node));
+    let numbers = match node.nic() {
+        Nic::Mlx5(_) => "",
+        _ => " No network card takes part: all times are those of software.",
     };
     format!(
         "Kernels on {kernels} write work requests into mlx5 queues, ring the doorbells and read the completions. Two ends, A and B, are connected: {nic} move the bytes.{numbers}"
@@ -110,7 +92,9 @@ fn run(arguments: Arguments) -> Result<(), Error> {
     let begin = Instant::now();
     let seed = arguments.seed.unwrap_or_else(fresh_seed);
     let (depth, size, quick) = (arguments.depth, arguments.size, arguments.quick);
-    let node = arguments.node.open(&OwnPtx::read(&arguments.ptx)?)?;
+    let node = arguments
+        .node
+        .open(&OwnPtx::read(&KERNELS, &arguments.ptx)?)?;
     let mut ends = Ends::new(&node, &config(depth))?;
     let kernels = match node.gpu() {
         None => json!({ "on": "cpu" }),
@@ -151,12 +135,9 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         demo.screen.line(verdict);
     }
     demo.screen.document(&demo.document);
-    match wrong {
-        0 => Ok(()),
-        _ => Err(Error::Wrong { wrong, checks }),
-    }
+    Error::if_wrong(wrong, checks)
 }
 
 fn main() -> ExitCode {
-    screen::start(run)
+    start(run, |_| 1)
 }

@@ -1,12 +1,14 @@
 //! Queues of one owner, of a block and of the whole grid, called by threads, warps and blocks.
 
 use serde_json::json;
-use warpbell_host_init::{Entry, Grid, Launch, entry};
+use warpbell_host_init::{Entry, Grid, entry};
 use warpbell_kernels::sharing::{self as kernels, Spread};
+use warpbell_stage::Error;
+use warpbell_stage::launch::{Job, LIMIT_US, run};
+use warpbell_stage::setup::Ends;
 
 use crate::Demo;
-use crate::ends::{Ends, LIMIT_US, run};
-use crate::error::Error;
+use crate::passage::Passage;
 
 type Kernel = Entry<fn(Spread<'_>)>;
 
@@ -69,21 +71,18 @@ pub fn all(demo: &mut Demo, ends: &Ends) -> Result<(), Error> {
 }
 
 fn one(demo: &mut Demo, ends: &Ends, grid: Grid, kernel: Kernel) -> Result<bool, Error> {
-    let data = demo
-        .random
-        .bytes(grid.threads() as usize * ROUNDS as usize * PIECE);
-    let source = ends.one.memory(&data)?;
-    let target = ends.other.memory(&vec![0; data.len()])?;
+    let bytes = grid.threads() as usize * ROUNDS as usize * PIECE;
+    let passage = Passage::new(&ends.one, &ends.other, bytes, &mut demo.random)?;
     let outcome = ends.one.outcome()?;
     let spread = Spread {
         queue: ends.one.pair.send_queue()?,
-        local: source.local(0, PIECE),
-        remote: target.remote(0),
+        local: passage.source.local(0, PIECE),
+        remote: passage.target.remote(0),
         rounds: ROUNDS,
         limit_us: LIMIT_US,
         outcome: &outcome,
     };
-    let job = (Launch::new(kernel, grid, spread), &*outcome);
-    run("a shared queue", vec![job], &[&ends.one])?;
-    Ok(source.is_unchanged(&data) && target.is_unchanged(&data))
+    let job = Job::on_grid(kernel, grid, spread, &outcome);
+    run("a shared queue", job, &ends.one)?;
+    Ok(passage.arrived())
 }

@@ -10,11 +10,14 @@ use warpbell_kernels::demo::{
     self as kernels, Atomic, INLINE_BYTES, Inline, PIECES, Pieces, Receive, Transfer,
 };
 
+use warpbell_stage::Error;
+use warpbell_stage::launch::{Job, LIMIT_US, run, run_together};
+use warpbell_stage::memory::Memory;
+use warpbell_stage::random::Random;
+use warpbell_stage::setup::{End, Ends};
+
 use crate::Demo;
-use crate::ends::{End, Ends, Job, LIMIT_US, job, run};
-use crate::error::Error;
-use crate::memory::Memory;
-use crate::random::Random;
+use crate::passage::transfer;
 
 /// What a verb does.
 #[derive(Clone, Copy)]
@@ -132,7 +135,7 @@ struct Side<'b> {
 
 impl<'b> Side<'b> {
     fn new(end: &'b End, model: Vec<u8>) -> Result<Self, Error> {
-        let memory = end.memory(&model)?;
+        let memory = end.memory_of(&model)?;
         Ok(Self { end, memory, model })
     }
 
@@ -221,11 +224,11 @@ impl<'b> Bench<'b> {
         let (from, to) = (self.place(size), self.place(size));
         let outcome = one.outcome()?;
         let (local, remote) = (self.from.local(from), self.to.memory.remote(to.0));
-        let transfer = one.transfer(local, remote, &outcome)?;
+        let transfer = transfer(one, local, remote, &outcome)?;
         let queue = transfer.queue;
         match verb {
             Verb::Move(kernel, direction) => {
-                self.run(job(kernel, transfer, &outcome))?;
+                self.run(Job::new(kernel, transfer, &outcome))?;
                 self.moved(&[from], to, direction);
             }
             Verb::MovePieces(kernel, direction) => {
@@ -237,7 +240,7 @@ impl<'b> Bench<'b> {
                     limit_us: LIMIT_US,
                     outcome: &outcome,
                 };
-                self.run(job(kernel, parameters, &outcome))?;
+                self.run(Job::new(kernel, parameters, &outcome))?;
                 self.moved(&pieces, to, direction);
             }
             Verb::Inline => {
@@ -250,7 +253,7 @@ impl<'b> Bench<'b> {
                     limit_us: LIMIT_US,
                     outcome: &outcome,
                 };
-                self.run(job(entry!(kernels::write_inline), inline, &outcome))?;
+                self.run(Job::new(entry!(kernels::write_inline), inline, &outcome))?;
                 self.to.expect(&[place], &bytes);
                 return Ok(INLINE_BYTES);
             }
@@ -260,7 +263,7 @@ impl<'b> Bench<'b> {
                     Buffer::InPieces => self.pieces().to_vec(),
                 };
                 // Memory of its own, whose key a send takes away.
-                let lent = self.to.end.memory(&[0; 64])?;
+                let lent = self.to.end.memory(64)?;
                 let beside = match arrival {
                     SEND => 0,
                     SEND_INVALIDATE => lent.remote(0).key.0,
@@ -268,7 +271,7 @@ impl<'b> Bench<'b> {
                 };
                 let send = Transfer { beside, ..transfer };
                 self.message(
-                    job(kernel, send, &outcome),
+                    Job::new(kernel, send, &outcome),
                     &buffer,
                     [arrival, beside.into()],
                 )?;
@@ -298,13 +301,13 @@ impl<'b> Bench<'b> {
                     limit_us: LIMIT_US,
                     outcome: &outcome,
                 };
-                self.run(job(kernel, atomic, &outcome))?;
+                self.run(Job::new(kernel, atomic, &outcome))?;
                 self.to.expect(&[to], &model(old, &atomic).to_le_bytes());
                 self.from.expect(&[from], &word);
                 return Ok(bytes);
             }
             Verb::Nop => {
-                self.run(job(entry!(kernels::nop), transfer, &outcome))?;
+                self.run(Job::new(entry!(kernels::nop), transfer, &outcome))?;
                 return Ok(0);
             }
         }
@@ -312,7 +315,7 @@ impl<'b> Bench<'b> {
     }
 
     fn run(&self, job: Job<'_>) -> Result<(), Error> {
-        run(self.name, vec![job], &[self.from.end])
+        run(self.name, job, self.from.end)
     }
 
     fn moved(&mut self, here: &[Piece], there: Piece, direction: Direction) {
@@ -342,8 +345,8 @@ impl<'b> Bench<'b> {
             message: Slice::new(&message),
             outcome: &outcome,
         };
-        let receiver = job(entry!(kernels::receive), receive, &outcome);
-        run(self.name, vec![sender, receiver], &[self.from.end, end])?;
+        let receiver = Job::new(entry!(kernels::receive), receive, &outcome);
+        run_together(self.name, vec![sender, receiver], &[self.from.end, end])?;
         let words = message.iter().map(|word| word.load(Ordering::Relaxed));
         let (found, expected) = (
             words.collect::<Vec<_>>(),
@@ -375,8 +378,8 @@ fn masked_add(old: u64, value: u64, mask: u64, bits: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ends::config;
     use warpbell_host_init::Node;
+    use warpbell_stage::setup::config;
 
     /// What the checker says of a write after which something else happens.
     fn wrong_after(accident: impl FnOnce(&Bench<'_>)) -> Option<String> {
@@ -392,10 +395,11 @@ mod tests {
     fn one_wrong_byte_anywhere_is_seen() {
         assert_eq!(wrong_after(|_| {}), None);
         for offset in [0, 255, 511] {
-            let wrong = wrong_after(|bench| bench.to.memory.flip(offset)).unwrap();
-            let start = format!("responder: byte {offset} is");
+            let flip = |memory: &Memory| memory.write(offset, &[!memory.read(offset, 1)[0]]);
+            let wrong = wrong_after(|bench| flip(&bench.to.memory)).unwrap();
+            let start = format!("responder: byte {offset} of the memory is");
             assert!(wrong.starts_with(&start), "{wrong}");
-            let wrong = wrong_after(|bench| bench.from.memory.flip(offset)).unwrap();
+            let wrong = wrong_after(|bench| flip(&bench.from.memory)).unwrap();
             assert!(wrong.starts_with("requester: byte"), "{wrong}");
         }
     }

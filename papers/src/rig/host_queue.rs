@@ -2,7 +2,7 @@
 
 use warpbell::wqe::Wqe;
 use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
-use warpbell_bench::run::Error as RunError;
+use warpbell_bench::run::StageError;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_host_init::QueuePair;
 use warpbell_kernels::outcome::Failure;
@@ -60,5 +60,5 @@ const LIMIT: Deadline = Deadline::after_us(LIMIT_US);
 fn failed(error: impl Into<Failure>) -> Error {
     let failure = error.into();
     let what = "what the host posts".into();
-    RunError::Kernel { what, failure }.into()
+    StageError::Kernel { what, failure }.into()
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::origin::Origin;
 use warpbell_bench::plot::{Curve, Panel};
-use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{Error as RunError, StageError};
 use warpbell_host_init::{Error as HostError, GpuError, Node};
 
 use super::model::Picture;
@@ -165,9 +165,11 @@ impl Series {
     /// one.
     fn leave_out(&self, error: Error) -> Result<String, Error> {
         match error {
-            Error::Bench(BenchError::Run(RunError::Setup(HostError::Gpu(
+            Error::Bench(BenchError::Run(RunError::Stage(StageError::Setup(HostError::Gpu(
                 why @ GpuError::NoDeviceRuntime { .. },
-            )))) if self.ways.is_none() => {
+            )))))
+                if self.ways.is_none() =>
+            {
                 Ok(format!("{}: left out, because {why}", Way::Graph.name()))
             }
             error => Err(error),
@@ -416,8 +418,8 @@ mod tests {
         let other = possible_of(None, || GpuError::Lost).unwrap_err();
         assert!(matches!(
             other,
-            Error::Bench(BenchError::Run(RunError::Setup(HostError::Gpu(
-                GpuError::Lost
+            Error::Bench(BenchError::Run(RunError::Stage(StageError::Setup(
+                HostError::Gpu(GpuError::Lost)
             ))))
         ));
         assert!(possible_of(Some(Way::ALL.to_vec()), none).is_err());

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::nodes;
-use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::interrupt;
 use warpbell_bench::run::memory::{self, Memory};
 use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::{Error as RunError, StageError};
 use warpbell_host_init::peer::{ExchangeError, Listener};
 use warpbell_host_init::{Error as HostError, Node, Peer, QueuePair, RemoteMemory, StopWord};
 use warpbell_kernels::outcome::{Failure, Outcome};
@@ -133,14 +133,14 @@ fn of_client(error: &Error) -> bool {
     !matches!(
         error,
         BenchError::Driver(_)
-            | BenchError::Run(
-                RunError::Kernel { .. }
-                    | RunError::Setup(
+            | BenchError::Run(RunError::Stage(
+                StageError::Kernel { .. }
+                    | StageError::Setup(
                         HostError::Launch(_)
                             | HostError::Gpu(_)
                             | HostError::Exchange(ExchangeError::Socket { .. })
                     )
-            )
+            ))
     )
 }
 
@@ -321,7 +321,7 @@ fn parted(
         }
         Err(failure) => {
             let what = "the server".into();
-            Err(RunError::Kernel { what, failure }.into())
+            Err(StageError::Kernel { what, failure }.into())
         }
     }
 }

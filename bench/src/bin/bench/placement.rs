@@ -10,12 +10,11 @@ use warpbell_bench::filter::Filter;
 use warpbell_bench::ladder::{Case, Rung, measure};
 use warpbell_bench::parse::parse_message;
 use warpbell_bench::plot::Output;
-use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::interrupt::ended_early;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::setup::{Ends, config};
-use warpbell_bench::run::{place, screen};
+use warpbell_bench::run::{StageError, place, screen};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::{Error, nodes};
 use warpbell_host_init::{Error as SetupError, Node, Placement, QueuePairConfig};
@@ -171,7 +170,7 @@ fn ends(node: &Node, place: Place, depth: u32) -> Result<Result<Vec<Ends>, Strin
     };
     match Ends::several(node, &config, 1) {
         Ok(ends) => Ok(Ok(ends)),
-        Err(RunError::Setup(error @ SetupError::OutOfReach { .. })) => Ok(Err(error.to_string())),
+        Err(StageError::Setup(error @ SetupError::OutOfReach { .. })) => Ok(Err(error.to_string())),
         Err(error) => Err(error.into()),
     }
 }

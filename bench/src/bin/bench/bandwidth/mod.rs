@@ -5,8 +5,6 @@ mod ladder;
 mod peer;
 
 use clap::{Args, ValueEnum};
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::filter::Filter;
@@ -20,6 +18,7 @@ use warpbell_bench::run::setup::{Ends, config};
 use warpbell_bench::run::{place, screen};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::Other;
+use warpbell_stage::random::Random;
 
 use crate::draw;
 
@@ -153,7 +152,7 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
     let node = &setting.node;
     let ends = Ends::new(node, &config(arguments.depth))?;
-    let mut random = SmallRng::seed_from_u64(arguments.seed);
+    let mut random = Random::new(arguments.seed);
     let advised = ends.one.pair.advised_batch();
     let batch = arguments.batch.unwrap_or(advised.requests);
     let cases = arguments.filter.some(arguments.cases(batch))?;
@@ -177,7 +176,7 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
     let mut results = Vec::new();
     let mut step = |case: Case| {
         screen.step(name(&case));
-        let result = measure(&ends, case, &mut random)?;
+        let result = measure(&ends, case, &mut random, interrupt::check)?;
         screen.row(result.row(), result.verified);
         results.push(result);
         Ok(())

@@ -14,7 +14,7 @@ use warpbell_bench::origin::Origin;
 use warpbell_bench::parse::parse_message;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::interrupt::{self, ended_early};
-use warpbell_bench::run::latency::{Case, HEADER, Latency, Player, measure};
+use warpbell_bench::run::latency::{Case, HEADER, Latency, measure, measured, player};
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::place::Ran;
 use warpbell_bench::run::screen::Screen;
@@ -238,13 +238,13 @@ enum Order {
 
 /// One size, this process's side of it. The samples, and whether both sides got every byte.
 fn play(end: &End, peer: &mut Peer, case: Case, starts: bool) -> Result<Latency, Error> {
-    let player = Player::new(end, case, starts)?;
+    let player = player(end, case, starts)?;
     let theirs: RemoteMemory = peer.exchange(&player.shared())?;
     launch::run("ping-pong", player.side(&theirs)?, end)?;
     // Neither frees its memory before the other one has written its last.
     let verified = player.verified();
     let theirs_verified: bool = peer.exchange(&verified)?;
-    Ok(player.latency(verified && theirs_verified)?)
+    Ok(measured(player.latency(verified && theirs_verified))?)
 }
 
 /// This process joins, gives the orders and measures.

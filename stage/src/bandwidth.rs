@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
-use rand::Rng;
 use serde::Serialize;
 use warpbell::wqe::Remote;
 use warpbell::{Slice, Word64};
@@ -11,12 +10,12 @@ use warpbell_host_init::{Entry, Shared, entry};
 use warpbell_kernels::bandwidth::{self as kernels, Sink, Stream};
 use warpbell_kernels::outcome::Outcome;
 
-use crate::run::Error;
-use crate::run::launch::{Job, LIMIT_US, run_together};
-use crate::run::memory::Memory;
-use crate::run::screen;
-use crate::run::setup::{End, Ends};
-use crate::run::statistics::percentile;
+use crate::launch::{Job, LIMIT_US, run_together};
+use crate::memory::Memory;
+use crate::random::Random;
+use crate::setup::{End, Ends};
+use crate::statistics::percentile;
+use crate::{Error, screen};
 
 /// What the messages of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -141,10 +140,9 @@ struct Direction<'e> {
 }
 
 impl<'e> Direction<'e> {
-    fn new(case: Case, from: &'e End, to: &'e End, random: &mut impl Rng) -> Result<Self, Error> {
+    fn new(case: Case, from: &'e End, to: &'e End, random: &mut Random) -> Result<Self, Error> {
         let bytes = (Self::slots(case) * case.bytes) as usize;
-        let mut data = vec![0; bytes];
-        random.fill(&mut data[..]);
+        let data = random.bytes(bytes);
         Ok(Self {
             case,
             from,
@@ -153,8 +151,8 @@ impl<'e> Direction<'e> {
             remote: to.memory(bytes)?,
             data,
             times: from.node.words(2)?,
-            sent: from.node.shared(Outcome::new())?,
-            received: to.node.shared(Outcome::new())?,
+            sent: from.outcome()?,
+            received: to.outcome()?,
         })
     }
 
@@ -240,11 +238,16 @@ impl<'e> Direction<'e> {
     }
 }
 
-/// Measures, with random data.
+/// Measures, with random data. Before each repetition `may_go_on` can end it.
 ///
 /// # Errors
-/// A kernel failed.
-pub fn measure(ends: &Ends, case: Case, random: &mut impl Rng) -> Result<Bandwidth, Error> {
+/// A kernel failed; those of `may_go_on`.
+pub fn measure<E: From<Error>>(
+    ends: &Ends,
+    case: Case,
+    random: &mut Random,
+    may_go_on: impl Fn() -> Result<(), E>,
+) -> Result<Bandwidth, E> {
     let what = format!("{} of {}", case.verb.name(), screen::bytes(case.bytes));
     let mut directions = vec![Direction::new(case, &ends.one, &ends.other, random)?];
     if case.both_ways {
@@ -253,6 +256,7 @@ pub fn measure(ends: &Ends, case: Case, random: &mut impl Rng) -> Result<Bandwid
     let mut rates = Vec::new();
     let mut verified = true;
     for _ in 0..case.repetitions {
+        may_go_on()?;
         for direction in &directions {
             direction.fill();
         }

@@ -7,6 +7,7 @@ use warpbell::wqe::{Local, Remote};
 use warpbell_host_init::{
     Access, Buffer, Error, MemoryRegion, Placement, ProtectionDomain, RemoteMemory,
 };
+#[cfg(feature = "all")]
 use warpbell_kernels::place::Place;
 
 /// Bytes on each side of the registered ones that nobody may touch.
@@ -16,6 +17,7 @@ const GUARD: usize = 4096;
 ///
 /// # Safety
 /// It outlives the launch of each kernel that gets them, and nobody but kernels uses it meanwhile.
+#[cfg(feature = "all")]
 pub unsafe fn place(buffer: &Buffer) -> Place {
     // SAFETY: the buffer has as many bytes, aligned to pages; the rest is the caller's promise.
     unsafe { Place::new(buffer.as_ptr().cast(), buffer.len() as u64 / 8) }
@@ -118,6 +120,7 @@ impl Memory {
     ///
     /// # Safety
     /// It outlives the launch of each kernel that gets them, and nobody but kernels and NICs uses it meanwhile.
+    #[cfg(feature = "all")]
     pub unsafe fn place(&self) -> Place {
         // SAFETY: the words lie inside, but for the rest of the last one: the guard has that. The rest is the caller's
         // promise.
@@ -165,6 +168,11 @@ impl Memory {
     pub fn check(&self, expected: &[u8]) -> Result<(), Difference> {
         compare("the memory", expected, &self.read(0, self.len()))?;
         self.check_guards()
+    }
+
+    /// Whether [`check`](Self::check) finds no difference.
+    pub fn holds(&self, expected: &[u8]) -> bool {
+        self.check(expected).is_ok()
     }
 
     /// Compares both guards with what they were.

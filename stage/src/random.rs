@@ -3,13 +3,16 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// SplitMix64.
+#[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
+    /// All that follows depends on this seed alone.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
+    /// The next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,6 +25,7 @@ impl Random {
         (self.number() % limit as u64) as usize
     }
 
+    /// So many bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let words = std::iter::repeat_with(|| self.number().to_ne_bytes());
         words.flatten().take(count).collect()

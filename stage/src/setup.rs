@@ -1,11 +1,12 @@
 //! Two ends in this process, connected.
 
 use warpbell_host_init::{
-    Access, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect,
+    Access, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig, Shared, connect,
 };
+use warpbell_kernels::outcome::Outcome;
 
-use crate::run::Error;
-use crate::run::memory::Memory;
+use crate::Error;
+use crate::memory::Memory;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -44,6 +45,24 @@ impl End {
     /// As [`Memory::new`].
     pub fn memory(&self, bytes: usize) -> Result<Memory, Error> {
         Ok(Memory::new(&self.domain, self.domain.placement(), bytes)?)
+    }
+
+    /// The same with these bytes in it.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn memory_of(&self, bytes: &[u8]) -> Result<Memory, Error> {
+        let memory = self.memory(bytes.len())?;
+        memory.write(0, bytes);
+        Ok(memory)
+    }
+
+    /// Where a kernel of this end says what became of it.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn outcome(&self) -> Result<Shared<Outcome>, Error> {
+        Ok(self.node.shared(Outcome::new())?)
     }
 
     /// How many receives its queue holds.
@@ -103,6 +122,11 @@ impl Ends {
     /// Where the kernels of both run.
     pub fn node(&self) -> &Node {
         &self.one.node
+    }
+
+    /// Each end as the first one, with the other one.
+    pub fn both_ways(&self) -> [(&End, &End); 2] {
+        [(&self.one, &self.other), (&self.other, &self.one)]
     }
 
     /// Resets both queue pairs and connects them again.

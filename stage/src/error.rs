@@ -1,4 +1,4 @@
-//! What ends the demo early, in one line.
+//! What ends a program early, in one line.
 
 use std::path::PathBuf;
 
@@ -7,26 +7,45 @@ use warpbell_host_init::args::NodeError;
 use warpbell_kernels::outcome::Failure;
 use warpbell_ptx::PtxError;
 
-/// Why the demo could not go on.
+/// Why a program could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A step of start-up.
     #[error(transparent)]
     Setup(#[from] warpbell_host_init::Error),
     /// The built-in kernels do not suit the GPU.
     #[error(transparent)]
     Ptx(#[from] PtxError),
+    /// A file of kernels that cannot be read.
     #[error("the kernels {} cannot be read: {source}", path.display())]
     UnreadablePtx {
+        /// Where it should be.
         path: PathBuf,
+        /// Why not.
         source: std::io::Error,
     },
+    /// A file without any of the kernels.
     #[error("{} has none of the kernels; cargo xtask ptx builds them", path.display())]
-    ForeignPtx { path: PathBuf },
+    ForeignPtx {
+        /// The file.
+        path: PathBuf,
+    },
     /// A kernel said why it stopped.
     #[error("{what}: {failure}")]
-    Kernel { what: String, failure: Failure },
+    Kernel {
+        /// What it was to do.
+        what: String,
+        /// Why it did not.
+        failure: Failure,
+    },
+    /// Bytes or numbers differ from what they should be.
     #[error("{wrong} of {checks} checks failed")]
-    Wrong { wrong: usize, checks: usize },
+    Wrong {
+        /// Checks that failed.
+        wrong: usize,
+        /// Checks made.
+        checks: usize,
+    },
 }
 
 impl From<NodeError> for Error {
@@ -38,5 +57,18 @@ impl From<NodeError> for Error {
 impl From<GpuError> for Error {
     fn from(error: GpuError) -> Self {
         Self::Setup(error.into())
+    }
+}
+
+impl Error {
+    /// The error of a run with wrong checks, if there are any.
+    ///
+    /// # Errors
+    /// [`Error::Wrong`] if there are.
+    pub fn if_wrong(wrong: usize, checks: usize) -> Result<(), Self> {
+        match wrong {
+            0 => Ok(()),
+            _ => Err(Self::Wrong { wrong, checks }),
+        }
     }
 }

@@ -10,7 +10,7 @@ use warpbell_host_init::{Entry, Gpu, entry};
 use warpbell_ptx::{Capability, KERNELS, PAPERS, SOFT_NIC};
 use warpbell_soft_hca_gpu::resident::Arguments;
 
-use crate::run::Error;
+use crate::Error;
 
 /// The module of a program's kernels, and PTX files of a user's own.
 #[derive(Debug)]
