@@ -583,8 +583,9 @@ fn poll<S: Sharing, C: Scope>(handle: &SendQueueHandle<'_>, producer: &mut Produ
         // both kinds, because `end_taking` stores `taken` without an order of its own.
         fence_acquire_release(handle.reach());
     }
-    producer.ledger.end_taking(state, consumed, taken, failure);
+    // Not behind `end_taking`: a compiler would make a copy of its end for each answer.
     if failure.is_some() {
         producer.note_failure();
     }
+    producer.ledger.end_taking(state, consumed, taken, failure);
 }
