@@ -98,7 +98,7 @@ impl Steps<'_> {
         self.without_nightly(report, &app)?;
 
         app.edit("build.rs", "compile()", "compile_for(&[\"sm_12\"])")?;
-        let said = ["`sm_12` is no GPU", "choose among sm_80, sm_90, sm_100"];
+        let said = ["compiled for `sm_12`", "choose one of sm_80, sm_90, sm_100"];
         expect(report, "for an unknown GPU", &call(&gpu)?, false, &said);
         app.edit("build.rs", "compile_for(&[\"sm_12\"])", "compile()")?;
 
