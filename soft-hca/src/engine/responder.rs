@@ -145,7 +145,7 @@ impl QueuePair {
         let end = done + payload;
         // No message is longer than 2³¹ bytes (C9-94), nor than this engine's limit.
         if length > MAX_MESSAGE_LENGTH
-            || !self.is_cut_well(flags, payload)
+            || !Self::is_cut_well(flags, payload)
             || end > range.length
             || last != (end == range.length)
         {
@@ -196,7 +196,7 @@ impl QueuePair {
             _ => return Err(Reject::Refuse(Refusal::InvalidRequest)),
         };
         let payload = packet.payload_length();
-        if !self.is_cut_well(flags, payload) {
+        if !Self::is_cut_well(flags, payload) {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
         if !self.take_receive(cx) {
@@ -364,13 +364,11 @@ impl QueuePair {
         self.responder.answer_again(answer);
     }
 
-    /// Whether a part of a message is as long as it may be (C9-92): at most the path MTU, and not empty unless it is
-    /// all of the message. Others than the last may be shorter than the path MTU, too: the sender of a list cuts it
-    /// where it needs more ranges than a packet has.
+    /// Whether a part of a message has bytes, unless it is all of the message (C9-92). How many it has at most is the
+    /// wire's to say: its two ends need not have agreed on a path MTU.
     #[inline]
-    fn is_cut_well(&self, flags: PacketFlags, payload: u64) -> bool {
-        payload <= u64::from(self.path_mtu)
-            && (payload > 0 || flags.contains(PacketFlags::FIRST.union(PacketFlags::LAST)))
+    fn is_cut_well(flags: PacketFlags, payload: u64) -> bool {
+        payload > 0 || flags.contains(PacketFlags::FIRST.union(PacketFlags::LAST))
     }
 
     /// Whether this queue pair carries out such requests at all; one that it does not is invalid, whatever its key

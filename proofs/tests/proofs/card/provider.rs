@@ -528,28 +528,38 @@ fn events() {
     with_engine("card::provider::events", || {
         let device = open(options()).unwrap();
         let domain = device.protection_domain().unwrap();
-        let config = QueuePairConfig::default();
-        let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
-        connect(&mut one, &mut other).unwrap();
-        assert_eq!(device.card_events().unwrap(), []);
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
-        let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
-        let remote = region.remote().at(0, 64).unwrap();
-        let wqe = Wqe::write(region.local(0, 64).unwrap(), remote).signalled();
-        let ticket = queue.post(wqe, LIMIT).unwrap();
-        queue.wait_outbound(ticket, LIMIT).unwrap_err();
-        drop(queue);
-        let deadline = Instant::now() + Duration::from_secs(300);
-        let mut events = Vec::new();
-        while events.is_empty() && Instant::now() < deadline {
-            events = device.card_events().unwrap();
+        // The queue pair takes no WRITE at all; it does, and the memory does not.
+        for (granted, on_memory) in [
+            (Access::empty(), Access::REMOTE_WRITE),
+            (Access::REMOTE_WRITE, Access::empty()),
+        ] {
+            let config = QueuePairConfig::granting(granted);
+            let [mut one, mut other] = [0, 1].map(|_| domain.queue_pair(&config).unwrap());
+            connect(&mut one, &mut other).unwrap();
+            assert_eq!(device.card_events().unwrap(), []);
+            let access = Access::LOCAL_WRITE | on_memory;
+            let region = domain.register(Buffer::new(64).unwrap(), access).unwrap();
+            let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
+            let remote = region.remote().at(0, 64).unwrap();
+            let wqe = Wqe::write(region.local(0, 64).unwrap(), remote).signalled();
+            let ticket = queue.post(wqe, LIMIT).unwrap();
+            queue.wait_outbound(ticket, LIMIT).unwrap_err();
+            drop(queue);
+            let deadline = Instant::now() + Duration::from_secs(300);
+            let mut events = Vec::new();
+            while events.is_empty() && Instant::now() < deadline {
+                events = device.card_events().unwrap();
+            }
+            let qpn = other.qpn();
+            let expected = match granted.is_empty() {
+                true => CardEvent::InvalidRequest { qpn },
+                false => CardEvent::AccessViolation { qpn },
+            };
+            assert_eq!(events, [expected]);
+            // Told once.
+            drop((one, other));
+            assert_eq!(device.card_events().unwrap(), []);
         }
-        let qpn = other.qpn();
-        assert_eq!(events, [CardEvent::AccessViolation { qpn }]);
-        // Told once.
-        drop((one, other));
-        assert_eq!(device.card_events().unwrap(), []);
     });
 }
 
