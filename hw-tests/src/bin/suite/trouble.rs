@@ -63,7 +63,7 @@ const CASES: [Case; 14] = [
     (
         "no kernel",
         no_kernel,
-        &["there is no kernel trouble::nobody in the module"],
+        &["there is no kernel suite::trouble::nobody in the module"],
     ),
     (
         "other parameters",
