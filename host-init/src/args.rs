@@ -155,7 +155,7 @@ impl Node {
     /// ```no_run
     /// use warpbell_host_init::Node;
     ///
-    /// # macro_rules! built { () => { todo!() } }
+    /// # macro_rules! built { () => { unreachable!("this is compiled and not run") } }
     /// let node = Node::from_args(built!())?;
     /// # Ok::<(), warpbell_host_init::Error>(())
     /// ```

@@ -2,17 +2,17 @@
 
 mod book;
 mod gallery;
+mod optimised;
 mod packages;
+mod step;
 mod template;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use thiserror::Error;
@@ -21,24 +21,15 @@ use crate::count;
 use crate::ptx::{self, Assemble, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
-use crate::say::say;
-use crate::tools::{self, Tool};
+use crate::tools;
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
+
+pub use step::Step;
 
 /// The gallery.
 const EXAMPLES: &str = "warpbell-examples";
 const HOST_INIT: &str = "warpbell-host-init";
 const HW_TESTS: &str = "warpbell-hw-tests";
-/// The binary of hw-tests, whose tests are its subcommands.
-const SUITE: &str = "suite";
-
-/// What the hardware tests run on.
-const WORLDS: [&[&str]; 4] = [
-    &[],
-    &["--nic", "soft-gpu"],
-    &["--on", "gpu", "--nic", "soft-host"],
-    &["--on", "gpu", "--nic", "soft-gpu"],
-];
 const SOFT_HCA: &str = "warpbell-soft-hca";
 const SOFT_HCA_GPU: &str = "warpbell-soft-hca-gpu";
 const PATTERNS: &str = "warpbell-patterns";
@@ -72,9 +63,6 @@ const SANITIZERS: [&str; 2] = ["thread", "address"];
 /// How many objects are dropped under traffic there, unless the environment says otherwise.
 const SANITIZED_DROPS: &str = "5000";
 const DROPS: &str = "WARPBELL_DROPS";
-
-/// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
-const OPTIMISED: [&str; 4] = [HW_TESTS, DEMO_PACKAGE, PRELOAD, SOFT_HCA];
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 5] = [
@@ -117,12 +105,6 @@ const LOOM_MAX_PREEMPTIONS: &str = "3";
 
 /// How long a build, or a build with its tests, may take.
 const BUILD_DEADLINE: Duration = minutes(60);
-/// How long one hardware test may take.
-const HW_TEST_DEADLINE: Duration = minutes(12);
-/// How long all unmodified programs together may take.
-const PROGRAMS_DEADLINE: Duration = minutes(60);
-/// How long the demo may take.
-const DEMO_DEADLINE: Duration = minutes(12);
 /// How long a fuzz target may take besides its inputs.
 const FUZZ_START: Duration = minutes(20);
 /// A fuzz target that is slower than this for each input is stuck.
@@ -130,164 +112,6 @@ const FUZZ_PER_INPUT: Duration = Duration::from_millis(1);
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
-}
-
-/// A step of `cargo xtask test`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Step {
-    Fmt,
-    PtxSources,
-    Test,
-    Proofs,
-    Programs,
-    HwTests,
-    Demo,
-    Gallery,
-    Template,
-    Card,
-    Cust,
-    Differential,
-    // From here on two at a time, those that take longest first.
-    Ptx,
-    Sanitizers,
-    Miri,
-    Fuzz,
-    Clippy,
-    Loom,
-    Packages,
-    OlderGpu,
-    CudaStd,
-    Doc,
-    Book,
-}
-
-impl Step {
-    /// The name on the command line.
-    pub fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().into())
-    }
-
-    /// What it does, in a line.
-    pub fn summary(self) -> &'static str {
-        match self {
-            Self::Fmt => "the source is formatted",
-            Self::Clippy => "clippy has no warnings",
-            Self::Test => {
-                "unit, integration and documentation tests (with --full, those of bench and papers, too)"
-            }
-            Self::Proofs => {
-                "layouts and commands are those of rdma-core's and the kernel's headers"
-            }
-            Self::Programs => {
-                "unmodified programs run on the preloaded device, each a row of a table"
-            }
-            Self::HwTests => "the hardware suite, on whatever hardware is there",
-            Self::Loom => "loom tries every order of the publish and poll accesses",
-            Self::Miri => "miri interprets mlx5-wqe, warpbell-gpu and warpbell",
-            Self::PtxSources => "the committed PTX was built from the present sources",
-            Self::Ptx => "the sources give the committed PTX, at the recorded cost",
-            Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
-            Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
-            Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
-            Self::Fuzz => "each fuzz target survives its inputs",
-            Self::Sanitizers => {
-                "ThreadSanitizer and AddressSanitizer find nothing in shell, peers, preload and drops"
-            }
-            Self::Differential => "20,000 random episodes of two HCAs agree with a model",
-            Self::Doc => "the documentation builds without warnings",
-            Self::Book => "the book builds without a warning, and no link of a page is dead",
-            Self::Demo => "the demo runs and verifies every byte",
-            Self::Gallery => {
-                "each program of the gallery says \"Test OK\" and explains mistakes (--full: has PTX, too)"
-            }
-            Self::Template => {
-                "a crate made from the template runs, builds PTX, and explains mistakes"
-            }
-            Self::Packages => "each published crate builds from its package",
-            Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
-        }
-    }
-
-    /// Whether it runs without `--full`. Daily steps find what a change breaks most often, in some minutes.
-    pub const fn is_daily(self) -> bool {
-        matches!(
-            self,
-            Self::Fmt
-                | Self::PtxSources
-                | Self::Test
-                | Self::HwTests
-                | Self::Demo
-                | Self::Gallery
-                | Self::Clippy
-                | Self::Doc
-                | Self::Book
-        )
-    }
-
-    /// Whether another step of the kind may run beside it: nothing is measured in it, and it mostly builds in a folder of its
-    /// own. Each has parts that leave a core idle.
-    ///
-    /// `Clippy` and `Doc` build in the same folder, where one waits for the other's lock: three steps lie between them,
-    /// so that they hardly meet.
-    pub const fn stands_apart(self) -> bool {
-        matches!(
-            self,
-            Self::Ptx
-                | Self::Sanitizers
-                | Self::Miri
-                | Self::Fuzz
-                | Self::Clippy
-                | Self::Loom
-                | Self::Packages
-                | Self::OlderGpu
-                | Self::CudaStd
-                | Self::Doc
-                | Self::Book
-        )
-    }
-
-    /// What must be installed for it.
-    pub fn needs(self) -> &'static [Tool] {
-        match self {
-            Self::Fmt => &[Tool::Rustfmt],
-            Self::Clippy => &[Tool::Clippy],
-            Self::Proofs => &[
-                Tool::RdmaCoreHeaders,
-                Tool::KernelHeaders,
-                Tool::IbverbsUtils,
-                Tool::Perftest,
-            ],
-            Self::Programs => &[
-                Tool::RdmaCoreHeaders,
-                Tool::IbverbsUtils,
-                Tool::Perftest,
-                Tool::Pyverbs,
-                Tool::Ucx,
-                Tool::OpenMpi,
-                Tool::InfinibandDiags,
-                Tool::Iproute2,
-            ],
-            Self::Miri => &[Tool::Nightly, Tool::Miri],
-            Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
-            Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
-            Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
-            // Its package brings libibverbs and libmlx5, which the demo loads.
-            Self::Card => &[Tool::RdmaCoreHeaders],
-            Self::PtxSources
-            | Self::Test
-            | Self::HwTests
-            | Self::Cust
-            | Self::Loom
-            | Self::Packages
-            | Self::CudaStd
-            | Self::Doc
-            | Self::Demo
-            | Self::Gallery
-            | Self::Differential => &[],
-            Self::Book => &[Tool::Mdbook],
-        }
-    }
 }
 
 /// Why a step broke off.
@@ -458,86 +282,6 @@ impl Steps<'_> {
             .args(["--no-fail-fast", "--test", "proofs"]);
         report.tests("the proofs", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
-    }
-
-    fn programs(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, Some((PROOFS, PROGRAMS)))? else {
-            return Ok(());
-        };
-        let path = executable(&built, PROGRAMS).ok_or(StepError::Unbuilt(PROGRAMS))?;
-        let command = clean_command(path, &self.workspace.root);
-        let finished = self.capture(command, PROGRAMS_DEADLINE)?;
-        self.spinner
-            .suspend(|| say!("{}", finished.stdout.trim_end()));
-        report.tests("programs", &finished);
-        Ok(())
-    }
-
-    fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
-        self.hardware_tests(report, &WORLDS, |_| {})
-    }
-
-    /// Runs the suite in each of these worlds; `prepare` changes each call.
-    fn hardware_tests(
-        &self,
-        report: &mut Report,
-        worlds: &[&[&str]],
-        prepare: impl Fn(&mut Command),
-    ) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, None)? else {
-            return Ok(());
-        };
-        let suite = executable(&built, SUITE).ok_or(StepError::Unbuilt(SUITE))?;
-        let mut list = clean_command(&suite, &self.workspace.root);
-        list.arg("--list");
-        let listed = self.capture(list, HW_TEST_DEADLINE)?;
-        if !listed.success() {
-            report.fail("the suite's list of tests", listed.account());
-            return Ok(());
-        }
-        let mut skipped = BTreeMap::<String, Vec<String>>::new();
-        for &world in worlds {
-            for name in listed.stdout.lines() {
-                let mut command = clean_command(&suite, &self.workspace.root);
-                command.arg(name).args(world);
-                prepare(&mut command);
-                let title = [&[name], world].concat().join(" ");
-                let finished = self.capture(command, HW_TEST_DEADLINE)?;
-                if let Some(why) = report.hardware_test(&title, &finished) {
-                    skipped.entry(why).or_default().push(title);
-                }
-            }
-        }
-        for (why, titles) in &skipped {
-            report.skip_all(titles, why);
-        }
-        Ok(())
-    }
-
-    /// Builds what the steps run optimised, and gives what Cargo printed; nothing where it does not build.
-    ///
-    /// One call for all of it: Cargo unites the features of the packages that it is given, and builds everything anew
-    /// where other packages have other features in common. `also` is a package that has the same ones, and its binary.
-    fn optimised(
-        &self,
-        report: &mut Report,
-        also: Option<(&str, &str)>,
-    ) -> Result<Option<String>, RunError> {
-        let mut build = self.workspace.cargo();
-        build.args(["build", "--release", "--lib", "--bin", DEMO, "--bin", SUITE]);
-        for package in OPTIMISED {
-            build.args(["-p", package]);
-        }
-        if let Some((package, binary)) = also {
-            build.args(["-p", package, "--bin", binary]);
-        }
-        build.arg("--message-format=json-render-diagnostics");
-        let built = self.capture(build, BUILD_DEADLINE)?;
-        if !built.success() {
-            report.fail("the optimised build", without_json(&built.account()));
-            return Ok(None);
-        }
-        Ok(Some(built.stdout))
     }
 
     fn loom(&self, report: &mut Report) -> Result<(), StepError> {
@@ -827,53 +571,6 @@ impl Steps<'_> {
         Ok(())
     }
 
-    fn demo(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, None)? else {
-            return Ok(());
-        };
-        self.verified(report, "demo", self.demo_command(&built)?)
-    }
-
-    fn card(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, None)? else {
-            return Ok(());
-        };
-        let mut demo = self.demo_command(&built)?;
-        let library = self.workspace.target.join("release/libwarpbell_preload.so");
-        demo.args(["--nic", "mlx5_0"]).env("LD_PRELOAD", &library);
-        self.verified(report, "demo --nic mlx5_0", demo)?;
-        self.hardware_tests(report, &[&["--nic", "mlx5_0"]], |command| {
-            command.env("LD_PRELOAD", &library);
-        })
-    }
-
-    /// A call of the demo.
-    fn demo_command(&self, built: &str) -> Result<Command, StepError> {
-        let demo = executable(built, DEMO).ok_or(StepError::Unbuilt(DEMO))?;
-        let mut command = clean_command(demo, &self.workspace.root);
-        command.arg("--json");
-        Ok(command)
-    }
-
-    /// Runs a demo, which has to say that it verified everything.
-    fn verified(
-        &self,
-        report: &mut Report,
-        title: &str,
-        command: Command,
-    ) -> Result<(), StepError> {
-        let finished = self.capture(command, DEMO_DEADLINE)?;
-        match count::demo_verified(&finished.stdout) {
-            Err(why) if finished.success() => {
-                report.fail(title, format!("{}{why}\n", finished.account()));
-            }
-            _ => {
-                report.check(title, &finished);
-            }
-        }
-        Ok(())
-    }
-
     /// Runs a command and shows its newest line.
     fn capture(&self, command: Command, deadline: Duration) -> Result<Finished, RunError> {
         run::capture(command, deadline, |line| {
@@ -919,6 +616,8 @@ fn without_json(output: &str) -> String {
 mod tests {
     use std::collections::HashSet;
     use std::path::Path;
+
+    use clap::ValueEnum;
 
     use super::*;
 

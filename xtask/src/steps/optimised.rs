@@ -1,0 +1,160 @@
+//! The steps that run optimised programs: the suite, the demo, and unmodified programs on the preloaded device.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{
+    BUILD_DEADLINE, DEMO, DEMO_PACKAGE, HW_TESTS, PRELOAD, PROGRAMS, PROOFS, Report, RunError,
+    SOFT_HCA, StepError, Steps, executable, minutes, without_json,
+};
+use crate::count;
+use crate::say::say;
+use crate::workspace::clean_command;
+
+/// The binary of hw-tests, whose tests are its subcommands.
+const SUITE: &str = "suite";
+/// What the hardware tests run on.
+const WORLDS: [&[&str]; 4] = [
+    &[],
+    &["--nic", "soft-gpu"],
+    &["--on", "gpu", "--nic", "soft-host"],
+    &["--on", "gpu", "--nic", "soft-gpu"],
+];
+/// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
+const OPTIMISED: [&str; 4] = [HW_TESTS, DEMO_PACKAGE, PRELOAD, SOFT_HCA];
+/// How long one hardware test may take.
+const HW_TEST_DEADLINE: Duration = minutes(12);
+/// How long all unmodified programs together may take.
+const PROGRAMS_DEADLINE: Duration = minutes(60);
+/// How long the demo may take.
+const DEMO_DEADLINE: Duration = minutes(12);
+
+impl Steps<'_> {
+    pub(super) fn programs(&self, report: &mut Report) -> Result<(), StepError> {
+        let Some(built) = self.optimised(report, Some((PROOFS, PROGRAMS)))? else {
+            return Ok(());
+        };
+        let path = executable(&built, PROGRAMS).ok_or(StepError::Unbuilt(PROGRAMS))?;
+        let command = clean_command(path, &self.workspace.root);
+        let finished = self.capture(command, PROGRAMS_DEADLINE)?;
+        self.spinner
+            .suspend(|| say!("{}", finished.stdout.trim_end()));
+        report.tests("programs", &finished);
+        Ok(())
+    }
+
+    pub(super) fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
+        self.hardware_tests(report, &WORLDS, |_| {})
+    }
+
+    /// Runs the suite in each of these worlds; `prepare` changes each call.
+    fn hardware_tests(
+        &self,
+        report: &mut Report,
+        worlds: &[&[&str]],
+        prepare: impl Fn(&mut Command),
+    ) -> Result<(), StepError> {
+        let Some(built) = self.optimised(report, None)? else {
+            return Ok(());
+        };
+        let suite = executable(&built, SUITE).ok_or(StepError::Unbuilt(SUITE))?;
+        let mut list = clean_command(&suite, &self.workspace.root);
+        list.arg("--list");
+        let listed = self.capture(list, HW_TEST_DEADLINE)?;
+        if !listed.success() {
+            report.fail("the suite's list of tests", listed.account());
+            return Ok(());
+        }
+        let mut skipped = BTreeMap::<String, Vec<String>>::new();
+        for &world in worlds {
+            for name in listed.stdout.lines() {
+                let mut command = clean_command(&suite, &self.workspace.root);
+                command.arg(name).args(world);
+                prepare(&mut command);
+                let title = [&[name], world].concat().join(" ");
+                let finished = self.capture(command, HW_TEST_DEADLINE)?;
+                if let Some(why) = report.hardware_test(&title, &finished) {
+                    skipped.entry(why).or_default().push(title);
+                }
+            }
+        }
+        for (why, titles) in &skipped {
+            report.skip_all(titles, why);
+        }
+        Ok(())
+    }
+
+    /// Builds what the steps run optimised, and gives what Cargo printed; nothing where it does not build.
+    ///
+    /// One call for all of it: Cargo unites the features of the packages that it is given, and builds everything anew
+    /// where other packages have other features in common. `also` is a package that has the same ones, and its binary.
+    fn optimised(
+        &self,
+        report: &mut Report,
+        also: Option<(&str, &str)>,
+    ) -> Result<Option<String>, RunError> {
+        let mut build = self.workspace.cargo();
+        build.args(["build", "--release", "--lib", "--bin", DEMO, "--bin", SUITE]);
+        for package in OPTIMISED {
+            build.args(["-p", package]);
+        }
+        if let Some((package, binary)) = also {
+            build.args(["-p", package, "--bin", binary]);
+        }
+        build.arg("--message-format=json-render-diagnostics");
+        let built = self.capture(build, BUILD_DEADLINE)?;
+        if !built.success() {
+            report.fail("the optimised build", without_json(&built.account()));
+            return Ok(None);
+        }
+        Ok(Some(built.stdout))
+    }
+
+    pub(super) fn demo(&self, report: &mut Report) -> Result<(), StepError> {
+        let Some(built) = self.optimised(report, None)? else {
+            return Ok(());
+        };
+        self.verified(report, "demo", self.demo_command(&built)?)
+    }
+
+    pub(super) fn card(&self, report: &mut Report) -> Result<(), StepError> {
+        let Some(built) = self.optimised(report, None)? else {
+            return Ok(());
+        };
+        let mut demo = self.demo_command(&built)?;
+        let library = self.workspace.target.join("release/libwarpbell_preload.so");
+        demo.args(["--nic", "mlx5_0"]).env("LD_PRELOAD", &library);
+        self.verified(report, "demo --nic mlx5_0", demo)?;
+        self.hardware_tests(report, &[&["--nic", "mlx5_0"]], |command| {
+            command.env("LD_PRELOAD", &library);
+        })
+    }
+
+    /// A call of the demo.
+    fn demo_command(&self, built: &str) -> Result<Command, StepError> {
+        let demo = executable(built, DEMO).ok_or(StepError::Unbuilt(DEMO))?;
+        let mut command = clean_command(demo, &self.workspace.root);
+        command.arg("--json");
+        Ok(command)
+    }
+
+    /// Runs a demo, which has to say that it verified everything.
+    fn verified(
+        &self,
+        report: &mut Report,
+        title: &str,
+        command: Command,
+    ) -> Result<(), StepError> {
+        let finished = self.capture(command, DEMO_DEADLINE)?;
+        match count::demo_verified(&finished.stdout) {
+            Err(why) if finished.success() => {
+                report.fail(title, format!("{}{why}\n", finished.account()));
+            }
+            _ => {
+                report.check(title, &finished);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Which steps there are: what each checks, when it runs, and what it needs.
+
+use clap::ValueEnum;
+
+use crate::tools::Tool;
+
+/// A step of `cargo xtask test`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Step {
+    Fmt,
+    PtxSources,
+    Test,
+    Proofs,
+    Programs,
+    HwTests,
+    Demo,
+    Gallery,
+    Template,
+    Card,
+    Cust,
+    Differential,
+    // From here on two at a time, those that take longest first.
+    Ptx,
+    Sanitizers,
+    Miri,
+    Fuzz,
+    Clippy,
+    Loom,
+    Packages,
+    OlderGpu,
+    CudaStd,
+    Doc,
+    Book,
+}
+
+impl Step {
+    /// The name on the command line.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().into())
+    }
+
+    /// What it does, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Fmt => "the source is formatted",
+            Self::Clippy => "clippy has no warnings",
+            Self::Test => {
+                "unit, integration and documentation tests (with --full, those of bench and papers, too)"
+            }
+            Self::Proofs => {
+                "layouts and commands are those of rdma-core's and the kernel's headers"
+            }
+            Self::Programs => {
+                "unmodified programs run on the preloaded device, each a row of a table"
+            }
+            Self::HwTests => "the hardware suite, on whatever hardware is there",
+            Self::Loom => "loom tries every order of the publish and poll accesses",
+            Self::Miri => "miri interprets mlx5-wqe, warpbell-gpu and warpbell",
+            Self::PtxSources => "the committed PTX was built from the present sources",
+            Self::Ptx => "the sources give the committed PTX, at the recorded cost",
+            Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
+            Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
+            Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
+            Self::Fuzz => "each fuzz target survives its inputs",
+            Self::Sanitizers => {
+                "ThreadSanitizer and AddressSanitizer find nothing in shell, peers, preload and drops"
+            }
+            Self::Differential => "20,000 random episodes of two HCAs agree with a model",
+            Self::Doc => "the documentation builds without warnings",
+            Self::Book => "the book builds without a warning, and no link of a page is dead",
+            Self::Demo => "the demo runs and verifies every byte",
+            Self::Gallery => {
+                "each program of the gallery says \"Test OK\" and explains mistakes (--full: has PTX, too)"
+            }
+            Self::Template => {
+                "a crate made from the template runs, builds PTX, and explains mistakes"
+            }
+            Self::Packages => "each published crate builds from its package",
+            Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
+        }
+    }
+
+    /// Whether it runs without `--full`. Daily steps find what a change breaks most often, in some minutes.
+    pub const fn is_daily(self) -> bool {
+        matches!(
+            self,
+            Self::Fmt
+                | Self::PtxSources
+                | Self::Test
+                | Self::HwTests
+                | Self::Demo
+                | Self::Gallery
+                | Self::Clippy
+                | Self::Doc
+                | Self::Book
+        )
+    }
+
+    /// Whether another step of the kind may run beside it: nothing is measured in it, and it mostly builds in a folder of its
+    /// own. Each has parts that leave a core idle.
+    ///
+    /// `Clippy` and `Doc` build in the same folder, where one waits for the other's lock: three steps lie between them,
+    /// so that they hardly meet.
+    pub const fn stands_apart(self) -> bool {
+        matches!(
+            self,
+            Self::Ptx
+                | Self::Sanitizers
+                | Self::Miri
+                | Self::Fuzz
+                | Self::Clippy
+                | Self::Loom
+                | Self::Packages
+                | Self::OlderGpu
+                | Self::CudaStd
+                | Self::Doc
+                | Self::Book
+        )
+    }
+
+    /// What must be installed for it.
+    pub fn needs(self) -> &'static [Tool] {
+        match self {
+            Self::Fmt => &[Tool::Rustfmt],
+            Self::Clippy => &[Tool::Clippy],
+            Self::Proofs => &[
+                Tool::RdmaCoreHeaders,
+                Tool::KernelHeaders,
+                Tool::IbverbsUtils,
+                Tool::Perftest,
+            ],
+            Self::Programs => &[
+                Tool::RdmaCoreHeaders,
+                Tool::IbverbsUtils,
+                Tool::Perftest,
+                Tool::Pyverbs,
+                Tool::Ucx,
+                Tool::OpenMpi,
+                Tool::InfinibandDiags,
+                Tool::Iproute2,
+            ],
+            Self::Miri => &[Tool::Nightly, Tool::Miri],
+            Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
+            Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
+            Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
+            // Its package brings libibverbs and libmlx5, which the demo loads.
+            Self::Card => &[Tool::RdmaCoreHeaders],
+            Self::PtxSources
+            | Self::Test
+            | Self::HwTests
+            | Self::Cust
+            | Self::Loom
+            | Self::Packages
+            | Self::CudaStd
+            | Self::Doc
+            | Self::Demo
+            | Self::Gallery
+            | Self::Differential => &[],
+            Self::Book => &[Tool::Mdbook],
+        }
+    }
+}
