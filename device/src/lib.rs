@@ -52,7 +52,7 @@ pub use warpbell_gpu::arch::{RingBlock, RingSegment, Word32, Word64};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use warpbell_gpu::cpu;
 pub use warpbell_gpu::{
-    Deadline, Processor, Wait, block, panic, panic_handler, processor, shared, shared_array,
-    thread, warp,
+    Deadline, Processor, Wait, WordExt, block, panic, panic_handler, processor, shared,
+    shared_array, thread, warp,
 };
 pub use warpbell_macros::kernel;

@@ -5,9 +5,9 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering;
 
 use mlx5_wqe::{Local, LocalKey};
+use warpbell_gpu::WordExt;
 use warpbell_gpu::arch::{Reach, Word64};
 
 use crate::words::{fetch_add_relaxed64, load_relaxed64, store_relaxed64};
@@ -110,7 +110,7 @@ impl Slice<'_, Word64> {
     pub fn store(self, index: u64, value: u64) -> bool {
         let word = self.get(index);
         if let Some(word) = word {
-            word.store(value, Ordering::Relaxed);
+            word.store_relaxed(value);
         }
         word.is_some()
     }
@@ -298,7 +298,7 @@ mod tests {
         let results = Slice::new(&words[..2]);
         assert!(results.store(1, 42));
         assert!(!results.store(2, 43) && !results.store(u64::MAX, 44));
-        let found = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let found = words.each_ref().map(|word| word.load_relaxed());
         assert_eq!(found, [7, 42, 7]);
     }
 
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(middle.load(1), Some(10));
         let signal = middle.signal(1).unwrap();
         assert_eq!(signal.wait(10, Deadline::PASSED), Ok(10));
-        let found = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let found = words.each_ref().map(|word| word.load_relaxed());
         assert_eq!(found, [7, 7, 10, 7]);
     }
 

@@ -9,6 +9,7 @@
 //! | [`warp`] | votes and shuffles of a warp's lanes; cuda_std's paths |
 //! | [`block`] | what all threads of a block do together |
 //! | [`shared`] | memory that the threads of a block share |
+//! | [`WordExt`] | loads and stores of words that others use at the same time |
 //! | [`Deadline`] | waiting loops that end |
 //! | [`mod@panic`], [`processor`] | what host and kernel exchange through a module's variables |
 //! | [`arch`] | words, ring blocks, fences and doorbells, for libraries such as `warpbell`; mostly unsafe |
@@ -48,6 +49,8 @@ pub mod shared;
 pub mod thread;
 pub mod tuned;
 pub mod warp;
+mod word;
 
 pub use deadline::{Deadline, Wait};
 pub use processor::Processor;
+pub use word::WordExt;

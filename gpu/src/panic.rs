@@ -74,7 +74,7 @@ impl PanicRecord {
                 .compare_exchange(EMPTY, BEING_WRITTEN, Ordering::Relaxed, Ordering::Relaxed);
         if claim.is_err() {
             for _ in 0..LOOKS {
-                if self.state.load(Ordering::Relaxed) == WRITTEN {
+                if look(&self.state) == WRITTEN {
                     return;
                 }
                 core::hint::spin_loop();
@@ -114,6 +114,15 @@ impl PanicRecord {
             message: whole_characters(&texts.message, length(&self.message_length)),
         })
     }
+}
+
+/// Looks at a word that other threads of the grid write, in no order with other accesses.
+fn look(word: &AtomicU32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    return crate::WordExt::load_relaxed(word);
+    // Core's word also under loom, which has no models of panics.
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.load(Ordering::Relaxed)
 }
 
 fn store_text(place: &[AtomicU8], length: &AtomicU32, text: &[u8]) {
@@ -183,11 +192,10 @@ impl fmt::Display for KernelPanic<'_> {
     }
 }
 
-/// The address of the host's record.
+/// The address of the host's record: a word, because Rust-CUDA's compiler loads no atomic pointers.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
-static WARPBELL_PANIC: core::sync::atomic::AtomicPtr<PanicRecord> =
-    core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+static WARPBELL_PANIC: crate::arch::Word64 = crate::arch::Word64::new(0);
 
 /// The panic handler of a PTX module, for the top of its library: the host learns of a panic, and the grid stops. Elsewhere
 /// than on a GPU it is nothing.
@@ -211,8 +219,9 @@ macro_rules! panic_handler {
 #[cfg(target_arch = "nvptx64")]
 #[cold]
 pub fn trap(info: &core::panic::PanicInfo<'_>) -> ! {
+    let record = crate::WordExt::load_relaxed(&WARPBELL_PANIC) as usize;
     // SAFETY: null, or the address of a record that the host has mapped for as long as the module is loaded.
-    let record = unsafe { WARPBELL_PANIC.load(Ordering::Relaxed).as_ref() };
+    let record = unsafe { core::ptr::with_exposed_provenance::<PanicRecord>(record).as_ref() };
     if let (Some(record), Some(location)) = (record, info.location()) {
         record.write(&KernelPanic {
             file: location.file(),

@@ -15,8 +15,12 @@
 //!   that come to [`is_known`] and get `true` bring the same predicate, and need not meet to agree on it.
 //! - **Narrow comparisons.** The compiler compares 32 bits that it knows to be a part of 64 bits as 64 bits, in two
 //!   steps. A value from [`narrow`] is compared in one.
-//! - **Range checks.** A lane's number comes from assembly, so the compiler does not know its range. It is masked with
+//! - **A lane's number is assembly**, and no `pure` one. Where the compiler knows that two readings give the same, as it
+//!   does of LLVM's intrinsic, it makes copies of code for lanes that lead and lanes that do not: a post then takes up to
+//!   22 registers more.
+//! - **Range checks.** The compiler does not know the range of what comes from assembly. A lane's number is masked with
 //!   31, and checks of an index fold away.
+//! - **No `pure` assembly.** Rust-CUDA's compiler gives it an attribute that LLVM refuses.
 //! - **A shared array is never inlined.** Its assembly declares the memory, so each inlined copy would declare an array
 //!   of its own. [`shared_array!`](crate::shared_array) puts a function around it.
 //! - **No common closure.** A closure that two calls share is not inlined, and what it captures then lies in local

@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Error, FnArg, GenericParam, ItemFn, Result, ReturnType, Signature, Type, Visibility};
 
+use crate::entry::Compiler;
 use crate::layout;
 
 /// What the attribute turns a function into.
@@ -22,10 +23,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> 
     let layout = layout::of(&function.sig)?;
     let host = host_entry(&function.vis, &function.sig, layout);
     let symbol = symbol(&function.sig, layout)?;
-
-    let mut entry = function.clone();
-    entry.sig.unsafety = Some(Default::default());
-    entry.sig.abi = Some(syn::parse_quote!(extern "ptx-kernel"));
+    let entry = Compiler::at_work()?.entry(&function);
     Ok(quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         #function

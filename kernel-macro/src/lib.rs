@@ -1,6 +1,7 @@
 //! The attribute [`macro@kernel`]; use it as `warpbell::kernel`.
 #![cfg_attr(nightly, feature(proc_macro_expand))]
 
+mod entry;
 mod kernel;
 mod layout;
 
@@ -8,7 +9,7 @@ use proc_macro::TokenStream;
 
 /// Makes a function a kernel: the entry of a PTX module on a GPU, a plain function elsewhere.
 ///
-/// On nvptx64 the function becomes `unsafe extern "ptx-kernel"` under a name with its crate, its modules and a number
+/// On nvptx64 the function becomes an entry of the compiler at work, rustc or Rust-CUDA, under a name with its crate, its modules and a number
 /// for its parameters (`warpbell::Symbol`), so that no other kernel and no C function has the same. Elsewhere it stays
 /// as it is written, for a CPU grid to call; beside it there is a hidden type of the same name with the constant
 /// `ENTRY`, a `warpbell::Entry`, which `warpbell_host_init::entry!` takes. The type comes along with the function

@@ -1,10 +1,10 @@
 //! Active messages in kernels: vectors that are sent with a task which adds them up at the target, as in a reduction, and
 //! how long it takes until a task starts.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::Local;
-use warpbell::{Block, Deadline, Scope, Slice, Stop, Thread, Word64, block, kernel, thread};
+use warpbell::{
+    Block, Deadline, Scope, Slice, Stop, Thread, Word64, WordExt, block, kernel, thread,
+};
 use warpbell_patterns::active::{Error, InitiatorHandle, Payload, Server, TargetHandle, Task};
 
 use crate::outcome::{Failure, Outcome};
@@ -202,11 +202,9 @@ fn accumulate(sums: Place, task: &Task<'_>) -> u32 {
     let (factor, vector) = (task.argument(0), words_of(task));
     let (mut index, mut value) = (block::thread_index(), 0);
     while let (Some(addend), Some(sum)) = (vector.word(index), sums.word(index)) {
-        let addend = addend.load(Ordering::Relaxed);
-        let added = sum
-            .load(Ordering::Relaxed)
-            .wrapping_add(addend.wrapping_mul(factor));
-        sum.store(added, Ordering::Relaxed);
+        let addend = addend.load_relaxed();
+        let added = sum.load_relaxed().wrapping_add(addend.wrapping_mul(factor));
+        sum.store_relaxed(added);
         if index == 0 {
             value = added as u32;
         }

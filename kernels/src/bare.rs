@@ -2,7 +2,8 @@
 //! counter. What [`posting`](crate::posting) measures is compared with it.
 
 use warpbell::wqe::{Doorbell, DoorbellRecord, QpNumber, WqeBlock, WqeIndex};
-use warpbell::{Block, Scope, Slice, Thread, Warp, Word32, Word64, kernel, thread};
+use warpbell::{Block, Scope, Slice, Thread, Warp, Word32, Word64, WordExt, kernel, thread};
+use warpbell_gpu::arch::{Reach, fence_release, ring_doorbell, store_block};
 
 use crate::posting::{Span, Write};
 
@@ -49,89 +50,11 @@ pub struct Bare<'a> {
     pub span: Span<'a>,
 }
 
-/// Stores a block as a post does.
-///
-/// # Safety
-/// It is the ring's, and nobody else touches it.
-#[inline(always)]
-pub(crate) unsafe fn store_block(slot: *mut WqeBlock, block: WqeBlock) {
-    #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's promise.
-    unsafe {
-        slot.write(block);
-    }
-    #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the caller's promise; the ring is aligned to 64 bytes.
-    unsafe {
-        core::arch::asm!(
-            "{{",
-            ".reg .u64 %slot;",
-            "cvta.to.global.u64 %slot, {slot};",
-            "st.global.v2.b64 [%slot], {{{a}, {b}}};",
-            "st.global.v2.b64 [%slot+16], {{{c}, {d}}};",
-            "st.global.v2.b64 [%slot+32], {{{e}, {f}}};",
-            "st.global.v2.b64 [%slot+48], {{{g}, {h}}};",
-            "}}",
-            slot = in(reg64) slot,
-            a = in(reg64) block[0].0[0],
-            b = in(reg64) block[0].0[1],
-            c = in(reg64) block[1].0[0],
-            d = in(reg64) block[1].0[1],
-            e = in(reg64) block[2].0[0],
-            f = in(reg64) block[2].0[1],
-            g = in(reg64) block[3].0[0],
-            h = in(reg64) block[3].0[1],
-            options(preserves_flags, nostack),
-        );
-    }
-}
-
-/// What was stored before what is stored next.
-#[inline(always)]
-pub(crate) fn fence<const SYSTEM: bool>() {
-    #[cfg(not(target_arch = "nvptx64"))]
-    core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
-    // The instruction that a queue's fence is on this GPU.
-    #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
-    // SAFETY: a fence has no precondition.
-    unsafe {
-        match SYSTEM {
-            true => core::arch::asm!("fence.release.sys;", options(preserves_flags, nostack)),
-            false => core::arch::asm!("fence.release.gpu;", options(preserves_flags, nostack)),
-        }
-    }
-    #[cfg(all(target_arch = "nvptx64", not(target_feature = "sm_90")))]
-    // SAFETY: as above.
-    unsafe {
-        match SYSTEM {
-            true => core::arch::asm!("fence.acq_rel.sys;", options(preserves_flags, nostack)),
-            false => core::arch::asm!("fence.acq_rel.gpu;", options(preserves_flags, nostack)),
-        }
-    }
-}
-
-/// Stores to a doorbell register.
-///
-/// # Safety
-/// It is one.
-#[inline(always)]
-pub(crate) unsafe fn ring(register: *const Word64, value: u64) {
-    #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's promise.
-    unsafe { &*register }.store(value, core::sync::atomic::Ordering::Relaxed);
-    #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the caller's promise.
-    unsafe {
-        core::arch::asm!(
-            "{{",
-            ".reg .u64 %word;",
-            "cvta.to.global.u64 %word, {register};",
-            "st.mmio.relaxed.sys.global.u64 [%word], {value};",
-            "}}",
-            register = in(reg64) register,
-            value = in(reg64) value,
-            options(preserves_flags, nostack),
-        );
+/// How far fences reach.
+pub(crate) const fn reach(system: bool) -> Reach {
+    match system {
+        true => Reach::System,
+        false => Reach::Gpu,
     }
 }
 
@@ -153,25 +76,27 @@ impl Bare<'_> {
                 let own = start + rank * self.batch + number;
                 let [block] = write.wqe(post + number).place(WqeIndex(own as u16), qpn);
                 // SAFETY: the host made a ring of so many blocks, which these threads alone write.
-                unsafe { store_block(queue.ring.add((own & self.mask) as usize), block) };
+                unsafe { store_block(queue.ring.add((own & self.mask) as usize).cast(), block) };
             }
             start += threads * self.batch;
             // The others' stores before the leader's fence.
             C::sync();
             if leads {
                 let end = start as u16;
-                fence::<SYSTEM>();
+                fence_release(reach(SYSTEM));
                 if self.record {
                     // SAFETY: the host made the record.
                     let record = unsafe { &*queue.record };
-                    record.store(
-                        DoorbellRecord::word(end),
-                        core::sync::atomic::Ordering::Relaxed,
-                    );
-                    fence::<SYSTEM>();
+                    record.store_relaxed(DoorbellRecord::word(end));
+                    fence_release(reach(SYSTEM));
                 }
                 // SAFETY: the host made the register.
-                unsafe { ring(queue.doorbell, Doorbell::of_producer(WqeIndex(end), qpn).0) };
+                unsafe {
+                    ring_doorbell(
+                        &*queue.doorbell,
+                        Doorbell::of_producer(WqeIndex(end), qpn).0,
+                    );
+                }
             }
         }
         self.span.stop(began);

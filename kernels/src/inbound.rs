@@ -1,11 +1,10 @@
 //! Messages from one block to another, which learns in one of several ways that they are there, and looks at every byte.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{Immediate, Local, Remote, Wqe};
 use warpbell::{
     Block, Deadline, Exclusive, FenceReach, PostError, ReceiveQueueHandle, Scope, SendQueue,
-    SendQueueHandle, Signal, Slice, Thread, Ticket, WaitError, Warp, Word64, block, kernel, thread,
+    SendQueueHandle, Signal, Slice, Thread, Ticket, WaitError, Warp, Word64, WordExt, block,
+    kernel, thread,
 };
 use warpbell_patterns::inbound::{Cells, Checksum, FlushHandle, Seal, Sequence};
 
@@ -245,14 +244,12 @@ impl Inbound<'_> {
             self.await_count::<C>(MAY_GO, round + 1)?;
             self.fill::<C>(round);
             if C::leads() {
-                self.between(BEGUN)
-                    .store(thread::clock_ns(), Ordering::Relaxed);
+                self.between(BEGUN).store_relaxed(thread::clock_ns());
             }
             let newest = self.post(&mut queue, round)?;
             queue.wait(newest, self.limit())?;
             if C::leads() {
-                self.between(SETTLED)
-                    .store(u64::from(round) + 1, Ordering::Release);
+                self.between(SETTLED).store_release(u64::from(round) + 1);
             }
         }
         Ok(())
@@ -406,7 +403,7 @@ impl Inbound<'_> {
         let sample = match self.settled {
             true => thread::cycles() - began,
             false => {
-                let begun = self.between(BEGUN).load(Ordering::Relaxed);
+                let begun = self.between(BEGUN).load_relaxed();
                 thread::clock_ns().saturating_sub(begun)
             }
         };
@@ -424,8 +421,7 @@ impl Inbound<'_> {
         // All threads' reading of the message before, before the leader's word.
         C::sync();
         if C::leads() {
-            self.between(MAY_GO)
-                .store(u64::from(next) + 1, Ordering::Release);
+            self.between(MAY_GO).store_release(u64::from(next) + 1);
         }
     }
 }

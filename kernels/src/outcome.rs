@@ -1,10 +1,8 @@
 //! What a kernel leaves for its host: why it failed, and numbers.
 
-use core::sync::atomic::Ordering;
-
 use thiserror::Error;
 use warpbell::wqe::BuildError;
-use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, thread};
+use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, WordExt, thread};
 use warpbell_patterns::{active, gaspi, trigger};
 
 /// Why a kernel stopped.
@@ -192,10 +190,10 @@ impl Outcome {
         // SAFETY: a kernel gets its outcome from the host, which has it in memory that both reach.
         let first_failure = unsafe { thread::compare_exchange(&self.words[0], 0, BEING_WRITTEN) };
         if first_failure.is_ok() {
-            self.words[1].store(first, Ordering::Relaxed);
-            self.words[2].store(second, Ordering::Relaxed);
+            self.words[1].store_relaxed(first);
+            self.words[2].store_relaxed(second);
             // The details before the kind, because a host may look while the kernel runs.
-            self.words[0].store(which, Ordering::Release);
+            self.words[0].store_release(which);
         }
     }
 
@@ -204,8 +202,8 @@ impl Outcome {
     /// # Errors
     /// The first failure of a thread.
     pub fn result(&self) -> Result<(), Failure> {
-        let which = self.words[0].load(Ordering::Acquire);
-        let [first, second] = [1, 2].map(|word: usize| self.words[word].load(Ordering::Relaxed));
+        let which = self.words[0].load_acquire();
+        let [first, second] = [1, 2].map(|word: usize| self.words[word].load_relaxed());
         match Failure::from_words([which, first, second]) {
             Some(failure) => Err(failure),
             None => Ok(()),

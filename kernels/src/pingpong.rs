@@ -1,11 +1,10 @@
 //! Two kernels answer each other's writes; the time from one to the next is the round trip.
 
 use core::mem;
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{
-    Deadline, Exclusive, SendQueueHandle, Signal, Slice, Stop, WaitError, Word64, kernel, thread,
+    Deadline, Exclusive, SendQueueHandle, Signal, Slice, Stop, WaitError, Word64, WordExt, kernel,
+    thread,
 };
 
 use crate::outcome::Outcome;
@@ -123,9 +122,9 @@ pub fn bare_round_trip(p: Bare<'_>) {
         let mut played = 0;
         while played < p.rounds && !(played % LOOK_EVERY == 0 && p.stop.requested()) {
             let begin = thread::clock_ns();
-            p.question.store(played + 1, Ordering::Relaxed);
+            p.question.store_relaxed(played + 1);
             let mut wait = Deadline::after_us(p.limit_us).wait();
-            while p.answer.load(Ordering::Relaxed) != played + 1 {
+            while p.answer.load_relaxed() != played + 1 {
                 if wait.expired() {
                     return Err(WaitError::Deadline.into());
                 }

@@ -1,8 +1,6 @@
 //! Memory that a kernel goes to by numbers, and how much of it there is.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::{Signal, Word32, Word64};
+use warpbell::{Signal, Word32, Word64, WordExt};
 
 use crate::outcome::Failure;
 
@@ -103,30 +101,28 @@ impl Place {
     /// A word's value; 0 where there is none.
     #[inline(always)]
     pub fn load(self, index: u32) -> u64 {
-        self.word(index)
-            .map_or(0, |word| word.load(Ordering::Relaxed))
+        self.word(index).map_or(0, |word| word.load_relaxed())
     }
 
     /// Stores a word; one that there is no room for is lost.
     #[inline(always)]
     pub fn store(self, index: u32, value: u64) {
         if let Some(word) = self.word(index) {
-            word.store(value, Ordering::Relaxed);
+            word.store_relaxed(value);
         }
     }
 
     /// A value of 4 bytes; 0 where there is none.
     #[inline(always)]
     pub fn load_value(self, index: u32) -> u32 {
-        self.value(index)
-            .map_or(0, |value| value.load(Ordering::Relaxed))
+        self.value(index).map_or(0, |value| value.load_relaxed())
     }
 
     /// Stores a value of 4 bytes; one that there is no room for is lost.
     #[inline(always)]
     pub fn store_value(self, index: u32, value: u32) {
         if let Some(word) = self.value(index) {
-            word.store(value, Ordering::Relaxed);
+            word.store_relaxed(value);
         }
     }
 
@@ -144,6 +140,8 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]

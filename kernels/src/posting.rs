@@ -1,13 +1,11 @@
 //! What posting and polling cost by themselves: on queues whose completions are written ahead, without a NIC.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{
     CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe,
 };
 use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
-    Slice, Thread, Ticket, WaitError, Warp, Word64, kernel, thread,
+    Slice, Thread, Ticket, WaitError, Warp, Word64, WordExt, kernel, thread,
 };
 
 use crate::outcome::{Failure, Outcome};
@@ -339,7 +337,7 @@ impl Polling<'_> {
         let (opcode, index) = (CqeOpcode::REQUESTER, number as u16);
         let owner = number >> self.completions_log2 & 1 == 1;
         let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, qpn, index);
-        self.completion(number).store(tail.0, Ordering::Relaxed);
+        self.completion(number).store_relaxed(tail.0);
         // The CQE, and all before it, before the poll that is timed: nothing is left to wait for.
         thread::system_fence();
         tail.0
@@ -416,7 +414,7 @@ pub unsafe fn polling_bare(p: Polling<'_>) {
         let word = p.completion(number);
         let began = thread::cycles();
         // The branch makes the clock wait for the load.
-        while word.load(Ordering::Relaxed) != expected {}
+        while word.load_relaxed() != expected {}
         cycles += thread::cycles() - began;
     }
     p.cycles.store(0, cycles);

@@ -15,11 +15,12 @@ mod workspace;
 use std::env;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
@@ -28,7 +29,9 @@ use count::Counts;
 use house::HouseError;
 use installs::{Installs, Missing};
 use mutants::{Group, MutantsError};
-use ptx::{Assemble, PtxError};
+use ptx::by_rust_cuda;
+use ptx::rust_cuda::{COMPONENTS, Checkout};
+use ptx::{Assemble, Compiler, PtxError};
 use report::Report;
 use run::{Ending, RunError};
 use say::say;
@@ -93,6 +96,15 @@ enum Action {
     },
     /// Compile the kernels to PTX, check them, and renew the prebuilt PTX
     Ptx {
+        /// Who compiles them; Rust-CUDA's PTX goes to target/rust-cuda, and its record beside rustc's
+        #[arg(long, value_enum, default_value_t = Compiler::Rustc)]
+        compiler: Compiler,
+        /// A checkout of Rust-CUDA
+        #[arg(long, value_name = "DIR", required_if_eq("compiler", "rust-cuda"))]
+        source: Option<PathBuf>,
+        /// Build for this GPU alone, by Rust-CUDA (may be repeated)
+        #[arg(long, value_name = "GPU", value_parser = PossibleValuesParser::new(ptx::target_names()), requires = "source", conflicts_with = "renew_record")]
+        target: Vec<String>,
         /// Change no file: compare with the prebuilt PTX and the record
         #[arg(long, conflicts_with = "renew_record")]
         check: bool,
@@ -138,6 +150,9 @@ enum CommandError {
 }
 
 fn main() -> ExitCode {
+    if env::var_os(ptx::nvvm::AS_NVVM).is_some() {
+        return ptx::nvvm::become_compiler(env::args_os().skip(1));
+    }
     if env::var_os(ptx::rustc::AS_RUSTC).is_some() {
         return ptx::rustc::become_rustc(env::args_os().skip(1));
     }
@@ -201,9 +216,18 @@ fn act(action: Action) -> Result<bool, CommandError> {
         }
         Action::Mutants { group, shard } => count_mutants(&group, shard.as_deref()),
         Action::Ptx {
+            compiler: Compiler::Rustc,
             check,
             renew_record,
+            ..
         } => build_ptx(check, renew_record),
+        Action::Ptx {
+            source,
+            target,
+            check,
+            renew_record,
+            ..
+        } => build_by_rust_cuda(&source.unwrap_or_default(), &target, check, renew_record),
         Action::Bench { name, arguments } => bench(&name, &arguments),
         Action::Doctor { json } => Err(become_doctor(json).into()),
         Action::House => {
@@ -363,6 +387,53 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     }
     say!("took {}", in_words(started.elapsed()));
     Ok(wrong.is_empty() && (renew_record || changes.is_empty()))
+}
+
+/// Compiles the kernels to PTX by Rust-CUDA and says what is wrong; false if anything is.
+fn build_by_rust_cuda(
+    source: &Path,
+    targets: &[String],
+    check: bool,
+    renew_record: bool,
+) -> Result<bool, CommandError> {
+    let started = Instant::now();
+    let workspace = Workspace::load(Path::new("."))?;
+    let checkout = Checkout::find(source)?;
+    if let Some(warning) = checkout.warning() {
+        say!("warning: {warning}");
+    }
+    let spinner = spinner();
+    let needs = [Tool::Nightly, Tool::Ptxas, Tool::Llvm, Tool::Cuda];
+    let mut toolbox = Toolbox::new(&workspace, &spinner, Installs::chosen(false), &needs);
+    toolbox.ensure(&needs)?;
+    toolbox.ensure_nightly(&checkout.nightly, &COMPONENTS)?;
+    let built = by_rust_cuda::build(&workspace, &spinner, &checkout, &ptx::targets(targets))?;
+    spinner.finish_and_clear();
+    for problem in &built.problems {
+        say!("wrong: {problem}");
+    }
+    let whole = targets.is_empty();
+    let changes = if whole { built.changes()? } else { Vec::new() };
+    if renew_record && built.problems.is_empty() {
+        built.write_record()?;
+        say!("the record is renewed");
+    } else if !changes.is_empty() {
+        for change in &changes {
+            say!("recorded otherwise: {change}");
+        }
+        say!("if that is meant: add --renew-record");
+    }
+    if !check {
+        for file in &built.files {
+            say!("{}", file.display());
+        }
+    }
+    say!("from the built backend to PTX in {}", in_words(built.took));
+    for (column, ratio) in built.ratios() {
+        say!("{column:<9} {ratio:.3} of rustc's");
+    }
+    say!("took {}", in_words(started.elapsed()));
+    Ok(built.problems.is_empty() && (renew_record || changes.is_empty()))
 }
 
 /// Runs a benchmark with its arguments; false if it failed. Those of the proofs compile C, and stay there.

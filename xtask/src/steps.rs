@@ -4,6 +4,7 @@ mod book;
 mod gallery;
 mod optimised;
 mod packages;
+mod rust_cuda;
 mod step;
 mod template;
 
@@ -92,9 +93,6 @@ const MIRI_PROPTEST_CASES: &str = "8";
 /// A GPU whose only fence is the one that both releases and acquires.
 const OLDER_GPU_RUSTFLAGS: &str = "-Ctarget-cpu=sm_80 -Ctarget-feature=+ptx82";
 
-/// Kernels compiled against cuda_std, in a workspace of their own.
-const RUST_CUDA: &str = "kernels/rust-cuda";
-
 /// The packages that have models for loom: under `--cfg loom` their test binary has no other tests.
 const LOOM: [&str; 2] = ["warpbell", PATTERNS];
 
@@ -163,7 +161,7 @@ impl Steps<'_> {
             Step::Sanitizers => self.sanitizers(&mut report),
             Step::Differential => self.differential(&mut report),
             Step::OlderGpu => self.older_gpu(&mut report),
-            Step::CudaStd => self.cuda_std(&mut report),
+            Step::RustCuda => self.rust_cuda(&mut report),
             Step::Cust => self.cust(&mut report),
             Step::Fuzz => self.fuzz(&mut report),
             Step::Doc => self.doc(&mut report),
@@ -186,7 +184,7 @@ impl Steps<'_> {
         report.check("cargo fmt", &self.capture(command, BUILD_DEADLINE)?);
         let others = [
             self.fuzz_folder(),
-            Some(self.workspace.root.join(RUST_CUDA)),
+            Some(rust_cuda::cuda_std(&self.workspace.root)),
         ];
         for folder in others.into_iter().flatten() {
             let mut command = self.workspace.cargo();
@@ -420,19 +418,6 @@ impl Steps<'_> {
         Ok(())
     }
 
-    fn cuda_std(&self, report: &mut Report) -> Result<(), StepError> {
-        let mut command = self.workspace.cargo();
-        command
-            .args(["check", "--locked", "--tests"])
-            .current_dir(self.workspace.root.join(RUST_CUDA))
-            .env("CARGO_TARGET_DIR", self.workspace.target.join("rust-cuda"));
-        report.check(
-            "kernels with cuda_std",
-            &self.capture(command, BUILD_DEADLINE)?,
-        );
-        Ok(())
-    }
-
     /// A folder with a driver that is a fake, for the build of cust, which looks for one; nothing where it does not build.
     fn fake_driver(&self, report: &mut Report) -> Result<Option<PathBuf>, StepError> {
         let driver = self.workspace.target.join("fake-cuda");
@@ -607,7 +592,7 @@ fn executable(messages: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// Leaves the JSON lines out of Cargo's output.
-fn without_json(output: &str) -> String {
+pub fn without_json(output: &str) -> String {
     let lines = output.lines().filter(|line| !line.starts_with('{'));
     lines.flat_map(|line| [line, "\n"]).collect()
 }

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,6 +25,25 @@ const MDBOOK_VERSION: &str = "0.5.4";
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
 const PTXAS_VERSION: &str = "13.5.37";
+
+/// The packages of PyPI with libNVVM and CUDA's headers, of ptxas' version.
+const CUDA_PACKAGES: [&str; 2] = ["nvidia-nvvm", "nvidia-cuda-runtime"];
+/// What Rust-CUDA's backend is built with: LLVM 19, and libclang with its headers, where Debian puts them.
+const LLVM_PACKAGES: [&str; 4] = [
+    "llvm-19-dev",
+    "libclang1-19",
+    "libclang-common-19-dev",
+    "libzstd-dev",
+];
+pub const LLVM_TOOLS: &str = "/usr/lib/llvm-19/bin";
+pub const LLVM_CONFIG: &str = "/usr/lib/llvm-19/bin/llvm-config";
+pub const LIBCLANG_FOLDER: &str = "/usr/lib/llvm-19/lib";
+const LLVM_FILES: [&str; 4] = [
+    LLVM_CONFIG,
+    "/usr/lib/llvm-19/lib/libclang-19.so.1",
+    "/usr/lib/llvm-19/lib/clang/19/include/stddef.h",
+    "/usr/include/zstd.h",
+];
 
 const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
 const IBV_RC_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
@@ -58,6 +80,10 @@ pub enum Tool {
     Miri,
     /// NVIDIA's assembler.
     Ptxas,
+    /// What builds Rust-CUDA's backend.
+    Llvm,
+    /// libNVVM and CUDA's headers.
+    Cuda,
     CargoFuzz,
     CargoMutants,
     /// Builds the book.
@@ -91,6 +117,8 @@ impl Tool {
             Self::Nightly => format!("{} ({})", nightly_name(), nightly_components().join(", ")),
             Self::Miri => format!("{} (miri)", nightly_name()),
             Self::Ptxas => format!("ptxas ({PTXAS_PACKAGE} {PTXAS_VERSION})"),
+            Self::Llvm => LLVM_PACKAGES.join(", "),
+            Self::Cuda => format!("{} {PTXAS_VERSION}", CUDA_PACKAGES.join(", ")),
             Self::CargoFuzz => format!("cargo-fuzz {CARGO_FUZZ_VERSION}"),
             Self::CargoMutants => format!("cargo-mutants {CARGO_MUTANTS_VERSION}"),
             Self::Mdbook => format!("mdbook {MDBOOK_VERSION}"),
@@ -191,9 +219,13 @@ impl<'a> Toolbox<'a> {
         match tool {
             Tool::Rustfmt => probe(self.workspace.cargo(), &["fmt", "--version"]).is_some(),
             Tool::Clippy => probe(self.workspace.cargo(), &["clippy", "--version"]).is_some(),
-            Tool::Nightly => self.has_components(&nightly_components()),
-            Tool::Miri => self.has_components(&["miri"]),
+            Tool::Nightly => self.has_components(nightly_name(), &nightly_components()),
+            Tool::Miri => self.has_components(nightly_name(), &["miri"]),
             Tool::Ptxas => probe(self.command(ptxas(self.workspace)), &["--version"]).is_some(),
+            Tool::Llvm => LLVM_FILES.iter().all(|file| Path::new(file).exists()),
+            Tool::Cuda => cuda_folder(self.workspace)
+                .join("nvvm/lib64/libnvvm.so")
+                .exists(),
             Tool::CargoFuzz => probe(
                 self.command(cargo_fuzz_binary(self.workspace)),
                 &["--version"],
@@ -226,9 +258,13 @@ impl<'a> Toolbox<'a> {
         match tool {
             Tool::Rustfmt => self.rustup(&["component", "add", "rustfmt"]),
             Tool::Clippy => self.rustup(&["component", "add", "clippy"]),
-            Tool::Nightly => self.install_components(&nightly_components()),
-            Tool::Miri => self.install_components(&["miri"]),
-            Tool::Ptxas => self.install_ptxas(),
+            Tool::Nightly => self.install_components(nightly_name(), &nightly_components()),
+            Tool::Miri => self.install_components(nightly_name(), &["miri"]),
+            Tool::Ptxas => self.pip_install(&ptxas_folder(self.workspace), &[PTXAS_PACKAGE]),
+            Tool::Llvm => LLVM_PACKAGES
+                .iter()
+                .try_for_each(|package| self.apt_get(package)),
+            Tool::Cuda => self.install_cuda(),
             Tool::CargoFuzz => self.cargo_install("cargo-fuzz", CARGO_FUZZ_VERSION, &[]),
             Tool::CargoMutants => self.cargo_install("cargo-mutants", CARGO_MUTANTS_VERSION, &[]),
             Tool::Mdbook => self.cargo_install(
@@ -276,11 +312,27 @@ impl<'a> Toolbox<'a> {
         finish(command)
     }
 
-    /// Whether the nightly toolchain is there with these components.
-    fn has_components(&self, components: &[&str]) -> bool {
+    /// Makes sure that a nightly is there, with these components.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn ensure_nightly(&self, nightly: &str, components: &[&str]) -> Result<(), Missing> {
+        if self.has_components(nightly, components) {
+            return Ok(());
+        }
+        if self.installs == Installs::No {
+            return Err(Missing::Unwanted(vec![nightly.into()]));
+        }
+        self.spinner.set_message(format!("installing {nightly}"));
+        self.install_components(nightly, components)
+            .map_err(|why| Missing::Uninstallable(format!("{nightly} is missing: {why}")))
+    }
+
+    /// Whether a nightly is there with these components.
+    fn has_components(&self, nightly: &str, components: &[&str]) -> bool {
         let mut list = self.command("rustup");
         list.args(["component", "list", "--installed"])
-            .args(["--toolchain", nightly_name()]);
+            .args(["--toolchain", nightly]);
         let Ok(listed) = run::capture(list, PROBE_DEADLINE, |_| {}) else {
             return false;
         };
@@ -291,14 +343,8 @@ impl<'a> Toolbox<'a> {
         listed.success() && components.iter().all(installed)
     }
 
-    fn install_components(&self, components: &[&str]) -> Result<(), String> {
-        let mut args = vec![
-            "toolchain",
-            "install",
-            nightly_name(),
-            "--profile",
-            "minimal",
-        ];
+    fn install_components(&self, nightly: &str, components: &[&str]) -> Result<(), String> {
+        let mut args = vec!["toolchain", "install", nightly, "--profile", "minimal"];
         args.push("--no-self-update");
         for component in components {
             args.extend(["--component", component]);
@@ -306,14 +352,12 @@ impl<'a> Toolbox<'a> {
         self.rustup(&args)
     }
 
-    /// Installs ptxas alone of its package, in a virtual environment of its own.
-    fn install_ptxas(&self) -> Result<(), String> {
+    /// Installs these packages of NVIDIA's alone, in a virtual environment of their own.
+    fn pip_install(&self, folder: &Path, packages: &[&str]) -> Result<(), String> {
         let mut create = self.command("python3");
-        create
-            .args(["-m", "venv", "--clear"])
-            .arg(ptxas_folder(self.workspace));
+        create.args(["-m", "venv", "--clear"]).arg(folder);
         finish(create)?;
-        let mut install = self.command(ptxas_folder(self.workspace).join("bin/pip"));
+        let mut install = self.command(folder.join("bin/pip"));
         install
             .args([
                 "install",
@@ -321,8 +365,39 @@ impl<'a> Toolbox<'a> {
                 "--no-deps",
                 "--disable-pip-version-check",
             ])
-            .arg(format!("{PTXAS_PACKAGE}=={PTXAS_VERSION}"));
+            .args(
+                packages
+                    .iter()
+                    .map(|package| format!("{package}=={PTXAS_VERSION}")),
+            );
         finish(install)
+    }
+
+    /// Installs libNVVM and CUDA's headers, and lays them out as an installation of CUDA does.
+    fn install_cuda(&self) -> Result<(), String> {
+        let cuda = cuda_folder(self.workspace);
+        let python = tools_folder(self.workspace).join(format!("cuda-python-{PTXAS_VERSION}"));
+        self.pip_install(&python, &CUDA_PACKAGES)?;
+        let packages = nvidia_folder(&python);
+        let links = [
+            ("include", "include"),
+            ("nvvm/include", "include"),
+            ("nvvm/libdevice", "nvvm/libdevice"),
+            ("nvvm/lib64/libnvvm.so", "lib/libnvvm.so.4"),
+            ("nvvm/lib64/libnvvm.so.4", "lib/libnvvm.so.4"),
+        ];
+        let lay = || -> io::Result<()> {
+            if cuda.exists() {
+                fs::remove_dir_all(&cuda)?;
+            }
+            fs::create_dir_all(cuda.join("nvvm/lib64"))?;
+            fs::create_dir_all(cuda.join("lib64"))?;
+            for (link, to) in links {
+                symlink(packages.join(to), cuda.join(link))?;
+            }
+            Ok(())
+        };
+        lay().map_err(|error| error.to_string())
     }
 
     fn rustup(&self, args: &[&str]) -> Result<(), String> {
@@ -371,7 +446,7 @@ impl<'a> Toolbox<'a> {
 
 /// Whether the headers of any kernel are there, where Debian puts them.
 fn has_kernel_headers() -> bool {
-    let Ok(folders) = std::fs::read_dir(KERNEL_HEADERS_FOLDER) else {
+    let Ok(folders) = fs::read_dir(KERNEL_HEADERS_FOLDER) else {
         return false;
     };
     folders.filter_map(Result::ok).any(|folder| {
@@ -396,17 +471,20 @@ fn newest_package(listed: &str) -> Option<&str> {
 
 /// The nightly toolchain, as rustup calls it.
 pub fn nightly_name() -> &'static str {
-    quoted("channel").first().copied().unwrap_or_default()
+    quoted(NIGHTLY_FILE, "channel")
+        .first()
+        .copied()
+        .unwrap_or_default()
 }
 
 /// What it must have.
 fn nightly_components() -> Vec<&'static str> {
-    quoted("components")
+    quoted(NIGHTLY_FILE, "components")
 }
 
-/// The texts in quotation marks on a line of the toolchain's file.
-fn quoted(key: &str) -> Vec<&'static str> {
-    let line = NIGHTLY_FILE.lines().find(|line| line.starts_with(key));
+/// The texts in quotation marks on a line of a toolchain's file.
+pub fn quoted<'f>(file: &'f str, key: &str) -> Vec<&'f str> {
+    let line = file.lines().find(|line| line.starts_with(key));
     line.unwrap_or_default()
         .split('"')
         .skip(1)
@@ -416,13 +494,21 @@ fn quoted(key: &str) -> Vec<&'static str> {
 
 /// Where ptxas is, once it is installed.
 pub fn ptxas(workspace: &Workspace) -> PathBuf {
-    // Python names this folder after its version.
-    let lib = ptxas_folder(workspace).join("lib");
-    let pythons = std::fs::read_dir(&lib).into_iter().flatten().flatten();
-    let candidates =
-        pythons.map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"));
-    let found = candidates.into_iter().find(|path| path.is_file());
-    found.unwrap_or_else(|| lib.join("ptxas"))
+    nvidia_folder(&ptxas_folder(workspace)).join("bin/ptxas")
+}
+
+/// A folder as an installation of CUDA has it, with libNVVM and headers, once they are installed.
+pub fn cuda_folder(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join(format!("cuda-{PTXAS_VERSION}"))
+}
+
+/// Where NVIDIA's packages lie in a virtual environment: Python names a folder there after its version.
+fn nvidia_folder(environment: &Path) -> PathBuf {
+    let lib = environment.join("lib");
+    let pythons = fs::read_dir(&lib).into_iter().flatten().flatten();
+    let mut candidates = pythons.map(|python| python.path().join("site-packages/nvidia/cu13"));
+    let found = candidates.find(|path| path.is_dir());
+    found.unwrap_or(lib)
 }
 
 fn ptxas_folder(workspace: &Workspace) -> PathBuf {
@@ -499,7 +585,7 @@ mod tests {
         let mut toolbox = Toolbox::new(&workspace, &spinner, Installs::No, &tools);
         let missing = tools.map(Tool::name)[..2].to_vec();
         assert_eq!(toolbox.ensure(&tools), Err(Missing::Unwanted(missing)));
-        let nothing = std::fs::read_dir(folder.path()).unwrap();
+        let nothing = fs::read_dir(folder.path()).unwrap();
         assert_eq!(nothing.count(), 0, "nothing was installed");
     }
 

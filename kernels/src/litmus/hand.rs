@@ -1,12 +1,11 @@
 //! Posting by hand, in the wrong order or without a fence: the twins that the test must find something in.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{CqeOpcode, CqeTail, Doorbell, DoorbellRecord, QpNumber, WqeBlock, WqeIndex};
-use warpbell::{Deadline, PostError, kernel, thread};
+use warpbell::{Deadline, PostError, WordExt, kernel, thread};
+use warpbell_gpu::arch::{fence_release, ring_doorbell, store_block};
 
 use super::{Fault, Litmus, Poster, STRETCH, marked};
-use crate::bare::{fence, ring, store_block};
+use crate::bare::reach;
 use crate::outcome::Failure;
 
 /// How far a WQE comes behind its doorbell where it does so on purpose, in microseconds.
@@ -45,11 +44,11 @@ impl Poster<'_, '_> {
         qpn: QpNumber,
     ) {
         // SAFETY: the slot is the ring's, and the NIC has read what was there.
-        let store_wqe = || unsafe { store_block(slot, block) };
+        let store_wqe = || unsafe { store_block(slot.cast(), block) };
         let store_record = || {
             // SAFETY: the host made the record.
             let record = unsafe { &*self.pair.places.record };
-            record.store(DoorbellRecord::word(end), Ordering::Relaxed);
+            record.store_relaxed(DoorbellRecord::word(end));
         };
         let (wqe_last, record_last) = (
             FAULT == Fault::WqeLast as u32,
@@ -58,19 +57,19 @@ impl Poster<'_, '_> {
         if !wqe_last {
             store_wqe();
             if FAULT != Fault::WqeUnfenced as u32 {
-                fence::<SYSTEM>();
+                fence_release(reach(SYSTEM));
             }
         }
         if self.test.record && !record_last {
             store_record();
             if FAULT != Fault::RecordUnfenced as u32 {
-                fence::<SYSTEM>();
+                fence_release(reach(SYSTEM));
             }
         }
         // SAFETY: the host made the register.
         unsafe {
-            ring(
-                self.pair.places.doorbell,
+            ring_doorbell(
+                &*self.pair.places.doorbell,
                 Doorbell::of_producer(WqeIndex(end), qpn).0,
             );
         }
@@ -97,7 +96,7 @@ impl Poster<'_, '_> {
         let last = unsafe { &(&*self.pair.completion)[7] };
         let mut wait = Deadline::after_us(self.test.limit_us).wait();
         loop {
-            let tail = CqeTail(last.load(Ordering::Relaxed));
+            let tail = CqeTail(last.load_relaxed());
             if tail.cqe_opcode() != CqeOpcode::INVALID {
                 *completed = ring.completed(*completed, tail.wqe_index());
             }

@@ -17,10 +17,8 @@ mod nic;
 mod noise;
 mod post;
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
-use warpbell::{Ring, SendQueueHandle, Slice, Word64, block, thread};
+use warpbell::{Ring, SendQueueHandle, Slice, Word64, WordExt, block, thread};
 
 use crate::bare::BareQueue;
 use crate::outcome::{Failure, Outcome};
@@ -215,7 +213,7 @@ impl<'a> Litmus<'a> {
                     self.note(index, POSTER_SM, multiprocessor());
                 }
                 if let Some(word) = self.ended.get(block::index().into()) {
-                    word.store(ended, Ordering::Relaxed);
+                    word.store_relaxed(ended);
                 }
             }
         } else if thread >= thread::warp_size() {

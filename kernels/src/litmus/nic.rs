@@ -4,13 +4,12 @@
 //! they can: a fence in between would hide much of what is looked for. PTX promises no order for that; a GPU, which
 //! executes nothing before the branch is decided, keeps it.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{CqeOpcode, CqeTail, Opcode, QpNumber};
-use warpbell::{Deadline, WaitError, Word64, block};
+use warpbell::{Deadline, WaitError, Word64, WordExt, block};
+use warpbell_gpu::arch::fence_release;
 
 use super::{FAILED, Fault, LOOKS, Litmus, OLD_RECORD, OLD_WQE, Pair, WENT_BACK, target_of};
-use crate::bare::fence;
+use crate::bare::reach;
 use crate::outcome::Failure;
 
 /// Looks that find nothing between two looks at whether there is anything to come.
@@ -55,8 +54,8 @@ impl Litmus<'_> {
     fn watch(&self, pair: &Pair<'_>, brings: bool, seen: &mut Seen) -> Result<(), Failure> {
         // SAFETY: the host made record and doorbell.
         let (record, doorbell) = unsafe { (&*pair.places.record, &*pair.places.doorbell) };
-        let recorded = || u32::from_be(record.load(Ordering::Relaxed)) as u16;
-        let rung = || (u64::from_be(doorbell.load(Ordering::Relaxed)) >> 40) as u16;
+        let recorded = || u32::from_be(record.load_relaxed()) as u16;
+        let rung = || (u64::from_be(doorbell.load_relaxed()) >> 40) as u16;
         let mut wait = Deadline::after_us(self.limit_us).wait();
         let mut empty = 0;
         loop {
@@ -97,7 +96,7 @@ impl Litmus<'_> {
         let mut posted = 0;
         for poster in 1..=self.posters {
             let word = self.ended.get(u64::from(block::index() + poster));
-            match word.map_or(FAILED, |word| word.load(Ordering::Relaxed)) {
+            match word.map_or(FAILED, |word| word.load_relaxed()) {
                 0 => return false,
                 FAILED => return true,
                 ended => posted += ended - 1,
@@ -114,7 +113,7 @@ impl Litmus<'_> {
         // before its completion.
         let words = unsafe { &*pair.places.ring.add(slot).cast::<[Word64; 8]>() };
         let [control, target, compare, local] =
-            [0, 2, 5, 7].map(|word: usize| u64::from_be(words[word].load(Ordering::Relaxed)));
+            [0, 2, 5, 7].map(|word: usize| u64::from_be(words[word].load_relaxed()));
         let tag = compare;
         let index = (control >> 40) as u16;
         let right = !self.numbered || tag == number;
@@ -131,24 +130,23 @@ impl Litmus<'_> {
         let tail = CqeTail::new(CqeOpcode::REQUESTER, false, opcode, qpn, number as u16);
         let first = self.fault == Fault::CompletionFirst;
         if first {
-            completion[7].store(tail.0, Ordering::Relaxed);
+            completion[7].store_relaxed(tail.0);
             let mut behind = Deadline::after_us(BEHIND_US).wait();
             while !behind.expired() {}
         }
         if brings {
             for word in data.iter().chain(&completion[..7]) {
-                word.store(number, Ordering::Relaxed);
+                word.store_relaxed(number);
             }
         }
         // The reading of the WQE before the CQE's last word, because that one frees the slot; data and the rest of
         // the CQE before it, because it tells of them.
         match (self.fault, self.system) {
             (Fault::CompletionUnfenced, _) => {}
-            (_, true) => fence::<true>(),
-            (_, false) => fence::<false>(),
+            (_, system) => fence_release(reach(system)),
         }
         if !first {
-            completion[7].store(tail.0, Ordering::Relaxed);
+            completion[7].store_relaxed(tail.0);
         }
     }
 }

@@ -1,10 +1,8 @@
 //! Posting through the library: a kernel for each sharing and scope that is looked at.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::{
-    Block, Deadline, Exclusive, GpuShared, Scope, Sharing, Thread, Warp, Word64, block, kernel,
-    thread, warp,
+    Block, Deadline, Exclusive, GpuShared, Scope, Sharing, Thread, Warp, Word64, WordExt, block,
+    kernel, thread, warp,
 };
 
 use super::{Fault, Litmus, OLD_DATA, Poster, STRETCH, marked};
@@ -113,7 +111,7 @@ impl Poster<'_, '_> {
             there &= load_as_data(word) == number;
         }
         for word in &completion[..CQE_BODY] {
-            there &= word.load(Ordering::Relaxed) == number;
+            there &= word.load_relaxed() == number;
         }
         there
     }
@@ -124,7 +122,7 @@ impl Poster<'_, '_> {
 #[inline(always)]
 fn load_as_data(word: &Word64) -> u64 {
     #[cfg(not(target_arch = "nvptx64"))]
-    return word.load(Ordering::Relaxed);
+    return word.load_relaxed();
     #[cfg(target_arch = "nvptx64")]
     {
         let value: u64;

@@ -1,8 +1,6 @@
 //! A kernel whose blocks notify another rank's blocks, which all wait for the same range.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::{Scope, Sharing, Slice, Word64, block, kernel, thread};
+use warpbell::{Scope, Sharing, Slice, Word64, WordExt, block, kernel, thread};
 use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, Gaspi, GaspiHandle, Timeout};
 
 use super::arguments::{Kernel, Output};
@@ -157,7 +155,7 @@ impl GaspiStorm<'_> {
         if C::leads()
             && let Some(done) = self.done.get(own.into())
         {
-            done.store(1, Ordering::Relaxed);
+            done.store_relaxed(1);
         }
         Ok(())
     }
@@ -206,7 +204,7 @@ impl GaspiStorm<'_> {
     fn all_done(&self) -> bool {
         (0..self.done.len()).all(|sender| {
             let done = self.done.get(sender);
-            done.is_some_and(|done| done.load(Ordering::Relaxed) == 1)
+            done.is_some_and(|done| done.load_relaxed() == 1)
         })
     }
 }

@@ -1,11 +1,9 @@
 //! A kernel that posts receives and takes messages.
 
-use core::sync::atomic::Ordering;
-
 use warpbell::wqe::{Arrival, Local, LocalKey};
 use warpbell::{
     Deadline, PostError, ReceiveQueue, ReceiveQueueHandle, Received, Scope, Sharing, Slice, Word64,
-    kernel, thread,
+    WordExt, kernel, thread,
 };
 
 use super::arguments::{Kernel, Output};
@@ -169,7 +167,7 @@ impl Receive<'_> {
         let index = queue.try_post_scatter(pieces)?;
         let place = u64::from(index.0).checked_rem(self.posted.len());
         if let Some(posted) = place.and_then(|place| self.posted.get(place)) {
-            posted.store(buffer.into(), Ordering::Relaxed);
+            posted.store_relaxed(buffer.into());
         }
         Ok(())
     }

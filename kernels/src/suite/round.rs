@@ -1,8 +1,6 @@
 //! A kernel of a graph that launches itself.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::{Stop, Word64, kernel, thread};
+use warpbell::{Stop, Word64, WordExt, kernel, thread};
 
 use super::arguments::Kernel;
 
@@ -29,8 +27,8 @@ impl Kernel for Round<'_> {
             return;
         }
         // Relaxed: the end of the kernel before it comes before this one.
-        let more = self.from.load(Ordering::Relaxed) + 1;
-        self.to.store(more, Ordering::Relaxed);
+        let more = self.from.load_relaxed() + 1;
+        self.to.store_relaxed(more);
         if more >= self.enough {
             self.stop.request();
         }

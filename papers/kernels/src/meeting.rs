@@ -1,8 +1,6 @@
 //! A meeting of all blocks of a kernel, without atomics: a word for each block.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::{Deadline, Signal, WaitError, Word64, block, thread};
+use warpbell::{Deadline, Signal, WaitError, Word64, WordExt, block, thread};
 
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::place::Place;
@@ -67,7 +65,7 @@ pub(crate) unsafe fn meet_at(
         // What the block did, and in the first block what all others did, before its word: nobody but this kernel's blocks
         // looks.
         thread::device_fence();
-        word(block::index()).store(number, Ordering::Relaxed);
+        word(block::index()).store_relaxed(number);
         if !hosts {
             late = has_come(0);
         }

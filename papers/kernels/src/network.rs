@@ -134,7 +134,7 @@ fn multiply_add(one: f32, other: f32, sum: f32) -> f32 {
                 in(reg32) one,
                 in(reg32) other,
                 in(reg32) sum,
-                options(pure, nomem, nostack, preserves_flags)
+                options(nomem, nostack, preserves_flags)
             );
         }
         result

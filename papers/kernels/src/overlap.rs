@@ -1,9 +1,9 @@
 //! A large message that goes back and forth between two ends in parts, each of which is one block's work: all parts
 //! together, or each by itself, as in GPUrdma (Daoud, Watad and Silberstein 2016, section 7).
 
-use core::sync::atomic::Ordering;
-
-use warpbell::{Block, Exclusive, SendQueue, Slice, Ticket, Word64, block, kernel, thread};
+use warpbell::{
+    Block, Exclusive, SendQueue, Slice, Ticket, Word64, WordExt, block, kernel, thread,
+};
 
 use crate::meeting::meet;
 use crate::path::Path;
@@ -42,7 +42,7 @@ impl Process {
         let mut index = block::thread_index();
         while index < count {
             if let Some(word) = part.word(first + index) {
-                word.store(Self::next(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+                word.store_relaxed(Self::next(word.load_relaxed()));
             }
             index += block::size();
         }

@@ -12,7 +12,9 @@
 //! The first words of both sides keep their places in every version, so that two versions that
 //! meet can say so.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
+
+use warpbell_gpu::WordExt;
 
 use super::words::{Message, WORDS, WordError};
 
@@ -162,12 +164,12 @@ impl EngineState {
 impl Mailbox {
     /// Host: makes it one, before the engine is started.
     pub fn open(&self) {
-        self.host.header.store(HEADER, Ordering::Release);
+        self.host.header.store_release(HEADER);
     }
 
     /// Engine: whether it is one of this version.
     pub(super) fn check(&self) -> Result<(), Refused> {
-        let header = self.host.header.load(Ordering::Acquire);
+        let header = self.host.header.load_acquire();
         if header as u32 != MAGIC {
             let found = header as u32;
             return Err(Refused::NotAMailbox { found });
@@ -181,48 +183,48 @@ impl Mailbox {
 
     /// Host: asks the engine to end.
     pub fn stop(&self) {
-        self.host.stop.store(1, Ordering::Release);
+        self.host.stop.store_release(1);
     }
 
     /// Engine: whether it is asked to end.
     pub(super) fn is_stopped(&self) -> bool {
         // Relaxed: nothing is read because of it.
-        self.host.stop.load(Ordering::Relaxed) != 0
+        self.host.stop.load_relaxed() != 0
     }
 
     /// How the engine is.
     pub fn state(&self) -> EngineState {
         // Acquire: once it has ended, it has also touched its last byte of anybody's memory.
-        EngineState::from_word(self.engine.state.load(Ordering::Acquire))
+        EngineState::from_word(self.engine.state.load_acquire())
     }
 
     /// Engine: takes the mailbox for itself, unless another engine has.
     pub(super) fn take(&self) -> Result<(), Refused> {
         // A load and a store: the host starts one engine at a time, and a GPU behind PCIe has no
         // atomic exchange on host memory. Relaxed: the host reads nothing because of it.
-        let state = self.engine.state.load(Ordering::Relaxed);
+        let state = self.engine.state.load_relaxed();
         if state != EngineState::Starting.to_word() {
             return Err(Refused::Taken);
         }
         let building = EngineState::Building.to_word();
-        self.engine.state.store(building, Ordering::Relaxed);
+        self.engine.state.store_relaxed(building);
         Ok(())
     }
 
     /// Engine: says how it is.
     pub(super) fn set_state(&self, state: EngineState) {
         // Release: everything that it did comes before its end.
-        self.engine.state.store(state.to_word(), Ordering::Release);
+        self.engine.state.store_release(state.to_word());
     }
 
     /// How often the engine has looked at this mailbox: as long as it grows, the engine runs.
     pub fn heartbeat(&self) -> u64 {
-        self.engine.heartbeat.load(Ordering::Relaxed)
+        self.engine.heartbeat.load_relaxed()
     }
 
     /// Engine: it runs still.
     pub(super) fn beat(&self, looks: u64) {
-        self.engine.heartbeat.store(looks, Ordering::Relaxed);
+        self.engine.heartbeat.store_relaxed(looks);
     }
 }
 
@@ -241,29 +243,28 @@ pub(super) struct Slot {
 impl Slot {
     /// Puts a message in; the one before must have been taken.
     pub fn put(&self, sequence: u64, message: &Message) {
-        self.kind.store(message.kind, Ordering::Relaxed);
+        self.kind.store_relaxed(message.kind);
         for (slot, word) in self.words.iter().zip(message.words) {
-            slot.store(word, Ordering::Relaxed);
+            slot.store_relaxed(word);
         }
-        self.check
-            .store(check(sequence, message), Ordering::Relaxed);
+        self.check.store_relaxed(check(sequence, message));
         // Release: the message before its number, because who sees the number reads it.
-        self.sequence.store(sequence, Ordering::Release);
+        self.sequence.store_release(sequence);
     }
 
     /// The number of the message in it.
     pub fn sequence(&self) -> u64 {
         // Acquire: the message is read after its number.
-        self.sequence.load(Ordering::Acquire)
+        self.sequence.load_acquire()
     }
 
     /// The message with this number, which `sequence` has given.
     pub fn get(&self, sequence: u64) -> Result<Message, WordError> {
         let message = Message {
-            kind: self.kind.load(Ordering::Relaxed),
-            words: core::array::from_fn(|index| self.words[index].load(Ordering::Relaxed)),
+            kind: self.kind.load_relaxed(),
+            words: core::array::from_fn(|index| self.words[index].load_relaxed()),
         };
-        if self.check.load(Ordering::Relaxed) != check(sequence, &message) {
+        if self.check.load_relaxed() != check(sequence, &message) {
             return Err(WordError::Torn);
         }
         Ok(message)
@@ -274,7 +275,7 @@ impl Slot {
 impl Slot {
     /// Changes a word behind the checksum's back.
     pub fn spoil(&self) {
-        self.words[0].fetch_xor(1, Ordering::Relaxed);
+        self.words[0].store_relaxed(!self.words[0].load_relaxed());
     }
 }
 
@@ -324,9 +325,9 @@ mod tests {
                     _ => mixed.words[index] = other.words[index],
                 }
             }
-            slot.kind.store(mixed.kind, Ordering::Relaxed);
+            slot.kind.store_relaxed(mixed.kind);
             for (slot, word) in slot.words.iter().zip(mixed.words) {
-                slot.store(word, Ordering::Relaxed);
+                slot.store_relaxed(word);
             }
             let expected = if mixed == one { Ok(one) } else { Err(WordError::Torn) };
             prop_assert_eq!(slot.get(sequence), expected);
@@ -347,10 +348,7 @@ mod tests {
         assert_eq!(mailbox.check(), Err(Refused::NotAMailbox { found: 0 }));
         mailbox.open();
         assert_eq!(mailbox.check(), Ok(()));
-        mailbox
-            .host
-            .header
-            .store(HEADER + (1 << 32), Ordering::Relaxed);
+        mailbox.host.header.store_relaxed(HEADER + (1 << 32));
         let found = MAILBOX_VERSION + 1;
         assert_eq!(mailbox.check(), Err(Refused::Version { found }));
     }

@@ -17,10 +17,11 @@ use crate::workspace::{Workspace, clean_command};
 /// How long one tool may take.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
-/// The pinned nightly's folder.
+/// LLVM's tools: the pinned nightly's, or Debian's of another version.
 pub struct Toolchain {
-    /// Its host's libraries; the tools lie beside them.
-    libraries: PathBuf,
+    tools: PathBuf,
+    /// The folder that rustc calls its sysroot.
+    sysroot: PathBuf,
 }
 
 impl Toolchain {
@@ -35,25 +36,46 @@ impl Toolchain {
                 output: finished.account(),
             });
         }
+        // `lib/rustlib/HOST/lib` below the sysroot; the tools lie beside it.
+        let libraries = Path::new(finished.stdout.trim());
+        let sysroot = libraries.ancestors().nth(4).unwrap_or(Path::new(""));
         Ok(Self {
-            libraries: finished.stdout.trim().into(),
+            tools: libraries.with_file_name("bin"),
+            sysroot: sysroot.into(),
         })
     }
 
-    /// The folder that rustc calls its sysroot: `libraries` is `lib/rustlib/HOST/lib` below it.
+    /// Tools that lie in a folder, with no compiler.
+    pub fn at(tools: &str) -> Self {
+        Self {
+            tools: tools.into(),
+            sysroot: PathBuf::new(),
+        }
+    }
+
+    /// The compiler's folder.
     pub fn sysroot(&self) -> &Path {
-        self.libraries.ancestors().nth(4).unwrap_or(Path::new(""))
+        &self.sysroot
+    }
+
+    /// Links files of bitcode, and gives the module's text, which lies at `linked`, too.
+    pub fn linked(&self, files: &[&Path], linked: &Path) -> Result<String, PtxError> {
+        let folder = linked.parent().unwrap_or(Path::new("."));
+        self.run("llvm-link", folder, |link| {
+            link.arg("--ignore-non-bitcode").arg("-S").args(files);
+            link.arg("-o").arg(linked);
+        })?;
+        Ok(fs::read_to_string(linked)?)
     }
 
     /// Runs one of LLVM's tools in a folder.
-    fn run(
+    pub fn run(
         &self,
         tool: &'static str,
         folder: &Path,
         arguments: impl FnOnce(&mut Command),
     ) -> Result<(), PtxError> {
-        let path = self.libraries.with_file_name("bin").join(tool);
-        let mut command = clean_command(path, folder);
+        let mut command = clean_command(self.tools.join(tool), folder);
         arguments(&mut command);
         let finished = run::capture(command, DEADLINE, |_| {})?;
         match finished.success() {
@@ -65,6 +87,11 @@ impl Toolchain {
         }
     }
 }
+
+/// What is done to rustc's bitcode, which it has optimised already.
+const OPTIMISE: &str = "default<O3>,internalize,globaldce";
+/// What is done to bitcode that nobody has optimised.
+pub const REDUCE_AND_OPTIMISE: &str = "internalize,globaldce,default<O3>,internalize,globaldce";
 
 /// All kernels, optimised, as bitcode.
 pub struct Kernels<'t> {
@@ -86,19 +113,38 @@ impl<'t> Kernels<'t> {
         folder: PathBuf,
     ) -> Result<Self, PtxError> {
         let linked = folder.join("linked.ll");
-        toolchain.run("llvm-link", &folder, |link| {
-            link.arg("--ignore-non-bitcode").arg("-S").arg(library);
-            link.arg("-o").arg(&linked);
-        })?;
-        let text = fs::read_to_string(&linked)?;
-        let (names, variables) = exported(&text);
-        let features = attribute(&text, FEATURES).unwrap_or_default().to_owned();
+        let text = toolchain.linked(&[library], &linked)?;
+        Self::of(toolchain, &text, OPTIMISE, &linked, folder)
+    }
+
+    /// The kernels of Rust-CUDA's linked bitcode that have these names.
+    pub fn of_rust_cuda(
+        toolchain: &'t Toolchain,
+        text: &str,
+        folder: PathBuf,
+    ) -> Result<Self, PtxError> {
+        fs::create_dir_all(&folder)?;
+        let linked = folder.join("linked.ll");
+        fs::write(&linked, text)?;
+        Self::of(toolchain, text, REDUCE_AND_OPTIMISE, &linked, folder)
+    }
+
+    /// Optimises the module that lies at `linked` and reads `text`.
+    fn of(
+        toolchain: &'t Toolchain,
+        text: &str,
+        passes: &str,
+        linked: &Path,
+        folder: PathBuf,
+    ) -> Result<Self, PtxError> {
+        let (names, variables) = exported(text);
+        let features = attribute(text, FEATURES).unwrap_or(ALL_FEATURES).to_owned();
         let bitcode = folder.join("optimised.bc");
         let kept = list(names.iter().chain(&variables).map(String::as_str));
         toolchain.run("opt", &folder, |opt| {
-            opt.arg("--passes=default<O3>,internalize,globaldce");
+            opt.arg(format!("--passes={passes}"));
             opt.arg(format!("--internalize-public-api-list={kept}"));
-            opt.arg(&linked).arg("-o").arg(&bitcode);
+            opt.arg(linked).arg("-o").arg(&bitcode);
         })?;
         Ok(Self {
             toolchain,
@@ -138,7 +184,7 @@ impl<'t> Kernels<'t> {
 }
 
 /// Names as LLVM's options take them.
-fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+pub fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     Vec::from_iter(names).join(",")
 }
 
@@ -174,6 +220,9 @@ fn features(compiled: &str, target: &Target) -> String {
     those.join(",")
 }
 
+/// What kernels are compiled for that say nothing of it.
+const ALL_FEATURES: &str = "+ptx82,+ptx86";
+
 /// How the attributes of a function begin.
 const CPU: &str = "\"target-cpu\"=\"";
 const FEATURES: &str = "\"target-features\"=\"";
@@ -184,8 +233,12 @@ fn attribute<'t>(text: &'t str, attribute: &str) -> Option<&'t str> {
     value.split('"').next()
 }
 
-/// The kernels that a module defines, and the variables that others may find in it.
-fn exported(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+/// How Rust's mangled names begin.
+const MANGLED: &str = "_R";
+
+/// The kernels that a module defines, and the variables that others may find in it: those whose names Rust has not
+/// mangled.
+pub fn exported(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let hidden = ["private", "internal", "hidden", "external"];
     let (mut kernels, mut variables) = (BTreeSet::new(), BTreeSet::new());
     for line in text.lines() {
@@ -205,6 +258,7 @@ fn exported(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
             variables.insert(name_after_at(name));
         }
     }
+    variables.retain(|name| !name.starts_with(MANGLED));
     (kernels, variables)
 }
 
@@ -243,6 +297,7 @@ attributes #2 = { nounwind }
 @table = internal constant [1 x i64] zeroinitializer
 @inner = hidden global i32 0
 @elsewhere = external global i32
+@_RNvNtC4core7unicode3MAP = global i32 0
 define dso_local ptx_kernel void @write(ptr byval([32 x i8]) align 8 %0) unnamed_addr #1 {
   call void @helper(ptr @PANIC)
 define hidden void @memcpy(ptr %0) {

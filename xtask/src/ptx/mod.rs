@@ -5,8 +5,11 @@
 
 mod assemble;
 mod build;
+pub mod by_rust_cuda;
 mod llvm;
+pub mod nvvm;
 mod record;
+pub mod rust_cuda;
 pub mod rustc;
 mod sources;
 mod text;
@@ -16,6 +19,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -30,6 +34,15 @@ use llvm::{Kernels, Toolchain};
 use record::{Costs, Record};
 use text::Module;
 
+/// Who compiles the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Compiler {
+    /// rustc's own target for GPUs, which makes the prebuilt PTX
+    Rustc,
+    /// Rust-CUDA's backend of rustc, of a checkout
+    RustCuda,
+}
+
 /// A kind of GPU that PTX is built for; newer ones run it too.
 #[derive(Debug)]
 pub struct Target {
@@ -41,6 +54,8 @@ pub struct Target {
     suite: bool,
     /// Whether it has fences that only release or only acquire.
     one_sided_fences: bool,
+    /// Whether libNVVM takes the bitcode of Rust-CUDA's LLVM for it.
+    nvvm: bool,
 }
 
 const TARGETS: [Target; 3] = [
@@ -49,20 +64,35 @@ const TARGETS: [Target; 3] = [
         isa: "ptx82",
         suite: false,
         one_sided_fences: false,
+        nvvm: false,
     },
     Target {
         name: "sm_90",
         isa: "ptx86",
         suite: true,
         one_sided_fences: true,
+        nvvm: false,
     },
     Target {
         name: "sm_100",
         isa: "ptx86",
         suite: false,
         one_sided_fences: true,
+        nvvm: true,
     },
 ];
+
+/// The names of all targets.
+pub fn target_names() -> Vec<&'static str> {
+    TARGETS.iter().map(|target| target.name).collect()
+}
+
+/// The targets of these names, or all where there are none.
+pub fn targets(names: &[String]) -> Vec<&'static Target> {
+    let chosen =
+        |target: &&Target| names.is_empty() || names.iter().any(|name| name == target.name);
+    TARGETS.iter().filter(chosen).collect()
+}
 
 /// The modules, the one that takes longest first. What only tests, the software NIC or the papers' applications need
 /// would slow down every load of the others.
@@ -121,6 +151,14 @@ pub enum PtxError {
     Io(#[from] io::Error),
     #[error("the kernels do not compile:\n{output}")]
     Build { output: String },
+    #[error("{}: {lacks}; check out revision {tried}, and give its folder with --source", folder.display())]
+    NoCheckout {
+        folder: PathBuf,
+        lacks: String,
+        tried: String,
+    },
+    #[error("Rust-CUDA's backend does not build:\n{output}")]
+    Backend { output: String },
     #[error("{tool} refuses the kernels:\n{output}")]
     Llvm { tool: &'static str, output: String },
     #[error("ptxas refuses {module}:\n{output}")]
@@ -210,9 +248,20 @@ pub fn build(
     kernels.dedup();
     files.push(File::new(&root, "kernels.txt".into(), kernels.concat())?);
     files.push(hash_of_sources(workspace)?);
+    let (record, problems) = judged(costs);
+    Ok(Built {
+        files,
+        record,
+        problems,
+        root,
+    })
+}
+
+/// The record of all costs, and what is wrong with the kernels.
+fn judged(all: Vec<KernelCosts>) -> (Record, Vec<String>) {
     let mut record = Record::default();
     let mut problems = Vec::new();
-    for (target, symbol, costs) in costs {
+    for (target, symbol, costs) in all {
         let kernel = plain(&symbol);
         let mut lists = LOCAL_MEMORY_ALLOWED.iter();
         let allowed = lists.any(|(_why, kernels)| kernels.contains(&kernel));
@@ -222,18 +271,19 @@ pub fn build(
                 costs.resources.stack, costs.resources.spills, costs.counts.local
             ));
         }
+        if costs.counts.ors > 0 {
+            problems.push(format!(
+                "{kernel} on {target} has {} loads that write: load words with `WordExt`, not with core's atomics",
+                costs.counts.ors
+            ));
+        }
         if !record.insert(kernel, target, &costs) {
             problems.push(format!(
                 "two kernels are called {kernel}: the record has one"
             ));
         }
     }
-    Ok(Built {
-        files,
-        record,
-        problems,
-        root,
-    })
+    (record, problems)
 }
 
 /// The file that says what the PTX was made of.

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use super::assemble::Resources;
 use super::text::InstructionCounts;
@@ -12,6 +15,7 @@ const HEADER: &str = "\
 # registers, stack, spill: of a thread, as ptxas gives them; stack and spill are bytes of local memory
 # fences: those that order what comes before (release), after (acquire), both (acq_rel), all (sc), in the text
 # stores, atomics: to global memory, doorbells among the stores, in the text
+# text: instructions of PTX, with those of the functions that are called
 ";
 
 /// The costs of a kernel on a target.
@@ -40,15 +44,26 @@ impl Costs {
             sc,
             stores,
             atomics,
+            instructions,
             local: _,
+            ors: _,
         } = self.counts;
         [
-            registers, stack, spills, release, acquire, acq_rel, sc, stores, atomics,
+            registers,
+            stack,
+            spills,
+            release,
+            acquire,
+            acq_rel,
+            sc,
+            stores,
+            atomics,
+            instructions,
         ]
     }
 }
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 10] = [
     "registers",
     "stack",
     "spill",
@@ -58,6 +73,7 @@ const COLUMNS: [&str; 9] = [
     "sc",
     "stores",
     "atomics",
+    "text",
 ];
 
 /// The costs of all kernels, by kernel and target.
@@ -148,6 +164,90 @@ impl fmt::Display for Record {
     }
 }
 
+/// What each kernel costs as Rust-CUDA compiles it, beside what it costs as rustc does.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SideBySide {
+    rustc: Record,
+    rust_cuda: Record,
+}
+
+const HEADER_SIDE_BY_SIDE: &str = "\
+# What each kernel costs as rustc compiles it, and as Rust-CUDA does: rustc/Rust-CUDA. Written by
+# `cargo xtask ptx --compiler rust-cuda --source DIR --renew-record`; the columns are those of record.txt.
+";
+
+impl SideBySide {
+    /// Both records of the kernels that the second one has.
+    pub fn new(rustc: Record, rust_cuda: Record) -> Self {
+        Self { rustc, rust_cuda }
+    }
+
+    /// Reads what was written; nothing where there is no file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a line that is none of a record.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            read => read?,
+        };
+        let part = |which: usize| {
+            let word = |word: &str| word.split('/').nth(which).unwrap_or(word).to_owned();
+            let line = |line: &str| match line.starts_with('#') {
+                true => line.to_owned(),
+                false => Vec::from_iter(line.split_whitespace().map(word)).join(" "),
+            };
+            Record::parse(&Vec::from_iter(text.lines().map(line)).join("\n"))
+                .map_err(io::Error::other)
+        };
+        Ok(Self::new(part(0)?, part(1)?))
+    }
+
+    /// A line for each difference of Rust-CUDA's costs to what is found now.
+    pub fn changes(&self, now: &Self) -> Vec<String> {
+        self.rust_cuda.changes(&now.rust_cuda)
+    }
+
+    /// What each column comes to with Rust-CUDA, as a multiple of rustc's: the sums over all kernels that both have.
+    pub fn ratios(&self) -> Vec<(&'static str, f64)> {
+        let both = || {
+            let known = |(key, costs)| Some((self.rustc.0.get(key)?, costs));
+            self.rust_cuda.0.iter().filter_map(known)
+        };
+        let sum = |column: usize| {
+            both().fold((0, 0), |(one, other), (rustc, costs)| {
+                (one + rustc[column], other + costs[column])
+            })
+        };
+        let columns = COLUMNS.iter().enumerate();
+        let ratio = |(column, name): (usize, &&'static str)| {
+            let (rustc, rust_cuda) = sum(column);
+            (*name, f64::from(rust_cuda) / f64::from(rustc.max(1)))
+        };
+        columns.map(ratio).collect()
+    }
+}
+
+impl fmt::Display for SideBySide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HEADER_SIDE_BY_SIDE)?;
+        write!(f, "{:<26} {:<6}", "kernel", "target")?;
+        for column in COLUMNS {
+            write!(f, " {column:>9}")?;
+        }
+        writeln!(f)?;
+        for (key @ (kernel, target), costs) in &self.rust_cuda.0 {
+            write!(f, "{kernel:<26} {target:<6}")?;
+            let rustc = self.rustc.0.get(key).copied().unwrap_or_default();
+            for (one, other) in rustc.iter().zip(costs) {
+                write!(f, " {:>9}", format!("{one}/{other}"))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,7 +265,7 @@ mod tests {
         record.insert("b", "sm_90", &costs(40, 2));
         record.insert("a", "sm_80", &costs(255, 0));
         assert_eq!(Record::parse(&record.to_string()), Ok(record));
-        for wrong in ["a", "a sm_80 1 2", "a sm_80 1 2 3 4 5 6 7 8 x"] {
+        for wrong in ["a", "a sm_80 1 2", "a sm_80 1 2 3 4 5 6 7 8 9 x"] {
             assert!(Record::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -212,5 +312,27 @@ mod tests {
         let mut access = Costs::default();
         access.counts.local = 1;
         assert!([stack, spill, access].iter().all(Costs::uses_local_memory));
+    }
+
+    #[test]
+    fn two_compilers_stand_side_by_side() {
+        let (mut rustc, mut rust_cuda) = (Record::default(), Record::default());
+        rustc.insert("a", "sm_90", &costs(40, 2));
+        rustc.insert("b", "sm_90", &costs(10, 2));
+        rust_cuda.insert("a", "sm_90", &costs(44, 2));
+        let both = SideBySide::new(rustc, rust_cuda);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record");
+        assert_eq!(SideBySide::read(&path).unwrap(), SideBySide::default());
+        fs::write(&path, both.to_string()).unwrap();
+        let read = SideBySide::read(&path).unwrap();
+        assert_eq!(read.rust_cuda, both.rust_cuda);
+        assert!(read.changes(&both).is_empty());
+        assert_eq!(read.to_string(), both.to_string());
+        let ratios = both.ratios();
+        assert_eq!(ratios[0], ("registers", 1.1));
+        assert_eq!(ratios[3], ("release", 1.0));
+        fs::write(&path, "a sm_90 1/2\n").unwrap();
+        assert!(SideBySide::read(&path).is_err());
     }
 }

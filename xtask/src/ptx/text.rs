@@ -71,6 +71,10 @@ pub struct InstructionCounts {
     pub atomics: u32,
     /// Loads and stores of a thread's local memory.
     pub local: u32,
+    /// All instructions.
+    pub instructions: u32,
+    /// Atomic bitwise ors: Rust-CUDA makes one of a load by core's atomics, and it writes the word.
+    pub ors: u32,
 }
 
 impl<'t> Module<'t> {
@@ -275,6 +279,14 @@ impl InstructionCounts {
         };
         let parts: Vec<&str> = instruction.trim_end_matches(';').split('.').collect();
         let is = |part: &str| parts.contains(&part);
+        // Neither a directive, nor a label, nor a line of a call's lists.
+        let is_instruction = instruction.starts_with(|c: char| c.is_ascii_lowercase())
+            && (instruction.ends_with(';') || parts.len() > 1 || line.contains(' '))
+            && !instruction.ends_with([',', ':']);
+        self.instructions += u32::from(is_instruction);
+        if parts[0] == "atom" || parts[0] == "red" {
+            self.ors += u32::from(is("or"));
+        }
         match parts[0] {
             "fence" if is("release") => self.release += 1,
             "fence" if is("acquire") => self.acquire += 1,

@@ -28,7 +28,7 @@ pub enum Step {
     Loom,
     Packages,
     OlderGpu,
-    CudaStd,
+    RustCuda,
     Doc,
     Book,
 }
@@ -60,7 +60,9 @@ impl Step {
             Self::PtxSources => "the committed PTX was built from the present sources",
             Self::Ptx => "the sources give the committed PTX, at the recorded cost",
             Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
-            Self::CudaStd => "a kernel compiles against cuda_std too, whose paths are the same",
+            Self::RustCuda => {
+                "kernels have the form of Rust-CUDA's compiler and the paths of its cuda_std; with WARPBELL_RUST_CUDA=DIR it compiles them"
+            }
             Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
             Self::Fuzz => "each fuzz target survives its inputs",
             Self::Sanitizers => {
@@ -113,7 +115,7 @@ impl Step {
                 | Self::Loom
                 | Self::Packages
                 | Self::OlderGpu
-                | Self::CudaStd
+                | Self::RustCuda
                 | Self::Doc
                 | Self::Book
         )
@@ -143,6 +145,7 @@ impl Step {
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
+            Self::RustCuda => super::rust_cuda::needs(),
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
@@ -152,7 +155,6 @@ impl Step {
             | Self::Cust
             | Self::Loom
             | Self::Packages
-            | Self::CudaStd
             | Self::Doc
             | Self::Demo
             | Self::Gallery

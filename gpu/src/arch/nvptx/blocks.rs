@@ -5,7 +5,7 @@ use core::arch::asm;
 use mlx5_wqe::{Octoword, WqeBlock};
 
 use super::meeting::shuffle_bfly;
-use super::{global, is_known, lane_id};
+use super::{is_known, lane_id};
 
 /// A basic block of a send ring, 64 bytes.
 #[repr(C, align(64))]
@@ -26,7 +26,7 @@ pub unsafe fn store_block(slot: *mut RingBlock, block: WqeBlock) {
             "st.global.v2.b64 [{slot}+16], {{{c}, {d}}};",
             "st.global.v2.b64 [{slot}+32], {{{e}, {f}}};",
             "st.global.v2.b64 [{slot}+48], {{{g}, {h}}};",
-            slot = in(reg64) global(slot),
+            slot = in(reg64) slot,
             a = in(reg64) block[0].0[0],
             b = in(reg64) block[0].0[1],
             c = in(reg64) block[1].0[0],
@@ -106,9 +106,9 @@ pub unsafe fn store_blocks(slot: impl Fn(u32) -> *mut RingBlock, block: WqeBlock
             "st.global.v2.b64 [{even}+32], {{{c}, {d}}};",
             "st.global.v2.b64 [{odd}], {{{e}, {f}}};",
             "st.global.v2.b64 [{last}+32], {{{g}, {h}}};",
-            even = in(reg64) global(slot(lane & !1)) + part,
-            odd = in(reg64) global(slot(lane | 1)) + part,
-            last = in(reg64) global(slot(lane | 1)) + last,
+            even = in(reg64) slot(lane & !1) as u64 + part,
+            odd = in(reg64) slot(lane | 1) as u64 + part,
+            last = in(reg64) slot(lane | 1) as u64 + last,
             a = in(reg64) even0.0[0],
             b = in(reg64) even0.0[1],
             c = in(reg64) even1.0[0],
@@ -137,7 +137,7 @@ pub unsafe fn store_segment(slot: *mut RingSegment, segment: Octoword) {
     unsafe {
         asm!(
             "st.global.v2.b64 [{slot}], {{{a}, {b}}};",
-            slot = in(reg64) global(slot),
+            slot = in(reg64) slot,
             a = in(reg64) segment.0[0],
             b = in(reg64) segment.0[1],
             options(preserves_flags, nostack),

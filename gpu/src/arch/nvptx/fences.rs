@@ -5,8 +5,9 @@ use core::arch::asm;
 use super::by_reach;
 use crate::arch::Reach;
 
-/// The names of the one-sided fences, which [older GPUs](crate::tuned) have not.
-#[cfg(target_feature = "sm_90")]
+/// The names of the one-sided fences, which [older GPUs](crate::tuned) have not. rustc calls such a GPU `sm_90`,
+/// Rust-CUDA `compute_90`.
+#[cfg(any(target_feature = "sm_90", target_feature = "compute_90"))]
 macro_rules! one_sided {
     (release) => {
         "fence.release"
@@ -16,7 +17,7 @@ macro_rules! one_sided {
     };
 }
 
-#[cfg(not(target_feature = "sm_90"))]
+#[cfg(not(any(target_feature = "sm_90", target_feature = "compute_90")))]
 macro_rules! one_sided {
     ($side:ident) => {
         "fence.acq_rel"

@@ -1,6 +1,7 @@
 //! Where a thread stands, and how the lanes of a warp and the threads of a block meet.
 //!
-//! Barriers, votes and shuffles are LLVM's intrinsics: inline assembly is not [convergent](crate::tuned).
+//! Barriers, votes and shuffles are LLVM's intrinsics: inline assembly is not [convergent](crate::tuned). A lane's
+//! number and mask are [assembly](crate::tuned) on purpose.
 
 use core::arch::asm;
 
@@ -21,7 +22,7 @@ pub fn lane_id() -> u32 {
     let lane: u32;
     // SAFETY: reads a special register.
     unsafe {
-        asm!("mov.u32 {lane}, %laneid;", lane = out(reg32) lane, options(pure, nomem, preserves_flags, nostack));
+        asm!("mov.u32 {lane}, %laneid;", lane = out(reg32) lane, options(nomem, preserves_flags, nostack));
     }
     // The compiler now knows the range.
     lane & 31
@@ -33,7 +34,7 @@ pub fn lanes_below() -> u32 {
     let lanes: u32;
     // SAFETY: reads a special register.
     unsafe {
-        asm!("mov.u32 {lanes}, %lanemask_lt;", lanes = out(reg32) lanes, options(pure, nomem, preserves_flags, nostack));
+        asm!("mov.u32 {lanes}, %lanemask_lt;", lanes = out(reg32) lanes, options(nomem, preserves_flags, nostack));
     }
     lanes
 }

@@ -1,16 +1,18 @@
 //! A GPU: PTX instructions of exactly the wanted order and scope.
+//!
+//! An address of global memory is the same number in the generic address space and in the global one (PTX ISA, "Generic
+//! Addressing"), so that instructions that name the global space take a pointer as it is.
 
 pub mod address;
 mod blocks;
 mod clock;
 mod fences;
+mod in_any_memory;
 mod in_block;
 mod meeting;
 mod scratch;
 mod tuned;
 mod words;
-
-use core::arch::asm;
 
 pub use blocks::*;
 pub(crate) use clock::*;
@@ -32,19 +34,3 @@ macro_rules! by_reach {
     };
 }
 use by_reach;
-
-/// The address of a word in the global address space; a register's copy at most.
-#[inline(always)]
-fn global<T>(word: *const T) -> u64 {
-    let address: u64;
-    // SAFETY: converts an address and touches no memory.
-    unsafe {
-        asm!(
-            "cvta.to.global.u64 {address}, {word};",
-            address = out(reg64) address,
-            word = in(reg64) word,
-            options(pure, nomem, preserves_flags, nostack),
-        );
-    }
-    address
-}

@@ -34,7 +34,7 @@ fn counter_address(warp: u32) -> u32 {
     // SAFETY: takes an address and touches no memory.
     unsafe {
         asm!("mov.u32 {base}, warpbell_block_scratch;", base = out(reg32) base,
-            options(pure, nomem, preserves_flags, nostack));
+            options(nomem, preserves_flags, nostack));
     }
     base + 8 + 4 * (warp & 31)
 }
@@ -79,7 +79,7 @@ pub(crate) fn shared_array<T, const LENGTH: usize, const LINE: u32, const COLUMN
             line = const LINE,
             column = const COLUMN,
             start = out(reg64) start,
-            options(pure, nomem, preserves_flags, nostack),
+            options(nomem, preserves_flags, nostack),
         );
     }
     start

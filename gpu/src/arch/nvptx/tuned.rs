@@ -6,7 +6,7 @@ use core::arch::asm;
 #[inline(always)]
 pub(crate) fn kept(value: u64) -> u64 {
     let kept: u64;
-    // SAFETY: reads a special register. Not `pure`, so that it stays where it is called.
+    // SAFETY: reads a special register.
     unsafe {
         asm!(
             "{{",
@@ -30,7 +30,7 @@ pub(crate) fn narrow(value: u32) -> u32 {
     // SAFETY: touches no memory.
     unsafe {
         asm!("mov.b32 {same}, {value};", same = out(reg32) same, value = in(reg32) value,
-            options(pure, nomem, preserves_flags, nostack));
+            options(nomem, preserves_flags, nostack));
     }
     same
 }

@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{by_reach, global, lanes_below};
+use super::{by_reach, lanes_below};
 use crate::arch::Reach;
 
 /// A 32-bit word that others read or write at the same time.
@@ -25,7 +25,7 @@ macro_rules! load {
             // SAFETY: by the caller's promise the word is in global memory; an atomic word may be read while others write it.
             unsafe {
                 by_reach!(reach, $before, concat!(".global.", $after, " {value}, [{word}];"),
-                    value = out($reg) value, word = in(reg64) global(word.as_ptr()),
+                    value = out($reg) value, word = in(reg64) word.as_ptr(),
                     options(preserves_flags, nostack));
             }
             value
@@ -55,7 +55,7 @@ macro_rules! store {
             // SAFETY: by the caller's promise the word is in global memory; an atomic word may be written while others use it.
             unsafe {
                 by_reach!(reach, $before, concat!(".global.", $after, " [{word}], {value};"),
-                    word = in(reg64) global(word.as_ptr()), value = in($reg) value,
+                    word = in(reg64) word.as_ptr(), value = in($reg) value,
                     options(preserves_flags, nostack));
             }
         }
@@ -90,7 +90,7 @@ macro_rules! compare_exchange {
             // SAFETY: by the caller's promise the word is in global memory; an atomic word may be written while others use it.
             unsafe {
                 by_reach!(reach, $before, ".global.cas.b64 {found}, [{word}], {old}, {new};",
-                    found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+                    found = out(reg64) found, word = in(reg64) word.as_ptr(),
                     old = in(reg64) old, new = in(reg64) new,
                     options(preserves_flags, nostack));
             }
@@ -119,7 +119,7 @@ pub unsafe fn exchange_relaxed64(word: &Word64, new: u64, reach: Reach) -> u64 {
     // SAFETY: by the caller's promise the word is in global memory; an atomic word may be written while others use it.
     unsafe {
         by_reach!(reach, "atom.relaxed", ".global.exch.b64 {found}, [{word}], {new};",
-            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+            found = out(reg64) found, word = in(reg64) word.as_ptr(),
             new = in(reg64) new,
             options(preserves_flags, nostack));
     }
@@ -139,7 +139,7 @@ macro_rules! fetch_add {
             // SAFETY: by the caller's promise the word is in global memory; an atomic word may be written while others use it.
             unsafe {
                 by_reach!(reach, $before, ".global.add.u64 {found}, [{word}], {value};",
-                    found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+                    found = out(reg64) found, word = in(reg64) word.as_ptr(),
                     value = in(reg64) value,
                     options(preserves_flags, nostack));
             }
@@ -165,7 +165,7 @@ pub unsafe fn fetch_add_relaxed64(word: &Word64, value: u64, reach: Reach) -> u6
     // SAFETY: by the caller's promise the word is in global memory; an atomic word may be written while others use it.
     unsafe {
         by_reach!(reach, "atom.relaxed", ".global.add.u64 {found}, [{word}], {value};",
-            found = out(reg64) found, word = in(reg64) global(word.as_ptr()),
+            found = out(reg64) found, word = in(reg64) word.as_ptr(),
             value = in(reg64) value ^ zero,
             options(preserves_flags, nostack));
     }
@@ -182,7 +182,7 @@ pub unsafe fn ring_doorbell(register: &Word64, value: u64) {
     unsafe {
         asm!(
             "st.mmio.relaxed.sys.global.u64 [{register}], {value};",
-            register = in(reg64) global(register.as_ptr()),
+            register = in(reg64) register.as_ptr(),
             value = in(reg64) value,
             options(preserves_flags, nostack),
         );

@@ -1,9 +1,7 @@
 //! The detector of a stream: what reads it out sends its events when they are due, and the trigger behind the receiver
 //! takes the primitives, and compares them with what the events were made of.
 
-use core::sync::atomic::Ordering;
-
-use warpbell::{Deadline, Exclusive, Signal, Slice, Stop, Word64, block, kernel, thread};
+use warpbell::{Deadline, Exclusive, Signal, Slice, Stop, Word64, WordExt, block, kernel, thread};
 
 use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
 use crate::distribution::{BUCKETS, bucket};
@@ -248,7 +246,7 @@ impl<'a> DaqDetector<'a> {
             taken += 1;
             // What is in the slot has been read before the detector fills it again.
             if let Some(came) = self.shared.word(2 * way) {
-                came.store(taken, Ordering::Release);
+                came.store_release(taken);
             }
             let kind = kind(index, self.kinds);
             let hits = self.truths.load(2 * kind);

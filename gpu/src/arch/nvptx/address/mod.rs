@@ -13,7 +13,6 @@ use core::arch::asm;
 
 use super::by_reach;
 use crate::arch::Reach;
-use wide::global;
 pub use wide::{BLOCKS, copy_blocks, copy16, copy64, load8, load128, load512, store8, store128};
 
 /// Relaxed accesses to a word of one width.
@@ -29,7 +28,7 @@ macro_rules! word {
             // SAFETY: the caller's promise.
             unsafe {
                 by_reach!(reach, "ld.relaxed", concat!(".global.", $type, " {value}, [{address}];"),
-                    value = out($reg) value, address = in(reg64) global(address),
+                    value = out($reg) value, address = in(reg64) address,
                     options(preserves_flags, nostack));
             }
             value
@@ -44,7 +43,7 @@ macro_rules! word {
             // SAFETY: the caller's promise.
             unsafe {
                 by_reach!(reach, "st.relaxed", concat!(".global.", $type, " [{address}], {value};"),
-                    address = in(reg64) global(address), value = in($reg) value,
+                    address = in(reg64) address, value = in($reg) value,
                     options(preserves_flags, nostack));
             }
         }
@@ -65,7 +64,7 @@ pub unsafe fn exchange64(address: u64, new: u64, reach: Reach) -> u64 {
     // SAFETY: the caller's promise.
     unsafe {
         by_reach!(reach, "atom.relaxed", ".global.exch.b64 {found}, [{address}], {new};",
-            found = out(reg64) found, address = in(reg64) global(address),
+            found = out(reg64) found, address = in(reg64) address,
             new = in(reg64) new, options(preserves_flags, nostack));
     }
     found
@@ -89,7 +88,7 @@ macro_rules! compare_exchange {
             // SAFETY: the caller's promise.
             unsafe {
                 by_reach!(reach, "atom.acq_rel", concat!(".global.cas.", $type, " {found}, [{address}], {old}, {new};"),
-                    found = out($reg) found, address = in(reg64) global(address),
+                    found = out($reg) found, address = in(reg64) address,
                     old = in($reg) old, new = in($reg) new,
                     options(preserves_flags, nostack));
             }

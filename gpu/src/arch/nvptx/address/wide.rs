@@ -3,22 +3,6 @@
 use core::arch::asm;
 use core::ptr;
 
-/// An address of the global address space.
-#[inline(always)]
-pub(super) fn global(address: u64) -> u64 {
-    let global: u64;
-    // SAFETY: converts an address and touches no memory.
-    unsafe {
-        asm!(
-            "cvta.to.global.u64 {global}, {address};",
-            global = out(reg64) global,
-            address = in(reg64) address,
-            options(pure, nomem, preserves_flags, nostack),
-        );
-    }
-    global
-}
-
 /// Loads a byte.
 ///
 /// # Safety
@@ -51,8 +35,8 @@ pub unsafe fn copy16(source: u64, destination: u64) {
             "{{ .reg .b64 a, b;",
             "ld.global.v2.b64 {{a, b}}, [{source}];",
             "st.global.v2.b64 [{destination}], {{a, b}}; }}",
-            source = in(reg64) global(source),
-            destination = in(reg64) global(destination),
+            source = in(reg64) source,
+            destination = in(reg64) destination,
             options(preserves_flags, nostack),
         );
     }
@@ -76,8 +60,8 @@ pub unsafe fn copy64(source: u64, destination: u64) {
             "st.global.v2.b64 [{destination}+16], {{c, d}};",
             "st.global.v2.b64 [{destination}+32], {{e, f}};",
             "st.global.v2.b64 [{destination}+48], {{g, h}}; }}",
-            source = in(reg64) global(source),
-            destination = in(reg64) global(destination),
+            source = in(reg64) source,
+            destination = in(reg64) destination,
             options(preserves_flags, nostack),
         );
     }
@@ -115,8 +99,8 @@ pub unsafe fn copy_blocks(source: u64, destination: u64, left: u32, stride: u32)
                         "add.s64 to, to, stride; add.s32 at, at, {stride};",
                     )*
                     "}}",
-                    source = in(reg64) global(source),
-                    destination = in(reg64) global(destination),
+                    source = in(reg64) source,
+                    destination = in(reg64) destination,
                     left = in(reg32) left,
                     stride = in(reg32) stride,
                     options(preserves_flags, nostack),
@@ -140,7 +124,7 @@ pub unsafe fn load128(address: u64) -> [u64; 2] {
             "ld.global.v2.b64 {{{low}, {high}}}, [{address}];",
             low = out(reg64) low,
             high = out(reg64) high,
-            address = in(reg64) global(address),
+            address = in(reg64) address,
             options(preserves_flags, nostack),
         );
     }
@@ -159,7 +143,7 @@ pub unsafe fn store128(address: u64, [low, high]: [u64; 2]) {
             "st.global.v2.b64 [{address}], {{{low}, {high}}};",
             low = in(reg64) low,
             high = in(reg64) high,
-            address = in(reg64) global(address),
+            address = in(reg64) address,
             options(preserves_flags, nostack),
         );
     }
@@ -187,7 +171,7 @@ pub unsafe fn load512(address: u64) -> [u64; 8] {
             f = out(reg64) f,
             g = out(reg64) g,
             h = out(reg64) h,
-            address = in(reg64) global(address),
+            address = in(reg64) address,
             options(preserves_flags, nostack),
         );
     }

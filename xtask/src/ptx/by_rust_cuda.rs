@@ -1,0 +1,251 @@
+//! The kernels' PTX by Rust-CUDA's compiler, with what must hold of it and what it costs beside rustc's.
+//!
+//! libNVVM takes the bitcode of this LLVM for the newest GPUs alone. For older ones LLVM's own tools generate code, as
+//! they do for rustc.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+
+use super::llvm::{Kernels, REDUCE_AND_OPTIMISE, Toolchain, exported, list};
+use super::record::SideBySide;
+use super::rust_cuda::Checkout;
+use super::text::{self, Module};
+use super::{MODULES, PtxError, Target, costs, judged, module_of, nvvm};
+use crate::run;
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// What was built.
+pub struct Built {
+    /// The files with PTX.
+    pub files: Vec<PathBuf>,
+    /// How long it took from a built backend to these.
+    pub took: Duration,
+    /// What is wrong with the PTX itself.
+    pub problems: Vec<String>,
+    record: SideBySide,
+    root: PathBuf,
+}
+
+/// The record, below `ptx`.
+const RECORD: &str = "record-rust-cuda.txt";
+
+/// The files of LLVM's that both ways start from, in a folder each: the same bitcode, linked and read by the LLVM that
+/// goes on with it.
+const FOR_LLC: &str = "llc";
+const FOR_NVVM: &str = "nvvm";
+
+/// How many modules are worked on at a time: a process of one thread each.
+const AT_A_TIME: usize = 2;
+
+/// Compiles the kernels with a checkout's compiler for these targets, and assembles them.
+pub fn build(
+    workspace: &Workspace,
+    spinner: &ProgressBar,
+    checkout: &Checkout,
+    targets: &[&'static Target],
+) -> Result<Built, PtxError> {
+    let show = |line: &str| spinner.set_message(line.trim().to_owned());
+    let backend = checkout.backend(workspace, show)?;
+    let started = Instant::now();
+    let bitcode = checkout.compile(workspace, &backend, show)?;
+    let bitcode: Vec<&Path> = bitcode.iter().map(PathBuf::as_path).collect();
+    spinner.set_message("optimising, generating and assembling PTX");
+    let toolchain = Toolchain::find(workspace)?;
+    let debian = Toolchain::at(tools::LLVM_TOOLS);
+    let folder = workspace.target.join("rust-cuda");
+    let way = |name: &str, tools: &Toolchain| -> Result<Way, PtxError> {
+        let folder = folder.join(name);
+        fs::create_dir_all(&folder)?;
+        let text = tools.linked(&bitcode, &folder.join("linked.ll"))?;
+        Ok(Way { text, folder })
+    };
+    let (for_llc, for_nvvm) = (way(FOR_LLC, &toolchain)?, way(FOR_NVVM, &debian)?);
+    let lowered = run::so_many_at_a_time(AT_A_TIME, &MODULES, |module| {
+        let targets = targets.iter().copied();
+        let targets = targets.filter(|target| target.suite || *module != "suite");
+        let (newest, older): (Vec<_>, Vec<_>) = targets.partition(|target| target.nvvm);
+        let mut lowered = Vec::new();
+        if !older.is_empty() {
+            let kernels = for_llc.of_module(&toolchain, module)?;
+            let names = Vec::from_iter(kernels.names());
+            for target in older {
+                let name = format!("{module}.{}", target.name);
+                let text = kernels.lower(&name, &names, target)?;
+                lowered.push(Lowered::new(&folder, target, name, &text)?);
+            }
+        }
+        for target in newest {
+            let name = format!("{module}.{}", target.name);
+            let text = for_nvvm.by_nvvm(workspace, &debian, module, target)?;
+            lowered.push(Lowered::new(&folder, target, name, &text)?);
+        }
+        Ok::<_, PtxError>(lowered)
+    });
+    let lowered: Vec<Vec<Lowered>> = lowered.into_iter().collect::<Result<_, _>>()?;
+    let lowered = Vec::from_iter(lowered.into_iter().flatten());
+    let took = started.elapsed();
+    spinner.set_message("assembling PTX");
+    let ptxas = tools::ptxas(workspace);
+    let costs = run::beside_each_other(&lowered, |ptx| {
+        let name = ptx.name.clone();
+        costs(&ptxas, ptx.target, name, &ptx.path, &ptx.text, None)
+    })?;
+    let all = costs.into_iter().flatten().collect();
+    let (record, problems) = judged(all);
+    let root = workspace.root.join("ptx");
+    let rustc = super::committed_record(&root)?;
+    Ok(Built {
+        files: lowered.into_iter().map(|ptx| ptx.path).collect(),
+        took,
+        problems,
+        record: SideBySide::new(rustc, record),
+        root,
+    })
+}
+
+/// A module's PTX for a target, in its file.
+struct Lowered {
+    target: &'static Target,
+    name: String,
+    path: PathBuf,
+    text: String,
+}
+
+impl Lowered {
+    /// Writes the kernels down, with what they need.
+    fn new(
+        folder: &Path,
+        target: &'static Target,
+        name: String,
+        text: &str,
+    ) -> Result<Self, PtxError> {
+        let text = text::without_function_addresses(text);
+        let module = Module::parse(&text);
+        let text = module.with_entries(&module.entries());
+        let path = folder.join(format!("{name}.ptx"));
+        fs::write(&path, &text)?;
+        Ok(Self {
+            target,
+            name,
+            path,
+            text,
+        })
+    }
+}
+
+/// Linked bitcode, as text, and where what is made of it lies.
+struct Way {
+    text: String,
+    folder: PathBuf,
+}
+
+impl Way {
+    /// The kernels of a module, optimised.
+    fn of_module<'t>(
+        &self,
+        toolchain: &'t Toolchain,
+        module: &str,
+    ) -> Result<Kernels<'t>, PtxError> {
+        let text = for_llc(&self.text, module);
+        Kernels::of_rust_cuda(toolchain, &text, self.folder.join(module))
+    }
+
+    /// The PTX of a module for a target, by libNVVM.
+    fn by_nvvm(
+        &self,
+        workspace: &Workspace,
+        toolchain: &Toolchain,
+        module: &str,
+        target: &Target,
+    ) -> Result<String, PtxError> {
+        let file = |kind: &str| self.folder.join(format!("{module}.{kind}"));
+        let (linked, bitcode, ptx) = (file("ll"), file("bc"), file("ptx"));
+        let (text, kept) = for_nvvm(&self.text, module);
+        fs::write(&linked, text)?;
+        toolchain.run("opt", &self.folder, |opt| {
+            opt.arg(format!("--passes={REDUCE_AND_OPTIMISE}"));
+            opt.arg(format!("--internalize-public-api-list={kept}"));
+            opt.arg(&linked).arg("-o").arg(&bitcode);
+        })?;
+        let library = tools::cuda_folder(workspace).join("nvvm/lib64/libnvvm.so");
+        nvvm::compile(&library, &nvvm::gpu_of(target.name), &bitcode, &ptx)?;
+        Ok(fs::read_to_string(ptx)?)
+    }
+}
+
+/// The annotation that makes a function a kernel: its own name, and the function's.
+fn annotation(line: &str) -> Option<(&str, &str)> {
+    let (node, what) = line.split_once(" = !{ptr @")?;
+    let function = what.strip_suffix(", !\"kernel\", i32 1}")?;
+    node.starts_with('!').then_some((node, function))
+}
+
+/// The annotations of a module's kernels.
+fn annotated<'t>(text: &'t str, module: &str) -> impl Iterator<Item = (&'t str, &'t str)> {
+    let all = text.lines().filter_map(annotation);
+    all.filter(move |(_, function)| module_of(function.trim_matches('"')) == module)
+}
+
+/// The list of all annotations.
+const ANNOTATIONS: &str = "!nvvm.annotations = ";
+
+/// The text of a module as LLVM's newer tools want it: its kernels have a calling convention of their own, and the
+/// layout of data is the target's.
+fn for_llc(text: &str, module: &str) -> String {
+    let kernels: HashSet<&str> = annotated(text, module)
+        .map(|(_, function)| function)
+        .collect();
+    let mut changed = String::with_capacity(text.len());
+    for line in text.lines() {
+        let defined = line.strip_prefix("define void @");
+        let name = defined.and_then(|rest| rest.split('(').next());
+        match (defined, name) {
+            (Some(rest), Some(name)) if kernels.contains(name) => {
+                changed.extend(["define ptx_kernel void @", rest]);
+            }
+            _ if line.starts_with(ANNOTATIONS) || line.starts_with("target datalayout") => continue,
+            _ => changed.push_str(line),
+        }
+        changed.push('\n');
+    }
+    changed
+}
+
+/// The text of a module as libNVVM wants it, and what others find in it by its name: the annotations name these kernels
+/// alone, and a version says which form of LLVM's language it is.
+fn for_nvvm(text: &str, module: &str) -> (String, String) {
+    let (nodes, functions): (Vec<&str>, Vec<&str>) = annotated(text, module).unzip();
+    let (_, variables) = exported(text);
+    let kernels = functions.iter().map(|function| function.trim_matches('"'));
+    let kept = list(kernels.chain(variables.iter().map(String::as_str)));
+    let lines = text.lines().map(|line| match line.starts_with(ANNOTATIONS) {
+        true => format!(
+            "{ANNOTATIONS}!{{{}}}\n!nvvmir.version = !{{!900000000}}\n!900000000 = !{{i32 2, i32 0, i32 3, i32 1}}\n",
+            nodes.join(", ")
+        ),
+        false => format!("{line}\n"),
+    });
+    (lines.collect(), kept)
+}
+
+impl Built {
+    /// What has changed in the kernels' costs since they were recorded.
+    pub fn changes(&self) -> Result<Vec<String>, PtxError> {
+        Ok(SideBySide::read(&self.root.join(RECORD))?.changes(&self.record))
+    }
+
+    /// What each column of the record comes to, as a multiple of rustc's.
+    pub fn ratios(&self) -> Vec<(&'static str, f64)> {
+        self.record.ratios()
+    }
+
+    /// Replaces the record.
+    pub fn write_record(&self) -> Result<(), PtxError> {
+        Ok(fs::write(self.root.join(RECORD), self.record.to_string())?)
+    }
+}

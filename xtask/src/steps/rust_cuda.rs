@@ -1,0 +1,148 @@
+//! The step for Rust-CUDA: what needs no checkout of it always, and the rest where the environment names one.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{BUILD_DEADLINE, Report, StepError, Steps};
+use crate::installs::Installs;
+use crate::ptx::rust_cuda::{COMPONENTS, Checkout};
+use crate::ptx::{self, by_rust_cuda};
+use crate::tools::{self, Tool, Toolbox};
+use crate::workspace::clean_command;
+
+/// Names a checkout of Rust-CUDA.
+const CHECKOUT: &str = "WARPBELL_RUST_CUDA";
+
+/// Kernels compiled against cuda_std of crates.io, in a workspace of their own.
+const CUDA_STD: &str = "kernels/rust-cuda";
+
+/// A host program with kernels that its build script has Rust-CUDA compile.
+const TEMPLATE: &str = "template/rust-cuda";
+/// Its files.
+const FILES: [&str; 5] = [
+    "Cargo.toml",
+    "build.rs",
+    "src/main.rs",
+    "kernels/Cargo.toml",
+    "kernels/src/lib.rs",
+];
+/// Where its manifests say that Rust-CUDA is.
+const REPOSITORY: &str = "https://github.com/Rust-GPU/rust-cuda";
+
+/// What makes rustc's own target look like Rust-CUDA's to macros and conditions: no GPU of rustc's names that Warpbell
+/// runs on, one of Rust-CUDA's, and the tool whose attribute marks a kernel.
+const LIKE_RUST_CUDA: &str = "-Ctarget-cpu=sm_60 -Aexplicit_builtin_cfgs_in_flags \
+    --cfg=target_feature=\"compute_90\" -Zcrate-attr=feature(register_tool) \
+    -Zcrate-attr=register_tool(nvvm_internal)";
+
+/// What the step needs: more, where there is a checkout.
+pub fn needs() -> &'static [Tool] {
+    match checkout() {
+        Some(_) => &[Tool::Nightly, Tool::Ptxas, Tool::Llvm, Tool::Cuda],
+        None => &[Tool::Nightly],
+    }
+}
+
+/// The folder that the environment names.
+pub fn checkout() -> Option<PathBuf> {
+    env::var_os(CHECKOUT).map(PathBuf::from)
+}
+
+/// The folder of the kernels that are checked against cuda_std.
+pub fn cuda_std(root: &Path) -> PathBuf {
+    root.join(CUDA_STD)
+}
+
+impl Steps<'_> {
+    pub(super) fn rust_cuda(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["check", "--locked", "--tests"])
+            .current_dir(cuda_std(&self.workspace.root))
+            .env("CARGO_TARGET_DIR", self.workspace.target.join("cuda-std"));
+        report.check(
+            "kernels with cuda_std",
+            &self.capture(command, BUILD_DEADLINE)?,
+        );
+        let mut command = tools::nightly_cargo(self.workspace);
+        command
+            .args(["check", "--locked", "-Zbuild-std=core"])
+            .args(["--target", ptx::rustc::GPU])
+            .current_dir(self.workspace.root.join("ptx/module"))
+            .env("RUSTFLAGS", LIKE_RUST_CUDA)
+            .env("CARGO_TARGET_DIR", self.workspace.target.join("nvptx"));
+        report.check(
+            "the kernels in Rust-CUDA's form",
+            &self.capture(command, BUILD_DEADLINE)?,
+        );
+        match checkout() {
+            Some(folder) => self.with_checkout(report, &Checkout::find(&folder)?),
+            None => {
+                report.skip(format!(
+                    "{CHECKOUT} names no checkout of Rust-CUDA, so that its compiler did not run"
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    fn with_checkout(&self, report: &mut Report, checkout: &Checkout) -> Result<(), StepError> {
+        let toolbox = Toolbox::new(self.workspace, self.spinner, Installs::chosen(false), &[]);
+        if let Err(missing) = toolbox.ensure_nightly(&checkout.nightly, &COMPONENTS) {
+            report.fail("Rust-CUDA's nightly", missing.to_string());
+            return Ok(());
+        }
+        let built =
+            by_rust_cuda::build(self.workspace, self.spinner, checkout, &ptx::targets(&[]))?;
+        report.list("PTX by Rust-CUDA", &built.problems);
+        report.list("its record", &built.changes()?);
+        self.template_by_rust_cuda(report, checkout)
+    }
+
+    /// Builds the template for Rust-CUDA outside of the repository, with the checkout in the place of its repository.
+    fn template_by_rust_cuda(
+        &self,
+        report: &mut Report,
+        checkout: &Checkout,
+    ) -> Result<(), StepError> {
+        let Some(driver) = self.fake_driver(report)? else {
+            return Ok(());
+        };
+        let root = self.workspace.target.join("template-rust-cuda");
+        if root.exists() {
+            fs::remove_dir_all(&root)?;
+        }
+        let app = root.join("app");
+        for file in FILES {
+            let to = app.join(file);
+            fs::create_dir_all(to.parent().unwrap_or(&app))?;
+            fs::copy(self.workspace.root.join(TEMPLATE).join(file), to)?;
+        }
+        std::os::unix::fs::symlink(&self.workspace.root, root.join("warpbell"))?;
+        fs::create_dir_all(app.join(".cargo"))?;
+        let patches = ["cuda_builder", "cuda_std"].map(|package| {
+            let path = checkout.package(package);
+            format!(
+                "{package} = {{ path = {:?} }}\n",
+                path.display().to_string()
+            )
+        });
+        let config = format!("[patch.\"{REPOSITORY}\"]\n{}", patches.concat());
+        fs::write(app.join(".cargo/config.toml"), config)?;
+        let mut command = clean_command("rustup", &app);
+        command.args(["run", &checkout.nightly, "cargo", "build"]);
+        checkout.prepare(self.workspace, &mut command);
+        command
+            .env(
+                "CARGO_TARGET_DIR",
+                self.workspace.target.join("template-target"),
+            )
+            .env("CUDA_LIBRARY_PATH", &driver);
+        report.check(
+            "the template for Rust-CUDA",
+            &self.capture(command, BUILD_DEADLINE)?,
+        );
+        Ok(())
+    }
+}
