@@ -369,11 +369,9 @@ impl Steps<'_> {
 
     fn differential(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
-        command.args(["test", "--release", "-p", SOFT_HCA]).args([
-            "--test",
-            "all",
-            "differential::",
-        ]);
+        command
+            .args(["test", "--profile", optimised::PROFILE, "-p", SOFT_HCA])
+            .args(["--test", TESTS, "differential::"]);
         report.tests("differential", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
