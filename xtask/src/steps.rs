@@ -62,6 +62,8 @@ const SANITIZED: [(&str, &[&str]); 3] = [
 const SANITIZERS: [&str; 2] = ["thread", "address"];
 /// How many objects are dropped under traffic there, unless the environment says otherwise.
 const SANITIZED_DROPS: &str = "5000";
+/// And how many in the tests of the full extent.
+const MANY_DROPS: &str = "6000";
 const DROPS: &str = "WARPBELL_DROPS";
 
 /// What miri interprets: a package and the arguments that choose its tests.
@@ -132,7 +134,7 @@ pub enum StepError {
 /// How much of the steps runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The tests of `bench` and `papers`, too.
+    /// The tests of `bench` and `papers`, too, and more drops.
     pub full: bool,
     /// How many inputs each fuzz target gets.
     pub fuzz_runs: u64,
@@ -249,6 +251,9 @@ impl Steps<'_> {
     fn test(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace_cargo("test");
         command.arg("--no-fail-fast");
+        if self.extent.full && std::env::var_os(DROPS).is_none() {
+            command.env(DROPS, MANY_DROPS);
+        }
         if rustix::process::geteuid().is_root() {
             // Elsewhere tests that need another user are ignored: only root can become one.
             command.args(["--", "--include-ignored"]);
