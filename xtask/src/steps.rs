@@ -63,6 +63,8 @@ const SANITIZED: [(&str, &[&str]); 3] = [
 const SANITIZERS: [&str; 2] = ["thread", "address"];
 /// How many objects are dropped under traffic there, unless the environment says otherwise.
 const SANITIZED_DROPS: &str = "5000";
+/// And how many in the tests of the full extent.
+const MANY_DROPS: &str = "6000";
 const DROPS: &str = "WARPBELL_DROPS";
 
 /// What miri interprets: a package and the arguments that choose its tests.
@@ -130,7 +132,7 @@ pub enum StepError {
 /// How much of the steps runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The tests of `bench` and `papers`, too.
+    /// The tests of `bench` and `papers`, too, clippy with each set of features, and more drops.
     pub full: bool,
     /// How many inputs each fuzz target gets.
     pub fuzz_runs: u64,
@@ -197,7 +199,8 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// The features of the first call are all that there are. The others show that none of them needs another one.
+    /// The features of the first call are all that there are. The others show that none of them needs another one; they
+    /// compile much again, and run with the full extent.
     fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
         let cust = format!("{HOST_INIT}/cust");
         let mlx5 = format!("{HOST_INIT}/mlx5");
@@ -233,7 +236,8 @@ impl Steps<'_> {
         let Some(driver) = self.fake_driver(report)? else {
             return Ok(());
         };
-        for (number, (title, args)) in calls.into_iter().enumerate() {
+        let count = if self.extent.full { calls.len() } else { 1 };
+        for (number, (title, args)) in calls.into_iter().take(count).enumerate() {
             let mut command = self.workspace.cargo();
             command.arg("clippy").args(args);
             command.args((number > 0).then_some("--no-default-features"));
@@ -247,6 +251,9 @@ impl Steps<'_> {
     fn test(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace_cargo("test");
         command.arg("--no-fail-fast");
+        if self.extent.full && std::env::var_os(DROPS).is_none() {
+            command.env(DROPS, MANY_DROPS);
+        }
         if rustix::process::geteuid().is_root() {
             // Elsewhere tests that need another user are ignored: only root can become one.
             command.args(["--", "--include-ignored"]);
@@ -367,11 +374,9 @@ impl Steps<'_> {
 
     fn differential(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
-        command.args(["test", "--release", "-p", SOFT_HCA]).args([
-            "--test",
-            "all",
-            "differential::",
-        ]);
+        command
+            .args(["test", "--profile", optimised::PROFILE, "-p", SOFT_HCA])
+            .args(["--test", TESTS, "differential::"]);
         report.tests("differential", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }

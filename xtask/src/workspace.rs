@@ -106,9 +106,11 @@ impl Workspace {
     }
 }
 
-/// A call of cargo in a folder.
+/// A call of cargo in a folder. It compiles for this run, not for a next one, which takes a fifth less.
 fn cargo(folder: &Path) -> Command {
-    clean_command("cargo", folder)
+    let mut command = clean_command("cargo", folder);
+    command.env("CARGO_INCREMENTAL", "0");
+    command
 }
 
 /// A command that does not see what `cargo run` has set for this process.

@@ -33,7 +33,8 @@ fn each_page_gets_the_same_doorbell() {
 #[test]
 fn a_write_combining_page_is_rung_between_two_store_fences() {
     let disassembled = std::process::Command::new("objdump")
-        .args(["--disassemble", "--demangle=rust", "--no-show-raw-insn"])
+        .arg("--disassemble=warpbell_gpu::arch::world::ring_register")
+        .args(["--demangle=rust", "--no-show-raw-insn"])
         .arg(std::env::current_exe().unwrap())
         .output()
         .expect("objdump of binutils, which Rust's linker needs as well");

@@ -44,7 +44,7 @@ impl Step {
     pub fn summary(self) -> &'static str {
         match self {
             Self::Fmt => "the source is formatted",
-            Self::Clippy => "clippy has no warnings",
+            Self::Clippy => "clippy has no warnings (with --full, with fewer features, too)",
             Self::Test => {
                 "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
