@@ -8,7 +8,7 @@ use super::{BUILD_DEADLINE, Report, StepError, Steps};
 use crate::installs::Installs;
 use crate::ptx::rust_cuda::{COMPONENTS, Checkout};
 use crate::ptx::{self, by_rust_cuda};
-use crate::tools::{self, Tool, Toolbox};
+use crate::tools::{Tool, Toolbox};
 use crate::workspace::clean_command;
 
 /// Names a checkout of Rust-CUDA.
@@ -30,17 +30,11 @@ const FILES: [&str; 5] = [
 /// Where its manifests say that Rust-CUDA is.
 const REPOSITORY: &str = "https://github.com/Rust-GPU/rust-cuda";
 
-/// What makes rustc's own target look like Rust-CUDA's to macros and conditions: no GPU of rustc's names that Warpbell
-/// runs on, one of Rust-CUDA's, and the tool whose attribute marks a kernel.
-const LIKE_RUST_CUDA: &str = "-Ctarget-cpu=sm_60 -Aexplicit_builtin_cfgs_in_flags \
-    --cfg=target_feature=\"compute_90\" -Zcrate-attr=feature(register_tool) \
-    -Zcrate-attr=register_tool(nvvm_internal)";
-
-/// What the step needs: more, where there is a checkout.
+/// What the step needs: nothing without a checkout.
 pub fn needs() -> &'static [Tool] {
     match checkout() {
         Some(_) => &[Tool::Nightly, Tool::Ptxas, Tool::Llvm, Tool::Cuda],
-        None => &[Tool::Nightly],
+        None => &[],
     }
 }
 
@@ -63,17 +57,6 @@ impl Steps<'_> {
             .env("CARGO_TARGET_DIR", self.workspace.target.join("cuda-std"));
         report.check(
             "kernels with cuda_std",
-            &self.capture(command, BUILD_DEADLINE)?,
-        );
-        let mut command = tools::nightly_cargo(self.workspace);
-        command
-            .args(["check", "--locked", "-Zbuild-std=core"])
-            .args(["--target", ptx::rustc::GPU])
-            .current_dir(self.workspace.root.join("ptx/module"))
-            .env("RUSTFLAGS", LIKE_RUST_CUDA)
-            .env("CARGO_TARGET_DIR", self.workspace.target.join("nvptx"));
-        report.check(
-            "the kernels in Rust-CUDA's form",
             &self.capture(command, BUILD_DEADLINE)?,
         );
         match checkout() {

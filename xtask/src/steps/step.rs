@@ -61,7 +61,7 @@ impl Step {
             Self::Ptx => "the sources give the committed PTX, at the recorded cost",
             Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
             Self::RustCuda => {
-                "kernels have the form of Rust-CUDA's compiler and the paths of its cuda_std; with WARPBELL_RUST_CUDA=DIR it compiles them"
+                "a kernel compiles against cuda_std too, whose paths are the same; with WARPBELL_RUST_CUDA=DIR Rust-CUDA compiles all kernels"
             }
             Self::Cust => "contexts, streams, modules and buffers cross between cust and host-init",
             Self::Fuzz => "each fuzz target survives its inputs",
