@@ -1,0 +1,4 @@
+//! What the attribute takes and refuses.
+
+mod accepted;
+mod refused;
