@@ -416,7 +416,8 @@ fn build_by_rust_cuda(
     let changes = if whole { built.changes()? } else { Vec::new() };
     if renew_record && built.problems.is_empty() {
         built.write_record()?;
-        say!("the record is renewed");
+        built.write_pack()?;
+        say!("the record and the packed PTX are renewed");
     } else if !changes.is_empty() {
         for change in &changes {
             say!("recorded otherwise: {change}");

@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 
 use super::llvm::{Kernels, REDUCE_AND_OPTIMISE, Toolchain, exported, list};
 use super::record::SideBySide;
-use super::rust_cuda::Checkout;
+use super::rust_cuda::{Checkout, tar};
 use super::text::{self, Module};
 use super::{MODULES, PtxError, Target, costs, judged, module_of, nvvm};
 use crate::run;
@@ -28,11 +28,16 @@ pub struct Built {
     /// What is wrong with the PTX itself.
     pub problems: Vec<String>,
     record: SideBySide,
+    /// Where the files lie.
+    folder: PathBuf,
     root: PathBuf,
 }
 
-/// The record, below `ptx`.
+/// The record, below `ptx`, and all files together.
 const RECORD: &str = "record-rust-cuda.txt";
+const PACK: &str = "rust-cuda.tar.xz";
+/// How they are packed: the modules of three targets are much alike, and lie far from each other.
+const PACKED: &str = "xz --lzma2=preset=9e,dict=128MiB";
 
 /// The files of LLVM's that both ways start from, in a folder each: the same bitcode, linked and read by the LLVM that
 /// goes on with it.
@@ -104,6 +109,7 @@ pub fn build(
         took,
         problems,
         record: SideBySide::new(rustc, record),
+        folder,
         root,
     })
 }
@@ -237,6 +243,43 @@ impl Built {
     /// What has changed in the kernels' costs since they were recorded.
     pub fn changes(&self) -> Result<Vec<String>, PtxError> {
         Ok(SideBySide::read(&self.root.join(RECORD))?.changes(&self.record))
+    }
+
+    /// The files that are not what is committed.
+    pub fn outdated(&self) -> Result<Vec<String>, PtxError> {
+        let committed = self.folder.join("committed");
+        if committed.exists() {
+            fs::remove_dir_all(&committed)?;
+        }
+        fs::create_dir_all(&committed)?;
+        let pack = self.root.join(PACK);
+        if pack.exists() {
+            tar(&committed, |tar| {
+                tar.arg("-xJf").arg(&pack);
+            })?;
+        }
+        let mut outdated = Vec::new();
+        for file in &self.files {
+            let name = file.file_name().unwrap_or_default();
+            if fs::read(committed.join(name)).ok() != Some(fs::read(file)?) {
+                let name = name.display();
+                outdated.push(format!("{name} in ptx/{PACK} is not what its sources give"));
+            }
+        }
+        Ok(outdated)
+    }
+
+    /// Packs the files, always in the same way.
+    pub fn write_pack(&self) -> Result<(), PtxError> {
+        let names = self.files.iter().filter_map(|file| file.file_name());
+        let mut names = Vec::from_iter(names);
+        names.sort();
+        tar(&self.folder, |tar| {
+            tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mode=644"])
+                .args(["--mtime=@0", "-I", PACKED, "-cf"])
+                .arg(self.root.join(PACK))
+                .args(names);
+        })
     }
 
     /// What each column of the record comes to, as a multiple of rustc's.

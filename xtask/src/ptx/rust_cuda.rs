@@ -211,19 +211,27 @@ fn archives(messages: &str) -> Vec<PathBuf> {
     files.filter(is_for_gpu).collect()
 }
 
+/// Calls tar in a folder.
+pub fn tar(folder: &Path, arguments: impl FnOnce(&mut Command)) -> Result<(), PtxError> {
+    let mut tar = clean_command("tar", folder);
+    arguments(&mut tar);
+    let finished = run::capture(tar, DEADLINE, |_| {})?;
+    match finished.success() {
+        true => Ok(()),
+        false => Err(PtxError::Llvm {
+            tool: "tar",
+            output: finished.account(),
+        }),
+    }
+}
+
 /// Unpacks an archive, which is one of tar's, below a folder and lists its bitcode.
 fn unpack(archive: &Path, below: &Path, bitcode: &mut Vec<PathBuf>) -> Result<(), PtxError> {
     let folder = below.join(archive.file_stem().unwrap_or_default());
     fs::create_dir_all(&folder)?;
-    let mut tar = clean_command("tar", &folder);
-    tar.arg("-xf").arg(archive).args(["--exclude", ".metadata"]);
-    let finished = run::capture(tar, DEADLINE, |_| {})?;
-    if !finished.success() {
-        return Err(PtxError::Llvm {
-            tool: "tar",
-            output: finished.account(),
-        });
-    }
+    tar(&folder, |tar| {
+        tar.arg("-xf").arg(archive).args(["--exclude", ".metadata"]);
+    })?;
     for file in fs::read_dir(&folder)? {
         bitcode.push(file?.path());
     }

@@ -396,6 +396,8 @@ $L__BB0_2:
             // The doorbell, the vector and the one behind two calls; neither parameters nor shared memory.
             stores: 3,
             local: 1,
+            // 8 of its own, 5 of `helper`, 3 of `cold`.
+            instructions: 16,
             ..InstructionCounts::default()
         };
         assert_eq!(module.counts("first"), first);
@@ -403,9 +405,15 @@ $L__BB0_2:
             acq_rel: 1,
             sc: 1,
             atomics: 1,
+            instructions: 5,
             ..InstructionCounts::default()
         };
         assert_eq!(module.counts("second"), second);
+        let load = MODULE.replace("global.add.u64", "global.or.b64");
+        assert_eq!(
+            Module::parse(&load).counts("second"),
+            InstructionCounts { ors: 1, ..second }
+        );
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Steps<'_> {
             by_rust_cuda::build(self.workspace, self.spinner, checkout, &ptx::targets(&[]))?;
         report.list("PTX by Rust-CUDA", &built.problems);
         report.list("its record", &built.changes()?);
+        report.list("its packed PTX", &built.outdated()?);
         self.template_by_rust_cuda(report, checkout)
     }
 
