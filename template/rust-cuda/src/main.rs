@@ -30,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let open = || Device::open(Nic::Soft(SoftOptions::default()))?.protection_domain();
     let (ours, theirs) = (open()?, open()?);
     let pinned = Placement::Pinned(gpu);
-    let numbers = ours.register(Buffer::allocate(pinned, 8)?, Access::LOCAL_WRITE)?;
+    let numbers = ours.register(Buffer::placed(pinned, 8)?, Access::LOCAL_WRITE)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-    let arrived = theirs.register(Buffer::allocate(pinned, 8 * THREADS as usize)?, access)?;
+    let arrived = theirs.register(Buffer::placed(pinned, 8 * THREADS as usize)?, access)?;
     let config = QueuePairConfig {
         placement: Some(pinned),
         ..QueuePairConfig::granting(Access::REMOTE_WRITE)

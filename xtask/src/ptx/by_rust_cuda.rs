@@ -66,7 +66,7 @@ pub fn build(
     let way = |name: &str, tools: &Toolchain| -> Result<Way, PtxError> {
         let folder = folder.join(name);
         fs::create_dir_all(&folder)?;
-        let text = tools.linked(&bitcode, &folder.join("linked.ll"))?;
+        let text = convergent(&tools.linked(&bitcode, &folder.join("linked.ll"))?);
         Ok(Way { text, folder })
     };
     let (for_llc, for_nvvm) = (way(FOR_LLC, &toolchain)?, way(FOR_NVVM, &debian)?);
@@ -222,6 +222,25 @@ fn for_llc(text: &str, module: &str) -> String {
     changed
 }
 
+/// A module's text in which each function is convergent, as LLVM wants it of code for GPUs: Rust-CUDA marks none, and a
+/// copy of a call to one with a barrier in it parts the threads that are to meet. LLVM takes the mark off again where a
+/// function needs it not.
+fn convergent(text: &str) -> String {
+    let mut marked = String::with_capacity(text.len() + text.len() / 64);
+    for line in text.lines() {
+        let function = line
+            .strip_suffix('{')
+            .filter(|_| line.starts_with("define "));
+        match function.map(|head| head.rsplit_once(" #").unwrap_or((head.trim_end(), ""))) {
+            Some((head, "")) => marked.extend([head, " convergent {"]),
+            Some((head, group)) => marked.extend([head, " convergent #", group, "{"]),
+            None => marked.push_str(line),
+        }
+        marked.push('\n');
+    }
+    marked
+}
+
 /// The text of a module as libNVVM wants it, and what others find in it by its name: the annotations name these kernels
 /// alone, and a version says which form of LLVM's language it is.
 fn for_nvvm(text: &str, module: &str) -> (String, String) {
@@ -290,5 +309,44 @@ impl Built {
     /// Replaces the record.
     pub fn write_record(&self) -> Result<(), PtxError> {
         Ok(fs::write(self.root.join(RECORD), self.record.to_string())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINKED: &str = "\
+target datalayout = \"e-i64:64\"
+@WARPBELL_PANIC = global <{ [8 x i8] }> zeroinitializer, align 8
+define void @\"warpbell$k$suite$suite_one$01\"([1 x i64] %0) unnamed_addr #0 {
+define internal i32 @helper(i32 %0) {
+define void @\"warpbell$k$demo$fill$02\"([1 x i64] %0) unnamed_addr #0 {
+!nvvm.annotations = !{!0, !1}
+!0 = !{ptr @\"warpbell$k$suite$suite_one$01\", !\"kernel\", i32 1}
+!1 = !{ptr @\"warpbell$k$demo$fill$02\", !\"kernel\", i32 1}
+";
+
+    #[test]
+    fn llc_is_told_of_a_modules_kernels_by_their_calling_convention() {
+        let text = for_llc(LINKED, "kernels");
+        assert!(text.contains("define ptx_kernel void @\"warpbell$k$demo$fill$02\"("));
+        assert!(text.contains("define void @\"warpbell$k$suite$suite_one$01\"("));
+        assert!(!text.contains("datalayout") && !text.contains(ANNOTATIONS));
+    }
+
+    #[test]
+    fn nvvm_is_told_of_them_by_annotations() {
+        let (text, kept) = for_nvvm(LINKED, "suite");
+        assert!(text.contains("!nvvm.annotations = !{!0}\n!nvvmir.version = !{"));
+        assert_eq!(kept, "warpbell$k$suite$suite_one$01,WARPBELL_PANIC");
+    }
+
+    #[test]
+    fn every_function_is_convergent() {
+        let text = convergent(LINKED);
+        assert!(text.contains("([1 x i64] %0) unnamed_addr convergent #0 {\n"));
+        assert!(text.contains("@helper(i32 %0) convergent {\n"));
+        assert_eq!(text.matches("convergent").count(), 3);
     }
 }

@@ -101,6 +101,11 @@ impl Checkout {
         self.folder.join("crates").join(name)
     }
 
+    /// The versions that it was built with.
+    pub fn lock(&self) -> PathBuf {
+        self.folder.join("Cargo.lock")
+    }
+
     /// A program of the nightly.
     fn nightly(&self, workspace: &Workspace, program: &str) -> Command {
         let mut command = clean_command("rustup", &self.folder);

@@ -28,7 +28,7 @@ const FILES: [&str; 5] = [
     "kernels/src/lib.rs",
 ];
 /// Where its manifests say that Rust-CUDA is.
-const REPOSITORY: &str = "https://github.com/Rust-GPU/rust-cuda";
+const REPOSITORY: &str = "git = \"https://github.com/Rust-GPU/rust-cuda\"";
 
 /// What the step needs: nothing without a checkout.
 pub fn needs() -> &'static [Tool] {
@@ -46,6 +46,16 @@ pub fn checkout() -> Option<PathBuf> {
 /// The folder of the kernels that are checked against cuda_std.
 pub fn cuda_std(root: &Path) -> PathBuf {
     root.join(CUDA_STD)
+}
+
+/// A file of the template that takes Rust-CUDA's packages from a checkout.
+fn from_checkout(text: &str, checkout: &Checkout) -> String {
+    let lines = text.lines().map(|line| {
+        let package = line.split(' ').next().unwrap_or_default();
+        let path = checkout.package(package).display().to_string();
+        line.replace(REPOSITORY, &format!("path = {path:?}")) + "\n"
+    });
+    lines.collect()
 }
 
 impl Steps<'_> {
@@ -101,19 +111,12 @@ impl Steps<'_> {
         for file in FILES {
             let to = app.join(file);
             fs::create_dir_all(to.parent().unwrap_or(&app))?;
-            fs::copy(self.workspace.root.join(TEMPLATE).join(file), to)?;
+            let text = fs::read_to_string(self.workspace.root.join(TEMPLATE).join(file))?;
+            fs::write(to, from_checkout(&text, checkout))?;
         }
+        // The versions that its packages were built with: cuda_std does not compile with newer ones of glam.
+        fs::copy(checkout.lock(), app.join("Cargo.lock"))?;
         std::os::unix::fs::symlink(&self.workspace.root, root.join("warpbell"))?;
-        fs::create_dir_all(app.join(".cargo"))?;
-        let patches = ["cuda_builder", "cuda_std"].map(|package| {
-            let path = checkout.package(package);
-            format!(
-                "{package} = {{ path = {:?} }}\n",
-                path.display().to_string()
-            )
-        });
-        let config = format!("[patch.\"{REPOSITORY}\"]\n{}", patches.concat());
-        fs::write(app.join(".cargo/config.toml"), config)?;
         let mut command = clean_command("rustup", &app);
         command.args(["run", &checkout.nightly, "cargo", "build"]);
         checkout.prepare(self.workspace, &mut command);
