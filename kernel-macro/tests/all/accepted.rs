@@ -8,7 +8,7 @@ use warpbell_host_init::{Grid, Launch, entry};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Parameters<'a> {
+pub struct Parameters<'a> {
     queue: SendQueueHandle<'a>,
     pieces: [Local; 3],
     count: &'a u64,
