@@ -143,7 +143,7 @@ fn ptx_of(library: &Path, gpu: &str, bitcode: &[u8]) -> Result<Vec<u8>, String> 
     }
 }
 
-/// What the library is called with, for a message.
+/// What libNVVM calls a target.
 pub fn gpu_of(target: &str) -> String {
     target.replace("sm_", "compute_")
 }

@@ -148,20 +148,26 @@ impl Record {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HEADER)?;
-        write!(f, "{:<26} {:<6}", "kernel", "target")?;
-        for column in COLUMNS {
-            write!(f, " {column:>9}")?;
-        }
-        writeln!(f)?;
+        line(f, "kernel", "target", &COLUMNS)?;
         for ((kernel, target), costs) in &self.0 {
-            write!(f, "{kernel:<26} {target:<6}")?;
-            for number in costs {
-                write!(f, " {number:>9}")?;
-            }
-            writeln!(f)?;
+            line(f, kernel, target, costs)?;
         }
         Ok(())
     }
+}
+
+/// Writes a line of a table.
+fn line(
+    f: &mut fmt::Formatter<'_>,
+    kernel: &str,
+    target: &str,
+    columns: &[impl fmt::Display],
+) -> fmt::Result {
+    write!(f, "{kernel:<26} {target:<6}")?;
+    for column in columns {
+        write!(f, " {column:>9}")?;
+    }
+    writeln!(f)
 }
 
 /// What each kernel costs as Rust-CUDA compiles it, beside what it costs as rustc does.
@@ -231,18 +237,12 @@ impl SideBySide {
 impl fmt::Display for SideBySide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HEADER_SIDE_BY_SIDE)?;
-        write!(f, "{:<26} {:<6}", "kernel", "target")?;
-        for column in COLUMNS {
-            write!(f, " {column:>9}")?;
-        }
-        writeln!(f)?;
+        line(f, "kernel", "target", &COLUMNS)?;
         for (key @ (kernel, target), costs) in &self.rust_cuda.0 {
-            write!(f, "{kernel:<26} {target:<6}")?;
             let rustc = self.rustc.0.get(key).copied().unwrap_or_default();
-            for (one, other) in rustc.iter().zip(costs) {
-                write!(f, " {:>9}", format!("{one}/{other}"))?;
-            }
-            writeln!(f)?;
+            let pairs = rustc.iter().zip(costs);
+            let pairs = Vec::from_iter(pairs.map(|(one, other)| format!("{one}/{other}")));
+            line(f, kernel, target, &pairs)?;
         }
         Ok(())
     }
