@@ -44,7 +44,7 @@ const PACKED: &str = "xz --lzma2=preset=9e,dict=128MiB";
 const FOR_LLC: &str = "llc";
 const FOR_NVVM: &str = "nvvm";
 
-/// Kernels that use local memory as Rust-CUDA compiles them, and not as rustc does. They are right, and slower.
+/// Kernels that use local memory as Rust-CUDA compiles them, and not as rustc does: they are slower for it.
 const LOCAL_MEMORY_KNOWN: [&str; 5] = [
     "inbound_block",
     "inbound_warp",
@@ -68,7 +68,7 @@ pub fn build(
     let started = Instant::now();
     let bitcode = checkout.compile(workspace, &backend, show)?;
     let bitcode: Vec<&Path> = bitcode.iter().map(PathBuf::as_path).collect();
-    spinner.set_message("optimising, generating and assembling PTX");
+    spinner.set_message("optimising and generating PTX");
     let toolchain = Toolchain::find(workspace)?;
     let debian = Toolchain::at(tools::LLVM_TOOLS);
     let folder = workspace.target.join("rust-cuda");
