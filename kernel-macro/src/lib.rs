@@ -9,11 +9,12 @@ use proc_macro::TokenStream;
 
 /// Makes a function a kernel: the entry of a PTX module on a GPU, a plain function elsewhere.
 ///
-/// On nvptx64 the function becomes an entry of the compiler at work, rustc or Rust-CUDA, under a name with its crate, its modules and a number
-/// for its parameters (`warpbell::Symbol`), so that no other kernel and no C function has the same. Elsewhere it stays
-/// as it is written, for a CPU grid to call; beside it there is a hidden type of the same name with the constant
-/// `ENTRY`, a `warpbell::Entry`, which `warpbell_host_init::entry!` takes. The type comes along with the function
-/// wherever that is imported, so that no module, structure or trait in the same place may have the kernel's name.
+/// On nvptx64 the function becomes an entry in the form of the compiler at work, rustc or Rust-CUDA. Its name holds its
+/// crate, its modules and a number for its parameters (`warpbell::Symbol`), so that no other kernel and no C function
+/// has the same. Elsewhere it stays as it is written, for a CPU grid to call; beside it there is a hidden type of the
+/// same name with the constant `ENTRY`, a `warpbell::Entry`, which `warpbell_host_init::entry!` takes. The type comes
+/// along with the function wherever that is imported, so that no module, structure or trait in the same place may have
+/// the kernel's name.
 ///
 /// What cannot cross from the host in the same way with rustc and with Rust-CUDA is refused, on every target: generics
 /// other than lifetimes, a return value, a `self`, slices, `str` and trait objects, and parameters that are not `Copy`.

@@ -187,13 +187,8 @@ fn reduce(p: Reduce<'_>) -> Result<(), Failure> {
 #[inline(always)]
 pub(crate) fn words_of(task: &Task<'_>) -> Place {
     let (first, bytes) = task.payload();
-    let first = first.cast::<Word64>();
-    let words = match first.is_aligned() {
-        true => u64::from(bytes / 8),
-        false => 0,
-    };
     // SAFETY: the host vouches for the target's buffers, which NICs write, and which the kernels touch as atomics.
-    unsafe { Place::new(first, words) }
+    unsafe { Place::in_bytes(first, bytes.into()) }
 }
 
 /// The body of [`ACCUMULATE`]; its value is the low half of the first word's sum, at the thread that has that word.

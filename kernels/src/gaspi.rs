@@ -27,14 +27,10 @@ pub fn expect<C: Scope>(
 /// The whole words of this rank's segment.
 #[inline(always)]
 pub fn words_of(gaspi: Gaspi<'_>, segment: u32) -> Result<Place, Error> {
-    let first = gaspi.segment_ptr(segment)?.cast::<Word64>();
+    let first = gaspi.segment_ptr(segment)?;
     let bytes = gaspi.segment_size(segment, gaspi.proc_rank())?;
-    let words = match first.is_aligned() {
-        true => bytes / 8,
-        false => 0,
-    };
     // SAFETY: the promise of `GaspiHandle::new`; the kernels touch them as atomics.
-    Ok(unsafe { Place::new(first, words) })
+    Ok(unsafe { Place::in_bytes(first, bytes) })
 }
 
 /// Two ranks that notify each other in turn.

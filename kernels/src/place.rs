@@ -46,6 +46,22 @@ impl Place {
         }
     }
 
+    /// The whole words among so many bytes from there on; none if they are not aligned.
+    ///
+    /// # Safety
+    /// As of [`new`](Self::new), but for the alignment.
+    #[inline(always)]
+    pub unsafe fn in_bytes(first: *const u8, bytes: u64) -> Self {
+        let first = first.cast::<Word64>();
+        // Not `is_aligned`, which counts the bits of a number of 64: Rust-CUDA compiles such a count wrongly.
+        let words = match first.addr() % size_of::<Word64>() {
+            0 => bytes / size_of::<Word64>() as u64,
+            _ => 0,
+        };
+        // SAFETY: the caller's promise, and the alignment was looked at.
+        unsafe { Self::new(first, words) }
+    }
+
     /// So many of the words, from word `first` on.
     ///
     /// # Errors
@@ -143,6 +159,22 @@ mod tests {
     use core::sync::atomic::Ordering;
 
     use super::*;
+
+    #[test]
+    fn whole_aligned_words_are_taken_of_bytes() {
+        let words = [const { Word64::new(7) }; 4];
+        let bytes: *const u8 = words.as_ptr().cast();
+        // SAFETY: inside the array, whose words are touched as atomics.
+        let places = unsafe {
+            [
+                Place::in_bytes(bytes, 31),
+                Place::in_bytes(bytes.add(8), 24),
+                Place::in_bytes(bytes.add(4), 28),
+            ]
+        };
+        assert_eq!(places.map(|place| place.count), [3, 3, 0]);
+        assert_eq!(places[1].first, &raw const words[1]);
+    }
 
     #[test]
     fn nothing_outside_a_place_is_touched() {

@@ -16,7 +16,8 @@ pub const fn bucket(nanoseconds: u64) -> u32 {
     } else {
         most
     };
-    let doublings = (nanoseconds >> FINE).checked_ilog2();
+    // In 32 bits, which have room for it: Rust-CUDA counts the zeros of 64 wrongly.
+    let doublings = ((nanoseconds >> FINE) as u32).checked_ilog2();
     match doublings {
         None => nanoseconds as u32,
         Some(doublings) => {

@@ -79,6 +79,7 @@ pub fn build(
         Ok(Way { text, folder })
     };
     let (for_llc, for_nvvm) = (way(FOR_LLC, &toolchain)?, way(FOR_NVVM, &debian)?);
+    let miscounted = miscounted(&for_llc.text);
     let lowered = run::so_many_at_a_time(AT_A_TIME, &MODULES, |module| {
         let targets = targets.iter().copied();
         let targets = targets.filter(|target| target.suite || *module != "suite");
@@ -110,7 +111,8 @@ pub fn build(
         costs(&ptxas, ptx.target, name, &ptx.path, &ptx.text, None)
     })?;
     let all = costs.into_iter().flatten().collect();
-    let (record, problems) = judged(all, &LOCAL_MEMORY_KNOWN);
+    let (record, mut problems) = judged(all, &LOCAL_MEMORY_KNOWN);
+    problems.extend(miscounted);
     let root = workspace.root.join("ptx");
     let rustc = super::committed_record(&root)?;
     Ok(Built {
@@ -250,6 +252,28 @@ fn convergent(text: &str) -> String {
     marked
 }
 
+/// What is wrong with functions of this project that count bits of a number that has not 32 of them: Rust-CUDA stores as
+/// many bits of the count, where there is room for 32, and LLVM takes what follows for unreachable.
+fn miscounted(text: &str) -> Vec<String> {
+    let mut function = "";
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some((_, head)) = line.split_once('@').filter(|_| line.starts_with("define ")) {
+            function = head.split('(').next().unwrap_or(head);
+        }
+        let counts = ["@llvm.ctpop.", "@llvm.ctlz.", "@llvm.cttz."]
+            .iter()
+            .filter_map(|name| line.split_once(name))
+            .any(|(call, width)| call.contains("call ") && !width.starts_with("i32("));
+        if counts && function.contains("warpbell") {
+            found.push(format!(
+                "{function} counts bits of a number that has not 32 of them: Rust-CUDA compiles this wrongly"
+            ));
+        }
+    }
+    found
+}
+
 /// The text of a module as libNVVM wants it, and what others find in it by its name: the annotations name these kernels
 /// alone, and a version says which form of LLVM's language it is.
 fn for_nvvm(text: &str, module: &str) -> (String, String) {
@@ -349,6 +373,22 @@ define void @\"warpbell$k$demo$fill$02\"([1 x i64] %0) unnamed_addr #0 {
         let (text, kept) = for_nvvm(LINKED, "suite");
         assert!(text.contains("!nvvm.annotations = !{!0}\n!nvvmir.version = !{"));
         assert_eq!(kept, "warpbell$k$suite$suite_one$01,WARPBELL_PANIC");
+    }
+
+    #[test]
+    fn counts_of_other_than_32_bits_are_refused() {
+        let text = "\
+define internal i1 @warpbell_kernels_aligned(ptr %0, i64 %1) {
+  %3 = call i64 @llvm.ctpop.i64(i64 %1)
+define internal i32 @warpbell_kernels_lanes(i32 %0) {
+  %2 = call i32 @llvm.ctpop.i32(i32 %0)
+define internal i32 @core_num_ilog(i64 %0) {
+  %2 = call i64 @llvm.ctlz.i64(i64 %0, i1 true)
+declare i64 @llvm.ctpop.i64(i64)
+";
+        let found = miscounted(text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("warpbell_kernels_aligned counts bits"));
     }
 
     #[test]

@@ -1,4 +1,0 @@
-//! What the attribute takes and refuses.
-
-mod accepted;
-mod refused;
