@@ -64,14 +64,21 @@ impl Deaths {
         QueuePairConfig {
             send_depth: DEPTH,
             send_completions: Completions::ORDINARY,
-            timers: match self.peer {
+            timers: match (self.peer, self.target || self.source) {
                 // A millisecond, twice: nobody is there to answer.
-                true => Timers {
+                (true, _) => Timers {
                     acknowledge_timeout: 8,
                     retry_count: 1,
                     ..Timers::default()
                 },
-                false => PATIENT,
+                // 67 ms, three times: packets with bytes of a dropped region are lost, and a responder that has found
+                // an error no longer answers.
+                (false, true) => Timers {
+                    acknowledge_timeout: 14,
+                    retry_count: 2,
+                    ..Timers::default()
+                },
+                (false, false) => PATIENT,
             },
             ..QueuePairConfig::granting(ALL)
         }

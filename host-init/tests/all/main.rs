@@ -1,5 +1,8 @@
-//! The CUDA side under a driver that is a fake. `cust.rs` has a binary of its own: it links with that driver.
+//! The CUDA side under a driver that is a fake, and what `#[warpbell::kernel]` takes and refuses. `cust.rs` has a binary
+//! of its own: it links with that driver.
 
+mod accepted;
 mod fake;
 mod gpu;
 mod graph;
+mod refused;
