@@ -342,8 +342,7 @@ impl Call<'_> {
             .env(
                 "CARGO_TARGET_DIR",
                 self.workspace.target.join("mutants/build"),
-            )
-            .env("CARGO_PROFILE_DEV_DEBUG", "0");
+            );
         let finished = run::capture(command, DEADLINE, |line| {
             self.spinner.set_message(line.to_owned());
         })?;

@@ -64,7 +64,7 @@ const SANITIZERS: [&str; 2] = ["thread", "address"];
 /// How many objects are dropped under traffic there, unless the environment says otherwise.
 const SANITIZED_DROPS: &str = "5000";
 /// And how many in the tests of the full extent.
-const MANY_DROPS: &str = "6000";
+const MANY_DROPS: &str = "50000";
 const DROPS: &str = "WARPBELL_DROPS";
 
 /// What miri interprets: a package and the arguments that choose its tests.
