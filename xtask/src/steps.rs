@@ -66,6 +66,8 @@ const SANITIZED_DROPS: &str = "5000";
 /// And how many in the tests of the full extent.
 const MANY_DROPS: &str = "50000";
 const DROPS: &str = "WARPBELL_DROPS";
+/// How many tests run at the same time.
+const TEST_THREADS: &str = "4";
 
 /// What miri interprets: a package and the arguments that choose its tests.
 const MIRI: [(&str, &[&str], &str); 5] = [
@@ -132,7 +134,8 @@ pub enum StepError {
 /// How much of the steps runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The tests of `bench` and `papers`, too, clippy with each set of features, and more drops.
+    /// `bench`, `papers` and `proofs`, too, clippy with each set of features, more drops, and the suite on CPUs with a NIC
+    /// among the kernels.
     pub full: bool,
     /// How many inputs each fuzz target gets.
     pub fuzz_runs: u64,
@@ -200,15 +203,12 @@ impl Steps<'_> {
     }
 
     /// The features of the first call are all that there are. The others show that none of them needs another one; they
-    /// compile much again, and run with the full extent.
+    /// compile much again, and run with the full extent. Without it the default members of the workspace are enough.
     fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
         let cust = format!("{HOST_INIT}/cust");
         let mlx5 = format!("{HOST_INIT}/mlx5");
         let calls: [(&str, &[&str]); 4] = [
-            (
-                "cargo clippy",
-                &["--workspace", "--all-targets", "--features", &cust],
-            ),
+            ("cargo clippy", &["--all-targets", "--features", &cust]),
             (
                 "cargo clippy without std, hosts and NICs of software",
                 &[
@@ -240,7 +240,10 @@ impl Steps<'_> {
         for (number, (title, args)) in calls.into_iter().take(count).enumerate() {
             let mut command = self.workspace.cargo();
             command.arg("clippy").args(args);
-            command.args((number > 0).then_some("--no-default-features"));
+            command.args(match number {
+                0 => self.extent.full.then_some("--workspace"),
+                _ => Some("--no-default-features"),
+            });
             command.args(["--", "-D", "warnings"]);
             command.env("CUDA_LIBRARY_PATH", &driver);
             report.check(title, &self.capture(command, BUILD_DEADLINE)?);
@@ -258,6 +261,8 @@ impl Steps<'_> {
             // Elsewhere tests that need another user are ignored: only root can become one.
             command.args(["--", "--include-ignored"]);
         }
+        // Some wait for a deadline, and leave their core to others.
+        command.env("RUST_TEST_THREADS", TEST_THREADS);
         report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
@@ -517,7 +522,8 @@ impl Steps<'_> {
     fn doc(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
         command
-            .args(["doc", "--no-deps", "--workspace"])
+            .args(["doc", "--no-deps"])
+            .args(self.extent.full.then_some("--workspace"))
             .env("RUSTDOCFLAGS", "-D warnings");
         report.check("cargo doc", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())

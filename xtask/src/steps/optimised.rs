@@ -14,12 +14,12 @@ use crate::workspace::clean_command;
 
 /// The binary of hw-tests, whose tests are its subcommands.
 const SUITE: &str = "suite";
-/// What the hardware tests run on.
+/// What the hardware tests run on; the last one only with the full extent.
 const WORLDS: [&[&str]; 4] = [
     &[],
-    &["--nic", "soft-gpu"],
     &["--on", "gpu", "--nic", "soft-host"],
     &["--on", "gpu", "--nic", "soft-gpu"],
+    &["--nic", "soft-gpu"],
 ];
 /// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
 const OPTIMISED: [&str; 4] = [HW_TESTS, DEMO_PACKAGE, PRELOAD, SOFT_HCA];
@@ -47,7 +47,8 @@ impl Steps<'_> {
     }
 
     pub(super) fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
-        self.hardware_tests(report, &WORLDS, |_| {})
+        let count = WORLDS.len() - usize::from(!self.extent.full);
+        self.hardware_tests(report, &WORLDS[..count], |_| {})
     }
 
     /// Runs the suite in each of these worlds; `prepare` changes each call.

@@ -44,7 +44,9 @@ impl Step {
     pub fn summary(self) -> &'static str {
         match self {
             Self::Fmt => "the source is formatted",
-            Self::Clippy => "clippy has no warnings (with --full, with fewer features, too)",
+            Self::Clippy => {
+                "clippy has no warnings (with --full, in all packages and with fewer features, too)"
+            }
             Self::Test => {
                 "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
@@ -54,7 +56,9 @@ impl Step {
             Self::Programs => {
                 "unmodified programs run on the preloaded device, each a row of a table"
             }
-            Self::HwTests => "the hardware suite, on whatever hardware is there",
+            Self::HwTests => {
+                "the hardware suite, on whatever hardware is there (with --full, a NIC among CPU kernels, too)"
+            }
             Self::Loom => "loom tries every order of the publish and poll accesses",
             Self::Miri => "miri interprets mlx5-wqe, warpbell-gpu and warpbell",
             Self::PtxSources => "the committed PTX was built from the present sources",

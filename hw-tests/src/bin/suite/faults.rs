@@ -16,6 +16,8 @@ use warpbell_soft_hca::shell::Faults;
 
 /// Rounds of all verbs under one seed; a message of several packets is among them.
 const ROUNDS: u32 = 20;
+/// Seeds of each kind of faults.
+const SEEDS: u64 = 6;
 /// Bytes that a round has to itself at each end.
 const CELL: u32 = 200_000;
 const LONG: u32 = 150_000;
@@ -30,7 +32,7 @@ pub fn test(machine: &Machine) -> ExitCode {
         ];
         for (what, rates) in kinds {
             progress.step_with_orders(&format!("6 to 9 of 100 packets: {what}"), || {
-                let retries: u64 = (0..12).map(|seed| under_faults(seed, rates)).sum();
+                let retries: u64 = (0..SEEDS).map(|seed| under_faults(seed, rates)).sum();
                 assert!(retries > 0, "no fault has shown");
             });
         }
