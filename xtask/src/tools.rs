@@ -21,6 +21,8 @@ const NIGHTLY_FILE: &str = include_str!("../../ptx/module/rust-toolchain.toml");
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 const MDBOOK_VERSION: &str = "0.5.4";
+/// The package of PyPI that the fixed packets of `roce` were built with.
+const SCAPY: &str = "scapy==2.8.0";
 /// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
@@ -97,6 +99,8 @@ pub enum Tool {
     Perftest,
     /// Python's libibverbs, with its tests.
     Pyverbs,
+    /// Builds RoCE packets, as a judge of ours.
+    Scapy,
     /// UCX's programs and headers.
     Ucx,
     /// `ibstat` and `ibstatus`.
@@ -127,6 +131,7 @@ impl Tool {
             Self::IbverbsUtils => "ibverbs-utils".into(),
             Self::Perftest => "perftest".into(),
             Self::Pyverbs => "python3-pyverbs".into(),
+            Self::Scapy => SCAPY.replace("==", " "),
             Self::Ucx => "libucx-dev".into(),
             Self::InfinibandDiags => "infiniband-diags".into(),
             Self::Iproute2 => "iproute2".into(),
@@ -243,6 +248,11 @@ impl<'a> Toolbox<'a> {
             Tool::IbverbsUtils => Path::new(IBV_RC_PINGPONG).is_file(),
             Tool::Perftest => Path::new(IB_WRITE_BW).is_file(),
             Tool::Pyverbs => PYVERBS.iter().all(|folder| Path::new(folder).is_dir()),
+            Tool::Scapy => probe(
+                self.command(scapy_python(self.workspace)),
+                &["-c", "import scapy"],
+            )
+            .is_some(),
             Tool::Ucx => Path::new(UCX_PERFTEST).is_file() && Path::new(UCP_HEADER).is_file(),
             Tool::InfinibandDiags => Path::new(IBSTAT).is_file(),
             Tool::Iproute2 => Path::new(RDMA).is_file(),
@@ -260,7 +270,11 @@ impl<'a> Toolbox<'a> {
             Tool::Clippy => self.rustup(&["component", "add", "clippy"]),
             Tool::Nightly => self.install_components(nightly_name(), &nightly_components()),
             Tool::Miri => self.install_components(nightly_name(), &["miri"]),
-            Tool::Ptxas => self.pip_install(&ptxas_folder(self.workspace), &[PTXAS_PACKAGE]),
+            Tool::Ptxas => {
+                let package = format!("{PTXAS_PACKAGE}=={PTXAS_VERSION}");
+                self.pip_install(&ptxas_folder(self.workspace), &[package])
+            }
+            Tool::Scapy => self.pip_install(&scapy_folder(self.workspace), &[SCAPY.into()]),
             Tool::Llvm => LLVM_PACKAGES
                 .iter()
                 .try_for_each(|package| self.apt_get(package)),
@@ -352,8 +366,8 @@ impl<'a> Toolbox<'a> {
         self.rustup(&args)
     }
 
-    /// Installs these packages of NVIDIA's alone, in a virtual environment of their own.
-    fn pip_install(&self, folder: &Path, packages: &[&str]) -> Result<(), String> {
+    /// Installs these packages alone, each with its version, in a virtual environment of their own.
+    fn pip_install(&self, folder: &Path, packages: &[String]) -> Result<(), String> {
         let mut create = self.command("python3");
         create.args(["-m", "venv", "--clear"]).arg(folder);
         finish(create)?;
@@ -365,11 +379,7 @@ impl<'a> Toolbox<'a> {
                 "--no-deps",
                 "--disable-pip-version-check",
             ])
-            .args(
-                packages
-                    .iter()
-                    .map(|package| format!("{package}=={PTXAS_VERSION}")),
-            );
+            .args(packages);
         finish(install)
     }
 
@@ -377,7 +387,8 @@ impl<'a> Toolbox<'a> {
     fn install_cuda(&self) -> Result<(), String> {
         let cuda = cuda_folder(self.workspace);
         let python = tools_folder(self.workspace).join(format!("cuda-python-{PTXAS_VERSION}"));
-        self.pip_install(&python, &CUDA_PACKAGES)?;
+        let packages = CUDA_PACKAGES.map(|package| format!("{package}=={PTXAS_VERSION}"));
+        self.pip_install(&python, &packages)?;
         let packages = nvidia_folder(&python);
         let links = [
             ("include", "include"),
@@ -509,6 +520,15 @@ fn nvidia_folder(environment: &Path) -> PathBuf {
     let mut candidates = pythons.map(|python| python.path().join("site-packages/nvidia/cu13"));
     let found = candidates.find(|path| path.is_dir());
     found.unwrap_or(lib)
+}
+
+fn scapy_folder(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join("scapy")
+}
+
+/// The Python that finds scapy.
+pub fn scapy_python(workspace: &Workspace) -> PathBuf {
+    scapy_folder(workspace).join("bin/python")
 }
 
 fn ptxas_folder(workspace: &Workspace) -> PathBuf {

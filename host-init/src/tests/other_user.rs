@@ -45,9 +45,12 @@ impl Shared {
     }
 
     fn start_as_nobody(&self, part: &str) -> Other {
-        // Others may be barred from the folders in which Cargo builds.
+        // Others may be barred from the folders in which Cargo builds. Another process copies: a process that a test
+        // beside this one starts would inherit the open file, and what is open for writing cannot be started.
         let binary = self.0.join("test");
-        fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+        let mut copy = Command::new("cp");
+        copy.arg(std::env::current_exe().unwrap()).arg(&binary);
+        assert!(copy.status().unwrap().success());
         let child = Command::new(binary)
             .args([
                 "--exact",

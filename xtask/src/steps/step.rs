@@ -51,7 +51,7 @@ impl Step {
                 "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
             Self::Proofs => {
-                "layouts and commands are those of rdma-core's and the kernel's headers"
+                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy"
             }
             Self::Programs => {
                 "unmodified programs run on the preloaded device, each a row of a table"
@@ -131,6 +131,7 @@ impl Step {
             Self::Fmt => &[Tool::Rustfmt],
             Self::Clippy => &[Tool::Clippy],
             Self::Proofs => &[
+                Tool::Scapy,
                 Tool::RdmaCoreHeaders,
                 Tool::KernelHeaders,
                 Tool::IbverbsUtils,
