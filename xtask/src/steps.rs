@@ -263,8 +263,10 @@ impl Steps<'_> {
             // Elsewhere tests that need another user are ignored: only root can become one.
             command.args(["--", "--include-ignored", "--skip", SCAPY_TEST]);
         }
-        // Some wait for a deadline, and leave their core to others.
-        command.env("RUST_TEST_THREADS", TEST_THREADS);
+        if !self.extent.full {
+            // Some wait for a deadline, and leave their core to others. Those of the papers spin on all cores.
+            command.env("RUST_TEST_THREADS", TEST_THREADS);
+        }
         report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
