@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -157,6 +158,8 @@ impl Segment {
             )
         }
         .map_err(system("mmap"))?;
+        // After the mapping, because these addresses may have been another segment's (see `UNMAPPED`).
+        UNMAPPED.load(Ordering::Acquire);
         let start = NonNull::new(start.cast()).expect("mmap without a fixed address is never null");
         Ok(Self {
             start,
@@ -231,8 +234,15 @@ impl Segment {
     }
 }
 
+/// How many segments were unmapped. The kernel may give their addresses out again, and then whatever was done there comes
+/// before whatever is done next. The kernel sees to that; this word shows it to ThreadSanitizer, which sees no system call
+/// that does not go through libc.
+static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
+
 impl Drop for Segment {
     fn drop(&mut self) {
+        // Before the unmapping, because another thread may have the addresses right after it.
+        UNMAPPED.fetch_add(1, Ordering::Release);
         // SAFETY: the range was mapped by `map`, and whoever keeps a pointer into
         // it also keeps this value alive.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
