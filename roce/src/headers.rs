@@ -2,8 +2,8 @@
 
 use zerocopy::big_endian::{U16, U32, U64};
 
-use crate::opcode::Opcode;
-use crate::syndrome::Syndrome;
+use crate::opcode::BthOpcode;
+use crate::syndrome::AethSyndrome;
 use crate::units::{Msn, Psn, Qpn};
 
 /// Declares headers: the section of IBTA volume 1, the size in bytes, and the offset of each field in bytes. Size and
@@ -36,7 +36,7 @@ headers! {
     /// Base transport header (BTH), the first of every packet.
     Bth = "9.2", 12 {
         /// What the packet is, and which headers follow.
-        opcode: Opcode = 0;
+        opcode: BthOpcode = 0;
         /// Solicited event in bit 7, MigReq in 6, pad count in 5:4, transport header version in 3:0.
         se_m_pad_tver: u8 = 1;
         /// The partition key (P_Key).
@@ -74,7 +74,7 @@ headers! {
     /// ACK extended transport header (AETH).
     Aeth = "9.3", 4 {
         /// Acknowledgement, or the reason why there is none.
-        syndrome: Syndrome = 0;
+        syndrome: AethSyndrome = 0;
         /// The messages that the responder has completed.
         msn: Msn = 1;
     }
@@ -139,7 +139,7 @@ impl Bth {
 
     /// A header of the default partition, without pad.
     #[inline]
-    pub const fn new(opcode: Opcode, destination_qp: Qpn, psn: Psn, flags: BthFlags) -> Self {
+    pub const fn new(opcode: BthOpcode, destination_qp: Qpn, psn: Psn, flags: BthFlags) -> Self {
         Self {
             opcode,
             se_m_pad_tver: (flags.bits() >> 16) as u8,

@@ -103,7 +103,7 @@ pub struct Shape {
 /// Declares the opcodes, and both ways between an opcode and its shape.
 macro_rules! opcodes {
     ($($name:ident = $number:literal: $transport:ident $kind:ident $position:ident $form:ident;)*) => {
-        impl Opcode {
+        impl BthOpcode {
             $(
                 #[doc = concat!(
                     stringify!($transport), ", ", stringify!($kind), ", ", stringify!($position), "; ",
@@ -134,14 +134,14 @@ macro_rules! opcodes {
             /// The opcode that says this, or `None` where there is none, such as for a first packet with immediate
             /// data.
             #[inline]
-            pub const fn opcode(self) -> Option<Opcode> {
+            pub const fn opcode(self) -> Option<BthOpcode> {
                 match self {
                     $(Self {
                         transport: Transport::$transport,
                         kind: Kind::$kind,
                         position: Position::$position,
                         form: Form::$form,
-                    } => Some(Opcode::$name),)*
+                    } => Some(BthOpcode::$name),)*
                     _ => None,
                 }
             }
@@ -166,7 +166,7 @@ macro_rules! opcodes {
     zerocopy::Unaligned,
 )]
 #[repr(transparent)]
-pub struct Opcode(pub u8);
+pub struct BthOpcode(pub u8);
 
 opcodes! {
     RC_SEND_FIRST = 0x00: Rc Send First Bare;
@@ -212,7 +212,7 @@ opcodes! {
     CNP = 0x81: Cnp Cnp Only Cnp;
 }
 
-impl fmt::Display for Opcode {
+impl fmt::Display for BthOpcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(shape) = self.shape() else {
             return write!(f, "opcode {:#04x}", self.0);
@@ -250,8 +250,8 @@ impl fmt::Display for Opcode {
     }
 }
 
-impl fmt::Debug for Opcode {
+impl fmt::Debug for BthOpcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Opcode({:#04x})", self.0)
+        write!(f, "BthOpcode({:#04x})", self.0)
     }
 }

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::extended::{Extended, Form};
 use crate::headers::{AtomicEth, Bth};
-use crate::opcode::{Opcode, Shape};
+use crate::opcode::{BthOpcode, Shape};
 
 /// The size of the longest headers in bytes: those of an atomic operation.
 pub const MAX_HEADERS: usize = size_of::<Bth>() + size_of::<AtomicEth>();
@@ -31,7 +31,7 @@ const CRC: usize = 4;
 pub enum BuildError {
     /// This crate does not know the opcode.
     #[error("unknown {0}")]
-    UnknownOpcode(Opcode),
+    UnknownOpcode(BthOpcode),
     /// The BTH has another transport version than 0.
     #[error("transport version {0} is not 0")]
     TransportVersion(u8),
@@ -39,7 +39,7 @@ pub enum BuildError {
     #[error("{opcode} has the extended headers {:?}, not {:?}", .expected.headers(), .found.headers())]
     Extended {
         /// The opcode.
-        opcode: Opcode,
+        opcode: BthOpcode,
         /// The headers that belong to it.
         expected: Form,
         /// The headers that were given.
@@ -47,7 +47,7 @@ pub enum BuildError {
     },
     /// The opcode allows no payload.
     #[error("{0} has no payload")]
-    Payload(Opcode),
+    Payload(BthOpcode),
 }
 
 /// Why bytes are no packet.
@@ -64,7 +64,7 @@ pub enum ParseError {
     },
     /// This crate does not know the opcode.
     #[error("unknown {0}")]
-    UnknownOpcode(Opcode),
+    UnknownOpcode(BthOpcode),
     /// The transport version is not 0.
     #[error("transport version {0} is not 0")]
     TransportVersion(u8),
@@ -83,7 +83,7 @@ pub enum ParseError {
     #[error("{opcode} has no payload, but {length} bytes follow its headers")]
     Payload {
         /// The opcode.
-        opcode: Opcode,
+        opcode: BthOpcode,
         /// The bytes of payload and pad.
         length: usize,
     },

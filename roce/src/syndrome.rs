@@ -17,9 +17,9 @@ use core::fmt;
     zerocopy::Unaligned,
 )]
 #[repr(transparent)]
-pub struct Syndrome(pub u8);
+pub struct AethSyndrome(pub u8);
 
-impl Syndrome {
+impl AethSyndrome {
     /// What the syndrome says, or `None` where its value is reserved.
     #[inline]
     pub const fn response(self) -> Option<Response> {
@@ -36,9 +36,9 @@ impl Syndrome {
     }
 }
 
-impl fmt::Debug for Syndrome {
+impl fmt::Debug for AethSyndrome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Syndrome({:#04x})", self.0)
+        write!(f, "AethSyndrome({:#04x})", self.0)
     }
 }
 
@@ -56,8 +56,8 @@ pub enum Response {
 impl Response {
     /// The syndrome that says this.
     #[inline]
-    pub const fn syndrome(self) -> Syndrome {
-        Syndrome(match self {
+    pub const fn syndrome(self) -> AethSyndrome {
+        AethSyndrome(match self {
             Self::Ack(credits) => credits.0,
             Self::ReceiverNotReady(timer) => 0x20 | timer.0,
             Self::Nak(code) => 0x60 | code as u8,

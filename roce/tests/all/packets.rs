@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use warpbell_roce::{
-    Aeth, Bth, BuildError, DONT_FRAGMENT, Extended, Form, Headers, Icrc, Ip, Kind, MAX_HEADERS,
-    MAX_TRAILER, Msn, Opcode, Packet, ParseError, Position, Shape, Transport, UDP_PORT, UdpIp,
+    Aeth, Bth, BthOpcode, BuildError, DONT_FRAGMENT, Extended, Form, Headers, Icrc, Ip, Kind,
+    MAX_HEADERS, MAX_TRAILER, Msn, Packet, ParseError, Position, Shape, Transport, UDP_PORT, UdpIp,
 };
 use zerocopy::FromBytes;
 
@@ -13,7 +13,7 @@ use crate::{build, bytes_of};
 
 /// Headers of any opcode with any fields, reserved ones too, and a payload that they allow.
 fn parts() -> impl Strategy<Value = (Headers, Vec<u8>)> {
-    let opcodes = prop::sample::select(Opcode::KNOWN);
+    let opcodes = prop::sample::select(BthOpcode::KNOWN);
     let payload = prop::collection::vec(any::<u8>(), 0..40);
     (opcodes, any::<[u8; MAX_HEADERS]>(), payload).prop_map(|(opcode, bytes, mut payload)| {
         let shape = opcode.shape().expect("a known opcode");
@@ -132,9 +132,9 @@ proptest! {
 #[test]
 fn opcodes_and_shapes_are_two_ways_to_say_the_same() {
     for number in 0..=u8::MAX {
-        let opcode = Opcode(number);
+        let opcode = BthOpcode(number);
         let shape = opcode.shape();
-        assert_eq!(shape.is_some(), Opcode::KNOWN.contains(&opcode));
+        assert_eq!(shape.is_some(), BthOpcode::KNOWN.contains(&opcode));
         let Some(shape) = shape else { continue };
         assert_eq!(shape.opcode(), Some(opcode));
         assert_eq!(shape.transport as u8, number >> 5);
@@ -159,7 +159,7 @@ fn other_opcodes_are_unknown() {
     for number in [
         0x15, 0x18, 0x2c, 0x36, 0x40, 0x60, 0x63, 0x66, 0x80, 0x82, 0xa4, 0xff,
     ] {
-        let opcode = Opcode(number);
+        let opcode = BthOpcode(number);
         assert_eq!(opcode.shape(), None);
         let mut bytes = [0; 44];
         bytes[0] = number;
@@ -212,7 +212,7 @@ fn every_parse_error_has_its_cause() {
     let pad = ParseError::PadTooLong { pad: 3, length: 0 };
     assert_eq!(with(0x04, 0x30, 16), pad);
     let payload = ParseError::Payload {
-        opcode: Opcode::RC_ACKNOWLEDGE,
+        opcode: BthOpcode::RC_ACKNOWLEDGE,
         length: 4,
     };
     assert_eq!(with(0x11, 0, 24), payload);
@@ -221,12 +221,12 @@ fn every_parse_error_has_its_cause() {
 #[test]
 fn every_build_error_has_its_cause() {
     let mut bth = Bth {
-        opcode: Opcode(0x15),
+        opcode: BthOpcode(0x15),
         ..Default::default()
     };
     let unknown = Headers::new(bth, Extended::Bare {}, 0);
-    assert_eq!(unknown, Err(BuildError::UnknownOpcode(Opcode(0x15))));
-    bth.opcode = Opcode::RC_ACKNOWLEDGE;
+    assert_eq!(unknown, Err(BuildError::UnknownOpcode(BthOpcode(0x15))));
+    bth.opcode = BthOpcode::RC_ACKNOWLEDGE;
     let error = Headers::new(bth, Extended::Bare {}, 0).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -237,7 +237,7 @@ fn every_build_error_has_its_cause() {
         ..Default::default()
     };
     let payload = Headers::new(bth, Extended::Aeth { aeth }, 1);
-    assert_eq!(payload, Err(BuildError::Payload(Opcode::RC_ACKNOWLEDGE)));
+    assert_eq!(payload, Err(BuildError::Payload(BthOpcode::RC_ACKNOWLEDGE)));
     bth.se_m_pad_tver = 0x0f;
     let version = Headers::new(bth, Extended::Aeth { aeth }, 0);
     assert_eq!(version, Err(BuildError::TransportVersion(15)));

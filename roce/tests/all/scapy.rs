@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use warpbell_roce::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, BthFlags, CnpBody, Deth, Extended, Form, Headers, Ieth,
-    ImmDt, Msn, Opcode, Packet, Psn, Qpn, Reth, Syndrome, from_ip,
+    Aeth, AethSyndrome, AtomicAckEth, AtomicEth, Bth, BthFlags, BthOpcode, CnpBody, Deth, Extended,
+    Form, Headers, Ieth, ImmDt, Msn, Packet, Psn, Qpn, Reth, from_ip,
 };
 
 use crate::{build, bytes_of};
@@ -39,7 +39,7 @@ fn check_packet(line: &str) {
     .filter(|(name, _)| number(name) == 1)
     .map(|&(_, flag)| flag)
     .collect();
-    let opcode = Opcode(number("opcode") as u8);
+    let opcode = BthOpcode(number("opcode") as u8);
     let qpn = |name| Qpn::new(number(name)).expect("24 bits");
     let psn = Psn::new(number("psn")).expect("24 bits");
     let mut bth = Bth::new(opcode, qpn("dqpn"), psn, flags);
@@ -56,7 +56,7 @@ fn check_packet(line: &str) {
         length: number("length").into(),
     };
     let aeth = Aeth {
-        syndrome: Syndrome(number("syndrome") as u8),
+        syndrome: AethSyndrome(number("syndrome") as u8),
         msn: Msn::new(number("msn")).expect("24 bits"),
     };
     let atomic = AtomicEth {
@@ -112,7 +112,7 @@ fn check(printed: &str) -> usize {
             continue;
         };
         let (number, name) = opcode.split_once(' ').expect("NUMBER NAME");
-        let opcode = Opcode(u8::from_str_radix(number, 16).expect("a number"));
+        let opcode = BthOpcode(u8::from_str_radix(number, 16).expect("a number"));
         // Reliable datagrams are not here.
         assert_eq!(opcode.shape().is_none(), name.starts_with("RD_"), "{name}");
         if opcode.shape().is_some() {
@@ -124,7 +124,7 @@ fn check(printed: &str) -> usize {
 
 #[test]
 fn fixed_packets_agree() {
-    assert_eq!(check(PRINTED), 2 * Opcode::KNOWN.len());
+    assert_eq!(check(PRINTED), 2 * BthOpcode::KNOWN.len());
 }
 
 /// `WARPBELL_SCAPY` names a Python with scapy.
@@ -139,7 +139,7 @@ fn fresh_packets_agree() {
         let run = run.expect("Python starts");
         assert!(run.status.success(), "{run:?}");
         let printed = String::from_utf8(run.stdout).expect("text");
-        assert_eq!(check(&printed), 2 * Opcode::KNOWN.len());
+        assert_eq!(check(&printed), 2 * BthOpcode::KNOWN.len());
         if seed == 0 {
             assert_eq!(
                 printed, PRINTED,

@@ -1,6 +1,6 @@
 //! Syndromes and 24-bit numbers.
 
-use warpbell_roce::{Credits, NakCode, Psn, Response, RnrTimer, Syndrome};
+use warpbell_roce::{AethSyndrome, Credits, NakCode, Psn, Response, RnrTimer};
 
 /// The names of `enum ib_rnr_timeout` in `rdma/ib_verbs.h` of Linux, by code: milliseconds.
 const RNR_TIMERS: [f64; 32] = [
@@ -65,12 +65,12 @@ fn syndromes_say_what_they_say() {
         (0x64, Response::Nak(NakCode::InvalidRdRequest)),
     ];
     for (number, response) in known {
-        assert_eq!(Syndrome(number).response(), Some(response));
+        assert_eq!(AethSyndrome(number).response(), Some(response));
     }
     let mut reserved = 0;
     for number in 0..=u8::MAX {
-        match Syndrome(number).response() {
-            Some(response) => assert_eq!(response.syndrome(), Syndrome(number)),
+        match AethSyndrome(number).response() {
+            Some(response) => assert_eq!(response.syndrome(), AethSyndrome(number)),
             None => reserved += 1,
         }
     }

@@ -252,8 +252,8 @@ fn convergent(text: &str) -> String {
     marked
 }
 
-/// What is wrong with functions of this project that count bits of a number that has not 32 of them: Rust-CUDA stores as
-/// many bits of the count, where there is room for 32, and LLVM takes what follows for unreachable.
+/// Names the functions of this project that count the bits of a number that is not 32 bits wide. Rust-CUDA stores a
+/// count as wide as the number into 32 bits, and LLVM drops the code behind such a store.
 fn miscounted(text: &str) -> Vec<String> {
     let mut function = "";
     let mut found = Vec::new();
@@ -267,7 +267,7 @@ fn miscounted(text: &str) -> Vec<String> {
             .any(|(call, width)| call.contains("call ") && !width.starts_with("i32("));
         if counts && function.contains("warpbell") {
             found.push(format!(
-                "{function} counts bits of a number that has not 32 of them: Rust-CUDA compiles this wrongly"
+                "{function} counts the bits of a number that is not 32 bits wide, which Rust-CUDA compiles wrongly"
             ));
         }
     }
@@ -388,7 +388,7 @@ declare i64 @llvm.ctpop.i64(i64)
 ";
         let found = miscounted(text);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("warpbell_kernels_aligned counts bits"));
+        assert!(found[0].starts_with("warpbell_kernels_aligned counts the bits"));
     }
 
     #[test]
