@@ -21,8 +21,16 @@ const WORLDS: [&[&str]; 4] = [
     &["--on", "gpu", "--nic", "soft-gpu"],
     &["--nic", "soft-gpu"],
 ];
-/// What the optimised build is made of, and the software HCA for its features: those that it has for the proofs.
-const OPTIMISED: [&str; 4] = [HW_TESTS, DEMO_PACKAGE, PRELOAD, SOFT_HCA];
+/// What a step needs optimised.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// The suite and the demo.
+    Suite,
+    /// The library to preload as well.
+    Preload,
+    /// And what runs unmodified programs with it.
+    Programs,
+}
 /// The Cargo profile of what is optimised: it takes a third less work than `release`.
 pub(super) const PROFILE: &str = "demo";
 /// How long one hardware test may take.
@@ -34,7 +42,7 @@ const DEMO_DEADLINE: Duration = minutes(12);
 
 impl Steps<'_> {
     pub(super) fn programs(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, Some((PROOFS, PROGRAMS)))? else {
+        let Some(built) = self.optimised(report, Need::Programs)? else {
             return Ok(());
         };
         let path = executable(&built, PROGRAMS).ok_or(StepError::Unbuilt(PROGRAMS))?;
@@ -47,21 +55,22 @@ impl Steps<'_> {
     }
 
     pub(super) fn hw_tests(&self, report: &mut Report) -> Result<(), StepError> {
+        let Some(built) = self.optimised(report, Need::Suite)? else {
+            return Ok(());
+        };
         let count = WORLDS.len() - usize::from(!self.extent.full);
-        self.hardware_tests(report, &WORLDS[..count], |_| {})
+        self.hardware_tests(report, &built, &WORLDS[..count], |_| {})
     }
 
-    /// Runs the suite in each of these worlds; `prepare` changes each call.
+    /// Runs the suite that was built in each of these worlds; `prepare` changes each call.
     fn hardware_tests(
         &self,
         report: &mut Report,
+        built: &str,
         worlds: &[&[&str]],
         prepare: impl Fn(&mut Command),
     ) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, None)? else {
-            return Ok(());
-        };
-        let suite = executable(&built, SUITE).ok_or(StepError::Unbuilt(SUITE))?;
+        let suite = executable(built, SUITE).ok_or(StepError::Unbuilt(SUITE))?;
         let mut list = clean_command(&suite, &self.workspace.root);
         list.arg("--list");
         let listed = self.capture(list, HW_TEST_DEADLINE)?;
@@ -91,20 +100,18 @@ impl Steps<'_> {
     /// Builds what the steps run optimised, and gives what Cargo printed; nothing where it does not build.
     ///
     /// One call for all of it: Cargo unites the features of the packages that it is given, and builds everything anew
-    /// where other packages have other features in common. `also` is a package that has the same ones, and its binary.
-    fn optimised(
-        &self,
-        report: &mut Report,
-        also: Option<(&str, &str)>,
-    ) -> Result<Option<String>, RunError> {
+    /// where other packages have other features in common. So the full extent builds for all its steps at once.
+    fn optimised(&self, report: &mut Report, need: Need) -> Result<Option<String>, RunError> {
         let mut build = self.workspace.cargo();
         build.args(["build", "--profile", PROFILE]);
         build.args(["--lib", "--bin", DEMO, "--bin", SUITE]);
-        for package in OPTIMISED {
-            build.args(["-p", package]);
+        build.args(["-p", HW_TESTS, "-p", DEMO_PACKAGE]);
+        if self.extent.full || need != Need::Suite {
+            // The software HCA for its features: those that it has for the proofs.
+            build.args(["-p", PRELOAD, "-p", SOFT_HCA]);
         }
-        if let Some((package, binary)) = also {
-            build.args(["-p", package, "--bin", binary]);
+        if need == Need::Programs {
+            build.args(["-p", PROOFS, "--bin", PROGRAMS]);
         }
         build.arg("--message-format=json-render-diagnostics");
         let built = self.capture(build, BUILD_DEADLINE)?;
@@ -116,14 +123,14 @@ impl Steps<'_> {
     }
 
     pub(super) fn demo(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, None)? else {
+        let Some(built) = self.optimised(report, Need::Suite)? else {
             return Ok(());
         };
         self.verified(report, "demo", self.demo_command(&built)?)
     }
 
     pub(super) fn card(&self, report: &mut Report) -> Result<(), StepError> {
-        let Some(built) = self.optimised(report, None)? else {
+        let Some(built) = self.optimised(report, Need::Preload)? else {
             return Ok(());
         };
         let mut demo = self.demo_command(&built)?;
@@ -131,7 +138,7 @@ impl Steps<'_> {
         let library = target.join("libwarpbell_preload.so");
         demo.args(["--nic", "mlx5_0"]).env("LD_PRELOAD", &library);
         self.verified(report, "demo --nic mlx5_0", demo)?;
-        self.hardware_tests(report, &[&["--nic", "mlx5_0"]], |command| {
+        self.hardware_tests(report, &built, &[&["--nic", "mlx5_0"]], |command| {
             command.env("LD_PRELOAD", &library);
         })
     }
