@@ -23,12 +23,12 @@ pub const AS_NVVM: &str = "WARPBELL_XTASK_AS_NVVM";
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// Compiles a module for a GPU, called as libNVVM does, such as `compute_100`.
-pub fn compile(library: &Path, gpu: &str, bitcode: &Path, ptx: &Path) -> Result<(), PtxError> {
+pub fn compile(library: &Path, gpu: &str, module: &Path, ptx: &Path) -> Result<(), PtxError> {
     let folder = ptx.parent().unwrap_or(Path::new("."));
     // This program, and not what stands in its file by now: a test step may have built another.
     let mut command: Command = clean_command(format!("/proc/{}/exe", process::id()), folder);
     command.env(AS_NVVM, "1").arg(library).arg(gpu);
-    command.arg(bitcode).arg(ptx);
+    command.arg(module).arg(ptx);
     let finished = run::capture(command, DEADLINE, |_| {})?;
     match finished.success() {
         true => Ok(()),
@@ -42,14 +42,14 @@ pub fn compile(library: &Path, gpu: &str, bitcode: &Path, ptx: &Path) -> Result<
 /// Does what [`compile`] asks, with its arguments.
 pub fn become_compiler(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    let [library, gpu, bitcode, ptx] = &arguments[..] else {
+    let [library, gpu, module, ptx] = &arguments[..] else {
         eprintln!("error: {AS_NVVM} is set, but there is nothing to compile");
         return ExitCode::FAILURE;
     };
     let gpu = gpu.to_string_lossy();
-    let compiled = fs::read(bitcode)
-        .map_err(|error| format!("cannot read the bitcode: {error}"))
-        .and_then(|bitcode| ptx_of(Path::new(library), &gpu, &bitcode))
+    let compiled = fs::read(module)
+        .map_err(|error| format!("cannot read the module: {error}"))
+        .and_then(|module| ptx_of(Path::new(library), &gpu, &module))
         .and_then(|text| fs::write(ptx, text).map_err(|error| format!("cannot write: {error}")));
     match compiled {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,7 +96,7 @@ impl Nvvm {
 }
 
 /// Calls the library; an error is what it says of the module.
-fn ptx_of(library: &Path, gpu: &str, bitcode: &[u8]) -> Result<Vec<u8>, String> {
+fn ptx_of(library: &Path, gpu: &str, module: &[u8]) -> Result<Vec<u8>, String> {
     let error = |error: libloading::Error| format!("cannot load libNVVM: {error}");
     // SAFETY: it is NVIDIA's library, which does nothing when it is loaded.
     let library = unsafe { Library::new(library) }.map_err(error)?;
@@ -107,12 +107,7 @@ fn ptx_of(library: &Path, gpu: &str, bitcode: &[u8]) -> Result<Vec<u8>, String> 
     // SAFETY: pointers to what the functions read and write, for as long as they do; the program is a new one.
     let result = unsafe {
         match (nvvm.create)(&raw mut program) {
-            0 => match (nvvm.add)(
-                program,
-                bitcode.as_ptr(),
-                bitcode.len(),
-                c"kernels".as_ptr(),
-            ) {
+            0 => match (nvvm.add)(program, module.as_ptr(), module.len(), c"kernels".as_ptr()) {
                 0 => (nvvm.compile)(program, options.len() as c_int, options.as_ptr()),
                 failed => failed,
             },
