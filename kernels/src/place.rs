@@ -53,7 +53,7 @@ impl Place {
     #[inline(always)]
     pub unsafe fn in_bytes(first: *const u8, bytes: u64) -> Self {
         let first = first.cast::<Word64>();
-        // Not `is_aligned`, which counts the bits of a number of 64: Rust-CUDA compiles such a count wrongly.
+        // Not `is_aligned`, which counts the bits of a 64-bit number: Rust-CUDA compiles such a count wrongly.
         let words = match first.addr() % size_of::<Word64>() {
             0 => bytes / size_of::<Word64>() as u64,
             _ => 0,

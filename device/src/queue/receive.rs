@@ -66,7 +66,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     /// As there; `TooManyBlocks` counts pieces, too.
     #[inline(always)]
     pub fn try_post_scatter(&mut self, locals: &[Local]) -> Result<WqeIndex, PostError> {
-        let (start, rank) = self.submit(Some(locals))?;
+        let (start, rank) = self.submit(true, locals)?;
         Ok(self.number(start, rank))
     }
 
@@ -78,7 +78,8 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
     /// refused gets its error alone.
     #[inline(always)]
     pub fn try_post_if(&mut self, local: Option<Local>) -> Result<Option<WqeIndex>, PostError> {
-        let (start, rank) = self.submit(local.as_ref().map(slice::from_ref))?;
+        let piece = local.unwrap_or_default();
+        let (start, rank) = self.submit(local.is_some(), slice::from_ref(&piece))?;
         Ok(local.map(|_| self.number(start, rank)))
     }
 
@@ -145,12 +146,17 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
         self.producer.ring.index(start + rank as u64)
     }
 
-    /// Posts a group's buffers; gives where it starts, and this thread's rank.
+    /// Posts the buffers of those threads of a group that have one; gives where it starts, and this thread's rank.
+    ///
+    /// The pieces are there either way: a pointer that may be null keeps a compiler from holding a piece in registers.
     #[inline(always)]
-    fn submit(&mut self, locals: Option<&[Local]>) -> Result<(u64, u32), PostError> {
-        let refusal = locals.and_then(|locals| self.check(locals).err());
-        let locals = locals.filter(|_| refusal.is_none());
-        let (rank, count) = C::rank_and_count(locals.is_some());
+    fn submit(&mut self, has_one: bool, locals: &[Local]) -> Result<(u64, u32), PostError> {
+        let refusal = match has_one {
+            true => self.check(locals).err(),
+            false => None,
+        };
+        let posts = has_one && refusal.is_none();
+        let (rank, count) = C::rank_and_count(posts);
         if count == 0 {
             return refusal.map_or(Ok((0, 0)), Err);
         }
@@ -170,7 +176,7 @@ impl<'a, S: Sharing, C: Scope> ReceiveQueue<'a, S, C> {
                 }
             },
         };
-        if let Some(locals) = locals {
+        if posts {
             self.store(start + rank as u64, locals);
         }
         let handle = &self.handle;

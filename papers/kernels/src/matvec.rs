@@ -158,9 +158,11 @@ impl Columns {
     #[inline(always)]
     fn row(self, row: u32) -> [f32; SIDE as usize] {
         let mut values = [0.0; SIDE as usize];
-        for column in 0..SIDE {
+        let mut column = 0;
+        while column < SIDE {
             // SAFETY: inside the array, which nobody writes any more.
             values[column as usize] = unsafe { *self.0.add((column * SIDE + row) as usize) };
+            column += 1;
         }
         values
     }
@@ -173,11 +175,16 @@ impl Columns {
 /// `vector` is valid for a vector's reads, and nobody writes there meanwhile.
 #[inline(always)]
 unsafe fn product(row: &[f32; SIDE as usize], vector: *const Quad) -> f32 {
-    let mut sum = 0.0;
-    for column in 0..SIDE {
+    let (mut sum, mut quad) = (0.0, 0);
+    while quad < SIDE / QUAD {
         // SAFETY: the caller's promise.
-        let Quad(values) = unsafe { *vector.add((column / QUAD) as usize) };
-        sum += row[column as usize] * values[(column % QUAD) as usize];
+        let Quad([a, b, c, d]) = unsafe { *vector.add(quad as usize) };
+        let column = (quad * QUAD) as usize;
+        sum += row[column] * a;
+        sum += row[column + 1] * b;
+        sum += row[column + 2] * c;
+        sum += row[column + 3] * d;
+        quad += 1;
     }
     sum
 }
