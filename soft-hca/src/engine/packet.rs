@@ -142,8 +142,8 @@ pub struct Header {
     pub length: u32,
     /// Immediate data or the rkey to invalidate, in the last packet, as `flags` say.
     pub immediate: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Of an answer how many messages the responder has completed up to it, modulo 2²⁴ (IBTA volume 1, 9.7.7.1).
+    pub msn: u32,
     /// Of an atomic: swap or add, compare, swap mask or field boundary, compare mask.
     pub operands: [u64; 4],
 }

@@ -11,6 +11,8 @@ use super::psn;
 pub(super) struct Responder {
     /// The PSN of the next packet.
     pub(super) expected: u32,
+    /// The message sequence number (9.7.7.1): how many of the peer's messages are complete, of which 24 bits count.
+    pub(super) msn: u32,
     pub(super) min_rnr_timer_ns: u32,
     /// The message of which packets are still to come.
     pub(super) message: Option<Inbound>,
@@ -48,6 +50,10 @@ pub(super) enum Inbound {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     pub(super) answer: Answer,
+    /// The message sequence number that it carries.
+    pub(super) msn: u32,
+    /// No packet of it has gone out.
+    pub(super) first: bool,
     /// To a request that came twice. Its peer may have forgotten it long ago.
     pub(super) again: bool,
 }
@@ -73,6 +79,7 @@ impl Responder {
     pub(super) const fn new() -> Self {
         Self {
             expected: 0,
+            msn: 0,
             min_rnr_timer_ns: 0,
             message: None,
             refusing: false,
@@ -118,6 +125,12 @@ impl Responder {
     /// Counts so many messages of one packet that were executed.
     pub(super) fn count_direct(&mut self, messages: u32) {
         self.expected = psn::add(self.expected, messages);
+        self.count(messages);
+    }
+
+    /// Counts so many messages of the peer's that are complete.
+    pub(super) const fn count(&mut self, messages: u32) {
+        self.msn = psn::add(self.msn, messages);
     }
 
     /// Whether there is room for one answer more. If need be, one to a request that came twice
@@ -141,19 +154,32 @@ impl Responder {
         dropped
     }
 
-    /// Appends the answer to a new request; false if there are too many.
+    /// Appends the answer to a new request, which is complete with that (C9-148); false if there are too many.
     pub(super) fn answer(&mut self, answer: Answer) -> bool {
-        let again = false;
-        self.has_room() && self.answers.push_back(Due { answer, again }).is_ok()
+        let room = self.has_room();
+        if room {
+            self.count(1);
+            self.append(answer, false);
+        }
+        room
+    }
+
+    fn append(&mut self, answer: Answer, again: bool) {
+        let due = Due {
+            answer,
+            msn: self.msn,
+            first: true,
+            again,
+        };
+        // Without room it is lost, and the peer asks once more.
+        let _ = self.answers.push_back(due);
     }
 
     /// Appends the answer to a request that came twice, in place of those from its PSN on: the
     /// peer asks for them again, too.
     pub(super) fn answer_again(&mut self, answer: Answer) {
         self.forget_answers_from(answer.psn());
-        let again = true;
-        // Without room it is lost, and the peer asks once more.
-        let _ = self.answers.push_back(Due { answer, again });
+        self.append(answer, true);
     }
 
     /// Forgets the answers from `psn` on.

@@ -7,8 +7,8 @@
 //! | receiving responses; lost ones | 9.7.6 | `response` |
 //! | datagrams' route headers | 8.3 | `datagram` |
 //!
-//! End-to-end credits (9.7.7.2) are not modelled: a peer without a receive refuses, and is asked again. Nor are
-//! message sequence numbers: packets name the PSNs that they answer.
+//! End-to-end credits (9.7.7.2) are not modelled: a peer without a receive refuses, and is asked again. So the
+//! requester does not look at message sequence numbers: packets name the PSNs that they answer.
 
 mod datagram;
 mod gate;

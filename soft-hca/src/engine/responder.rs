@@ -81,10 +81,11 @@ impl QueuePair {
         match executed {
             Ok(packets) => {
                 self.responder.expected = psn::add(self.responder.expected, packets);
-                if header.flags().contains(PacketFlags::ACKNOWLEDGE)
-                    && matches!(opcode, Opcode::Write | Opcode::Send)
-                {
-                    self.responder.acknowledge = true;
+                if matches!(opcode, Opcode::Write | Opcode::Send) {
+                    let flags = header.flags();
+                    self.responder.acknowledge |= flags.contains(PacketFlags::ACKNOWLEDGE);
+                    self.responder
+                        .count(u32::from(flags.contains(PacketFlags::LAST)));
                 }
             }
             Err(Reject::NotReady) => self.refuse(Refusal::ReceiverNotReady),

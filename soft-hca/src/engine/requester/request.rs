@@ -5,7 +5,7 @@ use mlx5_wqe::decode::{DecodedWqe, Extra, Operation};
 
 use crate::engine::packet::{Header, Opcode, PacketFlags};
 use crate::engine::psn;
-use crate::engine::sending::InFlight;
+use crate::engine::sending::{InFlight, Kind};
 
 /// Packets between two that ask for an acknowledgement in the middle of a message.
 const ACKNOWLEDGE_EVERY: u32 = 16;
@@ -50,8 +50,10 @@ pub(super) fn request(
         Operation::Send(extra) => extra,
         Operation::Nop | Operation::Queue(_) => Extra::None,
     };
-    let last = packet + 1 == entry.packets;
-    flags.set(PacketFlags::FIRST, packet == 0);
+    // The request for a READ is one packet, however many its answer has.
+    let whole = entry.kind == Kind::Answered;
+    let last = whole || packet + 1 == entry.packets;
+    flags.set(PacketFlags::FIRST, whole || packet == 0);
     flags.set(PacketFlags::LAST, last);
     flags.set(
         PacketFlags::ACKNOWLEDGE,

@@ -4,7 +4,7 @@
 use mlx5_wqe::{Syndrome, VendorCode};
 
 use crate::engine::memory::Memory;
-use crate::engine::packet::{Opcode, Range, Refusal};
+use crate::engine::packet::{Opcode, PacketFlags, Range, Refusal};
 use crate::engine::psn;
 use crate::engine::queue_pair::{Context, QueuePair};
 use crate::engine::receiving::{Answer, Due};
@@ -19,11 +19,15 @@ impl QueuePair {
         budget: usize,
     ) -> usize {
         let mut sent = 0;
-        while let Some(Due { answer, .. }) = self.responder.answers.front().copied() {
+        while let Some(due) = self.responder.answers.front().copied() {
+            let Due { answer, .. } = due;
             if sent == budget {
                 return sent;
             }
             let mut header = self.header(cx.address, Opcode::AtomicResponse, answer.psn());
+            header.msn = due.msn;
+            let mut flags = PacketFlags::LAST;
+            flags.set(PacketFlags::FIRST, due.first);
             let mut payload = None;
             match answer {
                 Answer::Atomic { value, .. } => header.operands[0] = value,
@@ -40,12 +44,15 @@ impl QueuePair {
                         break;
                     }
                     header.opcode = Opcode::ReadResponse as u8;
+                    let last = range.length <= u64::from(self.path_mtu);
+                    flags.set(PacketFlags::LAST, last);
                     payload = Some(Range {
                         address: range.address,
                         length: range.length.min(u64::from(self.path_mtu)),
                     });
                 }
             }
+            header.flags = flags.bits();
             let payload = payload.filter(|range| range.length > 0);
             if payload.is_some() {
                 // What came before the READ, before what it takes.
@@ -62,6 +69,7 @@ impl QueuePair {
         // Only now: an acknowledgement or refusal means that all before it was answered (9.7.5.1.2).
         if let Some((refusal, psn)) = self.responder.refusal {
             let mut header = self.header(cx.address, Opcode::Refuse, psn);
+            header.msn = self.responder.msn;
             header.detail = refusal as u8;
             header.length = self.responder.min_rnr_timer_ns;
             // SAFETY: there is no payload.
@@ -74,7 +82,8 @@ impl QueuePair {
         }
         if self.responder.acknowledge {
             let psn = psn::add(self.responder.expected, psn::MASK);
-            let header = self.header(cx.address, Opcode::Acknowledge, psn);
+            let mut header = self.header(cx.address, Opcode::Acknowledge, psn);
+            header.msn = self.responder.msn;
             // SAFETY: there is no payload.
             if unsafe { cx.wire.send(&header, &[]) }.is_err() {
                 return sent;
@@ -92,6 +101,7 @@ impl QueuePair {
             && let Answer::Read { psn, range, .. } = &mut due.answer
             && range.length > mtu
         {
+            due.first = false;
             *psn = psn::add(*psn, 1);
             range.address += mtu;
             range.length -= mtu;

@@ -1,5 +1,6 @@
 //! The engine against its specification: two HCAs on an in-process wire, stepped by hand.
 
+mod answers;
 mod commands;
 mod completion;
 mod cross_channel;
