@@ -124,6 +124,17 @@ pub enum AtomicKind {
 }
 
 impl AtomicOperation {
+    /// Whether it has 4 bytes, or masks that matter. InfiniBand has packets for the others alone: 8 bytes, compared,
+    /// replaced and added as a whole (IBTA volume 1, 9.4.5).
+    pub const fn is_extended(&self) -> bool {
+        let [.., mask, compare_mask] = self.operands;
+        let plain = match self.kind {
+            AtomicKind::CompareSwap => mask == u64::MAX && compare_mask == u64::MAX,
+            AtomicKind::FetchAdd => mask == 0,
+        };
+        self.width != 8 || !plain
+    }
+
     /// The value to store where `found` was; `None` to store nothing.
     ///
     /// CompareSwap: where the bits of `compare` under its mask agree with `found`, the bits of

@@ -42,8 +42,8 @@ impl Counting {
 
 // SAFETY: forwards to a wire that keeps the contract.
 unsafe impl Wire for Counting {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
+    fn limits(&self, to: WireAddress) -> Limits {
+        self.inner.limits(to)
     }
 
     fn loops_back(&self) -> bool {

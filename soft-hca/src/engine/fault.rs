@@ -1,6 +1,7 @@
 //! Faults on purpose: a wire that drops, delays and doubles packets.
 
-use super::packet::{Header, Packet, Range};
+use super::gid::Gid;
+use super::packet::{Header, Packet, RECEIVE_RANGES, Range, WireAddress};
 use super::wire::{Busy, Limits, Retract, Wire};
 
 /// What becomes of one packet.
@@ -133,12 +134,17 @@ impl<W: Wire, P: Pattern> FaultyWire<W, P> {
 
 // SAFETY: received packets are the inner wire's; those held are forgotten when retracted.
 unsafe impl<W: Wire, P: Pattern> Wire for FaultyWire<W, P> {
-    fn limits(&self) -> Limits {
-        let Limits { mtu, ranges } = self.inner.limits();
+    fn limits(&self, to: WireAddress) -> Limits {
+        let limits = self.inner.limits(to);
         Limits {
-            mtu,
-            ranges: ranges.min(super::packet::RECEIVE_RANGES),
+            // As many as a packet that is held back can name.
+            ranges: limits.ranges.min(RECEIVE_RANGES),
+            ..limits
         }
+    }
+
+    fn find(&self, gid: Gid) -> Option<WireAddress> {
+        self.inner.find(gid)
     }
 
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {

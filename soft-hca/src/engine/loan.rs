@@ -130,7 +130,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             return false;
         }
         let next = block(&self.memory, ring, tail);
-        plain_write(&next, tail, ring, pair.number, pair.path_mtu).plain
+        plain_write(&next, tail, ring, pair.number, pair.limits.mtu).plain
     }
 
     /// A queue pair and its peer, if both are here.
@@ -159,7 +159,7 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             register,
             record: pair.send_record(),
             ring: pair.ring(),
-            mtu: pair.path_mtu,
+            mtu: pair.limits.mtu,
             user_index: pair.options.user_index,
             domains: [pair, peer].map(|pair| pair.attributes.protection_domain),
             producer: pair.requester.producer,

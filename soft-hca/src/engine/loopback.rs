@@ -2,7 +2,7 @@
 
 use heapless::Deque;
 
-use super::packet::{Header, Packet, RECEIVE_RANGES, Range};
+use super::packet::{Header, Packet, RECEIVE_RANGES, Range, WireAddress};
 use super::wire::{Busy, Limits, Retract, Wire};
 
 /// A wire with one end that holds up to `PACKETS` packets and borrows their payload.
@@ -27,10 +27,11 @@ impl<const PACKETS: usize> Loopback<PACKETS> {
 // SAFETY: payloads are the sender's own ranges, which stay readable until a retract that covers
 // them; that takes their packets out.
 unsafe impl<const PACKETS: usize> Wire for Loopback<PACKETS> {
-    fn limits(&self) -> Limits {
+    fn limits(&self, _to: WireAddress) -> Limits {
         Limits {
             mtu: self.mtu,
             ranges: RECEIVE_RANGES,
+            extended_atomics: true,
         }
     }
 

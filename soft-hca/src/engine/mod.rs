@@ -77,7 +77,6 @@ use protection::{ProtectionDomains, Regions};
 use queue_pair::{Context, QueuePair};
 use send_wqe::SCRATCH;
 use shared_receive::SharedReceives;
-use wire::Limits;
 
 /// Where an engine keeps its tables; all entries fresh (`Default`). Each table has at most
 /// 65,536 entries that are used.
@@ -113,7 +112,6 @@ pub struct Engine<'t, M, W> {
     address: WireAddress,
     memory: M,
     wire: W,
-    limits: Limits,
     protection_domains: ProtectionDomains<'t>,
     regions: Regions<'t>,
     completion_queues: CompletionQueues<'t>,
@@ -144,7 +142,6 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         Self {
             address,
             memory,
-            limits: wire.limits(),
             wire,
             protection_domains: ProtectionDomains(storage.protection_domains),
             regions: Regions::new(storage.regions, storage.revoked),
@@ -328,7 +325,6 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
             completion_queues: &mut self.completion_queues,
             shared_receives: &mut self.shared_receives,
             scratch: &mut self.scratch,
-            limits: self.limits,
             address: self.address,
             now: self.now,
         };

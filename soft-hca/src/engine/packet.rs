@@ -106,6 +106,8 @@ bitflags::bitflags! {
         const IMMEDIATE = 1 << 4;
         /// `immediate` holds the rkey to invalidate.
         const INVALIDATE = 1 << 5;
+        /// The requester is an unreliable connection.
+        const UNRELIABLE = 1 << 6;
     }
 }
 
@@ -121,7 +123,7 @@ pub struct Header {
     pub source: u32,
     /// The queue pair it goes to.
     pub destination_qp: u32,
-    /// The queue pair it comes from.
+    /// The queue pair it comes from, or [`UNKNOWN_QP`](Self::UNKNOWN_QP).
     pub source_qp: u32,
     /// The packet sequence number, 24 bits.
     pub psn: u32,
@@ -151,6 +153,10 @@ pub struct Header {
 const _: () = assert!(size_of::<Header>() == 80);
 
 impl Header {
+    /// The source of a packet that does not name the queue pair which it comes from: the one at the other end of the
+    /// connection. No queue pair has this number.
+    pub const UNKNOWN_QP: u32 = u32::MAX;
+
     /// The flags; bits without a name are dropped.
     #[inline]
     pub fn flags(&self) -> PacketFlags {

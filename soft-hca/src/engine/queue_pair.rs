@@ -12,14 +12,14 @@ use super::command::{
 use super::completion::{Completion, CompletionQueues};
 use super::list::Link;
 use super::memory::Memory;
-use super::packet::{Header, Opcode as PacketOpcode, WireAddress};
+use super::packet::{Header, Opcode as PacketOpcode, PacketFlags, WireAddress};
 use super::protection::Regions;
 use super::receiving::Responder;
 use super::send_wqe::{FLUSH, Failure, SCRATCH, SendWqe};
 use super::sending::Requester;
 use super::shared_receive::SharedReceives;
 use super::transfer::Ring;
-use super::wire::{Limits, Retract, Wire};
+use super::wire::{Limits, Retract, SEND_RANGES, Wire};
 
 /// An entry of the engine's table of queue pairs.
 #[derive(Debug, Default)]
@@ -52,7 +52,6 @@ pub(super) struct Context<'a, 't, M, W> {
     pub(super) shared_receives: &'a mut SharedReceives<'t>,
     /// Room for one WQE.
     pub(super) scratch: &'a mut [u8; SCRATCH],
-    pub(super) limits: Limits,
     pub(super) address: WireAddress,
     pub(super) now: u64,
 }
@@ -72,7 +71,8 @@ pub(super) struct QueuePair {
     pub(super) access: Access,
     pub(super) remote_address: WireAddress,
     pub(super) remote_qp: QpNumber,
-    pub(super) path_mtu: u32,
+    /// What its packets may hold: `mtu` is the path MTU.
+    pub(super) limits: Limits,
     /// What datagrams to this queue pair must carry.
     pub(super) q_key: u32,
     pub(super) requester: Requester,
@@ -102,7 +102,11 @@ impl QueuePair {
             access: Access::empty(),
             remote_address: WireAddress::default(),
             remote_qp: QpNumber::default(),
-            path_mtu: 0,
+            limits: Limits {
+                mtu: 0,
+                ranges: 0,
+                extended_atomics: false,
+            },
             q_key: 0,
             requester: Requester::new(),
             responder: Responder::new(),
@@ -149,9 +153,11 @@ impl QueuePair {
         if self.options.transport == Transport::Datagram {
             return opcode == PacketOpcode::Datagram;
         }
+        let unreliable = self.options.transport == Transport::UnreliableConnection;
         opcode != PacketOpcode::Datagram
-            && self.remote_qp.get() == header.source_qp
+            && [self.remote_qp.get(), Header::UNKNOWN_QP].contains(&header.source_qp)
             && self.remote_address.0 == header.source
+            && header.flags().contains(PacketFlags::UNRELIABLE) == unreliable
     }
 
     /// Takes the step, or says why not.
@@ -179,15 +185,22 @@ impl QueuePair {
             }
             (State::Init, Transition::ReadyToReceive(attributes)) => {
                 let mtu = attributes.path_mtu;
+                let way = cx.wire.limits(attributes.remote_address);
                 if attributes.receive_psn > MAX_PSN {
                     return Err(CommandError::BadPsn);
                 }
-                if !mtu.is_power_of_two() || mtu < 256 || mtu > cx.limits.mtu {
+                if !mtu.is_power_of_two() || mtu < 256 || mtu > way.mtu {
                     return Err(CommandError::BadMtu);
                 }
                 self.remote_address = attributes.remote_address;
                 self.remote_qp = attributes.remote_qp;
-                self.path_mtu = mtu;
+                let reliable = self.options.transport == Transport::ReliableConnection;
+                self.limits = Limits {
+                    mtu,
+                    // What is copied may come from anywhere.
+                    ranges: if reliable { way.ranges } else { SEND_RANGES },
+                    ..way
+                };
                 self.responder
                     .start(attributes.receive_psn, attributes.min_rnr_timer_ns);
                 self.state = State::ReadyToReceive;

@@ -17,19 +17,19 @@ mod response;
 
 use mlx5_wqe::decode::{BLOCK, DecodeError, DecodedWqe, Operation, decode_for};
 use mlx5_wqe::segment::Control;
-use mlx5_wqe::{Fence, Syndrome, VendorCode, WqeIndex};
+use mlx5_wqe::{AddressVector, Fence, Syndrome, VendorCode, WqeIndex};
 use zerocopy::FromBytes;
 
 use super::command::{Access, CrossChannel, MAX_READS, QueuePairState, Transport};
 use super::memory::Memory;
-use super::packet::{Opcode, WireAddress};
+use super::packet::{Header, Opcode, PacketFlags, WireAddress};
 use super::protection::Regions;
 use super::psn;
 use super::queue_pair::{Context, QueuePair};
 use super::send_wqe::{Failure, SCRATCH, SendWqe};
 use super::sending::{BAD_GATE, Cursor, Gate, InFlight, Kind, Requester};
 use super::transfer::{Cutter, Ranges, check_local};
-use super::wire::{Busy, Limits, SEND_RANGES, Wire};
+use super::wire::{Busy, Limits, Wire};
 use request::request;
 
 /// PSNs under way at most: their order must stay clear, for which 2²³ are the most that may be.
@@ -90,7 +90,7 @@ impl QueuePair {
         cx: &mut Context<'_, '_, M, W>,
         budget: usize,
     ) -> Result<usize, Stop> {
-        let limits = self.limits(cx.limits);
+        let limits = self.limits;
         let (memory, regions) = (cx.memory, &*cx.regions);
         let at_cursor = self.requester.in_flight.get(self.requester.cursor.entry);
         let started = match at_cursor.copied() {
@@ -134,6 +134,11 @@ impl QueuePair {
         let (summary, wqe) = self.fetch_request(memory, scratch, index)?;
         let packets = match wqe.operation {
             Operation::Nop | Operation::Queue(_) => 0,
+            Operation::Atomic(_, atomic) if atomic.is_extended() && !limits.extended_atomics => {
+                // A request that its queue pair cannot carry out (11.6.2), as one with an unknown opcode.
+                let failure = (Syndrome::LOCAL_QP_OPERATION, VendorCode::NONE);
+                return Err(Stop::Fail(summary, failure));
+            }
             Operation::Atomic(..) => 1,
             // As many as its answer has.
             Operation::Read(_) => wqe.length.div_ceil(limits.mtu).max(1),
@@ -200,7 +205,7 @@ impl QueuePair {
         let (summary, decoded) = self.fetch_wqe(memory, scratch, index);
         let wqe =
             decoded.map_err(|error| Stop::Fail(summary, (error.syndrome(), VendorCode::NONE)))?;
-        if wqe.destination.is_some() && wqe.length > self.path_mtu {
+        if wqe.destination.is_some() && wqe.length > self.limits.mtu {
             let failure = (Syndrome::LOCAL_LENGTH, VendorCode::NONE);
             return Err(Stop::Fail(summary, failure));
         }
@@ -247,17 +252,14 @@ impl QueuePair {
                 // What came before, before what the peer gets of it.
                 memory.settle();
             }
-            let mut header = request(&template, wqe, entry, packet, self.path_mtu);
+            let mut header = request(&template, wqe, entry, packet, self.limits.mtu);
             // SAFETY: the ranges were checked against registered memory or lie in the ring. Their
             // owner leaves them alone until the WQE completes; in error, on reset, on destroying
             // and on deregistering they are retracted, or copied at once.
             let accepted = unsafe {
                 if reliable {
                     wire.send(&header, &ranges)
-                } else if wqe
-                    .destination
-                    .is_none_or(|vector| datagram::address(&mut header, vector, self.q_key))
-                {
+                } else if self.address_unreliable(&mut header, wqe.destination, wire) {
                     wire.send_copy(&header, &ranges)
                 } else {
                     // Lost, as if there were a network.
@@ -273,20 +275,24 @@ impl QueuePair {
         Ok(sent)
     }
 
-    const fn is_reliable(&self) -> bool {
-        matches!(self.options.transport, Transport::ReliableConnection)
+    /// Makes a request's header that of an unreliable connection, or of a datagram; false if no HCA has its GID.
+    fn address_unreliable<W: Wire>(
+        &self,
+        header: &mut Header,
+        destination: Option<&AddressVector>,
+        wire: &W,
+    ) -> bool {
+        let Some(vector) = destination else {
+            header.flags |= PacketFlags::UNRELIABLE.bits();
+            return true;
+        };
+        let to = wire.find(vector.rgid);
+        to.inspect(|to| datagram::address(header, vector, *to, self.q_key))
+            .is_some()
     }
 
-    /// What a packet of a request may hold.
-    fn limits(&self, wire: Limits) -> Limits {
-        Limits {
-            mtu: self.path_mtu,
-            // What is copied may come from anywhere.
-            ranges: match self.is_reliable() {
-                true => wire.ranges,
-                false => SEND_RANGES,
-            },
-        }
+    const fn is_reliable(&self) -> bool {
+        matches!(self.options.transport, Transport::ReliableConnection)
     }
 
     /// Copies a WQE out of the ring and decodes it. The summary holds as far as the bytes do.

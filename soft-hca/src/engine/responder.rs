@@ -274,7 +274,7 @@ impl QueuePair {
         if !self.responder.answer(answer) {
             return Err(Reject::Refuse(Refusal::InvalidRequest));
         }
-        Ok(header.length.div_ceil(self.path_mtu).max(1))
+        Ok(header.length.div_ceil(self.limits.mtu).max(1))
     }
 
     /// Executes an atomic; gives the PSNs that it takes.
@@ -335,7 +335,7 @@ impl QueuePair {
                 return;
             }
             Opcode::ReadRequest => {
-                let packets = header.length.div_ceil(self.path_mtu).max(1);
+                let packets = header.length.div_ceil(self.limits.mtu).max(1);
                 let end = psn::add(header.psn, packets);
                 let range = Range {
                     address: header.address,

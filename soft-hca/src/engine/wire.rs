@@ -3,14 +3,15 @@
 //! A wire carries packets and nothing more: requests, acknowledgements, retries and their timers
 //! belong to the engine. It may drop, delay and reorder packets.
 
-use super::packet::{Header, Opcode, Packet, Range};
+use super::gid::{self, Gid};
+use super::packet::{Header, Opcode, Packet, Range, WireAddress};
 
 /// The wire cannot take a packet now; the engine tries again in a later step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the wire is busy")]
 pub struct Busy;
 
-/// What one packet may hold.
+/// What one packet may hold, and which packets there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Payload bytes, a power of two of at least 256. A wire inside one address space may well
@@ -21,6 +22,9 @@ pub struct Limits {
     /// packets of its own says [`SEND_RANGES`]; one that borrows says
     /// [`RECEIVE_RANGES`](super::packet::RECEIVE_RANGES).
     pub ranges: usize,
+    /// Whether there are packets for atomics of 4 bytes and for masked ones
+    /// ([`is_extended`](mlx5_wqe::decode::AtomicOperation::is_extended)).
+    pub extended_atomics: bool,
 }
 
 /// The most ranges that an engine hands to [`Wire::send`].
@@ -70,8 +74,14 @@ impl Retract {
 /// `receive` on this end. After [`retract`](Wire::retract) has returned, no payload that it names
 /// may be read any more, at no end.
 pub unsafe trait Wire {
-    /// What a packet may hold; the same for ever, and the same at both ends.
-    fn limits(&self) -> Limits;
+    /// What a packet to this HCA may hold; the same as long as a way leads there, and the same at both ends. A queue pair
+    /// asks when it is connected.
+    fn limits(&self, to: WireAddress) -> Limits;
+
+    /// The HCA that has this GID, as far as this end knows. Datagrams go to GIDs.
+    fn find(&self, gid: Gid) -> Option<WireAddress> {
+        gid::address(gid)
+    }
 
     /// Whether each packet that this end sends to its own HCA comes straight back to it, whole and in
     /// order, so that the engine may as well leave it out. Never where packets are to be seen or lost.
@@ -87,7 +97,8 @@ pub unsafe trait Wire {
     /// # Safety
     ///
     /// The ranges must be readable until a `retract` that covers them, and there must be at most
-    /// `limits().ranges` of them with at most `limits().mtu` bytes.
+    /// `ranges` of them with at most `mtu` bytes, as
+    /// [`limits`](Self::limits) says.
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy>;
 
     /// Sends a packet whose payload is its owner's again when this returns: the wire copies it. Packets of queue pairs
@@ -97,8 +108,8 @@ pub unsafe trait Wire {
     ///
     /// # Safety
     ///
-    /// The ranges must be readable, and there must be at most [`SEND_RANGES`] of them with at most `limits().mtu`
-    /// bytes.
+    /// The ranges must be readable, and there must be at most [`SEND_RANGES`] of them with at most `mtu` bytes, as
+    /// [`limits`](Self::limits) says.
     unsafe fn send_copy(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
         let _ = (header, payload);
         Ok(())
@@ -119,8 +130,12 @@ pub unsafe trait Wire {
 
 // SAFETY: forwards every call to a wire that keeps the contract.
 unsafe impl<W: Wire + ?Sized> Wire for &mut W {
-    fn limits(&self) -> Limits {
-        (**self).limits()
+    fn limits(&self, to: WireAddress) -> Limits {
+        (**self).limits(to)
+    }
+
+    fn find(&self, gid: Gid) -> Option<WireAddress> {
+        (**self).find(gid)
     }
 
     fn loops_back(&self) -> bool {

@@ -300,10 +300,12 @@ impl Links {
 // slots that are given back by `release` alone, which runs in the next `receive`
 // or after the engine's step.
 unsafe impl Wire for Links {
-    fn limits(&self) -> Limits {
+    fn limits(&self, to: WireAddress) -> Limits {
         Limits {
-            mtu: LOCAL_MTU,
+            // A way that is not there yet may be one of any kind.
+            mtu: self.path_mtu(to).unwrap_or(LOCAL_MTU),
             ranges: RECEIVE_RANGES,
+            extended_atomics: true,
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::links::Links;
 use super::watch::RequestWatch;
 use crate::engine::fault::{self, FaultyWire};
-use crate::engine::packet::{Header, Packet, Range};
+use crate::engine::gid::Gid;
+use crate::engine::packet::{Header, Packet, Range, WireAddress};
 use crate::engine::wire::{Busy, Limits, Retract, Wire};
 
 /// Decides the fate of each packet that an HCA sends: any
@@ -95,8 +96,12 @@ impl SharedLinks {
 
 // SAFETY: forwards every call to the links, which keep the contract.
 unsafe impl Wire for SharedLinks {
-    fn limits(&self) -> Limits {
-        self.lock().limits()
+    fn limits(&self, to: WireAddress) -> Limits {
+        self.lock().limits(to)
+    }
+
+    fn find(&self, gid: Gid) -> Option<WireAddress> {
+        self.lock().find(gid)
     }
 
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
@@ -141,10 +146,17 @@ impl HostWire {
 
 // SAFETY: forwards every call to a wire that keeps the contract.
 unsafe impl Wire for HostWire {
-    fn limits(&self) -> Limits {
+    fn limits(&self, to: WireAddress) -> Limits {
         match &self.0 {
-            Way::Plain(links) => links.limits(),
-            Way::Faulty { wire, .. } => wire.limits(),
+            Way::Plain(links) => links.limits(to),
+            Way::Faulty { wire, .. } => wire.limits(to),
+        }
+    }
+
+    fn find(&self, gid: Gid) -> Option<WireAddress> {
+        match &self.0 {
+            Way::Plain(links) => links.find(gid),
+            Way::Faulty { wire, .. } => wire.find(gid),
         }
     }
 

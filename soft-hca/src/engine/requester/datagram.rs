@@ -14,12 +14,9 @@ const IMMEDIATE: u32 = 4;
 /// The protocol that follows the route header: UDP, as in RoCE v2.
 const NEXT_HEADER: u8 = 17;
 
-/// Makes a request's header a datagram's: to where the vector says, from the HCA that `header` comes from. False if no
-/// HCA has the vector's GID.
-pub(super) fn address(header: &mut Header, vector: &AddressVector, own_key: u32) -> bool {
-    let Some(to) = gid::address(vector.rgid) else {
-        return false;
-    };
+/// Makes a request's header a datagram's: to where the vector says, which is the HCA `to`, from the HCA that `header`
+/// comes from.
+pub(super) fn address(header: &mut Header, vector: &AddressVector, to: WireAddress, own_key: u32) {
     let from = gid::of(WireAddress(header.source));
     header.opcode = Opcode::Datagram as u8;
     header.destination = to.0;
@@ -51,5 +48,4 @@ pub(super) fn address(header: &mut Header, vector: &AddressVector, own_key: u32)
         eight.copy_from_slice(bytes);
         *word = u64::from_ne_bytes(eight);
     }
-    true
 }

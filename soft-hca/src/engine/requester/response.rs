@@ -95,9 +95,9 @@ impl QueuePair {
         match (wqe.operation, opcode) {
             (Operation::Read(_), Opcode::ReadResponse) => {
                 let packets = psn::distance(packet.header.psn, front.first_psn) as u64;
-                let offset = packets * u64::from(self.path_mtu);
+                let offset = packets * u64::from(self.limits.mtu);
                 let left = u64::from(wqe.length) - offset;
-                if packet.payload_length() != left.min(u64::from(self.path_mtu)) {
+                if packet.payload_length() != left.min(u64::from(self.limits.mtu)) {
                     return Err(BAD_RESPONSE);
                 }
                 scatter(cx.memory, cx.regions, pd, segments, offset, &packet.payload)

@@ -44,11 +44,11 @@ impl QueuePair {
                         break;
                     }
                     header.opcode = Opcode::ReadResponse as u8;
-                    let last = range.length <= u64::from(self.path_mtu);
+                    let last = range.length <= u64::from(self.limits.mtu);
                     flags.set(PacketFlags::LAST, last);
                     payload = Some(Range {
                         address: range.address,
-                        length: range.length.min(u64::from(self.path_mtu)),
+                        length: range.length.min(u64::from(self.limits.mtu)),
                     });
                 }
             }
@@ -96,7 +96,7 @@ impl QueuePair {
 
     /// Takes one packet off the oldest answer.
     fn answer_sent(&mut self) {
-        let mtu = u64::from(self.path_mtu);
+        let mtu = u64::from(self.limits.mtu);
         if let Some(due) = self.responder.answers.front_mut()
             && let Answer::Read { psn, range, .. } = &mut due.answer
             && range.length > mtu

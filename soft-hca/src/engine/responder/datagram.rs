@@ -48,7 +48,7 @@ impl QueuePair {
             QueuePairState::ReadyToReceive | QueuePairState::ReadyToSend
         );
         let payload = packet.payload_length();
-        let fits = payload <= u64::from(self.path_mtu);
+        let fits = payload <= u64::from(self.limits.mtu);
         if !ready || header.rkey != self.q_key || !fits || !self.take_receive(cx) {
             return;
         }

@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use warpbell_soft_hca::engine::Wire;
 use warpbell_soft_hca::engine::fault::{Fate, Pattern, Rates, Seeded};
 use warpbell_soft_hca::engine::packet::{Header, Opcode, Packet, RECEIVE_RANGES, Range};
 use warpbell_soft_hca::engine::wire::{Busy, Limits, Retract, SEND_RANGES};
+use warpbell_soft_hca::engine::{Wire, WireAddress};
 
 use super::plan::Plan;
 
@@ -156,13 +156,14 @@ impl End {
 
 // SAFETY: what `receive` gives is copied and kept until its next call, or lent until it is retracted, which drops it.
 unsafe impl Wire for End {
-    fn limits(&self) -> Limits {
+    fn limits(&self, _to: WireAddress) -> Limits {
         Limits {
             mtu: self.mtu,
             ranges: match self.lends {
                 true => RECEIVE_RANGES,
                 false => SEND_RANGES,
             },
+            extended_atomics: true,
         }
     }
 

@@ -47,9 +47,9 @@ fn flags_without_a_name_are_dropped() {
         flags,
         ..Header::default()
     };
-    assert_eq!(flags(0xff).flags().bits(), 0x3f);
+    assert_eq!(flags(0xff).flags().bits(), 0x7f);
     assert_eq!(
-        flags(0xc5).flags(),
+        flags(0x85).flags(),
         PacketFlags::FIRST | PacketFlags::ACKNOWLEDGE
     );
 }

@@ -1,11 +1,13 @@
 //! Rules of the InfiniBand specification (volume 1) for ends that do not keep it, each by section or statement.
 
-use mlx5_wqe::{RemoteKey, Syndrome, Wqe, WqeIndex};
+use mlx5_wqe::{Local, Masked, Remote, RemoteKey, Syndrome, Wqe, WqeIndex};
 use warpbell_soft_hca::engine::fault::Fate;
 use warpbell_soft_hca::engine::packet::{Header, Opcode, PacketFlags, Refusal};
-use warpbell_soft_hca::engine::{ErrorPlace, FirstError, QueuePairState, Transition};
+use warpbell_soft_hca::engine::{
+    ErrorPlace, FirstError, QueuePairOptions, QueuePairState, Transition, Transport,
+};
 
-use super::world::{Buffer, Connection, RNR_NS, Region, Shape, TIMEOUT_NS, World, clean};
+use super::world::{Buffer, Connection, Qp, RNR_NS, Region, Shape, TIMEOUT_NS, World, clean};
 
 /// Where packets and WQEs of these tests start.
 const PSN: u32 = 0xff_fff0;
@@ -339,6 +341,136 @@ fn a_missing_answer_is_asked_for_once() {
             assert_eq!(target.buffer.bytes(), vec![7; LENGTH]);
         } else {
             assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+        }
+    }
+}
+
+/// A wire without packets for them (RoCE): the WQE fails here, after those before it, and nothing reaches the peer.
+#[test]
+fn extended_atomics_fail_where_the_wire_has_no_packets_for_them() {
+    type Post = fn(&mut Qp, Local, Remote) -> WqeIndex;
+    const ALL: u64 = u64::MAX;
+    fn swap(qp: &mut Qp, to: (Local, Remote), compare_mask: u64, mask: u64) -> WqeIndex {
+        let compare = Masked {
+            value: 3,
+            mask: compare_mask,
+        };
+        let swap = Masked { value: 4, mask };
+        qp.post(Wqe::<2>::masked_compare_swap_u64(to.0, to.1, compare, swap).signalled())
+    }
+    fn add(qp: &mut Qp, to: (Local, Remote), boundary: u64) -> WqeIndex {
+        qp.post(Wqe::<1>::masked_fetch_add_u64(to.0, to.1, 1, boundary).signalled())
+    }
+    let atomics: [(Post, bool); 9] = [
+        (
+            |qp, at, to| qp.post(Wqe::<1>::fetch_add(at, to, 1).signalled()),
+            false,
+        ),
+        (
+            |qp, at, to| qp.post(Wqe::<1>::compare_swap(at, to, 1, 2).signalled()),
+            false,
+        ),
+        (|qp, at, to| add(qp, (at, to), 0), false),
+        (|qp, at, to| add(qp, (at, to), 1 << 31), true),
+        (|qp, at, to| swap(qp, (at, to), ALL, ALL), false),
+        (|qp, at, to| swap(qp, (at, to), ALL, 0xff), true),
+        (|qp, at, to| swap(qp, (at, to), 0xff, ALL), true),
+        (
+            |qp, at, to| {
+                let half = Local { length: 4, ..at };
+                qp.post(Wqe::<1>::masked_fetch_add_u32(half, to, 1, 0).signalled())
+            },
+            true,
+        ),
+        (
+            |qp, at, to| {
+                let half = Local { length: 4, ..at };
+                let [compare, swap] = [3, 4].map(|value| Masked {
+                    value,
+                    mask: u32::MAX,
+                });
+                qp.post(Wqe::<1>::masked_compare_swap_u32(half, to, compare, swap).signalled())
+            },
+            true,
+        ),
+    ];
+    for (post, is_extended) in atomics {
+        for extended_atomics in [true, false] {
+            let shape = Shape {
+                extended_atomics,
+                ..Shape::default()
+            };
+            let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
+            let here = world.a.region(&[0; 16]);
+            let there = world.b.region(&[0; 16]);
+            let before = Wqe::<1>::write(here.local(8, 8), there.remote(8));
+            world.a.qp.write(before.signalled());
+            post(&mut world.a.qp, here.local(0, 8), there.remote(0));
+            world.settle();
+            let cqes = world.a.qp.send_cq.drain();
+            let [first, second] = cqes.try_into().expect("two completions");
+            assert!(!first.tail().is_error());
+            let fails = is_extended && !extended_atomics;
+            assert_eq!(second.tail().is_error(), fails);
+            if fails {
+                let syndrome = second.error_word().syndrome();
+                assert_eq!(syndrome, Syndrome::LOCAL_QP_OPERATION);
+                assert_eq!(there.buffer.bytes(), [0; 16]);
+            }
+        }
+    }
+}
+
+/// RoCE's packets do not name their source queue pair: it is that of the connection. A packet of another transport is
+/// none of a queue pair's (9.6.1).
+#[test]
+fn a_packet_may_leave_its_source_out_and_must_have_the_transport_of_its_queue_pair() {
+    for transport in [
+        Transport::ReliableConnection,
+        Transport::UnreliableConnection,
+    ] {
+        let shape = Shape {
+            options: QueuePairOptions {
+                transport,
+                ..QueuePairOptions::default()
+            },
+            ..Shape::default()
+        };
+        let mut world = World::with(shape, Connection::default(), [clean(), clean()]);
+        let there = world.b.region(&[0; 8]);
+        let whole = PacketFlags::FIRST | PacketFlags::LAST;
+        let good = Header {
+            destination: 1,
+            source: 0,
+            destination_qp: world.b.qp.number.get(),
+            source_qp: Header::UNKNOWN_QP,
+            psn: Connection::default().psn,
+            opcode: Opcode::Write as u8,
+            flags: match transport {
+                Transport::UnreliableConnection => whole | PacketFlags::UNRELIABLE,
+                _ => whole,
+            }
+            .bits(),
+            address: there.buffer.address(),
+            rkey: there.keys.remote.0,
+            length: 8,
+            ..Header::default()
+        };
+        let wrong = [
+            Header { source: 7, ..good },
+            Header {
+                flags: good.flags ^ PacketFlags::UNRELIABLE.bits(),
+                ..good
+            },
+        ];
+        for (header, arrives) in wrong
+            .map(|header| (header, false))
+            .into_iter()
+            .chain([(good, true)])
+        {
+            world.inject(header, Buffer::filled(&[9; 8]));
+            world.settle();
+            assert_eq!(there.buffer.bytes() == [9; 8], arrives, "{transport:?}");
         }
     }
 }

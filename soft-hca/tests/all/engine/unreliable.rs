@@ -156,7 +156,7 @@ fn a_packet_that_cannot_be_is_dropped() {
             source_qp: world.a.qp.number.get(),
             psn: connection.psn,
             opcode: Opcode::Write as u8,
-            flags: (PacketFlags::FIRST | PacketFlags::LAST).bits(),
+            flags: (PacketFlags::FIRST | PacketFlags::LAST | PacketFlags::UNRELIABLE).bits(),
             address: target.buffer.address(),
             rkey: target.keys.remote.0,
             length: 8,

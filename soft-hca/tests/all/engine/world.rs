@@ -109,14 +109,16 @@ pub struct TestWire {
     air: Air,
     address: u32,
     mtu: u32,
+    extended_atomics: bool,
 }
 
 // SAFETY: payloads are borrowed from their sender until retracted, which drops their packets.
 unsafe impl Wire for TestWire {
-    fn limits(&self) -> Limits {
+    fn limits(&self, _to: WireAddress) -> Limits {
         Limits {
             mtu: self.mtu,
             ranges: 4,
+            extended_atomics: self.extended_atomics,
         }
     }
 
@@ -342,6 +344,8 @@ pub struct Node {
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub mtu: u32,
+    /// Whether the wire has packets for atomics of 4 bytes and for masked ones.
+    pub extended_atomics: bool,
     pub log_depth: u8,
     pub log_cq_depth: u8,
     pub cqe_size: CqeSize,
@@ -360,6 +364,7 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             mtu: 1024,
+            extended_atomics: true,
             log_depth: LOG_DEPTH,
             log_cq_depth: LOG_CQ_DEPTH,
             cqe_size: CqeSize::default(),
@@ -395,6 +400,7 @@ impl Node {
             air: air.clone(),
             address,
             mtu: shape.mtu,
+            extended_atomics: shape.extended_atomics,
         };
         let storage = storage(shape);
         let wire = FaultyWire::new(wire, faults);
