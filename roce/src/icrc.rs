@@ -114,11 +114,12 @@ impl Icrc {
     /// Once the whole packet has passed, with its CRC: whether the CRC is right.
     #[inline]
     pub fn is_intact(self) -> bool {
-        /// The CRC of any bytes and their CRC.
-        const RESIDUE: u32 = 0x2144_df1c;
         self.finish() == RESIDUE
     }
 }
+
+/// The CRC of any bytes and their CRC.
+const RESIDUE: u32 = 0x2144_df1c;
 
 impl UdpIp {
     /// The invariant CRC of a packet behind these headers: its bytes from the BTH up to the pad, in any pieces.
@@ -133,6 +134,35 @@ impl UdpIp {
         self.over(pieces).is_intact()
     }
 
+    /// As [`verify`](Self::verify), for receivers that do not see the IPv4 identification, such as UDP sockets: whether the
+    /// CRC is right with the identification given, or with any other. Of damaged packets over IPv4 it takes one in 65,536
+    /// for intact.
+    #[inline]
+    pub fn verify_unidentified(&self, pieces: &[&[u8]]) -> bool {
+        let difference = self.over(pieces).finish() ^ RESIDUE;
+        difference == 0 || matches!(self.ip, Ip::V4 { .. }) && self.is_of_identification(difference)
+    }
+
+    /// Whether two CRCs with this difference may be those of packets that differ in their identifications alone.
+    ///
+    /// The difference is then (CRCs are linear) that of the identifications, times x for each bit behind them and 32
+    /// times more, modulo the CRC's polynomial. Divided by as many x it has 16 bits again.
+    #[cold]
+    fn is_of_identification(&self, difference: u32) -> bool {
+        /// Bytes of an IPv4 header behind the identification, and those of the CRC.
+        const BEHIND: u32 = 14 + 4;
+        let mut bytes = u32::from(self.udp_length) + BEHIND;
+        let mut quotient = difference;
+        for power in INVERSE_POWERS {
+            if bytes & 1 != 0 {
+                quotient = times(quotient, power);
+            }
+            bytes >>= 1;
+        }
+        // The lowest powers of x are in the highest bits.
+        quotient & 0xffff == 0
+    }
+
     #[inline]
     fn over(&self, pieces: &[&[u8]]) -> Icrc {
         let mut icrc = Icrc::new(self);
@@ -141,4 +171,43 @@ impl UdpIp {
         }
         icrc
     }
+}
+
+/// The polynomial of the CRC (IEEE 802.3), without x^32; the lowest power of x in the highest bit, here and below.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// 1 divided by x^8, x^16, x^32 and so on, modulo the polynomial: for each bit of a number of bytes.
+const INVERSE_POWERS: [u32; 17] = {
+    let mut power = 1 << 31;
+    let mut bit = 0;
+    while bit < 8 {
+        // What `times_x` does, the other way.
+        power = match power >> 31 {
+            0 => power << 1,
+            _ => (power ^ POLYNOMIAL) << 1 | 1,
+        };
+        bit += 1;
+    }
+    let mut powers = [power; 17];
+    let mut index = 1;
+    while index < powers.len() {
+        powers[index] = times(powers[index - 1], powers[index - 1]);
+        index += 1;
+    }
+    powers
+};
+
+const fn times_x(value: u32) -> u32 {
+    value >> 1 ^ (value & 1).wrapping_neg() & POLYNOMIAL
+}
+
+/// The product modulo the polynomial.
+const fn times(mut one: u32, mut other: u32) -> u32 {
+    let mut product = 0;
+    while other != 0 {
+        product ^= (other >> 31).wrapping_neg() & one;
+        one = times_x(one);
+        other <<= 1;
+    }
+    product
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use warpbell_roce::{Headers, Packet, UDP_PORT, from_ethernet, from_ip};
+use warpbell_roce::{Headers, Ip, Packet, UDP_PORT, from_ethernet, from_ip};
 
 use crate::{build, bytes_of};
 
@@ -57,5 +57,26 @@ fn the_crc_covers_every_byte_that_no_router_changes() {
         packet[at] ^= 0x04;
         let intact = from_ip(&packet).is_ok_and(|(udp, bytes)| udp.verify(&[bytes]));
         assert_eq!(intact, variant.contains(&at), "byte {at}");
+    }
+}
+
+/// As a UDP socket receives them: the identification is gone.
+#[test]
+fn the_crc_is_right_whatever_the_identification_and_wrong_for_other_changes() {
+    for frame in frames() {
+        let (mut udp, bytes) = from_ethernet(frame).expect("a frame");
+        for change in [0, 1, 0x8000, 0xffff] {
+            let Ip::V4 { identification, .. } = &mut udp.ip else {
+                panic!("rxe's recording is of IPv4");
+            };
+            *identification ^= change;
+            assert!(udp.verify_unidentified(&[bytes]));
+        }
+        let mut packet = bytes.to_vec();
+        for bit in (0..8 * packet.len()).filter(|bit| bit / 8 != 4) {
+            packet[bit / 8] ^= 1 << (bit % 8);
+            assert!(!udp.verify_unidentified(&[&packet]), "bit {bit}");
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
     }
 }
