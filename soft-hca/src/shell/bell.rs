@@ -1,18 +1,22 @@
-//! How an HCA's thread sleeps until a packet comes from another process.
+//! How an HCA's thread sleeps until a packet comes from another process or machine.
 //!
 //! Each ring between processes has a word by which its consumer says that its thread sleeps, and the time at which
 //! somebody last looked at the ring all the same (see [`SoftHca::help`](super::SoftHca::help)). The producer wakes the
 //! thread if nobody looks. If somebody has just looked, it leaves that for its next step: a thread that is woken while
 //! a program polls only takes the program's core away.
 //!
+//! A socket wakes the thread that waits for it by itself.
+//!
 //! Nothing hangs on the words alone: they are the other process's to write too, and a thread never sleeps for longer
 //! than its nap.
 
+use std::net::UdpSocket;
 use std::prelude::v1::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -84,31 +88,51 @@ impl Words<'_> {
     }
 }
 
-/// The consumer's end of a ring, as far as its thread needs it to sleep. It keeps the memory mapped.
+/// What wakes a thread that sleeps.
 #[derive(Clone)]
-pub(super) struct Bell(pub Ring);
+pub(super) enum Bell {
+    /// The consumer's end of a ring, as far as its thread needs it to sleep. It keeps the memory mapped.
+    Ring(Ring),
+    /// A socket that has something to read.
+    Socket(Arc<UdpSocket>),
+}
 
 impl Bell {
     /// Asks to be woken; false if packets are waiting already.
     fn arm(&self) -> bool {
-        let words = self.0.words();
+        let Self::Ring(ring) = self else {
+            return true;
+        };
+        let words = ring.words();
         words.looked.store(0, Ordering::Relaxed);
         words.asleep.store(1, Ordering::Relaxed);
         // See `Words::ring`.
         fence(Ordering::SeqCst);
-        self.0.is_empty()
+        ring.is_empty()
     }
 
     fn disarm(&self) {
-        self.0.words().asleep.store(0, Ordering::Relaxed);
+        if let Self::Ring(ring) = self {
+            ring.words().asleep.store(0, Ordering::Relaxed);
+        }
     }
 
-    fn wait(&self) -> Wait {
+    fn wait(&self) -> Option<Wait> {
+        let Self::Ring(ring) = self else {
+            return None;
+        };
         let mut wait = Wait::new();
         wait.val = 1;
-        wait.uaddr = WaitPtr::new(self.0.words().asleep.as_ptr().cast());
+        wait.uaddr = WaitPtr::new(ring.words().asleep.as_ptr().cast());
         wait.flags = WaitFlags::SIZE_U32;
-        wait
+        Some(wait)
+    }
+
+    fn poll(&self) -> Option<PollFd<'_>> {
+        match self {
+            Self::Ring(_) => None,
+            Self::Socket(socket) => Some(PollFd::new(socket, PollFlags::IN)),
+        }
     }
 }
 
@@ -133,7 +157,15 @@ impl Bells {
     }
 }
 
-/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Not at all if `is_due` says that there is
+fn timespec(ns: u64) -> Timespec {
+    Timespec {
+        tv_sec: (ns / 1_000_000_000) as _,
+        tv_nsec: (ns % 1_000_000_000) as _,
+    }
+}
+
+/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. With a socket among the bells, packets in
+/// rings wait for the end of the nap. Not at all if `is_due` says that there is
 /// something to do: it is asked once the bells are armed, and told whether packets have come already.
 pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
     // Beyond the limit the nap has to do.
@@ -142,13 +174,15 @@ pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> 
     for bell in bells {
         packets |= !bell.arm();
     }
-    if !is_due(packets) {
-        let waits: Vec<Wait> = bells.iter().map(Bell::wait).collect();
-        let end = clock_ns() + nap.as_nanos() as u64;
-        let end = Timespec {
-            tv_sec: (end / 1_000_000_000) as _,
-            tv_nsec: (end % 1_000_000_000) as _,
-        };
+    let mut sockets: Vec<PollFd<'_>> = bells.iter().filter_map(Bell::poll).collect();
+    if is_due(packets) {
+        // Awake.
+    } else if !sockets.is_empty() {
+        // No call waits for both. It fails only without memory, and then the nap is short.
+        let _ = poll(&mut sockets, Some(&timespec(nap.as_nanos() as u64)));
+    } else {
+        let waits: Vec<Wait> = bells.iter().filter_map(Bell::wait).collect();
+        let end = timespec(clock_ns() + nap.as_nanos() as u64);
         let waited = futex::waitv(&waits, WaitvFlags::empty(), Some(&end), ClockId::Monotonic);
         match waited {
             // Woken, before it slept or after; or the nap is over.
@@ -195,8 +229,15 @@ mod tests {
         assert!(unsafe { link.send(&header, &[]) });
     }
 
+    fn words(bell: &Bell) -> Words<'_> {
+        match bell {
+            Bell::Ring(ring) => ring.words(),
+            Bell::Socket(_) => unreachable!("a socket has none"),
+        }
+    }
+
     fn is_asleep(bell: &Bell) -> bool {
-        bell.0.words().asleep.load(Ordering::Relaxed) != 0
+        words(bell).asleep.load(Ordering::Relaxed) != 0
     }
 
     /// Sleeps on a thread, calls `then` once it does, and tells how long it slept.
@@ -248,10 +289,10 @@ mod tests {
         assert!(bell.arm());
         // As if it had been woken at the very moment of the question, whenever that is.
         let mut woken = u64::MAX;
-        assert!(!bell.0.words().ring(&mut woken) && is_asleep(&bell));
+        assert!(!words(&bell).ring(&mut woken) && is_asleep(&bell));
         woken = clock_ns() - MODERATION_NS;
-        assert!(bell.0.words().ring(&mut woken) && !is_asleep(&bell));
-        assert!(bell.0.words().ring(&mut woken), "awake");
+        assert!(words(&bell).ring(&mut woken) && !is_asleep(&bell));
+        assert!(words(&bell).ring(&mut woken), "awake");
     }
 
     /// While somebody looks, the thread sleeps on; when he looks no longer, the next step of the other side wakes it.

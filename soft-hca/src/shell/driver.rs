@@ -190,6 +190,10 @@ fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
     for seat in seats {
         seat.bells(bells);
     }
+    if helped {
+        // Who helps looks at the sockets, too. They would wake this thread for each packet.
+        bells.retain(|bell| !matches!(bell, Bell::Socket(_)));
+    }
     bell::sleep(bells, nap, |packets| {
         // Who is at work sees to the packets that wait.
         let unseen = packets && !seats.iter().any(|seat| seat.is_busy());

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use super::bell::{self, Bell, Bells};
 use super::links::{Link, Links, LocalLink};
 use super::memory::{HostMemory, LateStores};
+use super::roce::RoceError;
 use super::segment::SegmentError;
 use super::shared_link::SharedLink;
 use super::watch::RequestWatch;
@@ -60,6 +61,9 @@ pub enum HcaError {
         "no socket or thread for other processes to reach the HCA: {0}; check the limits of both"
     )]
     Peers(#[source] std::io::Error),
+    /// The HCA does not listen for RoCE packets, or does not reach another.
+    #[error(transparent)]
+    Roce(#[from] RoceError),
 }
 
 impl From<WrongReply> for HcaError {
@@ -506,7 +510,7 @@ impl SoftHca {
         self.with_links(|links| links.path_mtu(peer))
     }
 
-    fn with_links<R>(&self, f: impl FnOnce(&mut Links) -> R) -> Result<R, HcaError> {
+    pub(super) fn with_links<R>(&self, f: impl FnOnce(&mut Links) -> R) -> Result<R, HcaError> {
         guarded(&mut self.seat.lock(), |machine| machine.with_links(f))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Links inside the process *lend*: a packet names the sender's memory, nothing
 //! is copied before the receiving engine copies it to its destination. Links to
-//! another process *copy* into slots of shared memory. A RoCE v2 link to another
-//! machine would be one more variant of [`Link`].
+//! another process *copy* into slots of shared memory. Other machines are reached
+//! by [`Roce`], whose sockets serve many peers each.
 //!
 //! # When lent memory comes back
 //!
@@ -16,14 +16,18 @@
 //! not look at a received payload again once it has called `retract`.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::prelude::v1::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec;
 
-use super::bell::Bells;
+use super::bell::{Bell, Bells};
+use super::hca::SoftHca;
 use super::ring::{Consumer, Producer, ring};
+use super::roce::{Roce, RoceError, RoceOptions};
 use super::shared_link::SharedLink;
+use crate::engine::gid::{self, Gid};
 use crate::engine::packet::{Header, Packet, RECEIVE_RANGES, Range};
 use crate::engine::wire::{Busy, Limits, Retract, Wire};
 use crate::engine::{DirectMemory, Memory, WireAddress};
@@ -204,9 +208,11 @@ pub struct Links {
     copies: VecDeque<Copied>,
     copy: Option<Copied>,
     peers: Vec<(WireAddress, Link)>,
-    /// By which the HCA's thread sleeps: those of the links to other processes.
+    /// The ways to other machines.
+    roce: Roce,
+    /// By which the HCA's thread sleeps: those of the links to other processes, and sockets.
     bells: Bells,
-    /// Whose turn it is to be received from: 0 is the loopback, then the peers.
+    /// Whose turn it is to be received from: 0 is the loopback, 1 other machines, then the peers.
     turn: usize,
     /// The link that holds a packet which the engine has in hand.
     in_hand: Option<usize>,
@@ -220,6 +226,7 @@ impl Links {
             copies: VecDeque::new(),
             copy: None,
             peers: Vec::new(),
+            roce: Roce::default(),
             bells: Bells::default(),
             turn: 0,
             in_hand: None,
@@ -246,7 +253,33 @@ impl Links {
             Link::Local(_) => None,
             Link::Shared(link) => Some(link.bell()),
         });
-        self.bells.set(bells.collect());
+        let sockets = self.roce.sockets().map(Bell::Socket);
+        self.bells.set(bells.chain(sockets).collect());
+    }
+
+    /// Listens for packets of other machines.
+    pub(super) fn listen(&mut self, options: RoceOptions) -> Result<SocketAddr, RoceError> {
+        let address = self.roce.listen(self.own, options)?;
+        self.hang_bells();
+        Ok(address)
+    }
+
+    /// The number of the HCA at this address, which is made known if it is not.
+    pub(super) fn reach(&mut self, peer: SocketAddr) -> Result<WireAddress, RoceError> {
+        if let Some(number) = self.roce.number(peer) {
+            return Ok(number);
+        }
+        let mut number = SoftHca::fresh_address();
+        while self.path_mtu(number).is_some() {
+            number = SoftHca::fresh_address();
+        }
+        self.roce.add(peer, number)?;
+        Ok(number)
+    }
+
+    /// The ways to other machines.
+    pub(super) fn roce(&self) -> &Roce {
+        &self.roce
     }
 
     /// Payload bytes of a packet to that HCA; none if no way leads there.
@@ -258,6 +291,7 @@ impl Links {
             .iter()
             .find(|(address, _)| *address == peer)
             .map(|(_, link)| link.mtu())
+            .or_else(|| Some(self.roce.limits(peer)?.mtu))
     }
 
     /// Ends a step: gives back the packet in hand, and sees that other processes hear what was sent.
@@ -268,6 +302,7 @@ impl Links {
                 link.end_step();
             }
         }
+        self.roce.end_step();
     }
 
     /// Tells other processes that somebody is about to look for their packets.
@@ -298,15 +333,20 @@ impl Links {
 // SAFETY: lent ranges stay readable because their sender lends them until it
 // retracts them, and `retract` waits for packets in hand; copied ranges lie in
 // slots that are given back by `release` alone, which runs in the next `receive`
-// or after the engine's step.
+// or after the engine's step; datagrams lie in buffers that `Roce::receive` alone writes.
 unsafe impl Wire for Links {
     fn limits(&self, to: WireAddress) -> Limits {
-        Limits {
+        let within_the_machine = || Limits {
             // A way that is not there yet may be one of any kind.
             mtu: self.path_mtu(to).unwrap_or(LOCAL_MTU),
             ranges: RECEIVE_RANGES,
             extended_atomics: true,
-        }
+        };
+        self.roce.limits(to).unwrap_or_else(within_the_machine)
+    }
+
+    fn find(&self, gid: Gid) -> Option<WireAddress> {
+        self.roce.find(gid).or_else(|| gid::address(gid))
     }
 
     unsafe fn send(&mut self, header: &Header, payload: &[Range]) -> Result<(), Busy> {
@@ -320,7 +360,10 @@ unsafe impl Wire for Links {
             return Ok(());
         }
         let Some((_, link)) = self.peers.iter_mut().find(|(address, _)| *address == to) else {
-            return Ok(());
+            // SAFETY: the caller vouches for the ranges.
+            return unsafe { self.roce.send(header, payload) }
+                .then_some(())
+                .ok_or(Busy);
         };
         let taken = match link {
             Link::Local(link) => {
@@ -345,7 +388,10 @@ unsafe impl Wire for Links {
             return Ok(());
         }
         let Some((_, link)) = self.peers.iter_mut().find(|(address, _)| *address == to) else {
-            return Ok(());
+            // SAFETY: as above.
+            return unsafe { self.roce.send(header, payload) }
+                .then_some(())
+                .ok_or(Busy);
         };
         // SAFETY: as above.
         let taken = unsafe {
@@ -361,9 +407,10 @@ unsafe impl Wire for Links {
 
     fn receive(&mut self) -> Option<Packet> {
         self.release();
-        let turns = self.peers.len() + 1;
+        let turns = self.peers.len() + 2;
         for _ in 0..turns {
-            let turn = self.turn % (self.peers.len() + 1);
+            // A peer may be gone since the last turn.
+            let turn = self.turn % (self.peers.len() + 2);
             self.turn = turn + 1;
             if turn == 0 {
                 let mut packet = self.loopback.pop_front();
@@ -376,7 +423,14 @@ unsafe impl Wire for Links {
                 }
                 continue;
             }
-            let index = turn - 1;
+            if turn == 1 {
+                let packet = self.roce.receive();
+                if packet.is_some() {
+                    return packet;
+                }
+                continue;
+            }
+            let index = turn - 2;
             let link = &mut self.peers[index].1;
             let mut packet = link.receive();
             if packet.is_none() && link.is_over() {

@@ -1,5 +1,5 @@
 //! What a software HCA needs on a host: its tables, a clock, a thread, and the
-//! wires to other HCAs, inside the process and between processes.
+//! wires to other HCAs, inside the process, between processes and between machines.
 //!
 //! # Wires
 //!
@@ -8,6 +8,7 @@
 //! | the HCA itself | always there | lent | 64 KiB | |
 //! | an HCA of this process | [`SoftHca::link`] | lent | 64 KiB | packets are lost |
 //! | an HCA of another process | [`offer`], [`accept`], [`SoftHca::attach`]; [`Peers`] by the other's address | copied | 8 KiB | packets are lost |
+//! | an HCA of any machine | [`SoftHca::listen`], [`SoftHca::reach`] ([`roce`]) | copied | 256 bytes to 4 KiB | packets are lost |
 //!
 //! A lent payload is not copied until the receiving engine copies it to its
 //! destination. When a queue pair dies or memory is deregistered, payloads under
@@ -23,6 +24,9 @@
 //! Between processes the packets lie in a sealed piece of shared memory, with a
 //! versioned header. Nothing that the other process writes there is trusted: a
 //! counter, a length or an address that cannot be cuts the wire.
+//!
+//! Between machines the packets are those of RoCE v2, in UDP datagrams. What is no such packet, or has a wrong CRC or
+//! partition key, is counted and dropped.
 //!
 //! # Faults on purpose
 //!
@@ -44,6 +48,7 @@ mod links;
 mod memory;
 mod peers;
 mod ring;
+pub mod roce;
 mod segment;
 mod shared;
 mod shared_link;
@@ -58,6 +63,7 @@ pub use memory::{HostMemory, LateStores};
 pub use peers::Peers;
 #[cfg(fuzzing)]
 pub use peers::{Wish, understand};
+pub use roce::{RoceCounters, RoceError, RoceOptions};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
 pub use watch::{Advice, RequestWatch, WatchLimits};

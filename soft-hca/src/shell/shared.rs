@@ -348,7 +348,7 @@ impl Consumer {
 
     /// What this side's thread sleeps by.
     pub fn bell(&self) -> Bell {
-        Bell(self.ring.clone())
+        Bell::Ring(self.ring.clone())
     }
 
     /// Whether the other side has said that it no longer writes.

@@ -2,3 +2,5 @@
 
 mod differential;
 mod engine;
+#[cfg(not(miri))]
+mod roce;

@@ -20,4 +20,4 @@ mod timers;
 mod unreliable;
 mod verbs;
 mod without_record;
-mod world;
+pub mod world;

@@ -449,7 +449,7 @@ impl Node {
 }
 
 pub fn create_completion_queue<M: Memory, W: Wire>(
-    engine: &mut Engine<'static, M, W>,
+    engine: &mut Engine<'_, M, W>,
     uar: Buffer,
     shape: Shape,
 ) -> Cq {
@@ -480,7 +480,7 @@ pub fn create_completion_queue<M: Memory, W: Wire>(
 }
 
 pub fn create_queue_pair<M: Memory, W: Wire>(
-    engine: &mut Engine<'static, M, W>,
+    engine: &mut Engine<'_, M, W>,
     pd: ProtectionDomain,
     shape: Shape,
 ) -> Qp {
@@ -489,7 +489,7 @@ pub fn create_queue_pair<M: Memory, W: Wire>(
 
 /// A queue pair whose doorbell is on the page `uar`.
 pub fn create_queue_pair_on<M: Memory, W: Wire>(
-    engine: &mut Engine<'static, M, W>,
+    engine: &mut Engine<'_, M, W>,
     pd: ProtectionDomain,
     shape: Shape,
     uar: Buffer,
@@ -565,7 +565,7 @@ pub fn connect(node: &mut Node, peer: (WireAddress, QpNumber), mtu: u32, with: C
 
 /// The same with a queue pair of one's own.
 pub fn connect_queue_pair<M: Memory, W: Wire>(
-    engine: &mut Engine<'static, M, W>,
+    engine: &mut Engine<'_, M, W>,
     qp: QpNumber,
     (remote_address, remote_qp): (WireAddress, QpNumber),
     mtu: u32,

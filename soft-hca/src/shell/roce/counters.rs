@@ -1,0 +1,27 @@
+//! What became of packets.
+
+/// How many RoCE packets an HCA has sent, received and dropped, since it listens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoceCounters {
+    /// Packets that the system took.
+    pub sent: u64,
+    /// Packets that the engine got.
+    pub received: u64,
+    /// Dropped: packets that RoCE has no form for, or longer than the path MTU.
+    pub unsendable: u64,
+    /// Dropped: packets that the system refused.
+    pub send_errors: u64,
+    /// Times that the system failed to receive.
+    pub receive_errors: u64,
+    /// Dropped: datagrams from addresses that no peer has.
+    pub unknown_source: u64,
+    /// Dropped: datagrams that are no RoCE packets.
+    pub malformed: u64,
+    /// Dropped: packets with a wrong invariant CRC.
+    pub wrong_crc: u64,
+    /// Dropped: packets of another partition.
+    pub wrong_partition_key: u64,
+    /// Dropped: packets that the engine does not understand, such as congestion notifications.
+    pub not_understood: u64,
+}

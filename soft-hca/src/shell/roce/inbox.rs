@@ -1,0 +1,86 @@
+//! Datagrams that have come: as many as the system gives in one call.
+
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::prelude::v1::*;
+use std::vec;
+
+use quinn_udp::{RecvMeta, UdpSocketState};
+
+/// Buffers for one call.
+const BUFFERS: usize = 8;
+/// Bytes of each: the longest datagram, or as many as the system puts together (receive offload).
+const BYTES: usize = 1 << 16;
+
+/// A datagram that has come.
+pub(super) struct Datagram {
+    /// Where it comes from.
+    pub from: SocketAddr,
+    /// How many came before it in one piece: what the system numbers them from 0 with if they were sent in one piece, too.
+    pub number: u16,
+    /// Where it lies until the next [`fill`](Inbox::fill).
+    place: Range<usize>,
+}
+
+/// Datagrams that have come and were not looked at.
+pub(super) struct Inbox {
+    bytes: Box<[u8]>,
+    metas: [RecvMeta; BUFFERS],
+    filled: usize,
+    /// The buffer to be looked at next, and the first byte there.
+    buffer: usize,
+    at: usize,
+}
+
+impl Inbox {
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; BUFFERS * BYTES].into_boxed_slice(),
+            metas: [RecvMeta::default(); BUFFERS],
+            filled: 0,
+            buffer: 0,
+            at: 0,
+        }
+    }
+
+    /// Asks the system for datagrams, once those that were there have been taken; whether there may be more.
+    pub fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<bool> {
+        (self.filled, self.buffer, self.at) = (0, 0, 0);
+        let mut buffers = self.bytes.chunks_exact_mut(BYTES).map(IoSliceMut::new);
+        let mut buffers: [IoSliceMut<'_>; BUFFERS] =
+            std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        self.filled = match state.recv(socket.into(), &mut buffers, &mut self.metas) {
+            Ok(filled) => filled,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(self.filled == BUFFERS)
+    }
+
+    /// Takes the next datagram.
+    pub fn next(&mut self) -> Option<Datagram> {
+        while self.buffer < self.filled {
+            let meta = &self.metas[self.buffer];
+            if self.at >= meta.len {
+                (self.buffer, self.at) = (self.buffer + 1, 0);
+                continue;
+            }
+            let start = self.buffer * BYTES + self.at;
+            let length = meta.stride.clamp(1, meta.len - self.at);
+            let number = (self.at / meta.stride.max(1)) as u16;
+            self.at += length;
+            return Some(Datagram {
+                from: meta.addr,
+                number,
+                place: start..start + length,
+            });
+        }
+        None
+    }
+
+    /// The bytes of a datagram.
+    pub fn bytes(&self, datagram: &Datagram) -> &[u8] {
+        &self.bytes[datagram.place.clone()]
+    }
+}

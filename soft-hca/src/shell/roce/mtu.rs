@@ -1,0 +1,93 @@
+//! How long packets may be on the way to a peer.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use warpbell_roce::{Bth, ImmDt, Reth};
+
+use super::error::RoceError;
+
+/// The path MTUs of RoCE, in bytes of payload (annex A17).
+const MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
+
+/// Headers and CRC of the longest packet with a payload, behind the IP header: UDP, BTH, RETH, immediate data, CRC.
+const OVERHEAD: u32 = (8 + size_of::<Bth>() + size_of::<Reth>() + size_of::<ImmDt>() + 4) as u32;
+
+/// The path MTU on the way from `own` to `peer`: the largest whose packets the interface there carries.
+pub(super) fn path_mtu(own: SocketAddr, peer: SocketAddr) -> Result<u32, RoceError> {
+    let overhead = OVERHEAD + if peer.is_ipv4() { 20 } else { 40 };
+    let mtu = interface_mtu(own, peer)?;
+    let [.., least] = MTUS;
+    largest(mtu, overhead).ok_or(RoceError::MtuTooSmall {
+        peer,
+        mtu,
+        least: least + overhead,
+    })
+}
+
+fn largest(mtu: u32, overhead: u32) -> Option<u32> {
+    MTUS.into_iter().find(|payload| payload + overhead <= mtu)
+}
+
+/// The bytes of the longest IP packet on the way, as far as this machine knows.
+fn interface_mtu(own: SocketAddr, peer: SocketAddr) -> Result<u32, RoceError> {
+    let system = |step| {
+        move |source| RoceError::System {
+            step,
+            address: own,
+            source,
+        }
+    };
+    let mut any_port = own;
+    any_port.set_port(0);
+    let probe = UdpSocket::bind(any_port).map_err(system("bind of a socket"))?;
+    // Looks for the route, and sends nothing.
+    probe
+        .connect(peer)
+        .map_err(|source| RoceError::Unreachable { peer, source })?;
+    let (level, option) = match peer {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let mut mtu: libc::c_int = 0;
+    let mut length = size_of_val(&mtu) as libc::socklen_t;
+    // SAFETY: the value and its length are there, and as long as they say.
+    let result = unsafe {
+        libc::getsockopt(
+            probe.as_raw_fd(),
+            level,
+            option,
+            (&raw mut mtu).cast(),
+            &mut length,
+        )
+    };
+    match result {
+        0 => Ok(mtu as u32),
+        _ => Err(system("look at the MTU")(io::Error::last_os_error())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OVERHEAD, largest};
+
+    /// On a link of 1,500 bytes Linux's soft-RoCE has 1,024, too.
+    #[test]
+    fn the_path_mtu_is_the_largest_that_fits() {
+        let overhead = 64;
+        assert_eq!(OVERHEAD + 20, overhead);
+        for (mtu, expected) in [
+            (319, None),
+            (320, Some(256)),
+            (575, Some(256)),
+            (576, Some(512)),
+            (1500, Some(1024)),
+            (4159, Some(2048)),
+            (4160, Some(4096)),
+            (65_536, Some(4096)),
+        ] {
+            assert_eq!(largest(mtu, overhead), expected, "{mtu}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Two HCAs that speak RoCE v2 with each other over UDP sockets of this machine.
+
+mod errors;
+mod faults;
+mod hostile;
+mod rxe;
+mod verbs;
+mod world;

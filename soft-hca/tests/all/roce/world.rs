@@ -1,0 +1,280 @@
+//! Two HCAs on sockets, and their users. They take turns on one thread, by the system's clock.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use mlx5_wqe::{Cqe64, QpNumber};
+use warpbell_roce::{DONT_FRAGMENT, Ip, UdpIp};
+use warpbell_soft_hca::engine::{
+    Access, ProtectionDomain, QueuePairOptions, Transport, WireAddress,
+};
+use warpbell_soft_hca::shell::{Faults, HcaOptions, RoceOptions, SoftHca};
+
+use crate::engine::world::{
+    Buffer, Connection, Qp, Region, Shape, connect_queue_pair, create_queue_pair,
+};
+
+/// Longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// The acknowledgement timeout.
+const TIMEOUT_NS: u64 = 100_000_000;
+/// The path MTU of the loopback device.
+pub const MTU: u32 = 4096;
+pub const Q_KEY: u32 = 0x1122_3344;
+
+/// Of each kind the addresses of two HCAs; the system chooses the ports.
+pub const ADDRESSES: [[SocketAddr; 2]; 2] = {
+    const fn at(ip: IpAddr) -> SocketAddr {
+        SocketAddr::new(ip, 0)
+    }
+    [
+        [
+            at(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            at(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))),
+        ],
+        [at(IpAddr::V6(Ipv6Addr::LOCALHOST)); 2],
+    ]
+};
+
+pub fn listen(hca: &SoftHca, address: SocketAddr) -> SocketAddr {
+    let options = RoceOptions {
+        address,
+        ..RoceOptions::at(address.ip())
+    };
+    hca.listen(options).unwrap()
+}
+
+/// An HCA with a queue pair.
+pub struct Node {
+    pub hca: SoftHca,
+    /// Where it listens.
+    pub address: SocketAddr,
+    pub pd: ProtectionDomain,
+    pub qp: Qp,
+}
+
+impl Node {
+    pub fn new(address: SocketAddr, transport: Transport, faults: Option<Faults>) -> Self {
+        let hca = SoftHca::new(HcaOptions {
+            faults,
+            ..HcaOptions::default()
+        });
+        let address = listen(&hca, address);
+        let shape = Shape {
+            options: QueuePairOptions {
+                transport,
+                ..QueuePairOptions::default()
+            },
+            ..Shape::default()
+        };
+        let (pd, qp) = hca
+            .command(|engine| {
+                let pd = engine.create_protection_domain().unwrap();
+                (pd, create_queue_pair(engine, pd, shape))
+            })
+            .unwrap();
+        Self {
+            hca,
+            address,
+            pd,
+            qp,
+        }
+    }
+
+    /// Connects its queue pair.
+    pub fn connect(&self, peer: WireAddress, qp: QpNumber, mtu: u32, with: Connection) {
+        let own = self.qp.number;
+        self.hca
+            .command(|engine| {
+                connect_queue_pair(engine, own, (peer, qp), mtu, with);
+                engine.set_q_key(own, Q_KEY).unwrap();
+            })
+            .unwrap();
+    }
+
+    /// Memory with every right.
+    pub fn region(&self, bytes: &[u8]) -> Region {
+        let buffer = Buffer::filled(bytes);
+        let (address, length) = (buffer.address(), buffer.length as u64);
+        let keys = self
+            .hca
+            .command(|engine| {
+                // SAFETY: the buffer lives as long as the test.
+                unsafe { engine.register_memory(self.pd, address, length, Access::all()) }
+            })
+            .unwrap();
+        Region {
+            buffer,
+            keys: keys.unwrap(),
+        }
+    }
+}
+
+/// How two HCAs are connected.
+#[derive(Clone)]
+pub struct Way {
+    pub addresses: [SocketAddr; 2],
+    pub transport: Transport,
+    pub mtu: u32,
+    pub psn: u32,
+    pub faults: [Option<Faults>; 2],
+}
+
+impl Way {
+    pub fn of(addresses: [SocketAddr; 2]) -> Self {
+        Self {
+            addresses,
+            transport: Transport::ReliableConnection,
+            mtu: MTU,
+            psn: 7,
+            faults: [None, None],
+        }
+    }
+}
+
+/// Two HCAs whose queue pairs are connected.
+pub struct World {
+    pub a: Node,
+    pub b: Node,
+}
+
+impl World {
+    pub fn new(way: Way) -> Self {
+        let [first, second] = way.faults;
+        let a = Node::new(way.addresses[0], way.transport, first);
+        let b = Node::new(way.addresses[1], way.transport, second);
+        let names = [
+            a.hca.reach(b.address).unwrap(),
+            b.hca.reach(a.address).unwrap(),
+        ];
+        let with = Connection {
+            psn: way.psn,
+            // Retries come one in a step at most, and each step of one is followed by one of the other.
+            ack_timeout_ns: TIMEOUT_NS,
+            ..Connection::default()
+        };
+        a.connect(names[0], b.qp.number, way.mtu, with);
+        b.connect(names[1], a.qp.number, way.mtu, with);
+        Self { a, b }
+    }
+
+    pub fn step(&self) -> usize {
+        self.a.hca.step().unwrap() + self.b.hca.step().unwrap()
+    }
+
+    /// Steps both until `done` gives something.
+    #[track_caller]
+    pub fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.step();
+            if let Some(result) = done(self) {
+                return result;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nothing comes: {:?} {:?}",
+                self.a.hca.roce_counters(),
+                self.b.hca.roce_counters()
+            );
+        }
+    }
+
+    /// The next completion of A's requests.
+    #[track_caller]
+    pub fn sent(&mut self) -> Cqe64 {
+        self.until(|world| world.a.qp.send_cq.poll())
+    }
+
+    /// The next completion of B's receives.
+    #[track_caller]
+    pub fn received(&mut self) -> Cqe64 {
+        self.until(|world| world.b.qp.receive_cq.poll())
+    }
+
+    /// A few steps, in which nothing ought to happen.
+    pub fn rest(&self) {
+        for _ in 0..50 {
+            self.step();
+        }
+    }
+
+    /// Nothing but good packets came, and nobody wrote where he may not.
+    #[track_caller]
+    pub fn check(&self) {
+        for node in [&self.a, &self.b] {
+            let counters = node.hca.roce_counters().unwrap();
+            let mut good = warpbell_soft_hca::shell::RoceCounters::default();
+            (good.sent, good.received) = (counters.sent, counters.received);
+            assert_eq!(counters, good);
+        }
+    }
+}
+
+/// A socket that plays the peer of an HCA, packet by packet.
+pub struct Stranger {
+    pub socket: UdpSocket,
+    pub address: SocketAddr,
+}
+
+impl Stranger {
+    pub fn new(address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let address = socket.local_addr().unwrap();
+        Self { socket, address }
+    }
+
+    /// Makes itself the peer of this HCA's queue pair, as queue pair `number`.
+    pub fn meet(&self, node: &Node, number: u32, mtu: u32, psn: u32) {
+        let name = node.hca.reach(self.address).unwrap();
+        let with = Connection {
+            psn,
+            // It may not answer.
+            ack_timeout_ns: 0,
+            ..Connection::default()
+        };
+        node.connect(name, QpNumber::new(number).unwrap(), mtu, with);
+    }
+
+    /// A packet to this HCA: its bytes up to the pad, and the CRC.
+    pub fn seal(&self, to: &Node, packet: &[u8]) -> Vec<u8> {
+        let front = front(self.address, to.address, 0, packet.len() + 4);
+        [packet, &front.icrc(&[packet]).to_le_bytes()].concat()
+    }
+
+    /// Sends a datagram, which lies in the other's socket when this returns.
+    pub fn send(&self, to: &Node, bytes: &[u8]) {
+        self.socket.send_to(bytes, to.address).unwrap();
+    }
+
+    pub fn receive(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 1 << 16];
+        let length = self.socket.recv(&mut bytes).unwrap();
+        bytes.truncate(length);
+        bytes
+    }
+}
+
+/// The fields of the headers in front of a packet of `length` bytes that its CRC covers.
+pub fn front(from: SocketAddr, to: SocketAddr, identification: u16, length: usize) -> UdpIp {
+    let ip = match (from, to) {
+        (SocketAddr::V4(from), SocketAddr::V4(to)) => Ip::V4 {
+            source: *from.ip(),
+            destination: *to.ip(),
+            identification,
+            flags_and_offset: DONT_FRAGMENT,
+        },
+        (SocketAddr::V6(from), SocketAddr::V6(to)) => Ip::V6 {
+            source: *from.ip(),
+            destination: *to.ip(),
+        },
+        _ => unreachable!("addresses of two kinds"),
+    };
+    UdpIp {
+        ip,
+        source_port: from.port(),
+        destination_port: to.port(),
+        udp_length: (8 + length) as u16,
+    }
+}
