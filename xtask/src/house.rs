@@ -29,7 +29,7 @@ const GOALS: [(&str, usize); 10] = [
     ("lines of a user's program (template/)", 60),
 ];
 
-const PRODUCT: &str = "mlx5-wqe/ roce/ gpu/ device/ patterns/ host-init/ soft-hca/ soft-hca-gpu/ \
+const PRODUCT: &str = "mlx5-wqe/ roce/ ranks/ gpu/ device/ patterns/ host-init/ soft-hca/ soft-hca-gpu/ \
                        preload/ strangers/ cpu-grid/ kernel-macro/";
 /// Traits of device that everybody may call.
 const TRAITS: [&str; 3] = ["Sharing", "Scope", "Doorbell"];
