@@ -39,7 +39,11 @@
 //! tells. To use
 //! the queue pair again, call [`QueuePair::reset`] at both ends and connect them
 //! anew; the borrow checker sees to it that no kernel still holds a handle.
-
+//!
+#![cfg_attr(
+    not(feature = "clap"),
+    doc = "[`args`]: #features\n[`NodeArgs`]: #features"
+)]
 #![cfg_attr(
     not(feature = "cuda"),
     allow(
