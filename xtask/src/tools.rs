@@ -368,6 +368,12 @@ impl<'a> Toolbox<'a> {
 
     /// Installs these packages alone, each with its version, in a virtual environment of their own.
     fn pip_install(&self, folder: &Path, packages: &[String]) -> Result<(), String> {
+        // Debian has Python without what makes such environments.
+        let mut probe = self.command("python3");
+        probe.args(["-c", "import ensurepip"]);
+        if finish(probe).is_err() {
+            self.apt_get("python3-venv")?;
+        }
         let mut create = self.command("python3");
         create.args(["-m", "venv", "--clear"]).arg(folder);
         finish(create)?;
