@@ -26,8 +26,8 @@ const BACKEND: &str = "crates/rustc_codegen_nvvm";
 const FEATURE: &str = "llvm19";
 const LIBRARY: &str = "release/librustc_codegen_nvvm.so";
 
-/// Parts of the nightly that build the backend and `core`.
-pub const COMPONENTS: [&str; 2] = ["rustc-dev", "rust-src"];
+/// Parts of the nightly that build the backend, which links with its LLVM, and `core`.
+pub const COMPONENTS: [&str; 3] = ["rustc-dev", "rust-src", "llvm-tools"];
 
 /// What the backend compiles with. One GPU stands for all, as for rustc.
 const FLAGS: [&str; 7] = [
