@@ -3,6 +3,7 @@
 mod errors;
 mod faults;
 mod hostile;
+mod processes;
 mod rxe;
 mod verbs;
 mod world;
