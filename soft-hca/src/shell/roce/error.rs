@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Why an HCA does not listen for RoCE packets, or does not reach another HCA by them.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,14 @@ pub enum RoceError {
         mtu: u32,
         /// The longest IP packet of a path MTU of 256, in bytes.
         least: u32,
+    },
+    /// The file for a capture could not be made.
+    #[error("no capture to {}: {source}", .path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// The system refused something else.
     #[error("{step} at {address}: {source}")]

@@ -25,6 +25,7 @@
 //! - The traffic class and hop limit of an address vector are not used, and those of a packet that has come are not seen:
 //!   a global route header has 0 and 64.
 
+mod capture;
 mod counters;
 mod error;
 mod inbox;
@@ -35,6 +36,7 @@ mod port;
 mod route_header;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::prelude::v1::*;
 use std::sync::Arc;
 
@@ -51,13 +53,17 @@ use crate::engine::packet::{Header, Packet, Range};
 use crate::engine::wire::{Limits, SEND_RANGES};
 
 /// How an HCA listens for RoCE packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoceOptions {
     /// The IP address, which an interface of this machine must have, and the UDP port. With port 0 the system chooses
     /// one.
     pub address: SocketAddr,
     /// The key of the partition. Packets of others are dropped.
     pub partition_key: u16,
+    /// A file to which all packets are written, those that come before any check: a capture (pcapng) for tshark and
+    /// wireshark. A file that is there is emptied. UDP checksums are left out, and over IPv4 the identification of
+    /// packets that come is a guess.
+    pub capture: Option<PathBuf>,
 }
 
 impl RoceOptions {
@@ -66,6 +72,7 @@ impl RoceOptions {
         Self {
             address: SocketAddr::new(address, UDP_PORT),
             partition_key: Bth::DEFAULT_PARTITION_KEY,
+            capture: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use quinn_udp::UdpSocketState;
 use rustix::net::sockopt;
 use warpbell_roce::{DONT_FRAGMENT, Icrc, Ip, MAX_HEADERS, Packet as RocePacket, UdpIp};
 
+use super::capture::Capture;
 use super::counters::RoceCounters;
 use super::error::RoceError;
 use super::inbox::{Datagram, Inbox};
@@ -47,6 +48,7 @@ pub(super) struct Port {
     inbox: Inbox,
     /// The socket was found empty in this step.
     is_empty: bool,
+    capture: Option<Capture>,
 }
 
 impl Port {
@@ -55,10 +57,17 @@ impl Port {
         let RoceOptions {
             address,
             partition_key,
+            capture,
         } = options;
         if address.ip().is_unspecified() || address.ip().is_multicast() {
             return Err(RoceError::NotOneMachine(address));
         }
+        let capture = capture
+            .map(|path| match Capture::create(&path) {
+                Ok(capture) => Ok(capture),
+                Err(source) => Err(RoceError::Capture { path, source }),
+            })
+            .transpose()?;
         let socket = UdpSocket::bind(address).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => RoceError::AddressTaken(address),
             io::ErrorKind::AddrNotAvailable => RoceError::NoSuchAddress(address),
@@ -94,6 +103,7 @@ impl Port {
             outbox: Outbox::new(),
             inbox: Inbox::new(),
             is_empty: false,
+            capture,
         })
     }
 
@@ -136,28 +146,6 @@ impl Port {
         self.peers.get(&peer).map(|peer| peer.mtu)
     }
 
-    /// The fields of the headers in front of a packet that the CRC covers.
-    fn headers(&self, from: SocketAddr, to: SocketAddr, number: u16, length: usize) -> UdpIp {
-        let ip = match (from.ip(), to.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => Ip::V4 {
-                source,
-                destination,
-                identification: number,
-                flags_and_offset: DONT_FRAGMENT,
-            },
-            (source, destination) => Ip::V6 {
-                source: route_header::gid(source).into(),
-                destination: route_header::gid(destination).into(),
-            },
-        };
-        UdpIp {
-            ip,
-            source_port: from.port(),
-            destination_port: to.port(),
-            udp_length: (UDP_HEADER + length) as u16,
-        }
-    }
-
     /// Copies a packet to those that go out with the end of the step; none if it goes to no HCA of this port's, false if
     /// the system has no room.
     ///
@@ -185,7 +173,7 @@ impl Port {
             return Some(false);
         }
         let number = self.outbox.packets() as u16;
-        let front = self.headers(self.address, peer.address, number, total);
+        let front = in_front(self.address, peer.address, number, total);
         let place = self.outbox.push(peer.address, total);
         let mut scratch = [0; MAX_HEADERS];
         let headers = headers.write(&mut scratch);
@@ -203,6 +191,9 @@ impl Port {
         icrc.update(headers);
         icrc.update(&rest[..length]);
         rest[length..].copy_from_slice(&icrc.trailer(length));
+        if let Some(capture) = &mut self.capture {
+            capture.packet(&front, place);
+        }
         Some(true)
     }
 
@@ -220,6 +211,9 @@ impl Port {
     pub fn end_step(&mut self, counters: &mut RoceCounters) {
         self.flush(counters);
         self.is_empty = false;
+        if let Some(capture) = &mut self.capture {
+            capture.flush();
+        }
     }
 
     /// The next packet that is one; after a look at a bounded number of datagrams none.
@@ -241,6 +235,11 @@ impl Port {
                 }
                 continue;
             };
+            if let Some(capture) = &mut self.capture {
+                let bytes = self.inbox.bytes(&datagram);
+                let Datagram { from, number, .. } = datagram;
+                capture.packet(&in_front(from, self.address, number, bytes.len()), bytes);
+            }
             let dropped = match self.take(&datagram) {
                 Ok(packet) => {
                     counters.received += 1;
@@ -268,7 +267,7 @@ impl Port {
         let source = *source.ok_or(Dropped::UnknownSource)?;
         let packet = RocePacket::parse(bytes).map_err(|_| Dropped::Malformed)?;
         // The identification is a guess that holds for HCAs like this one, and the others are tried.
-        let front = self.headers(from, self.address, number, bytes.len());
+        let front = in_front(from, self.address, number, bytes.len());
         if !front.verify_unidentified(&[bytes]) {
             return Err(Dropped::WrongCrc);
         }
@@ -280,13 +279,35 @@ impl Port {
         header.source = source.0;
         header.destination = self.own.0;
         if header.opcode == Opcode::Datagram as u8 {
-            route_header::set(&mut header, ip, self.address.ip(), front.udp_length);
+            route_header::set(&mut header, &front);
         }
         let payload = Stretch {
             address: packet.payload.as_ptr().expose_provenance() as u64,
             length: packet.payload.len() as u64,
         };
         Packet::new(&header, &[payload]).ok_or(Dropped::Malformed)
+    }
+}
+
+/// The fields of the headers in front of a packet that the CRC covers.
+fn in_front(from: SocketAddr, to: SocketAddr, number: u16, length: usize) -> UdpIp {
+    let ip = match (from.ip(), to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Ip::V4 {
+            source,
+            destination,
+            identification: number,
+            flags_and_offset: DONT_FRAGMENT,
+        },
+        (source, destination) => Ip::V6 {
+            source: route_header::gid(source).into(),
+            destination: route_header::gid(destination).into(),
+        },
+    };
+    UdpIp {
+        ip,
+        source_port: from.port(),
+        destination_port: to.port(),
+        udp_length: (UDP_HEADER + length) as u16,
     }
 }
 

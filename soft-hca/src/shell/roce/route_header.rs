@@ -1,6 +1,10 @@
 //! The global route header that a datagram arrives with, as Linux and mlx5 cards deliver it (annex A17).
 
 use std::net::IpAddr;
+use std::prelude::v1::*;
+use std::vec;
+
+use warpbell_roce::{Ip, UdpIp};
 
 use crate::engine::packet::Header;
 
@@ -11,10 +15,12 @@ const UDP: u8 = 17;
 /// A socket does not say how far a datagram has come. Linux's senders start with this.
 const HOPS: u8 = 64;
 
-/// Puts the route header into the header of a datagram whose UDP header says `udp_length`. Of IPv6 it is the IP header;
-/// of IPv4 20 bytes of zero and the IP header, with its checksum.
-pub(super) fn set(header: &mut Header, source: IpAddr, destination: IpAddr, udp_length: u16) {
-    let bytes = bytes(source, destination, udp_length);
+/// Puts the route header into the header of a datagram that came behind these headers. Of IPv6 it is the IP header; of
+/// IPv4 20 bytes of zero and the IP header.
+pub(super) fn set(header: &mut Header, front: &UdpIp) {
+    let ip = ip_header(front);
+    let mut bytes = [0; LENGTH];
+    bytes[LENGTH - ip.len()..].copy_from_slice(&ip);
     let mut words = bytes.chunks_exact(8).map(|chunk| {
         let mut word = [0; 8];
         word.copy_from_slice(chunk);
@@ -26,32 +32,38 @@ pub(super) fn set(header: &mut Header, source: IpAddr, destination: IpAddr, udp_
     }
 }
 
-fn bytes(source: IpAddr, destination: IpAddr, udp_length: u16) -> [u8; LENGTH] {
-    let mut bytes = [0; LENGTH];
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let header = &mut bytes[LENGTH - 20..];
-            header[0] = 0x45;
-            header[2..4].copy_from_slice(&udp_length.wrapping_add(20).to_be_bytes());
-            // Don't fragment.
-            header[6] = 0x40;
-            header[8] = HOPS;
-            header[9] = UDP;
-            header[12..16].copy_from_slice(&source.octets());
-            header[16..20].copy_from_slice(&destination.octets());
-            let checksum = checksum(header);
+/// An IP header: what the CRC covers, and the rest as most senders have it.
+pub(super) fn ip_header(front: &UdpIp) -> Vec<u8> {
+    match front.ip {
+        Ip::V4 {
+            source,
+            destination,
+            identification,
+            flags_and_offset,
+        } => {
+            let mut header = vec![0x45, 0];
+            header.extend(front.udp_length.wrapping_add(20).to_be_bytes());
+            header.extend(identification.to_be_bytes());
+            header.extend(flags_and_offset.to_be_bytes());
+            header.extend([HOPS, UDP, 0, 0]);
+            header.extend(source.octets());
+            header.extend(destination.octets());
+            let checksum = checksum(&header);
             header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            header
         }
-        (source, destination) => {
-            bytes[0] = 0x60;
-            bytes[4..6].copy_from_slice(&udp_length.to_be_bytes());
-            bytes[6] = UDP;
-            bytes[7] = HOPS;
-            bytes[8..24].copy_from_slice(&gid(source));
-            bytes[24..40].copy_from_slice(&gid(destination));
+        Ip::V6 {
+            source,
+            destination,
+        } => {
+            let mut header = vec![0x60, 0, 0, 0];
+            header.extend(front.udp_length.to_be_bytes());
+            header.extend([UDP, HOPS]);
+            header.extend(source.octets());
+            header.extend(destination.octets());
+            header
         }
     }
-    bytes
 }
 
 /// The GID of an IP address: that of IPv4 is mapped into IPv6 (annex A17).
@@ -76,30 +88,42 @@ fn checksum(header: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpbell_roce::from_ip;
 
-    /// The IP header of a packet of Linux's soft-RoCE, but for its identification.
+    /// A packet of Linux's soft-RoCE.
+    const RXE: [u8; 48] = [
+        0x45, 0, 0, 0x30, 0x5a, 0xee, 0x40, 0, 0x40, 0x11, 0xcb, 0x1e, 10, 77, 0, 11, 10, 77, 0,
+        12, 0xc1, 0x21, 0x12, 0xb7, 0, 0x1c, 0, 0, 0x11, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0xc9,
+        0x12, 0xa3, 0x1f, 0, 0, 1, 0xc0, 0xf4, 0xbc, 0xe1,
+    ];
+
+    fn bytes(header: &Header) -> Vec<u8> {
+        let words = [header.address].into_iter().chain(header.operands);
+        words.flat_map(u64::to_ne_bytes).collect()
+    }
+
     #[test]
-    fn an_ipv4_header_has_a_checksum_that_linux_believes() {
-        let [source, destination] = [[10, 77, 0, 11], [10, 77, 0, 12]].map(IpAddr::from);
-        let bytes = bytes(source, destination, 0x1c);
-        let identification = 0x5aee_u32;
-        let expected = [
-            0x45, 0, 0, 0x30, 0, 0, 0x40, 0, 0x40, 0x11, 0xcb, 0x1e, 10, 77, 0, 11, 10, 77, 0, 12,
-        ];
-        assert_eq!(bytes[..20], [0; 20]);
-        assert_eq!(bytes[20..30], expected[..10]);
-        assert_eq!(bytes[32..], expected[12..]);
-        // A sum of ones' complements: without the identification, so much more.
-        let checksum = u32::from(bytes[30]) << 8 | u32::from(bytes[31]);
-        let with = checksum + 0xffff - identification;
-        assert_eq!((with & 0xffff) + (with >> 16), 0xcb1e);
+    fn an_ipv4_header_is_linux_s_behind_20_bytes_of_zero() {
+        let (front, _) = from_ip(&RXE).unwrap();
+        let mut header = Header::default();
+        set(&mut header, &front);
+        assert_eq!(bytes(&header), [&[0; 20][..], &RXE[..20]].concat());
     }
 
     #[test]
     fn an_ipv6_header_is_the_packet_s() {
-        let source: IpAddr = "fe80::1:2".parse().unwrap();
-        let destination: IpAddr = "2001:db8::3".parse().unwrap();
-        let bytes = bytes(source, destination, 0x1234);
+        let front = UdpIp {
+            ip: Ip::V6 {
+                source: "fe80::1:2".parse().unwrap(),
+                destination: "2001:db8::3".parse().unwrap(),
+            },
+            source_port: 1,
+            destination_port: 2,
+            udp_length: 0x1234,
+        };
+        let mut header = Header::default();
+        set(&mut header, &front);
+        let bytes = bytes(&header);
         assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0x12, 0x34, 17, 64]);
         assert_eq!(bytes[8..10], [0xfe, 0x80]);
         assert_eq!(bytes[20..26], [0, 1, 0, 2, 0x20, 1]);

@@ -55,7 +55,7 @@ fn an_address_that_is_taken_or_not_there_is_named() {
 fn an_hca_listens_once_at_each_kind_of_address() {
     let hca = hca();
     for [address, _] in ADDRESSES {
-        let first = listen(&hca, address);
+        let first = listen(&hca, address, None);
         let error = refused(hca.listen(at(address)));
         assert!(matches!(error, RoceError::ListensAlready(named) if named == first));
     }
@@ -65,7 +65,7 @@ fn an_hca_listens_once_at_each_kind_of_address() {
 fn a_peer_gets_one_number_and_the_own_address_is_the_own_number() {
     let (hca, other) = (hca(), hca());
     for [ours, theirs] in ADDRESSES {
-        let [ours, theirs] = [listen(&hca, ours), listen(&other, theirs)];
+        let [ours, theirs] = [listen(&hca, ours, None), listen(&other, theirs, None)];
         assert_eq!(hca.reach(ours).unwrap(), hca.address());
         let number = hca.reach(theirs).unwrap();
         assert_ne!(number, hca.address());
@@ -80,7 +80,7 @@ fn who_cannot_be_reached_is_named() {
     let peer = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 4791));
     let error = refused(hca.reach(peer));
     assert!(matches!(error, RoceError::NotListening(named) if named == peer));
-    listen(&hca, ADDRESSES[0][0]);
+    listen(&hca, ADDRESSES[0][0], None);
     let error = refused(hca.reach((Ipv6Addr::LOCALHOST, 4791).into()));
     assert!(matches!(error, RoceError::NotListening(_)), "{error}");
     // No way leads from the loopback device to another machine.

@@ -23,7 +23,7 @@ struct Scene {
 
 impl Scene {
     fn new([ours, theirs]: [SocketAddr; 2]) -> Self {
-        let node = Node::new(ours, Transport::ReliableConnection, None);
+        let node = Node::new(ours, Transport::ReliableConnection);
         let stranger = Stranger::new(theirs);
         stranger.meet(&node, 0x11, MTU, PSN);
         let target = node.region(&[0; 64]);

@@ -1,5 +1,6 @@
 //! Two HCAs that speak RoCE v2 with each other over UDP sockets of this machine.
 
+mod capture;
 mod errors;
 mod faults;
 mod hostile;

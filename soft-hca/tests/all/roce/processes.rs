@@ -57,7 +57,7 @@ fn meet(
     bytes: &[u8],
 ) -> io::Result<(Node, Driver, Region, Remote)> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    let node = Node::new((ip, 0).into(), Transport::ReliableConnection, None);
+    let node = Node::new((ip, 0).into(), Transport::ReliableConnection);
     let memory = node.region(bytes);
     say(&mut &*stream, &node, &memory)?;
     let (address, number, there) = hear(&mut &*stream)?;

@@ -44,7 +44,7 @@ fn parse(packet: &[u8]) -> Packet<'_> {
 
 /// An HCA whose peer is a stranger with the queue pair and PSN of a recorded packet.
 fn scene(first: &[u8]) -> (Node, Stranger) {
-    let node = Node::new(ADDRESSES[0][0], Transport::ReliableConnection, None);
+    let node = Node::new(ADDRESSES[0][0], Transport::ReliableConnection);
     let stranger = Stranger::new(ADDRESSES[0][1]);
     let packet = parse(first);
     let bth = packet.headers.bth();

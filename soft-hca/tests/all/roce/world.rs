@@ -1,6 +1,7 @@
 //! Two HCAs on sockets, and their users. They take turns on one thread, by the system's clock.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mlx5_wqe::{Cqe64, QpNumber};
@@ -36,9 +37,10 @@ pub const ADDRESSES: [[SocketAddr; 2]; 2] = {
     ]
 };
 
-pub fn listen(hca: &SoftHca, address: SocketAddr) -> SocketAddr {
+pub fn listen(hca: &SoftHca, address: SocketAddr, capture: Option<PathBuf>) -> SocketAddr {
     let options = RoceOptions {
         address,
+        capture,
         ..RoceOptions::at(address.ip())
     };
     hca.listen(options).unwrap()
@@ -54,12 +56,21 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(address: SocketAddr, transport: Transport, faults: Option<Faults>) -> Self {
+    pub fn new(address: SocketAddr, transport: Transport) -> Self {
+        Self::with(address, transport, None, None)
+    }
+
+    fn with(
+        address: SocketAddr,
+        transport: Transport,
+        faults: Option<Faults>,
+        capture: Option<PathBuf>,
+    ) -> Self {
         let hca = SoftHca::new(HcaOptions {
             faults,
             ..HcaOptions::default()
         });
-        let address = listen(&hca, address);
+        let address = listen(&hca, address, capture);
         let shape = Shape {
             options: QueuePairOptions {
                 transport,
@@ -118,6 +129,8 @@ pub struct Way {
     pub mtu: u32,
     pub psn: u32,
     pub faults: [Option<Faults>; 2],
+    /// The file to which A writes its packets.
+    pub capture: Option<PathBuf>,
 }
 
 impl Way {
@@ -128,6 +141,7 @@ impl Way {
             mtu: MTU,
             psn: 7,
             faults: [None, None],
+            capture: None,
         }
     }
 }
@@ -141,8 +155,8 @@ pub struct World {
 impl World {
     pub fn new(way: Way) -> Self {
         let [first, second] = way.faults;
-        let a = Node::new(way.addresses[0], way.transport, first);
-        let b = Node::new(way.addresses[1], way.transport, second);
+        let a = Node::with(way.addresses[0], way.transport, first, way.capture);
+        let b = Node::with(way.addresses[1], way.transport, second, None);
         let names = [
             a.hca.reach(b.address).unwrap(),
             b.hca.reach(a.address).unwrap(),
