@@ -271,6 +271,22 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_wakes_a_thread_that_sleeps() {
+        let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let address = to.local_addr().unwrap();
+        let bells = [Bell::Socket(Arc::new(to))];
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| sleep(&bells, NAP, |packets| packets));
+            // It sleeps by then, or finds the datagram when it wants to.
+            thread::sleep(Duration::from_millis(20));
+            assert!(!sleeper.is_finished());
+            from.send_to(&[1], address).unwrap();
+        });
+        assert!(start.elapsed() < SOON);
+    }
+
+    #[test]
     fn a_thread_does_not_sleep_over_packets_or_over_what_is_due() {
         let (mut from, to) = link();
         let bells = [to.bell()];
