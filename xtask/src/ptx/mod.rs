@@ -248,7 +248,7 @@ pub fn build(
     kernels.dedup();
     files.push(File::new(&root, "kernels.txt".into(), kernels.concat())?);
     files.push(hash_of_sources(workspace)?);
-    let (record, problems) = judged(costs);
+    let (record, problems) = judged(costs, &[]);
     Ok(Built {
         files,
         record,
@@ -257,14 +257,15 @@ pub fn build(
     })
 }
 
-/// The record of all costs, and what is wrong with the kernels.
-fn judged(all: Vec<KernelCosts>) -> (Record, Vec<String>) {
+/// The record of all costs, and what is wrong with the kernels; `known` may use local memory, too.
+fn judged(all: Vec<KernelCosts>, known: &[&str]) -> (Record, Vec<String>) {
     let mut record = Record::default();
     let mut problems = Vec::new();
     for (target, symbol, costs) in all {
         let kernel = plain(&symbol);
         let mut lists = LOCAL_MEMORY_ALLOWED.iter();
-        let allowed = lists.any(|(_why, kernels)| kernels.contains(&kernel));
+        let allowed =
+            known.contains(&kernel) || lists.any(|(_why, kernels)| kernels.contains(&kernel));
         if costs.uses_local_memory() && !allowed {
             problems.push(format!(
                 "{kernel} on {target} uses local memory: {} bytes of stack, {} spilt, {} accesses",
