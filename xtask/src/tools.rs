@@ -30,9 +30,9 @@ const PTXAS_VERSION: &str = "13.5.37";
 
 /// The packages of PyPI with libNVVM and CUDA's headers, of ptxas' version.
 const CUDA_PACKAGES: [&str; 2] = ["nvidia-nvvm", "nvidia-cuda-runtime"];
-/// What Rust-CUDA's backend is built with: LLVM 19, libclang with its headers, and what else its build looks for, where
-/// Debian puts them.
-const LLVM_PACKAGES: [&str; 7] = [
+/// What Rust-CUDA's backend is built with: LLVM 19, libclang with its headers, and what else its build looks for; and what
+/// packs the PTX. Where Debian puts them.
+const LLVM_PACKAGES: [&str; 8] = [
     "llvm-19-dev",
     "libclang1-19",
     "libclang-common-19-dev",
@@ -40,11 +40,12 @@ const LLVM_PACKAGES: [&str; 7] = [
     "libssl-dev",
     "pkg-config",
     "g++",
+    "xz-utils",
 ];
 pub const LLVM_TOOLS: &str = "/usr/lib/llvm-19/bin";
 pub const LLVM_CONFIG: &str = "/usr/lib/llvm-19/bin/llvm-config";
 pub const LIBCLANG_FOLDER: &str = "/usr/lib/llvm-19/lib";
-const LLVM_FILES: [&str; 7] = [
+const LLVM_FILES: [&str; 8] = [
     LLVM_CONFIG,
     "/usr/lib/llvm-19/lib/libclang-19.so.1",
     "/usr/lib/llvm-19/lib/clang/19/include/stddef.h",
@@ -52,6 +53,7 @@ const LLVM_FILES: [&str; 7] = [
     "/usr/include/openssl/ssl.h",
     "/usr/bin/pkg-config",
     "/usr/bin/g++",
+    "/usr/bin/xz",
 ];
 
 const MLX5DV_HEADER: &str = "/usr/include/infiniband/mlx5dv.h";
