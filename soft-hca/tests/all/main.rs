@@ -2,5 +2,6 @@
 
 mod differential;
 mod engine;
+mod other_process;
 #[cfg(not(miri))]
 mod roce;

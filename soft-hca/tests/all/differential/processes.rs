@@ -1,9 +1,7 @@
 //! Episodes in two processes: the test runs its own binary once more, and a socket carries the packets.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use warpbell_soft_hca::engine::packet::Header;
@@ -13,6 +11,7 @@ use super::air::{Cargo, End, Frame, SharedLane};
 use super::node::{Node, Tables};
 use super::plan::Plan;
 use super::{AFTERMATH, ROUNDS, model, node, plan, seeds};
+use crate::other_process::{OtherProcess, first_process};
 
 /// How many episodes run unless the environment says otherwise.
 const EPISODES: u64 = if cfg!(debug_assertions) { 50 } else { 2_000 };
@@ -137,21 +136,9 @@ fn run_side(plan: &Plan, side: usize, peer: &mut Peer) -> io::Result<()> {
     Ok(())
 }
 
-/// The other process; killed when the test ends, however it ends.
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The second process: an episode for each seed that it hears.
 fn second() -> io::Result<()> {
-    let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut peer = Peer::new(stream, false)?;
+    let mut peer = Peer::new(first_process()?, false)?;
     loop {
         let seed = peer.hear()?;
         let Ok(seed) = seed.try_into() else {
@@ -166,15 +153,8 @@ fn episodes_in_two_processes_come_to_what_the_model_says() {
     if std::env::var_os(PART).is_some() {
         return second().expect("the first process");
     }
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--nocapture"])
-        .env(PART, "second")
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .spawn();
-    let mut other = Other(child.unwrap());
-    let mut peer = Peer::new(ours, true).unwrap();
+    let (stream, other) = OtherProcess::start(TEST, PART, "second");
+    let mut peer = Peer::new(stream, true).unwrap();
     for seed in seeds(EPISODES) {
         let plan = plan(seed);
         peer.say(&seed.to_ne_bytes()).unwrap();
@@ -183,5 +163,5 @@ fn episodes_in_two_processes_come_to_what_the_model_says() {
         }
     }
     peer.say(&[]).unwrap();
-    assert!(other.0.wait().unwrap().success());
+    other.finish();
 }

@@ -2,9 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use mlx5_wqe::{QpNumber, Remote, RemoteKey, Wqe};
@@ -13,6 +11,7 @@ use warpbell_soft_hca::shell::Driver;
 
 use super::world::{ADDRESSES, MTU, Node, PATIENCE};
 use crate::engine::world::{Connection, Region, pattern};
+use crate::other_process::{OtherProcess, first_process};
 
 /// Set in the second process: its IP address.
 const PART: &str = "WARPBELL_ROCE_PART";
@@ -78,23 +77,12 @@ fn meet(
 
 /// The second process: its memory is written and read by the first.
 fn second(ip: IpAddr) -> io::Result<()> {
-    let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let stream = first_process()?;
     let (_node, _driver, memory, _) = meet(&stream, ip, &[0; 2 * LENGTH])?;
     (&stream).read_exact(&mut [0])?;
     let bytes = memory.buffer.bytes();
     assert!(bytes[..LENGTH] == pattern(LENGTH, 3) && bytes[LENGTH..] == [0; LENGTH]);
     Ok(())
-}
-
-/// The other process; killed when the test ends, however it ends.
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -103,14 +91,7 @@ fn two_processes_write_and_read_each_other() {
         return second(ip.parse().unwrap()).unwrap();
     }
     for [ours, theirs] in ADDRESSES {
-        let (stream, other) = UnixStream::pair().unwrap();
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", TEST, "--nocapture"])
-            .env(PART, theirs.ip().to_string())
-            .stdin(Stdio::from(OwnedFd::from(other)))
-            .stdout(Stdio::null())
-            .spawn();
-        let mut other = Other(child.unwrap());
+        let (stream, other) = OtherProcess::start(TEST, PART, &theirs.ip().to_string());
         let data = [pattern(LENGTH, 3), vec![0; LENGTH]].concat();
         let (mut node, _driver, memory, there) = meet(&stream, ours.ip(), &data).unwrap();
         let (source, back) = (
@@ -133,6 +114,6 @@ fn two_processes_write_and_read_each_other() {
         let bytes = memory.buffer.bytes();
         assert!(bytes[..LENGTH] == bytes[LENGTH..]);
         (&stream).write_all(&[1]).unwrap();
-        assert!(other.0.wait().unwrap().success());
+        other.finish();
     }
 }
