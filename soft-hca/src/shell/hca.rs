@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::bell::{self, Bell, Bells};
-use super::links::{Link, Links, LocalLink};
+use super::links::{Link, Links};
+use super::local_link::LocalLink;
 use super::memory::{HostMemory, LateStores};
 use super::roce::RoceError;
 use super::segment::SegmentError;

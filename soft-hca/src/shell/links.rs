@@ -18,143 +18,16 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::prelude::v1::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::vec;
 
 use super::bell::{Bell, Bells};
 use super::hca::SoftHca;
-use super::ring::{Consumer, Producer, ring};
+use super::local_link::{Copied, LOCAL_DEPTH, LOCAL_MTU, LocalLink};
 use super::roce::{Roce, RoceError, RoceOptions};
 use super::shared_link::SharedLink;
+use crate::engine::WireAddress;
 use crate::engine::gid::{self, Gid};
 use crate::engine::packet::{Header, Packet, RECEIVE_RANGES, Range};
 use crate::engine::wire::{Busy, Limits, Retract, Wire};
-use crate::engine::{DirectMemory, Memory, WireAddress};
-
-/// Largest payload of a packet inside the process, in bytes. Large enough that
-/// the cost of a packet vanishes beside the copy, small enough to be fair.
-pub(super) const LOCAL_MTU: u32 = 64 * 1024;
-
-/// Packets that a link inside the process holds.
-const LOCAL_DEPTH: usize = 256;
-
-/// A packet's payload where it was copied, in one piece.
-struct Copied {
-    header: Header,
-    payload: Box<[u8]>,
-}
-
-impl Copied {
-    /// # Safety
-    /// The ranges must be readable.
-    unsafe fn new(header: &Header, payload: &[Range]) -> Self {
-        let length: u64 = payload.iter().map(|range| range.length).sum();
-        let mut bytes = vec![0; length as usize].into_boxed_slice();
-        let mut to = bytes.as_mut_ptr().expose_provenance() as u64;
-        for range in payload {
-            // SAFETY: the caller vouches for the source; the ranges fit one after the other. Their owner may be
-            // looking at them, or writing there.
-            unsafe { DirectMemory.copy(range.address, to, range.length as usize) };
-            to += range.length;
-        }
-        Self {
-            header: *header,
-            payload: bytes,
-        }
-    }
-
-    /// The packet, to be read as long as the copy is there.
-    fn packet(&self) -> Option<Packet> {
-        let range = Range {
-            address: self.payload.as_ptr().expose_provenance() as u64,
-            length: self.payload.len() as u64,
-        };
-        Packet::new(&self.header, &[range])
-    }
-}
-
-/// Copied packets under way in one direction of a link inside the process.
-#[derive(Default)]
-struct Copies {
-    /// How many there are, so that nobody locks for none.
-    count: AtomicUsize,
-    packets: Mutex<VecDeque<Copied>>,
-}
-
-impl Copies {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Copied>> {
-        // Nothing panics with the lock held.
-        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Appends a packet; false if there is no room.
-    fn push(&self, copied: Copied) -> bool {
-        let mut packets = self.lock();
-        let room = packets.len() < LOCAL_DEPTH;
-        if room {
-            packets.push_back(copied);
-            // Relaxed, here and below: who sees an old count looks again, and the lock orders the packets.
-            self.count.store(packets.len(), Ordering::Relaxed);
-        }
-        room
-    }
-
-    fn pop(&self) -> Option<Copied> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let mut packets = self.lock();
-        let first = packets.pop_front();
-        self.count.store(packets.len(), Ordering::Relaxed);
-        first
-    }
-}
-
-/// Both rings of a link inside the process, as one of its ends sees them.
-pub(super) struct LocalLink {
-    outgoing: Producer<Packet>,
-    incoming: Consumer<Packet>,
-    copies_out: Arc<Copies>,
-    copies_in: Arc<Copies>,
-    /// What the engine has in hand of them.
-    copy: Option<Copied>,
-}
-
-impl LocalLink {
-    /// The two ends of a new link.
-    pub fn pair() -> (Self, Self) {
-        let (to_second, from_first) = ring(LOCAL_DEPTH);
-        let (to_first, from_second) = ring(LOCAL_DEPTH);
-        let copies = [(); 2].map(|()| Arc::<Copies>::default());
-        let [there, back] = &copies;
-        (
-            Self {
-                outgoing: to_second,
-                incoming: from_second,
-                copies_out: there.clone(),
-                copies_in: back.clone(),
-                copy: None,
-            },
-            Self {
-                outgoing: to_first,
-                incoming: from_first,
-                copies_out: back.clone(),
-                copies_in: there.clone(),
-                copy: None,
-            },
-        )
-    }
-
-    fn receive(&mut self) -> Option<Packet> {
-        let lent = self.incoming.take();
-        if lent.is_some() {
-            return lent;
-        }
-        self.copy = self.copies_in.pop();
-        self.copy.as_ref()?.packet()
-    }
-}
 
 /// The way to one peer.
 pub(super) enum Link {
@@ -182,10 +55,7 @@ impl Link {
     /// The peer is done with whatever it received from us, and we with the rest.
     fn release(&mut self) {
         match self {
-            Self::Local(link) => {
-                link.incoming.release();
-                link.copy = None;
-            }
+            Self::Local(link) => link.release(),
             Self::Shared(link) => link.release(),
         }
     }
@@ -194,7 +64,7 @@ impl Link {
     /// `receive` found nothing.
     fn is_over(&mut self) -> bool {
         match self {
-            Self::Local(link) => link.outgoing.is_closed() && link.incoming.is_closed(),
+            Self::Local(link) => link.is_over(),
             Self::Shared(link) => link.is_over(),
         }
     }
@@ -366,10 +236,7 @@ unsafe impl Wire for Links {
                 .ok_or(Busy);
         };
         let taken = match link {
-            Link::Local(link) => {
-                let packet = Packet::new(header, payload).ok_or(Busy)?;
-                link.outgoing.is_closed() || link.outgoing.push(packet)
-            }
+            Link::Local(link) => link.lend(Packet::new(header, payload).ok_or(Busy)?),
             // SAFETY: the caller vouches for the ranges.
             Link::Shared(link) => unsafe { link.send(header, payload) },
         };
@@ -396,9 +263,7 @@ unsafe impl Wire for Links {
         // SAFETY: as above.
         let taken = unsafe {
             match link {
-                Link::Local(link) => {
-                    link.outgoing.is_closed() || link.copies_out.push(Copied::new(header, payload))
-                }
+                Link::Local(link) => link.send_copy(header, payload),
                 Link::Shared(link) => link.send(header, payload),
             }
         };
@@ -456,7 +321,7 @@ unsafe impl Wire for Links {
         self.loopback.retain(|packet| !scope.covers(packet));
         for (_, link) in &mut self.peers {
             if let Link::Local(link) = link {
-                link.outgoing.retract(|packet| scope.covers(packet));
+                link.retract(scope);
             }
         }
     }

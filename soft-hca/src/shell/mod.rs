@@ -45,6 +45,7 @@ mod bell;
 mod driver;
 mod hca;
 mod links;
+mod local_link;
 mod memory;
 mod peers;
 mod ring;
