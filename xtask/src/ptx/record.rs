@@ -335,4 +335,19 @@ mod tests {
         fs::write(&path, "a sm_90 1/2\n").unwrap();
         assert!(SideBySide::read(&path).is_err());
     }
+
+    /// Both compilers know the GPUs that have one-sided fences, which they call `sm_90` and `compute_90`.
+    #[test]
+    fn one_sided_fences_are_where_rustc_has_them() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../ptx/record-rust-cuda.txt");
+        let both = SideBySide::read(Path::new(path)).unwrap();
+        let release = COLUMNS.iter().position(|name| *name == "release").unwrap();
+        let mut with = 0;
+        for (key, costs) in &both.rust_cuda.0 {
+            let [ours, theirs] = [&both.rustc.0[key], costs].map(|costs| costs[release] > 0);
+            assert_eq!(ours, theirs, "{key:?}");
+            with += u32::from(theirs);
+        }
+        assert!(with > 100, "{with}");
+    }
 }
