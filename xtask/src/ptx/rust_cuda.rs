@@ -4,6 +4,7 @@
 //! together are what rustc's own target gives as one library.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -240,9 +241,11 @@ fn unpack(archive: &Path, below: &Path, bitcode: &mut Vec<PathBuf>) -> Result<()
     tar(&folder, |tar| {
         tar.arg("-xf").arg(archive).args(["--exclude", ".metadata"]);
     })?;
-    for file in fs::read_dir(&folder)? {
-        bitcode.push(file?.path());
-    }
+    let files = fs::read_dir(&folder)?.map(|file| Ok(file?.path()));
+    let mut files: Vec<PathBuf> = files.collect::<io::Result<_>>()?;
+    // A folder's order is any, and LLVM names what it links by its place.
+    files.sort();
+    bitcode.append(&mut files);
     Ok(())
 }
 
