@@ -151,9 +151,13 @@ impl Bells {
         *self.lock() = bells;
     }
 
-    /// Appends them.
-    pub fn extend(&self, bells: &mut Vec<Bell>) {
-        bells.extend_from_slice(&self.lock());
+    /// Appends them, sockets only if these are wanted.
+    pub fn extend(&self, bells: &mut Vec<Bell>, sockets: bool) {
+        let own = self.lock();
+        let wanted = own
+            .iter()
+            .filter(|bell| sockets || !matches!(bell, Bell::Socket(_)));
+        bells.extend(wanted.cloned());
     }
 }
 
@@ -164,9 +168,9 @@ fn timespec(ns: u64) -> Timespec {
     }
 }
 
-/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. With a socket among the bells, packets in
-/// rings wait for the end of the nap. Not at all if `is_due` says that there is
-/// something to do: it is asked once the bells are armed, and told whether packets have come already.
+/// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Does not sleep if `is_due` says that there is
+/// something to do: it is asked once the bells are armed, and told whether packets have come already. If there is a
+/// socket among the bells, packets in rings wait for the end of the nap.
 pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
     // Beyond the limit the nap has to do.
     let bells = &bells[..bells.len().min(MOST)];

@@ -177,7 +177,13 @@ fn hold_back() {
 
 /// Sleeps until an HCA has something to do, as far as that can be known, and for a nap at most.
 fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
-    let helped = seats.iter().any(|seat| seat.was_helped());
+    let mut helped = false;
+    for seat in seats {
+        let this_one = seat.was_helped();
+        // The program that helps reads the sockets, too. They would wake this thread for each packet.
+        seat.bells(bells, !this_one);
+        helped |= this_one;
+    }
     if helped {
         // When the help ends, short naps come first.
         *empty = YIELDS;
@@ -187,13 +193,6 @@ fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
     } else {
         NAP
     };
-    for seat in seats {
-        seat.bells(bells);
-    }
-    if helped {
-        // Who helps looks at the sockets, too. They would wake this thread for each packet.
-        bells.retain(|bell| !matches!(bell, Bell::Socket(_)));
-    }
     bell::sleep(bells, nap, |packets| {
         // Who is at work sees to the packets that wait.
         let unseen = packets && !seats.iter().any(|seat| seat.is_busy());

@@ -317,9 +317,9 @@ impl Seat {
         self.helped.swap(false, Ordering::Relaxed)
     }
 
-    /// Appends what the driving thread sleeps by.
-    pub fn bells(&self, bells: &mut Vec<Bell>) {
-        self.bells.extend(bells);
+    /// Appends what the driving thread sleeps by, sockets only if these are wanted.
+    pub fn bells(&self, bells: &mut Vec<Bell>, sockets: bool) {
+        self.bells.extend(bells, sockets);
     }
 }
 

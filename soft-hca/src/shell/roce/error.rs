@@ -9,13 +9,15 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum RoceError {
     /// Another socket has the address and port.
-    #[error("another program has {0}; a kernel module for RoCE has UDP port 4791, too")]
+    #[error(
+        "another socket has {0}; Linux's RoCE modules (rdma_rxe, for example) take UDP port 4791, too"
+    )]
     AddressTaken(SocketAddr),
     /// No interface of this machine has the address.
     #[error("no interface of this machine has the address {0}; see `ip address`")]
     NoSuchAddress(SocketAddr),
     /// The address names no single machine, or no port.
-    #[error("{0} is no address of one machine with a port")]
+    #[error("{0} is not the address and port of one machine")]
     NotOneMachine(SocketAddr),
     /// The HCA listens at an address of this kind already.
     #[error("the HCA listens at {0} already; one address of IPv4 and one of IPv6 are possible")]

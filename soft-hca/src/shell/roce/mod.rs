@@ -12,8 +12,8 @@
 //! - Each packet has an invariant CRC, and each packet that comes is checked. Over IPv4 the CRC covers the identification,
 //!   which a UDP socket does not see. The CRC must be right for one of all identifications, so that one damaged packet in
 //!   65,536 passes.
-//! - A packet comes from the HCA with its IP address and UDP port, or else from the first one that was made known with
-//!   this IP address: other senders use any UDP source port.
+//! - The sender of a packet is the HCA known at its IP address and UDP port. If none is known there, it is the HCA that was
+//!   first made known at this IP address, because other senders use any UDP source port.
 //! - All packets of an HCA have one UDP source port, at which it listens. One socket cannot change it with the queue pair,
 //!   so that routers with several ways choose one way for all.
 //! - What cannot be used is counted ([`RoceCounters`]) and dropped: the sender's acknowledgement timer notices.
@@ -22,6 +22,7 @@
 //!
 //! - Congestion notifications are neither sent nor heeded. Nothing slows a sender down but losses.
 //! - Atomics of 4 bytes and masked ones have no packets. Over this wire they end in a local QP operation error.
+//! - While an HCA listens, packets of its links to other processes do not wake its thread: they wait for at most 250 µs.
 //! - The traffic class and hop limit of an address vector are not used, and those of a packet that has come are not seen:
 //!   a global route header has 0 and 64.
 
@@ -60,8 +61,8 @@ pub struct RoceOptions {
     pub address: SocketAddr,
     /// The key of the partition. Packets of others are dropped.
     pub partition_key: u16,
-    /// A file to which all packets are written, those that come before any check: a capture (pcapng) for tshark and
-    /// wireshark. A file that is there is emptied. UDP checksums are left out, and over IPv4 the identification of
+    /// A capture file (pcapng) for tshark and wireshark. Received packets are written before they are checked, sent ones
+    /// before the system takes them. An existing file is emptied. UDP checksums are left out, and over IPv4 the identification of
     /// packets that come is a guess.
     pub capture: Option<PathBuf>,
 }

@@ -1,9 +1,8 @@
 //! How long packets may be on the way to a peer.
 
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
 
+use rustix::net::sockopt;
 use warpbell_roce::{Bth, ImmDt, Reth};
 
 use super::error::RoceError;
@@ -46,26 +45,11 @@ fn interface_mtu(own: SocketAddr, peer: SocketAddr) -> Result<u32, RoceError> {
     probe
         .connect(peer)
         .map_err(|source| RoceError::Unreachable { peer, source })?;
-    let (level, option) = match peer {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    let mtu = match peer {
+        SocketAddr::V4(_) => sockopt::ip_mtu(&probe),
+        SocketAddr::V6(_) => sockopt::ipv6_mtu(&probe),
     };
-    let mut mtu: libc::c_int = 0;
-    let mut length = size_of_val(&mtu) as libc::socklen_t;
-    // SAFETY: the value and its length are there, and as long as they say.
-    let result = unsafe {
-        libc::getsockopt(
-            probe.as_raw_fd(),
-            level,
-            option,
-            (&raw mut mtu).cast(),
-            &mut length,
-        )
-    };
-    match result {
-        0 => Ok(mtu as u32),
-        _ => Err(system("look at the MTU")(io::Error::last_os_error())),
-    }
+    mtu.map_err(|errno| system("look at the MTU")(errno.into()))
 }
 
 #[cfg(test)]

@@ -62,12 +62,6 @@ impl Port {
         if address.ip().is_unspecified() || address.ip().is_multicast() {
             return Err(RoceError::NotOneMachine(address));
         }
-        let capture = capture
-            .map(|path| match Capture::create(&path) {
-                Ok(capture) => Ok(capture),
-                Err(source) => Err(RoceError::Capture { path, source }),
-            })
-            .transpose()?;
         let socket = UdpSocket::bind(address).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => RoceError::AddressTaken(address),
             io::ErrorKind::AddrNotAvailable => RoceError::NoSuchAddress(address),
@@ -84,7 +78,7 @@ impl Port {
                 source,
             }
         };
-        // Who may not go beyond the system's limit gets what is within it.
+        // A process without CAP_NET_ADMIN gets a buffer within the system's limit.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER));
         // Sets it not to block, and never to fragment.
@@ -92,6 +86,13 @@ impl Port {
         let address = socket
             .local_addr()
             .map_err(system("look at a socket's address"))?;
+        // Last, because it empties a file that is there.
+        let capture = capture
+            .map(|path| match Capture::create(&path) {
+                Ok(capture) => Ok(capture),
+                Err(source) => Err(RoceError::Capture { path, source }),
+            })
+            .transpose()?;
         Ok(Self {
             own,
             address,
@@ -122,7 +123,9 @@ impl Port {
         if peer == self.address {
             return Some(self.own);
         }
-        self.numbers.get(&(peer.ip(), peer.port())).copied()
+        // Port 0 stands for any, and is nobody's address.
+        let known = self.numbers.get(&(peer.ip(), peer.port())).copied();
+        known.filter(|_| peer.port() != 0)
     }
 
     /// The number of an HCA with this GID, if one is known, or the own one.

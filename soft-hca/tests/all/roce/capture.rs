@@ -66,6 +66,27 @@ fn a_capture_has_every_packet() {
     }
 }
 
+/// An HCA that cannot listen leaves the file of an earlier run alone.
+#[test]
+fn a_file_is_emptied_only_by_an_hca_that_listens() {
+    let path = file("kept");
+    std::fs::write(&path, "kept").unwrap();
+    let other = std::net::UdpSocket::bind(ADDRESSES[0][0]).unwrap();
+    let address = other.local_addr().unwrap();
+    let options = RoceOptions {
+        address,
+        capture: Some(path.clone()),
+        ..RoceOptions::at(address.ip())
+    };
+    let refused = SoftHca::new(HcaOptions::default()).listen(options);
+    assert!(matches!(
+        refused,
+        Err(HcaError::Roce(RoceError::AddressTaken(_)))
+    ));
+    assert_eq!(std::fs::read(&path).unwrap(), b"kept");
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn a_file_that_cannot_be_made_is_named() {
     let path = PathBuf::from("/nowhere/at/all");

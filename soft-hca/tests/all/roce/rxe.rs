@@ -79,6 +79,11 @@ fn expect(node: &Node, stranger: &Stranger, expected: &[&[u8]]) {
             length = 0;
         }
     }
+    for _ in 0..50 {
+        node.hca.step().unwrap();
+    }
+    let sent = node.hca.roce_counters().unwrap().sent as usize;
+    assert_eq!(sent, expected.len(), "no packet too many");
 }
 
 /// The remote memory that a recorded packet names.

@@ -30,13 +30,13 @@ fn messages_of_reliable_connections_arrive_whole() {
         for (round, length) in LENGTHS.into_iter().enumerate() {
             let data = pattern(length, round as u8);
             let source = world.a.region(&data);
-            let [written, with_immediate, received] =
-                [(); 3].map(|()| world.b.region(&vec![0; length]));
+            let [written, with_immediate, received, received_with] =
+                [(); 4].map(|()| world.b.region(&vec![0; length]));
             let back = world.a.region(&vec![0; length]);
             let all = source.all();
             world.b.qp.post_receive(&[]);
             world.b.qp.post_receive(&[received.all()]);
-            world.b.qp.post_receive(&[received.all()]);
+            world.b.qp.post_receive(&[received_with.all()]);
             let qp = &mut world.a.qp;
             qp.write(Wqe::<1>::write(all, written.remote(0)).signalled());
             qp.write(
@@ -50,7 +50,7 @@ fn messages_of_reliable_connections_arrive_whole() {
             for _ in 0..5 {
                 assert!(!world.sent().tail().is_error(), "{length} bytes");
             }
-            for region in [written, with_immediate, received, back] {
+            for region in [written, with_immediate, received, received_with, back] {
                 assert!(region.buffer.bytes() == data, "{length} bytes");
             }
             for (opcode, immediate) in [

@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Nothing but good packets came, and nobody wrote where he may not.
+    /// Neither HCA dropped a packet or met an error.
     #[track_caller]
     pub fn check(&self) {
         for node in [&self.a, &self.b] {
