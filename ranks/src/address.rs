@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
-use crate::RanksError;
+use crate::{PmiFd, RanksError};
 
 /// Connections that may wait to be accepted: more than ranks come at once.
 const BACKLOG: i32 = 4096;
@@ -41,8 +41,8 @@ pub enum Root {
     Local(String),
     /// Through the launcher's process manager, in which rank 0 leaves its address and a random secret.
     Pmi {
-        /// The descriptor of the connection to it, `PMI_FD`.
-        fd: RawFd,
+        /// The connection to it.
+        fd: PmiFd,
         /// Whether all ranks are on this host.
         one_host: bool,
     },

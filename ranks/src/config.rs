@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use sha2::{Digest, Sha256};
 
 use crate::address::is_loopback;
-use crate::{Environment, Launcher, MOST_RANKS, RanksError, Root, Secret};
+use crate::{Environment, Launcher, MOST_RANKS, PmiFd, RanksError, Root, Secret};
 
 /// Who this rank is, and where rank 0 is. `Display` is a line for rank 0 to print, such as "started by torchrun: 4
 /// ranks, root node7:21001, without a secret".
@@ -104,7 +104,7 @@ fn root(config: &Config, env: &Environment) -> Result<Root, RanksError> {
     if let Some(root) = given {
         return Ok(root);
     }
-    let nodes = || Ok::<_, RanksError>(env.number("SLURM_STEP_NUM_NODES")? == Some(1));
+    let one_node = || Ok::<_, RanksError>(env.number("SLURM_STEP_NUM_NODES")? == Some(1));
     let hint = match config.launcher {
         Launcher::Torchrun => return torchrun(env),
         Launcher::OpenMpi => {
@@ -114,14 +114,13 @@ fn root(config: &Config, env: &Environment) -> Result<Root, RanksError> {
             "mpirun -x WARPBELL_ROOT=host:port -x WARPBELL_SECRET"
         }
         launcher @ (Launcher::Pmi | Launcher::Slurm) => {
-            let fd = |text: &str| text.parse().ok().filter(|fd| *fd >= 0);
-            if let Some(fd) = env.read("PMI_FD", "an open file", fd)? {
+            if let Some(fd) = env.read("PMI_FD", "an open file", PmiFd::parse)? {
                 let local = env.number("MPI_LOCALNRANKS")? == Some(config.size);
-                let one_host = local || launcher == Launcher::Slurm && nodes()?;
+                let one_host = local || launcher == Launcher::Slurm && one_node()?;
                 return Ok(Root::Pmi { fd, one_host });
             }
             if launcher == Launcher::Slurm {
-                return slurm(nodes()?, env);
+                return slurm(one_node()?, env);
             }
             "mpiexec -genv WARPBELL_ROOT host:port"
         }
@@ -308,6 +307,8 @@ HAND ROOT WARPBELL_RANK=-1         | WARPBELL_RANK is "-1"; it must be
 HAND WARPBELL_ROOT=node7           | WARPBELL_ROOT is "node7"; it must be
 HAND ROOT WARPBELL_BIND=node7:1    | WARPBELL_BIND is "node7:1"; it must be
 WARPBELL_LAUNCHER=mpi              | WARPBELL_LAUNCHER is "mpi"; it must be
+WARPBELL_LAUNCHER=torchrun         | WARPBELL_LAUNCHER is torchrun, but RANK is not set
+HYDRA WARPBELL_LAUNCHER=slurm      | WARPBELL_LAUNCHER is slurm, but SLURM_PROCID is not set
 HYDRA PMI_RANK=x                   | PMI_RANK is "x"; it must be
 HYDRA PMI_FD=-1                    | PMI_FD is "-1"; it must be
 SRUN SLURM_STEP_NODELIST=node[01-  | SLURM_STEP_NODELIST is "node[01-"; it must be

@@ -6,7 +6,7 @@ use std::{fmt, io};
 use serde::{Deserialize, Serialize};
 
 use crate::wire::VERSION;
-use crate::{LARGEST_CONTRIBUTION, MOST_RANKS, SHORTEST_SECRET};
+use crate::{LARGEST_CONTRIBUTION, Launcher, MOST_RANKS, SHORTEST_SECRET};
 
 /// Why ranks did not find each other, or lost each other.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,11 @@ pub enum RanksError {
     /// This variable is missing, which belongs to others that are set.
     #[error("{0} is not set, but other variables of its kind are; set it")]
     Incomplete(&'static str),
+    /// `WARPBELL_LAUNCHER` names this launcher, but this variable of it is not set.
+    #[error(
+        "WARPBELL_LAUNCHER is {0}, but {1} is not set; start the ranks with it, or unset WARPBELL_LAUNCHER"
+    )]
+    NotStarted(Launcher, &'static str),
     /// A rank that the job does not have.
     #[error("rank {rank} is outside the {size} ranks; number them from 0")]
     RankOutOfRange {
@@ -109,7 +114,7 @@ pub enum RanksError {
     TooLong(usize),
     /// The launcher's process manager did not do what was asked.
     #[error(
-        "the process manager failed to {step}: {answer}; check that all ranks run, or give all of them WARPBELL_ROOT=host:port, which programs need that use MPI, too"
+        "the process manager failed to {step}: {answer}; check that all ranks run, or set WARPBELL_ROOT=host:port, which a program that also uses MPI needs"
     )]
     Pmi {
         /// What was asked.

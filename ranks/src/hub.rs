@@ -219,7 +219,7 @@ impl Hub {
         callers.chain(round).chain(self.ending).min()
     }
 
-    /// Takes those who call. The oldest caller makes room for one too many: ranks answer at once, and try again.
+    /// Takes those who call. If there are too many, the oldest is dropped: ranks answer at once, and try again.
     fn accept(&mut self) {
         let most = FEWEST_CALLERS.max(self.seats.len());
         for _ in 0..FEWEST_CALLERS {

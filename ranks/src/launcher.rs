@@ -104,7 +104,7 @@ impl Config {
                 continue;
             };
             match source {
-                // Who starts ranks by hand may leave to a launcher what it says.
+                // If ranks are started by hand, a launcher may still say their numbers.
                 Launcher::Hand if said[0].is_none() => {}
                 // mpirun, torchrun and mpiexec run inside Slurm's steps, too. Then Slurm counts its own tasks.
                 Launcher::Slurm if all[1..].iter().any(|other| differ(other, &said)) => continue,
@@ -114,6 +114,13 @@ impl Config {
                 _ => {}
             }
             all.push(said);
+        }
+        if let Some(only) = only
+            && only != Launcher::Hand
+            && all.len() == 1
+        {
+            let [rank, ..] = only.variables();
+            return Err(RanksError::NotStarted(only, rank));
         }
         let agreed = |at: usize| agreed(all.iter().filter_map(|said| said[at]));
         let (rank, size, local_rank) = (agreed(0)?, agreed(1)?, agreed(2)?);

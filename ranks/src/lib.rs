@@ -30,6 +30,7 @@ pub use config::Config;
 pub use environment::Environment;
 pub use error::{Collective, FailedRank, JobFailure, RanksError};
 pub use launcher::Launcher;
+pub use pmi::PmiFd;
 pub use rendezvous::Rendezvous;
 pub use secret::{SHORTEST_SECRET, Secret};
 
@@ -39,10 +40,11 @@ pub const LARGEST_CONTRIBUTION: usize = 64 * 1024;
 /// Most ranks of a job.
 pub const MOST_RANKS: u32 = 16_384;
 
-/// Ranks that know each other and exchange bytes. [`Rendezvous`] is one over TCP; a program that has MPI already can
-/// make another of it.
+/// Ranks that know each other and exchange bytes. [`Rendezvous`] does so over TCP; a program that uses MPI can implement
+/// it with MPI.
 ///
-/// All ranks make the same calls in the same order. A call that fails fails on all ranks, and so do all later ones.
+/// All ranks make the same calls in the same order. If a call fails with [`RanksError::Failed`], it fails on all ranks, and
+/// so do all later calls. [`RanksError::TooLong`] concerns the rank that gets it.
 pub trait Bootstrap {
     /// The number of this rank, from 0.
     fn rank(&self) -> u32;

@@ -60,11 +60,8 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<(T, &[u8]), Dam
 
 /// What all ranks brought, one behind the other.
 pub(crate) fn join(all: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
-    all.fold(Vec::new(), |mut joined, one| {
-        joined.extend_from_slice(&(one.len() as u32).to_le_bytes());
-        joined.extend_from_slice(&one);
-        joined
-    })
+    let pieces = all.flat_map(|one| [(one.len() as u32).to_le_bytes().to_vec(), one]);
+    Vec::from_iter(pieces).concat()
 }
 
 /// The other way round.

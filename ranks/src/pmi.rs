@@ -15,14 +15,22 @@ const LONGEST_LINE: usize = 4096;
 /// The key under which rank 0's words are kept.
 const KEY: &str = "warpbell-root";
 
-/// The connection to the process manager that the launcher left open.
-pub(crate) fn open(fd: RawFd) -> Result<Stream, RanksError> {
-    let opened = match fd {
-        // SAFETY: the launcher has left the descriptor open for this process, and it is only duplicated. If it is not
-        // open, the system says so.
-        0.. => unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned(),
-        _ => Err(ErrorKind::InvalidInput.into()),
-    };
+/// The descriptor that `PMI_FD` names: a launcher has left it open for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PmiFd(RawFd);
+
+impl PmiFd {
+    /// What the variable says; nothing if that is no descriptor's number.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|fd| *fd >= 0).map(Self)
+    }
+}
+
+/// Opens the connection to the process manager.
+pub(crate) fn open(PmiFd(fd): PmiFd) -> Result<Stream, RanksError> {
+    // SAFETY: the number is `PMI_FD`'s, which the launcher opened for this process, and not -1. The descriptor is only
+    // duplicated: if it is not open, that call fails, and nothing is borrowed any longer.
+    let opened = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
     opened.map(Stream::new).map_err(|error| RanksError::Pmi {
         step: "open its connection",
         answer: error.to_string(),
@@ -161,9 +169,9 @@ cmd=finalize";
             assert!(!error.to_string().contains("hidden"));
             assert_matches!(error => RanksError::Pmi { step, .. } if step == expected);
         }
-        for fd in [-1, RawFd::MAX] {
-            assert_matches!(open(fd).err() => Some(RanksError::Pmi { .. }));
-        }
+        assert_eq!(PmiFd::parse("-1"), None);
+        let closed = PmiFd(RawFd::MAX);
+        assert_matches!(open(closed).err() => Some(RanksError::Pmi { .. }));
         // A silent manager.
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let soon = Instant::now() + Duration::from_millis(30);

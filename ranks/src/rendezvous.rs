@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::secret::{Key, random};
 use crate::stream::deadline;
 use crate::{
     Bootstrap, Collective, Config, Environment, FailedRank, JobFailure, LARGEST_CONTRIBUTION,
-    RanksError, Root, Secret, pmi,
+    PmiFd, RanksError, Root, Secret, pmi,
 };
 
 /// How much longer than its timeout a rank waits for rank 0, which says who was missing.
@@ -228,7 +227,7 @@ impl fmt::Debug for Rendezvous {
 /// comes first.
 fn by_pmi(
     config: &mut Config,
-    fd: RawFd,
+    fd: PmiFd,
     one_host: bool,
     until: Instant,
 ) -> Result<Option<Door>, RanksError> {

@@ -1,4 +1,4 @@
-//! A connection that is never waited for longer than until a deadline.
+//! A connection whose waits all have a deadline.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -20,8 +20,7 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 /// Waits until one of the sockets is ready, or until the deadline.
 pub(crate) fn wait(sockets: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
     let left = until.map(|until| {
-        // Rounded up: a wait that ends too early is made again and again.
-        let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        let left = until.saturating_duration_since(Instant::now());
         Timespec::try_from(left).expect("a deadline is at most a year away")
     });
     match poll(sockets, left.as_ref()) {

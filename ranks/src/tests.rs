@@ -457,7 +457,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, change: Option<usize>) {
 fn a_byte_changed_on_the_way_ends_in_an_error() {
     let whole = relayed(None, PATIENCE);
     assert!(whole.iter().all(Result::is_ok), "{whole:?}");
-    // In each message and each of its fields. Who waits for a length that does not come waits for the deadline.
+    // In each message and each of its fields. A rank that waits for bytes that never come waits until its deadline.
     let from_rank = [10, 20, 50, 84, 90, 130].map(|at| (false, at));
     let from_root = [0, 7, 20, 50, 72, 80, 112, 160].map(|at| (true, at));
     for change in from_rank.into_iter().chain(from_root) {

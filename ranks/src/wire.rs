@@ -9,7 +9,8 @@
 //! SHA-256 of its body. A frame that is left out, doubled or moved has a wrong number. The hash lets rank 0 read a body
 //! once that it sends to all ranks.
 //!
-//! All numbers are little-endian. The first 8 bytes of hello and challenge stay in all later versions.
+//! All numbers are little-endian. In all later versions a hello has as many bytes, and the first 8 bytes of hello and
+//! challenge stay.
 
 use std::io;
 
