@@ -217,7 +217,10 @@ fn archives(messages: &str) -> Vec<PathBuf> {
         file.extension().is_some_and(|kind| kind == "rlib")
             && file.iter().any(|folder| folder == GPU)
     };
-    files.filter(is_for_gpu).collect()
+    let mut archives = Vec::from_iter(files.filter(is_for_gpu));
+    // Cargo names them as they are done.
+    archives.sort();
+    archives
 }
 
 /// Calls tar in a folder.
@@ -243,7 +246,7 @@ fn unpack(archive: &Path, below: &Path, bitcode: &mut Vec<PathBuf>) -> Result<()
     })?;
     let files = fs::read_dir(&folder)?.map(|file| Ok(file?.path()));
     let mut files: Vec<PathBuf> = files.collect::<io::Result<_>>()?;
-    // A folder's order is any, and LLVM names what it links by its place.
+    // A folder has no order of its own, and LLVM names what it links by its place.
     files.sort();
     bitcode.append(&mut files);
     Ok(())
@@ -285,9 +288,11 @@ mod tests {
         let messages = r#"
 {"reason":"compiler-artifact","filenames":["/t/release/deps/libsyn-1.rlib"]}
 {"reason":"compiler-artifact","filenames":["/t/nvptx64-nvidia-cuda/release/deps/libcore-2.rlib","/t/nvptx64-nvidia-cuda/release/deps/libcore-2.rmeta"]}
+{"reason":"compiler-artifact","filenames":["/t/nvptx64-nvidia-cuda/release/deps/libbitflags-3.rlib"]}
 {"reason":"build-finished","success":true}
 "#;
-        let core = PathBuf::from("/t/nvptx64-nvidia-cuda/release/deps/libcore-2.rlib");
-        assert_eq!(archives(messages), [core]);
+        let deps = Path::new("/t/nvptx64-nvidia-cuda/release/deps");
+        let expected = ["libbitflags-3.rlib", "libcore-2.rlib"].map(|name| deps.join(name));
+        assert_eq!(archives(messages), expected, "in the order of their names");
     }
 }
