@@ -74,8 +74,8 @@ impl Retract {
 /// `receive` on this end. After [`retract`](Wire::retract) has returned, no payload that it names
 /// may be read any more, at no end.
 pub unsafe trait Wire {
-    /// What a packet to this HCA may hold; the same as long as a way leads there, and the same at both ends. A queue pair
-    /// asks when it is connected.
+    /// What a packet to this HCA may hold; the same as long as a way leads there. A queue pair asks when it is connected.
+    /// The two ends may differ: a connection takes a path MTU that both have.
     fn limits(&self, to: WireAddress) -> Limits;
 
     /// The HCA that has this GID, as far as this end knows. Datagrams go to GIDs.
