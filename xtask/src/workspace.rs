@@ -1,5 +1,6 @@
 //! What the workspace holds, as `cargo metadata` tells it.
 
+use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,6 +127,12 @@ pub fn clean_command(program: impl AsRef<OsStr>, folder: &Path) -> Command {
         .env("CARGO_TERM_COLOR", "never")
         .env("CARGO_TERM_PROGRESS_WHEN", "never");
     command
+}
+
+/// The folder in which Cargo keeps the packages that it downloaded.
+pub fn cargo_home() -> Option<PathBuf> {
+    let own = env::var_os("CARGO_HOME").map(PathBuf::from);
+    own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
 }
 
 #[cfg(test)]

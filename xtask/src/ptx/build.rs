@@ -1,6 +1,5 @@
 //! Compiles the module of kernels, once for all targets.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -11,7 +10,7 @@ use super::llvm::Toolchain;
 use super::rustc::{AS_RUSTC, GPU, SEPARATOR};
 use crate::run;
 use crate::tools;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, cargo_home};
 
 /// How long compiling may take.
 pub const DEADLINE: Duration = Duration::from_secs(60 * 60);
@@ -92,9 +91,4 @@ fn remapped_paths(workspace: &Workspace, sysroot: &Path) -> Result<Vec<String>, 
         }
     }
     Ok(flags)
-}
-
-fn cargo_home() -> Option<PathBuf> {
-    let own = env::var_os("CARGO_HOME").map(PathBuf::from);
-    own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
 }

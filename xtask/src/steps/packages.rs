@@ -1,6 +1,12 @@
 //! The step that packages what is published, and builds each package from what is in it.
 
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
 use super::{BUILD_DEADLINE, Report, StepError, Steps};
+use crate::workspace::cargo_home;
 
 /// Files that each package has beside its sources.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
@@ -8,12 +14,15 @@ const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 impl Steps<'_> {
     pub(super) fn packages(&self, report: &mut Report) -> Result<(), StepError> {
         let published: Vec<&str> = self.workspace.published().collect();
+        // In a folder of its own, because others build at the same time.
+        let target = self.workspace.target.join("packages");
+        let home = fresh_cargo_home(&target)?;
         let cargo = |args: &[&str]| {
             let mut command = self.workspace.cargo();
             // What is not committed yet is tested, too.
             command.args(["package", "--allow-dirty"]).args(args);
-            // In a folder of its own, because others build at the same time.
-            command.env("CARGO_TARGET_DIR", self.workspace.target.join("packages"));
+            command.env("CARGO_TARGET_DIR", &target);
+            command.env("CARGO_HOME", &home);
             self.capture(command, BUILD_DEADLINE)
         };
         for package in &published {
@@ -35,5 +44,44 @@ impl Steps<'_> {
             report.list("the packages' metadata", &warnings);
         }
         Ok(())
+    }
+}
+
+/// A home of Cargo's own in a folder, with the user's downloads and settings but nothing unpacked.
+///
+/// Cargo unpacks a package of ours once for each checkout's folder and version, and would build the others against
+/// that copy however the sources have changed since.
+fn fresh_cargo_home(folder: &Path) -> io::Result<PathBuf> {
+    let home = folder.join("cargo-home");
+    match fs::remove_dir_all(&home) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => fs::create_dir_all(home.join("registry"))?,
+    }
+    if let Some(users) = cargo_home() {
+        for kept in ["config.toml", "git", "registry/index", "registry/cache"] {
+            let source = users.join(kept);
+            if source.exists() {
+                symlink(source.canonicalize()?, home.join(kept))?;
+            }
+        }
+    }
+    Ok(home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_home_has_nothing_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = fresh_cargo_home(folder.path()).unwrap();
+        let unpacked = home.join("registry/src/-0/mlx5-wqe-0.1.0");
+        fs::create_dir_all(&unpacked).unwrap();
+        assert_eq!(fresh_cargo_home(folder.path()).unwrap(), home);
+        assert!(!unpacked.exists());
+        let downloads = cargo_home().unwrap().join("registry/cache");
+        let linked = fs::read_link(home.join("registry/cache")).unwrap();
+        assert_eq!(linked, downloads.canonicalize().unwrap());
     }
 }
