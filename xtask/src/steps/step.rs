@@ -99,7 +99,6 @@ impl Step {
                 | Self::Gallery
                 | Self::Clippy
                 | Self::Doc
-                | Self::Book
         )
     }
 
