@@ -15,15 +15,21 @@
 //! | `uverbs` | what a command does; `uverbs::devx`, `umem`, `prm` and `counters` the commands to the card |
 //! | `machine` | the software HCA behind the device, and its links to those of other processes |
 //! | `port` | what the device's port is |
+//! | `wires` | by which wires it reaches others, and from which IP addresses |
+//! | `link_mtu` | how long packets of a network interface may be |
 //! | `lacks` | what the device lacks on demand |
 //! | `events` | completion channels, and the engine's events in them |
 //! | `async_events` | errors of queues that no completion tells |
 //! | `channel` | the pipes of both |
 //!
-//! Behind the device is a software HCA, one for each process, which a thread drives, and the program's own threads while they post and poll. It has RC, UC and UD queue pairs, which reach those of the same
-//! process and of the same user's others, by their GIDs. Where the environment variable `WARPBELL_ENGINE` is `off` there is none: queues are created and numbered,
-//! and what libmlx5 posts stays in their rings as posted, to be compared with ours. Commands that the device does
-//! not have answer `EOPNOTSUPP`.
+//! Behind the device is a software HCA, one for each process, which a thread drives, and the program's own threads while
+//! they post and poll. It has RC, UC and UD queue pairs. They reach those of the same process and of the same user's
+//! others by a GID of the HCA's own. Where the environment variable `WARPBELL_ROCE` names IP addresses or network
+//! interfaces, they reach those of other machines as well, by RoCE v2; the GIDs are then IP addresses. `WARPBELL_WIRE`
+//! (`shm` or `roce`) leaves one of the two.
+//!
+//! Where `WARPBELL_ENGINE` is `off` there is no HCA: queues are created and numbered, and what libmlx5 posts stays in
+//! their rings as posted, to be compared with ours. Commands that the device does not have answer `EOPNOTSUPP`.
 //!
 //! It interposes by defining functions of the C library's names, so that no program may link it; load it with
 //! `LD_PRELOAD`.
@@ -38,6 +44,7 @@ mod devx_events;
 mod events;
 pub mod interpose;
 mod lacks;
+mod link_mtu;
 mod machine;
 mod netlink;
 mod next;
@@ -45,3 +52,4 @@ pub mod paths;
 mod port;
 mod sysfs;
 mod uverbs;
+mod wires;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
@@ -10,11 +11,14 @@ use std::thread;
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::{CommandError, Event, WireAddress};
 use warpbell_soft_hca::shell::gid::{self, Gid};
-use warpbell_soft_hca::shell::{Driver, Events, HcaError, HcaOptions, HostEngine, Peers, SoftHca};
+use warpbell_soft_hca::shell::{
+    Driver, Events, HcaError, HcaOptions, HostEngine, Peers, RoceError, RoceOptions, SoftHca,
+};
 
 use crate::async_events::{self, Kind};
 use crate::attributes::Errno;
 use crate::events;
+use crate::wires::{Address, wires};
 
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";
@@ -37,7 +41,17 @@ const PATIENCE: u32 = 64;
 pub struct Machine {
     hca: Arc<SoftHca>,
     _driver: Driver,
-    peers: Arc<Peers>,
+    /// Processes of this machine, unless RoCE is forced.
+    peers: Option<Arc<Peers>>,
+    gids: Vec<PortGid>,
+}
+
+/// An entry of the port's table of GIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortGid {
+    pub gid: Gid,
+    /// The index of the network interface with this address; 0 if there is none.
+    pub interface: u32,
 }
 
 static MACHINE: OnceLock<Result<Option<Machine>, Errno>> = OnceLock::new();
@@ -88,10 +102,15 @@ fn start() -> Result<Machine, Errno> {
     if refused != 0 {
         return Err(Errno(refused));
     }
-    let (address, listener) = Peers::listen().map_err(|error| system(&error))?;
+    let wires = wires().as_ref().map_err(|error| {
+        complain(error);
+        Errno(libc::ENODEV)
+    })?;
+    let listens = wires.shared.then(Peers::listen).transpose();
+    let listens = listens.map_err(|error| system(&error))?;
     let (failed, failures) = mpsc::channel();
     let hca = Arc::new(SoftHca::new(HcaOptions {
-        address: Some(address),
+        address: listens.as_ref().map(|(address, _)| *address),
         events: Some(Events::new(move |event| hear(event, &failed))),
         protection_domains: limits::PROTECTION_DOMAINS,
         regions: limits::REGIONS,
@@ -102,7 +121,19 @@ fn start() -> Result<Machine, Errno> {
     }));
     let driver = Driver::spawn_beside_spinners().map_err(|error| errno(&error))?;
     driver.drive(&hca);
-    let peers = Peers::serve(hca.clone(), listener).map_err(|error| system(&error))?;
+    let mut gids = Vec::new();
+    let mut peers = None;
+    if let Some((address, listener)) = listens {
+        let served = Peers::serve(hca.clone(), listener).map_err(|error| system(&error))?;
+        peers = Some(served);
+        gids.push(PortGid {
+            gid: gid::of(address),
+            interface: 0,
+        });
+    }
+    for family in wires.roce.iter().filter(|family| !family.is_empty()) {
+        gids.push(listen(&hca, family)?);
+    }
     let asked = hca.clone();
     thread::Builder::new()
         .name("warpbell-events".into())
@@ -112,7 +143,47 @@ fn start() -> Result<Machine, Errno> {
         hca,
         _driver: driver,
         peers,
+        gids,
     })
+}
+
+/// Listens for RoCE at the first of these addresses that no other process has.
+fn listen(hca: &SoftHca, family: &[Address]) -> Result<PortGid, Errno> {
+    let mut refused = Errno(libc::ENODEV);
+    for (left, address) in (0..family.len()).rev().zip(family) {
+        match hca.listen(RoceOptions::at(address.ip)) {
+            Ok(_) => {
+                return Ok(PortGid {
+                    gid: roce_gid(address.ip),
+                    interface: address.index,
+                });
+            }
+            Err(HcaError::Roce(RoceError::AddressTaken(_))) if left > 0 => {}
+            Err(error) => {
+                complain(&error);
+                refused = match error {
+                    HcaError::Roce(RoceError::AddressTaken(_)) => Errno(libc::EADDRINUSE),
+                    HcaError::Roce(_) => Errno(libc::EADDRNOTAVAIL),
+                    other => errno(&other),
+                };
+                break;
+            }
+        }
+    }
+    Err(refused)
+}
+
+/// Says why there is no device, because the program gets a number alone.
+fn complain(error: &dyn std::error::Error) {
+    eprintln!("warpbell: no device: {error}");
+}
+
+/// The GID of an IP address: that of IPv4 is mapped into IPv6 (annex A17 of the InfiniBand specification).
+pub const fn roce_gid(ip: IpAddr) -> Gid {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
 }
 
 /// Hears the engine's events. It may not ask the engine: queue pairs that have failed go to [`tell_errors`].
@@ -154,19 +225,37 @@ impl Machine {
         self.hca.command(give).map_err(|error| errno(&error))
     }
 
-    /// The port's GID, which tells the HCA's address.
-    pub fn gid(&self) -> Gid {
-        gid::of(self.hca.address())
+    /// The port's GIDs: the one that tells the HCA's address to processes of this machine, and those of its IP addresses.
+    pub fn gids(&self) -> &[PortGid] {
+        &self.gids
     }
 
-    /// The HCA that has a GID, with a link to it, and the link's largest packet in bytes.
-    pub fn reach(&self, gid: Gid) -> Result<(WireAddress, u32), Errno> {
+    /// The HCA that has a GID, with a way to it, and the path MTU in bytes. An HCA of this machine is reached by shared
+    /// memory, with the link's largest packets; one with an IP address by RoCE, with packets of `mtu` bytes.
+    ///
+    /// # Errors
+    /// EHOSTUNREACH if nobody is known to have the GID; EINVAL if the way does not carry such packets.
+    pub fn reach(&self, gid: Gid, mtu: u32) -> Result<(WireAddress, u32), Errno> {
         let unreachable = Errno(libc::EHOSTUNREACH);
-        let peer = gid::address(gid).ok_or(unreachable)?;
-        // Whatever the reason: nobody answers there.
-        self.peers.reach(peer).map_err(|_| unreachable)?;
-        let mtu = self.hca.path_mtu(peer).map_err(|error| errno(&error))?;
-        Ok((peer, mtu.ok_or(unreachable)?))
+        let of_way = |peer| {
+            let most = self.hca.path_mtu(peer).map_err(|error| errno(&error))?;
+            most.ok_or(unreachable)
+        };
+        if let Some(peer) = gid::address(gid) {
+            let peers = self.peers.as_ref().ok_or(unreachable)?;
+            // Whatever the reason: nobody answers there.
+            peers.reach(peer).map_err(|_| unreachable)?;
+            return Ok((peer, of_way(peer)?));
+        }
+        let peer = RoceOptions::at(Ipv6Addr::from(gid).to_canonical()).address;
+        let peer = self.hca.reach(peer).map_err(|error| match error {
+            HcaError::Roce(_) => unreachable,
+            other => errno(&other),
+        })?;
+        match mtu <= of_way(peer)? {
+            true => Ok((peer, mtu)),
+            false => Err(Errno(libc::EINVAL)),
+        }
     }
 }
 

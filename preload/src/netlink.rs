@@ -19,6 +19,7 @@ use crate::descriptors::Descriptors;
 use crate::device_file;
 use crate::port::{NODE_GUID, Port, port};
 use crate::sysfs::{FIRMWARE, NAME, NET_DEVICE};
+use crate::wires::wires;
 
 /// The protocol number of RDMA's.
 pub const PROTOCOL: c_int = libc::NETLINK_RDMA;
@@ -226,12 +227,16 @@ fn of_device() -> Attributes {
 
 fn of_port() -> Attributes {
     let (state, physical) = port().states();
+    let roce = wires().as_ref().ok().and_then(|wires| wires.first().next());
+    // Without RoCE the loopback, which has this index in every network namespace.
+    let net_device = roce.map_or((1, NET_DEVICE), |address| {
+        (address.index, &address.interface)
+    });
     let described = named().number(attribute::PORT_INDEX, PORT);
     let described = match port() {
         Port::Ethernet | Port::Down => described
-            // That of the loopback in every network namespace.
-            .number(attribute::NDEV_INDEX, 1)
-            .text(attribute::NDEV_NAME, NET_DEVICE),
+            .number(attribute::NDEV_INDEX, net_device.0)
+            .text(attribute::NDEV_NAME, net_device.1),
         Port::InfiniBand => described
             .long(attribute::CAP_FLAGS, 0)
             .long(attribute::SUBNET_PREFIX, 0xfe80 << 48)

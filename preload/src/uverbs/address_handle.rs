@@ -1,5 +1,7 @@
 //! Where datagrams go.
 
+use warpbell_soft_hca::shell::roce::LEAST_MTU;
+
 use super::{Write, gids, open};
 use crate::abi::{AddressHandleRequest, DriverAddressHandle};
 use crate::attributes::Errno;
@@ -14,9 +16,14 @@ pub fn create(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         if !write.open.domains.contains_key(&wanted.pd_handle) {
             return Err(write.open.missing(wanted.pd_handle));
         }
-        gids::check_path(wanted.port_num, wanted.is_global, wanted.sgid_index)?;
+        gids::check_path(
+            machine.gids(),
+            wanted.port_num,
+            wanted.is_global,
+            wanted.sgid_index,
+        )?;
         // The way that its datagrams will take, if there is one: to others they are lost.
-        let _ = machine.reach(wanted.dgid);
+        let _ = machine.reach(wanted.dgid, LEAST_MTU);
         write.open.address_handles.insert(handle, wanted.pd_handle);
     }
     write.answer(&handle);
@@ -38,9 +45,11 @@ pub fn destroy(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The MAC address that a link-local GID was made from (EUI-64).
+/// The MAC address that a link-local GID was made from (EUI-64). That of an IP address stays 0: the engine needs none.
 fn mac_of(gid: [u8; 16]) -> [u8; 6] {
-    let [_, _, _, _, _, _, _, _, a, b, c, _, _, d, e, f] = gid;
+    let [0xfe, 0x80, _, _, _, _, _, _, a, b, c, _, _, d, e, f] = gid else {
+        return [0; 6];
+    };
     [a ^ 2, b, c, d, e, f]
 }
 
@@ -54,5 +63,7 @@ mod tests {
         gid[..2].copy_from_slice(&[0xfe, 0x80]);
         gid[8..].copy_from_slice(&[0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55]);
         assert_eq!(mac_of(gid), [0x00, 0x11, 0x22, 0x33, 0x44, 0x55]);
+        gid[..2].fill(0);
+        assert_eq!(mac_of(gid), [0; 6]);
     }
 }

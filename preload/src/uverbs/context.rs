@@ -10,6 +10,7 @@ use crate::async_events::Channel;
 use crate::attributes::Errno;
 use crate::machine::{limits, machine, system};
 use crate::port::{NODE_GUID, Port as Kind, port};
+use crate::wires::{Wires, wires};
 
 /// Bytes of a BlueFlame register, both its buffers.
 pub const BLUEFLAME_BYTES: u32 = 0x200;
@@ -17,7 +18,7 @@ pub const BLUEFLAME_BYTES: u32 = 0x200;
 const PAGES_ON_DEMAND: u64 = 1 << 0;
 /// `enum ibv_odp_transport_cap_bits`: send, receive, write, read, atomics, shared receives.
 const PAGED_VERBS: u32 = (1 << 6) - 1;
-/// Entries of the table of GIDs, of which the first is used.
+/// Entries of the table of GIDs, of which the first are used.
 pub const GIDS: u32 = 16;
 /// Entries of the table of P_Keys.
 pub const P_KEYS: u16 = 1;
@@ -113,6 +114,17 @@ pub fn query_device(write: &mut Write<'_, '_>, extended: bool) -> Result<(), Err
     Ok(())
 }
 
+/// The number of an MTU in `enum ibv_mtu`, from 1 for 256 bytes.
+const fn mtu_number(bytes: u32) -> u8 {
+    (bytes.ilog2() - 7) as u8
+}
+
+/// The MTU in bytes that every wire has.
+fn port_mtu() -> u32 {
+    let of_roce = wires().as_ref().ok().and_then(Wires::mtu);
+    of_roce.unwrap_or(PORT_MTU)
+}
+
 /// The one port.
 pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // After the pointer to the answer.
@@ -134,9 +146,8 @@ pub fn query_port(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         lid: port().lid(),
         state,
         phys_state,
-        // PORT_MTU.
-        max_mtu: 5,
-        active_mtu: 5,
+        max_mtu: mtu_number(PORT_MTU),
+        active_mtu: mtu_number(port_mtu()),
         max_vl_num: 1,
         // 4 lanes at 25 Gbit/s.
         active_width: 2,

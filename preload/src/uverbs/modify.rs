@@ -59,7 +59,7 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
         let pair = open.find(&open.queue_pairs, wanted.qp_handle)?;
         let status = machine.command(|engine| engine.query_queue_pair(pair.number))?;
         let from = status.state;
-        let to = check(&pair, from, &wanted)?;
+        let to = check(machine, &pair, from, &wanted)?;
         let transition = match (from, to) {
             (QueuePairState::ReadyToSend, QueuePairState::ReadyToSend) => None,
             _ => Some(transition(machine, &pair, &wanted, to)?),
@@ -91,6 +91,7 @@ pub fn modify(write: &mut Write<'_, '_>) -> Result<(), Errno> {
 /// Refuses requests that Linux's core or its mlx5 driver refuse, or that the engine cannot carry out. Returns the queue
 /// pair's next state.
 fn check(
+    machine: &Machine,
     pair: &OpenPair,
     from: QueuePairState,
     wanted: &ModifyRequest,
@@ -98,7 +99,12 @@ fn check(
     let set = |bit| wanted.attr_mask & bit != 0;
     if set(mask::AV) {
         let path = &wanted.dest;
-        gids::check_path(path.port_num, path.is_global, path.sgid_index)?;
+        gids::check_path(
+            machine.gids(),
+            path.port_num,
+            path.is_global,
+            path.sgid_index,
+        )?;
     }
     let to = match set(mask::STATE) {
         true => state(wanted.qp_state)?,
@@ -224,9 +230,14 @@ fn transition(
     })
 }
 
+/// Bytes of a number of `enum ibv_mtu`, which [`check`] has seen: 256 to 4,096.
+const fn mtu_bytes(number: u8) -> u32 {
+    128 << number
+}
+
 fn ready_to_receive(machine: &Machine, wanted: &ModifyRequest) -> Result<ReadyToReceive, Errno> {
     let remote_qp = QpNumber::new(wanted.dest_qp_num & NUMBER).ok_or(Errno(libc::EINVAL))?;
-    let (remote_address, path_mtu) = machine.reach(wanted.dest.dgid)?;
+    let (remote_address, path_mtu) = machine.reach(wanted.dest.dgid, mtu_bytes(wanted.path_mtu))?;
     Ok(ReadyToReceive {
         remote_address,
         remote_qp,

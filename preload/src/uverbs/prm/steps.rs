@@ -118,11 +118,16 @@ pub fn modify(
             let mtu = bytes_of(wanted.mtu);
             // On InfiniBand a LID alone tells no HCA.
             let told = port() != Port::InfiniBand || path.grh;
-            let mtu = mtu.filter(|_| path.src_addr_index == 0 && told);
+            let mtu =
+                mtu.filter(|_| usize::from(path.src_addr_index) < machine.gids().len() && told);
             let path_mtu = mtu.ok_or(Syndrome::Path.bad_parameter())?;
-            let (remote_address, _) = machine
-                .reach(path.rgid_rip)
-                .map_err(|_| Syndrome::Unreachable.bad_parameter())?;
+            let (remote_address, _) =
+                machine
+                    .reach(path.rgid_rip, path_mtu)
+                    .map_err(|error| match error {
+                        Errno(libc::EINVAL) => Syndrome::Path.bad_parameter(),
+                        _ => Syndrome::Unreachable.bad_parameter(),
+                    })?;
             take_rights(&mut set, wanted, command.opt_param_mask);
             set = QpContext {
                 mtu: wanted.mtu,

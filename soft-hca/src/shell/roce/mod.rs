@@ -27,6 +27,7 @@
 //!   a global route header has 0 and 64.
 
 mod capture;
+mod checksum;
 mod counters;
 mod error;
 mod inbox;
@@ -45,6 +46,7 @@ use warpbell_roce::{Bth, UDP_PORT};
 
 pub use counters::RoceCounters;
 pub use error::RoceError;
+pub use mtu::{LEAST_MTU, path_mtu_of_link};
 use port::Port;
 
 use super::hca::{HcaError, SoftHca};

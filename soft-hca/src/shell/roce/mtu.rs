@@ -1,6 +1,6 @@
 //! How long packets may be on the way to a peer.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::net::sockopt;
 use warpbell_roce::{Bth, ImmDt, Reth};
@@ -13,16 +13,33 @@ const MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// Headers and CRC of the longest packet with a payload, behind the IP header: UDP, BTH, RETH, immediate data, CRC.
 const OVERHEAD: u32 = (8 + size_of::<Bth>() + size_of::<Reth>() + size_of::<ImmDt>() + 4) as u32;
 
+/// The least path MTU, in bytes of payload.
+pub const LEAST_MTU: u32 = 256;
+
+/// The largest path MTU, in bytes of payload, over a link whose IP packets have at most `link` bytes, between addresses
+/// of this kind. None if the link carries not even [`LEAST_MTU`].
+pub fn path_mtu_of_link(link: u32, kind: IpAddr) -> Option<u32> {
+    largest(link, overhead(kind))
+}
+
 /// The path MTU on the way from `own` to `peer`: the largest whose packets the interface there carries.
 pub(super) fn path_mtu(own: SocketAddr, peer: SocketAddr) -> Result<u32, RoceError> {
-    let overhead = OVERHEAD + if peer.is_ipv4() { 20 } else { 40 };
+    let overhead = overhead(peer.ip());
     let mtu = interface_mtu(own, peer)?;
-    let [.., least] = MTUS;
     largest(mtu, overhead).ok_or(RoceError::MtuTooSmall {
         peer,
         mtu,
-        least: least + overhead,
+        least: LEAST_MTU + overhead,
     })
+}
+
+/// What of an IP packet is not payload, at most.
+const fn overhead(kind: IpAddr) -> u32 {
+    OVERHEAD
+        + match kind {
+            IpAddr::V4(_) => 20,
+            IpAddr::V6(_) => 40,
+        }
 }
 
 fn largest(mtu: u32, overhead: u32) -> Option<u32> {
@@ -54,7 +71,7 @@ fn interface_mtu(own: SocketAddr, peer: SocketAddr) -> Result<u32, RoceError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{OVERHEAD, largest};
+    use super::*;
 
     /// On a link of 1,500 bytes Linux's soft-RoCE has 1,024, too.
     #[test]
@@ -72,6 +89,9 @@ mod tests {
             (65_536, Some(4096)),
         ] {
             assert_eq!(largest(mtu, overhead), expected, "{mtu}");
+            let [v4, v6] = ["10.0.0.1", "fd00::1"].map(|kind| kind.parse().unwrap());
+            assert_eq!(path_mtu_of_link(mtu, v4), expected, "{mtu}");
+            assert_eq!(path_mtu_of_link(mtu + 20, v6), expected, "{mtu}");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::counters::RoceCounters;
 use super::error::RoceError;
 use super::inbox::{Datagram, Inbox};
 use super::outbox::{Outbox, Sent};
-use super::{RoceOptions, mapping, mtu, route_header};
+use super::{RoceOptions, checksum, mapping, mtu, route_header};
 use crate::engine::packet::{Header, Opcode, Packet, Range as Stretch};
 use crate::engine::{DirectMemory, Memory, WireAddress};
 
@@ -81,6 +81,9 @@ impl Port {
         // A process without CAP_NET_ADMIN gets a buffer within the system's limit.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER));
+        if address.is_ipv6() {
+            checksum::take_without(&socket).map_err(system("options of a socket"))?;
+        }
         // Sets it not to block, and never to fragment.
         let state = UdpSocketState::new((&socket).into()).map_err(system("options of a socket"))?;
         let address = socket
