@@ -12,6 +12,8 @@ use crate::args::NodeError;
 use crate::mlx5::Mlx5Error;
 use crate::peer::ExchangeError;
 use crate::state::Gid;
+#[cfg(feature = "ranks")]
+use crate::world::WorldError;
 use crate::{Access, GpuError, Placement, State};
 
 /// Why a step of start-up failed. Nothing of the step has taken effect, unless
@@ -223,7 +225,9 @@ pub enum Error {
         qpn: u32,
     },
     /// No wire leads to the other end's device.
-    #[error("no wire leads to device {gid}; use `connect` inside one process, `Peer` between two")]
+    #[error(
+        "no wire leads to device {gid}; use `connect` inside one process, `Peer` between two, `World` among more"
+    )]
     Unreachable {
         /// The other device.
         gid: Gid,
@@ -241,6 +245,10 @@ pub enum Error {
     /// The two processes could not talk to each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// The ranks of a job could not start together.
+    #[cfg(feature = "ranks")]
+    #[error(transparent)]
+    World(Box<WorldError>),
     /// The software HCA refused a step.
     #[cfg(feature = "soft")]
     #[error("the software HCA refused to {step}: {source}")]
@@ -265,6 +273,13 @@ pub enum Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(feature = "ranks")]
+impl From<WorldError> for Error {
+    fn from(error: WorldError) -> Self {
+        Self::World(Box::new(error))
     }
 }
 

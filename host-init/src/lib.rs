@@ -3,7 +3,7 @@
 //! A [`Node`] says where kernels run and which NIC they use: CPU threads with a NIC of software, or a GPU with a card.
 //! It opens the NIC, runs kernels, and gives memory that host and kernels share. In a [`ProtectionDomain`] memory is
 //! registered and queue pairs are made; two queue pairs are connected with [`ProtectionDomain::connected`] inside one
-//! process, or through a [`Peer`] between two. After that the host is out of the way: the kernel works with the
+//! process, through a [`Peer`] between two, or in a [`World`] among the ranks of a job. After that the host is out of the way: the kernel works with the
 //! [`SendQueueHandle`](warpbell::SendQueueHandle) and [`ReceiveQueueHandle`](warpbell::ReceiveQueueHandle) that the
 //! queue pair gives. [`Node`] has an example of all of it.
 //!
@@ -12,6 +12,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`peer`] | connections between two processes |
+//! | [`world`] | connections among the processes of a job, on one machine or several |
 //! | [`state`] | what a queue pair and its other end say of themselves |
 //! | [`queue_pair`] | what a queue pair waits for, and how posts are best cut |
 //! | [`cuda`] | GPUs: modules, launches, graphs, a watch over kernels |
@@ -26,6 +27,7 @@
 //! | `soft` | NICs of software |
 //! | `mlx5` | mlx5 cards, through libmlx5, which is loaded at run time |
 //! | `cuda` | GPUs, through the driver's library, which is loaded at run time |
+//! | `ranks` | [`World`]: the processes of a job, started by mpirun, srun, torchrun or `warpbell-launch` |
 //! | `clap` | [`NodeArgs`]: the options of a command line that choose a node |
 //! | `cust` | contexts, streams, modules and buffers of the crate cust |
 //!
@@ -43,6 +45,10 @@
 #![cfg_attr(
     not(feature = "clap"),
     doc = "[`args`]: #features\n[`NodeArgs`]: #features"
+)]
+#![cfg_attr(
+    not(feature = "ranks"),
+    doc = "[`world`]: #features\n[`World`]: #features"
 )]
 #![cfg_attr(
     not(feature = "cuda"),
@@ -102,6 +108,8 @@ pub mod state;
 mod stop;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "ranks")]
+pub mod world;
 
 #[cfg(feature = "clap")]
 pub use args::NodeArgs;
@@ -122,3 +130,5 @@ pub use state::State;
 pub use stop::StopWord;
 pub use warpbell::Entry;
 pub use warpbell_cpu_grid::Grid;
+#[cfg(feature = "ranks")]
+pub use world::World;

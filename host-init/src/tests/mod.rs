@@ -1,11 +1,11 @@
 //! Tests of start-up against the software HCA, with work requests written by hand.
 
 mod drops;
-mod hand;
+pub(crate) mod hand;
 mod node;
 mod other_user;
 mod refusals;
-mod resident;
+pub(crate) mod resident;
 mod states;
 mod traffic;
 mod two_processes;
@@ -30,10 +30,10 @@ fn threaded() -> Device {
     Device::open(Nic::Soft(SoftOptions::default())).unwrap()
 }
 
-const ALL: Access = Access::all();
+pub(crate) const ALL: Access = Access::all();
 
 /// 4 s, eight times: no busy machine lets a living peer miss that.
-const PATIENT: Timers = Timers {
+pub(crate) const PATIENT: Timers = Timers {
     acknowledge_timeout: 20,
     retry_count: 7,
     rnr_retry: 7,
@@ -41,7 +41,12 @@ const PATIENT: Timers = Timers {
 };
 
 /// A region filled with one byte.
-fn region(domain: &ProtectionDomain, bytes: usize, fill: u8, access: Access) -> MemoryRegion {
+pub(crate) fn region(
+    domain: &ProtectionDomain,
+    bytes: usize,
+    fill: u8,
+    access: Access,
+) -> MemoryRegion {
     let region = domain
         .register(Buffer::new(bytes).unwrap(), access)
         .unwrap();
@@ -49,7 +54,7 @@ fn region(domain: &ProtectionDomain, bytes: usize, fill: u8, access: Access) -> 
     region
 }
 
-fn bytes_of(region: &MemoryRegion) -> Vec<u8> {
+pub(crate) fn bytes_of(region: &MemoryRegion) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read(0, &mut bytes).unwrap();
     bytes

@@ -20,7 +20,7 @@ use crate::{
     QueuePairConfig, connect, entry,
 };
 
-fn options() -> SoftGpuOptions {
+pub fn options() -> SoftGpuOptions {
     SoftGpuOptions::new(entry!(soft_nic), Kernels::default())
 }
 
