@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `doctor` and `house`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `doctor` and `house`.
 
 mod count;
 mod house;
 mod installs;
+mod launch;
 mod mutants;
 mod ptx;
 mod report;
@@ -28,6 +29,7 @@ use thiserror::Error;
 use count::Counts;
 use house::HouseError;
 use installs::{Installs, Missing};
+use launch::{Launch, LaunchError, become_launcher};
 use mutants::{Group, MutantsError};
 use ptx::by_rust_cuda;
 use ptx::rust_cuda::{COMPONENTS, Checkout};
@@ -120,6 +122,21 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Start a program as several ranks on this machine; `--` goes before its arguments
+    Launch {
+        /// How many ranks
+        #[arg(short = 'n', long, value_name = "NUMBER")]
+        ranks: u32,
+        /// End all ranks after so many seconds, with status 124
+        #[arg(long, value_name = "SECONDS")]
+        deadline: Option<u64>,
+        /// Build with optimisations
+        #[arg(long)]
+        release: bool,
+        /// An example or a program of the workspace, or a path; and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<String>,
+    },
     /// Check whether this machine has what a GPU-driven queue needs
     Doctor {
         /// Print JSON
@@ -143,6 +160,8 @@ enum CommandError {
     Mutants(#[from] MutantsError),
     #[error(transparent)]
     House(#[from] HouseError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     #[error(transparent)]
     Tool(#[from] Missing),
     #[error("cannot handle Ctrl-C: {0}")]
@@ -229,6 +248,20 @@ fn act(action: Action) -> Result<bool, CommandError> {
             ..
         } => build_by_rust_cuda(&source.unwrap_or_default(), &target, check, renew_record),
         Action::Bench { name, arguments } => bench(&name, &arguments),
+        Action::Launch {
+            ranks,
+            deadline,
+            release,
+            program,
+        } => {
+            let launch = Launch {
+                ranks,
+                deadline,
+                release,
+                program: &program,
+            };
+            match become_launcher(&launch)? {}
+        }
         Action::Doctor { json } => Err(become_doctor(json).into()),
         Action::House => {
             house::count_and_print(&Workspace::load(Path::new("."))?.root)?;

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::count;
+use crate::launch::RANKS;
 use crate::ptx::{self, Assemble, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
@@ -47,7 +48,7 @@ pub const BENCH: &str = "warpbell-bench";
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
 /// The features with which the workspace's tests are built, once for all of them.
-const TEST_FEATURES: &str = "mlx5-wqe/prm,warpbell-patterns/host";
+const TEST_FEATURES: &str = "mlx5-wqe/prm,warpbell-patterns/host,warpbell-ranks/launch";
 /// What each package but [`PROOFS`] calls the binary of its integration tests.
 const TESTS: &str = "all";
 const DEMO_PACKAGE: &str = "warpbell-demo";
@@ -207,7 +208,7 @@ impl Steps<'_> {
     /// The features of the first call are all that there are. The others show that none of them needs another one; they
     /// compile much again, and run with the full extent. Without it the default members of the workspace are enough.
     fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
-        let cust = format!("{HOST_INIT}/cust");
+        let cust = format!("{HOST_INIT}/cust,{RANKS}/launch");
         let mlx5 = format!("{HOST_INIT}/mlx5");
         let calls: [(&str, &[&str]); 4] = [
             ("cargo clippy", &["--all-targets", "--features", &cust]),
@@ -604,7 +605,7 @@ struct ArtifactTarget {
 }
 
 /// Finds where Cargo has put a binary, in what it printed with `--message-format=json`.
-fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())

@@ -26,7 +26,10 @@ fn example(name: &str, arguments: &[&str]) -> Command {
         cargo
             .args(["build", "--workspace", "--message-format=json"])
             // With these features, and for this test, all below it is built already.
-            .args(["--features", "mlx5-wqe/prm,warpbell-patterns/host"])
+            .args([
+                "--features",
+                "mlx5-wqe/prm,warpbell-patterns/host,warpbell-ranks/launch",
+            ])
             .args(["--bin", "bench", "--test", "proofs"])
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         let output = cargo.output().unwrap();
