@@ -8,6 +8,8 @@ warpbell::panic_handler!();
 
 #[path = "../active_message.rs"]
 mod active_message;
+#[path = "../all_to_all.rs"]
+mod all_to_all;
 #[path = "../error_and_reset.rs"]
 mod error_and_reset;
 #[path = "../fetch_add.rs"]
