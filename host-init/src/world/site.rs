@@ -5,9 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::SockaddrStorage;
+use if_addrs::{IfAddr, get_if_addrs};
 use serde::{Deserialize, Serialize};
 
 use super::options::one_network;
@@ -53,31 +51,20 @@ fn machine() -> Option<String> {
 /// The addresses of the interfaces that are up, as far as the options allow. Link-local ones say not through which
 /// interface.
 fn addresses(options: &WorldOptions) -> Vec<(IpAddr, u8)> {
-    let ip = |storage: SockaddrStorage| -> Option<IpAddr> {
-        let four = storage.as_sockaddr_in().map(|address| address.ip().into());
-        four.or_else(|| Some(storage.as_sockaddr_in6()?.ip().into()))
-    };
-    let ones = |mask: IpAddr| match mask {
-        IpAddr::V4(mask) => mask.to_bits().leading_ones(),
-        IpAddr::V6(mask) => mask.to_bits().leading_ones(),
-    };
-    let interfaces = match getifaddrs() {
-        Ok(interfaces) => interfaces,
-        Err(error) => {
-            tracing::warn!(%error, "the interfaces of this machine are not known");
-            return Vec::new();
-        }
-    };
-    let usable = interfaces.filter_map(|interface| {
-        let (address, mask) = (ip(interface.address?)?, ip(interface.netmask?)?);
-        let link_local = match address {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
+    let interfaces = get_if_addrs().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the interfaces of this machine are not known");
+        Vec::new()
+    });
+    let usable = interfaces.into_iter().filter_map(|interface| {
+        let address = interface.ip();
+        let prefix = match &interface.addr {
+            IfAddr::V4(four) => four.prefixlen,
+            IfAddr::V6(six) => six.prefixlen,
         };
         let wanted = options.addresses.as_ref();
-        let wanted = wanted.is_none_or(|wanted| wanted.contain(&interface.interface_name, address));
-        let up = interface.flags.contains(InterfaceFlags::IFF_UP);
-        (up && wanted && !link_local).then(|| (address, ones(mask) as u8))
+        let wanted = wanted.is_none_or(|wanted| wanted.contain(&interface.name, address));
+        let usable = interface.is_oper_up() && wanted && !interface.is_link_local();
+        usable.then_some((address, prefix))
     });
     usable.collect()
 }
