@@ -15,25 +15,20 @@ use warpbell::wqe::{Local, Remote, Wqe};
 use warpbell::{Deadline, Exclusive, SendQueueHandle, Slice, Word64, Words, kernel, thread};
 #[cfg(not(target_arch = "nvptx64"))]
 use {
-    clap::Parser,
     std::{error::Error, time::Duration},
     warpbell_host_init::{
-        Access, Grid, Launch, NodeArgs, QueuePairConfig, RemoteMemory, World, built, entry,
+        Access, Grid, Launch, Node, QueuePairConfig, RemoteMemory, World, built, entry,
     },
 };
-
-/// Bytes that each rank writes to each other.
-const BLOCK: usize = 4096;
 
 /// Another rank.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Other<'a> {
     queue: SendQueueHandle<'a>,
-    /// What goes there, and to where.
+    /// What goes to where, and the flag behind it.
     from: Local,
     to: Remote,
-    /// The flag behind it.
     flag: Remote,
     /// Which of our flags the other rank sets.
     ours: u64,
@@ -72,13 +67,9 @@ fn talk(other: &Other<'_>, flags: Words<'_>) -> Option<()> {
 }
 // ANCHOR_END: kernel
 
-/// The ranks of a job write to each other; a launcher starts them
+/// Bytes that each rank writes to each other.
 #[cfg(not(target_arch = "nvptx64"))]
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    node: NodeArgs,
-}
+const BLOCK: usize = 4096;
 
 /// The byte at an offset of what a rank writes to another.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -88,8 +79,8 @@ fn byte(from: u32, to: u32, offset: usize) -> u8 {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn main() -> Result<(), Box<dyn Error>> {
-    let node = Arguments::parse().node.open(&built!())?;
     // ANCHOR: world
+    let node = Node::from_args(built!())?;
     let mut world = World::from_env(&node, Duration::from_secs(60))?;
     let (own, size) = (world.rank(), world.size());
     if own == 0 {

@@ -10,6 +10,8 @@ warpbell::panic_handler!();
 mod active_message;
 #[path = "../all_to_all.rs"]
 mod all_to_all;
+#[path = "../allreduce.rs"]
+mod allreduce;
 #[path = "../error_and_reset.rs"]
 mod error_and_reset;
 #[path = "../fetch_add.rs"]

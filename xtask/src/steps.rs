@@ -4,6 +4,7 @@ mod book;
 mod gallery;
 mod optimised;
 mod packages;
+mod ranks;
 mod rust_cuda;
 mod step;
 mod template;
@@ -176,6 +177,7 @@ impl Steps<'_> {
             Step::Book => self.book(&mut report),
             Step::Demo => self.demo(&mut report),
             Step::Gallery => self.gallery(&mut report),
+            Step::Ranks => self.ranks(&mut report),
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
             Step::Card => self.card(&mut report),

@@ -72,6 +72,16 @@ const RDMA: &str = "/usr/bin/rdma";
 /// OpenMPI's compiler, and who starts its programs.
 const MPICC: &str = "/usr/bin/mpicc";
 const MPIRUN: &str = "/usr/bin/mpirun";
+const HYDRA: &str = "/usr/bin/mpiexec.hydra";
+/// What runs Slurm's jobs on one machine: its daemons, its commands, and who tells its users apart. Where Debian puts them.
+const SLURM_PACKAGES: [&str; 2] = ["slurm-wlm", "munge"];
+const SLURM_FILES: [&str; 5] = [
+    "/usr/sbin/slurmctld",
+    "/usr/sbin/slurmd",
+    "/usr/bin/srun",
+    "/usr/bin/sbatch",
+    "/usr/sbin/munged",
+];
 const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
 const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
@@ -118,6 +128,10 @@ pub enum Tool {
     Iproute2,
     /// OpenMPI, which runs over UCX, with its compiler.
     OpenMpi,
+    /// MPICH, for its launcher hydra.
+    Mpich,
+    /// Slurm, with munge.
+    Slurm,
     /// The headers of a kernel, for those of its mlx5 driver.
     KernelHeaders,
 }
@@ -145,6 +159,8 @@ impl Tool {
             Self::InfinibandDiags => "infiniband-diags".into(),
             Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
+            Self::Mpich => "mpich".into(),
+            Self::Slurm => SLURM_PACKAGES.join(", "),
             Self::KernelHeaders => "linux-headers-*-common".into(),
         }
     }
@@ -266,6 +282,8 @@ impl<'a> Toolbox<'a> {
             Tool::InfinibandDiags => Path::new(IBSTAT).is_file(),
             Tool::Iproute2 => Path::new(RDMA).is_file(),
             Tool::OpenMpi => Path::new(MPICC).exists() && Path::new(MPIRUN).exists(),
+            Tool::Mpich => Path::new(HYDRA).exists(),
+            Tool::Slurm => SLURM_FILES.iter().all(|file| Path::new(file).exists()),
             Tool::KernelHeaders => has_kernel_headers(),
         }
     }
@@ -311,6 +329,10 @@ impl<'a> Toolbox<'a> {
             Tool::OpenMpi => self
                 .apt_get("openmpi-bin")
                 .and_then(|()| self.apt_get("libopenmpi-dev")),
+            Tool::Mpich => self.apt_get("mpich"),
+            Tool::Slurm => SLURM_PACKAGES
+                .iter()
+                .try_for_each(|package| self.apt_get(package)),
             Tool::KernelHeaders => self
                 .newest_kernel_headers()
                 .and_then(|package| self.apt_get(&package)),

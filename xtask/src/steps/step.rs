@@ -15,6 +15,7 @@ pub enum Step {
     HwTests,
     Demo,
     Gallery,
+    Ranks,
     Template,
     Card,
     Cust,
@@ -78,6 +79,9 @@ impl Step {
             Self::Demo => "the demo runs and verifies every byte",
             Self::Gallery => {
                 "each program of the gallery says \"Test OK\" and explains mistakes (--full: has PTX, too)"
+            }
+            Self::Ranks => {
+                "ranks start under warpbell-launch, Open MPI, hydra, torchrun and Slurm, and in two network namespaces"
             }
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
@@ -146,6 +150,7 @@ impl Step {
                 Tool::InfinibandDiags,
                 Tool::Iproute2,
             ],
+            Self::Ranks => &[Tool::OpenMpi, Tool::Mpich, Tool::Slurm, Tool::Iproute2],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],

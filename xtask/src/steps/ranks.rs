@@ -1,0 +1,176 @@
+//! The step that starts ranks by each launcher, on this machine, by two nodes of Slurm's, and in two network namespaces.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{BUILD_DEADLINE, Report, StepError, Steps, executable, minutes, without_json};
+use crate::launch::LAUNCHER;
+use crate::run::Finished;
+use crate::workspace::clean_command;
+
+/// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
+const PROGRAMS: [&str; 2] = ["all_to_all", "allreduce"];
+const OK: &str = "Test OK";
+/// How many ranks the sample files start.
+const RANKS: u32 = 4;
+
+/// How long one job may take.
+const DEADLINE: Duration = minutes(5);
+
+/// The sample files of the gallery, what each starts, and the launcher that it needs.
+const SAMPLES: [(&str, &str); 3] = [
+    ("mpirun.sh", "mpirun.openmpi"),
+    ("mpiexec.sh", "mpiexec.hydra"),
+    ("torchrun.sh", "torchrun"),
+];
+const SBATCH: &str = "job.sbatch";
+const SLURM: [&str; 3] = ["munged", "slurmctld", "slurmd"];
+
+impl Steps<'_> {
+    pub(super) fn ranks(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut build = self.workspace_cargo("build");
+        build.args(["--examples", "--bin", LAUNCHER]);
+        build.arg("--message-format=json-render-diagnostics");
+        let built = self.capture(build, BUILD_DEADLINE)?;
+        if !built.success() {
+            report.fail(
+                "building the ranks' programs",
+                without_json(&built.account()),
+            );
+            return Ok(());
+        }
+        let launcher = executable(&built.stdout, LAUNCHER).ok_or(StepError::Unbuilt(LAUNCHER))?;
+        for name in PROGRAMS {
+            let program = executable(&built.stdout, name).ok_or(StepError::Unbuilt(name))?;
+            for wire in ["", "shm", "roce"] {
+                let mut command = clean_command(&launcher, &self.workspace.root);
+                command.args(["-n", &RANKS.to_string()]).arg(&program);
+                command.env("WARPBELL_WIRE", wire);
+                self.job(report, &format!("{LAUNCHER} {name} {wire}"), command)?;
+            }
+            self.samples(report, name, &program)?;
+            self.as_root(report, name, &program)?;
+        }
+        Ok(())
+    }
+
+    fn samples(&self, report: &mut Report, name: &str, program: &Path) -> Result<(), StepError> {
+        for (sample, launcher) in SAMPLES {
+            let title = format!("{sample} {name}");
+            if find(launcher).is_none() {
+                report.skip(format!("{title}: {launcher} is not installed"));
+                continue;
+            }
+            let mut command = self.sample(sample);
+            command.arg(program);
+            command.env("MPIRUN", launcher).env("MPIEXEC", launcher);
+            // Of Open MPI: on few cores, and by root.
+            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+            command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            self.job(report, &title, command)?;
+        }
+        Ok(())
+    }
+
+    fn as_root(&self, report: &mut Report, name: &str, program: &Path) -> Result<(), StepError> {
+        let slurm = format!("{SBATCH} {name}");
+        let addresses = ["10.77.0.1:21001", "[fd77::1]:21001"];
+        let namespaces = addresses.map(|root| format!("namespaces, root {root}: {name}"));
+        if !rustix::process::geteuid().is_root() {
+            let titles = [&[slurm][..], &namespaces].concat();
+            report.skip_all(&titles, "they need root");
+            return Ok(());
+        }
+        match SLURM.into_iter().find(|daemon| find(daemon).is_none()) {
+            Some(missing) => report.skip(format!("{slurm}: {missing} is not installed")),
+            None => {
+                let mut command = self.script("slurm.sh");
+                command.arg(self.workspace.target.join("slurm"));
+                command.arg(self.sample_path(SBATCH)).arg(program);
+                self.job(report, &slurm, command)?;
+            }
+        }
+        for (title, root) in namespaces.iter().zip(addresses) {
+            let mut command = self.script("namespaces.sh");
+            command.arg(root).arg(program);
+            self.job(report, title, command)?;
+        }
+        Ok(())
+    }
+
+    fn sample_path(&self, name: &str) -> PathBuf {
+        self.workspace.root.join("examples/launch").join(name)
+    }
+
+    fn sample(&self, name: &str) -> Command {
+        clean_command(self.sample_path(name), &self.workspace.root)
+    }
+
+    fn script(&self, name: &str) -> Command {
+        let folder = self.workspace.root.join("xtask/src/steps/ranks");
+        let mut command = clean_command("sh", &self.workspace.root);
+        command.arg(folder.join(name));
+        command
+    }
+
+    /// Runs a job of [`RANKS`] ranks.
+    fn job(&self, report: &mut Report, title: &str, command: Command) -> Result<(), StepError> {
+        let finished = self.capture(command, DEADLINE)?;
+        report.list(title.trim_end(), &faults(&finished));
+        Ok(())
+    }
+}
+
+/// What is wrong with a job. Launchers may put something before each line, and mix the lines of ranks.
+fn faults(finished: &Finished) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !finished.success() {
+        wrong.push("it failed".to_owned());
+    }
+    let says = |words: &str| finished.stdout.lines().any(|line| line.contains(words));
+    let ranks = (0..RANKS).map(|rank| format!("rank {rank} "));
+    for words in ranks.chain([OK.into(), format!(" {RANKS} ranks, ")]) {
+        if !says(&words) {
+            wrong.push(format!("nobody says: {words}"));
+        }
+    }
+    if !wrong.is_empty() {
+        wrong.push(finished.account());
+    }
+    wrong
+}
+
+/// Where a program is, if it is installed. Daemons are not on the path of every user.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let is_file = |file: &PathBuf| fs::metadata(file).is_ok_and(|data| data.is_file());
+    folders.map(|folder| folder.join(program)).find(is_file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+    use crate::run::Ending;
+
+    #[test]
+    fn a_job_is_right_if_all_ranks_speak_and_it_succeeds() {
+        let ended = |code: i32, words: &str| Finished {
+            ending: Ending::Exited(ExitStatus::from_raw(code << 8)),
+            stdout: words.into(),
+            output: words.into(),
+        };
+        let words = "[0] started by hand: 4 ranks, root x\nrank 0 a\nrank 1 b\n[2] rank 2 c\nrank 3 d\nTest OK\n";
+        assert!(faults(&ended(0, words)).is_empty());
+        assert_eq!(faults(&ended(1, words)).len(), 2);
+        for word in ["rank 2 ", "Test OK", "4 ranks"] {
+            assert_eq!(faults(&ended(0, &words.replace(word, ""))).len(), 2);
+        }
+    }
+}
