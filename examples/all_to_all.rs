@@ -6,7 +6,6 @@
 //! ```console
 //! $ cargo xtask launch -n 4 -- all_to_all                  # on this machine
 //! $ mpirun -np 4 target/debug/examples/all_to_all          # by Open MPI, srun or torchrun, on one machine or several
-//! $ cargo example all_to_all                               # one rank alone, which has nobody to write to
 //! ```
 
 use core::sync::atomic::Ordering;

@@ -6,6 +6,7 @@
 //! ```console
 //! $ cargo example pingpong                                # on a CPU, with a NIC of software
 //! $ cargo example pingpong --features gpu -- --on gpu     # on an NVIDIA GPU
+//! $ cargo xtask launch -n 2 -- pingpong                   # between two processes
 //! ```
 
 use core::sync::atomic::Ordering;
@@ -13,7 +14,10 @@ use core::sync::atomic::Ordering;
 use warpbell::wqe::{Remote, Wqe};
 use warpbell::{Deadline, Exclusive, SendQueueHandle, Word64, Words, kernel, thread};
 #[cfg(not(target_arch = "nvptx64"))]
-use warpbell_host_init::{Access, Error, Grid, Launch, Node, QueuePairConfig, built, entry};
+use warpbell_host_init::{
+    Access, Error, Grid, Launch, Node, QueuePair, QueuePairConfig, RemoteMemory, World, built,
+    entry,
+};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -60,14 +64,19 @@ fn game(p: Player<'_>) -> Option<u64> {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
+const ROUNDS: u64 = 1000;
+
+#[cfg(not(target_arch = "nvptx64"))]
 fn main() -> Result<(), Error> {
-    const ROUNDS: u64 = 1000;
     let node = Node::from_args(built!())?;
+    let world = World::from_env(&node, std::time::Duration::from_secs(60))?;
+    if world.size() > 1 {
+        return between_ranks(&node, world);
+    }
     let [near, far] = node.ends()?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let (one, other) = (near.allocate(8, access)?, far.allocate(8, access)?);
-    let config = QueuePairConfig::granting(Access::REMOTE_WRITE);
-    let (first, second) = near.connected(&far, &config)?;
+    let (first, second) = near.connected(&far, &QueuePairConfig::granting(Access::REMOTE_WRITE))?;
 
     let times = node.words(2)?;
     let ours = Player {
@@ -89,16 +98,53 @@ fn main() -> Result<(), Error> {
     // Both kernels run at the same time.
     let launches = [ours, theirs].map(|player| Launch::new(entry!(play), Grid::ONE_THREAD, player));
     node.run(&launches, &[&first, &second])?;
-
-    for (pair, nanoseconds) in [&first, &second].into_iter().zip(times.iter()) {
-        assert_eq!(pair.first_error(), None);
-        assert_ne!(nanoseconds.load(Ordering::Relaxed), 0, "a ball was lost");
-    }
-    // A round is two flights.
-    let flight = times[0].load(Ordering::Relaxed) as f64 / (2 * ROUNDS) as f64;
-    println!(
-        "{ROUNDS} rounds, {:.2} µs for each flight\nTest OK",
-        flight / 1000.0
-    );
+    let games = [(&first, &times[0]), (&second, &times[1])];
+    let [flight, _] = games.map(|(pair, time)| flight(pair, time));
+    println!("{ROUNDS} rounds, {flight:.2} µs for each flight\nTest OK");
     Ok(())
+}
+
+/// Ranks 0 and 1 play, ranks 2 and 3, and so on: each rank runs one of the two kernels.
+#[cfg(not(target_arch = "nvptx64"))]
+fn between_ranks(node: &Node, mut world: World) -> Result<(), Error> {
+    let own = world.rank();
+    let partner = Some(own ^ 1).filter(|partner| *partner < world.size());
+    let memory = world
+        .domain()
+        .allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    let pairs = world.connect(partner, &QueuePairConfig::granting(Access::REMOTE_WRITE))?;
+    let memories: Vec<RemoteMemory> = world.exchange(&memory.remote())?;
+    if own == 0 {
+        println!("{world}");
+    }
+    for (&partner, pair) in &pairs {
+        let times = node.words(1)?;
+        let player = Player {
+            queue: pair.send_queue()?,
+            ours: memory.words()?,
+            theirs: memories[partner as usize].at(0, 8)?,
+            rounds: ROUNDS,
+            serves: u32::from(own < partner),
+            nanoseconds: &times[0],
+        };
+        let launch = Launch::new(entry!(play), Grid::ONE_THREAD, player);
+        node.run(&[launch], &[pair])?;
+        let flight = flight(pair, &times[0]);
+        println!("rank {own} and rank {partner}: {ROUNDS} rounds, {flight:.2} µs for each flight");
+    }
+    // Nobody ends while another one still throws.
+    world.barrier()?;
+    if own == 0 {
+        println!("Test OK");
+    }
+    Ok(())
+}
+
+/// How long a number flew, in microseconds. A round is two flights.
+#[cfg(not(target_arch = "nvptx64"))]
+fn flight(pair: &QueuePair, nanoseconds: &Word64) -> f64 {
+    assert_eq!(pair.first_error(), None);
+    let nanoseconds = nanoseconds.load(Ordering::Relaxed);
+    assert_ne!(nanoseconds, 0, "a ball was lost");
+    nanoseconds as f64 / 1000.0 / (2 * ROUNDS) as f64
 }

@@ -70,7 +70,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -151,8 +151,10 @@ impl World {
     /// [`Node::domain`].
     pub fn from_env(node: &Node, timeout: Duration) -> Result<Self, Error> {
         let config = Config::read(&Environment::of_process()).map_err(WorldError::from)?;
-        let options = WorldOptions::from_env(timeout)?;
-        let ranks = Rendezvous::join(&config, timeout).map_err(WorldError::from)?;
+        let mut ranks = Rendezvous::join(&config, timeout).map_err(WorldError::from)?;
+        // The others learn of a wrong value here.
+        let options = WorldOptions::from_env(timeout);
+        let options = options.inspect_err(|error| ranks.abort(&error.to_string()))?;
         let mut world = Self::with(ranks, node, &options)?;
         world.started = Some(config.to_string());
         Ok(world)
@@ -324,11 +326,13 @@ impl World {
                 card,
             })
         };
+        let began = Instant::now();
         let mut result = connect(pair);
         for _ in 1..ATTEMPTS {
-            let Err(Error::Unreachable { .. }) = &result else {
+            let unreachable = matches!(result, Err(Error::Unreachable { .. }));
+            if !unreachable || began.elapsed() > self.timeout {
                 break;
-            };
+            }
             result = connect(pair);
         }
         result.map_err(|source| WorldError::Connect {
