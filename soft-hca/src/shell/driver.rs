@@ -26,6 +26,11 @@ const SHORT_NAPS: u32 = YIELDS + 1000;
 /// How long a thread sleeps whose HCAs have been idle for a while.
 const LONG_NAP: Duration = Duration::from_micros(250);
 
+/// A yield that takes longer has let another thread run for its time slice: somebody spins, and takes all cores.
+const LONG_YIELD: Duration = Duration::from_micros(500);
+/// How long a thread then sleeps where it would yield.
+const CROWDED: Duration = Duration::from_secs(1);
+
 /// How long it leaves an HCA to somebody who wanted to help: several polls.
 const HOLD_BACK: Duration = Duration::from_micros(2);
 
@@ -33,7 +38,8 @@ const HOLD_BACK: Duration = Duration::from_micros(2);
 ///
 /// Without work it spins for a moment, then yields its core between rounds, then
 /// sleeps 30 µs at a time, and 250 µs after some 40 ms, so that it does not starve
-/// kernels on few cores. A packet from another process wakes it. While others
+/// kernels on few cores. Where a yield takes long, because others spin on all cores, it
+/// sleeps at once for the next second. A packet from another process or machine wakes it. While others
 /// [help](SoftHca::help), it sleeps 250 µs at a time.
 #[derive(Debug)]
 pub struct Driver {
@@ -130,6 +136,7 @@ fn run(shared: &Shared, yields: u32) {
     let mut seen = 0;
     let mut empty = 0u32;
     let mut bells = Vec::new();
+    let mut yields = Yields::new(yields);
     while !shared.stop.load(Ordering::Relaxed) {
         let changes = shared.changes.load(Ordering::Acquire);
         if changes != seen {
@@ -156,13 +163,60 @@ fn run(shared: &Shared, yields: u32) {
         if wanted {
             hold_back();
         }
+        let limit = yields.limit();
         match empty {
             0 => {}
-            1..SPINS => std::hint::spin_loop(),
-            _ if empty < yields => std::thread::yield_now(),
+            // Not where others take all cores: who waits for the packet just sent may wait for this very core.
+            1..SPINS if limit > 0 => std::hint::spin_loop(),
+            _ if empty < limit => yields.once(),
             // One more look for him, should he not come again.
             _ if wanted => {}
             _ => sleep(&seats, &mut bells, &mut empty),
+        }
+    }
+}
+
+/// When a thread yields, and when it rather sleeps: where others take all cores, who wakes up goes before them, but who
+/// yields waits for the end of their time slices.
+struct Yields {
+    /// Empty rounds after which it sleeps in any case.
+    limit: u32,
+    /// When it last waited long.
+    crowded: Option<Instant>,
+}
+
+impl Yields {
+    const fn new(limit: u32) -> Self {
+        Self {
+            limit,
+            crowded: None,
+        }
+    }
+
+    /// Empty rounds after which it sleeps.
+    fn limit(&mut self) -> u32 {
+        self.limit_at(Instant::now)
+    }
+
+    fn limit_at(&mut self, now: impl FnOnce() -> Instant) -> u32 {
+        if let Some(then) = self.crowded {
+            if now().saturating_duration_since(then) < CROWDED {
+                return 0;
+            }
+            self.crowded = None;
+        }
+        self.limit
+    }
+
+    fn once(&mut self) {
+        let start = Instant::now();
+        std::thread::yield_now();
+        self.took(start, Instant::now());
+    }
+
+    fn took(&mut self, start: Instant, end: Instant) {
+        if end.saturating_duration_since(start) > LONG_YIELD {
+            self.crowded = Some(end);
         }
     }
 }
@@ -199,4 +253,24 @@ fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
         unseen || seats.iter().any(|seat| seat.is_due())
     });
     bells.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_long_yield_a_thread_sleeps_for_a_while() {
+        let start = Instant::now();
+        let at = |after| start + after;
+        let mut yields = Yields::new(7);
+        yields.took(start, at(LONG_YIELD));
+        assert_eq!(yields.limit_at(|| unreachable!("nobody was in the way")), 7);
+        let long = LONG_YIELD + Duration::from_nanos(1);
+        yields.took(start, at(long));
+        assert_eq!(yields.limit_at(|| at(long)), 0);
+        assert_eq!(yields.limit_at(|| at(long + CROWDED / 2)), 0);
+        assert_eq!(yields.limit_at(|| at(long + CROWDED)), 7);
+        assert_eq!(yields.limit_at(|| unreachable!("that is over")), 7);
+    }
 }
