@@ -22,6 +22,12 @@ pub struct RoceCounters {
     pub wrong_crc: u64,
     /// Dropped: packets of another partition.
     pub wrong_partition_key: u64,
-    /// Dropped: packets that the engine does not understand, such as congestion notifications.
+    /// Dropped: packets that the engine does not understand.
     pub not_understood: u64,
+    /// Packets that came with a mark of congestion.
+    pub marked: u64,
+    /// Congestion notifications that went out; they count as sent, too.
+    pub notifications_sent: u64,
+    /// Congestion notifications that came.
+    pub notifications_received: u64,
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::prelude::v1::*;
 use std::vec;
 
-use quinn_udp::{RecvMeta, UdpSocketState};
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 
 /// Buffers for one call.
 const BUFFERS: usize = 8;
@@ -19,6 +19,8 @@ pub(super) struct Datagram {
     pub from: SocketAddr,
     /// How many came before it in one piece: what the system numbers them from 0 with if they were sent in one piece, too.
     pub number: u16,
+    /// A switch on the way was congested.
+    pub is_marked: bool,
     /// Where it lies until the next [`fill`](Inbox::fill).
     place: Range<usize>,
 }
@@ -73,6 +75,7 @@ impl Inbox {
             return Some(Datagram {
                 from: meta.addr,
                 number,
+                is_marked: meta.ecn == Some(EcnCodepoint::Ce),
                 place: start..start + length,
             });
         }

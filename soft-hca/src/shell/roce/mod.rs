@@ -14,20 +14,29 @@
 //!   65,536 passes.
 //! - The sender of a packet is the HCA known at its IP address and UDP port. If none is known there, it is the HCA that was
 //!   first made known at this IP address, because other senders use any UDP source port.
-//! - All packets of an HCA have one UDP source port, at which it listens. One socket cannot change it with the queue pair,
-//!   so that routers with several ways choose one way for all.
+//! - All packets of an HCA have one UDP source port, at which it listens, so that routers with several ways choose one way
+//!   for all. Other ports would need sockets of their own, and the port is what tells apart the HCAs of one IP address.
+//! - Packets are marked as ECN-capable. A packet that a switch has marked is answered by a congestion notification, one in
+//!   50 µs for each queue pair, and notifications slow the queue pair down that they name (DCQCN). A queue pair over RC or
+//!   UC that has sent nothing back yet, not even an acknowledgement, does not know whom to notify.
+//!   [`RoceOptions::congestion_control`] switches all of that off.
+//! - A step looks at 256 datagrams at most that hold nothing for the engine. So a flood of garbage takes a bounded share of
+//!   a step. The system drops packets once its buffer is full, those of peers, too.
 //! - What cannot be used is counted ([`RoceCounters`]) and dropped: the sender's acknowledgement timer notices.
 //!
 //! # What does not
 //!
-//! - Congestion notifications are neither sent nor heeded. Nothing slows a sender down but losses.
+//! - Datagrams are not slowed down by themselves: a notification names a queue pair, and slows it down to that HCA.
+//! - Whoever can send from the IP address of a peer can forge packets: RoCE has no secret but keys, PSNs and queue pair
+//!   numbers.
 //! - Atomics of 4 bytes and masked ones have no packets. Over this wire they end in a local QP operation error.
 //! - While an HCA listens, packets of its links to other processes do not wake its thread: they wait for at most 250 µs.
-//! - The traffic class and hop limit of an address vector are not used, and those of a packet that has come are not seen:
-//!   a global route header has 0 and 64.
+//! - The traffic class and hop limit of an address vector are not used. Those of a packet that has come are not seen,
+//!   because the socket's library does not ask for them: a global route header has 0 and 64.
 
 mod capture;
 mod checksum;
+mod congestion;
 mod counters;
 mod error;
 mod inbox;
@@ -67,6 +76,9 @@ pub struct RoceOptions {
     /// before the system takes them. An existing file is emptied. UDP checksums are left out, and over IPv4 the identification of
     /// packets that come is a guess.
     pub capture: Option<PathBuf>,
+    /// Whether switches may mark packets where they are congested (ECN), marked packets are answered by congestion
+    /// notifications, and notifications slow a queue pair down (DCQCN). True by default.
+    pub congestion_control: bool,
 }
 
 impl RoceOptions {
@@ -76,6 +88,7 @@ impl RoceOptions {
             address: SocketAddr::new(address, UDP_PORT),
             partition_key: Bth::DEFAULT_PARTITION_KEY,
             capture: None,
+            congestion_control: true,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::prelude::v1::*;
 use std::vec;
 
-use quinn_udp::{Transmit, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 
 /// Bytes that the system takes in one call at most, with room for the headers that it adds.
 const MOST: usize = 65_535 - 64;
@@ -60,14 +60,19 @@ impl Outbox {
         &mut self.bytes[start..self.used]
     }
 
-    /// Sends all packets. They stay where the system has no room now, and are gone where it refuses them.
-    pub fn send(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> Sent {
+    /// Sends all packets, with this mark for switches. They stay where the system has no room now, and are gone where it refuses them.
+    pub fn send(
+        &mut self,
+        socket: &UdpSocket,
+        state: &UdpSocketState,
+        ecn: Option<EcnCodepoint>,
+    ) -> Sent {
         let Some((destination, segment)) = self.batch else {
             return Sent::Packets(0);
         };
         let transmit = Transmit {
             destination,
-            ecn: None,
+            ecn,
             contents: &self.bytes[..self.used],
             segment_size: Some(segment),
             src_ip: None,

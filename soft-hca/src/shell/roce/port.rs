@@ -6,11 +6,15 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::prelude::v1::*;
 use std::sync::Arc;
 
-use quinn_udp::UdpSocketState;
+use quinn_udp::{EcnCodepoint, UdpSocketState};
 use rustix::net::sockopt;
-use warpbell_roce::{DONT_FRAGMENT, Icrc, Ip, MAX_HEADERS, Packet as RocePacket, UdpIp};
+use warpbell_roce::{
+    Bth, BthFlags, BthOpcode, CnpBody, DONT_FRAGMENT, Extended, Headers, Icrc, Ip, Kind,
+    MAX_HEADERS, Packet as RocePacket, Psn, Qpn, UdpIp,
+};
 
 use super::capture::Capture;
+use super::congestion::Flows;
 use super::counters::RoceCounters;
 use super::error::RoceError;
 use super::inbox::{Datagram, Inbox};
@@ -18,6 +22,7 @@ use super::outbox::{Outbox, Sent};
 use super::{RoceOptions, checksum, mapping, mtu, route_header};
 use crate::engine::packet::{Header, Opcode, Packet, Range as Stretch};
 use crate::engine::{DirectMemory, Memory, WireAddress};
+use crate::shell::bell::clock_ns;
 
 /// Bytes of a UDP header.
 const UDP_HEADER: usize = 8;
@@ -26,6 +31,10 @@ const CRC: usize = 4;
 /// Bytes that the system may hold of what has come, if it allows so many: some thousand packets, because nothing slows
 /// a sender down but losses.
 const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// Datagrams that hold nothing for the engine, in a step at most: whoever floods the port takes that share of a step and
+/// no more.
+const FUTILE: usize = 256;
 
 /// An HCA that a port reaches.
 #[derive(Clone, Copy)]
@@ -48,7 +57,11 @@ pub(super) struct Port {
     inbox: Inbox,
     /// The socket was found empty in this step.
     is_empty: bool,
+    /// Datagrams of this step that held nothing for the engine.
+    futile: usize,
     capture: Option<Capture>,
+    /// Its flows, with congestion control.
+    flows: Option<Flows>,
 }
 
 impl Port {
@@ -58,6 +71,7 @@ impl Port {
             address,
             partition_key,
             capture,
+            congestion_control,
         } = options;
         if address.ip().is_unspecified() || address.ip().is_multicast() {
             return Err(RoceError::NotOneMachine(address));
@@ -107,7 +121,9 @@ impl Port {
             outbox: Outbox::new(),
             inbox: Inbox::new(),
             is_empty: false,
+            futile: 0,
             capture,
+            flows: congestion_control.then(Flows::default),
         })
     }
 
@@ -173,24 +189,51 @@ impl Port {
             return Some(true);
         };
         let length = length as usize;
-        let total = headers.length() + length.next_multiple_of(4) + CRC;
-        let most = self.state.max_gso_segments();
-        if !self.outbox.has_room(peer.address, total, most) && !self.flush(counters) {
+        let total = total(&headers, length);
+        if !self.make_room(peer.address, total, counters) {
             return Some(false);
         }
+        if let Some(flows) = &mut self.flows
+            && !flows.send(header, total as u64, clock_ns)
+        {
+            return Some(false);
+        }
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { self.push(peer.address, &headers, payload, length) };
+        Some(true)
+    }
+
+    /// Makes room for one more packet; false if the system has none.
+    fn make_room(&mut self, to: SocketAddr, total: usize, counters: &mut RoceCounters) -> bool {
+        let most = self.state.max_gso_segments();
+        self.outbox.has_room(to, total, most) || self.flush(counters)
+    }
+
+    /// Appends a packet with `length` bytes of payload, for which there is room, to those that go out.
+    ///
+    /// # Safety
+    /// The ranges must be readable.
+    unsafe fn push(
+        &mut self,
+        to: SocketAddr,
+        headers: &Headers,
+        payload: &[Stretch],
+        length: usize,
+    ) {
+        let total = total(headers, length);
         let number = self.outbox.packets() as u16;
-        let front = in_front(self.address, peer.address, number, total);
-        let place = self.outbox.push(peer.address, total);
+        let front = in_front(self.address, to, number, total);
+        let place = self.outbox.push(to, total);
         let mut scratch = [0; MAX_HEADERS];
         let headers = headers.write(&mut scratch);
         let (front_place, rest) = place.split_at_mut(headers.len());
         front_place.copy_from_slice(headers);
-        let mut to = rest.as_mut_ptr().expose_provenance() as u64;
+        let mut at = rest.as_mut_ptr().expose_provenance() as u64;
         for range in payload {
             // SAFETY: the caller vouches for the source; the ranges fit one after the other. Their owner may be looking
             // at them, or writing there.
-            unsafe { DirectMemory.copy(range.address, to, range.length as usize) };
-            to += range.length;
+            unsafe { DirectMemory.copy(range.address, at, range.length as usize) };
+            at += range.length;
         }
         // Of what was copied, because the owner may have written there meanwhile.
         let mut icrc = Icrc::new(&front);
@@ -200,12 +243,13 @@ impl Port {
         if let Some(capture) = &mut self.capture {
             capture.packet(&front, place);
         }
-        Some(true)
     }
 
     /// Sends what is there; false if the system has no room.
     fn flush(&mut self, counters: &mut RoceCounters) -> bool {
-        match self.outbox.send(&self.socket, &self.state) {
+        // Switches may mark packets; without congestion control they drop them.
+        let ecn = self.flows.as_ref().map(|_| EcnCodepoint::Ect0);
+        match self.outbox.send(&self.socket, &self.state, ecn) {
             Sent::Packets(packets) => counters.sent += packets,
             Sent::Refused(packets) => counters.send_errors += packets,
             Sent::Later => return false,
@@ -217,15 +261,16 @@ impl Port {
     pub fn end_step(&mut self, counters: &mut RoceCounters) {
         self.flush(counters);
         self.is_empty = false;
+        self.futile = 0;
         if let Some(capture) = &mut self.capture {
             capture.flush();
         }
     }
 
-    /// The next packet that is one; after a look at a bounded number of datagrams none.
+    /// The next packet that is one; none once so many held no packet that the rest waits for the next step.
     pub fn receive(&mut self, counters: &mut RoceCounters) -> Option<Packet> {
         let mut has_asked = false;
-        loop {
+        while self.futile < FUTILE {
             let Some(datagram) = self.inbox.next() else {
                 if has_asked || self.is_empty {
                     return None;
@@ -247,9 +292,21 @@ impl Port {
                 capture.packet(&in_front(from, self.address, number, bytes.len()), bytes);
             }
             let dropped = match self.take(&datagram) {
-                Ok(packet) => {
+                Ok(Taken::Packet(packet)) => {
                     counters.received += 1;
+                    if datagram.is_marked {
+                        counters.marked += 1;
+                        self.notify(&packet.header, counters);
+                    }
                     return Some(packet);
+                }
+                Ok(Taken::Notification { source, own_qp }) => {
+                    counters.notifications_received += 1;
+                    self.futile += 1;
+                    if let Some(flows) = &mut self.flows {
+                        flows.notified(source, own_qp, clock_ns());
+                    }
+                    continue;
                 }
                 Err(dropped) => dropped,
             };
@@ -260,11 +317,44 @@ impl Port {
                 Dropped::WrongPartitionKey => &mut counters.wrong_partition_key,
                 Dropped::NotUnderstood => &mut counters.not_understood,
             } += 1;
+            self.futile += 1;
+        }
+        None
+    }
+
+    /// Tells the sender of this packet that its way is congested, if it is time to.
+    fn notify(&mut self, header: &Header, counters: &mut RoceCounters) {
+        let flow = self.flows.as_mut();
+        let peer = self.peers.get(&WireAddress(header.source)).copied();
+        let (Some(flows), Some(peer)) = (flow, peer) else {
+            return;
+        };
+        let Some(qp) = flows.notify(header, clock_ns()) else {
+            return;
+        };
+        let bth = Bth {
+            partition_key: self.partition_key.into(),
+            ..Bth::new(
+                BthOpcode::CNP,
+                Qpn::from_low_bits(qp),
+                Psn::from_low_bits(0),
+                BthFlags::BECN,
+            )
+        };
+        let body = CnpBody::default();
+        let Ok(headers) = Headers::new(bth, Extended::Cnp { body }, 0) else {
+            return;
+        };
+        // Without room it is lost, as it may be on the way.
+        if self.make_room(peer.address, total(&headers, 0), counters) {
+            // SAFETY: there is no payload.
+            unsafe { self.push(peer.address, &headers, &[], 0) };
+            counters.notifications_sent += 1;
         }
     }
 
-    /// The packet in a datagram, checked.
-    fn take(&self, datagram: &Datagram) -> Result<Packet, Dropped> {
+    /// What is in a datagram, checked.
+    fn take(&self, datagram: &Datagram) -> Result<Taken, Dropped> {
         let bytes = self.inbox.bytes(datagram);
         let Datagram { from, number, .. } = *datagram;
         let ip = from.ip();
@@ -281,6 +371,12 @@ impl Port {
         if !is_of_partition(self.partition_key, key) {
             return Err(Dropped::WrongPartitionKey);
         }
+        if packet.headers.shape().kind == Kind::Cnp {
+            return Ok(Taken::Notification {
+                source,
+                own_qp: packet.headers.bth().destination_qp.get(),
+            });
+        }
         let mut header = mapping::decode(&packet.headers).ok_or(Dropped::NotUnderstood)?;
         header.source = source.0;
         header.destination = self.own.0;
@@ -291,8 +387,14 @@ impl Port {
             address: packet.payload.as_ptr().expose_provenance() as u64,
             length: packet.payload.len() as u64,
         };
-        Packet::new(&header, &[payload]).ok_or(Dropped::Malformed)
+        let packet = Packet::new(&header, &[payload]).ok_or(Dropped::Malformed)?;
+        Ok(Taken::Packet(packet))
     }
+}
+
+/// The bytes of a packet with so many of payload.
+fn total(headers: &Headers, length: usize) -> usize {
+    headers.length() + length.next_multiple_of(4) + CRC
 }
 
 /// The fields of the headers in front of a packet that the CRC covers.
@@ -315,6 +417,16 @@ fn in_front(from: SocketAddr, to: SocketAddr, number: u16, length: usize) -> Udp
         destination_port: to.port(),
         udp_length: (UDP_HEADER + length) as u16,
     }
+}
+
+/// What a datagram holds.
+enum Taken {
+    Packet(Packet),
+    /// That HCA was congested by this queue pair.
+    Notification {
+        source: WireAddress,
+        own_qp: u32,
+    },
 }
 
 /// Why a datagram is dropped.

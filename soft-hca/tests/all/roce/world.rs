@@ -11,6 +11,7 @@ use warpbell_soft_hca::engine::{
 };
 use warpbell_soft_hca::shell::{Faults, HcaOptions, RoceOptions, SoftHca};
 
+use super::relay::{Fates, Relay};
 use crate::engine::world::{
     Buffer, Connection, Qp, Region, Shape, connect_queue_pair, create_queue_pair,
 };
@@ -21,6 +22,8 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 const TIMEOUT_NS: u64 = 100_000_000;
 /// The path MTU of the loopback device.
 pub const MTU: u32 = 4096;
+/// What befalls packets at a relay follows from it.
+const SEED: u64 = 1;
 pub const Q_KEY: u32 = 0x1122_3344;
 
 /// Of each kind the addresses of two HCAs; the system chooses the ports.
@@ -71,6 +74,17 @@ impl Node {
             ..HcaOptions::default()
         });
         let address = listen(&hca, address, capture);
+        Self::of(hca, address, transport)
+    }
+
+    /// One that listens in a way of its own.
+    pub fn listening(options: RoceOptions, transport: Transport) -> Self {
+        let hca = SoftHca::new(HcaOptions::default());
+        let address = hca.listen(options).unwrap();
+        Self::of(hca, address, transport)
+    }
+
+    fn of(hca: SoftHca, address: SocketAddr, transport: Transport) -> Self {
         let shape = Shape {
             options: QueuePairOptions {
                 transport,
@@ -150,16 +164,32 @@ impl Way {
 pub struct World {
     pub a: Node,
     pub b: Node,
+    /// Between the two, if somebody is.
+    pub relay: Option<Relay>,
 }
 
 impl World {
     pub fn new(way: Way) -> Self {
+        Self::with(way, None)
+    }
+
+    /// Two HCAs with a relay between them.
+    pub fn through(way: Way, fates: Fates) -> Self {
+        Self::with(way, Some(fates))
+    }
+
+    fn with(way: Way, fates: Option<Fates>) -> Self {
         let [first, second] = way.faults;
         let a = Node::with(way.addresses[0], way.transport, first, way.capture);
         let b = Node::with(way.addresses[1], way.transport, second, None);
+        let relay = fates.map(|fates| Relay::new([a.address, b.address], fates, SEED));
+        let peers = match &relay {
+            Some(relay) => [relay.facing(0), relay.facing(1)],
+            None => [b.address, a.address],
+        };
         let names = [
-            a.hca.reach(b.address).unwrap(),
-            b.hca.reach(a.address).unwrap(),
+            a.hca.reach(peers[0]).unwrap(),
+            b.hca.reach(peers[1]).unwrap(),
         ];
         let with = Connection {
             psn: way.psn,
@@ -169,10 +199,13 @@ impl World {
         };
         a.connect(names[0], b.qp.number, way.mtu, with);
         b.connect(names[1], a.qp.number, way.mtu, with);
-        Self { a, b }
+        Self { a, b, relay }
     }
 
-    pub fn step(&self) -> usize {
+    pub fn step(&mut self) -> usize {
+        if let Some(relay) = &mut self.relay {
+            relay.step();
+        }
         self.a.hca.step().unwrap() + self.b.hca.step().unwrap()
     }
 
@@ -207,7 +240,7 @@ impl World {
     }
 
     /// A few steps, in which nothing ought to happen.
-    pub fn rest(&self) {
+    pub fn rest(&mut self) {
         for _ in 0..50 {
             self.step();
         }
@@ -251,10 +284,39 @@ impl Stranger {
         node.connect(name, QpNumber::new(number).unwrap(), mtu, with);
     }
 
+    /// The next datagram that an HCA sends, which is stepped until there is one.
+    pub fn answer(&self, from: &Node) -> Vec<u8> {
+        self.socket.set_nonblocking(true).unwrap();
+        let mut bytes = vec![0; 1 << 16];
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            from.hca.step().unwrap();
+            if let Ok(length) = self.socket.recv(&mut bytes) {
+                self.socket.set_nonblocking(false).unwrap();
+                bytes.truncate(length);
+                return bytes;
+            }
+            assert!(Instant::now() < deadline, "no answer");
+        }
+    }
+
+    /// A packet from this HCA: its bytes up to the pad, and the CRC.
+    pub fn sealed_by(&self, from: &Node, packet: &[u8]) -> Vec<u8> {
+        let front = front(from.address, self.address, 0, packet.len() + 4);
+        [packet, &front.icrc(&[packet]).to_le_bytes()].concat()
+    }
+
     /// A packet to this HCA: its bytes up to the pad, and the CRC.
     pub fn seal(&self, to: &Node, packet: &[u8]) -> Vec<u8> {
         let front = front(self.address, to.address, 0, packet.len() + 4);
         [packet, &front.icrc(&[packet]).to_le_bytes()].concat()
+    }
+
+    /// A send that was executed before, with this PSN: it is acknowledged, and nothing else happens.
+    pub fn duplicate(&self, to: &Node, psn: u8) -> Vec<u8> {
+        let qpn = to.qp.number.get().to_be_bytes();
+        let packet = [&[0x04, 0, 0xff, 0xff, 0], &qpn[1..], &[0x80, 0, 0, psn]].concat();
+        self.seal(to, &packet)
     }
 
     /// Sends a datagram, which lies in the other's socket when this returns.
