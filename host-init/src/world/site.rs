@@ -48,8 +48,8 @@ fn machine() -> Option<String> {
     Some(format!("{} {}", start.trim(), network.ino()))
 }
 
-/// The addresses of the interfaces that are up, as far as the options allow. Link-local ones say not through which
-/// interface.
+/// The addresses of the interfaces, as far as the options allow. Link-local ones say not through which interface. An
+/// interface that was just set up may have no carrier yet: those without one count, too.
 fn addresses(options: &WorldOptions) -> Vec<(IpAddr, u8)> {
     let interfaces = get_if_addrs().unwrap_or_else(|error| {
         tracing::warn!(%error, "the interfaces of this machine are not known");
@@ -63,8 +63,7 @@ fn addresses(options: &WorldOptions) -> Vec<(IpAddr, u8)> {
         };
         let wanted = options.addresses.as_ref();
         let wanted = wanted.is_none_or(|wanted| wanted.contain(&interface.name, address));
-        let usable = interface.is_oper_up() && wanted && !interface.is_link_local();
-        usable.then_some((address, prefix))
+        (wanted && !interface.is_link_local()).then_some((address, prefix))
     });
     usable.collect()
 }
