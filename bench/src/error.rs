@@ -18,6 +18,9 @@ pub enum Error {
     /// The thread that drives the software HCAs.
     #[error(transparent)]
     Driver(#[from] HcaError),
+    /// A UDP socket, to compare with.
+    #[error("a UDP socket at the loopback device: {0}")]
+    Socket(#[from] std::io::Error),
     /// A NIC whose writes cannot be late on purpose.
     #[error("--unlucky needs a NIC on a CPU thread; choose --nic soft, or soft-host with --on gpu")]
     NoLateStores,

@@ -16,11 +16,12 @@ mod proxy;
 mod strangers;
 mod terminal;
 mod trigger;
+mod wire;
 
 use std::process::{Command, Output};
 
 /// All benchmarks.
-const ALL: [&str; 9] = [
+const ALL: [&str; 10] = [
     "active",
     "bandwidth",
     "inbound",
@@ -30,6 +31,7 @@ const ALL: [&str; 9] = [
     "posting",
     "proxy",
     "trigger",
+    "wire",
 ];
 
 /// Runs a benchmark to its end.

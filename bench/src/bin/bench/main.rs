@@ -10,6 +10,7 @@ mod placement;
 mod posting;
 mod proxy;
 mod trigger;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ enum Benchmark {
     Proxy(proxy::Arguments),
     Trigger(trigger::Arguments),
     Active(active::Arguments),
+    Wire(wire::Arguments),
     Draw(draw::Arguments),
 }
 
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Benchmark::Proxy(arguments) => proxy::run(&arguments),
         Benchmark::Trigger(arguments) => trigger::run(&arguments),
         Benchmark::Active(arguments) => active::run(&arguments),
+        Benchmark::Wire(arguments) => wire::run(&arguments),
         Benchmark::Draw(arguments) => draw::run(&arguments),
     })
 }

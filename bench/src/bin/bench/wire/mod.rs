@@ -1,0 +1,186 @@
+//! Measures the RoCE wire of the software HCA beside bare UDP: `bench wire`.
+//!
+//! Two ends talk over the loopback device, on a thread each. What is compared takes turns. A busy machine spoils both, and
+//! not always equally: threads that share a core wait for each other.
+
+mod roce;
+mod udp;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread;
+
+use clap::Args;
+use warpbell_bench::Error;
+use warpbell_bench::filter::Filter;
+use warpbell_bench::samples::{Goal, Row, Samples, print_table};
+use warpbell_hw_tests::say::say;
+
+use roce::{Far, Rig};
+use udp::{Echo, Stream};
+
+/// The addresses of the two ends; the system chooses the ports.
+const ENDS: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)), 0),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 0),
+];
+/// Bytes of a RoCE packet that writes 8 bytes, and of one in the middle of a message: BTH, RETH, payload and CRC.
+const SMALL_PACKET: usize = 12 + 16 + 8 + 4;
+const LARGE_PACKET: usize = 12 + 4096 + 4;
+/// Bytes of a large write.
+const LARGE: u32 = 64 << 10;
+/// Bytes of payload in a packet.
+const MTU: f64 = 4096.0;
+
+/// Measures the RoCE wire of the software HCA beside bare UDP, over the loopback device.
+///
+/// A write goes to another HCA in UDP datagrams, and its acknowledgement comes back. One thread posts, polls and drives
+/// its own HCA; a thread of the other HCA's answers.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// How often everything is measured; the medians are shown
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+type Part = (&'static str, fn(u32) -> Result<Vec<Row>, Error>);
+
+const PARTS: [Part; 4] = [
+    ("round trip", round_trip),
+    ("8-byte writes", small_writes),
+    ("64 KiB writes", large_writes),
+    ("64 KiB writes, loss", lossy_writes),
+];
+
+/// Measures.
+pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    let Arguments {
+        json,
+        repetitions,
+        ref filter,
+    } = *arguments;
+    let mut rows = Vec::new();
+    for (_, part) in PARTS.into_iter().filter(|(name, _)| filter.wants(name)) {
+        rows.extend(part(repetitions)?);
+    }
+    let rows = filter.some(rows)?;
+    if json {
+        say(format_args!(
+            "{}",
+            serde_json::json!({ "repetitions": repetitions, "rows": rows })
+        ));
+        return Ok(());
+    }
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    say(format_args!(
+        "{repetitions} repetitions on a machine of {cores} cores; two threads are at work"
+    ));
+    print_table(&rows);
+    Ok(())
+}
+
+/// Takes `ours` and `theirs` in turns.
+fn in_turns(
+    repetitions: u32,
+    mut ours: impl FnMut() -> Result<f64, Error>,
+    mut theirs: impl FnMut() -> Result<f64, Error>,
+) -> Result<[Samples; 2], Error> {
+    let mut samples = [Samples::default(), Samples::default()];
+    // The first round warms up.
+    for repetition in 0..=repetitions {
+        let figures = [ours()?, theirs()?];
+        if repetition > 0 {
+            for (samples, figure) in samples.iter_mut().zip(figures) {
+                samples.push(figure);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+fn round_trip(repetitions: u32) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for (far, echo, what, goal) in [
+        (
+            Far::Awake,
+            Echo::spinning as fn(_) -> _,
+            "awake",
+            Some(Goal::AtMost(1.5)),
+        ),
+        (Far::Sleeps, Echo::sleeping, "asleep", None),
+    ] {
+        let rig = Rig::new(ENDS, far, None)?;
+        let [ours, theirs] = in_turns(
+            repetitions,
+            || rig.round_trip(),
+            || Ok(echo(ENDS)?.round_trip(SMALL_PACKET)?),
+        )?;
+        let ratio = Row::new(
+            format!("round trip, {what}: write / UDP echo"),
+            "x",
+            &ours.over(&theirs),
+        );
+        rows.extend([
+            Row::new(
+                format!("round trip, {what}: a write of 8 bytes"),
+                "us",
+                &ours,
+            ),
+            Row::new(format!("round trip, {what}: UDP echo"), "us", &theirs),
+            match goal {
+                Some(goal) => ratio.goal(goal),
+                None => ratio,
+            },
+        ]);
+    }
+    Ok(rows)
+}
+
+fn small_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
+    let rig = Rig::new(ENDS, Far::Awake, None)?;
+    let [ours, theirs] = in_turns(
+        repetitions,
+        || rig.rate(8),
+        || Ok(Stream::new(ENDS)?.rate(SMALL_PACKET)?),
+    )?;
+    Ok(vec![
+        Row::new("8-byte writes", "M/s", &ours).goal(Goal::AtLeast(0.8)),
+        Row::new("UDP datagrams of 40 bytes", "M/s", &theirs),
+        Row::new("8-byte writes / UDP datagrams", "x", &ours.over(&theirs)),
+    ])
+}
+
+/// GB/s of large writes.
+fn throughput(rig: &Rig) -> Result<f64, Error> {
+    Ok(rig.rate(LARGE)? * f64::from(LARGE) / 1e3)
+}
+
+fn large_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
+    let rig = Rig::new(ENDS, Far::Awake, None)?;
+    let [ours, theirs] = in_turns(
+        repetitions,
+        || throughput(&rig),
+        || Ok(Stream::new(ENDS)?.rate(LARGE_PACKET)? * MTU / 1e3),
+    )?;
+    Ok(vec![
+        Row::new("64 KiB writes", "GB/s", &ours).goal(Goal::AtLeast(2.0)),
+        Row::new("UDP datagrams of 4,112 bytes", "GB/s", &theirs),
+        Row::new("64 KiB writes / UDP datagrams", "x", &ours.over(&theirs)),
+    ])
+}
+
+/// One packet of a hundred is lost, in both directions.
+fn lossy_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
+    let lossy = Rig::new(ENDS, Far::Awake, Some(10))?;
+    let rig = Rig::new(ENDS, Far::Awake, None)?;
+    let [with, without] = in_turns(repetitions, || throughput(&lossy), || throughput(&rig))?;
+    Ok(vec![
+        Row::new("64 KiB writes, 1 % loss", "GB/s", &with),
+        Row::new("64 KiB writes, 1 % loss / none", "x", &with.over(&without))
+            .goal(Goal::AtLeast(0.25)),
+    ])
+}
