@@ -2,25 +2,37 @@
 //!
 //! | GASPI | here |
 //! |---|---|
-//! | `gaspi_config_set`, `gaspi_proc_init` | [`GaspiConfig`], [`Gaspi::new`] |
+//! | `gaspi_config_set`, `gaspi_proc_init` | [`GaspiConfig`], [`Gaspi::new`]; `GaspiRank::new` for ranks that are processes (feature `ranks`) |
 //! | `gaspi_segment_create`, `gaspi_segment_delete` | [`Gaspi::segment_create`], [`Gaspi::segment_delete`] |
 //! | `gaspi_queue_purge` | [`Gaspi::queue_purge`] |
 
 mod config;
 mod error;
 mod process;
+#[cfg(feature = "ranks")]
+mod rank;
 mod segment;
 
-use crate::gaspi::{GaspiHandle, GaspiParts, QueueId, Rank, SegmentId};
+use crate::gaspi::{GaspiHandle, QueueId, Rank, SegmentId};
 
 use crate::Error;
 use warpbell_host_init::{ProtectionDomain, QueuePair};
 
 pub use config::{GaspiConfig, MAX_RANKS};
 pub use error::GaspiError;
+#[cfg(feature = "ranks")]
+pub use rank::GaspiRank;
 
 use process::Process;
 use segment::Segment;
+
+/// The places that have something, as bits.
+fn present<T>(segments: &[Option<T>]) -> u64 {
+    let places = segments.iter().enumerate();
+    places
+        .filter(|(_, place)| place.is_some())
+        .fold(0, |present, (segment, _)| present | 1 << segment)
+}
 
 /// A GASPI program whose ranks are all in this process: each has its own queues and segments, on a device of its
 /// own or on one that it shares.
@@ -101,24 +113,7 @@ impl Gaspi {
     /// [`GaspiError::NoSuchRank`].
     pub fn handle(&self, rank: Rank) -> Result<GaspiHandle<'_>, Error> {
         let process = self.process(rank)?;
-        let parts = GaspiParts {
-            rank,
-            ranks: self.ranks(),
-            queues: self.config.queues,
-            segments: self.present(),
-            notifications: self.config.notifications,
-            transfer_size_max: self.config.queue_pair.max_message,
-            block_ms: self.config.block_ms(),
-            reach: process.reach(),
-            send_queues: process.send_queues(),
-            segment_entries: process.segment_entries(),
-            notification_entries: process.notification_entries(),
-            notification_words: process.notifications().words(),
-        };
-        // SAFETY: the tables have a place for each rank, queue and segment, and change through `&mut self` only. The
-        // send queues in them are those of queue pairs that `self` owns. The notifications of all places for segments
-        // are registered as long as `self` lives, and known to NICs and these calls alone.
-        Ok(unsafe { GaspiHandle::new(parts) })
+        Ok(process.handle(rank, &self.config, self.present()))
     }
 
     /// Makes a segment of `bytes` bytes at every rank, all zero, where the queues lie, without any notification.
@@ -238,12 +233,8 @@ impl Gaspi {
         process.ok_or_else(|| GaspiError::NoSuchRank { rank, ranks }.into())
     }
 
-    /// The segments that are there.
     fn present(&self) -> u64 {
-        let places = self.segments.iter().enumerate();
-        places
-            .filter(|(_, of_all)| of_all.is_some())
-            .fold(0, |present, (segment, _)| present | 1 << segment)
+        present(&self.segments)
     }
 
     fn place(&mut self, segment: SegmentId) -> Result<&mut Option<Vec<Segment>>, Error> {

@@ -1,7 +1,7 @@
 //! One rank: its queue pairs, and the tables that its kernels read.
 
-use crate::gaspi::{NotificationEntry, SegmentEntry};
-use warpbell::{FenceReach, SendQueueHandle};
+use crate::gaspi::{GaspiHandle, GaspiParts, NotificationEntry, Rank, SegmentEntry};
+use warpbell::SendQueueHandle;
 
 use super::GaspiConfig;
 use super::segment::Notifications;
@@ -60,19 +60,35 @@ impl Process {
         &self.domain
     }
 
-    pub(super) fn reach(&self) -> FenceReach {
-        self.domain.device().fence_reach()
+    /// What its kernels get, if it is this rank and those segments are there.
+    pub(super) fn handle(
+        &self,
+        rank: Rank,
+        config: &GaspiConfig,
+        segments: u64,
+    ) -> GaspiHandle<'_> {
+        let parts = GaspiParts {
+            rank,
+            ranks: self.ranks as u32,
+            queues: config.queues,
+            segments,
+            notifications: config.notifications,
+            transfer_size_max: config.queue_pair.max_message,
+            block_ms: config.block_ms(),
+            reach: self.domain.device().fence_reach(),
+            send_queues: self.send_queues.as_ptr(),
+            segment_entries: self.entries.as_ptr().cast(),
+            notification_entries: self.notification_entries(),
+            notification_words: self.notifications.words(),
+        };
+        // SAFETY: the tables have a place for each rank, queue and segment, and change through `&mut` of the program
+        // only, which the handle borrows. The send queues in them are those of queue pairs that `self` owns. The
+        // notifications of all places for segments are registered as long as `self` lives, and known to NICs and these
+        // calls alone.
+        unsafe { GaspiHandle::new(parts) }
     }
 
-    pub(super) fn send_queues(&self) -> *const SendQueueHandle<'static> {
-        self.send_queues.as_ptr()
-    }
-
-    pub(super) fn segment_entries(&self) -> *const SegmentEntry {
-        self.entries.as_ptr().cast()
-    }
-
-    pub(super) fn notification_entries(&self) -> *const NotificationEntry {
+    fn notification_entries(&self) -> *const NotificationEntry {
         let behind = self.behind_segments();
         // SAFETY: inside the buffer, which has room for both tables.
         unsafe { self.entries.as_ptr().add(behind) }.cast()
@@ -109,6 +125,13 @@ impl Process {
         let place = peer.place(queue, own);
         peer.pairs[place] = Some(two);
         Ok(())
+    }
+
+    /// Takes the queue pair of a queue of this rank to another one, in place of the one before.
+    #[cfg(feature = "ranks")]
+    pub(super) fn put(&mut self, queue: u32, rank: usize, pair: QueuePair) {
+        let place = self.place(queue, rank);
+        self.pairs[place] = Some(pair);
     }
 
     /// Connects a queue of this rank with the rank itself. Queues come in order.
