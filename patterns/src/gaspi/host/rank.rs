@@ -368,6 +368,8 @@ mod tests {
                 let kernel = gaspi.handle().open().unwrap();
                 let told = kernel.notify_waitsome::<Thread>(0, 0, 16, GASPI_TEST);
                 assert_eq!(told, Err(Refused::Timeout));
+                // Nobody notifies anybody before all have looked.
+                gaspi.world().barrier().unwrap();
                 all_to_all(&mut gaspi, 0);
             });
         }
