@@ -24,6 +24,7 @@ pub mod facts;
 pub mod kernel;
 #[cfg(rdma_core_headers)]
 pub mod mlx5dv;
+pub mod namespace;
 #[cfg(rdma_core_headers)]
 pub mod ours;
 pub mod pair;

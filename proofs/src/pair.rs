@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use crate::namespace::Namespace;
 use crate::preloaded;
 
 /// How long a run may take on a machine that is busy with other things.
@@ -106,6 +107,33 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where an end runs: with these variables in its environment, and in a network namespace if not in this one.
+#[derive(Clone, Copy, Default)]
+pub struct Side<'a> {
+    /// The namespace.
+    pub namespace: Option<&'a Namespace>,
+    /// The variables.
+    pub environment: &'a [(&'a str, String)],
+}
+
+impl Side<'_> {
+    /// A call of a program that has the device.
+    ///
+    /// # Panics
+    /// If the library is not where Cargo builds it.
+    #[must_use]
+    pub fn call(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut call =
+            preloaded::under(program).expect("Cargo builds the library beside the tests");
+        call.args(arguments);
+        call.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        match self.namespace {
+            None => call,
+            Some(namespace) => namespace.call(&call),
+        }
+    }
+}
+
 /// A program as a server and once more as its client, just started.
 struct Pair {
     server: Process,
@@ -116,20 +144,20 @@ struct Pair {
 
 impl Pair {
     #[track_caller]
-    fn start(environment: &[(&str, String)], program: &str, arguments: &[&str]) -> Self {
+    fn start(
+        [server, client]: [Side<'_>; 2],
+        host: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Self {
         let _alone = alone();
         let deadline = Instant::now() + DEADLINE;
         let port = free_port();
-        let call = || {
-            let mut call =
-                preloaded::under(program).expect("Cargo builds the library beside the tests");
-            call.args(["-p", &port.to_string()]).args(arguments);
-            call.envs(environment.iter().map(|(name, value)| (name, value)));
-            call
-        };
-        let server = Process::start(&mut call());
+        let number = port.to_string();
+        let arguments = [&["-p", number.as_str()], arguments].concat();
+        let server = Process::start(&mut server.call(program, &arguments));
         let server = listening(server, port, deadline);
-        let client = Process::start(call().arg("localhost"));
+        let client = Process::start(&mut client.call(program, &[&arguments[..], &[host]].concat()));
         Self {
             server,
             client,
@@ -145,7 +173,7 @@ impl Pair {
 /// If it does not in time.
 #[track_caller]
 pub fn listening(server: Process, port: u16, deadline: Instant) -> Process {
-    while !is_listening(port) {
+    while !is_listening(server.id(), port) {
         if Instant::now() > deadline {
             panic!("the server does not listen: {}", server.finish(deadline).1);
         }
@@ -186,7 +214,24 @@ pub fn run_with(
     program: &str,
     arguments: &[&str],
 ) -> Result<String, String> {
-    let pair = Pair::start(environment, program, arguments);
+    let side = Side {
+        environment,
+        ..Side::default()
+    };
+    run_between([side; 2], "localhost", program, arguments)
+}
+
+/// The same, with the server and the client where these say. `host` is the server's name.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_between(
+    sides: [Side<'_>; 2],
+    host: &str,
+    program: &str,
+    arguments: &[&str],
+) -> Result<String, String> {
+    let pair = Pair::start(sides, host, program, arguments);
     let ends = [pair.client, pair.server].map(|process| process.finish(pair.deadline));
     let [(client_well, client), (server_well, server)] = ends;
     match client_well && server_well {
@@ -209,7 +254,7 @@ pub fn run_and_kill(
     killed: End,
     moment: Duration,
 ) -> Result<(), String> {
-    let mut pair = Pair::start(&[], program, arguments);
+    let mut pair = Pair::start([Side::default(); 2], "localhost", program, arguments);
     sleep(moment);
     let other = match killed {
         End::Server => {
@@ -237,11 +282,12 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Whether somebody listens at a port, without a connection that a server would take for its client's.
-fn is_listening(port: u16) -> bool {
+/// Whether somebody listens at a port in the network namespace of a process, without a connection that a server would take for its client's.
+fn is_listening(process: u32, port: u16) -> bool {
     // Columns: number, local address, remote address, state; 0A is LISTEN.
     let port = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let path = format!("/proc/{process}/net/{table}");
         let sockets = fs::read_to_string(path).unwrap_or_default();
         sockets.lines().any(|line| {
             let mut columns = line.split_whitespace().skip(1);

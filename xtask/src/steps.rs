@@ -162,6 +162,7 @@ impl Steps<'_> {
             Step::Test => self.test(&mut report),
             Step::Proofs => self.proofs(&mut report),
             Step::Programs => self.programs(&mut report),
+            Step::Rxe => self.rxe(&mut report),
             Step::HwTests => self.hw_tests(&mut report),
             Step::Loom => self.loom(&mut report),
             Step::Miri => self.miri(&mut report),

@@ -1,5 +1,7 @@
 //! The tools that the steps need: finds each one, or installs it.
 
+pub mod linux;
+
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -82,6 +84,13 @@ const SLURM_FILES: [&str; 5] = [
     "/usr/bin/sbatch",
     "/usr/sbin/munged",
 ];
+/// A virtual machine, and what its file system is made with.
+const QEMU: [&str; 3] = [
+    "/usr/bin/qemu-system-x86_64",
+    "/usr/bin/busybox",
+    "/usr/bin/cpio",
+];
+const QEMU_PACKAGES: [&str; 3] = ["qemu-system-x86", "busybox-static", "cpio"];
 const KERNEL_HEADERS_FOLDER: &str = "/usr/src";
 const KERNEL_HEADERS_PATTERN: &str = "^linux-headers-[0-9.-]+-common$";
 
@@ -134,6 +143,10 @@ pub enum Tool {
     Slurm,
     /// The headers of a kernel, for those of its mlx5 driver.
     KernelHeaders,
+    /// A virtual machine.
+    Qemu,
+    /// A kernel for it, with its modules.
+    LinuxImage,
 }
 
 impl Tool {
@@ -162,6 +175,8 @@ impl Tool {
             Self::Mpich => "mpich".into(),
             Self::Slurm => SLURM_PACKAGES.join(", "),
             Self::KernelHeaders => "linux-headers-*-common".into(),
+            Self::Qemu => QEMU_PACKAGES.join(", "),
+            Self::LinuxImage => "linux-image-*-amd64 (unpacked only)".into(),
         }
     }
 }
@@ -285,6 +300,8 @@ impl<'a> Toolbox<'a> {
             Tool::Mpich => Path::new(HYDRA).exists(),
             Tool::Slurm => SLURM_FILES.iter().all(|file| Path::new(file).exists()),
             Tool::KernelHeaders => has_kernel_headers(),
+            Tool::Qemu => QEMU.iter().all(|file| Path::new(file).is_file()),
+            Tool::LinuxImage => linux::folder(self.workspace).is_dir(),
         }
     }
 
@@ -336,6 +353,10 @@ impl<'a> Toolbox<'a> {
             Tool::KernelHeaders => self
                 .newest_kernel_headers()
                 .and_then(|package| self.apt_get(&package)),
+            Tool::Qemu => QEMU_PACKAGES
+                .iter()
+                .try_for_each(|package| self.apt_get(package)),
+            Tool::LinuxImage => linux::unpack(self.workspace),
         }
         .map_err(|why| format!("{} is missing: {why}", tool.name()))?;
         let seconds = started.elapsed().as_secs();

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::count;
 use crate::say::say;
+use crate::tools;
 use crate::workspace::clean_command;
 
 /// The binary of hw-tests, whose tests are its subcommands.
@@ -42,15 +43,34 @@ const DEMO_DEADLINE: Duration = minutes(12);
 
 impl Steps<'_> {
     pub(super) fn programs(&self, report: &mut Report) -> Result<(), StepError> {
+        self.rows(report, "programs", |_| {})
+    }
+
+    /// The same programs, with Linux's soft-RoCE at the other end.
+    pub(super) fn rxe(&self, report: &mut Report) -> Result<(), StepError> {
+        self.rows(report, "rxe", |command| {
+            let kernel = tools::linux::folder(self.workspace);
+            command.arg("--rxe").arg(kernel);
+        })
+    }
+
+    /// Runs unmodified programs; `prepare` says which.
+    fn rows(
+        &self,
+        report: &mut Report,
+        title: &str,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<(), StepError> {
         let Some(built) = self.optimised(report, Need::Programs)? else {
             return Ok(());
         };
         let path = executable(&built, PROGRAMS).ok_or(StepError::Unbuilt(PROGRAMS))?;
-        let command = clean_command(path, &self.workspace.root);
+        let mut command = clean_command(path, &self.workspace.root);
+        prepare(&mut command);
         let finished = self.capture(command, PROGRAMS_DEADLINE)?;
         self.spinner
             .suspend(|| say!("{}", finished.stdout.trim_end()));
-        report.tests("programs", &finished);
+        report.tests(title, &finished);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ pub enum Step {
     Test,
     Proofs,
     Programs,
+    Rxe,
     HwTests,
     Demo,
     Gallery,
@@ -56,6 +57,9 @@ impl Step {
             }
             Self::Programs => {
                 "unmodified programs run on the preloaded device, each a row of a table"
+            }
+            Self::Rxe => {
+                "programs on the preloaded device talk to Linux's soft-RoCE in a virtual machine"
             }
             Self::HwTests => {
                 "the hardware suite, on whatever hardware is there (with --full, a NIC among CPU kernels, too)"
@@ -151,6 +155,13 @@ impl Step {
                 Tool::Iproute2,
             ],
             Self::Ranks => &[Tool::OpenMpi, Tool::Mpich, Tool::Slurm, Tool::Iproute2],
+            Self::Rxe => &[
+                Tool::IbverbsUtils,
+                Tool::Perftest,
+                Tool::Iproute2,
+                Tool::Qemu,
+                Tool::LinuxImage,
+            ],
             Self::Miri => &[Tool::Nightly, Tool::Miri],
             Self::Ptx => &[Tool::Nightly, Tool::Ptxas],
             Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],

@@ -1,19 +1,22 @@
 //! Unmodified programs on the device that `warpbell-preload` shows: a row of a table for each run.
 //!
 //! Each runs as a server and a client, two processes with the library under them, each with an HCA of its own; Debian's
-//! tests of python3-pyverbs run in one. Ends with the line of Rust's test harness, which `cargo xtask test` counts.
+//! tests of python3-pyverbs run in one. Rows between network namespaces run over RoCE v2, and so do those with `--rxe`, whose
+//! other end is Linux's own soft-RoCE in a virtual machine. Ends with the line of Rust's test harness, which `cargo xtask test` counts.
 
 mod asking;
 mod cases;
 mod figure;
+mod machines;
 mod pyverbs;
+mod rxe;
 mod ucx;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use warpbell_proofs::pair::{self, End};
 
 use cases::{CASES, Case, KILLS, Kill};
@@ -32,6 +35,21 @@ struct Arguments {
     /// Run the rows alone in which these words are found
     #[arg(long, value_name = "WORDS")]
     only: Option<String>,
+    /// Run the rows of one wire alone
+    #[arg(long)]
+    wire: Option<Wire>,
+    /// Run the rows against Linux's soft-RoCE alone; DIR has an unpacked package linux-image
+    #[arg(long, value_name = "DIR")]
+    rxe: Option<PathBuf>,
+}
+
+/// What is between the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Wire {
+    /// Shared memory.
+    Shm,
+    /// RoCE v2.
+    Roce,
 }
 
 /// What became of a row.
@@ -66,6 +84,30 @@ fn main() -> ExitCode {
         let words = arguments.only.as_deref();
         words.is_none_or(|words| row.contains(words))
     };
+    if let Some(kernel) = &arguments.rxe {
+        rxe::rows(kernel, runs, &wanted, &mut total);
+    } else {
+        if arguments.wire != Some(Wire::Roce) {
+            shared_memory(runs, &wanted, &mut total);
+        }
+        if arguments.wire != Some(Wire::Shm) {
+            machines::rows(runs, &wanted, &mut total);
+        }
+    }
+    println!("took {:.0} s", started.elapsed().as_secs_f64());
+    let result = if total.badly == 0 { "ok" } else { "FAILED" };
+    println!(
+        "test result: {result}. {} passed; {} failed; {} ignored; 0 measured",
+        total.well, total.badly, total.skipped
+    );
+    match total.badly {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Rows between processes of this machine.
+fn shared_memory(runs: u32, wanted: &dyn Fn(&[&str]) -> bool, total: &mut Total) {
     for case in CASES {
         if wanted(&[case.program, case.transport, case.options]) {
             let row = [case.program, case.transport, case.options];
@@ -107,16 +149,6 @@ fn main() -> ExitCode {
         let row = ["pyverbs", "all", "Debian's tests of python3-pyverbs"];
         total.row(row, runs, pyverbs::run);
     }
-    println!("took {:.0} s", started.elapsed().as_secs_f64());
-    let result = if total.badly == 0 { "ok" } else { "FAILED" };
-    println!(
-        "test result: {result}. {} passed; {} failed; {} ignored; 0 measured",
-        total.well, total.badly, total.skipped
-    );
-    match total.badly {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
 }
 
 impl Total {
@@ -125,7 +157,7 @@ impl Total {
         &mut self,
         [program, transport, options]: [&str; 3],
         runs: u32,
-        run: impl Fn() -> Outcome,
+        mut run: impl FnMut() -> Outcome,
     ) {
         let mut figures = Vec::new();
         let mut bad = None;
@@ -174,8 +206,13 @@ fn run(case: &Case) -> Outcome {
         return missing;
     }
     let arguments: Vec<_> = case.options.split_whitespace().collect();
-    match pair::run(case.program, &arguments) {
-        Ok(said) => match figure::of(case.program, &said) {
+    outcome(case.program, pair::run(case.program, &arguments))
+}
+
+/// What became of a row whose client said this, or which went badly.
+fn outcome(program: &str, said: Result<String, String>) -> Outcome {
+    match said {
+        Ok(said) => match figure::of(program, &said) {
             Some(figure) => Outcome::Well(figure),
             None => Outcome::Badly(format!("no figure in what it said:\n{}", pair::last(&said))),
         },

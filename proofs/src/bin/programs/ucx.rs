@@ -35,7 +35,7 @@ const RANKS: &str = "4";
 /// has that key as an indirect one, which opens the region at an offset of 8 times the process's number modulo 256. The
 /// preloaded device has no indirect keys; without them UCX 1.13.1 registers the region itself and adds the offset all
 /// the same, so that a put after a fence goes elsewhere.
-fn settings(transport: &str) -> [(&'static str, String); 3] {
+pub fn settings(transport: &str) -> [(&'static str, String); 3] {
     [
         ("UCX_NET_DEVICES", "mlx5_0:1".into()),
         ("UCX_TLS", format!("{transport},self")),
@@ -74,7 +74,16 @@ pub fn perftest(transport: &str, test: &str) -> Outcome {
         return missing;
     }
     let arguments = ["-t", test, "-n", "1000", "-w", "100"];
-    match pair::run_with(&settings(transport), "ucx_perftest", &arguments) {
+    figure(pair::run_with(
+        &settings(transport),
+        "ucx_perftest",
+        &arguments,
+    ))
+}
+
+/// The figure in what `ucx_perftest`'s client said.
+pub fn figure(said: Result<String, String>) -> Outcome {
+    match said {
         Err(said) => Outcome::Badly(said),
         Ok(said) => {
             // Iterations, then percentile, average and overall time, in microseconds.

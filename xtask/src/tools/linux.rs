@@ -1,0 +1,64 @@
+//! Debian's kernel, unpacked and not installed: what a virtual machine boots.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::{finish, tools_folder};
+use crate::run;
+use crate::workspace::{Workspace, clean_command};
+
+/// The package that depends on the newest kernel.
+const NEWEST: &str = "linux-image-amd64";
+
+/// Where it is unpacked.
+pub fn folder(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join("linux-image")
+}
+
+/// Downloads the package and unpacks it.
+pub fn unpack(workspace: &Workspace) -> Result<(), String> {
+    let said = |error: std::io::Error| error.to_string();
+    let folder = folder(workspace);
+    let draft = folder.with_extension("draft");
+    if draft.exists() {
+        fs::remove_dir_all(&draft).map_err(said)?;
+    }
+    fs::create_dir_all(&draft).map_err(said)?;
+    let mut depends = clean_command("apt-cache", &draft);
+    depends.args(["depends", NEWEST]);
+    let listed = run::capture(depends, super::PROBE_DEADLINE, |_| {});
+    let listed = listed.map_err(|error| error.to_string())?.stdout;
+    let package = dependency(&listed).ok_or("apt-cache knows no kernel")?;
+    let mut download = clean_command("apt-get", &draft);
+    download.args(["download", package]);
+    finish(download)?;
+    let archive = fs::read_dir(&draft)
+        .map_err(said)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "deb"))
+        .ok_or("apt-get downloaded nothing")?;
+    let mut unpack = clean_command("dpkg", &draft);
+    unpack.arg("-x").arg(&archive).arg(&draft);
+    finish(unpack)?;
+    fs::remove_file(archive).map_err(said)?;
+    fs::rename(draft, folder).map_err(said)
+}
+
+/// The package that another one depends on, of the lines that `apt-cache depends` prints.
+fn dependency(listed: &str) -> Option<&str> {
+    let mut lines = listed.lines().map(str::trim);
+    lines.find_map(|line| line.strip_prefix("Depends: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dependency;
+
+    #[test]
+    fn the_kernel_is_what_the_newest_depends_on() {
+        let listed = "linux-image-amd64\n  Depends: linux-image-6.1.0-47-amd64\n";
+        assert_eq!(dependency(listed), Some("linux-image-6.1.0-47-amd64"));
+        assert_eq!(dependency("linux-image-amd64\n"), None);
+    }
+}
