@@ -75,6 +75,7 @@ const RDMA: &str = "/usr/bin/rdma";
 const MPICC: &str = "/usr/bin/mpicc";
 const MPIRUN: &str = "/usr/bin/mpirun";
 const HYDRA: &str = "/usr/bin/mpiexec.hydra";
+const TORCHRUN: &str = "/usr/bin/torchrun";
 /// What runs Slurm's jobs on one machine: its daemons, its commands, and who tells its users apart. Where Debian puts them.
 const SLURM_PACKAGES: [&str; 2] = ["slurm-wlm", "munge"];
 const SLURM_FILES: [&str; 5] = [
@@ -141,6 +142,8 @@ pub enum Tool {
     Mpich,
     /// Slurm, with munge.
     Slurm,
+    /// PyTorch, for its launcher torchrun.
+    PyTorch,
     /// The headers of a kernel, for those of its mlx5 driver.
     KernelHeaders,
     /// A virtual machine.
@@ -173,6 +176,7 @@ impl Tool {
             Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
             Self::Mpich => "mpich".into(),
+            Self::PyTorch => "python3-torch".into(),
             Self::Slurm => SLURM_PACKAGES.join(", "),
             Self::KernelHeaders => "linux-headers-*-common".into(),
             Self::Qemu => QEMU_PACKAGES.join(", "),
@@ -298,6 +302,7 @@ impl<'a> Toolbox<'a> {
             Tool::Iproute2 => Path::new(RDMA).is_file(),
             Tool::OpenMpi => Path::new(MPICC).exists() && Path::new(MPIRUN).exists(),
             Tool::Mpich => Path::new(HYDRA).exists(),
+            Tool::PyTorch => Path::new(TORCHRUN).exists(),
             Tool::Slurm => SLURM_FILES.iter().all(|file| Path::new(file).exists()),
             Tool::KernelHeaders => has_kernel_headers(),
             Tool::Qemu => QEMU.iter().all(|file| Path::new(file).is_file()),
@@ -347,6 +352,7 @@ impl<'a> Toolbox<'a> {
                 .apt_get("openmpi-bin")
                 .and_then(|()| self.apt_get("libopenmpi-dev")),
             Tool::Mpich => self.apt_get("mpich"),
+            Tool::PyTorch => self.apt_get("python3-torch"),
             Tool::Slurm => SLURM_PACKAGES
                 .iter()
                 .try_for_each(|package| self.apt_get(package)),

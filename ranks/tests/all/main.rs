@@ -166,7 +166,7 @@ fn a_process_that_aborts_and_exits_tells_all_others() {
 
 #[test]
 fn launchers_start_ranks() {
-    let torchrun = ["torchrun", "--no-python", "--nproc-per-node", "3"];
+    let torchrun = ["torchrun", "--no_python", "--nproc_per_node", "3"];
     let mpirun = [
         "mpirun.openmpi",
         "--allow-run-as-root",
@@ -185,6 +185,8 @@ fn launchers_start_ranks() {
             .arg(std::env::current_exe().unwrap())
             .args(ANOTHER)
             .env(PART, "exchange")
+            // torchrun 1.13 on Python 3.11, as Debian 12 has them, cannot start without these.
+            .envs([("PET_REDIRECTS", "1"), ("PET_TEE", "1")])
             .output();
         match started {
             Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -25,6 +25,8 @@ const SAMPLES: [(&str, &str); 3] = [
     ("mpiexec.sh", "mpiexec.hydra"),
     ("torchrun.sh", "torchrun"),
 ];
+/// torchrun 1.13 on Python 3.11, as Debian 12 has them, cannot start without these.
+const TORCHRUN_OUTPUT: [(&str, &str); 2] = [("PET_REDIRECTS", "1"), ("PET_TEE", "1")];
 const SBATCH: &str = "job.sbatch";
 const SLURM: [&str; 3] = ["munged", "slurmctld", "slurmd"];
 
@@ -70,6 +72,7 @@ impl Steps<'_> {
             command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
             command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            command.envs(TORCHRUN_OUTPUT);
             self.job(report, &title, command)?;
         }
         Ok(())

@@ -154,7 +154,13 @@ impl Step {
                 Tool::InfinibandDiags,
                 Tool::Iproute2,
             ],
-            Self::Ranks => &[Tool::OpenMpi, Tool::Mpich, Tool::Slurm, Tool::Iproute2],
+            Self::Ranks => &[
+                Tool::OpenMpi,
+                Tool::Mpich,
+                Tool::Slurm,
+                Tool::PyTorch,
+                Tool::Iproute2,
+            ],
             Self::Rxe => &[
                 Tool::IbverbsUtils,
                 Tool::Perftest,
