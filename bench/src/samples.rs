@@ -4,11 +4,16 @@
 //! somebody else does not count, so that a busy machine does little harm. Things that are compared take turns.
 
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Instant;
 
+use clap::Args;
 use serde::Serialize;
 use warpbell::Word64;
 use warpbell_hw_tests::say::say;
+
+use crate::Error;
+use crate::filter::Filter;
 
 /// Measurements of one thing: laps of a repetition, or the repetitions' figures.
 #[derive(Clone, Debug, Default)]
@@ -111,8 +116,46 @@ impl Row {
     }
 }
 
+/// The options of a benchmark that shows medians.
+#[derive(Args, Debug)]
+pub struct SampleArguments {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// How often everything is measured; the medians are shown
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Which cases are measured.
+    #[command(flatten)]
+    pub filter: Filter,
+}
+
+impl SampleArguments {
+    /// Prints what was measured. `used` says how much of the machine was at work.
+    ///
+    /// # Errors
+    /// The filter left no row.
+    pub fn print(&self, rows: Vec<Row>, used: &str) -> Result<(), Error> {
+        let rows = self.filter.some(rows)?;
+        let repetitions = self.repetitions;
+        if self.json {
+            say(format_args!(
+                "{}",
+                serde_json::json!({ "repetitions": repetitions, "rows": rows })
+            ));
+            return Ok(());
+        }
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        say(format_args!(
+            "{repetitions} repetitions on a machine of {cores} cores; {used}"
+        ));
+        print_table(&rows);
+        Ok(())
+    }
+}
+
 /// Prints a table for a reader.
-pub fn print_table(rows: &[Row]) {
+fn print_table(rows: &[Row]) {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     say(format_args!(
         "{:width$}  {:>10}  {:>10}  {:>10}  {:<8}  goal",

@@ -3,9 +3,9 @@
 //! A [`Node`] says where kernels run and which NIC they use: CPU threads with a NIC of software, or a GPU with a card.
 //! It opens the NIC, runs kernels, and gives memory that host and kernels share. In a [`ProtectionDomain`] memory is
 //! registered and queue pairs are made; two queue pairs are connected with [`ProtectionDomain::connected`] inside one
-//! process, through a [`Peer`] between two, or in a [`World`] among the ranks of a job. After that the host is out of the way: the kernel works with the
-//! [`SendQueueHandle`](warpbell::SendQueueHandle) and [`ReceiveQueueHandle`](warpbell::ReceiveQueueHandle) that the
-//! queue pair gives. [`Node`] has an example of all of it.
+//! process, through a [`Peer`] between two, or in a [`World`] among the ranks of a job. After that the host is out of
+//! the way: the kernel works with the [`SendQueueHandle`](warpbell::SendQueueHandle) and
+//! [`ReceiveQueueHandle`](warpbell::ReceiveQueueHandle) that the queue pair gives. [`Node`] has an example of all of it.
 //!
 //! # Modules
 //!

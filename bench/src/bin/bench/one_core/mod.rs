@@ -6,45 +6,23 @@ mod engine;
 mod posting;
 mod proxy;
 
-use std::thread;
-
 use clap::Args;
 use warpbell_bench::Error;
-use warpbell_bench::filter::Filter;
-use warpbell_bench::samples::{Row, print_table};
-use warpbell_hw_tests::say::say;
+use warpbell_bench::samples::{Row, SampleArguments};
 
 /// Measures the engine of the software HCA, the cost of a post on a CPU, and what a proxy's thread takes.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
-    /// How often everything is measured; the medians are shown
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
     #[command(flatten)]
-    filter: Filter,
+    samples: SampleArguments,
 }
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
-    let (repetitions, filter) = (arguments.repetitions, &arguments.filter);
+    let samples = &arguments.samples;
+    let (repetitions, filter) = (samples.repetitions, &samples.filter);
     let mut rows: Vec<Row> = posting::measure(repetitions, filter);
     rows.extend(proxy::measure(repetitions, filter));
     rows.extend(engine::measure(repetitions, filter));
-    let rows = filter.some(rows)?;
-    if arguments.json {
-        say(format_args!(
-            "{}",
-            serde_json::json!({ "repetitions": repetitions, "rows": rows })
-        ));
-        return Ok(());
-    }
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-    say(format_args!(
-        "{repetitions} repetitions on a machine of {cores} cores; one core is used"
-    ));
-    print_table(&rows);
-    Ok(())
+    samples.print(rows, "one core is used")
 }

@@ -7,13 +7,10 @@ mod roce;
 mod udp;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::thread;
 
 use clap::Args;
 use warpbell_bench::Error;
-use warpbell_bench::filter::Filter;
-use warpbell_bench::samples::{Goal, Row, Samples, print_table};
-use warpbell_hw_tests::say::say;
+use warpbell_bench::samples::{Goal, Row, SampleArguments, Samples};
 
 use roce::{Far, Rig};
 use udp::{Echo, Stream};
@@ -37,14 +34,8 @@ const MTU: f64 = 4096.0;
 /// its own HCA; a thread of the other HCA's answers.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
-    /// How often everything is measured; the medians are shown
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
     #[command(flatten)]
-    filter: Filter,
+    samples: SampleArguments,
 }
 
 type Part = (&'static str, fn(u32) -> Result<Vec<Row>, Error>);
@@ -58,29 +49,14 @@ const PARTS: [Part; 4] = [
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
-    let Arguments {
-        json,
-        repetitions,
-        ref filter,
-    } = *arguments;
+    let samples = &arguments.samples;
     let mut rows = Vec::new();
-    for (_, part) in PARTS.into_iter().filter(|(name, _)| filter.wants(name)) {
-        rows.extend(part(repetitions)?);
+    for (name, part) in PARTS {
+        if samples.filter.wants(name) {
+            rows.extend(part(samples.repetitions)?);
+        }
     }
-    let rows = filter.some(rows)?;
-    if json {
-        say(format_args!(
-            "{}",
-            serde_json::json!({ "repetitions": repetitions, "rows": rows })
-        ));
-        return Ok(());
-    }
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-    say(format_args!(
-        "{repetitions} repetitions on a machine of {cores} cores; two threads are at work"
-    ));
-    print_table(&rows);
-    Ok(())
+    samples.print(rows, "two threads are at work")
 }
 
 /// Takes `ours` and `theirs` in turns.
