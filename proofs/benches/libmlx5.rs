@@ -30,7 +30,8 @@ mod posting {
         Requester, Wqe, WqeIndex,
     };
     use warpbell::{Exclusive, SendQueue, Thread};
-    use warpbell_bench::samples::{Goal, Row, Samples, print_table, timed};
+    use warpbell_bench::Error;
+    use warpbell_bench::samples::{Goal, Row, SampleArguments, Samples, timed};
     use warpbell_proofs::ours::Ours;
     use warpbell_proofs::preloaded::{self, Engine};
     use warpbell_proofs::verbs::{Options, Segment, Verbs};
@@ -53,12 +54,8 @@ mod posting {
     /// Measures a signalled 64-byte write, posted by warpbell and by libmlx5.
     #[derive(Parser)]
     struct Arguments {
-        /// Print JSON instead of a table
-        #[arg(long)]
-        json: bool,
-        /// How often everything is measured; the medians are shown
-        #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
-        repetitions: u32,
+        #[command(flatten)]
+        samples: SampleArguments,
         /// Cargo says so of itself
         #[arg(long, hide = true)]
         bench: bool,
@@ -67,8 +64,13 @@ mod posting {
     pub fn main() -> ExitCode {
         let arguments = Arguments::parse();
         if preloaded::is_inside() {
-            measure(&arguments);
-            return ExitCode::SUCCESS;
+            return match measure(&arguments.samples) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("{error}");
+                    ExitCode::FAILURE
+                }
+            };
         }
         let ended = preloaded::again(Engine::Off)
             .and_then(|mut again| again.args(std::env::args_os().skip(1)).status());
@@ -192,7 +194,7 @@ mod posting {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
     }
 
-    fn measure(arguments: &Arguments) {
+    fn measure(arguments: &SampleArguments) -> Result<(), Error> {
         let (mut plain, mut extended) = (Theirs::new(false), Theirs::new(true));
         let (ours, fenced) = (Ours::new(open()), Ours::new(open()));
         let mut queue = ours.handle().open().expect("an open queue");
@@ -237,12 +239,8 @@ mod posting {
             ratio("post: warpbell, fences / ibv_post_send", fenced, plain, 0.7),
             ratio("post: warpbell, fences / ibv_wr_*", fenced, extended, 0.9),
         ];
-        if arguments.json {
-            let rows = serde_json::json!({ "repetitions": arguments.repetitions, "rows": rows });
-            println!("{rows}");
-        } else {
-            println!("{} repetitions; one core is used", arguments.repetitions);
-            print_table(&rows);
-        }
+        let wanted = |row: &Row| arguments.filter.wants(&row.name);
+        let rows = rows.into_iter().filter(wanted).collect();
+        arguments.print(rows, "one core is used")
     }
 }
