@@ -29,7 +29,7 @@ pub enum Opcode {
     /// The packet `psn` was refused for the reason in `detail`, a [`Refusal`].
     Refuse = 8,
     /// A SEND of a datagram queue pair. The global route header is in `address` (its first 8 bytes, native-endian) and
-    /// `operands` (the two GIDs), the Q_Key in `rkey`.
+    /// `operands` (the two GIDs), its [`RouteHeader`] in `detail`, the Q_Key in `rkey`.
     Datagram = 9,
 }
 
@@ -131,8 +131,8 @@ pub struct Header {
     pub opcode: u8,
     /// [`PacketFlags`].
     pub flags: u8,
-    /// Of a refusal the [`Refusal`]; of an atomic its
-    /// [`AtomicKind`](mlx5_wqe::decode::AtomicKind).
+    /// Of a refusal the [`Refusal`]; of an atomic its [`AtomicKind`](mlx5_wqe::decode::AtomicKind); of a datagram its
+    /// [`RouteHeader`].
     pub detail: u8,
     /// Of an atomic its width in bytes, 4 or 8.
     pub width: u8,
@@ -162,6 +162,18 @@ impl Header {
     pub fn flags(&self) -> PacketFlags {
         PacketFlags::from_bits_truncate(self.flags)
     }
+}
+
+/// What a datagram's global route header is, by the numbers of a CQE (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*` of Linux).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RouteHeader {
+    /// That of InfiniBand.
+    Grh = 0,
+    /// An IPv6 header.
+    Ipv6 = 1,
+    /// An IPv4 header behind 20 bytes of zero.
+    Ipv4 = 2,
 }
 
 /// A stretch of memory.

@@ -54,15 +54,13 @@ pub fn rows(runs: u32, wanted: &dyn Fn(&[&str]) -> bool, total: &mut Total) {
                 });
             }
         }
-    }
-    // Over IPv4 UCX drops datagrams whose CQE does not say that the route header is one of IPv4.
-    let (family, index) = GIDS[1];
-    for transport in ucx::TRANSPORTS {
-        for test in UCX_TESTS {
-            let title = format!("{test}, RoCE v2, {family}");
-            let row = ["ucx_perftest", transport, &title];
-            if wanted(&row) {
-                total.row(row, runs, || by_ucx(&two, transport, test, index));
+        for transport in ucx::TRANSPORTS {
+            for test in UCX_TESTS {
+                let title = format!("{test}, RoCE v2, {family}");
+                let row = ["ucx_perftest", transport, &title];
+                if wanted(&row) {
+                    total.row(row, runs, || by_ucx(&two, transport, test, index));
+                }
             }
         }
     }

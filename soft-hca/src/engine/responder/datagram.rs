@@ -15,11 +15,17 @@ use crate::engine::wire::Wire;
 const ROUTE_HEADER: usize = 40;
 /// In `flags_rqpn`: the receive begins with a global route header.
 const HAS_ROUTE_HEADER: u32 = 1 << 28;
+/// In `flags_rqpn`, two bits: the [`RouteHeader`](crate::engine::packet::RouteHeader), where InfiniBand has the service
+/// level.
+const ROUTE_HEADER_SHIFT: u32 = 24;
 
 /// What the CQE of a message says of where it came from.
 pub(super) fn source(header: &Header) -> u32 {
     match Opcode::from_number(header.opcode) {
-        Some(Opcode::Datagram) => HAS_ROUTE_HEADER | header.source_qp,
+        Some(Opcode::Datagram) => {
+            let kind = u32::from(header.detail & 0x3) << ROUTE_HEADER_SHIFT;
+            HAS_ROUTE_HEADER | kind | header.source_qp
+        }
         _ => 0,
     }
 }

@@ -6,7 +6,7 @@ use std::vec;
 
 use warpbell_roce::{Ip, UdpIp};
 
-use crate::engine::packet::Header;
+use crate::engine::packet::{Header, RouteHeader};
 
 /// Bytes of a global route header.
 const LENGTH: usize = 40;
@@ -30,6 +30,11 @@ pub(super) fn set(header: &mut Header, front: &UdpIp) {
     for (operand, word) in header.operands.iter_mut().zip(words) {
         *operand = word;
     }
+    let kind = match front.ip {
+        Ip::V4 { .. } => RouteHeader::Ipv4,
+        Ip::V6 { .. } => RouteHeader::Ipv6,
+    };
+    header.detail = kind as u8;
 }
 
 /// An IP header: what the CRC covers, and the rest as most senders have it.

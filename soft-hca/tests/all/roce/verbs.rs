@@ -219,6 +219,9 @@ fn a_datagram_arrives_behind_the_route_header_of_its_packet() {
             assert_eq!(cqe.tail().cqe_opcode(), arrives);
             assert_eq!(cqe.byte_count.get() as usize, 40 + bytes.len());
             assert_eq!(cqe.source_qpn(), world.a.qp.number);
+            // The kind of the route header, where InfiniBand has the service level: Linux's mlx5_ib takes 2 for IPv4, 1 for IPv6.
+            let kind = cqe.flags_rqpn.get() >> 24 & 0x3;
+            assert_eq!(kind, if v4 { 2 } else { 1 });
             let stored = target.buffer.bytes();
             assert_eq!(stored[40..141], bytes);
             // UDP, BTH, DETH, immediate data, payload with its pad, CRC.
