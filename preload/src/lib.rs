@@ -24,8 +24,8 @@
 //!
 //! Behind the device is a software HCA, one for each process, which a thread drives, and the program's own threads while
 //! they post and poll. It has RC, UC and UD queue pairs. They reach those of the same process and of the same user's
-//! others by a GID of the HCA's own. Where the environment variable `WARPBELL_ROCE` names IP addresses or network
-//! interfaces, they reach those of other machines as well, by RoCE v2; the GIDs are then IP addresses. `WARPBELL_WIRE`
+//! others by a GID of the HCA's own. Where the environment variable `WARPBELL_ADDRESS` names IP addresses, networks
+//! or interfaces, they reach those of other machines as well, by RoCE v2; the GIDs are then IP addresses. `WARPBELL_WIRE`
 //! (`shm` or `roce`) leaves one of the two.
 //!
 //! Where `WARPBELL_ENGINE` is `off` there is no HCA: queues are created and numbered, and what libmlx5 posts stays in

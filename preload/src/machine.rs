@@ -11,6 +11,7 @@ use std::thread;
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::{CommandError, Event, WireAddress};
 use warpbell_soft_hca::shell::gid::{self, Gid};
+use warpbell_soft_hca::shell::roce::LocalAddress;
 use warpbell_soft_hca::shell::{
     Driver, Events, HcaError, HcaOptions, HostEngine, Peers, RoceError, RoceOptions, SoftHca,
 };
@@ -18,7 +19,7 @@ use warpbell_soft_hca::shell::{
 use crate::async_events::{self, Kind};
 use crate::attributes::Errno;
 use crate::events;
-use crate::wires::{Address, wires};
+use crate::wires::wires;
 
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";
@@ -148,7 +149,7 @@ fn start() -> Result<Machine, Errno> {
 }
 
 /// Listens for RoCE at the first of these addresses that no other process has.
-fn listen(hca: &SoftHca, family: &[Address]) -> Result<PortGid, Errno> {
+fn listen(hca: &SoftHca, family: &[LocalAddress]) -> Result<PortGid, Errno> {
     let mut refused = Errno(libc::ENODEV);
     for (left, address) in (0..family.len()).rev().zip(family) {
         match hca.listen(RoceOptions::at(address.ip)) {

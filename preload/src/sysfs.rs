@@ -194,7 +194,7 @@ fn write(root: &Path, files: &[(String, String)]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wires::Address;
+    use warpbell_soft_hca::shell::roce::LocalAddress;
 
     #[test]
     fn the_tree_is_written_whole() {
@@ -216,8 +216,9 @@ mod tests {
 
     #[test]
     fn gids_are_the_own_one_and_one_of_each_kind_of_address() {
-        let address = |ip: &str| Address {
+        let address = |ip: &str| LocalAddress {
             ip: ip.parse().unwrap(),
+            prefix: 16,
             interface: "eth0".into(),
             index: 2,
         };

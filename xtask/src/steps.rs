@@ -236,7 +236,7 @@ impl Steps<'_> {
             ),
             (
                 "cargo clippy with cards and GPUs",
-                &["-p", HOST_INIT, "--features", "cuda,mlx5"],
+                &["-p", HOST_INIT, "--features", "cuda,mlx5,ranks"],
             ),
         ];
         let Some(driver) = self.fake_driver(report)? else {

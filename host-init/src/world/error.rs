@@ -1,6 +1,8 @@
 //! Why ranks did not start together.
 
 use warpbell_ranks::RanksError;
+#[cfg(feature = "soft")]
+use warpbell_soft_hca::shell::roce::AddressesError;
 
 use super::WireKind;
 use crate::Error;
@@ -22,6 +24,10 @@ pub enum WorldError {
         /// What is expected.
         expected: &'static str,
     },
+    /// The addresses that were named are not there, or not these.
+    #[cfg(feature = "soft")]
+    #[error("WARPBELL_ADDRESS: {0}")]
+    BadAddress(#[from] AddressesError),
     /// Another rank has another wire than this one.
     #[error(
         "rank {rank} wants {theirs}, and rank 0 {ours}; give all ranks the same WARPBELL_WIRE and the same kind of NIC"

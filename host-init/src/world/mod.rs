@@ -31,7 +31,7 @@
 //!
 //! `WARPBELL_WIRE=shm` or `WARPBELL_WIRE=roce` forces one, for all ranks the same. For RoCE v2 each rank listens at an
 //! address in a network that all machines share. `WARPBELL_ADDRESS` names an address, a network (`10.1.0.0/16`) or an
-//! interface (`eth1`), if several are possible. [`WorldOptions`] has both.
+//! interface (`eth1`), or several with commas between them, if not all are good. [`WorldOptions`] has both.
 //!
 //! The packets of RoCE v2 are not authenticated, as those of a card are not: whoever sees them can write to registered
 //! memory. Use networks that belong to the job.
@@ -60,6 +60,8 @@
 //! Every wait has the deadline of [`WorldOptions::timeout`]. If a rank dies or fails before all have finished, the next
 //! step of all others ends in an error that names this rank. After that, start the whole job again.
 
+#[cfg(feature = "soft")]
+mod address;
 mod error;
 mod gather;
 mod options;
@@ -81,7 +83,9 @@ use warpbell_soft_hca::shell::{RoceOptions, SoftHca, gid};
 pub use warpbell_ranks as ranks;
 
 pub use error::WorldError;
-pub use options::{Addresses, WireKind, WorldOptions};
+pub use options::{WireKind, WorldOptions};
+#[cfg(feature = "soft")]
+pub use warpbell_soft_hca::shell::roce::{Addresses, AddressesError};
 
 #[cfg(feature = "soft")]
 use crate::Device;
@@ -377,7 +381,7 @@ fn open(
         #[cfg(feature = "mlx5")]
         Nic::Mlx5(_) => Some(WireKind::Cards),
     };
-    let sites = gather::values(bootstrap, &Site::own(wire, options), options.timeout)?;
+    let sites = gather::values(bootstrap, &Site::own(wire, options)?, options.timeout)?;
     let wires = site::wires(&sites, own)?;
     let (domain, roce) = open_for(node, &sites, &wires, own)?;
     let gid = domain.device().gid();
@@ -409,7 +413,7 @@ fn open_for(
         return Ok((domain, None));
     }
     let hca = software(domain.device())?;
-    let ip = site::address(sites, own)?;
+    let ip = address::of(sites, own)?;
     // Several ranks of a machine have one address.
     let options = RoceOptions {
         address: SocketAddr::new(ip, 0),

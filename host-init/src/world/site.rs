@@ -1,14 +1,13 @@
-//! Where a rank runs, and at which address the others reach it.
+//! Where a rank runs, and by which wires it reaches the others.
 
-use std::collections::HashMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
-use if_addrs::{IfAddr, get_if_addrs};
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "soft")]
+use warpbell_soft_hca::shell::roce::LocalAddress;
 
-use super::options::one_network;
 use super::{WireKind, WorldError, WorldOptions};
 
 /// What each rank needs to know of another one to choose the wire to it.
@@ -20,23 +19,23 @@ pub(super) struct Site {
     machine: Option<String>,
     user: u32,
     /// Its IP addresses, and how many bits of each name the network.
-    addresses: Vec<(IpAddr, u8)>,
+    pub(super) addresses: Vec<(IpAddr, u8)>,
     /// The wire that was asked for, or that cards have.
     wire: Option<WireKind>,
 }
 
 impl Site {
     /// This process's.
-    pub fn own(wire: Option<WireKind>, options: &WorldOptions) -> Self {
-        Self {
+    pub fn own(wire: Option<WireKind>, options: &WorldOptions) -> Result<Self, WorldError> {
+        Ok(Self {
             machine: machine(),
             user: rustix::process::geteuid().as_raw(),
-            addresses: addresses(options),
+            addresses: addresses(options)?,
             wire,
-        }
+        })
     }
 
-    fn is_on_machine_of(&self, other: &Self) -> bool {
+    pub(super) fn is_on_machine_of(&self, other: &Self) -> bool {
         self.machine.is_some() && self.machine == other.machine
     }
 }
@@ -48,24 +47,24 @@ fn machine() -> Option<String> {
     Some(format!("{} {}", start.trim(), network.ino()))
 }
 
-/// The addresses of the interfaces, as far as the options allow. Link-local ones say not through which interface. An
-/// interface that was just set up may have no carrier yet: those without one count, too.
-fn addresses(options: &WorldOptions) -> Vec<(IpAddr, u8)> {
-    let interfaces = get_if_addrs().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the interfaces of this machine are not known");
-        Vec::new()
-    });
-    let usable = interfaces.into_iter().filter_map(|interface| {
-        let address = interface.ip();
-        let prefix = match &interface.addr {
-            IfAddr::V4(four) => four.prefixlen,
-            IfAddr::V6(six) => six.prefixlen,
-        };
-        let wanted = options.addresses.as_ref();
-        let wanted = wanted.is_none_or(|wanted| wanted.contain(&interface.name, address));
-        (wanted && !interface.is_link_local()).then_some((address, prefix))
-    });
-    usable.collect()
+/// The addresses that the options allow, and how many bits of each name the network.
+#[cfg(feature = "soft")]
+fn addresses(options: &WorldOptions) -> Result<Vec<(IpAddr, u8)>, WorldError> {
+    let addresses = match &options.addresses {
+        Some(addresses) => addresses.find()?,
+        None => LocalAddress::all().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the addresses of this machine are not known");
+            Vec::new()
+        }),
+    };
+    let addresses = addresses.into_iter();
+    Ok(addresses.map(|found| (found.ip, found.prefix)).collect())
+}
+
+/// Cards have none of their own.
+#[cfg(not(feature = "soft"))]
+fn addresses(_: &WorldOptions) -> Result<Vec<(IpAddr, u8)>, WorldError> {
+    Ok(Vec::new())
 }
 
 /// The wires from a rank to all, itself included.
@@ -98,71 +97,14 @@ pub(super) fn wires(sites: &[Site], own: u32) -> Result<Vec<WireKind>, WorldErro
     sites.iter().enumerate().map(wire).collect()
 }
 
-/// The address at which a rank listens, so that all others reach it.
-///
-/// Within one machine it is 127.0.0.1, if the options allow. Otherwise it is the rank's own in the first network that all
-/// machines share, or without such a network the first that no other machine has. Bridges of containers and virtual
-/// machines have one address on many machines.
-pub(super) fn address(sites: &[Site], own: u32) -> Result<IpAddr, WorldError> {
-    let ours = &sites[own as usize];
-    let all = || ours.addresses.iter().map(|(address, _)| *address);
-    let chosen = if sites.iter().all(|site| ours.is_on_machine_of(site)) || sites.len() == 1 {
-        let loopback = all().find(|&address| address == Ipv4Addr::LOCALHOST);
-        loopback.or_else(|| all().next())
-    } else {
-        let routed = |four| {
-            let chosen = sites.iter().map(|site| own_alone(sites, site, four));
-            Some(chosen.collect::<Option<Vec<_>>>()?[own as usize])
-        };
-        let shared = shared_network(sites).map(|chosen| chosen[own as usize]);
-        shared.or_else(|| routed(true)).or_else(|| routed(false))
-    };
-    chosen.ok_or_else(|| {
-        let found: Vec<_> = all().map(|address| address.to_string()).collect();
-        WorldError::NoAddress {
-            rank: own,
-            found: found.join(", "),
-        }
-    })
-}
-
-/// Each site's address in the first network, in the order of rank 0, in which all have one.
-fn shared_network(sites: &[Site]) -> Option<Vec<IpAddr>> {
-    let networks = sites[0].addresses.iter();
-    networks
-        .filter(|(network, _)| !network.is_loopback())
-        .find_map(|&(network, prefix)| {
-            let inside = |(address, _): &&(IpAddr, u8)| one_network(network, *address, prefix);
-            let of = |site: &Site| Some(site.addresses.iter().find(inside)?.0);
-            let chosen: Vec<_> = sites.iter().map(of).collect::<Option<_>>()?;
-            let mut owners = HashMap::new();
-            let one_machine = |(address, site): (&IpAddr, &Site)| {
-                let owner = owners.entry(*address).or_insert_with(|| site.clone());
-                owner == site || owner.is_on_machine_of(site)
-            };
-            let distinct = chosen.iter().zip(sites).all(one_machine);
-            distinct.then_some(chosen)
-        })
-}
-
-/// The first address of a kind that a site has, and no other machine.
-fn own_alone(sites: &[Site], site: &Site, four: bool) -> Option<IpAddr> {
-    let mut all = site.addresses.iter().map(|(address, _)| *address);
-    all.find(|address| {
-        let has = |other: &Site| other.addresses.iter().any(|(its, _)| its == address);
-        let mut others = sites
-            .iter()
-            .filter(|other| !site.is_on_machine_of(other) && *other != site);
-        address.is_ipv4() == four && !address.is_loopback() && !others.any(has)
-    })
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// A site on a machine, with addresses such as `10.0.0.1/24`.
-    fn site(machine: &str, user: u32, addresses: &str) -> Site {
+    pub fn site(machine: &str, user: u32, addresses: &str) -> Site {
         let address = |text: &str| {
             let (address, prefix) = text.split_once('/').unwrap();
             (address.parse().unwrap(), prefix.parse().unwrap())
@@ -173,14 +115,6 @@ mod tests {
             addresses: addresses.split_whitespace().map(address).collect(),
             wire: None,
         }
-    }
-
-    fn chosen(sites: &[Site]) -> Vec<String> {
-        let address = |rank| match address(sites, rank as u32) {
-            Ok(address) => address.to_string(),
-            Err(error) => error.to_string(),
-        };
-        (0..sites.len()).map(address).collect()
     }
 
     #[test]
@@ -225,53 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn within_a_machine_packets_stay_on_loopback() {
-        let here = site("a", 1, "192.168.1.1/24 127.0.0.1/8");
-        assert_eq!(chosen(&[here.clone(), here]), ["127.0.0.1"; 2]);
-        let named = site("a", 1, "192.168.1.1/24");
-        assert_eq!(chosen(&[named.clone(), named]), ["192.168.1.1"; 2]);
-    }
-
-    /// The bridge 172.17.0.1 is the same on both machines.
-    #[test]
-    fn between_machines_the_network_that_all_share_is_taken() {
-        let found = chosen(&[
-            site(
-                "a",
-                1,
-                "127.0.0.1/8 172.17.0.1/16 192.168.1.1/24 10.0.0.1/16",
-            ),
-            site(
-                "a",
-                1,
-                "127.0.0.1/8 172.17.0.1/16 192.168.1.1/24 10.0.0.1/16",
-            ),
-            site(
-                "b",
-                1,
-                "127.0.0.1/8 10.0.9.2/16 172.17.0.1/16 192.168.2.1/24",
-            ),
-        ]);
-        assert_eq!(found, ["10.0.0.1", "10.0.0.1", "10.0.9.2"]);
-    }
-
-    #[test]
-    fn without_a_shared_network_packets_are_routed_between_addresses_of_one_kind() {
-        let sites = [
-            site("a", 1, "172.17.0.1/16 fd00:1::1/64 10.0.0.1/24"),
-            site("b", 1, "172.17.0.1/16 fd00:2::1/64 10.0.1.1/24"),
-            site("c", 1, "172.17.0.1/16 fd00:3::1/64"),
-        ];
-        assert_eq!(chosen(&sites[..2]), ["10.0.0.1", "10.0.1.1"]);
-        assert_eq!(chosen(&sites), ["fd00:1::1", "fd00:2::1", "fd00:3::1"]);
-        let none = chosen(&[sites[0].clone(), site("d", 1, "127.0.0.1/8")]);
-        assert!(none[1].starts_with("rank 1 has no IP address"), "{none:?}");
-        assert!(none[1].contains("127.0.0.1"), "{none:?}");
-    }
-
-    #[test]
     fn this_machine_has_a_name_and_loopback() {
-        let own = Site::own(None, &WorldOptions::new(std::time::Duration::ZERO));
+        let own = Site::own(None, &WorldOptions::new(std::time::Duration::ZERO)).unwrap();
         assert!(own.is_on_machine_of(&own.clone()));
         assert!(own.addresses.contains(&(Ipv4Addr::LOCALHOST.into(), 8)));
     }

@@ -82,7 +82,7 @@ fn between(
     match two {
         Err(why) => Outcome::Skipped(format!("no network namespaces: {why}")),
         Ok(two) => {
-            let environment = [("WARPBELL_ROCE", LINK.to_owned())];
+            let environment = [("WARPBELL_ADDRESS", LINK.to_owned())];
             run(two.each_ref().map(|namespace| Side {
                 namespace: Some(namespace),
                 environment: &environment,
@@ -119,7 +119,7 @@ fn forced() -> Outcome {
     }
     let environments = ["127.0.0.1", "127.0.0.2"].map(|address| {
         [
-            ("WARPBELL_ROCE", address.to_owned()),
+            ("WARPBELL_ADDRESS", address.to_owned()),
             ("WARPBELL_WIRE", "roce".to_owned()),
         ]
     });

@@ -34,6 +34,7 @@
 //! - The traffic class and hop limit of an address vector are not used. Those of a packet that has come are not seen,
 //!   because the socket's library does not ask for them: a global route header has 0 and 64.
 
+mod addresses;
 mod capture;
 mod checksum;
 mod congestion;
@@ -53,6 +54,7 @@ use std::sync::Arc;
 
 use warpbell_roce::{Bth, UDP_PORT};
 
+pub use addresses::{Addresses, AddressesError, LocalAddress, one_network};
 pub use counters::RoceCounters;
 pub use error::RoceError;
 pub use mtu::{LEAST_MTU, path_mtu_of_link};

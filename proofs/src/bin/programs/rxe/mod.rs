@@ -141,7 +141,7 @@ impl Judge {
         let deadline = Instant::now() + DEADLINE;
         self.port += 1;
         let port = self.port.to_string();
-        let environment = [("WARPBELL_ROCE", TAP.to_owned())];
+        let environment = [("WARPBELL_ADDRESS", TAP.to_owned())];
         let side = Side {
             namespace: Some(&self.namespace),
             environment: &environment,
