@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::{env, process, thread};
 
 use mlx5_wqe::QpNumber;
 use warpbell_soft_hca::engine::{CommandError, Event, WireAddress};
@@ -23,6 +24,8 @@ use crate::wires::wires;
 
 /// Where it says `off`, there is no engine: what is posted stays as posted.
 const VARIABLE: &str = "WARPBELL_ENGINE";
+/// A folder: each process captures its RoCE packets there.
+const CAPTURE: &str = "WARPBELL_CAPTURE";
 
 /// How many of each kind of object there may be, all files of the process together: what the HCA has tables for, and what
 /// the device says of itself.
@@ -63,7 +66,7 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 /// The process's HCA, started by the first call; none where the environment wants none.
 pub fn machine() -> Result<Option<&'static Machine>, Errno> {
     let started = MACHINE.get_or_init(|| {
-        if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
+        if env::var_os(VARIABLE).is_some_and(|value| value == "off") {
             return Ok(None);
         }
         start().map(Some)
@@ -152,7 +155,11 @@ fn start() -> Result<Machine, Errno> {
 fn listen(hca: &SoftHca, family: &[LocalAddress]) -> Result<PortGid, Errno> {
     let mut refused = Errno(libc::ENODEV);
     for (left, address) in (0..family.len()).rev().zip(family) {
-        match hca.listen(RoceOptions::at(address.ip)) {
+        let options = RoceOptions {
+            capture: capture_file(address.ip),
+            ..RoceOptions::at(address.ip)
+        };
+        match hca.listen(options) {
             Ok(_) => {
                 return Ok(PortGid {
                     gid: roce_gid(address.ip),
@@ -172,6 +179,13 @@ fn listen(hca: &SoftHca, family: &[LocalAddress]) -> Result<PortGid, Errno> {
         }
     }
     Err(refused)
+}
+
+/// Where a process of this number writes its RoCE packets of this kind of address, if the environment asks for it.
+fn capture_file(kind: IpAddr) -> Option<PathBuf> {
+    let folder = env::var_os(CAPTURE).filter(|folder| !folder.is_empty())?;
+    let kind = if kind.is_ipv4() { "ipv4" } else { "ipv6" };
+    Some(Path::new(&folder).join(format!("{}-{kind}.pcapng", process::id())))
 }
 
 /// Says why there is no device, because the program gets a number alone.

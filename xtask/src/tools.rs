@@ -69,6 +69,7 @@ const PYVERBS: [&str; 2] = [
 /// A program of UCX, and a header.
 const UCX_PERFTEST: &str = "/usr/bin/ucx_perftest";
 const UCP_HEADER: &str = "/usr/include/ucp/api/ucp.h";
+const TSHARK: &str = "/usr/bin/tshark";
 const IBSTAT: &str = "/usr/sbin/ibstat";
 const RDMA: &str = "/usr/bin/rdma";
 /// OpenMPI's compiler, and who starts its programs.
@@ -132,6 +133,8 @@ pub enum Tool {
     Scapy,
     /// UCX's programs and headers.
     Ucx,
+    /// Reads captured packets.
+    Tshark,
     /// `ibstat` and `ibstatus`.
     InfinibandDiags,
     /// `rdma`.
@@ -172,6 +175,7 @@ impl Tool {
             Self::Pyverbs => "python3-pyverbs".into(),
             Self::Scapy => SCAPY.replace("==", " "),
             Self::Ucx => "libucx-dev".into(),
+            Self::Tshark => "tshark".into(),
             Self::InfinibandDiags => "infiniband-diags".into(),
             Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
@@ -297,6 +301,7 @@ impl<'a> Toolbox<'a> {
                 &["-c", "import scapy"],
             )
             .is_some(),
+            Tool::Tshark => Path::new(TSHARK).is_file(),
             Tool::Ucx => Path::new(UCX_PERFTEST).is_file() && Path::new(UCP_HEADER).is_file(),
             Tool::InfinibandDiags => Path::new(IBSTAT).is_file(),
             Tool::Iproute2 => Path::new(RDMA).is_file(),
@@ -346,6 +351,7 @@ impl<'a> Toolbox<'a> {
             Tool::Ucx => self
                 .apt_get("ucx-utils")
                 .and_then(|()| self.apt_get("libucx-dev")),
+            Tool::Tshark => self.apt_get("tshark"),
             Tool::InfinibandDiags => self.apt_get("infiniband-diags"),
             Tool::Iproute2 => self.apt_get("iproute2"),
             Tool::OpenMpi => self

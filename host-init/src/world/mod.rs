@@ -383,7 +383,7 @@ fn open(
     };
     let sites = gather::values(bootstrap, &Site::own(wire, options)?, options.timeout)?;
     let wires = site::wires(&sites, own)?;
-    let (domain, roce) = open_for(node, &sites, &wires, own)?;
+    let (domain, roce) = open_for(node, &sites, &wires, own, options)?;
     let gid = domain.device().gid();
     let contacts = gather::values(bootstrap, &Contact { gid, roce }, options.timeout)?;
     Ok((domain, wires.into_iter().zip(contacts).collect()))
@@ -396,6 +396,7 @@ fn open_for(
     sites: &[Site],
     wires: &[WireKind],
     own: u32,
+    world: &WorldOptions,
 ) -> Result<(ProtectionDomain, Option<SocketAddr>), Error> {
     let Nic::Soft(options) = node.nic() else {
         return Ok((node.domain()?, None));
@@ -414,9 +415,11 @@ fn open_for(
     }
     let hca = software(domain.device())?;
     let ip = address::of(sites, own)?;
+    let capture = world.capture.as_deref();
     // Several ranks of a machine have one address.
     let options = RoceOptions {
         address: SocketAddr::new(ip, 0),
+        capture: capture.map(|folder| folder.join(format!("rank-{own}.pcapng"))),
         ..RoceOptions::at(ip)
     };
     let address = hca
@@ -431,6 +434,7 @@ fn open_for(
     _: &[Site],
     _: &[WireKind],
     _: u32,
+    _: &WorldOptions,
 ) -> Result<(ProtectionDomain, Option<SocketAddr>), Error> {
     Ok((node.domain()?, None))
 }

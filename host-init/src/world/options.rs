@@ -2,6 +2,8 @@
 
 use std::env;
 use std::fmt;
+#[cfg(feature = "soft")]
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,10 @@ const ADDRESS: &str = "WARPBELL_ADDRESS";
 /// The variable with a wire.
 const WIRE: &str = "WARPBELL_WIRE";
 
+/// The variable with a folder for captures.
+#[cfg(feature = "soft")]
+const CAPTURE: &str = "WARPBELL_CAPTURE";
+
 /// How a [`World`](super::World) is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorldOptions {
@@ -48,6 +54,9 @@ pub struct WorldOptions {
     /// Which IP addresses of this machine a software NIC may listen at for RoCE v2. By default all.
     #[cfg(feature = "soft")]
     pub addresses: Option<Addresses>,
+    /// The folder for a capture of RoCE packets, a file for each rank: `rank-0.pcapng`. By default there is none.
+    #[cfg(feature = "soft")]
+    pub capture: Option<PathBuf>,
 }
 
 impl WorldOptions {
@@ -58,11 +67,13 @@ impl WorldOptions {
             wire: None,
             #[cfg(feature = "soft")]
             addresses: None,
+            #[cfg(feature = "soft")]
+            capture: None,
         }
     }
 
     /// With this timeout, and what the variables `WARPBELL_WIRE` (`shm` or `roce`) and `WARPBELL_ADDRESS` say (IP
-    /// addresses, networks and interfaces, with commas between them).
+    /// addresses, networks and interfaces, with commas between them), and `WARPBELL_CAPTURE` (a folder).
     ///
     /// # Errors
     /// [`WorldError::BadValue`] and [`WorldError::BadAddress`].
@@ -95,6 +106,8 @@ impl WorldOptions {
             wire: wire.transpose()?,
             #[cfg(feature = "soft")]
             addresses: addresses.transpose()?,
+            #[cfg(feature = "soft")]
+            capture: value(CAPTURE).map(PathBuf::from),
         })
     }
 }

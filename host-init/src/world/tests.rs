@@ -126,6 +126,28 @@ fn all_ranks_write_to_all_over_each_wire() {
 }
 
 #[test]
+fn each_rank_captures_what_it_writes_and_gets() {
+    let folder = std::env::temp_dir().join(format!("warpbell-captures-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let options = |rank| WorldOptions {
+        capture: Some(folder.clone()),
+        ..over(WireKind::RoceV2)(rank)
+    };
+    job(20_015, 2, options, |world| {
+        let mut world = world.unwrap();
+        let pairs = world.connect(world.others(), &config()).unwrap();
+        exchange(&mut world, &pairs);
+    });
+    for rank in 0..2 {
+        let file = folder.join(format!("rank-{rank}.pcapng"));
+        // Both see the 10,000 bytes of each.
+        let length = std::fs::metadata(&file).unwrap().len();
+        assert!(length > 20_000, "{length} bytes of rank {rank}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn neighbours_in_a_ring_are_connected_and_no_others() {
     job(20_002, 5, chosen, |world| {
         let mut world = world.unwrap();

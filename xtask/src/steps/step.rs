@@ -151,6 +151,7 @@ impl Step {
                 Tool::Pyverbs,
                 Tool::Ucx,
                 Tool::OpenMpi,
+                Tool::Tshark,
                 Tool::InfinibandDiags,
                 Tool::Iproute2,
             ],

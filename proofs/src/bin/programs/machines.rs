@@ -4,12 +4,12 @@
 use warpbell_proofs::namespace::{LINK, Namespace};
 use warpbell_proofs::pair::{self, Side};
 
-use crate::{Outcome, Total, missing, outcome, ucx};
+use crate::{Outcome, Total, captured, missing, outcome, ucx};
 
 /// The index of each GID between the namespaces: 0 is the HCA's own.
 const GIDS: [(&str, &str); 2] = [("IPv4", "1"), ("IPv6", "2")];
 /// By whose address the client calls, over either kind.
-const SERVER: &str = "10.78.0.1";
+pub const SERVER: &str = "10.78.0.1";
 
 /// Programs, their transports, and their options behind that of the GID.
 const CASES: &[(&str, &str, &str)] = &[
@@ -62,6 +62,15 @@ pub fn rows(runs: u32, wanted: &dyn Fn(&[&str]) -> bool, total: &mut Total) {
                     total.row(row, runs, || by_ucx(&two, transport, test, index));
                 }
             }
+        }
+    }
+    for (family, index) in GIDS {
+        let title = format!("captured packets, RoCE v2, {family}");
+        let row = ["tshark, scapy", "all", &title];
+        if wanted(&row) {
+            total.row(row, runs, || {
+                between(&two, "ibv_rc_pingpong", |sides| captured::run(sides, index))
+            });
         }
     }
     let row = ["ib_write_bw", "RC", "-n 1000, RoCE v2 within a machine"];

@@ -5,8 +5,10 @@
 //! other end is Linux's own soft-RoCE in a virtual machine. Ends with the line of Rust's test harness, which `cargo xtask test` counts.
 
 mod asking;
+mod captured;
 mod cases;
 mod figure;
+mod folder;
 mod machines;
 mod pyverbs;
 mod rxe;

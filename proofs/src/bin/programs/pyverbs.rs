@@ -1,12 +1,13 @@
 //! Debian's tests of python3-pyverbs.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::process::Command;
-use std::{env, fs, io, process};
 
 use warpbell_proofs::preloaded;
 
 use crate::Outcome;
+use crate::folder::Folder;
 
 /// Where the package has them, some of the files compressed.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
@@ -30,20 +31,9 @@ pub fn run() -> Outcome {
     }
 }
 
-/// A folder that goes when this does.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left lies among the temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// What the tests say.
 fn ran() -> io::Result<String> {
-    let folder = Folder(env::temp_dir().join(format!("warpbell-pyverbs-{}", process::id())));
-    fs::create_dir_all(&folder.0)?;
+    let folder = Folder::new("pyverbs")?;
     let copied = Command::new("cp")
         .arg("-r")
         .arg(TESTS)

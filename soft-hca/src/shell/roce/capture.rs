@@ -9,9 +9,9 @@ use std::path::Path;
 use std::prelude::v1::*;
 use std::time::SystemTime;
 
-use warpbell_roce::UdpIp;
+use warpbell_roce::{Ip, UdpIp};
 
-use super::route_header::ip_header;
+use super::route_header::{UDP, checksum, ip_header};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -50,7 +50,11 @@ impl Capture {
     pub fn packet(&mut self, front: &UdpIp, bytes: &[u8]) {
         let ip = ip_header(front);
         let ports = [front.source_port, front.destination_port];
-        let udp = [ports[0], ports[1], front.udp_length, 0].map(u16::to_be_bytes);
+        let mut udp = [ports[0], ports[1], front.udp_length, 0].map(u16::to_be_bytes);
+        if let Ip::V6 { .. } = front.ip {
+            // Over IPv6 it may not be left out (RFC 8200, 8.1).
+            udp[3] = udp_checksum(&ip, udp.as_flattened(), bytes).to_be_bytes();
+        }
         let length = (ip.len() + size_of_val(&udp) + bytes.len()) as u32;
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = time.map_or(0, |time| time.as_nanos() as u64);
@@ -71,6 +75,16 @@ impl Capture {
         };
         tracing::warn!(%error, "the capture ends");
         self.file = None;
+    }
+}
+
+/// The checksum of a UDP datagram behind this IPv6 header, which has the addresses behind its first 8 bytes.
+fn udp_checksum(ip: &[u8], udp: &[u8], bytes: &[u8]) -> u16 {
+    let length = ((udp.len() + bytes.len()) as u32).to_be_bytes();
+    match checksum(&[&ip[8..], &length, &[0, 0, 0, UDP], udp, bytes]) {
+        // Zero says that there is none (RFC 768).
+        0 => u16::MAX,
+        sum => sum,
     }
 }
 

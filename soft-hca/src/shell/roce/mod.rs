@@ -75,8 +75,8 @@ pub struct RoceOptions {
     /// The key of the partition. Packets of others are dropped.
     pub partition_key: u16,
     /// A capture file (pcapng) for tshark and wireshark. Received packets are written before they are checked, sent ones
-    /// before the system takes them. An existing file is emptied. UDP checksums and ECN marks are left out, and over IPv4 the identification of
-    /// packets that come is a guess.
+    /// before the system takes them. An existing file is emptied. Over IPv4 the UDP checksum is left out, and the
+    /// identification of packets that come is a guess. ECN marks are left out.
     pub capture: Option<PathBuf>,
     /// Whether switches may mark packets where they are congested (ECN), marked packets are answered by congestion
     /// notifications, and notifications slow a queue pair down (DCQCN). True by default.

@@ -11,7 +11,7 @@ use crate::engine::packet::{Header, RouteHeader};
 /// Bytes of a global route header.
 const LENGTH: usize = 40;
 /// The protocol number of UDP.
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 /// A socket does not say how far a datagram has come. Linux's senders start with this.
 const HOPS: u8 = 64;
 
@@ -53,7 +53,7 @@ pub(super) fn ip_header(front: &UdpIp) -> Vec<u8> {
             header.extend([HOPS, UDP, 0, 0]);
             header.extend(source.octets());
             header.extend(destination.octets());
-            let checksum = checksum(&header);
+            let checksum = checksum(&[&header]);
             header[10..12].copy_from_slice(&checksum.to_be_bytes());
             header
         }
@@ -79,13 +79,12 @@ pub(super) fn gid(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The checksum of an IPv4 header (RFC 791, 3.1).
-fn checksum(header: &[u8]) -> u16 {
-    let words = header.chunks_exact(2);
-    let sum: u32 = words
-        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
-        .sum();
-    // Twenty bytes: one carry, and perhaps one of that.
+/// The Internet's checksum over these bytes (RFC 1071), of which all but the last have an even length. At most 64 KiB.
+pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let word = |bytes: &[u8]| u32::from(bytes[0]) << 8 | bytes.get(1).map_or(0, |&low| low.into());
+    let sum: u32 = words.map(word).sum();
+    // A carry, and perhaps one of that.
     let sum = (sum & 0xffff) + (sum >> 16);
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
