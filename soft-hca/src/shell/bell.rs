@@ -5,12 +5,15 @@
 //! thread if nobody looks. If somebody has just looked, it leaves that for its next step: a thread that is woken while
 //! a program polls only takes the program's core away.
 //!
-//! A socket wakes the thread that waits for it by itself.
+//! A socket wakes the thread that waits for it by itself. No call waits for words and sockets: a thread with sockets says in
+//! its word that it waits for the ring's *line*, a socket between the two processes, and the producer sends a byte there.
+//! A word alone is cheaper to wait for and to wake by.
 //!
 //! Nothing hangs on the words alone: they are the other process's to write too, and a thread never sleeps for longer
 //! than its nap.
 
 use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
 use std::prelude::v1::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +21,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -38,12 +42,19 @@ pub(super) fn clock_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The words of a ring.
+/// What a consumer's word says: its thread is awake; it sleeps by the word, which is a futex; it sleeps by the line.
+const AWAKE: u32 = 0;
+const BY_WORD: u32 = 1;
+const BY_LINE: u32 = 2;
+
+/// The words of a ring, and its line.
 pub(super) struct Words<'a> {
-    /// 1 while the consumer's thread sleeps and wants to be woken; the futex, too.
+    /// Whether the consumer's thread sleeps and wants to be woken, and how.
     pub asleep: &'a AtomicU32,
     /// When the consumer last looked while its thread slept.
     pub looked: &'a AtomicU64,
+    /// A socket to the other process.
+    pub line: &'a UnixStream,
 }
 
 impl Words<'_> {
@@ -55,7 +66,7 @@ impl Words<'_> {
         // last time: one of the two sees the other.
         fence(Ordering::SeqCst);
         // Relaxed, here and below: the words carry nothing but themselves, and the ring's counter orders the packets.
-        if self.asleep.load(Ordering::Relaxed) == 0 {
+        if self.asleep.load(Ordering::Relaxed) == AWAKE {
             return true;
         }
         let now = clock_ns();
@@ -65,16 +76,24 @@ impl Words<'_> {
             return false;
         }
         *woken = now;
-        if self.asleep.swap(0, Ordering::Relaxed) != 0 {
-            // It fails only where there is no such memory, and this is mapped.
-            let _ = futex::wake(self.asleep, futex::Flags::empty(), 1);
+        match self.asleep.swap(AWAKE, Ordering::Relaxed) {
+            AWAKE => {}
+            BY_WORD => {
+                // It fails only where there is no such memory, and this is mapped.
+                let _ = futex::wake(self.asleep, futex::Flags::empty(), 1);
+            }
+            _ => {
+                // It fails where the line is full of bytes that have woken the thread already, or the other process is gone.
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(self.line, &[0], flags);
+            }
         }
         true
     }
 
     /// Tells the producer that somebody is about to look for packets, although the thread sleeps.
     pub fn attend(&self) {
-        if self.asleep.load(Ordering::Relaxed) != 0 {
+        if self.asleep.load(Ordering::Relaxed) != AWAKE {
             self.looked.store(u64::MAX, Ordering::Relaxed);
         }
     }
@@ -82,7 +101,7 @@ impl Words<'_> {
     /// Tells it that he has looked now. The time is that of the end of his step, because a step with many packets takes
     /// longer than a look counts.
     pub fn attended(&self) {
-        if self.asleep.load(Ordering::Relaxed) != 0 {
+        if self.asleep.load(Ordering::Relaxed) != AWAKE {
             self.looked.store(clock_ns(), Ordering::Relaxed);
         }
     }
@@ -98,14 +117,14 @@ pub(super) enum Bell {
 }
 
 impl Bell {
-    /// Asks to be woken; false if packets are waiting already.
-    fn arm(&self) -> bool {
+    /// Asks to be woken in this way; false if packets are waiting already.
+    fn arm(&self, way: u32) -> bool {
         let Self::Ring(ring) = self else {
             return true;
         };
         let words = ring.words();
         words.looked.store(0, Ordering::Relaxed);
-        words.asleep.store(1, Ordering::Relaxed);
+        words.asleep.store(way, Ordering::Relaxed);
         // See `Words::ring`.
         fence(Ordering::SeqCst);
         ring.is_empty()
@@ -113,7 +132,7 @@ impl Bell {
 
     fn disarm(&self) {
         if let Self::Ring(ring) = self {
-            ring.words().asleep.store(0, Ordering::Relaxed);
+            ring.words().asleep.store(AWAKE, Ordering::Relaxed);
         }
     }
 
@@ -122,16 +141,24 @@ impl Bell {
             return None;
         };
         let mut wait = Wait::new();
-        wait.val = 1;
+        wait.val = BY_WORD.into();
         wait.uaddr = WaitPtr::new(ring.words().asleep.as_ptr().cast());
         wait.flags = WaitFlags::SIZE_U32;
         Some(wait)
     }
 
-    fn poll(&self) -> Option<PollFd<'_>> {
+    fn poll(&self) -> PollFd<'_> {
         match self {
-            Self::Ring(_) => None,
-            Self::Socket(socket) => Some(PollFd::new(socket, PollFlags::IN)),
+            Self::Ring(ring) => PollFd::new(ring.line(), PollFlags::IN),
+            Self::Socket(socket) => PollFd::new(socket, PollFlags::IN),
+        }
+    }
+
+    /// Takes what came on the line, after it has woken this thread. What is left wakes it again.
+    fn answer(&self) {
+        if let Self::Ring(ring) = self {
+            let mut bytes = [0; 64];
+            let _ = rustix::net::recv(ring.line(), &mut bytes[..], RecvFlags::DONTWAIT);
         }
     }
 }
@@ -169,21 +196,27 @@ fn timespec(ns: u64) -> Timespec {
 }
 
 /// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Does not sleep if `is_due` says that there is
-/// something to do: it is asked once the bells are armed, and told whether packets have come already. If there is a
-/// socket among the bells, packets in rings wait for the end of the nap.
+/// something to do: it is asked once the bells are armed, and told whether packets have come already.
 pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
     // Beyond the limit the nap has to do.
     let bells = &bells[..bells.len().min(MOST)];
+    let by_line = bells.iter().any(|bell| matches!(bell, Bell::Socket(_)));
+    let way = if by_line { BY_LINE } else { BY_WORD };
     let mut packets = false;
     for bell in bells {
-        packets |= !bell.arm();
+        packets |= !bell.arm(way);
     }
-    let mut sockets: Vec<PollFd<'_>> = bells.iter().filter_map(Bell::poll).collect();
     if is_due(packets) {
         // Awake.
-    } else if !sockets.is_empty() {
-        // No call waits for both. It fails only without memory, and then the nap is short.
+    } else if by_line {
+        let mut sockets: Vec<PollFd<'_>> = bells.iter().map(Bell::poll).collect();
+        // It fails only without memory, and then the nap is short.
         let _ = poll(&mut sockets, Some(&timespec(nap.as_nanos() as u64)));
+        for (bell, socket) in bells.iter().zip(sockets) {
+            if !socket.revents().is_empty() {
+                bell.answer();
+            }
+        }
     } else {
         let waits: Vec<Wait> = bells.iter().filter_map(Bell::wait).collect();
         let end = timespec(clock_ns() + nap.as_nanos() as u64);
@@ -206,6 +239,7 @@ mod tests {
     use crate::engine::WireAddress;
     use crate::engine::packet::Header;
     use crate::shell::shared_link::{SharedLink, accept, offer};
+    use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::thread;
     use std::time::Instant;
@@ -241,15 +275,16 @@ mod tests {
     }
 
     fn is_asleep(bell: &Bell) -> bool {
-        words(bell).asleep.load(Ordering::Relaxed) != 0
+        words(bell).asleep.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Sleeps on a thread, calls `then` once it does, and tells how long it slept.
-    fn sleeping(bell: &Bell, then: impl FnOnce()) -> Duration {
+    /// Sleeps on a thread by these bells, the first of which is a ring's; calls `then` once it does, and tells how long it
+    /// slept.
+    fn sleeping(bells: &[Bell], then: impl FnOnce()) -> Duration {
         thread::scope(|scope| {
             let start = Instant::now();
-            let sleeper = scope.spawn(|| sleep(std::slice::from_ref(bell), NAP, |packets| packets));
-            while !is_asleep(bell) {
+            let sleeper = scope.spawn(|| sleep(bells, NAP, |packets| packets));
+            while !is_asleep(&bells[0]) {
                 assert!(start.elapsed() < SOON, "it does not sleep");
                 thread::yield_now();
             }
@@ -263,15 +298,36 @@ mod tests {
 
     #[test]
     fn a_packet_wakes_a_thread_that_sleeps() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (mut from, mut to) = link();
-        let bell = to.bell();
-        for _ in 0..3 {
-            let slept = sleeping(&bell, || send(&mut from));
-            assert!(slept < SOON, "{slept:?}");
-            assert!(!is_asleep(&bell));
-            assert!(to.receive().is_some());
-            to.end_step();
+        let bells = [to.bell(), Bell::Socket(Arc::new(socket))];
+        for bells in [&bells[..1], &bells] {
+            for _ in 0..3 {
+                let slept = sleeping(bells, || send(&mut from));
+                assert!(slept < SOON, "{slept:?}");
+                assert!(!is_asleep(&bells[0]));
+                assert!(to.receive().is_some());
+                to.end_step();
+            }
         }
+    }
+
+    /// The other process may ring as often as it likes.
+    #[test]
+    fn bytes_that_have_woken_a_thread_do_not_wake_it_again() {
+        let (from, to) = link();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let bells = [to.bell(), Bell::Socket(Arc::new(socket))];
+        let Bell::Ring(theirs) = from.bell() else {
+            unreachable!("a link has a ring");
+        };
+        theirs.line().write_all(&[0; 3]).unwrap();
+        let start = Instant::now();
+        sleep(&bells, NAP, |packets| packets);
+        assert!(start.elapsed() < SOON);
+        let (start, nap) = (Instant::now(), Duration::from_millis(20));
+        sleep(&bells, nap, |packets| packets);
+        assert!(start.elapsed() >= nap);
     }
 
     #[test]
@@ -306,7 +362,7 @@ mod tests {
     fn a_thread_that_was_just_woken_is_left_alone_for_a_while() {
         let (_from, to) = link();
         let bell = to.bell();
-        assert!(bell.arm());
+        assert!(bell.arm(BY_WORD));
         // As if it had been woken at the very moment of the question, whenever that is.
         let mut woken = u64::MAX;
         assert!(!words(&bell).ring(&mut woken) && is_asleep(&bell));
@@ -320,7 +376,7 @@ mod tests {
     fn who_looks_lets_the_thread_sleep_until_he_stops() {
         let (mut from, mut to) = link();
         let bell = to.bell();
-        let slept = sleeping(&bell, || {
+        let slept = sleeping(std::slice::from_ref(&bell), || {
             to.attend();
             send(&mut from);
             from.end_step();

@@ -52,6 +52,9 @@ pub enum SegmentError {
         /// Bytes of the message.
         bytes: usize,
     },
+    /// The message carried memory, but no socket by which to wake each other.
+    #[error("the shared memory came without a socket; run the same version on both sides")]
+    NoLine,
     /// The memory can still be shrunk by its owner.
     #[error("the shared memory is not sealed against shrinking; its owner must seal it")]
     NotSealed,
@@ -178,10 +181,10 @@ impl Segment {
         self.bytes
     }
 
-    /// Gives the memory to the process at the other end of `socket`.
-    pub fn send(&self, socket: &UnixStream) -> Result<(), SegmentError> {
-        let descriptors = [self.descriptor.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// Gives the memory to the process at the other end of `socket`, with the other end of a socket that belongs to it.
+    pub fn send(&self, socket: &UnixStream, line: &UnixStream) -> Result<(), SegmentError> {
+        let descriptors = [self.descriptor.as_fd(), line.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         // The space was sized for exactly this one message.
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
@@ -191,8 +194,11 @@ impl Segment {
         Ok(())
     }
 
-    /// Takes the memory that the process at the other end of `socket` gives.
-    pub fn receive(socket: &UnixStream, timeout: Duration) -> Result<Self, SegmentError> {
+    /// Takes the memory that the process at the other end of `socket` gives, and the socket that belongs to it.
+    pub fn receive(
+        socket: &UnixStream,
+        timeout: Duration,
+    ) -> Result<(Self, UnixStream), SegmentError> {
         // A zero timeout would mean "wait for ever" to the system.
         let bounded = timeout.max(Duration::from_micros(1));
         rustix::net::sockopt::set_socket_timeout(
@@ -202,7 +208,7 @@ impl Segment {
         )
         .map_err(system("SO_RCVTIMEO"))?;
         let mut byte = [0u8; 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = rustix::net::recvmsg(
             socket,
@@ -220,14 +226,16 @@ impl Segment {
                 source,
             },
         })?;
-        let descriptor = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        let mut descriptors = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
             _ => None,
         });
-        match descriptor {
-            Some(descriptor) => Self::adopt(descriptor),
-            None if received.bytes == 0 => Err(SegmentError::Closed),
-            None => Err(SegmentError::NoMemory {
+        let mut descriptors = descriptors.next().into_iter().flatten();
+        match (descriptors.next(), descriptors.next()) {
+            (Some(memory), Some(line)) => Ok((Self::adopt(memory)?, line.into())),
+            (Some(_), None) => Err(SegmentError::NoLine),
+            (None, _) if received.bytes == 0 => Err(SegmentError::Closed),
+            (None, _) => Err(SegmentError::NoMemory {
                 bytes: received.bytes,
             }),
         }

@@ -13,6 +13,7 @@
 //! byte at any moment: its counters are checked against the ring's size before
 //! use, and slots are copied out before they are looked at.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +21,7 @@ use super::bell::{Bell, Words};
 use super::segment::{Segment, SegmentError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"WARPWIRE");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const PAGE: usize = 4096;
 const SLOTS_AT: usize = 3 * PAGE;
 const LARGEST_SLOTS: u32 = 1 << 16;
@@ -120,12 +121,17 @@ fn shape_of(segment: &Segment) -> Result<Shape, SegmentError> {
     Ok(shape)
 }
 
-/// Opens both rings of a segment: the one that `side` fills, and the other one.
-pub(super) fn open(segment: Segment, side: Side) -> Result<(Producer, Consumer), SegmentError> {
+/// Opens both rings of a segment: the one that `side` fills, and the other one. The socket leads to the other side.
+pub(super) fn open(
+    segment: Segment,
+    line: UnixStream,
+    side: Side,
+) -> Result<(Producer, Consumer), SegmentError> {
     let shape = shape_of(&segment)?;
-    let segment = Arc::new(segment);
+    let (segment, line) = (Arc::new(segment), Arc::new(line));
     let ring = |index| Ring {
         segment: segment.clone(),
+        line: line.clone(),
         shape,
         index,
     };
@@ -154,6 +160,7 @@ pub(super) fn open(segment: Segment, side: Side) -> Result<(Producer, Consumer),
 #[derive(Clone)]
 pub(super) struct Ring {
     segment: Arc<Segment>,
+    line: Arc<UnixStream>,
     shape: Shape,
     index: usize,
 }
@@ -179,7 +186,13 @@ impl Ring {
         Words {
             asleep: self.word(192),
             looked: self.counter(200),
+            line: &self.line,
         }
+    }
+
+    /// A socket to the other side of the segment.
+    pub fn line(&self) -> &UnixStream {
+        &self.line
     }
 
     /// Whether all packets that were published have been given back.
@@ -351,6 +364,11 @@ impl Consumer {
         Bell::Ring(self.ring.clone())
     }
 
+    /// A socket to the other side.
+    pub fn line(&self) -> &UnixStream {
+        self.ring.line()
+    }
+
     /// Whether the other side has said that it no longer writes.
     pub fn is_closed(&self) -> bool {
         self.ring.producer_gone().load(Ordering::Acquire) != 0
@@ -378,15 +396,26 @@ mod tests {
     /// For what is there, on a machine that is busy with other things.
     const PATIENCE: Duration = Duration::from_secs(300);
 
+    /// Gives a segment away, and keeps this end of its line.
+    fn line_of(segment: &Segment, socket: &UnixStream) -> UnixStream {
+        let (line, theirs) = UnixStream::pair().unwrap();
+        segment.send(socket, &theirs).unwrap();
+        line
+    }
+
     /// Both sides of one wire, and a pointer to its start for a hostile hand.
     fn pair() -> ((Producer, Consumer), (Producer, Consumer), *mut u8) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let made = create(SHAPE).unwrap();
-        made.send(&ours).unwrap();
-        let joined = Segment::receive(&theirs, PATIENCE).unwrap();
+        let line = line_of(&made, &ours);
+        let (joined, their_line) = Segment::receive(&theirs, PATIENCE).unwrap();
         let start = made.start();
-        let maker = open(made, Side::Maker).unwrap();
-        (maker, open(joined, Side::Joiner).unwrap(), start)
+        let maker = open(made, line, Side::Maker).unwrap();
+        (
+            maker,
+            open(joined, their_line, Side::Joiner).unwrap(),
+            start,
+        )
     }
 
     fn push(producer: &mut Producer, value: u64) -> bool {
@@ -434,7 +463,9 @@ mod tests {
     fn opened(change: impl FnOnce(*mut u32)) -> SegmentError {
         let segment = create(SHAPE).unwrap();
         change(segment.start().cast());
-        open(segment, Side::Joiner).err().expect("a bad header")
+        let (line, _) = UnixStream::pair().unwrap();
+        let opened = open(segment, line, Side::Joiner);
+        opened.err().expect("a bad header")
     }
 
     #[test]
@@ -448,7 +479,7 @@ mod tests {
             opened(set(2, 1)),
             SegmentError::WrongVersion {
                 found: 1,
-                expected: 2
+                expected: 3
             }
         ));
         for slots in [0, 3, 1 << 17, u32::MAX] {
@@ -532,7 +563,7 @@ mod tests {
         // Sealed, but less than a header.
         let empty = Segment::create(64).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        empty.send(&theirs).unwrap();
+        line_of(&empty, &theirs);
         let error = Segment::receive(&ours, PATIENCE).err();
         assert!(matches!(
             error,
@@ -553,7 +584,8 @@ mod tests {
                 // SAFETY: the header's page has room for five words.
                 unsafe { segment.start().cast::<u32>().add(index).write(*word) };
             }
-            prop_assert!(open(segment, Side::Joiner).is_err());
+            let (line, _) = UnixStream::pair().unwrap();
+            prop_assert!(open(segment, line, Side::Joiner).is_err());
         }
     }
 }

@@ -33,15 +33,13 @@ const SHAPE: Shape = Shape {
 /// Slots that are handed over, and given back, together where they follow each other closely: each look of the other
 /// side's at a counter takes its line from this core's cache.
 const BATCH: u64 = 8;
-/// Empty looks at the ring between two looks at the peer's socket, which cost a
-/// system call each.
+/// Empty looks at the ring between two looks whether the peer's end of the line is closed, which cost a system call each.
 const LOOKS: u32 = 1024;
 
 /// Makes shared memory for a link, gives it to the process at the other end of
 /// `socket`, and opens this side of it.
 ///
-/// `own` and `peer` are the addresses of the two HCAs. The socket tells this
-/// side when the other process is gone.
+/// `own` and `peer` are the addresses of the two HCAs. The socket carries one message, and is the caller's again.
 ///
 /// # Errors
 /// [`SegmentError`] if the system refuses memory or the socket is closed.
@@ -51,8 +49,12 @@ pub fn offer(
     peer: WireAddress,
 ) -> Result<SharedLink, SegmentError> {
     let segment = shared::create(SHAPE)?;
-    segment.send(socket)?;
-    SharedLink::open(segment, Side::Maker, socket, own, peer)
+    let (line, theirs) = UnixStream::pair().map_err(|error| SegmentError::System {
+        step: "socketpair",
+        source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
+    })?;
+    segment.send(socket, &theirs)?;
+    SharedLink::open(segment, line, Side::Maker, own, peer)
 }
 
 /// Takes the shared memory that the other process [`offer`]s, within `timeout`.
@@ -66,8 +68,8 @@ pub fn accept(
     peer: WireAddress,
     timeout: Duration,
 ) -> Result<SharedLink, SegmentError> {
-    let segment = Segment::receive(socket, timeout)?;
-    SharedLink::open(segment, Side::Joiner, socket, own, peer)
+    let (segment, line) = Segment::receive(socket, timeout)?;
+    SharedLink::open(segment, line, Side::Joiner, own, peer)
 }
 
 /// One side of a link between two processes.
@@ -77,8 +79,7 @@ pub struct SharedLink {
     outgoing: Producer,
     incoming: Consumer,
     copier: Copier,
-    socket: UnixStream,
-    /// Empty looks at the ring since the last look at the socket.
+    /// Empty looks at the ring since the last look at the line.
     looks: u32,
     broken: bool,
 }
@@ -86,29 +87,24 @@ pub struct SharedLink {
 impl SharedLink {
     fn open(
         segment: Segment,
+        line: UnixStream,
         side: Side,
-        socket: &UnixStream,
         own: WireAddress,
         peer: WireAddress,
     ) -> Result<Self, SegmentError> {
-        let (outgoing, incoming) = shared::open(segment, side)?;
+        let (outgoing, incoming) = shared::open(segment, line, side)?;
         if outgoing.slot_bytes() != SHAPE.slot_bytes as usize {
             return Err(SegmentError::WrongShape {
                 slots: SHAPE.slots,
                 slot_bytes: outgoing.slot_bytes() as u32,
             });
         }
-        let socket = socket.try_clone().map_err(|error| SegmentError::System {
-            step: "dup of the socket",
-            source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
-        })?;
         Ok(Self {
             own,
             peer,
             outgoing,
             incoming,
             copier: Copier::new(),
-            socket,
             looks: 0,
             broken: false,
         })
@@ -232,13 +228,13 @@ impl SharedLink {
             return false;
         }
         self.looks = 0;
-        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let mut line = [PollFd::new(self.incoming.line(), PollFlags::RDHUP)];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-        rustix::event::poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().intersects(gone)
+        rustix::event::poll(&mut line, Some(&now)).is_ok() && line[0].revents().intersects(gone)
     }
 
     fn end(&mut self, why: &'static str) {
@@ -269,9 +265,10 @@ mod tests {
     fn hostile() -> (Producer, SharedLink) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let segment = shared::create(SHAPE).unwrap();
-        segment.send(&ours).unwrap();
+        let (line, their_line) = UnixStream::pair().unwrap();
+        segment.send(&ours, &their_line).unwrap();
         let link = accept(&theirs, B, A, Duration::from_secs(300)).unwrap();
-        (shared::open(segment, Side::Maker).unwrap().0, link)
+        (shared::open(segment, line, Side::Maker).unwrap().0, link)
     }
 
     fn put(producer: &mut Producer, bytes: &[u8]) {

@@ -30,7 +30,6 @@
 //! - Whoever can send from the IP address of a peer can forge packets: RoCE has no secret but keys, PSNs and queue pair
 //!   numbers.
 //! - Atomics of 4 bytes and masked ones have no packets. Over this wire they end in a local QP operation error.
-//! - While an HCA listens, packets of its links to other processes do not wake its thread: they wait for at most 250 µs.
 //! - The traffic class and hop limit of an address vector are not used. Those of a packet that has come are not seen,
 //!   because the socket's library does not ask for them: a global route header has 0 and 64.
 
