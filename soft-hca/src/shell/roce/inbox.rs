@@ -25,6 +25,15 @@ pub(super) struct Datagram {
     place: Range<usize>,
 }
 
+/// What a call gave.
+pub(super) enum Filled {
+    /// As much as a call can give: there may be more.
+    Full,
+    /// Less, and now there is nothing.
+    Some,
+    Nothing,
+}
+
 /// Datagrams that have come and were not looked at.
 pub(super) struct Inbox {
     bytes: Box<[u8]>,
@@ -46,8 +55,8 @@ impl Inbox {
         }
     }
 
-    /// Asks the system for datagrams, once those that were there have been taken; whether there may be more.
-    pub fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<bool> {
+    /// Asks the system for datagrams, once those that were there have been taken.
+    pub fn fill(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<Filled> {
         (self.filled, self.buffer, self.at) = (0, 0, 0);
         let mut buffers = self.bytes.chunks_exact_mut(BYTES).map(IoSliceMut::new);
         let mut buffers: [IoSliceMut<'_>; BUFFERS] =
@@ -57,7 +66,11 @@ impl Inbox {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
-        Ok(self.filled == BUFFERS)
+        Ok(match self.filled {
+            0 => Filled::Nothing,
+            BUFFERS => Filled::Full,
+            _ => Filled::Some,
+        })
     }
 
     /// Takes the next datagram.

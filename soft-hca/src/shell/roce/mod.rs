@@ -35,13 +35,13 @@
 
 mod addresses;
 mod capture;
-mod checksum;
 mod congestion;
 mod counters;
 mod error;
 mod inbox;
 mod mapping;
 mod mtu;
+mod options;
 mod outbox;
 mod port;
 mod route_header;

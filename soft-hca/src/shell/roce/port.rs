@@ -17,9 +17,9 @@ use super::capture::Capture;
 use super::congestion::Flows;
 use super::counters::RoceCounters;
 use super::error::RoceError;
-use super::inbox::{Datagram, Inbox};
+use super::inbox::{Datagram, Filled, Inbox};
 use super::outbox::{Outbox, Sent};
-use super::{RoceOptions, checksum, mapping, mtu, route_header};
+use super::{RoceOptions, mapping, mtu, options as socket_options, route_header};
 use crate::engine::packet::{Header, Opcode, Packet, Range as Stretch};
 use crate::engine::{DirectMemory, Memory, WireAddress};
 use crate::shell::bell::clock_ns;
@@ -31,6 +31,10 @@ const CRC: usize = 4;
 /// Bytes that the system may hold of what has come, if it allows so many: some thousand packets, because nothing slows
 /// a sender down but losses.
 const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// How long the socket is left alone once it was emptied, in nanoseconds. What a program does with what came, its next
+/// request before all, would wait for a look that finds nothing.
+const PAUSE_NS: u64 = 1_000;
 
 /// Datagrams that hold nothing for the engine, in a step at most: whoever floods the port takes that share of a step and
 /// no more.
@@ -57,6 +61,8 @@ pub(super) struct Port {
     inbox: Inbox,
     /// The socket was found empty in this step.
     is_empty: bool,
+    /// When it was last emptied.
+    emptied_ns: u64,
     /// Datagrams of this step that held nothing for the engine.
     futile: usize,
     capture: Option<Capture>,
@@ -96,10 +102,12 @@ impl Port {
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER));
         if address.is_ipv6() {
-            checksum::take_without(&socket).map_err(system("options of a socket"))?;
+            socket_options::take_without_checksum(&socket)
+                .map_err(system("options of a socket"))?;
         }
         // Sets it not to block, and never to fragment.
         let state = UdpSocketState::new((&socket).into()).map_err(system("options of a socket"))?;
+        socket_options::take_without_details(&socket).map_err(system("options of a socket"))?;
         let address = socket
             .local_addr()
             .map_err(system("look at a socket's address"))?;
@@ -121,6 +129,7 @@ impl Port {
             outbox: Outbox::new(),
             inbox: Inbox::new(),
             is_empty: false,
+            emptied_ns: 0,
             futile: 0,
             capture,
             flows: congestion_control.then(Flows::default),
@@ -276,8 +285,13 @@ impl Port {
                     return None;
                 }
                 has_asked = true;
+                if clock_ns().saturating_sub(self.emptied_ns) < PAUSE_NS {
+                    return None;
+                }
                 match self.inbox.fill(&self.socket, &self.state) {
-                    Ok(more) => self.is_empty = !more,
+                    Ok(Filled::Full) => {}
+                    Ok(Filled::Some) => (self.is_empty, self.emptied_ns) = (true, clock_ns()),
+                    Ok(Filled::Nothing) => self.is_empty = true,
                     Err(error) => {
                         tracing::debug!(address = %self.address, %error, "nothing received");
                         counters.receive_errors += 1;

@@ -1,21 +1,36 @@
-//! UDP checksums, which RoCE does without: the invariant CRC covers more.
+//! Options of a UDP socket that RoCE needs and the socket's library does not know, or does not leave out.
 
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
+use libc::c_int;
+
 /// Has a socket of IPv6 take datagrams without a UDP checksum. RoCE's packets have none (annex A17), and Linux drops such
 /// datagrams unless it is told (RFC 6935).
-pub(super) fn take_without(socket: &UdpSocket) -> io::Result<()> {
-    let on: libc::c_int = 1;
+pub(super) fn take_without_checksum(socket: &UdpSocket) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)
+}
+
+/// Has the system say neither when a datagram came nor at which address: both cost time for each, and the library asks for
+/// them.
+pub(super) fn take_without_details(socket: &UdpSocket) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)?;
+    match socket.local_addr()?.is_ipv4() {
+        true => set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 0),
+        false => set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0),
+    }
+}
+
+fn set(socket: &UdpSocket, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the option is an integer of the length given, which the system reads.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_NO_CHECK6_RX,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     match result {
@@ -33,19 +48,8 @@ mod tests {
     fn a_datagram_of_ipv6_without_a_checksum_arrives() {
         let sockets = [(); 2].map(|()| UdpSocket::bind("[::1]:0").unwrap());
         let [sender, receiver] = &sockets;
-        let on: libc::c_int = 1;
-        // SAFETY: as above.
-        let result = unsafe {
-            libc::setsockopt(
-                sender.as_raw_fd(),
-                libc::SOL_UDP,
-                libc::UDP_NO_CHECK6_TX,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        };
-        assert_eq!(result, 0);
-        take_without(receiver).unwrap();
+        set(sender, libc::SOL_UDP, libc::UDP_NO_CHECK6_TX, 1).unwrap();
+        take_without_checksum(receiver).unwrap();
         sender
             .send_to(b"bare", receiver.local_addr().unwrap())
             .unwrap();
