@@ -7,6 +7,7 @@ mod faults;
 mod flood;
 mod hostile;
 mod processes;
+mod receiver_not_ready;
 mod relay;
 mod rxe;
 mod verbs;
