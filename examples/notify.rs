@@ -1,12 +1,13 @@
-//! Notify: four ranks in a ring, of which each gives the next one data and says that the data is there.
+//! Notify: ranks in a ring, of which each gives the next one data and says that the data is there.
 //!
 //! A write into remote memory tells nobody that it has arrived. GASPI adds that: a *notification* is a number that
-//! arrives behind the data. A GASPI program has *ranks*, its processes. Their registered memory is in *segments*, which
-//! have small numbers, so that kernels name neither addresses nor keys.
+//! arrives behind the data. Registered memory is in *segments*, which have small numbers, so that kernels name neither
+//! addresses nor keys. The ranks are the processes that a launcher has started; without one, four in this process.
 //!
 //! ```console
 //! $ cargo example notify                                # on a CPU, with a NIC of software
 //! $ cargo example notify --features gpu -- --on gpu     # on an NVIDIA GPU
+//! $ cargo xtask launch -n 4 -- notify                   # between processes
 //! ```
 
 use core::sync::atomic::Ordering;
@@ -15,8 +16,8 @@ use warpbell::{Block, Exclusive, Word64, block, kernel};
 use warpbell_patterns::gaspi::{Error, GASPI_BLOCK, GaspiHandle};
 #[cfg(not(target_arch = "nvptx64"))]
 use {
-    warpbell_host_init::{Grid, Launch, Node, built, entry},
-    warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig},
+    warpbell_host_init::{Grid, Launch, Node, World, built, entry},
+    warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig, GaspiRank},
 };
 
 /// Each rank has one segment. The first half is sent, the second half is received.
@@ -29,7 +30,6 @@ const QUEUE: u32 = 0;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Ring<'a> {
-    /// This rank, and its connections to the others.
     gaspi: GaspiHandle<'a>,
     /// The value of the notification that it received.
     received: &'a Word64,
@@ -67,9 +67,18 @@ fn pass_on(handle: GaspiHandle<'_>) -> Result<u32, Error> {
 // ANCHOR_END: kernel
 
 #[cfg(not(target_arch = "nvptx64"))]
-// ANCHOR: host
 fn main() -> Result<(), warpbell_patterns::Error> {
     let node = Node::from_args(built!())?;
+    let world = World::from_env(&node, std::time::Duration::from_secs(60))?;
+    match world.size() {
+        1 => in_one_process(&node),
+        _ => between_processes(&node, world),
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+// ANCHOR: host
+fn in_one_process(node: &Node) -> Result<(), warpbell_patterns::Error> {
     // Four ranks, each connected to all others.
     let mut gaspi = Gaspi::new(&node.domains(4)?, &GaspiConfig::default())?;
     gaspi.segment_create(SEGMENT, 2 * HALF as usize)?;
@@ -80,32 +89,61 @@ fn main() -> Result<(), warpbell_patterns::Error> {
     // One kernel for each rank. They run at the same time, because each waits for another one.
     let received = node.words(4)?;
     let mut launches = Vec::new();
-    for rank in 0..4 {
-        let parameters = Ring {
-            gaspi: gaspi.handle(rank)?,
-            received: &received[rank as usize],
-        };
+    for (rank, received) in (0..).zip(received.iter()) {
+        let gaspi = gaspi.handle(rank)?;
+        let parameters = Ring { gaspi, received };
         launches.push(Launch::new(entry!(ring), Grid::new(1, 64), parameters));
     }
     node.run(&launches, &[])?;
 
-    for rank in 0..4 {
-        let before = (rank + 3) % 4;
-        let value = received[rank as usize].load(Ordering::Relaxed);
-        assert_eq!(
-            value,
-            u64::from(before) + 1,
-            "the notification of rank {rank}"
-        );
+    for (rank, received) in (0..4).zip(received.iter()) {
         let mut data = [0; HALF as usize];
         gaspi.segment_read(rank, SEGMENT, HALF as usize, &mut data)?;
-        assert_eq!(
-            data, [before as u8; HALF as usize],
-            "the data of rank {rank}"
-        );
-        println!("rank {rank} has {HALF} bytes of rank {before}");
+        check(rank, 4, received, &data);
     }
     println!("Test OK");
     Ok(())
 }
 // ANCHOR_END: host
+
+#[cfg(not(target_arch = "nvptx64"))]
+// ANCHOR: processes
+fn between_processes(node: &Node, world: World) -> Result<(), warpbell_patterns::Error> {
+    let (own, ranks) = (world.rank(), world.size());
+    if own == 0 {
+        println!("{world}");
+    }
+    let mut gaspi = GaspiRank::new(world, &GaspiConfig::default())?;
+    gaspi.segment_create(SEGMENT, 2 * HALF as usize)?;
+    gaspi.segment_write(SEGMENT, 0, &[own as u8; HALF as usize])?;
+
+    let received = node.shared(Word64::new(0))?;
+    let parameters = Ring {
+        gaspi: gaspi.handle(),
+        received: &received,
+    };
+    let launch = Launch::new(entry!(ring), Grid::new(1, 64), parameters);
+    node.run(&[launch], &gaspi.queue_pairs().collect::<Vec<_>>())?;
+
+    let mut data = [0; HALF as usize];
+    gaspi.segment_read(SEGMENT, HALF as usize, &mut data)?;
+    check(own, ranks, &received, &data);
+    // Nobody ends while another one still writes to it.
+    gaspi.world().barrier()?;
+    if own == 0 {
+        println!("Test OK");
+    }
+    Ok(())
+}
+// ANCHOR_END: processes
+
+/// Compares what a rank has received with what the rank before has sent.
+#[cfg(not(target_arch = "nvptx64"))]
+fn check(rank: u32, ranks: u32, received: &Word64, data: &[u8]) {
+    let before = (rank + ranks - 1) % ranks;
+    let value = received.load(Ordering::Relaxed);
+    assert_eq!(value, u64::from(before) + 1, "the value at rank {rank}");
+    let right = data.iter().all(|byte| *byte == before as u8);
+    assert!(right, "the data of rank {rank}");
+    println!("rank {rank} has {HALF} bytes of rank {before}");
+}

@@ -20,8 +20,6 @@ mod fetch_add;
 mod hello_write;
 #[path = "../notify.rs"]
 mod notify;
-#[path = "../notify_ranks.rs"]
-mod notify_ranks;
 #[path = "../pingpong.rs"]
 mod pingpong;
 #[path = "../receive.rs"]

@@ -11,7 +11,7 @@ use crate::run::Finished;
 use crate::workspace::clean_command;
 
 /// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
-const PROGRAMS: [&str; 4] = ["all_to_all", "allreduce", "pingpong", "notify_ranks"];
+const PROGRAMS: [&str; 4] = ["all_to_all", "allreduce", "pingpong", "notify"];
 const OK: &str = "Test OK";
 /// How many ranks the sample files start.
 const RANKS: u32 = 4;
