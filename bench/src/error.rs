@@ -68,6 +68,16 @@ pub enum Error {
         /// Our rounds.
         ours: u64,
     },
+    /// A launcher has started more or fewer ranks than the program has.
+    #[error(
+        "the program has {ranks} ranks here, and {size} were started; start {ranks}, or none by a launcher"
+    )]
+    OtherRanks {
+        /// Ranks that it has.
+        ranks: u32,
+        /// Ranks that were started.
+        size: u32,
+    },
     /// Nothing comes to a host that drives the network.
     #[error("part {part} does not come")]
     Silent {

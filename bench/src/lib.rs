@@ -14,6 +14,7 @@ pub mod ladder;
 pub mod nodes;
 pub mod origin;
 pub mod parse;
+pub mod party;
 pub mod plot;
 pub mod proxy;
 pub mod run;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::{interrupt, memory};
 use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
@@ -17,7 +18,8 @@ use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::{Application, Extent, Section};
-use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
+use crate::halo::{self, Case, Pair, Ranks, Reference, Series, Stencil, Way};
+use crate::rig::Member;
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -83,15 +85,15 @@ impl Stencil for Relaxation {
         })
     }
 
-    fn ranks(case: &Case, node: &Node, way: Way) -> Result<Box<dyn Ranks>, Error> {
+    fn ranks(case: &Case, party: &Party, way: Way) -> Result<Box<dyn Ranks>, Error> {
         let pair = Pair::new(
-            node,
+            party,
             way,
             (WAYS, row(case)),
             case.depth,
             Cells::bytes(case.size),
         )?;
-        let own = match node.gpu() {
+        let own = match party.node().gpu() {
             None => Placement::Host,
             Some(gpu) => Placement::Gpu(gpu),
         };
@@ -141,7 +143,7 @@ fn row(case: &Case) -> u32 {
     CELL * case.size
 }
 
-/// Both ranks.
+/// Both ranks, or one of them.
 struct Relaxing {
     case: Case,
     way: Way,
@@ -154,7 +156,8 @@ impl Ranks for Relaxing {
     fn begin(&self, start: &[u8]) -> Result<(), Error> {
         self.pair.clear();
         let (row, half) = (row(&self.case) as usize, start.len() / 2);
-        for (rank, cells) in self.pair.cells.iter().enumerate() {
+        for member in &self.pair.members {
+            let rank = member.rank;
             let (own, other) = (
                 &start[rank * half..][..half],
                 &start[(1 - rank) * half..][..half],
@@ -165,7 +168,7 @@ impl Ranks for Relaxing {
                 (self.case.size + 1, &other[..row]),
             ];
             for (first, rows) in around.into_iter().chain([(1, own)]) {
-                cells.write(self.offset(0, first), rows);
+                member.memory.write(self.offset(0, first), rows);
             }
             let arrivals = &self.arrivals[rank];
             arrivals.write(0, &vec![0; arrivals.len()])?;
@@ -175,39 +178,40 @@ impl Ranks for Relaxing {
 
     fn run(&self) -> Result<Duration, Error> {
         let steps = self.case.steps;
-        match (&self.pair.triggers, self.way) {
-            (Some(triggers), _) => {
-                self.pair
-                    .triggered(steps, triggers, |index, path, triggers, outcome| {
-                        let rank = self.rank(index, path, outcome);
-                        let parameters = JacobiTriggered { rank, triggers };
-                        Launch::new(entry!(jacobi_triggered), self.grid(), parameters)
-                    })
-            }
-            (None, Way::Host) => {
-                let launch = |index, step| {
-                    let cells = self.cells_of(index);
+        match self.way {
+            Way::Host => {
+                let launch = |member: &Member, step| {
+                    let cells = self.cells_of(member);
                     let parameters = JacobiStep { cells, step };
                     Launch::new(entry!(jacobi_step), self.grid(), parameters)
                 };
-                let message = |index, path: &Path<'_>, way, step| {
-                    self.cells_of(index).message(path, way, step)
+                let message = |member: &Member, path: &Path<'_>, way, step| {
+                    self.cells_of(member).message(path, way, step)
                 };
                 self.pair.by_hosts(steps, launch, message)
             }
-            (None, _) => self.pair.posted(steps, |index, path, outcome| {
-                let rank = self.rank(index, path, outcome);
+            Way::Notified => self.pair.posted(steps, |member, path, outcome| {
+                let rank = self.rank(member, path, outcome);
                 Launch::new(entry!(jacobi_notified), self.grid(), rank)
             }),
+            Way::Triggered => self
+                .pair
+                .triggered(steps, |member, path, triggers, outcome| {
+                    let rank = self.rank(member, path, outcome);
+                    let parameters = JacobiTriggered { rank, triggers };
+                    Launch::new(entry!(jacobi_triggered), self.grid(), parameters)
+                }),
         }
     }
 
-    fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
+    fn are_right(&self, expected: &[u8]) -> Result<bool, Error> {
         let bytes = Relaxation::bytes(self.case.size) as usize;
         let first = self.offset(self.case.steps, 1);
-        let rows = self.pair.cells.each_ref();
-        let rows = rows.map(|cells| cells.read(first, bytes)).concat();
-        Ok(self.pair.intact().then_some(rows))
+        let mut members = self.pair.members.iter();
+        let right = members.all(|Member { rank, memory, .. }| {
+            memory.read(first, bytes) == expected[rank * bytes..][..bytes]
+        });
+        Ok(right && self.pair.intact())
     }
 }
 
@@ -224,22 +228,22 @@ impl Relaxing {
         }
     }
 
-    fn cells_of(&self, rank: usize) -> Cells {
+    fn cells_of(&self, member: &Member) -> Cells {
         Cells {
-            start: self.pair.start(rank),
+            start: halo::start(member),
             side: self.case.size,
             rows: self.case.size / self.case.blocks,
         }
     }
 
     /// A rank whose kernel exchanges its edges itself.
-    fn rank<'r>(&self, rank: usize, path: Path<'r>, outcome: &'r Outcome) -> Jacobi<'r> {
+    fn rank<'r>(&self, member: &Member, path: Path<'r>, outcome: &'r Outcome) -> Jacobi<'r> {
         Jacobi {
-            cells: self.cells_of(rank),
+            cells: self.cells_of(member),
             path,
             steps: self.case.steps,
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            arrivals: unsafe { memory::place(&self.arrivals[rank]) },
+            arrivals: unsafe { memory::place(&self.arrivals[member.rank]) },
             outcome,
         }
     }

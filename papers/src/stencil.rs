@@ -1,26 +1,30 @@
 //! GPUrdma's stencil in one dimension: edges exchanged by notifications within a kernel, as its figure 6 sketches it over
 //! GASPI; by the host between kernels; and by operations that kernels trigger.
 
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_bench::run::screen::Screen;
-use warpbell_bench::{gaspi, nodes};
-use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, entry};
+use warpbell_bench::{cause, gaspi, nodes};
+use warpbell_host_init::{Grid, Launch, Node, ProtectionDomain, QueuePair, entry};
 use warpbell_paper_kernels::path::{MAX_PARTS, Path};
 use warpbell_paper_kernels::stencil::{
     ENDS, Owner, Stencil as Kernel, StencilStep, StencilTriggered, Strips, gaspi_stencil,
     stencil_step, stencil_triggered,
 };
-use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig};
+use warpbell_patterns::gaspi::GaspiHandle;
+use warpbell_patterns::gaspi::host::{Gaspi, GaspiConfig, GaspiRank};
 
+use crate::Error;
 use crate::application::{Application, Extent, Section};
-use crate::halo::{Case, Pair, Ranks, Reference, Series, Stencil, Way};
-use crate::{Error, rig};
+use crate::halo::{self, Case, Pair, Ranks, Reference, Series, Stencil, Way};
+use crate::rig::{self, Member};
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -101,13 +105,14 @@ impl Stencil for Ring {
         })
     }
 
-    fn ranks(case: &Case, node: &Node, way: Way) -> Result<Box<dyn Ranks>, Error> {
+    fn ranks(case: &Case, party: &Party, way: Way) -> Result<Box<dyn Ranks>, Error> {
         Ok(match way {
-            Way::Notified => Box::new(Notified::new(case, node)?),
+            Way::Notified => Box::new(Notified::new(case, party)?),
             Way::Host | Way::Triggered => Box::new(Bare {
                 case: *case,
+                way,
                 pair: Pair::new(
-                    node,
+                    party,
                     way,
                     (ENDS * case.blocks, CELL),
                     case.depth,
@@ -166,12 +171,6 @@ fn strips(case: &Case, start: &[u8]) -> impl Iterator<Item = (Owner, usize, Vec<
     })
 }
 
-/// Where a block's cells lie after all steps.
-fn last(case: &Case, block: u32) -> (usize, usize) {
-    let first = Strips::offset(case.size, block, case.steps, 1);
-    (first as usize, Ring::bytes(case.size) as usize)
-}
-
 /// Queue pairs of all ranks over GASPI: a queue of each end of each strip has one to each other rank, or two to its own where
 /// there is no other one. No fewer than in the other ways, so that the NIC's tables, and what a look into them costs, are the
 /// same wherever these suffice.
@@ -187,27 +186,83 @@ fn queue_pairs(case: &Case) -> u32 {
 struct Notified {
     case: Case,
     node: Node,
-    gaspi: Gaspi,
+    /// Those that this process runs.
+    own: Range<u32>,
+    gaspi: Members,
+}
+
+/// A GASPI program's ranks in this process.
+enum Members {
+    All(Gaspi),
+    One(Box<GaspiRank>),
+}
+
+impl Members {
+    fn handle(&self, rank: u32) -> Result<GaspiHandle<'_>, Error> {
+        match self {
+            Self::All(gaspi) => Ok(gaspi.handle(rank)?),
+            Self::One(gaspi) => Ok(gaspi.handle()),
+        }
+    }
+
+    fn queue_pairs(&self, rank: u32) -> Result<Vec<&QueuePair>, Error> {
+        match self {
+            Self::All(gaspi) => Ok(gaspi.queue_pairs(rank)?.collect()),
+            Self::One(gaspi) => Ok(gaspi.queue_pairs().collect()),
+        }
+    }
+
+    fn write(&self, rank: u32, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::All(gaspi) => Ok(gaspi.segment_write(rank, 0, offset, bytes)?),
+            Self::One(gaspi) => Ok(gaspi.segment_write(0, offset, bytes)?),
+        }
+    }
+
+    fn read(&self, rank: u32, offset: usize, bytes: usize) -> Result<Vec<u8>, Error> {
+        let mut found = vec![0; bytes];
+        match self {
+            Self::All(gaspi) => gaspi.segment_read(rank, 0, offset, &mut found)?,
+            Self::One(gaspi) => gaspi.segment_read(0, offset, &mut found)?,
+        }
+        Ok(found)
+    }
 }
 
 impl Notified {
-    fn new(case: &Case, node: &Node) -> Result<Self, Error> {
-        let driver = Way::Notified.driver();
+    fn new(case: &Case, party: &Party) -> Result<Self, Error> {
+        let (node, driver) = (party.node(), Way::Notified.driver());
+        let own = party.own_ranks(case.ranks)?;
         let nic = nodes::with_queue_pairs(node, rig::reach([driver; 2]), queue_pairs(case))?;
-        let domains = nic.domains(case.ranks as usize)?;
-        let queues = |domain: &ProtectionDomain| driver.queues(node, domain, case.depth);
-        let queues = domains.first().map(queues).unwrap_or_default();
         let notifications = Kernel::notifications(case.blocks);
-        let config = GaspiConfig {
+        let config = |domain: &ProtectionDomain| GaspiConfig {
             // The strips beside one are its own rank's only where there is no other one.
             to_self: case.ranks == 1,
-            ..gaspi::config(queues, ENDS * case.blocks, notifications)
+            ..gaspi::config(
+                driver.queues(node, domain, case.depth),
+                ENDS * case.blocks,
+                notifications,
+            )
         };
-        let mut gaspi = Gaspi::new(&domains, &config)?;
-        gaspi.segment_create(0, Strips::bytes(case.blocks, case.size))?;
+        let bytes = Strips::bytes(case.blocks, case.size);
+        let gaspi = match party.world(&nic)? {
+            None => {
+                let domains = nic.domains(case.ranks as usize)?;
+                let mut gaspi = Gaspi::new(&domains, &config(&domains[0]))?;
+                gaspi.segment_create(0, bytes)?;
+                Members::All(gaspi)
+            }
+            Some(world) => {
+                let config = config(world.domain());
+                let mut gaspi = GaspiRank::new(world, &config)?;
+                gaspi.segment_create(0, bytes)?;
+                Members::One(gaspi.into())
+            }
+        };
         Ok(Self {
             case: *case,
             node: node.clone(),
+            own,
             gaspi,
         })
     }
@@ -216,61 +271,81 @@ impl Notified {
 impl Ranks for Notified {
     fn begin(&self, start: &[u8]) -> Result<(), Error> {
         let empty = vec![0; Strips::bytes(self.case.blocks, self.case.size)];
-        for rank in 0..self.case.ranks {
-            self.gaspi.segment_write(rank, 0, 0, &empty)?;
+        for rank in self.own.clone() {
+            self.gaspi.write(rank, 0, &empty)?;
         }
         for (owner, offset, cells) in strips(&self.case, start) {
-            self.gaspi.segment_write(owner.rank, 0, offset, &cells)?;
+            if self.own.contains(&owner.rank) {
+                self.gaspi.write(owner.rank, offset, &cells)?;
+            }
         }
         Ok(())
     }
 
     fn run(&self) -> Result<Duration, Error> {
-        let Case { ranks, steps, .. } = self.case;
-        let outcomes = gaspi::outcomes(&self.node, ranks)?;
-        let launches = (0..ranks).zip(&outcomes).map(|(rank, outcome)| {
+        interrupt::check()?;
+        let steps = self.case.steps;
+        let outcomes = gaspi::outcomes(&self.node, self.own.len() as u32)?;
+        let (mut launches, mut queue_pairs) = (Vec::new(), Vec::new());
+        for (rank, outcome) in self.own.clone().zip(&outcomes) {
             let parameters = Kernel {
                 gaspi: self.gaspi.handle(rank)?,
                 cells: self.case.size,
                 steps,
                 outcome,
             };
-            Ok(Launch::new(
+            launches.push(Launch::new(
                 entry!(gaspi_stencil),
                 grid(&self.case),
                 parameters,
-            ))
-        });
-        let launches = launches.collect::<Result<Vec<_>, Error>>()?;
+            ));
+            queue_pairs.extend(self.gaspi.queue_pairs(rank)?);
+        }
         let meant = Duration::from_micros(LIMIT_US).saturating_mul(steps);
-        let began = std::time::Instant::now();
-        let what = ("the stencil", meant);
-        gaspi::run(&self.node, &self.gaspi, what, &launches, &outcomes)?;
-        Ok(began.elapsed())
+        let began = Instant::now();
+        let ran = self.node.run_for(&launches, &queue_pairs, meant);
+        let took = began.elapsed();
+        let kernels = outcomes.iter().map(|outcome| ("the stencil", &**outcome));
+        cause::ended(ran.map_err(Error::from), kernels)?;
+        Ok(took)
     }
 
-    fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
-        let mut all = Vec::new();
-        for owner in owners(&self.case) {
-            let (first, bytes) = last(&self.case, owner.block);
-            let mut cells = vec![0; bytes];
-            self.gaspi.segment_read(owner.rank, 0, first, &mut cells)?;
-            all.extend(cells);
-        }
-        Ok(Some(all))
+    fn are_right(&self, expected: &[u8]) -> Result<bool, Error> {
+        right(&self.case, &self.own, expected, |rank, first, bytes| {
+            self.gaspi.read(rank, first, bytes)
+        })
     }
 }
 
-/// Two ranks without GASPI.
+/// Whether the last steps' strips of these ranks are as expected of all, where `read` gives bytes of a rank.
+fn right(
+    case: &Case,
+    own: &Range<u32>,
+    expected: &[u8],
+    read: impl Fn(u32, usize, usize) -> Result<Vec<u8>, Error>,
+) -> Result<bool, Error> {
+    let bytes = Ring::bytes(case.size) as usize;
+    let mut right = true;
+    for (owner, strip) in owners(case).zip(expected.chunks_exact(bytes)) {
+        if own.contains(&owner.rank) {
+            let first = Strips::offset(case.size, owner.block, case.steps, 1) as usize;
+            right &= read(owner.rank, first, bytes)? == strip;
+        }
+    }
+    Ok(right)
+}
+
+/// Two ranks without GASPI, or one of them.
 struct Bare {
     case: Case,
+    way: Way,
     pair: Pair,
 }
 
 impl Bare {
-    fn strips(&self, rank: usize) -> Strips {
+    fn strips(&self, member: &Member) -> Strips {
         Strips {
-            start: self.pair.start(rank),
+            start: halo::start(member),
             cells: self.case.size,
         }
     }
@@ -280,34 +355,37 @@ impl Ranks for Bare {
     fn begin(&self, start: &[u8]) -> Result<(), Error> {
         self.pair.clear();
         for (owner, offset, cells) in strips(&self.case, start) {
-            self.pair.cells[owner.rank as usize].write(offset, &cells);
+            let mut members = self.pair.members.iter();
+            if let Some(member) = members.find(|of| of.rank as u32 == owner.rank) {
+                member.memory.write(offset, &cells);
+            }
         }
         Ok(())
     }
 
     fn run(&self) -> Result<Duration, Error> {
         let (steps, grid) = (self.case.steps, grid(&self.case));
-        let Some(triggers) = &self.pair.triggers else {
-            let launch = |rank, step| {
-                let strips = self.strips(rank);
+        if self.way == Way::Host {
+            let launch = |member: &Member, step| {
+                let strips = self.strips(member);
                 Launch::new(entry!(stencil_step), grid, StencilStep { strips, step })
             };
             // A part for each end of each block's strip.
-            let message = |rank, path: &Path<'_>, part, step| {
+            let message = |member: &Member, path: &Path<'_>, part, step| {
                 let (block, end) = (part / ENDS, part % ENDS);
                 let own = Owner {
-                    rank: rank as u32,
+                    rank: member.rank as u32,
                     block,
                 };
-                self.strips(rank).message(path, own, end, step)
+                self.strips(member).message(path, own, end, step)
             };
             return self.pair.by_hosts(steps, launch, message);
-        };
+        }
         self.pair
-            .triggered(steps, triggers, |rank, path, triggers, outcome| {
+            .triggered(steps, |member, path, triggers, outcome| {
                 let parameters = StencilTriggered {
-                    strips: self.strips(rank),
-                    rank: rank as u32,
+                    strips: self.strips(member),
+                    rank: member.rank as u32,
                     steps,
                     path,
                     triggers,
@@ -317,13 +395,15 @@ impl Ranks for Bare {
             })
     }
 
-    fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
-        let cells = owners(&self.case).flat_map(|owner| {
-            let (first, bytes) = last(&self.case, owner.block);
-            self.pair.cells[owner.rank as usize].read(first, bytes)
-        });
-        let cells = cells.collect();
-        Ok(self.pair.intact().then_some(cells))
+    fn are_right(&self, expected: &[u8]) -> Result<bool, Error> {
+        let mut all = self.pair.intact();
+        for Member { rank, memory, .. } in &self.pair.members {
+            let own = *rank as u32..*rank as u32 + 1;
+            all &= right(&self.case, &own, expected, |_, first, bytes| {
+                Ok(memory.read(first, bytes))
+            })?;
+        }
+        Ok(all)
     }
 }
 
@@ -354,7 +434,7 @@ mod tests {
             depth: 16,
             seed: 0,
         };
-        let mut notified = Notified::new(&fits, &node).unwrap();
+        let mut notified = Notified::new(&fits, &Party::alone(&node)).unwrap();
         notified.run().unwrap();
         for size in [9, 1 << 20, u32::MAX] {
             notified.case.size = size;
@@ -364,8 +444,7 @@ mod tests {
                 "{size}: {refused}"
             );
         }
-        let mut found = vec![1; Strips::bytes(1, 8)];
-        notified.gaspi.segment_read(0, 0, 0, &mut found).unwrap();
+        let found = notified.gaspi.read(0, 0, Strips::bytes(1, 8)).unwrap();
         assert!(found.iter().all(|byte| *byte == 0));
     }
 }

@@ -13,15 +13,31 @@ use textwrap::{Options, WordSplitter};
 /// Where a program's output goes.
 #[derive(Debug)]
 pub struct Screen {
-    json: bool,
+    shows: Shows,
     colour: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shows {
+    Lines,
+    Document,
+    Nothing,
 }
 
 impl Screen {
     /// Shows lines, or nothing but the document at the end.
     pub fn new(json: bool) -> Self {
+        Self::showing(if json { Shows::Document } else { Shows::Lines })
+    }
+
+    /// Shows nothing: for a process whose results another one shows.
+    pub fn silent() -> Self {
+        Self::showing(Shows::Nothing)
+    }
+
+    fn showing(shows: Shows) -> Self {
         Self {
-            json,
+            shows,
             colour: stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
         }
     }
@@ -57,13 +73,13 @@ impl Screen {
 
     /// The document, where one is wanted. JSON shows itself in lines, as `{:#}` has it.
     pub fn document(&self, document: impl Display) {
-        if self.json {
+        if self.shows == Shows::Document {
             print(format_args!("{document:#}"));
         }
     }
 
     fn show(&self, lines: String) {
-        if !self.json {
+        if self.shows == Shows::Lines {
             print(lines);
         }
     }

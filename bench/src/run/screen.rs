@@ -24,12 +24,19 @@ impl Screen {
     /// Shows lines, or nothing but the document at the end; with a bar of so many steps on stderr, if
     /// that is a terminal.
     pub fn new(json: bool, steps: u64) -> Self {
+        Self::with(Lines::new(json), ProgressBar::new(steps))
+    }
+
+    /// Shows nothing: for a rank whose results another one shows.
+    pub fn silent() -> Self {
+        Self::with(Lines::silent(), ProgressBar::hidden())
+    }
+
+    fn with(lines: Lines, bar: ProgressBar) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {wide_msg}");
-        let bar = ProgressBar::new(steps);
         if let Ok(style) = style {
             bar.set_style(style);
         }
-        let lines = Lines::new(json);
         Self { lines, bar }
     }
 

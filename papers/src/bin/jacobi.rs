@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
+use warpbell_bench::party::Party;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::place;
-use warpbell_bench::run::screen::{Screen, start};
+use warpbell_bench::run::screen::start;
 use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
 use warpbell_papers::halo::{Arguments, Results, Series};
@@ -17,7 +18,7 @@ use warpbell_papers::jacobi::{self, PLOT, Relaxation};
 ///
 /// Three ways: the host exchanges the rows between two kernels; blocks of a kernel that stays post their rows with
 /// a notification behind each; and blocks trigger operations that they registered before. Every cell is compared
-/// with a loop on the host. Ctrl-C ends the run after the current repetition, or within that loop; a second one
+/// with a loop on the host. If a launcher has started two processes, each is a rank. Ctrl-C ends the run after the current repetition, or within that loop; a second one
 /// ends it at once. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
@@ -46,6 +47,12 @@ struct Document<'d> {
 
 fn run(arguments: &Jacobi) -> Result<(), Error> {
     let setting = warpbell_papers::open(&arguments.machine)?;
+    let party = Party::from_env(&setting.node)?;
+    let result = measure(arguments, &setting, &party);
+    party.end(result)
+}
+
+fn measure(arguments: &Jacobi, setting: &Setting, party: &Party) -> Result<(), Error> {
     let node = &setting.node;
     let usual = jacobi::series(node);
     let usual = Series {
@@ -53,22 +60,25 @@ fn run(arguments: &Jacobi) -> Result<(), Error> {
         ..usual
     };
     let series = arguments.rest.series(usual, &arguments.sides);
-    let screen = Screen::new(arguments.rest.output.json, series.measurements());
+    let screen = party.screen(arguments.rest.output.json, series.measurements());
     screen.line(format_args!(
         "Two ranks of {} blocks run on {}; no network card takes part.",
         series.blocks,
         place::words(node)
     ));
-    let results = series.run::<Relaxation>(node, &screen)?;
+    let results = series.run::<Relaxation>(party, &screen)?;
     screen.finish();
+    if party.rank() > 0 {
+        return Ok(());
+    }
     screen.document(&Document {
-        setting: &setting,
+        setting,
         series: &series,
         results: &results,
     })?;
     let panel = results.panel::<Relaxation>();
     let output = &arguments.rest.output;
-    output.end(PLOT, &setting, &[panel], results.wrong())
+    output.end(PLOT, setting, &[panel], results.wrong())
 }
 
 fn main() -> ExitCode {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::gaspi::{OneWay, RoundTrips};
-use warpbell_bench::run::error::Nested;
+use warpbell_bench::party::Party;
+use warpbell_bench::run::error::{Error as RunError, Nested};
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::{Screen, start};
 use warpbell_bench::run::{interrupt, place};
@@ -22,7 +23,7 @@ use warpbell_ptx::KERNELS;
 ///
 /// Three ways: the host exchanges the edges between two kernels; blocks of a kernel that stays use GASPI's
 /// write_notify, as in the figure; and blocks trigger operations that they registered before. Every cell is
-/// compared with a loop on the host. Then a notification is compared with a bare write of the same size. Ctrl-C
+/// compared with a loop on the host. If a launcher has started several processes, each is a rank. Then a notification is compared with a bare write of the same size. Ctrl-C
 /// ends the run after the current repetition and prints what was measured so far; a second one ends it at once. The
 /// HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
@@ -33,9 +34,9 @@ struct Stencil {
     /// Cells of each block; by default 64 to 1,024 on a GPU, to 256 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cells: Vec<u32>,
-    /// Ranks; with other than two, edges are notified within kernels
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    ranks: u32,
+    /// Ranks; with other than two, edges are notified within kernels; by default those that a launcher has started, or 2
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    ranks: Option<u32>,
     /// Blocks of each rank: at most 128 in all, and at most 16 a rank unless --ways is notified alone; by default 8 on a
     /// GPU, 2 on a CPU
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=128))]
@@ -58,7 +59,7 @@ struct Document<'d> {
     series: &'d Series,
     #[serde(flatten)]
     results: &'d Results,
-    /// None where Ctrl-C came first.
+    /// None where Ctrl-C came first, and where ranks are processes.
     #[serde(flatten)]
     notification: Option<Notification>,
 }
@@ -75,6 +76,15 @@ struct Notification {
 }
 
 impl Notification {
+    /// None where Ctrl-C came first.
+    fn measured(arguments: &Stencil, node: &Node, screen: &Screen) -> Result<Option<Self>, Error> {
+        match Self::measure(arguments, node, screen) {
+            Ok(notification) => Ok(Some(notification)),
+            Err(error) if matches!(error.own(), Some(RunError::Interrupted)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn measure(arguments: &Stencil, node: &Node, screen: &Screen) -> Result<Self, Error> {
         interrupt::check()?;
         let trips = RoundTrips {
@@ -112,41 +122,51 @@ impl Notification {
 
 fn run(arguments: &Stencil) -> Result<(), Error> {
     let setting = warpbell_papers::open(&arguments.machine)?;
+    let party = Party::from_env(&setting.node)?;
+    let result = measure(arguments, &setting, &party);
+    party.end(result)
+}
+
+fn measure(arguments: &Stencil, setting: &Setting, party: &Party) -> Result<(), Error> {
     let node = &setting.node;
     let usual = stencil::series(node);
+    let ranks = arguments.ranks.or(party.size()).unwrap_or(2);
     let usual = Series {
-        ranks: arguments.ranks,
+        ranks,
         blocks: arguments.blocks.unwrap_or(usual.blocks),
-        ways: match arguments.ranks {
+        ways: match ranks {
             2 => usual.ways,
             _ => vec![Way::Notified],
         },
         ..usual
     };
     let series = arguments.rest.series(usual, &arguments.cells);
-    let screen = Screen::new(arguments.rest.output.json, series.measurements() + 2);
+    let screen = party.screen(arguments.rest.output.json, series.measurements() + 2);
     screen.line(format_args!(
         "{} ranks of {} blocks run on {}; no network card takes part.",
         series.ranks,
         series.blocks,
         place::words(node)
     ));
-    let results = series.run::<Ring>(node, &screen)?;
-    let notification = match Notification::measure(arguments, node, &screen) {
-        Ok(notification) => Some(notification),
-        Err(error) if matches!(error.own(), Some(warpbell_bench::run::Error::Interrupted)) => None,
-        Err(error) => return Err(error),
+    let results = series.run::<Ring>(party, &screen)?;
+    // Between two ranks of one process.
+    let notification = match party.size() {
+        Some(_) => None,
+        None => Notification::measured(arguments, node, &screen)?,
     };
     screen.finish();
+    if party.rank() > 0 {
+        return Ok(());
+    }
     screen.document(&Document {
-        setting: &setting,
+        setting,
         series: &series,
         results: &results,
         notification,
     })?;
     let panel = results.panel::<Ring>();
     let output = &arguments.rest.output;
-    output.end(PLOT, &setting, &[panel], results.wrong())
+    output.end(PLOT, setting, &[panel], results.wrong())
 }
 
 fn main() -> ExitCode {

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
-use warpbell_host_init::Node;
 
 use crate::Error;
 use crate::application::Measurement;
 use crate::rig::Driver;
 
 pub use arguments::Arguments;
-pub use pair::Pair;
+pub use pair::{Pair, start};
 pub use series::{Results, Series};
 
 /// Who exchanges the edges.
@@ -108,14 +108,14 @@ pub trait Stencil {
     /// Ctrl-C before a step.
     fn reference(case: &Case) -> Result<Reference, Error>;
 
-    /// Makes the ranks ready for a way.
+    /// Makes the ranks ready for a way that this process runs: all, or one of several processes.
     ///
     /// # Errors
-    /// A NIC that has no room, a depth that is none, no memory.
-    fn ranks(case: &Case, node: &Node, way: Way) -> Result<Box<dyn Ranks>, Error>;
+    /// A NIC that has no room, a depth that is none, no memory; another rank failed.
+    fn ranks(case: &Case, party: &Party, way: Way) -> Result<Box<dyn Ranks>, Error>;
 }
 
-/// Ranks that are ready for a way.
+/// Ranks of this process that are ready for a way.
 pub trait Ranks {
     /// Sets all back to the start.
     ///
@@ -130,12 +130,12 @@ pub trait Ranks {
     /// A kernel or the host failed.
     fn run(&self) -> Result<Duration, Error>;
 
-    /// The cells of all ranks in their order; nothing where something beside their memory was touched, which that of a GASPI
-    /// segment does not tell.
+    /// Whether the cells of these ranks are as expected of all ranks, and nothing beside their memory was touched, which that
+    /// of a GASPI segment does not tell.
     ///
     /// # Errors
     /// Memory that cannot be reached.
-    fn cells(&self) -> Result<Option<Vec<u8>>, Error>;
+    fn are_right(&self, expected: &[u8]) -> Result<bool, Error>;
 }
 
 /// What was measured.
@@ -176,30 +176,37 @@ impl Measurement for Measured {
 }
 
 impl Case {
-    /// Computes all steps again and again, and compares with the reference of the same case.
+    /// Computes all steps again and again, and compares with the reference of the same case. Ranks that are processes do so
+    /// together, and come to the same: a repetition takes as long as for the slowest rank.
     ///
     /// # Errors
     /// As [`Stencil::ranks`]; a kernel or the host failed; Ctrl-C before a repetition was over.
     pub fn measure<S: Stencil>(
         &self,
-        node: &Node,
+        party: &Party,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
-        let ranks = S::ranks(self, node, way)?;
+        let ranks = S::ranks(self, party, way)?;
         let (began, mut spent, mut repetitions) = (Instant::now(), Duration::ZERO, 0);
         let mut verified = true;
-        while repetitions < self.repetitions && (repetitions == 0 || began.elapsed() < self.limit) {
-            if interrupt::requested() {
-                break;
-            }
+        let goes_on = |repetitions| {
+            let in_time = repetitions == 0 || began.elapsed() < self.limit;
+            repetitions < self.repetitions && in_time && !interrupt::requested()
+        };
+        while party.all(goes_on(repetitions))? {
             ranks.begin(&reference.start)?;
+            // No edge comes before that.
+            party.all(true)?;
+            let mut took = Duration::ZERO;
+            let over = !interrupt::ended_early(ranks.run().map(|time| took = time))?;
             // One that is not over does not count.
-            if interrupt::ended_early(ranks.run().map(|took| spent += took))? {
+            if !party.all(over)? {
                 break;
             }
             repetitions += 1;
-            verified &= ranks.cells()?.as_ref() == Some(&reference.expected);
+            spent += party.longest(took)?;
+            verified &= party.all(ranks.are_right(&reference.expected)?)?;
         }
         if repetitions == 0 {
             return Err(warpbell_bench::run::Error::Interrupted.into());
@@ -221,6 +228,7 @@ impl Case {
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use warpbell_host_init::Node;
 
     /// Whose cells a test knows.
     struct Known;
@@ -244,9 +252,9 @@ mod tests {
             }
         }
 
-        fn cells(&self) -> Result<Option<Vec<u8>>, Error> {
-            // One repetition is wrong, and in one something beside the cells was touched.
-            Ok((self.repetition.get() != 3).then(|| vec![self.repetition.get().min(1)]))
+        fn are_right(&self, expected: &[u8]) -> Result<bool, Error> {
+            // In one repetition something beside the cells was touched.
+            Ok(self.repetition.get() != 3 && expected == [1])
         }
     }
 
@@ -266,7 +274,7 @@ mod tests {
             unreachable!("a test has its own")
         }
 
-        fn ranks(_: &Case, _: &Node, _: Way) -> Result<Box<dyn Ranks>, Error> {
+        fn ranks(_: &Case, _: &Party, _: Way) -> Result<Box<dyn Ranks>, Error> {
             Ok(Box::new(Counting {
                 repetition: Cell::new(0),
             }))
@@ -290,8 +298,9 @@ mod tests {
             start: vec![7],
             expected: vec![expected],
         };
-        let node = Node::cpu();
-        case.measure::<Known>(&node, Way::Host, &reference).unwrap()
+        let party = Party::alone(&Node::cpu());
+        case.measure::<Known>(&party, Way::Host, &reference)
+            .unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{self, Curve, Panel};
 use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::Node;
@@ -67,8 +68,9 @@ impl Series {
     /// Measures all; with Ctrl-C what there is until then.
     ///
     /// # Errors
-    /// What cannot be computed, before anything is measured; what [`Case::measure`] says.
-    pub fn run<S: Stencil>(&self, node: &Node, screen: &Screen) -> Result<Results, Error> {
+    /// What cannot be computed, before anything is measured, and another number of ranks than a launcher has started; what
+    /// [`Case::measure`] says.
+    pub fn run<S: Stencil>(&self, party: &Party, screen: &Screen) -> Result<Results, Error> {
         let case = |&size: &u32| Case {
             size,
             ranks: self.ranks,
@@ -83,6 +85,7 @@ impl Series {
         let cases: Vec<Case> = self.sizes.iter().map(case).collect();
         let mut all = cases.iter();
         all.try_for_each(|case| S::check(case, &self.ways))?;
+        party.own_ranks(self.ranks)?;
         screen.heading(HEADER);
         // A size's ways come one after the other.
         let mut reference: Option<(u32, Reference)> = None;
@@ -92,7 +95,7 @@ impl Series {
                 Some(of) if of.0 == case.size => of,
                 _ => reference.insert((case.size, S::reference(case)?)),
             };
-            case.measure::<S>(node, way, reference)
+            case.measure::<S>(party, way, reference)
         })?;
         Ok(Results(results))
     }
@@ -112,7 +115,7 @@ impl Series {
             self.sizes.truncate(1);
             self.steps = 10;
         }
-        let results = self.run::<S>(node, screen)?;
+        let results = self.run::<S>(&Party::alone(node), screen)?;
         Ok(Section {
             table: results.table::<S>(),
             verdicts: Vec::new(),

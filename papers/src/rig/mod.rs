@@ -2,6 +2,7 @@
 
 mod driver;
 mod host_queue;
+mod member;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use warpbell_bench::nodes;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::{
-    Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
+    Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, World, connect,
 };
 use warpbell_paper_kernels::path::{MAX_PARTS, Path};
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
@@ -23,6 +24,7 @@ use crate::Error;
 
 pub use driver::{Driver, reach};
 pub use host_queue::HostQueue;
+pub use member::Member;
 
 /// An end of all parts.
 pub struct End {
@@ -111,7 +113,37 @@ impl End {
         let config = driver.queues(node, &domain, depth);
         let pairs = (0..parts).map(|_| domain.queue_pair(&config));
         let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
-        let bytes = 8 * parts as usize * signals as usize;
+        Self::of(node, domain, driver, pairs, signals)
+    }
+
+    /// An end of so many parts with a rank that is another process, which calls this, too; with a signal for each.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new) and [`World::connect`].
+    pub fn with_rank(
+        node: &Node,
+        world: &mut World,
+        driver: Driver,
+        (other, parts): (u32, u32),
+        depth: u32,
+    ) -> Result<Self, Error> {
+        let domain = world.domain().clone();
+        let config = driver.queues(node, &domain, depth);
+        let mut pairs = Vec::new();
+        for _ in 0..parts {
+            pairs.extend(world.connect([other], &config)?.into_values());
+        }
+        Self::of(node, domain, driver, pairs, 1)
+    }
+
+    fn of(
+        node: &Node,
+        domain: ProtectionDomain,
+        driver: Driver,
+        pairs: Vec<QueuePair>,
+        signals: u32,
+    ) -> Result<Self, Error> {
+        let bytes = 8 * pairs.len() * signals as usize;
         let signals = Memory::new(&domain, driver.signals(node), bytes)?;
         Ok(Self {
             domain,

@@ -9,6 +9,7 @@ mod jacobi;
 mod kv;
 mod matvec;
 mod overlap;
+mod ranks;
 mod report;
 mod serving;
 mod stencil;
