@@ -14,6 +14,7 @@ pub mod kv;
 pub mod matvec;
 pub mod overlap;
 pub mod parse;
+pub mod repetitions;
 pub mod report;
 pub mod rig;
 pub mod round_trip;

@@ -5,17 +5,18 @@ mod ranks;
 mod reference;
 mod series;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use ranks::Ranks;
 use serde::Serialize;
-use warpbell_bench::run::interrupt;
+use warpbell_bench::party::Party;
 use warpbell_host_init::{Grid, Node, Placement};
 use warpbell_paper_kernels::allreduce::Plan;
 
 use crate::Error;
 use crate::application::Measurement;
+use crate::repetitions::{Repeated, Repetitions};
 use crate::rig::Driver;
 
 pub use reference::{Element, Reference};
@@ -242,53 +243,66 @@ impl Case {
         }
     }
 
-    /// Whether each of so many GPUs has a rank.
+    /// Whether each of so many GPUs has a rank of so many in this process.
     ///
     /// # Errors
     /// [`Error::IdleGpu`].
-    pub fn check_places(&self, gpus: usize) -> Result<(), Error> {
-        let ranks = self.ranks;
+    fn check_places(ranks: u32, gpus: usize) -> Result<(), Error> {
         match gpus <= ranks as usize {
             true => Ok(()),
             false => Err(Error::IdleGpu { ranks, gpus }),
         }
     }
 
-    /// Sums again and again, and compares with the reference of the same case. Ranks run in these places, which have one NIC:
-    /// those of each are neighbours, and as many as in the others, or one more.
+    /// Whether this process runs ranks of the case, and each of so many GPUs has one of them.
     ///
     /// # Errors
-    /// What [`check`](Self::check) and [`check_places`](Self::check_places) say; a kernel or a host failed; Ctrl-C before a
+    /// Another number of ranks than a launcher has started; [`Error::IdleGpu`].
+    pub fn check_party(&self, party: &Party, gpus: usize) -> Result<(), Error> {
+        let own = party.own_ranks(self.ranks)?;
+        Self::check_places(own.len() as u32, gpus)
+    }
+
+    /// Sums again and again, and compares with the reference of the same case. Ranks run in these places, which have one NIC:
+    /// those of each are neighbours, and as many as in the others, or one more. A rank that is a process has one place.
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) and [`check_party`](Self::check_party) say; a kernel or a host failed; Ctrl-C before a
     /// repetition was over.
     pub fn measure(
         &self,
+        party: &Party,
         nodes: &[Node],
         algorithm: Algorithm,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
         self.check(algorithm)?;
-        self.check_places(nodes.len())?;
-        let ranks = Ranks::new(self, nodes, self.plan(algorithm), way)?;
+        self.check_party(party, nodes.len())?;
+        let ranks = Ranks::new(self, party, nodes, self.plan(algorithm), way)?;
         ranks.give(reference);
-        let (began, mut spent, mut repetitions) = (Instant::now(), Duration::ZERO, 0);
-        let mut verified = true;
-        while repetitions < self.repetitions && (repetitions == 0 || began.elapsed() < self.limit) {
-            if interrupt::requested() {
-                break;
-            }
-            ranks.clear();
-            // One that is not over does not count.
-            if interrupt::ended_early(ranks.run().map(|took| spent += took))? {
-                break;
-            }
-            repetitions += 1;
-            verified &= ranks.are_right(reference);
-        }
-        if repetitions == 0 {
-            return Err(warpbell_bench::run::Error::Interrupted.into());
-        }
-        let rounds = repetitions * u64::from(self.rounds);
+        let repetitions = Repetitions {
+            most: self.repetitions,
+            limit: self.limit,
+        };
+        let Repeated {
+            count,
+            spent,
+            verified,
+        } = repetitions.run(
+            party,
+            || {
+                ranks.clear();
+                Ok(())
+            },
+            || ranks.run(),
+            || {
+                let digests = party.exchange(ranks.digest())?;
+                let same = digests.iter().all(|digest| *digest == digests[0]);
+                Ok(same && ranks.are_right(reference))
+            },
+        )?;
+        let rounds = count * u64::from(self.rounds);
         let seconds = spent.as_secs_f64();
         Ok(Measured {
             algorithm,
@@ -367,12 +381,12 @@ mod tests {
             };
             enough.check(algorithm).unwrap();
         }
-        let idle = case.check_places(4).unwrap_err().to_string();
+        let idle = Case::check_places(3, 4).unwrap_err().to_string();
         assert_eq!(
             idle,
             "3 ranks leave some of 4 GPUs without any; choose more --ranks, or fewer --gpus"
         );
-        case.check_places(3).unwrap();
+        Case::check_places(3, 3).unwrap();
         let none = Case { bytes: 0, ..case };
         assert!(matches!(
             none.check(Algorithm::Ring),

@@ -1,15 +1,21 @@
-//! The ranks, each with a device of its own where the NIC has several, and who drives them.
+//! The ranks that this process runs, and who drives them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpbell::wqe::Remote;
 use warpbell::{SendQueueHandle, Slice};
+use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_bench::run::memory::Memory;
 use warpbell_bench::{cause, nodes};
-use warpbell_host_init::{Launch, Node, QueuePair, Shared, entry};
+use warpbell_host_init::{
+    Launch, Node, QueuePair, QueuePairConfig, RemoteMemory, Shared, World, entry,
+};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::place::Place;
 use warpbell_paper_kernels::allreduce::{
@@ -25,16 +31,20 @@ use super::{Case, Reference, WORD, Way};
 use crate::Error;
 use crate::rig::{self, End, HostQueue};
 
-/// All ranks, connected.
+/// The ranks of this process, connected with all.
 pub(super) struct Ranks<'c> {
     case: &'c Case,
     /// Places in which ranks run, in equal runs.
     nodes: &'c [Node],
     plan: Plan,
+    /// Which they are: all, or one.
+    own: Range<u32>,
     queues: Queues,
     /// Behind the queues, whose requests go to it.
     ends: Vec<End>,
     memories: Vec<Memory>,
+    /// Where memory and signals of each rank begin, those in other processes as well.
+    there: Vec<[Remote; 2]>,
 }
 
 /// In whose hands the queues of each rank are.
@@ -58,49 +68,27 @@ fn place_of(rank: u32, ranks: u32, places: usize) -> usize {
 impl<'c> Ranks<'c> {
     /// Connects each part of each rank with its peers'. There are no more places than ranks, and one at least; they have one
     /// NIC.
-    pub fn new(case: &'c Case, nodes: &'c [Node], plan: Plan, way: Way) -> Result<Self, Error> {
-        let (ranks, parts) = (plan.ranks, plan.parts);
-        // In a ring as many more, at which the messages from the rank before arrive.
-        let queues = match plan.doubling {
-            true => plan.ways() * parts,
-            false => 2 * parts,
-        };
+    pub fn new(
+        case: &'c Case,
+        party: &Party,
+        nodes: &'c [Node],
+        plan: Plan,
+        way: Way,
+    ) -> Result<Self, Error> {
+        let own = party.own_ranks(plan.ranks)?;
         let reach = match nodes.len() {
             1 => rig::reach([way.driver(); 2]),
             // To the other GPUs' memory.
             _ => MemoryScope::System,
         };
-        let node = |rank| &nodes[place_of(rank, ranks, nodes.len())];
-        let nic = nodes::with_queue_pairs(&nodes[0], reach, ranks * queues)?;
-        let domains = nic.domains(ranks as usize)?;
+        let all = plan.ranks * queues(&plan);
+        let nic = nodes::with_queue_pairs(&nodes[0], reach, all)?;
         let bytes = WORD as usize * case.words(&plan)? as usize;
-        // A rank's signals and memory behind each other, so that their keys are neighbours: a crew of an engine has one place
-        // for all keys that are 8 apart, and most requests of a queue want both of these.
-        let rank = |(rank, domain)| {
-            let node = node(rank);
-            let end = End::new(node, domain, way.driver(), [queues, 1], case.depth)?;
-            let memory = end.memory(node, bytes)?;
-            Ok((end, memory))
+        let (mut ends, memories, there) = match party.world(&nic)? {
+            None => all_in_one(case, nodes, plan, way, &nic, bytes)?,
+            Some(world) => one_of_all(case, world, &nodes[0], plan, way, bytes)?,
         };
-        let all = (0..)
-            .zip(domains)
-            .map(rank)
-            .collect::<Result<Vec<_>, Error>>()?;
-        let (mut ends, memories): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        for rank in 0..ranks {
-            for queue in 0..plan.ways() * parts {
-                let peer = plan.peer(rank, queue / parts);
-                let to = match plan.doubling {
-                    // Both ends of a pair send.
-                    true if peer < rank => continue,
-                    true => queue,
-                    false => parts + queue,
-                };
-                let pair = ends.get_disjoint_mut([rank as usize, peer as usize]);
-                let [one, other] = pair.expect("a rank has no queue to itself");
-                one.connect(queue, other, to)?;
-            }
-        }
+        let node = |at: u32| &nodes[place_of(at, own.len() as u32, nodes.len())];
         let queues = match way {
             Way::Host => Queues::Hosts,
             Way::Posted => Queues::Kernel,
@@ -111,7 +99,7 @@ impl<'c> Ranks<'c> {
             Way::Proxied => {
                 let proxy = Proxy::start(1)?;
                 let served = (0..).zip(&mut ends);
-                let served = served.map(|(rank, end)| end.served(node(rank), &proxy));
+                let served = served.map(|(at, end)| end.served(node(at), &proxy));
                 Queues::Proxied(served.collect::<Result<_, _>>()?, proxy)
             }
         };
@@ -119,16 +107,18 @@ impl<'c> Ranks<'c> {
             case,
             nodes,
             plan,
+            own,
             queues,
             ends,
             memories,
+            there,
         })
     }
 
     /// Gives the ranks what they sum.
     pub fn give(&self, reference: &Reference) {
-        for (rank, memory) in self.memories.iter().enumerate() {
-            memory.write(0, reference.input(rank));
+        for (rank, memory) in self.own.clone().zip(&self.memories) {
+            memory.write(0, reference.input(rank as usize));
         }
     }
 
@@ -148,7 +138,19 @@ impl<'c> Ranks<'c> {
         }
     }
 
-    /// Whether all ranks have the same sums, those that they should have, and nothing beside their memory has changed.
+    /// A number that other sums of the first rank here would hardly have.
+    pub fn digest(&self) -> u64 {
+        let (first, bytes) = self.sums();
+        let mut hasher = DefaultHasher::new();
+        let sums = self
+            .memories
+            .first()
+            .map(|memory| memory.read(first, bytes));
+        sums.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether all ranks here have the same sums, those that they should have, and nothing beside their memory has changed.
     pub fn are_right(&self, reference: &Reference) -> bool {
         let (first, bytes) = self.sums();
         let mut memories = self.memories.iter();
@@ -166,12 +168,12 @@ impl<'c> Ranks<'c> {
         match &self.queues {
             Queues::Hosts => self.by_hosts(),
             Queues::Kernel => {
-                let ends = (0..).zip(&self.ends);
+                let ends = self.own.clone().zip(&self.ends);
                 let handles = ends.map(|(rank, end)| end.handles(self.node(rank)));
                 self.within(&handles.collect::<Result<Vec<_>, _>>()?, &[])
             }
             Queues::Proxied(served, _) => {
-                let handles = (0..).zip(served).map(|(rank, queues)| {
+                let handles = self.own.clone().zip(served).map(|(rank, queues)| {
                     let handle = |at: usize| queues[at].send_queue();
                     Shared::slice(self.node(rank).placement(), queues.len(), handle)
                 });
@@ -181,26 +183,40 @@ impl<'c> Ranks<'c> {
         }
     }
 
-    /// To each of a rank's peers, by queues with these handles.
+    /// Which of the ranks here it is; none for one in another process.
+    fn here(&self, rank: u32) -> Option<usize> {
+        let here = self.own.contains(&rank);
+        here.then(|| (rank - self.own.start) as usize)
+    }
+
+    /// To each of the peers of a rank that is here, by queues with these handles.
     fn paths<'a>(&'a self, rank: u32, handles: &'a [SendQueueHandle<'a>]) -> Vec<Path<'a>> {
-        let end = &self.ends[rank as usize];
+        let at = (rank - self.own.start) as usize;
         let path = |way| {
-            let peer = self.plan.peer(rank, way) as usize;
-            let memories = (&self.memories[rank as usize], &self.memories[peer]);
+            let there = self.there[self.plan.peer(rank, way) as usize];
             let bytes = WORD * self.plan.chunk().min(self.plan.slice);
-            end.path(&self.ends[peer], handles, memories, bytes)
+            self.ends[at].path_to(handles, &self.memories[at], there, bytes)
         };
         (0..self.plan.ways()).map(path).collect()
     }
 
-    fn place(&self, rank: u32) -> Place {
+    /// The memory of the rank that comes so many behind the first one here.
+    fn place(&self, at: usize) -> Place {
         // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-        unsafe { self.memories[rank as usize].place() }
+        unsafe { self.memories[at].place() }
     }
 
-    /// Where a rank runs.
+    /// Where a rank that is here runs.
     fn node(&self, rank: u32) -> &'c Node {
-        &self.nodes[place_of(rank, self.plan.ranks, self.nodes.len())]
+        &self.nodes[self.place_of(rank)]
+    }
+
+    fn place_of(&self, rank: u32) -> usize {
+        place_of(
+            rank - self.own.start,
+            self.own.len() as u32,
+            self.nodes.len(),
+        )
     }
 
     /// Has kernels sum, whose ranks' queues have these handles, or are triggered: one in each place, with its ranks.
@@ -209,8 +225,8 @@ impl<'c> Ranks<'c> {
         handles: &[Shared<[SendQueueHandle<'_>]>],
         triggers: &[Triggers],
     ) -> Result<Duration, Error> {
-        let peers = (0..self.plan.ranks).map(|rank| {
-            let handles = handles.get(rank as usize);
+        let peers = self.own.clone().zip(0..).map(|(rank, at): (u32, usize)| {
+            let handles = handles.get(at);
             let paths = self.paths(rank, handles.map_or(&[], |handles| &handles[..]));
             Shared::slice(self.node(rank).placement(), paths.len(), |way| paths[way])
         });
@@ -239,8 +255,10 @@ impl<'c> Ranks<'c> {
             false => {
                 let pairs: Vec<_> = triggers.iter().flat_map(Triggers::queue_pairs).collect();
                 let handles = self.nodes.iter().map(|node| {
-                    let handle = |at: usize| triggers[at].handle();
-                    Shared::slice(node.placement(), triggers.len(), handle)
+                    // Nobody uses those of ranks that are elsewhere.
+                    let handle =
+                        |rank: usize| triggers[self.here(rank as u32).unwrap_or(0)].handle();
+                    Shared::slice(node.placement(), self.plan.ranks as usize, handle)
                 });
                 let handles = handles.collect::<Result<Vec<_>, _>>()?;
                 let launch = |(all, triggers)| {
@@ -258,23 +276,27 @@ impl<'c> Ranks<'c> {
         Ok(took)
     }
 
-    /// All ranks as the kernel of a place sees them: those elsewhere have no peers, so that their blocks have nothing to do.
+    /// All ranks as the kernel of a place sees them: those elsewhere have no peers, so that their blocks have nothing to do,
+    /// not even with the memory.
     fn ranks_in<'r>(
         &'r self,
         place: usize,
         peers: &'r [Shared<[Path<'r>]>],
     ) -> Result<Shared<[Rank<'r>]>, Error> {
-        let rank = |at: usize| Rank {
-            memory: self.place(at as u32),
-            peers: match place_of(at as u32, self.plan.ranks, self.nodes.len()) == place {
-                true => Slice::new(&peers[at]),
-                false => Slice::new(&[]),
-            },
-            delay_us: self.case.delay_us(at as u32),
+        let rank = |rank: usize| {
+            let here = self.here(rank as u32);
+            let runs = |_: &usize| self.place_of(rank as u32) == place;
+            Rank {
+                memory: self.place(here.unwrap_or(0)),
+                peers: here
+                    .filter(runs)
+                    .map_or(Slice::new(&[]), |at| Slice::new(&peers[at])),
+                delay_us: self.case.delay_us(rank as u32),
+            }
         };
         Ok(Shared::slice(
             self.nodes[place].placement(),
-            peers.len(),
+            self.plan.ranks as usize,
             rank,
         )?)
     }
@@ -308,7 +330,7 @@ impl<'c> Ranks<'c> {
         let began = Instant::now();
         thread::scope(|scope| {
             let start = |(rank, queues)| scope.spawn(move || run(rank, queues));
-            let started: Vec<_> = (0..).zip(queues).map(start).collect();
+            let started: Vec<_> = self.own.clone().zip(queues).map(start).collect();
             let ended = started.into_iter().map(|thread| thread.join());
             let results =
                 ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -325,7 +347,8 @@ impl<'c> Ranks<'c> {
         other_failed: &AtomicBool,
     ) -> Result<(), Error> {
         let plan = self.plan;
-        let (end, paths) = (&self.ends[rank as usize], self.paths(rank, &[]));
+        let at = (rank - self.own.start) as usize;
+        let (end, paths) = (&self.ends[at], self.paths(rank, &[]));
         // Half a ring under a doorbell, a slice and its signal at a time.
         let group = (self.case.depth as usize / 4).max(1);
         for round in 0..plan.rounds {
@@ -389,7 +412,7 @@ impl<'c> Ranks<'c> {
         if plan.incoming(rank, 0, round, step).adds {
             let sums = AllReduceStep {
                 plan,
-                memory: self.place(rank),
+                memory: self.place((rank - self.own.start) as usize),
                 rank,
                 round,
                 step,
@@ -399,6 +422,122 @@ impl<'c> Ranks<'c> {
         }
         Ok(true)
     }
+}
+
+/// Queues of a rank: in a ring as many more, at which the messages from the rank before arrive.
+fn queues(plan: &Plan) -> u32 {
+    match plan.doubling {
+        true => plan.ways() * plan.parts,
+        false => 2 * plan.parts,
+    }
+}
+
+/// The ends and memories of ranks, and where those of all begin.
+type Connected = (Vec<End>, Vec<Memory>, Vec<[Remote; 2]>);
+
+/// All ranks, each with a device of its own where the NIC has several.
+fn all_in_one(
+    case: &Case,
+    nodes: &[Node],
+    plan: Plan,
+    way: Way,
+    nic: &Node,
+    bytes: usize,
+) -> Result<Connected, Error> {
+    let (ranks, parts, queues) = (plan.ranks, plan.parts, queues(&plan));
+    // A rank's signals and memory behind each other, so that their keys are neighbours: a crew of an engine has one place
+    // for all keys that are 8 apart, and most requests of a queue want both of these.
+    let rank = |(rank, domain)| {
+        let node = &nodes[place_of(rank, ranks, nodes.len())];
+        let end = End::new(node, domain, way.driver(), [queues, 1], case.depth)?;
+        let memory = end.memory(node, bytes)?;
+        Ok((end, memory))
+    };
+    let domains = nic.domains(ranks as usize)?;
+    let all = (0..).zip(domains).map(rank);
+    let (mut ends, memories): (Vec<_>, Vec<_>) =
+        all.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
+    for rank in 0..ranks {
+        for queue in 0..plan.ways() * parts {
+            let peer = plan.peer(rank, queue / parts);
+            let to = match plan.doubling {
+                // Both ends of a pair send.
+                true if peer < rank => continue,
+                true => queue,
+                false => parts + queue,
+            };
+            let pair = ends.get_disjoint_mut([rank as usize, peer as usize]);
+            let [one, other] = pair.expect("a rank has no queue to itself");
+            one.connect(queue, other, to)?;
+        }
+    }
+    let there = ends.iter().zip(&memories);
+    let there = there.map(|(end, memory)| end.begin(memory)).collect();
+    Ok((ends, memories, there))
+}
+
+/// This process's rank among those of a world.
+fn one_of_all(
+    case: &Case,
+    mut world: World,
+    node: &Node,
+    plan: Plan,
+    way: Way,
+    bytes: usize,
+) -> Result<Connected, Error> {
+    let (rank, driver) = (world.rank(), way.driver());
+    let domain = world.domain().clone();
+    let config = driver.queues(node, &domain, case.depth);
+    let (mut pairs, mut from_before) = (Vec::new(), Vec::new());
+    for queue in 0..plan.ways() * plan.parts {
+        let next = plan.peer(rank, queue / plan.parts);
+        if plan.doubling {
+            pairs.push(connected(&mut world, next, &config)?);
+        } else {
+            let [to_next, from] = in_ring(&mut world, next, &config)?;
+            pairs.push(to_next);
+            from_before.push(from);
+        }
+    }
+    pairs.extend(from_before);
+    let end = End::with_pairs(node, domain, driver, pairs, 1)?;
+    let memory = end.memory(node, bytes)?;
+    let all: Vec<[RemoteMemory; 2]> = world.exchange(&[memory.shared(), end.signals()])?;
+    let begin = |[memory, signals]: &[RemoteMemory; 2]| {
+        let signals = signals.at(0, 8 * queues(&plan))?;
+        Ok([memory.at(0, bytes as u32)?, signals])
+    };
+    let there = all.iter().map(begin).collect::<Result<_, Error>>()?;
+    Ok((vec![end], vec![memory], there))
+}
+
+/// A queue pair with another rank, which asks for one, too.
+fn connected(world: &mut World, other: u32, config: &QueuePairConfig) -> Result<QueuePair, Error> {
+    let mut pairs = world.connect([other], config)?;
+    Ok(pairs
+        .remove(&other)
+        .expect("a queue pair for each neighbour"))
+}
+
+/// A queue pair to the next rank of a ring, and one from the rank before.
+fn in_ring(
+    world: &mut World,
+    next: u32,
+    config: &QueuePairConfig,
+) -> Result<[QueuePair; 2], Error> {
+    let (rank, ranks) = (world.rank(), world.size());
+    if ranks == 2 {
+        // They are one rank, and either pair will do.
+        let mut pair = || connected(world, next, config);
+        return Ok([pair()?, pair()?]);
+    }
+    let before = (rank + ranks - 1) % ranks;
+    let mut pairs = world.connect([next, before], config)?;
+    Ok([next, before].map(|rank| {
+        pairs
+            .remove(&rank)
+            .expect("a queue pair for each neighbour")
+    }))
 }
 
 #[cfg(test)]
@@ -421,17 +560,22 @@ mod tests {
         seed: 1,
     };
 
+    fn alone() -> Party {
+        Party::alone(&Node::cpu())
+    }
+
     #[test]
     fn each_wrong_value_of_each_rank_is_found() {
         let nodes = [Node::cpu()];
         let reference = Reference::new(&CASE).unwrap();
         let plan = CASE.plan(Algorithm::Ring);
-        let ranks = Ranks::new(&CASE, &nodes, plan, Way::Posted).unwrap();
+        let ranks = Ranks::new(&CASE, &alone(), &nodes, plan, Way::Posted).unwrap();
         ranks.give(&reference);
         ranks.run().unwrap();
         assert!(ranks.are_right(&reference));
         let (first, bytes) = ranks.sums();
         assert_eq!((first, bytes), (2 * 48, 2 * 48));
+        let digest = ranks.digest();
         for memory in &ranks.memories {
             for at in [first, first + bytes - 1] {
                 let right = memory.read(at, 1);
@@ -444,8 +588,10 @@ mod tests {
         // Nothing of them is left to the next repetition.
         ranks.clear();
         assert!(!ranks.are_right(&reference));
+        assert_ne!(ranks.digest(), digest);
         ranks.run().unwrap();
         assert!(ranks.are_right(&reference));
+        assert_eq!(ranks.digest(), digest);
     }
 
     #[test]
@@ -473,7 +619,7 @@ mod tests {
             let nodes = vec![node.clone(); places];
             for way in Way::all(&node) {
                 let plan = case.plan(algorithm);
-                let ranks = Ranks::new(&case, &nodes, plan, way).unwrap();
+                let ranks = Ranks::new(&case, &alone(), &nodes, plan, way).unwrap();
                 ranks.give(&reference);
                 ranks.run().unwrap();
                 assert!(ranks.are_right(&reference), "{way:?} in {places}");
@@ -485,7 +631,7 @@ mod tests {
     fn a_place_says_why_all_failed() {
         let nodes = [Node::cpu(), Node::cpu()];
         let plan = CASE.plan(Algorithm::Ring);
-        let ranks = Ranks::new(&CASE, &nodes, plan, Way::Posted).unwrap();
+        let ranks = Ranks::new(&CASE, &alone(), &nodes, plan, Way::Posted).unwrap();
         // One in the second place, for which those of the first wait in vain.
         let used = ranks.ends[2].host_queues().unwrap();
         let error = ranks.run().unwrap_err();
@@ -496,7 +642,14 @@ mod tests {
     #[test]
     fn hosts_do_not_wait_for_one_that_failed() {
         let nodes = [Node::cpu()];
-        let ranks = Ranks::new(&CASE, &nodes, CASE.plan(Algorithm::Ring), Way::Host).unwrap();
+        let ranks = Ranks::new(
+            &CASE,
+            &alone(),
+            &nodes,
+            CASE.plan(Algorithm::Ring),
+            Way::Host,
+        )
+        .unwrap();
         // What the other ranks would send never comes.
         let queues = ranks.ends[0].host_queues().unwrap();
         ranks.by_host(0, queues, &AtomicBool::new(true)).unwrap();

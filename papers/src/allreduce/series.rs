@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
@@ -115,8 +116,8 @@ impl Series {
     /// Measures all, with ranks in these places; with Ctrl-C what there is until then.
     ///
     /// # Errors
-    /// What [`Case::check`] and [`Case::check_places`] say, before anything is measured; what [`Case::measure`] says.
-    pub fn run(&self, nodes: &[Node], screen: &Screen) -> Result<Results, Error> {
+    /// What [`Case::check`] and [`Case::check_party`] say, before anything is measured; what [`Case::measure`] says.
+    pub fn run(&self, party: &Party, nodes: &[Node], screen: &Screen) -> Result<Results, Error> {
         let sizes = || self.sizes.iter();
         let of = |&ranks| sizes().map(move |&bytes| self.case(ranks, bytes));
         let cases: Vec<Case> = self.ranks.iter().flat_map(of).collect();
@@ -125,7 +126,7 @@ impl Series {
         for case in &cases {
             let mut algorithms = self.algorithms.iter();
             algorithms.try_for_each(|&algorithm| case.check(algorithm))?;
-            case.check_places(nodes.len())?;
+            case.check_party(party, nodes.len())?;
         }
         screen.heading(HEADER);
         // A case's ways come one after the other.
@@ -136,7 +137,7 @@ impl Series {
                 Some(of) if (of.ranks, of.bytes) == (case.ranks, case.bytes) => of,
                 _ => reference.insert(Reference::new(case)?),
             };
-            case.measure(nodes, algorithm, way, reference)
+            case.measure(party, nodes, algorithm, way, reference)
         })?;
         Ok(Results(results))
     }
@@ -229,6 +230,6 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
         series.sizes.truncate(1);
         series.rounds = Some(2);
     }
-    let results = series.run(std::slice::from_ref(node), screen)?;
+    let results = series.run(&Party::alone(node), std::slice::from_ref(node), screen)?;
     Ok(results.section(&series, node, origin))
 }

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use warpbell_bench::parse::parse_bytes;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::place;
-use warpbell_bench::run::screen::{Screen, start};
+use warpbell_bench::run::screen::start;
 use warpbell_bench::setting::Setting;
+use warpbell_host_init::Node;
 use warpbell_papers::Error;
 use warpbell_papers::allreduce::{Algorithm, Element, Series, Straggler, Way};
 use warpbell_papers::application::Findings;
@@ -21,7 +23,7 @@ use warpbell_ptx::PAPERS;
 /// Two algorithms: a ring, which adds and passes on a chunk for each rank, and recursive doubling, in which pairs
 /// of ranks exchange their sums. Four ways to drive the network: threads of the host, which launch a kernel for
 /// each addition; one kernel, whose blocks post; triggered operations; and a proxy, if a CPU reaches the queues.
-/// Every value of each sum is compared at each rank. The HCAs are software, and no network card takes part.
+/// Every value of each sum is compared at each rank. If a launcher has started several processes, each is a rank. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -36,7 +38,7 @@ struct Arguments {
         conflicts_with = "gpu"
     )]
     gpus: Vec<u32>,
-    /// Numbers of ranks; by default 2, 4 and 8 on a GPU, 2 and 4 on a CPU
+    /// Numbers of ranks; by default as many as a launcher has started, or else 2, 4 and 8 on a GPU, 2 and 4 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=8))]
     ranks: Vec<u32>,
     /// Bytes of a vector: multiples of 8 for each block, in a ring of each rank; by default from 256K to 64M on a GPU, from
@@ -111,11 +113,23 @@ fn or<T: Clone>(chosen: &[T], usual: Vec<T>) -> Vec<T> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let (setting, nodes) = Setting::open_with(&arguments.machine, &PAPERS, &arguments.gpus)?;
+    let party = Party::from_env(&setting.node)?;
+    let result = measure(arguments, &setting, &nodes, &party);
+    party.end(result)
+}
+
+fn measure(
+    arguments: &Arguments,
+    setting: &Setting,
+    nodes: &[Node],
+    party: &Party,
+) -> Result<(), Error> {
     let node = &setting.node;
     let usual = Series::new(node);
+    let started = party.size().map(|size| vec![size]);
     let straggler = arguments.slow_rank.zip(arguments.slow_us);
     let series = Series {
-        ranks: or(&arguments.ranks, usual.ranks),
+        ranks: or(&arguments.ranks, started.unwrap_or(usual.ranks)),
         sizes: or(&arguments.sizes, usual.sizes),
         algorithms: or(&arguments.algorithms, usual.algorithms),
         ways: or(&arguments.ways, usual.ways),
@@ -130,7 +144,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         straggler: straggler.map(|(rank, delay_us)| Straggler { rank, delay_us }),
         seed: arguments.seed,
     };
-    let screen = Screen::new(arguments.output.json, series.measurements());
+    let screen = party.screen(arguments.output.json, series.measurements());
     let places: Vec<_> = nodes.iter().map(place::words).collect();
     screen.line(format_args!(
         "Ranks of {} blocks run on {}; no network card takes part.",
@@ -140,12 +154,15 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     if !Way::all(node).contains(&Way::Proxied) {
         screen.line("Without a proxy: a CPU reaches no queues in a GPU's memory.");
     }
-    let results = series.run(&nodes, &screen)?;
+    let results = series.run(party, nodes, &screen)?;
+    if party.rank() > 0 {
+        return Ok(());
+    }
     let gpus = match &arguments.gpus[..] {
         [] => json!({}),
         gpus => json!({ "gpus": gpus }),
     };
-    results.end(&setting, &series, gpus, &screen, &arguments.output)
+    results.end(setting, &series, gpus, &screen, &arguments.output)
 }
 
 fn main() -> ExitCode {

@@ -5,15 +5,15 @@ mod arguments;
 mod pair;
 mod series;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
 use warpbell_bench::party::Party;
-use warpbell_bench::run::interrupt;
 
 use crate::Error;
 use crate::application::Measurement;
+use crate::repetitions::{Repeated, Repetitions};
 use crate::rig::Driver;
 
 pub use arguments::Arguments;
@@ -176,8 +176,7 @@ impl Measurement for Measured {
 }
 
 impl Case {
-    /// Computes all steps again and again, and compares with the reference of the same case. Ranks that are processes do so
-    /// together, and come to the same: a repetition takes as long as for the slowest rank.
+    /// Computes all steps again and again, and compares with the reference of the same case.
     ///
     /// # Errors
     /// As [`Stencil::ranks`]; a kernel or the host failed; Ctrl-C before a repetition was over.
@@ -188,30 +187,21 @@ impl Case {
         reference: &Reference,
     ) -> Result<Measured, Error> {
         let ranks = S::ranks(self, party, way)?;
-        let (began, mut spent, mut repetitions) = (Instant::now(), Duration::ZERO, 0);
-        let mut verified = true;
-        let goes_on = |repetitions| {
-            let in_time = repetitions == 0 || began.elapsed() < self.limit;
-            repetitions < self.repetitions && in_time && !interrupt::requested()
+        let repetitions = Repetitions {
+            most: self.repetitions,
+            limit: self.limit,
         };
-        while party.all(goes_on(repetitions))? {
-            ranks.begin(&reference.start)?;
-            // No edge comes before that.
-            party.all(true)?;
-            let mut took = Duration::ZERO;
-            let over = !interrupt::ended_early(ranks.run().map(|time| took = time))?;
-            // One that is not over does not count.
-            if !party.all(over)? {
-                break;
-            }
-            repetitions += 1;
-            spent += party.longest(took)?;
-            verified &= party.all(ranks.are_right(&reference.expected)?)?;
-        }
-        if repetitions == 0 {
-            return Err(warpbell_bench::run::Error::Interrupted.into());
-        }
-        let steps = repetitions * u64::from(self.steps);
+        let Repeated {
+            count,
+            spent,
+            verified,
+        } = repetitions.run(
+            party,
+            || ranks.begin(&reference.start),
+            || ranks.run(),
+            || ranks.are_right(&reference.expected),
+        )?;
+        let steps = count * u64::from(self.steps);
         let seconds = spent.as_secs_f64();
         Ok(Measured {
             way,

@@ -46,9 +46,7 @@ impl Member {
             None => {
                 let Rig { near, far, .. } = Rig::new(node, [driver; 2], parts, depth)?;
                 let memories = [near.memory(node, bytes)?, far.memory(node, bytes)?];
-                let begin =
-                    |memory: &Memory, end: &End| [memory, &end.signals].map(|of| of.remote(0));
-                let [first, second] = [begin(&memories[0], &near), begin(&memories[1], &far)];
+                let [first, second] = [near.begin(&memories[0]), far.begin(&memories[1])];
                 let [memory, other] = memories;
                 vec![
                     Self::new(0, near, memory, second),
@@ -57,7 +55,13 @@ impl Member {
             }
             Some(mut world) => {
                 let (rank, other) = (world.rank(), 1 - world.rank());
-                let end = End::with_rank(node, &mut world, driver, (other, parts), depth)?;
+                let domain = world.domain().clone();
+                let config = driver.queues(node, &domain, depth);
+                let mut pairs = Vec::new();
+                for _ in 0..parts {
+                    pairs.extend(world.connect([other], &config)?.into_values());
+                }
+                let end = End::with_pairs(node, domain, driver, pairs, 1)?;
                 let memory = end.memory(node, bytes)?;
                 let all: Vec<[RemoteMemory; 2]> =
                     world.exchange(&[memory.shared(), end.signals()])?;

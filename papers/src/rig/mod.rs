@@ -14,7 +14,7 @@ use warpbell_bench::nodes;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::{
-    Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, World, connect,
+    Device, Node, Peer, ProtectionDomain, QueuePair, RemoteMemory, Shared, connect,
 };
 use warpbell_paper_kernels::path::{MAX_PARTS, Path};
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
@@ -113,30 +113,14 @@ impl End {
         let config = driver.queues(node, &domain, depth);
         let pairs = (0..parts).map(|_| domain.queue_pair(&config));
         let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
-        Self::of(node, domain, driver, pairs, signals)
+        Self::with_pairs(node, domain, driver, pairs, signals)
     }
 
-    /// An end of so many parts with a rank that is another process, which calls this, too; with a signal for each.
+    /// An end of these queue pairs, a part each, with so many signals of each.
     ///
     /// # Errors
-    /// As [`new`](Self::new) and [`World::connect`].
-    pub fn with_rank(
-        node: &Node,
-        world: &mut World,
-        driver: Driver,
-        (other, parts): (u32, u32),
-        depth: u32,
-    ) -> Result<Self, Error> {
-        let domain = world.domain().clone();
-        let config = driver.queues(node, &domain, depth);
-        let mut pairs = Vec::new();
-        for _ in 0..parts {
-            pairs.extend(world.connect([other], &config)?.into_values());
-        }
-        Self::of(node, domain, driver, pairs, 1)
-    }
-
-    fn of(
+    /// No memory.
+    pub fn with_pairs(
         node: &Node,
         domain: ProtectionDomain,
         driver: Driver,
@@ -195,6 +179,11 @@ impl End {
     /// What an end in another process needs to know of its signals.
     pub fn signals(&self) -> RemoteMemory {
         self.signals.shared()
+    }
+
+    /// Where a memory of this end and its signals begin, for ends of this process.
+    pub fn begin(&self, memory: &Memory) -> [Remote; 2] {
+        [memory, &self.signals].map(|of| of.remote(0))
     }
 
     /// The newest number that any of its signals tells.
@@ -337,8 +326,7 @@ impl End {
         (source, target): (&'a Memory, &'a Memory),
         bytes: u32,
     ) -> Path<'a> {
-        let there = [target.remote(0), other.signals.remote(0)];
-        self.path_to(queues, source, there, bytes)
+        self.path_to(queues, source, other.begin(target), bytes)
     }
 
     /// The same to an end in another process, where targets and signals begin there.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::common::{assert_stepped, assert_verified, command, document};
 
+const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
@@ -71,8 +72,31 @@ fn every_cell_of_both_stencils_is_right() {
 }
 
 #[test]
+fn every_sum_is_right_in_every_way() {
+    let counts = ["--rounds=3", "--repetitions=2", "--seconds=100", "--json"];
+    // Slices that divide nothing.
+    let shape = ["--blocks=2", "--threads=5", "--slice=200", "--sizes=1248"];
+    for wire in WIRES {
+        for (ranks, algorithms) in [(2, "ring,doubling"), (3, "ring"), (4, "doubling")] {
+            let shape = [&shape[..], &["--algorithms", algorithms]].concat();
+            let outputs = job(ALLREDUCE, ranks, wire, &[&counts[..], &shape].concat());
+            let document = document_of(&outputs);
+            assert_verified(&document, 4 * algorithms.split(',').count());
+            for measured in document["measured"].as_array().unwrap() {
+                assert_eq!(measured["ranks"], ranks);
+                assert_eq!(measured["rounds"], 6);
+            }
+        }
+    }
+}
+
+#[test]
 fn another_number_of_ranks_is_refused_by_all() {
-    for (program, arguments) in [(JACOBI, &[][..]), (STENCIL, &["--ranks", "2"])] {
+    for (program, arguments) in [
+        (JACOBI, &[][..]),
+        (STENCIL, &["--ranks", "2"]),
+        (ALLREDUCE, &["--ranks", "2"]),
+    ] {
         for output in job(program, 3, "", arguments) {
             assert_eq!(output.status.code(), Some(1));
             let error = String::from_utf8_lossy(&output.stderr);
