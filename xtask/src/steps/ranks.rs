@@ -13,6 +13,10 @@ use crate::workspace::clean_command;
 /// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
 const PROGRAMS: [&str; 4] = ["all_to_all", "allreduce", "pingpong", "notify"];
 const OK: &str = "Test OK";
+/// Applications of papers that take ranks, how many, and a small size. Rank 0 shows the results, and fails if one is wrong.
+const APPLICATIONS: [(&str, u32, &str); 2] =
+    [("jacobi", 2, "--sides=16"), ("stencil", 4, "--cells=16")];
+const FEW_STEPS: [&str; 2] = ["--steps=10", "--repetitions=1"];
 /// How many ranks the sample files start.
 const RANKS: u32 = 4;
 
@@ -34,6 +38,11 @@ impl Steps<'_> {
     pub(super) fn ranks(&self, report: &mut Report) -> Result<(), StepError> {
         let mut build = self.workspace_cargo("build");
         build.args(["--examples", "--bin", LAUNCHER]);
+        let applications = match self.extent.full {
+            true => &APPLICATIONS[..],
+            false => &[],
+        };
+        build.args(applications.iter().flat_map(|(name, ..)| ["--bin", name]));
         build.arg("--message-format=json-render-diagnostics");
         let built = self.capture(build, BUILD_DEADLINE)?;
         if !built.success() {
@@ -44,6 +53,19 @@ impl Steps<'_> {
             return Ok(());
         }
         let launcher = executable(&built.stdout, LAUNCHER).ok_or(StepError::Unbuilt(LAUNCHER))?;
+        for (name, ranks, size) in applications {
+            let program = executable(&built.stdout, name).ok_or(StepError::Unbuilt(name))?;
+            for wire in ["shm", "roce"] {
+                let mut command = clean_command(&launcher, &self.workspace.root);
+                command.args(["-n", &ranks.to_string()]).arg(&program);
+                command.arg(size).args(FEW_STEPS);
+                command.env("WARPBELL_WIRE", wire);
+                let finished = self.capture(command, DEADLINE)?;
+                let shown = [format!(" {ranks} ranks, "), "µs a step".into()];
+                let title = format!("{LAUNCHER} {name} {wire}");
+                report.list(&title, &faults(&finished, shown));
+            }
+        }
         for name in PROGRAMS {
             let program = executable(&built.stdout, name).ok_or(StepError::Unbuilt(name))?;
             for wire in ["", "shm", "roce"] {
@@ -122,20 +144,26 @@ impl Steps<'_> {
     /// Runs a job of [`RANKS`] ranks.
     fn job(&self, report: &mut Report, title: &str, command: Command) -> Result<(), StepError> {
         let finished = self.capture(command, DEADLINE)?;
-        report.list(title.trim_end(), &faults(&finished));
+        report.list(title.trim_end(), &faults(&finished, lines()));
         Ok(())
     }
 }
 
-/// What is wrong with a job. Launchers may put something before each line, and mix the lines of ranks.
-fn faults(finished: &Finished) -> Vec<String> {
+/// What the [`RANKS`] ranks of a program say.
+fn lines() -> impl Iterator<Item = String> {
+    let ranks = (0..RANKS).map(|rank| format!("rank {rank} "));
+    ranks.chain([OK.into(), format!(" {RANKS} ranks, ")])
+}
+
+/// What is wrong with a job that is to say these words. Launchers may put something before each line, and mix the lines of
+/// ranks.
+fn faults(finished: &Finished, expected: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut wrong = Vec::new();
     if !finished.success() {
         wrong.push("it failed".to_owned());
     }
     let says = |words: &str| finished.stdout.lines().any(|line| line.contains(words));
-    let ranks = (0..RANKS).map(|rank| format!("rank {rank} "));
-    for words in ranks.chain([OK.into(), format!(" {RANKS} ranks, ")]) {
+    for words in expected {
         if !says(&words) {
             wrong.push(format!("nobody says: {words}"));
         }
@@ -170,10 +198,13 @@ mod tests {
             output: words.into(),
         };
         let words = "[0] started by hand: 4 ranks, root x\nrank 0 a\nrank 1 b\n[2] rank 2 c\nrank 3 d\nTest OK\n";
-        assert!(faults(&ended(0, words)).is_empty());
-        assert_eq!(faults(&ended(1, words)).len(), 2);
+        assert!(faults(&ended(0, words), lines()).is_empty());
+        assert_eq!(faults(&ended(1, words), lines()).len(), 2);
         for word in ["rank 2 ", "Test OK", "4 ranks"] {
-            assert_eq!(faults(&ended(0, &words.replace(word, ""))).len(), 2);
+            assert_eq!(
+                faults(&ended(0, &words.replace(word, "")), lines()).len(),
+                2
+            );
         }
     }
 }
