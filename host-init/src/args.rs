@@ -47,9 +47,10 @@ pub struct NodeArgs {
     #[arg(long, value_enum, default_value_t)]
     on: On,
     /// Which NIC: soft, soft-host, soft-gpu, or the name of an mlx5 card, optionally with a port (mlx5_0:2); by default
-    /// the first that works with the kernels there
-    #[arg(long, value_name = "NAME", value_parser = NicName::parse)]
-    nic: Option<NicName>,
+    /// the first that works with the kernels there. Of several (mlx5_0,mlx5_1), the first rank of a machine takes the first,
+    /// and so on
+    #[arg(long = "nic", value_name = "NAME", value_delimiter = ',', value_parser = NicName::parse)]
+    nics: Vec<NicName>,
     /// Index of the card's GID; by default one is chosen
     #[arg(long, value_name = "NUMBER")]
     gid_index: Option<u8>,
@@ -200,6 +201,22 @@ pub enum NodeError {
     /// A NIC whose engine is a kernel that the program does not have.
     #[error("this program has no kernel for the NIC soft-gpu; leave --nic out")]
     NoEngine,
+    /// Fewer NICs than ranks on this machine.
+    #[error(
+        "--nic names {} NICs ({}), and this is rank {local_rank} of its machine, counted from 0; name a NIC for each rank, or start fewer ranks there",
+        nics.len(), nics.join(", ")
+    )]
+    TooFewNics {
+        /// The number of this rank among those of its machine.
+        local_rank: u32,
+        /// The NICs named.
+        nics: Vec<String>,
+    },
+    /// Several NICs for ranks of which nobody says which come first on their machine.
+    #[error(
+        "--nic names several NICs, and the launcher does not say which rank of its machine this is; set WARPBELL_LOCAL_RANK, or name one NIC"
+    )]
+    NoLocalRank,
     /// A GPU for a NIC that is on none.
     #[error("--nic-gpu names the GPU of --on gpu --nic soft-gpu; choose those, or leave it out")]
     NoNicGpu,
@@ -223,37 +240,37 @@ impl NodeArgs {
         }
     }
 
-    /// The same options with the NIC that was named, or with each of software.
+    /// The same options with the NICs that were named, or with each of software.
     pub fn with_each_nic(&self) -> Vec<Self> {
-        let nics = match &self.nic {
-            Some(nic) => vec![nic.clone()],
-            None => self.able().map(NicName::of).to_vec(),
-        };
-        let with = |nic| Self {
-            nic: Some(nic),
+        if !self.nics.is_empty() {
+            return vec![self.clone()];
+        }
+        let with = |name| Self {
+            nics: vec![NicName::of(name)],
             ..self.clone()
         };
-        nics.into_iter().map(with).collect()
+        self.able().map(with).to_vec()
     }
 
     /// The same options with a NIC whose engine is a kernel, if none was named.
-    pub fn or_soft_gpu(self) -> Self {
-        Self {
-            nic: self.nic.or(Some(NicName::SoftGpu)),
-            ..self
+    pub fn or_soft_gpu(mut self) -> Self {
+        if self.nics.is_empty() {
+            self.nics.push(NicName::SoftGpu);
         }
+        self
     }
 
     /// Whether kernels run on CPU threads, with a NIC on another one.
     pub fn is_cpu(&self) -> bool {
-        let soft = self.nic.as_ref().is_none_or(|nic| *nic == NicName::Soft);
+        let soft = self.nics.iter().all(|nic| *nic == NicName::Soft);
         self.on == On::Cpu && soft
     }
 
     /// Opens the node that was chosen.
     ///
     /// # Errors
-    /// [`NodeError`] for options that do not suit each other, and for a card that cannot be used; what a GPU lacks.
+    /// [`NodeError`] for options that do not suit each other, fewer NICs than ranks of this machine, and a card that cannot be
+    /// used; what a GPU lacks.
     pub fn open<P: Programs>(&self, programs: &P) -> Result<Node, P::Error> {
         let mut nodes = self.open_on(&[self.gpu], programs)?;
         Ok(nodes.remove(0))
@@ -286,7 +303,7 @@ impl NodeArgs {
     /// A node on each of these GPUs, of which there is one at least; CPU threads are one node.
     fn open_on<P: Programs>(&self, gpus: &[u32], programs: &P) -> Result<Vec<Node>, P::Error> {
         let able = self.able();
-        let name = self.nic.clone().unwrap_or(NicName::of(able[0]));
+        let name = self.nic_of(local_rank)?;
         if !matches!(name, NicName::Card(_)) && !able.contains(&name.name()) {
             let wrong = NodeError::WrongNic {
                 nic: name.name().into(),
@@ -335,6 +352,23 @@ impl NodeArgs {
         kernels.into_iter().map(node).collect()
     }
 
+    /// The NIC of this process: of several the one of its rank on this machine.
+    fn nic_of(&self, local_rank: impl FnOnce() -> Result<u32, Error>) -> Result<NicName, Error> {
+        match &self.nics[..] {
+            [] => Ok(NicName::of(self.able()[0])),
+            [one] => Ok(one.clone()),
+            several => {
+                let local_rank = local_rank()?;
+                let nic = several.get(local_rank as usize).cloned();
+                let nics = || several.iter().map(|nic| nic.name().into()).collect();
+                Ok(nic.ok_or_else(|| NodeError::TooFewNics {
+                    local_rank,
+                    nics: nics(),
+                })?)
+            }
+        }
+    }
+
     /// The options of a card that can be opened.
     fn card(&self, name: &str) -> Result<Mlx5Options, NodeError> {
         let port = name.rsplit_once(':').and_then(|(device, port)| {
@@ -362,4 +396,74 @@ impl NodeArgs {
 
 fn opened(gpus: &[u32]) -> Result<Vec<Gpu>, GpuError> {
     gpus.iter().map(|&gpu| Gpu::open(gpu)).collect()
+}
+
+/// The number of this process among the ranks of its machine, as its launcher says it. A process that no launcher has
+/// started is the first.
+#[cfg(feature = "ranks")]
+fn local_rank() -> Result<u32, Error> {
+    use warpbell_ranks::{Config, Environment};
+    let config =
+        Config::read(&Environment::of_process()).map_err(crate::world::WorldError::from)?;
+    Ok(config.local_rank.ok_or(NodeError::NoLocalRank)?)
+}
+
+/// A program without ranks has no second process on its machine that this one knows of.
+#[cfg(not(feature = "ranks"))]
+fn local_rank() -> Result<u32, Error> {
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        node: NodeArgs,
+    }
+
+    /// The NIC that a rank of a machine takes by these options, or why it takes none.
+    fn nic(options: &[&str], local_rank: Result<u32, NodeError>) -> String {
+        let Options { node } = Options::parse_from([&["program"], options].concat());
+        match node.nic_of(|| Ok(local_rank?)) {
+            Ok(nic) => nic.name().into(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_rank_of_a_machine_takes_the_nic_at_its_place() {
+        for (options, local_rank, expected) in [
+            (&[][..], 5, "soft"),
+            (&["--on", "gpu"], 5, "soft-host"),
+            (&["--nic", "mlx5_3:2"], 5, "mlx5_3:2"),
+            (&["--nic", "mlx5_0,mlx5_1:2"], 0, "mlx5_0"),
+            (&["--nic", "mlx5_0,mlx5_1:2"], 1, "mlx5_1:2"),
+            (
+                &["--nic", "mlx5_0,mlx5_1:2"],
+                2,
+                "--nic names 2 NICs (mlx5_0, mlx5_1:2), and this is rank 2 of its machine, counted from 0; name a NIC for each rank, or start fewer ranks there",
+            ),
+        ] {
+            assert_eq!(nic(options, Ok(local_rank)), expected);
+        }
+        let unknown = || Err(NodeError::NoLocalRank);
+        assert_eq!(nic(&["--nic", "mlx5_0"], unknown()), "mlx5_0");
+        let said = nic(&["--nic", "mlx5_0,mlx5_1"], unknown());
+        assert!(said.contains("set WARPBELL_LOCAL_RANK"), "{said}");
+    }
+
+    #[test]
+    fn a_list_stays_as_it_is() {
+        let Options { node } = Options::parse_from(["program", "--nic", "soft,soft-gpu"]);
+        assert_eq!(node.with_each_nic().len(), 1);
+        assert!(!node.is_cpu());
+        assert_eq!(node.or_soft_gpu().nics, [NicName::Soft, NicName::SoftGpu]);
+        let none = NodeArgs::default();
+        assert_eq!(none.with_each_nic().len(), 2);
+        assert!(none.is_cpu());
+        assert_eq!(none.or_soft_gpu().nics, [NicName::SoftGpu]);
+    }
 }

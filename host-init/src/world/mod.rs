@@ -38,7 +38,9 @@
 //!
 //! # Several devices on a machine
 //!
-//! Join the ranks first, and choose the node by [`local_rank`](ranks::Bootstrap::local_rank):
+//! `--nic mlx5_0,mlx5_1` of `NodeArgs` (feature `clap`) has a card for each rank of a machine: the first rank takes the
+//! first, and so on. A program that chooses by itself joins the ranks first, and then opens the node by
+//! [`local_rank`](ranks::Bootstrap::local_rank):
 //!
 //! ```no_run
 //! use std::time::Duration;
