@@ -107,6 +107,29 @@ pub enum RanksError {
     /// Another process has joined as this rank.
     #[error("another process has joined as rank {0}; give each process a rank of its own")]
     Duplicate(u32),
+    /// The others did not take this rank in.
+    #[error(
+        "the others go on without rank {rank}, and did not take it in within {timeout:?}; let them call `take_in`"
+    )]
+    NotTakenIn {
+        /// This rank.
+        rank: u32,
+        /// For how long it waited.
+        timeout: Duration,
+    },
+    /// No new process came as this rank. All ranks go on without it.
+    #[error(
+        "no new process came as rank {rank} within {timeout:?}; start it, and take it in again"
+    )]
+    NotBack {
+        /// The rank that was to be taken in.
+        rank: u32,
+        /// For how long the others waited.
+        timeout: Duration,
+    },
+    /// This rank does not take part, so that it has no place in a group.
+    #[error("rank {0} does not take part; name ranks of which each takes part, once, and this one")]
+    NotInGroup(u32),
     /// A contribution of so many bytes, which are too many.
     #[error(
         "a contribution of {0} bytes, at most {LARGEST_CONTRIBUTION} are allowed; gather it in pieces"
@@ -122,12 +145,12 @@ pub enum RanksError {
         /// What it answered.
         answer: String,
     },
-    /// The job failed after this rank had joined.
+    /// A call failed after this rank had joined.
     #[error(transparent)]
     Failed(#[from] JobFailure),
 }
 
-/// Why a job failed: the first cause, the same on each rank that rank 0 could still tell.
+/// Why the calls of all ranks fail: the first cause, the same on each rank that rank 0 could still tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("rank {rank} {why}")]
 pub struct JobFailure {
@@ -135,6 +158,17 @@ pub struct JobFailure {
     pub rank: u32,
     /// What became of this rank.
     pub why: FailedRank,
+}
+
+impl JobFailure {
+    /// The ranks that failed, as far as this cause says.
+    pub fn ranks(&self) -> &[u32] {
+        match &self.why {
+            FailedRank::TimedOut { missing, .. } => missing,
+            FailedRank::Shrinks => &[],
+            _ => std::slice::from_ref(&self.rank),
+        }
+    }
 }
 
 /// What became of the rank with which a job's failure began.
@@ -147,6 +181,17 @@ pub enum FailedRank {
     /// It called [`abort`](crate::Bootstrap::abort), with this reason.
     #[error("aborted: {0}")]
     Aborted(String),
+    /// It is rank 0, which serves all others, and its connection closed.
+    #[error(
+        "is gone, and served all others: the job ends; see its output, and start the job again"
+    )]
+    RootLost,
+    /// It did not call [`shrink`](crate::Bootstrap::shrink) within this time after the first one had.
+    #[error("was left out: it did not call shrink within {0:?}; start its process again")]
+    LeftOut(Duration),
+    /// It called [`shrink`](crate::Bootstrap::shrink).
+    #[error("goes on without ranks that failed; call shrink on all others, too")]
+    Shrinks,
     /// It had finished when others still called.
     #[error("has left while others call; make the same calls on all ranks")]
     Left,
@@ -182,11 +227,18 @@ pub enum FailedRank {
 
 /// What ranks do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Collective {
     /// [`allgather`](crate::Bootstrap::allgather); the first one is part of the start.
     Allgather,
     /// [`barrier`](crate::Bootstrap::barrier).
     Barrier,
+    /// [`barrier_of`](crate::Bootstrap::barrier_of).
+    BarrierOf,
+    /// [`shrink`](crate::Bootstrap::shrink).
+    Shrink,
+    /// [`take_in`](crate::Bootstrap::take_in), of this rank.
+    TakeIn(u32),
 }
 
 impl fmt::Display for Collective {
@@ -194,6 +246,9 @@ impl fmt::Display for Collective {
         f.write_str(match self {
             Self::Allgather => "allgather",
             Self::Barrier => "barrier",
+            Self::BarrierOf => "barrier of a group",
+            Self::Shrink => "shrink",
+            Self::TakeIn(rank) => return write!(f, "take_in of rank {rank}"),
         })
     }
 }

@@ -3,7 +3,7 @@
 //! One thread serves all connections, that of rank 0 itself included. So a rank that dies is noticed while rank 0
 //! computes. Messages are small, and a star of 1,000 ranks is quick enough; a tree would have inner ranks that die.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -95,22 +95,65 @@ impl Member {
     }
 }
 
+/// A rank's part in the calls of all.
+#[derive(Default, PartialEq, Eq)]
+enum Part {
+    /// It takes part, or has not come yet.
+    #[default]
+    In,
+    /// It said that it makes no more calls.
+    Left,
+    /// The others go on without it, or will. A new process may take its seat.
+    Out,
+    /// A new process waits to be taken in, and has brought this.
+    Back(Option<Vec<u8>>),
+}
+
 /// A rank's place.
 #[derive(Default)]
 struct Seat {
     member: Option<Box<Member>>,
-    /// Its rank makes no more calls. One that went without a word has failed the job.
-    left: bool,
+    part: Part,
 }
 
-/// The call that ranks are making.
+impl Seat {
+    /// The connection, if its rank hears of what befalls the others.
+    fn hears(&mut self) -> Option<&mut Member> {
+        let hears = matches!(self.part, Part::In | Part::Left);
+        self.member.as_deref_mut().filter(|_| hears)
+    }
+}
+
+/// A call that ranks are making.
 struct Round {
-    /// Who made it first, and what it is.
-    first: (u32, Collective),
+    call: Collective,
+    /// The ranks of a group; nothing if all take part.
+    of: Option<BTreeSet<u32>>,
     /// By rank.
     contributions: Vec<Option<Vec<u8>>>,
     /// When the first timeout passes; whose, and how long it is.
     deadline: (Instant, u32, Duration),
+}
+
+impl Round {
+    fn is(&self, call: Collective, of: Option<&BTreeSet<u32>>) -> bool {
+        self.call == call && self.of.as_ref() == of
+    }
+
+    fn awaits(&self, rank: u32) -> bool {
+        is_among(self.of.as_ref(), rank) && self.contributions[rank as usize].is_none()
+    }
+
+    /// Who has made the call.
+    fn callers(&self) -> impl Iterator<Item = u32> {
+        let ranks = (0..).zip(&self.contributions);
+        ranks.filter_map(|(rank, brought)| brought.as_ref().map(|_| rank))
+    }
+}
+
+/// Whether a rank is in a group, if it is one.
+fn is_among(of: Option<&BTreeSet<u32>>, rank: u32) -> bool {
+    of.is_none_or(|of| of.contains(&rank))
 }
 
 /// Admits ranks, and answers their calls.
@@ -122,7 +165,8 @@ pub(crate) struct Hub {
     /// Whether a stranger has been reported. A flood of them does not fill the log.
     warned: bool,
     seats: Vec<Seat>,
-    round: Option<Round>,
+    /// One of all ranks, or several of groups.
+    rounds: Vec<Round>,
     failed: Option<JobFailure>,
     /// When the hub ends, once rank 0 has.
     ending: Option<Instant>,
@@ -149,7 +193,7 @@ impl Hub {
             callers: VecDeque::new(),
             warned: false,
             seats: (0..seats).map(|_| Seat::default()).collect(),
-            round: None,
+            rounds: Vec::new(),
             failed: None,
             ending: None,
         };
@@ -198,10 +242,12 @@ impl Hub {
             .map(|one| !one.revents().is_empty())
             .collect();
         let (callers, members) = ready[1..].split_at(self.callers.len());
-        for (rank, ready) in ranks.into_iter().zip(members) {
-            if *ready {
-                self.serve(rank);
-            }
+        let ready_ranks = ranks.into_iter().zip(members).filter(|(_, ready)| **ready);
+        let mut ready_ranks: Vec<u32> = ready_ranks.map(|(rank, _)| rank).collect();
+        // A new process that has given up is not taken in.
+        ready_ranks.sort_by_key(|rank| !matches!(self.seats[*rank as usize].part, Part::Back(_)));
+        for rank in ready_ranks {
+            self.serve(rank);
         }
         // Those who are there are heard before more come.
         self.hear(callers);
@@ -215,8 +261,8 @@ impl Hub {
 
     fn next_deadline(&self) -> Option<Instant> {
         let callers = self.callers.iter().map(|caller| caller.deadline);
-        let round = self.round.iter().map(|round| round.deadline.0);
-        callers.chain(round).chain(self.ending).min()
+        let rounds = self.rounds.iter().map(|round| round.deadline.0);
+        callers.chain(rounds).chain(self.ending).min()
     }
 
     /// Takes those who call. If there are too many, the oldest is dropped: ranks answer at once, and try again.
@@ -269,20 +315,31 @@ impl Hub {
     fn admit(&mut self, stream: Stream, hello: &Hello, session: &Session) {
         let (rank, size) = (hello.rank.get(), self.seats.len() as u32);
         let seat = self.seats.get_mut(rank as usize);
-        let seat = seat.filter(|seat| hello.size == size && seat.member.is_none() && !seat.left);
-        let admitted = seat.is_some();
+        let seat = seat.filter(|seat| hello.size == size && seat.member.is_none());
+        let seat = seat.filter(|seat| matches!(seat.part, Part::In | Part::Out));
+        let (admitted, mut returned) = (seat.is_some(), false);
         let mut member = Member::new(stream, session);
-        member.say(&Body::new(&ToRank::Verdict { size, admitted }, &[]));
-        if let Some(seat) = seat {
-            if let Some(failure) = &self.failed {
-                member.say(&Body::new(&ToRank::Failed(failure.clone()), &[]));
-            }
-            seat.member = Some(Box::new(member));
-        } else {
+        if let Some(seat) = &seat {
+            returned = seat.part == Part::Out;
+        }
+        let verdict = ToRank::Verdict {
+            size,
+            admitted,
+            returned,
+        };
+        member.say(&Body::new(&verdict, &[]));
+        let Some(seat) = seat else {
             tracing::warn!(rank, size = hello.size.get(), "a rank was refused");
             // The socket is fresh, so the system has room for the few bytes.
             member.flush();
+            return;
+        };
+        if returned {
+            seat.part = Part::Back(None);
+        } else if let Some(failure) = &self.failed {
+            member.say(&Body::new(&ToRank::Failed(failure.clone()), &[]));
         }
+        seat.member = Some(Box::new(member));
     }
 
     /// Takes what a rank has said.
@@ -303,40 +360,50 @@ impl Hub {
             self.take(rank, message, behind);
         }
         if damaged {
-            self.fail(rank, FailedRank::Damaged);
-        }
-        if damaged || came == Came::End {
-            self.close(rank);
+            self.close(rank, FailedRank::Damaged);
+        } else if came == Came::End {
+            self.close(rank, FailedRank::Lost);
         }
     }
 
     fn take(&mut self, rank: u32, message: ToRoot, behind: Vec<u8>) {
-        match message {
-            ToRoot::Abort(reason) => self.fail(rank, FailedRank::Aborted(reason)),
-            ToRoot::Bye => {
-                self.seats[rank as usize].left = true;
+        let seat = &mut self.seats[rank as usize];
+        match (&mut seat.part, message) {
+            (Part::Back(brought), ToRoot::Call(call, _)) if call == Collective::TakeIn(rank) => {
+                *brought = Some(behind);
+                self.settle();
+            }
+            (Part::Back(_), _) => self.close(rank, FailedRank::Left),
+            // The end of its connection follows.
+            (Part::Left | Part::Out, _) => {}
+            (Part::In, ToRoot::Abort(reason)) => self.fail(rank, FailedRank::Aborted(reason)),
+            (Part::In, ToRoot::Bye) => {
+                seat.part = Part::Left;
                 // Those who wait would wait for ever.
-                if self.round.is_some() {
-                    self.fail(rank, FailedRank::Left);
-                }
+                self.settle();
             }
-            ToRoot::Call(call, timeout) if self.failed.is_none() => {
-                self.call(rank, call, timeout, behind);
-            }
-            ToRoot::Call(..) => {}
+            (Part::In, ToRoot::Call(call, timeout)) => self.call(rank, call, timeout, behind),
         }
     }
 
     fn call(&mut self, rank: u32, call: Collective, timeout: Duration, bytes: Vec<u8>) {
-        let ends = (deadline(timeout), rank, timeout);
-        let seats = self.seats.len();
-        let round = self.round.get_or_insert_with(|| Round {
-            first: (rank, call),
-            contributions: vec![None; seats],
-            deadline: ends,
-        });
-        let (other, other_call) = round.first;
-        if other_call != call {
+        match &self.failed {
+            None if call == Collective::Shrink => self.fail(rank, FailedRank::Shrinks),
+            // It has been told.
+            Some(_) if call != Collective::Shrink => return,
+            _ => {}
+        }
+        let of = (call == Collective::BarrierOf).then(|| group(&bytes));
+        let size = self.seats.len() as u32;
+        let is_wrong = bytes.len() > LARGEST_CONTRIBUTION
+            || matches!(call, Collective::TakeIn(rank) if rank >= size)
+            || of.as_ref().is_some_and(|of| !of.contains(&rank) || of.last() >= Some(&size))
+            // A rank that calls waits for the answer before it calls again.
+            || self.rounds.iter().any(|round| round.contributions[rank as usize].is_some());
+        if is_wrong {
+            return self.close(rank, FailedRank::Damaged);
+        }
+        if let Some((other, other_call)) = self.circle(rank, call, of.as_ref()) {
             let why = FailedRank::OutOfStep {
                 call,
                 other,
@@ -344,80 +411,210 @@ impl Hub {
             };
             return self.fail(rank, why);
         }
+        let ends = (deadline(timeout), rank, timeout);
+        let at = self
+            .rounds
+            .iter()
+            .position(|round| round.is(call, of.as_ref()));
+        let at = at.unwrap_or_else(|| {
+            self.rounds.push(Round {
+                call,
+                of,
+                contributions: vec![None; size as usize],
+                deadline: ends,
+            });
+            self.rounds.len() - 1
+        });
+        let round = &mut self.rounds[at];
         if ends.0 < round.deadline.0 {
             round.deadline = ends;
         }
-        let place = &mut round.contributions[rank as usize];
-        // A rank that calls waits for the answer before it calls again.
-        if place.is_some() || bytes.len() > LARGEST_CONTRIBUTION {
-            return self.fail(rank, FailedRank::Damaged);
-        }
-        *place = Some(bytes);
-        if let Some(left) = self.seats.iter().position(|seat| seat.left) {
-            return self.fail(left as u32, FailedRank::Left);
-        }
-        if round.contributions.iter().all(Option::is_some) {
-            let all = std::mem::take(&mut round.contributions);
-            self.round = None;
-            let behind = match call {
-                Collective::Allgather => join(all.into_iter().flatten()),
-                Collective::Barrier => Vec::new(),
+        round.contributions[rank as usize] = Some(bytes);
+        self.settle();
+    }
+
+    /// Another rank that waits for this one in another call, and for which this call of this one would wait.
+    fn circle(
+        &self,
+        rank: u32,
+        call: Collective,
+        of: Option<&BTreeSet<u32>>,
+    ) -> Option<(u32, Collective)> {
+        let others = self.rounds.iter().filter(|round| !round.is(call, of));
+        others.filter(|round| round.awaits(rank)).find_map(|round| {
+            let other = round.callers().find(|other| is_among(of, *other))?;
+            Some((other, round.call))
+        })
+    }
+
+    /// Answers the calls that all have made, and fails one that waits for a rank that has left.
+    fn settle(&mut self) {
+        let mut at = 0;
+        while let Some(round) = self.rounds.get(at) {
+            let shrinks = round.call == Collective::Shrink;
+            let missing = |part: &Part| {
+                let seats = (0..).zip(&self.seats);
+                let missing =
+                    seats.filter(|(rank, seat)| seat.part == *part && round.awaits(*rank));
+                missing.map(|(rank, _)| rank).next()
             };
-            self.say_to_all(&ToRank::Done, &behind);
+            if let (false, Some(left)) = (shrinks, missing(&Part::Left)) {
+                return self.fail(left, FailedRank::Left);
+            }
+            let is_ready = match round.call {
+                // Without rank 0 nobody goes on.
+                Collective::Shrink => self.seats[0].part == Part::In,
+                Collective::TakeIn(rank) => match &self.seats[rank as usize].part {
+                    Part::Back(brought) => brought.is_some(),
+                    part => *part == Part::In,
+                },
+                _ => true,
+            };
+            if missing(&Part::In).is_some() || !is_ready {
+                at += 1;
+                continue;
+            }
+            let round = self.rounds.remove(at);
+            self.finish(round);
         }
     }
 
-    fn say_to_all(&mut self, message: &ToRank, behind: &[u8]) {
+    /// Answers a call.
+    fn finish(&mut self, mut round: Round) {
+        match round.call {
+            Collective::Allgather => {
+                let all = round.contributions.into_iter().flatten();
+                self.say_to(|_| true, &ToRank::Done, &join(all));
+            }
+            Collective::Barrier | Collective::BarrierOf => {
+                let of = round.of.as_ref();
+                self.say_to(|rank| is_among(of, rank), &ToRank::Done, &[]);
+            }
+            Collective::Shrink => {
+                for seat in &mut self.seats {
+                    if seat.part == Part::Left {
+                        seat.part = Part::Out;
+                    }
+                }
+                self.failed = None;
+                self.regroup(round.contributions);
+            }
+            Collective::TakeIn(rank) => {
+                let part = &mut self.seats[rank as usize].part;
+                if let Part::Back(brought) = part
+                    && brought.is_some()
+                {
+                    round.contributions[rank as usize] = brought.take();
+                    *part = Part::In;
+                }
+                self.regroup(round.contributions);
+            }
+        }
+    }
+
+    /// Says who takes part from now on, and what they brought.
+    fn regroup(&mut self, contributions: Vec<Option<Vec<u8>>>) {
+        let seats = (0..).zip(&self.seats).zip(contributions);
+        let taking_part = seats.filter(|((_, seat), _)| seat.part == Part::In);
+        let (ranks, brought): (Vec<u32>, Vec<_>) = taking_part
+            .map(|((rank, _), brought)| (rank, brought))
+            .unzip();
+        let brought = join(brought.into_iter().flatten());
+        self.say_to(|_| true, &ToRank::Group(ranks), &brought);
+    }
+
+    fn say_to(&mut self, to: impl Fn(u32) -> bool, message: &ToRank, behind: &[u8]) {
         let body = Body::new(message, behind);
-        for member in self
-            .seats
-            .iter_mut()
-            .filter_map(|seat| seat.member.as_mut())
-        {
-            member.say(&body);
+        for (rank, seat) in (0..).zip(&mut self.seats) {
+            if let Some(member) = seat.hears().filter(|_| to(rank)) {
+                member.say(&body);
+            }
         }
     }
 
-    /// Tells all ranks the first cause, now or when they join.
+    /// Tells all ranks the first cause, now or when they join; after it, who else is gone.
     fn fail(&mut self, rank: u32, why: FailedRank) {
-        if self.failed.is_some() {
+        let is_first = self.failed.is_none();
+        if !is_first && !matches!(why, FailedRank::Lost | FailedRank::Damaged) {
             return;
         }
         let failure = JobFailure { rank, why };
-        tracing::debug!(%failure, "the job of the ranks failed");
-        self.round = None;
-        self.say_to_all(&ToRank::Failed(failure.clone()), &[]);
-        self.failed = Some(failure);
+        tracing::debug!(%failure, "the calls of the ranks fail");
+        self.say_to(|_| true, &ToRank::Failed(failure.clone()), &[]);
+        if is_first {
+            self.rounds.clear();
+            self.failed = Some(failure);
+        }
     }
 
-    fn close(&mut self, rank: u32) {
+    fn close(&mut self, rank: u32, why: FailedRank) {
         let seat = &mut self.seats[rank as usize];
         seat.member = None;
-        if !std::mem::replace(&mut seat.left, true) {
-            self.fail(rank, FailedRank::Lost);
+        match seat.part {
+            Part::In => {
+                seat.part = Part::Out;
+                self.fail(rank, why);
+            }
+            Part::Back(_) => seat.part = Part::Out,
+            Part::Left | Part::Out => {}
         }
         if rank == 0 {
             self.fail(rank, FailedRank::Left);
             self.ending = Some(Instant::now() + LINGER);
+        }
+        self.settle();
+    }
+
+    /// Goes on without a rank that did not call in time. Without rank 0 nobody goes on.
+    fn leave_out(&mut self, rank: u32, timeout: Duration) {
+        let seat = &mut self.seats[rank as usize];
+        seat.part = Part::Out;
+        if let Some(mut member) = seat.member.take() {
+            let why = FailedRank::LeftOut(timeout);
+            let failure = ToRank::Failed(JobFailure { rank, why });
+            member.say(&Body::new(&failure, &[]));
+            // A rank that takes nothing any more finds the end of its connection.
+            member.flush();
+        }
+        if rank == 0 {
+            self.ending = Some(Instant::now());
         }
     }
 
     fn expire(&mut self) {
         let now = Instant::now();
         self.callers.retain(|caller| caller.deadline > now);
-        if let Some(round) = self.round.take_if(|round| round.deadline.0 <= now) {
-            let ((_, rank, timeout), (_, call)) = (round.deadline, round.first);
-            let ranks = (0..).zip(&round.contributions);
-            let missing = ranks
-                .filter(|one| one.1.is_none())
-                .map(|one| one.0)
-                .collect();
-            let why = FailedRank::TimedOut {
-                call,
-                timeout,
-                missing,
-            };
-            self.fail(rank, why);
+        let late = |round: &Round| round.deadline.0 <= now;
+        while let Some(at) = self.rounds.iter().position(late) {
+            let (_, rank, timeout) = self.rounds[at].deadline;
+            let call = self.rounds[at].call;
+            let seats = (0..).zip(&self.seats);
+            let missing = seats.filter(|(rank, seat)| {
+                let here = matches!(seat.part, Part::In | Part::Left);
+                here && self.rounds[at].awaits(*rank)
+            });
+            let missing: Vec<u32> = missing.map(|(rank, _)| rank).collect();
+            let round = self.rounds.remove(at);
+            match call {
+                Collective::Shrink => {
+                    for &rank in &missing {
+                        self.leave_out(rank, timeout);
+                    }
+                    if self.seats[0].part == Part::In {
+                        self.finish(round);
+                    }
+                }
+                // The new process alone is missing.
+                Collective::TakeIn(_) if missing.is_empty() => self.finish(round),
+                _ => {
+                    let why = FailedRank::TimedOut {
+                        call,
+                        timeout,
+                        missing,
+                    };
+                    self.fail(rank, why);
+                }
+            }
         }
     }
 
@@ -429,6 +626,12 @@ impl Hub {
             }
         }
     }
+}
+
+/// The ranks of a group, as a call brings them.
+fn group(bytes: &[u8]) -> BTreeSet<u32> {
+    let (ranks, _) = bytes.as_chunks();
+    ranks.iter().map(|rank| u32::from_le_bytes(*rank)).collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod stream;
 mod tests;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use address::Root;
@@ -44,7 +45,19 @@ pub const MOST_RANKS: u32 = 16_384;
 /// it with MPI.
 ///
 /// All ranks make the same calls in the same order. If a call fails with [`RanksError::Failed`], it fails on all ranks, and
-/// so do all later calls. [`RanksError::TooLong`] concerns the rank that gets it.
+/// so do all later calls until all ranks that are left call [`shrink`](Self::shrink). Other errors concern the rank that
+/// gets them.
+///
+/// # After a failure
+///
+/// | step | who | what |
+/// |---|---|---|
+/// | [`failed`](Self::failed) | each rank, when it likes | which ranks have failed, as far as is known here; does not wait |
+/// | [`shrink`](Self::shrink) | all ranks that are left | they agree on who they are; later calls are theirs |
+/// | [`take_in`](Self::take_in) | all ranks that take part | a new process with the number of a rank that failed takes part again |
+///
+/// Rank 0 serves all others. If its process ends, or does not call [`shrink`](Self::shrink) in time, the job ends on all
+/// ranks with an error that says so.
 pub trait Bootstrap {
     /// The number of this rank, from 0.
     fn rank(&self) -> u32;
@@ -55,20 +68,52 @@ pub trait Bootstrap {
     /// The number of this rank among those of its host, from 0: for example to choose a GPU.
     fn local_rank(&self) -> u32;
 
-    /// Gives `bytes` to all ranks, and returns those of all, by rank. They may have different lengths.
+    /// Gives `bytes` to all ranks, and returns those of all that [take part](Self::ranks), in their order. They may have
+    /// different lengths.
     ///
     /// # Errors
-    /// [`RanksError::TooLong`] for more than [`LARGEST_CONTRIBUTION`] bytes; [`RanksError::Failed`] once the job has
-    /// failed, for example because a rank did not call within `timeout`.
+    /// [`RanksError::TooLong`] for more than [`LARGEST_CONTRIBUTION`] bytes; [`RanksError::Failed`] once a rank has
+    /// failed, for example because it did not call within `timeout`.
     fn allgather(&mut self, bytes: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, RanksError>;
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks are here that take part.
     ///
     /// # Errors
-    /// [`RanksError::Failed`] once the job has failed, for example because a rank did not call within `timeout`.
+    /// [`RanksError::Failed`] once a rank has failed, for example because it did not call within `timeout`.
     fn barrier(&mut self, timeout: Duration) -> Result<(), RanksError>;
 
-    /// Ends the job: the current or next call of each rank fails with this reason, of which at most 1,024 bytes are
-    /// kept. The process may end right after it.
+    /// Waits until these ranks are here, of which this is one. They alone make the call, with the same ranks.
+    ///
+    /// # Errors
+    /// [`RanksError::NotInGroup`] for a rank that does not take part; those of [`barrier`](Self::barrier).
+    fn barrier_of(&mut self, ranks: &[u32], timeout: Duration) -> Result<(), RanksError>;
+
+    /// Lets the current or next call of each rank fail with this reason, of which at most 1,024 bytes are kept. The
+    /// process may end right after it, or go on with those that are left.
     fn abort(&mut self, reason: &str);
+
+    /// The ranks that take part, this one included, in order. At first all.
+    fn ranks(&self) -> &[u32];
+
+    /// The ranks that have failed, as far as this rank knows, and those that do not take part. Does not wait.
+    fn failed(&mut self) -> BTreeSet<u32>;
+
+    /// Goes on with the ranks that are left: those that call this within `timeout` after the first one. Their calls fail
+    /// no more, and wait for no others. Ranks that have not failed make their current or next call in vain, and then call
+    /// this, too.
+    ///
+    /// # Errors
+    /// [`RanksError::Failed`] if rank 0 is gone or late, or if the others have gone on without this rank.
+    fn shrink(&mut self, timeout: Duration) -> Result<(), RanksError>;
+
+    /// Takes a new process in, which has [joined](Rendezvous::join) with the number of a rank that failed. All that take
+    /// part call this, and it waits until the process has come, too.
+    ///
+    /// # Errors
+    /// [`RanksError::NotBack`] on all ranks if it has not come within `timeout`: they go on without it;
+    /// [`RanksError::RankOutOfRange`]; those of [`barrier`](Self::barrier).
+    fn take_in(&mut self, rank: u32, timeout: Duration) -> Result<(), RanksError>;
+
+    /// Whether this process came in the place of one that failed, and was taken in.
+    fn has_returned(&self) -> bool;
 }

@@ -1,6 +1,6 @@
 //! A rank's connection to rank 0.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::address::{self, Attempt};
 use crate::message::{Body, ToRank, ToRoot, decode};
 use crate::secret::{Key, random};
-use crate::stream::Stream;
+use crate::stream::{Came, Stream};
 use crate::wire::{Challenge, Frames, Hello, Session, Start, Stranger};
 use crate::{Config, RanksError};
 
@@ -18,6 +18,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 
 /// A connection to rank 0, which has admitted this rank.
 pub(crate) struct Link {
+    /// The others have gone on without this rank, and have to take it in.
+    pub returned: bool,
     stream: Stream,
     sealer: Frames,
     opener: Frames,
@@ -26,6 +28,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(stream: Stream, session: &Session) -> Self {
         Self {
+            returned: false,
             stream,
             sealer: session.to_root(),
             opener: session.to_rank(),
@@ -85,7 +88,14 @@ impl Link {
         let mut link = Self::new(stream, &session);
         let (rank, ours) = (config.rank, config.size);
         Err(Attempt::Refused(match link.receive(until)?.0 {
-            ToRank::Verdict { admitted: true, .. } => return Ok(link),
+            ToRank::Verdict {
+                admitted: true,
+                returned,
+                ..
+            } => {
+                link.returned = returned;
+                return Ok(link);
+            }
             ToRank::Verdict { size: root, .. } if root != ours => {
                 RanksError::OtherSize { root, ours }
             }
@@ -106,11 +116,32 @@ impl Link {
     /// at the deadline.
     pub(crate) fn receive(&mut self, until: Instant) -> io::Result<(ToRank, Vec<u8>)> {
         loop {
-            if let Some(body) = self.opener.open(&mut self.stream.inbox)? {
-                let (message, behind) = decode(&body)?;
-                return Ok((message, behind.into()));
+            if let Some(message) = self.next()? {
+                return Ok(message);
             }
             self.stream.receive(usize::MAX, until)?;
         }
+    }
+
+    /// The next message, if it has come. The error is that of [`receive`](Self::receive).
+    pub(crate) fn look(&mut self) -> io::Result<Option<(ToRank, Vec<u8>)>> {
+        loop {
+            if let Some(message) = self.next()? {
+                return Ok(Some(message));
+            }
+            match self.stream.receive_some(usize::MAX) {
+                Came::Bytes => {}
+                Came::Nothing => return Ok(None),
+                Came::End => return Err(ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
+
+    fn next(&mut self) -> io::Result<Option<(ToRank, Vec<u8>)>> {
+        let Some(body) = self.opener.open(&mut self.stream.inbox)? else {
+            return Ok(None);
+        };
+        let (message, behind) = decode(&body)?;
+        Ok(Some((message, behind.into())))
     }
 }

@@ -13,7 +13,8 @@ use crate::{Collective, JobFailure};
 /// What a rank says to rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToRoot {
-    /// It makes a call. The bytes behind the message are what it brings.
+    /// It makes a call. The bytes behind the message are what it brings; for the barrier of a group, the ranks of the group
+    /// (u32 each).
     Call(Collective, Duration),
     Abort(String),
     /// It makes no calls any more.
@@ -27,9 +28,13 @@ pub(crate) enum ToRank {
     Verdict {
         size: u32,
         admitted: bool,
+        /// The others have gone on without this rank, which waits until they take it in.
+        returned: bool,
     },
     /// All ranks have made the call. The bytes behind the message are [what they brought](join), if it was an allgather.
     Done,
+    /// These ranks take part from now on. The bytes behind the message are what they brought.
+    Group(Vec<u32>),
     Failed(JobFailure),
 }
 
@@ -100,12 +105,16 @@ mod tests {
 
     #[test]
     fn messages_come_as_they_were_sent() {
-        sent(ToRoot::Call(Collective::Barrier, Duration::MAX));
+        sent(ToRoot::Call(Collective::TakeIn(7), Duration::MAX));
         sent(ToRoot::Abort("wh\"y\n".into()));
         sent(ToRoot::Bye);
         sent(ToRank::Done);
-        let (size, admitted) = (3, true);
-        sent(ToRank::Verdict { size, admitted });
+        sent(ToRank::Verdict {
+            size: 3,
+            admitted: true,
+            returned: false,
+        });
+        sent(ToRank::Group(vec![0, 2]));
         let why = FailedRank::TimedOut {
             call: Collective::Allgather,
             timeout: Duration::from_millis(1500),

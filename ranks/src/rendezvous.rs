@@ -1,5 +1,6 @@
 //! Ranks over TCP, or over Unix-domain sockets on one host.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -32,9 +33,15 @@ pub struct Rendezvous {
     rank: u32,
     size: u32,
     local_rank: u32,
-    /// Nothing for a single rank, and after a failure.
-    link: Option<Link>,
-    failed: Option<JobFailure>,
+    /// Nothing for a single rank, and once the job is over.
+    pub(crate) link: Option<Link>,
+    /// Those that take part, in order.
+    ranks: Vec<u32>,
+    /// Why calls fail until those that are left go on; the first cause first.
+    failures: Vec<JobFailure>,
+    /// Why this rank cannot go on.
+    over: Option<JobFailure>,
+    returned: bool,
     /// At rank 0.
     hub: Option<JoinHandle<()>>,
 }
@@ -55,6 +62,9 @@ impl Rendezvous {
     /// # Errors
     /// The error says what is wrong with the configuration, with the way to rank 0, or with this rank's place among the
     /// others. [`FailedRank::TimedOut`] names the ranks that did not come within `timeout`.
+    ///
+    /// A process that comes in the place of a rank that failed waits until the others [take it
+    /// in](Bootstrap::take_in); if they do not, the error is [`RanksError::NotTakenIn`].
     pub fn join(config: &Config, timeout: Duration) -> Result<Self, RanksError> {
         config.check()?;
         if config.rank == 0 {
@@ -71,7 +81,10 @@ impl Rendezvous {
             size: config.size,
             local_rank: config.local_rank.unwrap_or(0),
             link: None,
-            failed: None,
+            ranks: (0..config.size).collect(),
+            failures: Vec::new(),
+            over: None,
+            returned: false,
             hub: None,
         };
         if config.size == 1 {
@@ -95,12 +108,18 @@ impl Rendezvous {
             }
             None => Link::join(&config, until, timeout)?,
         };
+        ranks.returned = link.returned;
         ranks.link = Some(link);
         // All are there once each knows all hosts.
         let left = until.saturating_duration_since(Instant::now());
-        let hosts = ranks.allgather(&host(), left)?;
+        let call = match ranks.returned {
+            true => Collective::TakeIn(config.rank),
+            false => Collective::Allgather,
+        };
+        let hosts = ranks.call(call, &host(), left)?;
         if config.local_rank.is_none() {
-            let (before, rest) = hosts.split_at(config.rank as usize);
+            let place = ranks.ranks.partition_point(|rank| *rank < config.rank);
+            let (before, rest) = hosts.split_at(place);
             let here = before.iter().filter(|host| rest.first() == Some(host));
             ranks.local_rank = here.count() as u32;
         }
@@ -116,46 +135,93 @@ impl Rendezvous {
         if bytes.len() > LARGEST_CONTRIBUTION {
             return Err(RanksError::TooLong(bytes.len()));
         }
-        if let Some(failure) = &self.failed {
+        let shrinks = call == Collective::Shrink;
+        let failure = self.failures.first().filter(|_| !shrinks);
+        if let Some(failure) = self.over.as_ref().or(failure) {
             return Err(failure.clone().into());
         }
+        let until = deadline(timeout.saturating_add(MARGIN));
         let Some(link) = &mut self.link else {
+            self.failures.clear();
             return Ok(vec![bytes.to_vec()]);
         };
-        let until = deadline(timeout.saturating_add(MARGIN));
         link.send(&ToRoot::Call(call, timeout), bytes, until);
-        let expected = match call {
-            Collective::Allgather => self.size as usize,
-            Collective::Barrier => 0,
-        };
-        let received = link.receive(until).map_err(|error| error.kind());
-        let (rank, why) = match received {
-            Ok((ToRank::Failed(failure), _)) => (failure.rank, failure.why),
-            Ok((ToRank::Done, behind)) => match split(&behind) {
-                Ok(all) if all.len() == expected => return Ok(all),
-                _ => (0, FailedRank::Damaged),
-            },
-            Ok(_) | Err(ErrorKind::InvalidData) => (0, FailedRank::Damaged),
-            Err(ErrorKind::TimedOut) => {
-                let missing = vec![0];
-                let why = FailedRank::TimedOut {
-                    call,
-                    timeout,
-                    missing,
-                };
-                (self.rank, why)
+        let (message, behind) = loop {
+            match self.receive(until) {
+                // Why it shrinks.
+                Ok((ToRank::Failed(_), _)) if shrinks && self.over.is_none() => {}
+                Ok((ToRank::Failed(failure), _)) => return Err(failure.into()),
+                Ok(message) => break message,
+                Err(ErrorKind::TimedOut) if call == Collective::TakeIn(self.rank) => {
+                    let rank = self.rank;
+                    return Err(RanksError::NotTakenIn { rank, timeout });
+                }
+                Err(error) => {
+                    let missing = vec![0];
+                    let late = FailedRank::TimedOut {
+                        call,
+                        timeout,
+                        missing,
+                    };
+                    return Err(self.end_with(error, late).into());
+                }
             }
-            Err(_) => (0, FailedRank::Lost),
         };
-        let failure = JobFailure { rank, why };
-        self.fail(failure.clone());
-        Err(failure.into())
+        let regroups = shrinks || matches!(call, Collective::TakeIn(_));
+        let ranks = match message {
+            ToRank::Group(ranks) if regroups && ranks.is_sorted() => Some(ranks),
+            ToRank::Done if !regroups => None,
+            _ => return Err(self.damaged().into()),
+        };
+        let expected = match (call, &ranks) {
+            (Collective::Barrier | Collective::BarrierOf, _) => 0,
+            (_, ranks) => ranks.as_ref().unwrap_or(&self.ranks).len(),
+        };
+        let all = split(&behind).ok().filter(|all| all.len() == expected);
+        let Some(all) = all else {
+            return Err(self.damaged().into());
+        };
+        if let Some(ranks) = ranks {
+            self.ranks = ranks;
+            self.failures.clear();
+        }
+        Ok(all)
     }
 
-    /// The end of the connection tells rank 0, if it does not know.
-    fn fail(&mut self, failure: JobFailure) {
+    /// The next message of rank 0. A failure is noted.
+    fn receive(&mut self, until: Instant) -> Result<(ToRank, Vec<u8>), ErrorKind> {
+        let link = self.link.as_mut().ok_or(ErrorKind::NotConnected)?;
+        let message = link.receive(until).map_err(|error| error.kind())?;
+        if let ToRank::Failed(failure) = &message.0 {
+            self.note(failure.clone());
+        }
+        Ok(message)
+    }
+
+    fn note(&mut self, failure: JobFailure) {
+        if failure.rank == self.rank && matches!(failure.why, FailedRank::LeftOut(_)) {
+            self.link = None;
+            self.over = Some(failure);
+        } else {
+            self.failures.push(failure);
+        }
+    }
+
+    /// The connection to rank 0 is of no use any more. What this rank says is `late` if rank 0 was.
+    fn end_with(&mut self, error: ErrorKind, late: FailedRank) -> JobFailure {
+        let (rank, why) = match error {
+            ErrorKind::TimedOut => (self.rank, late),
+            ErrorKind::InvalidData => (0, FailedRank::Damaged),
+            _ => (0, FailedRank::RootLost),
+        };
+        let failure = JobFailure { rank, why };
+        // The end of the connection tells rank 0, if it does not know.
         self.link = None;
-        self.failed = Some(failure);
+        self.over.insert(failure).clone()
+    }
+
+    fn damaged(&mut self) -> JobFailure {
+        self.end_with(ErrorKind::InvalidData, FailedRank::Damaged)
     }
 
     /// The last message. At rank 0, returns once the others have been told.
@@ -192,17 +258,72 @@ impl Bootstrap for Rendezvous {
         self.call(Collective::Barrier, &[], timeout).map(drop)
     }
 
+    fn barrier_of(&mut self, ranks: &[u32], timeout: Duration) -> Result<(), RanksError> {
+        let of: BTreeSet<u32> = ranks.iter().copied().collect();
+        let takes_part = |rank: &u32| self.ranks.binary_search(rank).is_ok();
+        if let Some(rank) = of.iter().find(|rank| !takes_part(rank)) {
+            return Err(RanksError::NotInGroup(*rank));
+        }
+        if !of.contains(&self.rank) {
+            return Err(RanksError::NotInGroup(self.rank));
+        }
+        let bytes: Vec<u8> = of.iter().flat_map(|rank| rank.to_le_bytes()).collect();
+        self.call(Collective::BarrierOf, &bytes, timeout).map(drop)
+    }
+
     fn abort(&mut self, reason: &str) {
-        if self.failed.is_some() {
+        if self.over.is_some() || !self.failures.is_empty() {
             return;
         }
         let reason = reason[..reason.floor_char_boundary(LONGEST_REASON)].to_owned();
-        self.end(&ToRoot::Abort(reason.clone()));
-        let rank = self.rank;
-        self.fail(JobFailure {
-            rank,
-            why: FailedRank::Aborted(reason),
-        });
+        let (rank, why) = (self.rank, FailedRank::Aborted(reason.clone()));
+        if let Some(link) = &mut self.link {
+            link.send(&ToRoot::Abort(reason), &[], deadline(LAST_WORDS));
+            // Rank 0 tells this rank once it has told the others: the process may end then.
+            let _ = self.receive(deadline(MARGIN));
+        }
+        if self.failures.is_empty() {
+            self.failures.push(JobFailure { rank, why });
+        }
+    }
+
+    fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    fn failed(&mut self) -> BTreeSet<u32> {
+        while let Some(link) = &mut self.link {
+            match link.look().map_err(|error| error.kind()) {
+                Ok(Some((ToRank::Failed(failure), _))) => self.note(failure),
+                Ok(None) => break,
+                Ok(Some(_)) => drop(self.damaged()),
+                Err(error) => drop(self.end_with(error, FailedRank::RootLost)),
+            }
+        }
+        let failures = self.failures.iter().chain(&self.over);
+        let failed = failures.flat_map(|failure| failure.ranks().iter().copied());
+        let out = (0..self.size).filter(|rank| self.ranks.binary_search(rank).is_err());
+        failed.chain(out).collect()
+    }
+
+    fn shrink(&mut self, timeout: Duration) -> Result<(), RanksError> {
+        self.call(Collective::Shrink, &[], timeout).map(drop)
+    }
+
+    fn take_in(&mut self, rank: u32, timeout: Duration) -> Result<(), RanksError> {
+        let size = self.size;
+        if rank >= size {
+            return Err(RanksError::RankOutOfRange { rank, size });
+        }
+        self.call(Collective::TakeIn(rank), &host(), timeout)?;
+        if self.ranks.binary_search(&rank).is_err() {
+            return Err(RanksError::NotBack { rank, timeout });
+        }
+        Ok(())
+    }
+
+    fn has_returned(&self) -> bool {
+        self.returned
     }
 }
 
@@ -218,7 +339,9 @@ impl fmt::Debug for Rendezvous {
             .field("rank", &self.rank)
             .field("size", &self.size)
             .field("local_rank", &self.local_rank)
-            .field("failed", &self.failed)
+            .field("ranks", &self.ranks)
+            .field("failures", &self.failures)
+            .field("over", &self.over)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 //! Ranks as threads, and strangers among them.
 
+mod faults;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
@@ -224,7 +226,7 @@ fn strangers_do_not_keep_ranks_out() {
         for (said, closed) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], true),
             (&[0; 1000], true),
-            (b"WBRK\x02\0\0\0", true),
+            (b"WBRK\x03\0\0\0", true),
             (b"WBRK", false),
             // A rank without its proof, and with a wrong one.
             (hello.as_bytes(), false),
@@ -237,7 +239,7 @@ fn strangers_do_not_keep_ranks_out() {
                 let mut answer = Vec::new();
                 let _ = stranger.read_to_end(&mut answer);
                 assert!(answer.len() <= size_of::<Challenge>());
-                if said.starts_with(b"WBRK\x02") {
+                if said.starts_with(b"WBRK\x03") {
                     assert_eq!(answer, Challenge::VERSION_ALONE.as_bytes());
                 }
             }
@@ -262,7 +264,7 @@ fn strangers_at_the_root_are_named() {
         })
     };
     assert_matches!(meet(b"HTTP/1.1 400 Bad Request", PATIENCE) => RanksError::NotOurs(_));
-    assert_matches!(meet(b"WBRK\x02\0\0\0", PATIENCE) => RanksError::Version(2));
+    assert_matches!(meet(b"WBRK\x03\0\0\0", PATIENCE) => RanksError::Version(3));
     assert_matches!(meet(b"", SOON) => RanksError::Unreachable { last, .. } if last == "no answer in time");
     let nobody = Rendezvous::join(&config(&address(), 1, 2), SOON).unwrap_err();
     assert_matches!(nobody => RanksError::Unreachable { last, .. } if last.contains("refused"));

@@ -23,7 +23,7 @@ use crate::secret::{Code, Key};
 use crate::{LARGEST_CONTRIBUTION, MOST_RANKS};
 
 /// The version that ranks must share.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Most bytes of a message before those behind it.
 const LARGEST_MESSAGE: usize = 8 * 1024;
@@ -257,7 +257,7 @@ mod tests {
         let (session, challenge) = conversation();
         assert_eq!(
             hello().as_bytes()[..16],
-            *b"WBRK\x01\0\0\0\x04\0\0\0\x03\0\0\0"
+            *b"WBRK\x02\0\0\0\x04\0\0\0\x03\0\0\0"
         );
         let (_, proof) = Session::prove(&key(), &hello(), &challenge).unwrap();
         let (mut to_root, mut to_rank) = (session.to_root(), session.to_rank());
@@ -265,11 +265,11 @@ mod tests {
         assert_eq!(body().bytes[..4], *b"\x33\0\0\0");
         assert_eq!(body().bytes[4..], *json);
         let codes = [
-            "08ebb0bf4f11c54b435e55b2af41ab23811979fe96f0fc460ca4dcda46b7f8a9",
-            "7b9c3e07c2e4158bb9333fcdd07b771d1202e5a04e9d572f4f92b6613c6e193f",
-            "400bbe0b0d17948834c81191559fbfba7c1f696055a2fbb5877e6b40a470f356",
-            "3231a187a53be7ac79def09964b63627276d4793f5da1722829ab2d0a33ec5cf",
-            "71faf3d17ae133f0ce51c3a20bfa8d14b711b36b95f98a2411a7fef4dff77f4c",
+            "ea671d78f281ae045e887fd438eaf127e3d04fe128637d0b4572f62818b0de89",
+            "1752e5620da177d5c92fcf82bb23a4bbe51b12b3ed4b91bc25ed1df89aa071cf",
+            "c3090488e95c774d8840d99a02ff1de0fb0d5fe8e6fc3997e01760eb8e095a86",
+            "8f7948c26d7ed39a9e875cb2d763ef66a5939001d08481f35e55c8980ff61619",
+            "716bceaa2c39e4b82979e806c3434d3f4d74d977cea9739adbda1aca2ffaff7b",
         ];
         let [first, second] = [(); 2].map(|()| to_root.seal(&body()).code);
         let third = to_rank.seal(&body()).code;
@@ -322,7 +322,8 @@ mod tests {
         for (bytes, expected) in [
             (&b"HTTP"[..], Err(Stranger::NotOurs)),
             (b"GE", Err(Stranger::NotOurs)),
-            (b"WBRK\x02\0\0\0", Err(Stranger::Version(2))),
+            (b"WBRK\x01\0\0\0", Err(Stranger::Version(1))),
+            (b"WBRK\x03\0\0\0", Err(Stranger::Version(3))),
             (b"WBRK\x02", Ok(())),
             (b"", Ok(())),
             (hello().as_bytes(), Ok(())),

@@ -151,7 +151,11 @@ fn survivors(part: &str, port: u16, rank: u32, killed: bool) -> Vec<(u32, Failed
 fn a_process_that_is_killed_is_an_error_on_all_others() {
     for (port, killed) in [(20_001, 0), (20_002, 2)] {
         let failed = survivors("wait", port, killed, true);
-        assert_eq!(failed, vec![(killed, FailedRank::Lost); 2]);
+        let expected = match killed {
+            0 => FailedRank::RootLost,
+            _ => FailedRank::Lost,
+        };
+        assert_eq!(failed, vec![(killed, expected); 2]);
     }
 }
 
