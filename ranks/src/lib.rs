@@ -52,7 +52,7 @@ pub const MOST_RANKS: u32 = 16_384;
 ///
 /// | step | who | what |
 /// |---|---|---|
-/// | [`failed`](Self::failed) | each rank, when it likes | which ranks have failed, as far as is known here; does not wait |
+/// | [`check`](Self::check), [`failed`](Self::failed) | each rank, when it likes | why the next call would fail, and which ranks have failed; do not wait |
 /// | [`shrink`](Self::shrink) | all ranks that are left | they agree on who they are; later calls are theirs |
 /// | [`take_in`](Self::take_in) | all ranks that take part | a new process with the number of a rank that failed takes part again |
 ///
@@ -94,6 +94,12 @@ pub trait Bootstrap {
 
     /// The ranks that take part, this one included, in order. At first all.
     fn ranks(&self) -> &[u32];
+
+    /// Whether the next call would fail, because a rank has failed or another one shrinks. Does not wait.
+    ///
+    /// # Errors
+    /// [`RanksError::Failed`].
+    fn check(&mut self) -> Result<(), RanksError>;
 
     /// The ranks that have failed, as far as this rank knows, and those that do not take part. Does not wait.
     fn failed(&mut self) -> BTreeSet<u32>;

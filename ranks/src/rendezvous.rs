@@ -207,6 +207,18 @@ impl Rendezvous {
         }
     }
 
+    /// Notes what rank 0 has said by now.
+    fn look(&mut self) {
+        while let Some(link) = &mut self.link {
+            match link.look().map_err(|error| error.kind()) {
+                Ok(Some((ToRank::Failed(failure), _))) => self.note(failure),
+                Ok(None) => break,
+                Ok(Some(_)) => drop(self.damaged()),
+                Err(error) => drop(self.end_with(error, FailedRank::RootLost)),
+            }
+        }
+    }
+
     /// The connection to rank 0 is of no use any more. What this rank says is `late` if rank 0 was.
     fn end_with(&mut self, error: ErrorKind, late: FailedRank) -> JobFailure {
         let (rank, why) = match error {
@@ -291,15 +303,16 @@ impl Bootstrap for Rendezvous {
         &self.ranks
     }
 
-    fn failed(&mut self) -> BTreeSet<u32> {
-        while let Some(link) = &mut self.link {
-            match link.look().map_err(|error| error.kind()) {
-                Ok(Some((ToRank::Failed(failure), _))) => self.note(failure),
-                Ok(None) => break,
-                Ok(Some(_)) => drop(self.damaged()),
-                Err(error) => drop(self.end_with(error, FailedRank::RootLost)),
-            }
+    fn check(&mut self) -> Result<(), RanksError> {
+        self.look();
+        match self.over.as_ref().or(self.failures.first()) {
+            Some(failure) => Err(failure.clone().into()),
+            None => Ok(()),
         }
+    }
+
+    fn failed(&mut self) -> BTreeSet<u32> {
+        self.look();
         let failures = self.failures.iter().chain(&self.over);
         let failed = failures.flat_map(|failure| failure.ranks().iter().copied());
         let out = (0..self.size).filter(|rank| self.ranks.binary_search(rank).is_err());

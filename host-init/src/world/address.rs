@@ -1,30 +1,31 @@
 //! At which address the others reach a rank.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 
 use warpbell_soft_hca::shell::roce::one_network;
 
 use super::WorldError;
-use super::site::Site;
+use super::site::{Site, Sites};
 
 /// The address at which a rank listens, so that all others reach it.
 ///
 /// Within one machine it is 127.0.0.1, if the options allow. Otherwise it is the rank's own in the first network that all
 /// machines share, or without such a network the first that no other machine has. Bridges of containers and virtual
 /// machines have one address on many machines.
-pub(super) fn of(sites: &[Site], own: u32) -> Result<IpAddr, WorldError> {
-    let ours = &sites[own as usize];
+pub(super) fn of(sites: &Sites, own: u32) -> Result<IpAddr, WorldError> {
+    let ours = &sites[&own];
     let all = || ours.addresses.iter().map(|(address, _)| *address);
-    let chosen = if sites.iter().all(|site| ours.is_on_machine_of(site)) || sites.len() == 1 {
+    let chosen = if sites.values().all(|site| ours.is_on_machine_of(site)) || sites.len() == 1 {
         let loopback = all().find(|&address| address == Ipv4Addr::LOCALHOST);
         loopback.or_else(|| all().next())
     } else {
         let routed = |four| {
-            let chosen = sites.iter().map(|site| own_alone(sites, site, four));
-            Some(chosen.collect::<Option<Vec<_>>>()?[own as usize])
+            let mut chosen = sites.values().map(|site| own_alone(sites, site, four));
+            let all_have_one = chosen.all(|address| address.is_some());
+            all_have_one.then(|| own_alone(sites, ours, four)).flatten()
         };
-        let shared = shared_network(sites).map(|chosen| chosen[own as usize]);
+        let shared = shared_network(sites).map(|chosen| chosen[&own]);
         shared.or_else(|| routed(true)).or_else(|| routed(false))
     };
     chosen.ok_or_else(|| {
@@ -37,31 +38,32 @@ pub(super) fn of(sites: &[Site], own: u32) -> Result<IpAddr, WorldError> {
 }
 
 /// Each site's address in the first network, in the order of rank 0, in which all have one.
-fn shared_network(sites: &[Site]) -> Option<Vec<IpAddr>> {
-    let networks = sites[0].addresses.iter();
+fn shared_network(sites: &Sites) -> Option<BTreeMap<u32, IpAddr>> {
+    let networks = sites[&0].addresses.iter();
     networks
         .filter(|(network, _)| !network.is_loopback())
         .find_map(|&(network, prefix)| {
             let inside = |(address, _): &&(IpAddr, u8)| one_network(network, *address, prefix);
-            let of = |site: &Site| Some(site.addresses.iter().find(inside)?.0);
-            let chosen: Vec<_> = sites.iter().map(of).collect::<Option<_>>()?;
+            let of =
+                |(rank, site): (&u32, &Site)| Some((*rank, site.addresses.iter().find(inside)?.0));
+            let chosen: BTreeMap<_, _> = sites.iter().map(of).collect::<Option<_>>()?;
             let mut owners = HashMap::new();
             let one_machine = |(address, site): (&IpAddr, &Site)| {
                 let owner = owners.entry(*address).or_insert_with(|| site.clone());
                 owner == site || owner.is_on_machine_of(site)
             };
-            let distinct = chosen.iter().zip(sites).all(one_machine);
+            let distinct = chosen.values().zip(sites.values()).all(one_machine);
             distinct.then_some(chosen)
         })
 }
 
 /// The first address of a kind that a site has, and no other machine.
-fn own_alone(sites: &[Site], site: &Site, four: bool) -> Option<IpAddr> {
+fn own_alone(sites: &Sites, site: &Site, four: bool) -> Option<IpAddr> {
     let mut all = site.addresses.iter().map(|(address, _)| *address);
     all.find(|address| {
         let has = |other: &Site| other.addresses.iter().any(|(its, _)| its == address);
         let mut others = sites
-            .iter()
+            .values()
             .filter(|other| !site.is_on_machine_of(other) && *other != site);
         address.is_ipv4() == four && !address.is_loopback() && !others.any(has)
     })
@@ -69,11 +71,11 @@ fn own_alone(sites: &[Site], site: &Site, four: bool) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::site::tests::site;
+    use super::super::site::tests::{by_rank, site};
     use super::*;
 
     fn chosen(sites: &[Site]) -> Vec<String> {
-        let address = |rank| match of(sites, rank as u32) {
+        let address = |rank| match of(&by_rank(sites), rank as u32) {
             Ok(address) => address.to_string(),
             Err(error) => error.to_string(),
         };

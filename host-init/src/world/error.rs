@@ -93,6 +93,14 @@ pub enum WorldError {
         /// How many ranks there are.
         size: u32,
     },
+    /// A neighbour that has failed.
+    #[error(
+        "rank {rank} has failed, and does not take part; name ranks that do, or take it in again"
+    )]
+    LeftOut {
+        /// The rank.
+        rank: u32,
+    },
     /// The queue pair with this rank could not be connected.
     #[error("the queue pair with rank {rank}, over {wire}, cannot be connected: {source}")]
     Connect {

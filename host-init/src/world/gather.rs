@@ -1,5 +1,7 @@
 //! Values of all ranks, however long, from contributions that are not.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -13,7 +15,7 @@ pub(super) const MOST_BYTES: usize = 16 << 20;
 /// Bytes before the first piece: how long the value is.
 const LENGTH: usize = size_of::<u64>();
 
-/// Gives a value to all ranks, and returns those of all, by rank.
+/// Gives a value to all ranks that take part, and returns those of all, in their order.
 pub(super) fn values<T: Serialize + DeserializeOwned>(
     bootstrap: &mut dyn Bootstrap,
     ours: &T,
@@ -26,10 +28,20 @@ pub(super) fn values<T: Serialize + DeserializeOwned>(
     let rank = bootstrap.rank();
     let ours = serde_json::to_vec(ours).map_err(|error| malformed(rank, error))?;
     let all = bytes(bootstrap, &ours, timeout)?;
-    let value = |(rank, bytes): (u32, &Vec<u8>)| {
-        serde_json::from_slice(bytes).map_err(|error| malformed(rank, error))
+    let value = |(rank, bytes): (&u32, &Vec<u8>)| {
+        serde_json::from_slice(bytes).map_err(|error| malformed(*rank, error))
     };
-    (0..).zip(&all).map(value).collect()
+    bootstrap.ranks().iter().zip(&all).map(value).collect()
+}
+
+/// The same, by rank.
+pub(super) fn by_rank<T: Serialize + DeserializeOwned>(
+    bootstrap: &mut dyn Bootstrap,
+    ours: &T,
+    timeout: Duration,
+) -> Result<BTreeMap<u32, T>, WorldError> {
+    let values = values(bootstrap, ours, timeout)?;
+    Ok(bootstrap.ranks().iter().copied().zip(values).collect())
 }
 
 /// The first contribution says how long the value is, so that most values take no other one.
@@ -46,7 +58,9 @@ fn bytes(
     let first = [&(bytes as u64).to_le_bytes()[..], first].concat();
     let mut all = Vec::new();
     let mut lengths = Vec::new();
-    for (rank, part) in (0..).zip(bootstrap.allgather(&first, timeout)?) {
+    let parts = bootstrap.allgather(&first, timeout)?;
+    let ranks = bootstrap.ranks().to_vec();
+    for (&rank, part) in ranks.iter().zip(parts) {
         let stated = part.split_first_chunk::<LENGTH>();
         let length = stated.map(|(length, part)| (u64::from_le_bytes(*length) as usize, part));
         let Some((length, part)) = length.filter(|(length, _)| *length <= limit) else {
@@ -62,19 +76,17 @@ fn bytes(
     {
         let piece = rest.split_off(..rest.len().min(LARGEST_CONTRIBUTION));
         let pieces = bootstrap.allgather(piece.unwrap_or_default(), timeout)?;
-        for (rank, ((value, length), piece)) in (0..).zip(all.iter_mut().zip(&lengths).zip(pieces))
-        {
+        let values = all.iter_mut().zip(&lengths).zip(pieces);
+        for (&rank, ((value, length), piece)) in ranks.iter().zip(values) {
             if piece.is_empty() && value.len() < *length {
                 return Err(wrong_length(rank));
             }
             value.extend(piece);
         }
     }
-    match (0..)
-        .zip(all.iter().zip(&lengths))
-        .find(|(_, (value, length))| value.len() != **length)
-    {
-        Some((rank, _)) => Err(wrong_length(rank)),
+    let mut values = ranks.iter().zip(all.iter().zip(&lengths));
+    match values.find(|(_, (value, length))| value.len() != **length) {
+        Some((&rank, _)) => Err(wrong_length(rank)),
         None => Ok(all),
     }
 }

@@ -60,12 +60,38 @@
 //! # When a rank fails
 //!
 //! Every wait has the deadline of [`WorldOptions::timeout`]. If a rank dies or fails before all have finished, the next
-//! step of all others ends in an error that names this rank. After that, start the whole job again.
+//! step of all others ends in an error that names this rank; a kernel that writes to it gets an error on the queue pair to
+//! it, once the retries of [`Timers`](crate::Timers) are over. Then:
+//!
+//! | step | who | what |
+//! |---|---|---|
+//! | [`World::check`], [`World::failed`] | each rank, when it likes | why the next step would fail, and which ranks have failed; do not wait |
+//! | [`World::shrink`] | all ranks that are left | they agree on who they are; later steps are theirs |
+//! | [`World::take_in`] | all ranks that take part | a new process with the number of a rank that failed takes part again |
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use warpbell_host_init::{Error, World};
+//! # fn go_on(world: &mut World) -> Result<(), Error> {
+//! let limit = Duration::from_secs(60);
+//! if world.barrier().is_err() {
+//!     for rank in world.shrink(limit)? {
+//!         println!("going on without rank {rank}, until it is started again");
+//!         world.take_in(rank, Duration::from_secs(600))?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Rank 0 serves all others: if its process ends, the job ends.
 
 #[cfg(feature = "soft")]
 mod address;
 mod error;
+mod faults;
 mod gather;
+mod links;
 mod options;
 mod site;
 #[cfg(test)]
@@ -73,14 +99,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use warpbell_ranks::{Bootstrap, Config, Environment, Rendezvous};
-#[cfg(feature = "soft")]
-use warpbell_soft_hca::shell::{RoceOptions, SoftHca, gid};
 
 pub use warpbell_ranks as ranks;
 
@@ -89,13 +112,9 @@ pub use options::{WireKind, WorldOptions};
 #[cfg(feature = "soft")]
 pub use warpbell_soft_hca::shell::roce::{Addresses, AddressesError};
 
-#[cfg(feature = "soft")]
-use crate::Device;
-#[cfg(feature = "soft")]
-use crate::soft::{SoftOptions, refused};
-use crate::state::{CardPort, Endpoint, Gid};
-use crate::{Error, Nic, Node, ProtectionDomain, QueuePair, QueuePairConfig};
-use site::Site;
+use crate::state::{CardPort, Endpoint};
+use crate::{Error, Node, ProtectionDomain, QueuePair, QueuePairConfig};
+use links::Links;
 
 /// How often a wire is tried before it counts as not there. On a machine with many ranks the other process may answer
 /// late.
@@ -121,21 +140,10 @@ const ATTEMPTS: u32 = 5;
 /// ```
 pub struct World {
     bootstrap: Box<dyn Bootstrap + Send>,
-    domain: ProtectionDomain,
-    /// By rank: the wire there, and how it is reached.
-    peers: Vec<(WireKind, Contact)>,
+    links: Links,
     timeout: Duration,
     /// How the ranks were started, as far as this is known.
     started: Option<String>,
-}
-
-/// How the NIC of a rank is reached.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Contact {
-    gid: Gid,
-    /// Where it listens for RoCE packets, if it does.
-    roce: Option<SocketAddr>,
 }
 
 /// A queue pair for one other rank.
@@ -175,11 +183,10 @@ impl World {
         node: &Node,
         options: &WorldOptions,
     ) -> Result<Self, Error> {
-        match open(&mut bootstrap, node, options) {
-            Ok((domain, peers)) => Ok(Self {
+        match Links::open(&mut bootstrap, node, options) {
+            Ok(links) => Ok(Self {
                 bootstrap: Box::new(bootstrap),
-                domain,
-                peers,
+                links,
                 timeout: options.timeout,
                 started: None,
             }),
@@ -195,7 +202,7 @@ impl World {
         self.bootstrap.rank()
     }
 
-    /// How many ranks there are.
+    /// How many ranks the job has, those that have failed included.
     pub fn size(&self) -> u32 {
         self.bootstrap.size()
     }
@@ -205,25 +212,26 @@ impl World {
         self.bootstrap.local_rank()
     }
 
-    /// All ranks but this one.
+    /// All ranks that take part but this one.
     pub fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let own = self.rank();
-        (0..self.size()).filter(move |&rank| rank != own)
+        self.ranks().filter(move |&rank| rank != own)
     }
 
     /// Where memory is registered and queue pairs are made. Its device is this rank's NIC.
     pub fn domain(&self) -> &ProtectionDomain {
-        &self.domain
+        &self.links.domain
     }
 
-    /// The wire to another rank; none to this one, and to one that there is not.
+    /// The wire to another rank; none to this one, and to one that does not take part.
     pub fn wire(&self, rank: u32) -> Option<WireKind> {
         let other = Some(rank).filter(|&rank| rank != self.rank())?;
-        Some(self.peers.get(other as usize)?.0)
+        Some(self.links.peers.get(&other)?.0)
     }
 
     /// Gives all ranks a value, and returns those of all, by rank: for example the
-    /// [`RemoteMemory`](crate::RemoteMemory) of regions. At most 16 MiB as JSON.
+    /// [`RemoteMemory`](crate::RemoteMemory) of regions. At most 16 MiB as JSON. Ranks that do not take part have no value:
+    /// then the values are in the order of [`ranks`](Self::ranks).
     ///
     /// # Errors
     /// [`Error::World`] if a rank does not take part, or gives something else than a `T`.
@@ -241,19 +249,29 @@ impl World {
         Ok(there.map_err(WorldError::from)?)
     }
 
-    /// Ends the job: the current or next step of each rank fails with this reason.
+    /// Waits until these ranks are here, of which this is one. They alone make the call, with the same ranks.
+    ///
+    /// # Errors
+    /// [`Error::World`] if one does not come in time, or does not take part.
+    pub fn barrier_of(&mut self, ranks: impl IntoIterator<Item = u32>) -> Result<(), Error> {
+        let ranks: Vec<u32> = ranks.into_iter().collect();
+        let there = self.bootstrap.barrier_of(&ranks, self.timeout);
+        Ok(there.map_err(WorldError::from)?)
+    }
+
+    /// Lets the current or next step of each rank fail with this reason. The process may end right after it.
     pub fn abort(&mut self, reason: &str) {
         self.bootstrap.abort(reason);
     }
 
     /// Makes queue pairs to these other ranks, one for each, and connects them. Each of two neighbours must name the
-    /// other; a rank named twice counts once. All ranks call this, those without neighbours, too.
+    /// other; a rank named twice counts once. All ranks that take part call this, those without neighbours, too.
     ///
     /// When it returns, all queue pairs of all ranks are in RTS.
     ///
     /// # Errors
     /// [`WorldError::OneSided`] on all ranks, if one of two does not name the other; [`WorldError::NoNeighbour`] for this
-    /// rank itself or one that there is not; [`WorldError::Connect`] if no wire leads to one; those of
+    /// rank itself or one that there is not, [`WorldError::LeftOut`] for one that does not take part; [`WorldError::Connect`] if no wire leads to one; those of
     /// [`ProtectionDomain::queue_pair`].
     pub fn connect(
         &mut self,
@@ -280,9 +298,12 @@ impl World {
             }
             .into());
         }
+        if let Some(&rank) = neighbours.iter().find(|&&rank| self.wire(rank).is_none()) {
+            return Err(WorldError::LeftOut { rank }.into());
+        }
         let made = neighbours
             .iter()
-            .map(|&rank| Ok((rank, self.domain.queue_pair(config)?)));
+            .map(|&rank| Ok((rank, self.domain().queue_pair(config)?)));
         let mut pairs: BTreeMap<_, _> = made.collect::<Result<_, Error>>()?;
         let ours = pairs.iter().map(|(&rank, pair)| {
             let Endpoint { qpn, psn, card, .. } = pair.endpoint();
@@ -294,18 +315,18 @@ impl World {
             }
         });
         let ours: Vec<_> = ours.collect();
-        let ends = gather::values(&mut *self.bootstrap, &ours, self.timeout)?;
+        let ends = gather::by_rank(&mut *self.bootstrap, &ours, self.timeout)?;
         check_ends(&ends)?;
-        let theirs: BTreeMap<u32, &End> = (0..)
-            .zip(&ends)
-            .filter_map(|(rank, ends)| Some((rank, ends.iter().find(|end| end.rank == own)?)))
+        let theirs: BTreeMap<u32, &End> = ends
+            .iter()
+            .filter_map(|(rank, ends)| Some((*rank, ends.iter().find(|end| end.rank == own)?)))
             .collect();
         // A link in shared memory is made by the end with the higher GID, see `Peers`. If the other one would ask it to,
         // both would wait for answers at the same time.
-        let ours = self.domain.device().gid();
+        let ours = self.domain().device().gid();
         for makes_links in [true, false] {
             for (rank, pair) in &mut pairs {
-                let (_, contact) = &self.peers[*rank as usize];
+                let (_, contact) = &self.links.peers[rank];
                 if (ours.0 > contact.gid.0) == makes_links {
                     self.connect_one(*rank, pair, theirs[rank])?;
                 }
@@ -317,14 +338,10 @@ impl World {
     }
 
     fn connect_one(&self, rank: u32, pair: &mut QueuePair, end: &End) -> Result<(), WorldError> {
-        let (wire, contact) = self.peers[rank as usize];
+        let (wire, _) = self.links.peers[&rank];
         let connect = |pair: &mut QueuePair| {
             let &End { qpn, psn, card, .. } = end;
-            let gid = match wire {
-                #[cfg(feature = "soft")]
-                WireKind::RoceV2 => reach(self.domain.device(), contact)?,
-                _ => contact.gid,
-            };
+            let gid = self.links.gid_of(rank)?;
             pair.connect(&Endpoint {
                 gid,
                 qpn,
@@ -363,103 +380,11 @@ fn abort_for(bootstrap: &mut dyn Bootstrap, error: &Error) {
     }
 }
 
-/// Opens the NIC, and learns how all are reached.
-fn open(
-    bootstrap: &mut dyn Bootstrap,
-    node: &Node,
-    options: &WorldOptions,
-) -> Result<(ProtectionDomain, Vec<(WireKind, Contact)>), Error> {
-    let own = bootstrap.rank();
-    let wire = match node.nic() {
-        #[cfg(feature = "soft")]
-        Nic::Soft(_) => options.wire,
-        #[cfg(feature = "soft")]
-        Nic::SoftGpu(_) if bootstrap.size() > 1 => {
-            let (rank, nic) = (own, node.nic_name());
-            return Err(WorldError::NoWire { rank, nic }.into());
-        }
-        #[cfg(feature = "soft")]
-        Nic::SoftGpu(_) => None,
-        #[cfg(feature = "mlx5")]
-        Nic::Mlx5(_) => Some(WireKind::Cards),
-    };
-    let sites = gather::values(bootstrap, &Site::own(wire, options)?, options.timeout)?;
-    let wires = site::wires(&sites, own)?;
-    let (domain, roce) = open_for(node, &sites, &wires, own, options)?;
-    let gid = domain.device().gid();
-    let contacts = gather::values(bootstrap, &Contact { gid, roce }, options.timeout)?;
-    Ok((domain, wires.into_iter().zip(contacts).collect()))
-}
-
-/// Opens the NIC for these wires, and listens for RoCE packets if there is such a wire.
-#[cfg(feature = "soft")]
-fn open_for(
-    node: &Node,
-    sites: &[Site],
-    wires: &[WireKind],
-    own: u32,
-    world: &WorldOptions,
-) -> Result<(ProtectionDomain, Option<SocketAddr>), Error> {
-    let Nic::Soft(options) = node.nic() else {
-        return Ok((node.domain()?, None));
-    };
-    let leads_to_others = |wanted| {
-        let mut wires = (0..).zip(wires);
-        wires.any(|(rank, wire)| rank != own && *wire == wanted)
-    };
-    let options = SoftOptions {
-        reachable: options.reachable || leads_to_others(WireKind::SharedMemory),
-        ..options.clone()
-    };
-    let domain = node.with_nic(Nic::Soft(options))?.domain()?;
-    if !leads_to_others(WireKind::RoceV2) {
-        return Ok((domain, None));
-    }
-    let hca = software(domain.device())?;
-    let ip = address::of(sites, own)?;
-    let capture = world.capture.as_deref();
-    // Several ranks of a machine have one address.
-    let options = RoceOptions {
-        address: SocketAddr::new(ip, 0),
-        capture: capture.map(|folder| folder.join(format!("rank-{own}.pcapng"))),
-        ..RoceOptions::at(ip)
-    };
-    let address = hca
-        .listen(options)
-        .map_err(refused("listen for RoCE packets"))?;
-    Ok((domain, Some(address)))
-}
-
-#[cfg(not(feature = "soft"))]
-fn open_for(
-    node: &Node,
-    _: &[Site],
-    _: &[WireKind],
-    _: u32,
-    _: &WorldOptions,
-) -> Result<(ProtectionDomain, Option<SocketAddr>), Error> {
-    Ok((node.domain()?, None))
-}
-
-#[cfg(feature = "soft")]
-fn software(device: &Device) -> Result<&SoftHca, Error> {
-    let gid = device.gid();
-    device.soft_hca().ok_or(Error::Unreachable { gid })
-}
-
-/// Makes another rank's NIC known; gives the GID by which queue pairs of this device name it.
-#[cfg(feature = "soft")]
-fn reach(device: &Device, Contact { gid, roce }: Contact) -> Result<Gid, Error> {
-    let address = roce.ok_or(Error::Unreachable { gid })?;
-    let number = software(device)?.reach(address);
-    Ok(Gid(gid::of(number.map_err(refused("reach another rank"))?)))
-}
-
 /// Whether each of two neighbours names the other.
-fn check_ends(ends: &[Vec<End>]) -> Result<(), WorldError> {
-    for (rank, ours) in (0..).zip(ends) {
+fn check_ends(ends: &BTreeMap<u32, Vec<End>>) -> Result<(), WorldError> {
+    for (&rank, ours) in ends {
         for &End { rank: other, .. } in ours {
-            let theirs = ends.get(other as usize);
+            let theirs = ends.get(&other);
             if !theirs.is_some_and(|theirs| theirs.iter().any(|end| end.rank == rank)) {
                 return Err(WorldError::OneSided { rank, other });
             }
@@ -494,7 +419,7 @@ impl fmt::Debug for World {
         f.debug_struct("World")
             .field("rank", &self.rank())
             .field("size", &self.size())
-            .field("domain", &self.domain)
+            .field("domain", self.domain())
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Where a rank runs, and by which wires it reaches the others.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -18,8 +19,10 @@ pub(super) struct Site {
     /// wire in shared memory belong to a network namespace.
     machine: Option<String>,
     user: u32,
+    /// Whether its NIC can be reached in shared memory, or is not open yet.
+    pub shares: bool,
     /// Its IP addresses, and how many bits of each name the network.
-    pub(super) addresses: Vec<(IpAddr, u8)>,
+    pub addresses: Vec<(IpAddr, u8)>,
     /// The wire that was asked for, or that cards have.
     wire: Option<WireKind>,
 }
@@ -30,12 +33,13 @@ impl Site {
         Ok(Self {
             machine: machine(),
             user: rustix::process::geteuid().as_raw(),
+            shares: true,
             addresses: addresses(options)?,
             wire,
         })
     }
 
-    pub(super) fn is_on_machine_of(&self, other: &Self) -> bool {
+    pub fn is_on_machine_of(&self, other: &Self) -> bool {
         self.machine.is_some() && self.machine == other.machine
     }
 }
@@ -67,34 +71,38 @@ fn addresses(_: &WorldOptions) -> Result<Vec<(IpAddr, u8)>, WorldError> {
     Ok(Vec::new())
 }
 
+/// The sites of ranks, by rank. Rank 0 is always among them.
+pub(super) type Sites = BTreeMap<u32, Site>;
+
 /// The wires from a rank to all, itself included.
-pub(super) fn wires(sites: &[Site], own: u32) -> Result<Vec<WireKind>, WorldError> {
-    let first = &sites[0];
-    if let Some(rank) = sites.iter().position(|site| site.wire != first.wire) {
+pub(super) fn wires(sites: &Sites, own: u32) -> Result<BTreeMap<u32, WireKind>, WorldError> {
+    let first = &sites[&0];
+    if let Some((&rank, other)) = sites.iter().find(|(_, site)| site.wire != first.wire) {
         let words = |site: &Site| {
             site.wire
                 .map_or("the wire chosen".into(), |w| w.to_string())
         };
         return Err(WorldError::OtherWire {
-            rank: rank as u32,
-            theirs: words(&sites[rank]),
+            rank,
+            theirs: words(other),
             ours: words(first),
         });
     }
-    let ours = &sites[own as usize];
-    let wire = |(rank, site): (usize, &Site)| {
-        let shared = ours.is_on_machine_of(site) && ours.user == site.user;
-        match first.wire {
-            Some(WireKind::SharedMemory) if !shared && rank as u32 != own => {
-                let other = rank as u32;
-                Err(WorldError::NotOneMachine { rank: own, other })
+    let ours = &sites[&own];
+    let wire = |(&other, site): (&u32, &Site)| {
+        let one_machine = ours.is_on_machine_of(site) && ours.user == site.user;
+        let shared = one_machine && ours.shares && site.shares;
+        let wire = match first.wire {
+            Some(WireKind::SharedMemory) if !shared && other != own => {
+                return Err(WorldError::NotOneMachine { rank: own, other });
             }
-            Some(wire) => Ok(wire),
-            None if shared || rank as u32 == own => Ok(WireKind::SharedMemory),
-            None => Ok(WireKind::RoceV2),
-        }
+            Some(wire) => wire,
+            None if shared || other == own => WireKind::SharedMemory,
+            None => WireKind::RoceV2,
+        };
+        Ok((other, wire))
     };
-    sites.iter().enumerate().map(wire).collect()
+    sites.iter().map(wire).collect()
 }
 
 #[cfg(test)]
@@ -112,9 +120,19 @@ pub(super) mod tests {
         Site {
             machine: (!machine.is_empty()).then(|| machine.into()),
             user,
+            shares: true,
             addresses: addresses.split_whitespace().map(address).collect(),
             wire: None,
         }
+    }
+
+    pub fn by_rank(sites: &[Site]) -> Sites {
+        (0..).zip(sites.iter().cloned()).collect()
+    }
+
+    fn wires(sites: &[Site], own: u32) -> Result<Vec<WireKind>, WorldError> {
+        let wires = super::wires(&by_rank(sites), own)?;
+        Ok(wires.into_values().collect())
     }
 
     #[test]
@@ -135,6 +153,15 @@ pub(super) mod tests {
         );
         assert_eq!(wires(4)[..4], [RoceV2; 4]);
         assert_eq!(wires(4)[5], RoceV2);
+        // A NIC that is open already, and that other processes cannot reach.
+        let apart = [
+            sites[0].clone(),
+            Site {
+                shares: false,
+                ..sites[1].clone()
+            },
+        ];
+        assert_eq!(super::wires(&by_rank(&apart), 0).unwrap()[&1], RoceV2);
     }
 
     #[test]

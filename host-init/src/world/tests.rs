@@ -1,5 +1,7 @@
 //! Ranks that are threads of one process, with NICs of their own.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -75,20 +77,26 @@ fn message(from: u32, to: u32, bytes: usize) -> Vec<u8> {
 
 /// Each rank writes to each of its neighbours, and checks every byte that arrives.
 fn exchange(world: &mut World, pairs: &BTreeMap<u32, QueuePair>) {
+    let ready = |pair: &QueuePair| pair.state().unwrap() == State::ReadyToSend;
+    assert!(pairs.values().all(ready));
+    let hands = pairs.iter().map(|(rank, pair)| (*rank, Hand::new(pair)));
+    exchange_by(world, &mut hands.collect());
+}
+
+/// The same by queue pairs that may have done so before.
+fn exchange_by(world: &mut World, hands: &mut BTreeMap<u32, Hand<'_>>) {
     const BYTES: usize = 10_000;
     let bytes = BYTES as u32;
     let (own, size) = (world.rank(), world.size() as usize);
     let domain = world.domain().clone();
     let inbox = region(&domain, BYTES * size, 0, ALL);
     let inboxes: Vec<RemoteMemory> = world.exchange(&inbox.remote()).unwrap();
-    for (&rank, pair) in pairs {
-        assert_eq!(pair.state().unwrap(), State::ReadyToSend);
+    let inboxes: BTreeMap<u32, RemoteMemory> = world.ranks().zip(inboxes).collect();
+    for (rank, hand) in &mut *hands {
+        let rank = *rank;
         let outbox: MemoryRegion = region(&domain, BYTES, 0, ALL);
         outbox.write(0, &message(own, rank, BYTES)).unwrap();
-        let theirs = inboxes[rank as usize]
-            .at(BYTES * own as usize, bytes)
-            .unwrap();
-        let mut hand = Hand::new(pair);
+        let theirs = inboxes[&rank].at(BYTES * own as usize, bytes).unwrap();
         let write = Wqe::write(outbox.local(0, bytes).unwrap(), theirs);
         let index = hand.post(write.signalled());
         let completion = wait("a completion", || (), || hand.poll());
@@ -100,7 +108,7 @@ fn exchange(world: &mut World, pairs: &BTreeMap<u32, QueuePair>) {
     world.barrier().unwrap();
     let arrived = bytes_of(&inbox);
     for rank in 0..size {
-        let expected = match pairs.contains_key(&(rank as u32)) {
+        let expected = match hands.contains_key(&(rank as u32)) {
             true => message(rank as u32, own, BYTES),
             false => vec![0; BYTES],
         };
@@ -133,7 +141,7 @@ fn each_rank_captures_what_it_writes_and_gets() {
         capture: Some(folder.clone()),
         ..over(WireKind::RoceV2)(rank)
     };
-    job(20_015, 2, options, |world| {
+    job(20_018, 2, options, |world| {
         let mut world = world.unwrap();
         let pairs = world.connect(world.others(), &config()).unwrap();
         exchange(&mut world, &pairs);

@@ -37,9 +37,10 @@ fn those_that_are_left_go_on_and_take_in_who_comes_back() {
                 exchange_among(&mut ranks, &[0, 1, 3]);
                 // This one is noticed without a call.
                 ready.wait();
-                while set(ranks.failed()) != [2, 3] {
+                while ranks.check().is_ok() {
                     std::thread::yield_now();
                 }
+                assert_eq!(set(ranks.failed()), [2, 3]);
                 ranks.shrink(PATIENCE).unwrap();
                 exchange_among(&mut ranks, &[0, 1]);
                 ready.wait();
@@ -81,6 +82,7 @@ fn a_rank_that_shrinks_breaks_the_calls_of_the_others() {
         if ranks.rank() != 1 {
             let broken = failure(ranks.barrier(PATIENCE).unwrap_err());
             assert_eq!(broken, (1, FailedRank::Shrinks));
+            assert_eq!(failure(ranks.check().unwrap_err()), broken);
             assert!(ranks.failed().is_empty());
         }
         ranks.shrink(PATIENCE).unwrap();
