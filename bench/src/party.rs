@@ -1,7 +1,7 @@
 //! Who takes part in a run: this process alone, or the ranks that a launcher has started.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -26,7 +26,8 @@ pub struct Party {
 }
 
 struct Ranks {
-    shared: Shared,
+    /// Several worlds are made of them, one after the other.
+    shared: Arc<Mutex<Rendezvous>>,
     options: WorldOptions,
     started: String,
 }
@@ -59,7 +60,7 @@ impl Party {
         Ok(Self {
             node: node.clone(),
             ranks: Some(Ranks {
-                shared: Shared(Arc::new(Mutex::new(ranks))),
+                shared: Arc::new(Mutex::new(ranks)),
                 options: options.map_err(warpbell_host_init::Error::from)?,
                 started: config.to_string(),
             }),
@@ -117,7 +118,7 @@ impl Party {
         };
         let all = serde_json::to_vec(&ours)
             .map_err(|error| malformed(self.rank(), error))
-            .and_then(|ours| Ok(ranks.shared.lock().allgather(&ours, PATIENCE)?))
+            .and_then(|ours| Ok(ranks.shared.clone().allgather(&ours, PATIENCE)?))
             .and_then(|all| {
                 let value = |(rank, bytes): (u32, Vec<u8>)| {
                     serde_json::from_slice(&bytes).map_err(|error| malformed(rank, error))
@@ -163,7 +164,7 @@ impl Party {
     /// What the run came to.
     pub fn end<E: fmt::Display>(self, result: Result<(), E>) -> Result<(), E> {
         if let (Some(ranks), Err(error)) = (&self.ranks, &result) {
-            ranks.shared.lock().abort(&error.to_string());
+            ranks.shared.clone().abort(&error.to_string());
         }
         result
     }
@@ -171,42 +172,6 @@ impl Party {
 
 fn failed(error: RanksError) -> Error {
     warpbell_host_init::Error::from(WorldError::from(error)).into()
-}
-
-/// Ranks of which several worlds are made, one after the other.
-#[derive(Clone)]
-struct Shared(Arc<Mutex<Rendezvous>>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Rendezvous> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Bootstrap for Shared {
-    fn rank(&self) -> u32 {
-        self.lock().rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.lock().size()
-    }
-
-    fn local_rank(&self) -> u32 {
-        self.lock().local_rank()
-    }
-
-    fn allgather(&mut self, bytes: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, RanksError> {
-        self.lock().allgather(bytes, timeout)
-    }
-
-    fn barrier(&mut self, timeout: Duration) -> Result<(), RanksError> {
-        self.lock().barrier(timeout)
-    }
-
-    fn abort(&mut self, reason: &str) {
-        self.lock().abort(reason);
-    }
 }
 
 #[cfg(test)]

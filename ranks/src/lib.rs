@@ -18,6 +18,7 @@ mod message;
 mod pmi;
 mod rendezvous;
 mod secret;
+mod shared;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -93,7 +94,7 @@ pub trait Bootstrap {
     fn abort(&mut self, reason: &str);
 
     /// The ranks that take part, this one included, in order. At first all.
-    fn ranks(&self) -> &[u32];
+    fn ranks(&self) -> Vec<u32>;
 
     /// Whether the next call would fail, because a rank has failed or another one shrinks. Does not wait.
     ///

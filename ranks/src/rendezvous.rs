@@ -299,8 +299,8 @@ impl Bootstrap for Rendezvous {
         }
     }
 
-    fn ranks(&self) -> &[u32] {
-        &self.ranks
+    fn ranks(&self) -> Vec<u32> {
+        self.ranks.clone()
     }
 
     fn check(&mut self) -> Result<(), RanksError> {

@@ -9,7 +9,7 @@ use crate::Error;
 impl World {
     /// The ranks that take part, this one included, in order. At first all.
     pub fn ranks(&self) -> impl Iterator<Item = u32> + use<> {
-        self.bootstrap.ranks().to_vec().into_iter()
+        self.bootstrap.ranks().into_iter()
     }
 
     /// Whether the next step would fail, because a rank has failed or another one shrinks. Does not wait: a program can look

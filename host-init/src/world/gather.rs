@@ -41,7 +41,7 @@ pub(super) fn by_rank<T: Serialize + DeserializeOwned>(
     timeout: Duration,
 ) -> Result<BTreeMap<u32, T>, WorldError> {
     let values = values(bootstrap, ours, timeout)?;
-    Ok(bootstrap.ranks().iter().copied().zip(values).collect())
+    Ok(bootstrap.ranks().into_iter().zip(values).collect())
 }
 
 /// The first contribution says how long the value is, so that most values take no other one.
@@ -59,7 +59,7 @@ fn bytes(
     let mut all = Vec::new();
     let mut lengths = Vec::new();
     let parts = bootstrap.allgather(&first, timeout)?;
-    let ranks = bootstrap.ranks().to_vec();
+    let ranks = bootstrap.ranks();
     for (&rank, part) in ranks.iter().zip(parts) {
         let stated = part.split_first_chunk::<LENGTH>();
         let length = stated.map(|(length, part)| (u64::from_le_bytes(*length) as usize, part));
