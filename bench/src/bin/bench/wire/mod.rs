@@ -1,25 +1,20 @@
 //! Measures the RoCE wire of the software HCA beside bare UDP: `bench wire`.
 //!
-//! Two ends talk over the loopback device, on a thread each. What is compared takes turns. A busy machine spoils both, and
+//! Two ends talk over the loopback device, or between two network namespaces, on a thread each. What is compared takes turns. A busy machine spoils both, and
 //! not always equally: threads that share a core wait for each other.
 
+mod place;
 mod roce;
 mod udp;
-
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
 use warpbell_bench::Error;
 use warpbell_bench::samples::{Goal, Row, SampleArguments, Samples};
 
+use place::Place;
 use roce::{Far, Rig};
 use udp::{Echo, Stream};
 
-/// The addresses of the two ends; the system chooses the ports.
-const ENDS: [SocketAddr; 2] = [
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)), 0),
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 0),
-];
 /// Bytes of a RoCE packet that writes 8 bytes, and of one in the middle of a message: BTH, RETH, payload and CRC.
 const SMALL_PACKET: usize = 12 + 16 + 8 + 4;
 const LARGE_PACKET: usize = 12 + 4096 + 4;
@@ -28,7 +23,7 @@ const LARGE: u32 = 64 << 10;
 /// Bytes of payload in a packet.
 const MTU: f64 = 4096.0;
 
-/// Measures the RoCE wire of the software HCA beside bare UDP, over the loopback device.
+/// Measures the RoCE wire of the software HCA beside bare UDP.
 ///
 /// A write goes to another HCA in UDP datagrams, and its acknowledgement comes back. One thread posts, polls and drives
 /// its own HCA; a thread of the other HCA's answers.
@@ -36,9 +31,18 @@ const MTU: f64 = 4096.0;
 pub struct Arguments {
     #[command(flatten)]
     samples: SampleArguments,
+    /// The two ends: addresses of this machine, or of network namespaces that `ip netns` has named
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["[NAMESPACE/]ADDRESS", "[NAMESPACE/]ADDRESS"],
+        default_values = ["127.0.0.1", "127.0.0.2"]
+    )]
+    between: Vec<Place>,
 }
 
-type Part = (&'static str, fn(u32) -> Result<Vec<Row>, Error>);
+type Ends = [Place; 2];
+type Part = (&'static str, fn(&Ends, u32) -> Result<Vec<Row>, Error>);
 
 const PARTS: [Part; 4] = [
     ("round trip", round_trip),
@@ -49,11 +53,12 @@ const PARTS: [Part; 4] = [
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
-    let samples = &arguments.samples;
+    let Arguments { samples, between } = arguments;
+    let ends = std::array::from_fn(|end| between[end].clone());
     let mut rows = Vec::new();
     for (name, part) in PARTS {
         if samples.filter.wants(name) {
-            rows.extend(part(samples.repetitions)?);
+            rows.extend(part(&ends, samples.repetitions)?);
         }
     }
     samples.print(rows, "two threads are at work")
@@ -78,22 +83,22 @@ fn in_turns(
     Ok(samples)
 }
 
-fn round_trip(repetitions: u32) -> Result<Vec<Row>, Error> {
+fn round_trip(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for (far, echo, what, goal) in [
         (
             Far::Awake,
-            Echo::spinning as fn(_) -> _,
+            Echo::spinning as fn(&Ends) -> _,
             "awake",
             Some(Goal::AtMost(1.5)),
         ),
         (Far::Sleeps, Echo::sleeping, "asleep", None),
     ] {
-        let rig = Rig::new(ENDS, far, None)?;
+        let rig = Rig::new(ends, far, None)?;
         let [ours, theirs] = in_turns(
             repetitions,
             || rig.round_trip(),
-            || Ok(echo(ENDS)?.round_trip(SMALL_PACKET)?),
+            || Ok(echo(ends)?.round_trip(SMALL_PACKET)?),
         )?;
         let ratio = Row::new(
             format!("round trip, {what}: write / UDP echo"),
@@ -116,12 +121,12 @@ fn round_trip(repetitions: u32) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-fn small_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
-    let rig = Rig::new(ENDS, Far::Awake, None)?;
+fn small_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
+    let rig = Rig::new(ends, Far::Awake, None)?;
     let [ours, theirs] = in_turns(
         repetitions,
         || rig.rate(8),
-        || Ok(Stream::new(ENDS)?.rate(SMALL_PACKET)?),
+        || Ok(Stream::new(ends)?.rate(SMALL_PACKET)?),
     )?;
     Ok(vec![
         Row::new("8-byte writes", "M/s", &ours).goal(Goal::AtLeast(0.8)),
@@ -135,12 +140,12 @@ fn throughput(rig: &Rig) -> Result<f64, Error> {
     Ok(rig.rate(LARGE)? * f64::from(LARGE) / 1e3)
 }
 
-fn large_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
-    let rig = Rig::new(ENDS, Far::Awake, None)?;
+fn large_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
+    let rig = Rig::new(ends, Far::Awake, None)?;
     let [ours, theirs] = in_turns(
         repetitions,
         || throughput(&rig),
-        || Ok(Stream::new(ENDS)?.rate(LARGE_PACKET)? * MTU / 1e3),
+        || Ok(Stream::new(ends)?.rate(LARGE_PACKET)? * MTU / 1e3),
     )?;
     Ok(vec![
         Row::new("64 KiB writes", "GB/s", &ours).goal(Goal::AtLeast(2.0)),
@@ -150,9 +155,9 @@ fn large_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
 }
 
 /// One packet of a hundred is lost, in both directions.
-fn lossy_writes(repetitions: u32) -> Result<Vec<Row>, Error> {
-    let lossy = Rig::new(ENDS, Far::Awake, Some(10))?;
-    let rig = Rig::new(ENDS, Far::Awake, None)?;
+fn lossy_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
+    let lossy = Rig::new(ends, Far::Awake, Some(10))?;
+    let rig = Rig::new(ends, Far::Awake, None)?;
     let [with, without] = in_turns(repetitions, || throughput(&lossy), || throughput(&rig))?;
     Ok(vec![
         Row::new("64 KiB writes, 1 % loss", "GB/s", &with),

@@ -17,6 +17,8 @@ use warpbell_hw_tests::sides::ALL_ACCESS;
 use warpbell_soft_hca::engine::fault::{Rates, Seeded};
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, RoceOptions, SoftHca, gid};
 
+use super::place::Place;
+
 /// Blocks of the queue, and writes under one doorbell. Two groups are under way.
 const DEPTH: u32 = 128;
 const GROUP: u32 = 32;
@@ -32,12 +34,13 @@ type Queue<'a> = SendQueue<'a, Exclusive, Thread>;
 
 /// An end: an HCA that listens.
 struct End {
+    place: Place,
     domain: ProtectionDomain,
     address: SocketAddr,
 }
 
 impl End {
-    fn new(at: SocketAddr, drive: Drive, loss: Option<u32>) -> Result<Self, Error> {
+    fn new(place: &Place, drive: Drive, loss: Option<u32>) -> Result<Self, Error> {
         let faults = loss.map(|drop| {
             let rates = Rates {
                 drop,
@@ -57,11 +60,15 @@ impl End {
         };
         let domain = here::node().with_nic(Nic::Soft(options))?.domain()?;
         let options = RoceOptions {
-            address: at,
-            ..RoceOptions::at(at.ip())
+            address: place.address(),
+            ..RoceOptions::at(place.address().ip())
         };
-        let address = hca(&domain).listen(options)?;
-        Ok(Self { domain, address })
+        let address = place.inside(|| hca(&domain).listen(options))??;
+        Ok(Self {
+            place: place.clone(),
+            domain,
+            address,
+        })
     }
 
     fn queue_pair(&self) -> Result<QueuePair, Error> {
@@ -79,7 +86,8 @@ impl End {
 
     /// Connects a queue pair of this end to one of the other.
     fn connect(&self, own: &mut QueuePair, other: &Self, peer: Endpoint) -> Result<(), Error> {
-        let name = hca(&self.domain).reach(other.address)?;
+        let reach = || hca(&self.domain).reach(other.address);
+        let name = self.place.inside(reach)??;
         let peer = Endpoint {
             gid: Gid(gid::of(name)),
             ..peer
@@ -112,11 +120,7 @@ pub struct Rig {
 
 impl Rig {
     /// Of a thousand packets, `loss` get lost.
-    pub fn new(
-        [near, far]: [SocketAddr; 2],
-        thread: Far,
-        loss: Option<u32>,
-    ) -> Result<Self, Error> {
+    pub fn new([near, far]: &[Place; 2], thread: Far, loss: Option<u32>) -> Result<Self, Error> {
         let driver = match thread {
             Far::Awake => Driver::spawn(),
             Far::Sleeps => Driver::spawn_beside_spinners(),

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use warpbell_bench::samples::Samples;
 
+use super::place::Place;
+
 /// Round trips in a repetition.
 const ROUNDS: u32 = 2000;
 /// A datagram that has not come by then is lost, and another is sent.
@@ -60,17 +62,17 @@ pub struct Echo {
 
 impl Echo {
     /// A thread that spins until something comes.
-    pub fn spinning(ends: [SocketAddr; 2]) -> io::Result<Self> {
+    pub fn spinning(ends: &[Place; 2]) -> io::Result<Self> {
         Self::new(ends, true)
     }
 
     /// A thread that sleeps until something comes.
-    pub fn sleeping(ends: [SocketAddr; 2]) -> io::Result<Self> {
+    pub fn sleeping(ends: &[Place; 2]) -> io::Result<Self> {
         Self::new(ends, false)
     }
 
-    fn new([near, far]: [SocketAddr; 2], spins: bool) -> io::Result<Self> {
-        let [socket, other] = [UdpSocket::bind(near)?, UdpSocket::bind(far)?];
+    fn new([near, far]: &[Place; 2], spins: bool) -> io::Result<Self> {
+        let [socket, other] = [near.socket()?, far.socket()?];
         let to = other.local_addr()?;
         socket.set_nonblocking(true)?;
         other.set_nonblocking(spins)?;
@@ -120,8 +122,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new([near, far]: [SocketAddr; 2]) -> io::Result<Self> {
-        let [socket, other] = [UdpSocket::bind(near)?, UdpSocket::bind(far)?];
+    pub fn new([near, far]: &[Place; 2]) -> io::Result<Self> {
+        let [socket, other] = [near.socket()?, far.socket()?];
         let state = UdpSocketState::new((&socket).into())?;
         let other_state = UdpSocketState::new((&other).into())?;
         other_state.set_recv_buffer_size((&other).into(), BUFFER)?;
