@@ -52,6 +52,24 @@ pub enum GaspiError {
         /// Places for segments.
         limit: u32,
     },
+    /// There is no such group.
+    #[error("there is no group {group}; create it first")]
+    NoSuchGroup {
+        /// The number.
+        group: u32,
+    },
+    /// The group cannot change any more.
+    #[error("group {group} is committed already; create another one")]
+    GroupCommitted {
+        /// The number.
+        group: u32,
+    },
+    /// The group has no barrier yet.
+    #[error("group {group} is not committed; commit it at all of its ranks")]
+    GroupNotCommitted {
+        /// The number.
+        group: u32,
+    },
     /// The segment is there already.
     #[error("segment {segment} is there already; delete it first, or take another number")]
     SegmentExists {

@@ -5,9 +5,13 @@
 //! | `gaspi_config_set`, `gaspi_proc_init` | [`GaspiConfig`], [`Gaspi::new`]; `GaspiRank::new` for ranks that are processes (feature `ranks`) |
 //! | `gaspi_segment_create`, `gaspi_segment_delete` | [`Gaspi::segment_create`], [`Gaspi::segment_delete`] |
 //! | `gaspi_queue_purge` | [`Gaspi::queue_purge`] |
+//! | `gaspi_state_vec_get` | `GaspiRank::state_vec_get` |
+//! | `gaspi_group_create`, `_add`, `_commit`, `_delete`, `_num`, `_ranks`; `gaspi_barrier` | `GaspiRank::group_create` and so on, `GaspiRank::barrier` |
 
 mod config;
 mod error;
+#[cfg(feature = "ranks")]
+mod group;
 mod process;
 #[cfg(feature = "ranks")]
 mod rank;
@@ -20,6 +24,8 @@ use warpbell_host_init::{ProtectionDomain, QueuePair};
 
 pub use config::{GaspiConfig, MAX_RANKS};
 pub use error::GaspiError;
+#[cfg(feature = "ranks")]
+pub use group::{GASPI_GROUP_ALL, GroupId, RankState};
 #[cfg(feature = "ranks")]
 pub use rank::GaspiRank;
 

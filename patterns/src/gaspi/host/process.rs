@@ -6,6 +6,8 @@ use warpbell::SendQueueHandle;
 use super::GaspiConfig;
 use super::segment::Notifications;
 use crate::Error;
+#[cfg(feature = "ranks")]
+use warpbell_host_init::State;
 use warpbell_host_init::{Buffer, Placement, ProtectionDomain, QueuePair, Shared, connect};
 
 #[derive(Debug)]
@@ -109,6 +111,15 @@ impl Process {
 
     fn place(&self, queue: u32, rank: usize) -> usize {
         queue as usize * self.ranks + rank
+    }
+
+    /// Whether a queue to a rank has failed.
+    #[cfg(feature = "ranks")]
+    pub(super) fn has_failed(&self, rank: usize) -> bool {
+        let queues = self.pairs.iter().skip(rank).step_by(self.ranks);
+        queues
+            .flatten()
+            .any(|pair| matches!(pair.state(), Ok(State::Error)))
     }
 
     /// Connects a queue of this rank, the first of the two, with the same queue of another one.

@@ -3,6 +3,7 @@
 use crate::gaspi::{GaspiHandle, NotificationEntry, QueueId, SegmentEntry, SegmentId};
 use warpbell_host_init::{QueuePair, World};
 
+use super::group::Groups;
 use super::process::Process;
 use super::segment::Segment;
 use super::{GaspiConfig, GaspiError, present};
@@ -11,7 +12,9 @@ use crate::Error;
 /// This process's rank of a GASPI program, whose ranks are the processes of a job, on one machine or several.
 ///
 /// All ranks make the same calls in the same order, with the same configuration. Each call waits for the others, at most
-/// for the timeout of the [`World`]; if a rank has failed, the error names it.
+/// for the timeout of the [`World`]; if a rank has failed, the error names it, and [`state_vec_get`](Self::state_vec_get)
+/// has all that failed. After [`World::shrink`], which [`world`](Self::world) gives, calls go on among the ranks that are
+/// left. A GASPI program takes no new process in.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,11 +38,12 @@ use crate::Error;
 #[derive(Debug)]
 pub struct GaspiRank {
     config: GaspiConfig,
-    process: Process,
+    pub(super) process: Process,
+    pub(super) groups: Groups,
     /// At their numbers: this rank's.
     segments: Vec<Option<Segment>>,
     /// Behind the queue pairs, which end before their device does.
-    world: World,
+    pub(super) world: World,
 }
 
 impl GaspiRank {
@@ -54,6 +58,7 @@ impl GaspiRank {
         let mut rank = Self {
             config: *config,
             process: told(&mut world, made)?,
+            groups: Groups::default(),
             segments: (0..config.segments).map(|_| None).collect(),
             world,
         };
@@ -68,14 +73,14 @@ impl GaspiRank {
         rank.process.describe_queues()?;
         let own = rank.process.notifications().entry();
         let all: Vec<(u64, u32)> = rank.world.exchange(&(own.address, own.remote_key))?;
-        for (other, (address, remote_key)) in all.into_iter().enumerate() {
+        for (other, (address, remote_key)) in rank.world.ranks().zip(all) {
             let unused = 0;
             let entry = NotificationEntry {
                 address,
                 remote_key,
                 unused,
             };
-            rank.process.describe_notifications(other, entry)?;
+            rank.process.describe_notifications(other as usize, entry)?;
         }
         Ok(rank)
     }
@@ -121,7 +126,7 @@ impl GaspiRank {
         // No rank writes to it before all have it: the exchange is behind it.
         let ours = (own.address, own.size, own.remote_key);
         let all: Vec<(u64, u64, u32)> = self.world.exchange(&ours)?;
-        for (rank, (address, size, remote_key)) in (0..).zip(all) {
+        for (rank, (address, size, remote_key)) in self.world.ranks().zip(all) {
             let local_key = if rank == self.world.rank() {
                 own.local_key
             } else {
@@ -228,7 +233,7 @@ impl GaspiRank {
 }
 
 /// Before an error of this rank alone is returned, the others learn of it.
-fn told<T>(world: &mut World, result: Result<T, Error>) -> Result<T, Error> {
+pub(super) fn told<T>(world: &mut World, result: Result<T, Error>) -> Result<T, Error> {
     result.inspect_err(|error| world.abort(&error.to_string()))
 }
 
@@ -243,6 +248,7 @@ mod tests {
     use warpbell_host_init::{Node, QueuePairConfig};
 
     use super::*;
+    use crate::gaspi::host::{GASPI_GROUP_ALL, RankState};
     use crate::gaspi::{Error as Refused, GASPI_BLOCK, GASPI_TEST};
 
     const PATIENCE: Duration = Duration::from_secs(300);
@@ -373,6 +379,49 @@ mod tests {
                 all_to_all(&mut gaspi, 0);
             });
         }
+    }
+
+    #[test]
+    fn groups_have_barriers_and_those_that_are_left_go_on() {
+        job(21_003, WireKind::RoceV2, |gaspi| {
+            let mut gaspi = gaspi.unwrap();
+            let own = gaspi.world().rank();
+            use RankState::{Corrupt, Healthy};
+            assert_eq!(gaspi.state_vec_get(), [Healthy; 3]);
+            let group = gaspi.group_create();
+            for rank in [2, 1] {
+                gaspi.group_add(group, rank).unwrap();
+            }
+            assert_eq!(
+                (gaspi.group_num(), gaspi.group_ranks(group).unwrap()),
+                (2, vec![1, 2])
+            );
+            if own > 0 {
+                gaspi.group_commit(group).unwrap();
+                gaspi.barrier(group).unwrap();
+                let late = gaspi.group_add(group, 0).unwrap_err().to_string();
+                assert!(late.contains("committed already"), "{late}");
+            }
+            gaspi.barrier(GASPI_GROUP_ALL).unwrap();
+            if own == 2 {
+                return;
+            }
+            // Rank 2 has gone.
+            gaspi.world().barrier().unwrap_err();
+            assert_eq!(gaspi.state_vec_get(), [Healthy, Healthy, Corrupt]);
+            gaspi.world().shrink(PATIENCE).unwrap();
+            assert_eq!(gaspi.group_ranks(GASPI_GROUP_ALL).unwrap(), [0, 1]);
+            gaspi.group_delete(group).unwrap();
+            gaspi.segment_create(0, 1000 + own as usize).unwrap();
+            let kernel = gaspi.handle().open().unwrap();
+            assert_eq!(kernel.segment_size(0, 1 - own), Ok(u64::from(1001 - own)));
+            gaspi.barrier(GASPI_GROUP_ALL).unwrap();
+            // A queue that fails shows, too.
+            gaspi.process.break_connection(1, 1 - own as usize);
+            assert_eq!(gaspi.state_vec_get()[1 - own as usize], Corrupt);
+            gaspi.queue_purge(1).unwrap();
+            assert_eq!(gaspi.state_vec_get(), [Healthy, Healthy, Corrupt]);
+        });
     }
 
     #[test]
