@@ -31,12 +31,22 @@ impl End {
         config: &QueuePairConfig,
     ) -> Result<Self, Error> {
         let pair = domain.queue_pair(config)?;
-        Ok(Self {
+        Ok(Self::with_pair(node, domain, pair, config))
+    }
+
+    /// An end with a queue pair of this domain that was made with this configuration.
+    pub fn with_pair(
+        node: &Node,
+        domain: ProtectionDomain,
+        pair: QueuePair,
+        config: &QueuePairConfig,
+    ) -> Self {
+        Self {
             domain,
             pair,
             node: node.clone(),
             receive_depth: config.receive_depth,
-        })
+        }
     }
 
     /// Registers memory that this end's kernels and its NIC reach.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{assert_verified, document, error_line};
+use crate::common::{WIRES, assert_verified, document, document_of_ranks, error_line, job};
 use crate::run;
 
 const BANDWIDTH: &str = "bandwidth";
@@ -277,5 +277,35 @@ fn a_case_alone_is_measured_alone() {
         let output = run(BANDWIDTH, &[mode, &["--case", "fetch 64"]].concat());
         assert_eq!(output.status.code(), Some(1));
         assert!(error_line(&output).contains("no case has fetch 64 in its name"));
+    }
+}
+
+#[test]
+fn every_byte_arrives_at_another_rank() {
+    let few = [
+        "--from=8",
+        "--to=64",
+        "--messages=300",
+        "--repetitions=2",
+        "--json",
+    ];
+    for wire in WIRES {
+        for ways in [&[][..], &["--both-ways"]] {
+            let arguments = [&["bandwidth"], &few[..], ways].concat();
+            let document =
+                document_of_ranks(&job(env!("CARGO_BIN_EXE_bench"), 2, wire, &arguments));
+            // Four sizes of four verbs, and fetch-and-add.
+            assert_verified(&document, 4 * 4 + 1);
+            for result in document["results"].as_array().unwrap() {
+                assert!(result["min_gb_per_s"].as_f64() > Some(0.0), "{result}");
+            }
+        }
+    }
+    for output in job(env!("CARGO_BIN_EXE_bench"), 3, "", &["bandwidth"]) {
+        let error = error_line(&output);
+        assert!(
+            error.contains("the program has 2 ranks here, and 3 were started"),
+            "{error}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
 
@@ -79,4 +80,41 @@ pub fn assert_stepped(document: &Value, steps: u64) {
     }
     let ways = [0, 1, 2].map(|index| &measured[index]["way"]);
     assert_eq!(ways, ["host", "notified", "triggered"]);
+}
+
+/// The wires between ranks.
+pub const WIRES: [&str; 2] = ["shm", "roce"];
+
+/// A port for each job.
+static PORT: AtomicU16 = AtomicU16::new(21_020);
+
+/// What each of so many ranks of a job says, over a wire of [`WIRES`], or one that is chosen.
+pub fn job(program: &str, ranks: usize, wire: &str, arguments: &[&str]) -> Vec<Output> {
+    let [_, b, c, d] = std::process::id().to_be_bytes();
+    let port = PORT.fetch_add(1, Ordering::Relaxed);
+    let root = format!("127.{}.{c}.{d}:{port}", 64 + b % 64);
+    let start = |rank: usize| {
+        let mut command = command(program, arguments);
+        command.envs([
+            ("WARPBELL_LAUNCHER", "hand"),
+            ("WARPBELL_ROOT", &root),
+            ("WARPBELL_SIZE", &ranks.to_string()),
+            ("WARPBELL_RANK", &rank.to_string()),
+            ("WARPBELL_WIRE", wire),
+        ]);
+        command.spawn().unwrap()
+    };
+    let started: Vec<_> = (0..ranks).map(start).collect();
+    let ended = started.into_iter().map(|child| child.wait_with_output());
+    ended.collect::<Result<_, _>>().unwrap()
+}
+
+/// The document of rank 0 of a job; all others say nothing.
+pub fn document_of_ranks(outputs: &[Output]) -> Value {
+    for other in &outputs[1..] {
+        let errors = String::from_utf8_lossy(&other.stderr);
+        assert!(other.status.success() && errors.is_empty(), "{errors}");
+        assert!(other.stdout.is_empty());
+    }
+    document(&outputs[0])
 }

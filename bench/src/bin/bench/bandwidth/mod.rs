@@ -3,18 +3,19 @@
 
 mod ladder;
 mod peer;
+mod ranks;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::filter::Filter;
 use warpbell_bench::parse::parse_message;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::bandwidth::{Bandwidth, Case, HEADER, Verb, measure};
 use warpbell_bench::run::interrupt::{self, ended_early};
 use warpbell_bench::run::machine::Machine;
-use warpbell_bench::run::screen::Screen;
-use warpbell_bench::run::setup::{Ends, config};
+use warpbell_bench::run::setup::{End, Ends, config};
 use warpbell_bench::run::{place, screen};
 use warpbell_bench::setting::Setting;
 use warpbell_bench::strangers::Other;
@@ -26,6 +27,8 @@ use crate::draw;
 ///
 /// One thread of a grid posts; two software HCAs in this process, both driven by one CPU thread,
 /// move the bytes; every byte is checked. No network card takes part: these are numbers of software.
+///
+/// If a launcher has started two processes, the ends are these, and the first one requests.
 ///
 /// With --peer the kernel writes into the memory of an unmodified ib_write_bw that listens at HOST, over a
 /// device that warpbell-preload shows it.
@@ -150,13 +153,32 @@ impl Arguments {
 /// Measures the verbs.
 fn verbs(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
+    let party = Party::from_env(&setting.node)?;
+    let result = verbs_of(arguments, &setting, &party);
+    party.end(result)
+}
+
+/// The ends, here or at two ranks.
+enum Between {
+    Here(Box<Ends>),
+    Ranks(Box<End>),
+}
+
+fn verbs_of(arguments: &Arguments, setting: &Setting, party: &Party) -> Result<(), Error> {
     let node = &setting.node;
-    let ends = Ends::new(node, &config(arguments.depth))?;
+    let between = match ranks::end(party, arguments.depth)? {
+        Some(end) => Between::Ranks(end.into()),
+        None => Between::Here(Ends::new(node, &config(arguments.depth))?.into()),
+    };
     let mut random = Random::new(arguments.seed);
-    let advised = ends.one.pair.advised_batch();
+    let end = match &between {
+        Between::Here(ends) => &ends.one,
+        Between::Ranks(end) => end,
+    };
+    let advised = end.pair.advised_batch();
     let batch = arguments.batch.unwrap_or(advised.requests);
     let cases = arguments.filter.some(arguments.cases(batch))?;
-    let screen = Screen::new(arguments.output.json, cases.len() as u64);
+    let screen = party.screen(arguments.output.json, cases.len() as u64);
     let ways = if arguments.both_ways {
         "both ways"
     } else {
@@ -176,15 +198,21 @@ fn verbs(arguments: &Arguments) -> Result<(), Error> {
     let mut results = Vec::new();
     let mut step = |case: Case| {
         screen.step(name(&case));
-        let result = measure(&ends, case, &mut random, interrupt::check)?;
+        let result = match &between {
+            Between::Here(ends) => measure(ends, case, &mut random, interrupt::check)?,
+            Between::Ranks(end) => ranks::measure(party, end, case, &mut random)?,
+        };
         screen.row(result.row(), result.verified);
         results.push(result);
         Ok(())
     };
     let interrupted = ended_early::<Error>(cases.into_iter().try_for_each(&mut step))?;
     screen.finish();
+    if party.rank() > 0 {
+        return Ok(());
+    }
     let document = Document {
-        setting: &setting,
+        setting,
         depth: arguments.depth,
         batch,
         signal_every: arguments.signal_every,
