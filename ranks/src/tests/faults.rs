@@ -202,7 +202,8 @@ fn nobody_waits_for_ever_for_who_does_not_come_back() {
         };
         let other = scope.spawn(move || all(&mut one));
         all(&mut zero);
-        (last.join().unwrap(), other.join().unwrap());
+        last.join().unwrap();
+        other.join().unwrap();
     });
 }
 
