@@ -239,7 +239,7 @@ impl Notified {
             // The strips beside one are its own rank's only where there is no other one.
             to_self: case.ranks == 1,
             ..gaspi::config(
-                driver.queues(node, domain, case.depth),
+                party.queues(driver.queues(node, domain, case.depth)),
                 ENDS * case.blocks,
                 notifications,
             )

@@ -86,7 +86,7 @@ impl<'c> Ranks<'c> {
         let bytes = WORD as usize * case.words(&plan)? as usize;
         let (mut ends, memories, there) = match party.world(&nic)? {
             None => all_in_one(case, nodes, plan, way, &nic, bytes)?,
-            Some(world) => one_of_all(case, world, &nodes[0], plan, way, bytes)?,
+            Some(world) => one_of_all(case, party, world, plan, way, bytes)?,
         };
         let node = |at: u32| &nodes[place_of(at, own.len() as u32, nodes.len())];
         let queues = match way {
@@ -479,15 +479,15 @@ fn all_in_one(
 /// This process's rank among those of a world.
 fn one_of_all(
     case: &Case,
+    party: &Party,
     mut world: World,
-    node: &Node,
     plan: Plan,
     way: Way,
     bytes: usize,
 ) -> Result<Connected, Error> {
-    let (rank, driver) = (world.rank(), way.driver());
+    let (node, rank, driver) = (party.node(), world.rank(), way.driver());
     let domain = world.domain().clone();
-    let config = driver.queues(node, &domain, case.depth);
+    let config = party.queues(driver.queues(node, &domain, case.depth));
     let (mut pairs, mut from_before) = (Vec::new(), Vec::new());
     for queue in 0..plan.ways() * plan.parts {
         let next = plan.peer(rank, queue / plan.parts);

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::inbound::Who;
+use warpbell_bench::party::Party;
 use warpbell_bench::run::machine::Machine;
-use warpbell_bench::run::screen::{Screen, bytes, start};
+use warpbell_bench::run::screen::{bytes, start};
 use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
 use warpbell_paper_kernels::kv::Keys;
@@ -19,6 +20,8 @@ use warpbell_patterns::active::MAX_RESULT;
 /// With READs of the key's bucket, of further buckets while they are full, and of the value; a study of SmartNICs
 /// calls this network amplification. With an active message, whose task looks the key up and answers with the
 /// value. Every value is compared, missing keys included. Every request, packet and byte on the wire is counted.
+///
+/// If a launcher has started several processes, the table is at the first one, and the others get by READs.
 ///
 /// Packets are those of RoCE v2 with all their headers, and with an acknowledgement of each WRITE.
 #[derive(Debug, Parser)]
@@ -103,12 +106,17 @@ impl Arguments {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = warpbell_papers::open(&arguments.machine)?;
+    let party = Party::from_env(&setting.node)?;
+    let result = measure(arguments, &setting, &party);
+    party.end(result)
+}
+
+fn measure(arguments: &Arguments, setting: &Setting, party: &Party) -> Result<(), Error> {
     let node = &setting.node;
+    let ways = Way::all(party);
     let mtu = arguments.mtu.parse().expect("one of the values");
-    let screen = Screen::new(
-        arguments.json,
-        (Way::ALL.len() * arguments.sizes.len()) as u64,
-    );
+    let steps = ways.len() * arguments.sizes.len();
+    let screen = party.screen(arguments.json, steps as u64);
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
         place::words(node),
@@ -117,7 +125,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     let mut shape = (0.0, 0);
     for &size in &arguments.sizes {
-        let mut store = Store::new(node, arguments.case(size, mtu))?;
+        let mut store = Store::new(party, arguments.case(size, mtu))?;
         shape = store.load();
         if rows.is_empty() {
             let (load, buckets) = shape;
@@ -129,27 +137,31 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             ));
             screen.heading(HEADER);
         }
-        for way in Way::ALL {
+        for &way in &ways {
             screen.step(format!("{} of {size} bytes", way.words()));
-            let row = store.get(way)?;
-            let wrong = match row.wrong {
-                0 => String::new(),
-                wrong => format!(": {wrong} of {} GETs", row.gets),
-            };
-            screen.line(format_args!(
-                "{}  {}{wrong}",
-                row.line(),
-                screen.mark(row.verified)
-            ));
-            rows.push(row);
+            for row in store.get(way)? {
+                let wrong = match row.wrong {
+                    0 => String::new(),
+                    wrong => format!(": {wrong} of {} GETs", row.gets),
+                };
+                let rank = row
+                    .rank
+                    .map_or_else(String::new, |rank| format!("  rank {rank}"));
+                let mark = screen.mark(row.verified);
+                screen.line(format_args!("{}  {mark}{wrong}{rank}", row.line()));
+                rows.push(row);
+            }
         }
     }
     screen.finish();
+    if party.rank() > 0 {
+        return Ok(());
+    }
     let wrong = rows.iter().filter(|row| !row.verified).count();
     let all = rows.len();
     let (load, buckets) = shape;
     screen.document(&Document {
-        setting: &setting,
+        setting,
         who: arguments.who,
         clients: arguments.clients,
         keys: arguments.keys,

@@ -56,7 +56,7 @@ impl Member {
             Some(mut world) => {
                 let (rank, other) = (world.rank(), 1 - world.rank());
                 let domain = world.domain().clone();
-                let config = driver.queues(node, &domain, depth);
+                let config = party.queues(driver.queues(node, &domain, depth));
                 let mut pairs = Vec::new();
                 for _ in 0..parts {
                     pairs.extend(world.connect([other], &config)?.into_values());

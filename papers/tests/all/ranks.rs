@@ -4,6 +4,7 @@ use crate::common::{WIRES, assert_stepped, assert_verified, document_of_ranks, j
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
+const KV: &str = env!("CARGO_BIN_EXE_kv");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
@@ -46,6 +47,24 @@ fn every_sum_is_right_in_every_way() {
             for measured in document["measured"].as_array().unwrap() {
                 assert_eq!(measured["ranks"], ranks);
                 assert_eq!(measured["rounds"], 6);
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_of_other_ranks_get_every_value() {
+    let few = ["--keys=200", "--gets=100", "--sizes=16,300", "--json"];
+    for wire in WIRES {
+        for (ranks, clients) in [(2, "--clients=3"), (3, "--clients=1")] {
+            let outputs = job(KV, ranks, wire, &[&few[..], &[clients]].concat());
+            let document = document_of_ranks(&outputs);
+            let rows = document["rows"].as_array().unwrap();
+            assert_verified(&document, 2 * (ranks - 1));
+            for (row, rank) in rows.iter().zip((1..ranks).cycle()) {
+                assert_eq!(row["way"], "reads");
+                assert_eq!(row["rank"], rank);
+                assert!(row["hits"].as_u64() > Some(0));
             }
         }
     }

@@ -14,9 +14,15 @@ use crate::workspace::clean_command;
 const PROGRAMS: [&str; 4] = ["all_to_all", "allreduce", "pingpong", "notify"];
 const OK: &str = "Test OK";
 /// Applications of papers that take ranks, how many, and a small size. Rank 0 shows the results, and fails if one is wrong.
-const APPLICATIONS: [(&str, u32, &str); 2] =
-    [("jacobi", 2, "--sides=16"), ("stencil", 4, "--cells=16")];
-const FEW_STEPS: [&str; 2] = ["--steps=10", "--repetitions=1"];
+const APPLICATIONS: [(&str, u32, [&str; 3]); 3] = [
+    ("jacobi", 2, ["--sides=16", "--steps=10", "--repetitions=1"]),
+    (
+        "stencil",
+        4,
+        ["--cells=16", "--steps=10", "--repetitions=1"],
+    ),
+    ("kv", 3, ["--sizes=16", "--keys=200", "--gets=50"]),
+];
 /// How many ranks the sample files start.
 const RANKS: u32 = 4;
 
@@ -53,15 +59,15 @@ impl Steps<'_> {
             return Ok(());
         }
         let launcher = executable(&built.stdout, LAUNCHER).ok_or(StepError::Unbuilt(LAUNCHER))?;
-        for (name, ranks, size) in applications {
+        for (name, ranks, arguments) in applications {
             let program = executable(&built.stdout, name).ok_or(StepError::Unbuilt(name))?;
             for wire in ["shm", "roce"] {
                 let mut command = clean_command(&launcher, &self.workspace.root);
                 command.args(["-n", &ranks.to_string()]).arg(&program);
-                command.arg(size).args(FEW_STEPS);
+                command.args(arguments);
                 command.env("WARPBELL_WIRE", wire);
                 let finished = self.capture(command, DEADLINE)?;
-                let shown = [format!(" {ranks} ranks, "), "µs a step".into()];
+                let shown = [format!(" {ranks} ranks, ")];
                 let title = format!("{LAUNCHER} {name} {wire}");
                 report.list(&title, &faults(&finished, shown));
             }

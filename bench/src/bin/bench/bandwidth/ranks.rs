@@ -18,7 +18,7 @@ pub fn end(party: &Party, depth: u32) -> Result<Option<End>, Error> {
     let Some(mut world) = party.world(node)? else {
         return Ok(None);
     };
-    let config = config(depth);
+    let config = party.queues(config(depth));
     let pairs = world.connect(world.others(), &config)?.into_values();
     let domain = world.domain();
     let end = |pair| End::with_pair(node, domain.clone(), pair, &config);

@@ -1,9 +1,12 @@
 //! A key-value table in a target's memory, and GETs from it: by one-sided READs, and by active messages.
 
-use serde::Serialize;
-use warpbell::wqe::Local;
+mod ranks;
+
+use serde::{Deserialize, Serialize};
+use warpbell::wqe::{Local, Remote};
 use warpbell::{SendQueueHandle, Slice, Word64};
 use warpbell_bench::inbound::Who;
+use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
 use warpbell_bench::run::launch::{LIMIT_US, said};
 use warpbell_bench::run::memory::Memory;
@@ -26,7 +29,7 @@ use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 use crate::Error;
 
 /// How a value is got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// By READs of buckets, and of the value.
@@ -36,8 +39,13 @@ pub enum Way {
 }
 
 impl Way {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Reads, Self::ActiveMessage];
+    /// Both of them; between processes an active message has no way.
+    pub fn all(party: &Party) -> Vec<Self> {
+        match party.size() {
+            None => vec![Self::Reads, Self::ActiveMessage],
+            Some(_) => vec![Self::Reads],
+        }
+    }
 
     /// What it is, in words.
     pub fn words(self) -> &'static str {
@@ -68,10 +76,13 @@ pub struct KvCase {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The way.
     pub way: Way,
+    /// The rank whose clients these are; none where clients and target are in one process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// Bytes of the longest value.
     pub value: u32,
     /// GETs of all clients.
@@ -192,56 +203,119 @@ impl Filled {
     }
 }
 
-/// Both ends, and the table at the target's.
-pub struct Store {
-    case: KvCase,
-    node: Node,
-    near: ProtectionDomain,
-    far: ProtectionDomain,
-    filled: Filled,
+/// The table at the target.
+struct Target {
     table: Memory,
     values: Memory,
 }
 
-impl Store {
-    /// Fills a table.
-    ///
-    /// # Errors
-    /// No memory; a device that has stopped.
-    pub fn new(node: &Node, case: KvCase) -> Result<Self, Error> {
-        let [near, far] = node.ends()?;
-        let filled = Filled::new(&case.keys, case.load);
+impl Target {
+    fn new(node: &Node, domain: &ProtectionDomain, filled: &Filled) -> Result<Self, Error> {
         let memory = |bytes: &[u8]| -> Result<Memory, Error> {
-            let memory = Memory::new(&far, node.nic_placement(), bytes.len())?;
+            let memory = Memory::new(domain, node.nic_placement(), bytes.len())?;
             memory.write(0, bytes);
             Ok(memory)
         };
-        let (table, values) = (memory(&filled.bytes())?, memory(&filled.values)?);
         Ok(Self {
+            table: memory(&filled.bytes())?,
+            values: memory(&filled.values)?,
+        })
+    }
+
+    /// Whether it is still as the host has filled it.
+    fn is_untouched(&self, filled: &Filled) -> bool {
+        self.table.holds(&filled.bytes()) && self.values.holds(&filled.values)
+    }
+}
+
+/// A table, and clients that ask for its values.
+pub struct Store {
+    clients: Clients,
+    far: Far,
+}
+
+/// Where the table is.
+enum Far {
+    /// In this process.
+    Here(ProtectionDomain, Box<Target>),
+    /// At the first rank.
+    Ranks(Box<ranks::Ranks>),
+}
+
+/// The clients of this process.
+struct Clients {
+    case: KvCase,
+    node: Node,
+    domain: ProtectionDomain,
+    filled: Filled,
+}
+
+impl Store {
+    /// Fills a table: at the first of the ranks that a launcher has started, whose others have the clients, or here.
+    ///
+    /// # Errors
+    /// No memory; a device that has stopped; a rank that failed.
+    pub fn new(party: &Party, case: KvCase) -> Result<Self, Error> {
+        let node = party.node();
+        let filled = Filled::new(&case.keys, case.load);
+        let (domain, far) = match party.world(node)? {
+            None => {
+                let [near, far] = node.ends()?;
+                let target = Target::new(node, &far, &filled)?;
+                (near, Far::Here(far, target.into()))
+            }
+            Some(world) => {
+                let domain = world.domain().clone();
+                (
+                    domain,
+                    Far::Ranks(ranks::Ranks::new(party, world, &filled)?.into()),
+                )
+            }
+        };
+        let clients = Clients {
             case,
             node: node.clone(),
-            near,
-            far,
+            domain,
             filled,
-            table,
-            values,
-        })
+        };
+        Ok(Self { clients, far })
     }
 
     /// How many of 100 entries are taken, and how many buckets there are.
     pub fn load(&self) -> (f64, u32) {
-        let entries = f64::from(self.filled.buckets * ENTRIES);
-        (
-            100.0 * f64::from(self.case.keys.keys) / entries,
-            self.filled.buckets,
-        )
+        let Clients { case, filled, .. } = &self.clients;
+        let entries = f64::from(filled.buckets * ENTRIES);
+        (100.0 * f64::from(case.keys.keys) / entries, filled.buckets)
     }
 
-    /// Makes all GETs one way.
+    /// Makes all GETs one way: a row for the clients here, or for those of each rank.
     ///
     /// # Errors
-    /// A kernel that failed; too many clients for the NIC.
-    pub fn get(&mut self, way: Way) -> Result<Row, Error> {
+    /// A kernel that failed; too many clients for the NIC; a rank that failed.
+    pub fn get(&mut self, way: Way) -> Result<Vec<Row>, Error> {
+        let clients = &mut self.clients;
+        match &mut self.far {
+            Far::Ranks(ranks) => ranks.get(clients),
+            Far::Here(domain, target) => {
+                let mut row = clients.get(way, |clients, client| match way {
+                    Way::Reads => clients.read_here(client, domain, target),
+                    Way::ActiveMessage => Ok((clients.ask_by_tasks(client, domain, target)?, true)),
+                })?;
+                row.verified &= target.is_untouched(&clients.filled);
+                Ok(vec![row])
+            }
+        }
+    }
+}
+
+impl Clients {
+    /// Has clients get, by `ask`, which gives how many requests were posted, and whether nothing beside the clients' memory was
+    /// written.
+    fn get(
+        &mut self,
+        way: Way,
+        ask: impl FnOnce(&Self, Client<'_>) -> Result<(u64, bool), Error>,
+    ) -> Result<Row, Error> {
         interrupt::check()?;
         let counts = self.node.words(COUNTS * self.case.clients as usize)?;
         let gets = self.case.clients as usize * self.case.gets as usize;
@@ -256,20 +330,10 @@ impl Store {
             samples: Slice::new(&samples),
             outcome: &outcome,
         };
-        let (posted, kept) = match way {
-            Way::Reads => self.get_by_reads(client)?,
-            Way::ActiveMessage => (self.get_by_tasks(client)?, true),
-        };
+        let (posted, kept) = ask(self, client)?;
         let mut row = self.row(way, &counts, &samples, posted)?;
         row.verified &= kept;
         Ok(row)
-    }
-
-    fn config(&self) -> QueuePairConfig {
-        QueuePairConfig {
-            send_depth: 16,
-            ..QueuePairConfig::granting(Access::REMOTE_READ)
-        }
     }
 
     fn grid(&self) -> Grid {
@@ -297,31 +361,49 @@ impl Store {
         Ok(())
     }
 
-    /// Gives how many requests were posted, and whether nothing beside the clients' memory was written.
-    fn get_by_reads(&self, client: Client<'_>) -> Result<(u64, bool), Error> {
-        let clients = self.case.clients as usize;
-        let mut pairs = Vec::with_capacity(clients);
-        for _ in 0..clients {
-            let mut near = self.near.queue_pair(&self.config())?;
-            let mut far = self.far.queue_pair(&self.config())?;
-            connect(&mut near, &mut far)?;
-            pairs.push((near, far));
+    /// By READs from a table in this process.
+    fn read_here(
+        &self,
+        client: Client<'_>,
+        domain: &ProtectionDomain,
+        target: &Target,
+    ) -> Result<(u64, bool), Error> {
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for _ in 0..self.case.clients {
+            let mut one = self.domain.queue_pair(&queues())?;
+            let mut other = domain.queue_pair(&queues())?;
+            connect(&mut one, &mut other)?;
+            near.push(one);
+            far.push(other);
         }
+        let there = [target.table.remote(0), target.values.remote(0)];
+        self.read(client, &near, there)
+    }
+
+    /// By READs through these queues, a client's each, where table and values begin there. Gives how many requests were posted,
+    /// and whether nothing beside the clients' memory was written.
+    fn read(
+        &self,
+        client: Client<'_>,
+        pairs: &[QueuePair],
+        [table, values]: [Remote; 2],
+    ) -> Result<(u64, bool), Error> {
+        let clients = pairs.len();
         let handles: Vec<SendQueueHandle<'_>> = pairs
             .iter()
-            .map(|(near, _)| near.send_queue())
+            .map(QueuePair::send_queue)
             .collect::<Result<_, _>>()?;
         let queues = Shared::slice(self.node.placement(), clients, |index| handles[index])?;
         // Whole cache lines for each client.
         let stride = BUCKET + self.case.keys.longest.next_multiple_of(64);
         let room = clients * stride as usize;
-        let landing = Memory::new(&self.near, self.node.nic_placement(), room)?;
+        let landing = Memory::new(&self.domain, self.node.nic_placement(), room)?;
         let get = GetByReads {
             client,
             queues: Slice::new(&queues),
-            table: self.table.remote(0),
+            table,
             buckets: self.filled.buckets,
-            values: self.values.remote(0),
+            values,
             landing: landing.local(0, room),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             landing_words: unsafe { landing.place() },
@@ -332,22 +414,27 @@ impl Store {
             Who::Warp => Launch::new(entry!(kv_read_warp), self.grid(), get),
             Who::Block => Launch::new(entry!(kv_read_block), self.grid(), get),
         };
-        let all: Vec<&QueuePair> = pairs.iter().flat_map(|(near, far)| [near, far]).collect();
+        let all: Vec<&QueuePair> = pairs.iter().collect();
         self.run(Way::Reads, &[launch], &all, &[client.outcome])?;
         Ok((posted(all), landing.check_guards().is_ok()))
     }
 
-    /// Gives how many requests were posted.
-    fn get_by_tasks(&self, client: Client<'_>) -> Result<u64, Error> {
+    /// By messages to a table in this process. Gives how many requests were posted.
+    fn ask_by_tasks(
+        &self,
+        client: Client<'_>,
+        domain: &ProtectionDomain,
+        target: &Target,
+    ) -> Result<u64, Error> {
         let config = ActiveConfig {
             lanes: self.case.clients,
             slots: 2,
             functions: ARGUMENTS.len() as u32,
             max_result: self.case.keys.longest,
-            queue_pair: self.config(),
+            queue_pair: queues(),
             ..ActiveConfig::default()
         };
-        let mut active = ActiveMessages::new(&self.near, &self.far, &config)?;
+        let mut active = ActiveMessages::new(&self.domain, domain, &config)?;
         for (function, arguments) in (0..).zip(ARGUMENTS) {
             active.register(function, arguments)?;
         }
@@ -359,12 +446,12 @@ impl Store {
         let serve = ServeGets {
             target: active.target(),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            table: unsafe { self.table.place() },
+            table: unsafe { target.table.place() },
             buckets: self.filled.buckets,
             values: Local {
                 // Each value has a length of its own.
                 length: 0,
-                ..self.values.local(0, self.values.len())
+                ..target.values.local(0, target.values.len())
             },
             stop: interrupt::stop(self.node.placement())?,
             limit_us: LIMIT_US,
@@ -392,7 +479,7 @@ impl Store {
         Ok(posted(all) - 2 * u64::from(self.case.clients))
     }
 
-    /// Compares what the kernels have counted with what the table says, and with what was posted.
+    /// Compares what the kernels have counted with what the table should say, and with what was posted.
     fn row(
         &mut self,
         way: Way,
@@ -409,10 +496,9 @@ impl Store {
         let gets = u64::from(self.case.clients) * u64::from(self.case.gets);
         let each = |which: usize| sum(which) as f64 / gets as f64;
         let value_bytes = sum(VALUE_BYTES);
-        let table_is_right = self.table.check(&self.filled.bytes()).is_ok()
-            && self.values.check(&self.filled.values).is_ok();
         Ok(Row {
             way,
+            rank: None,
             value: self.case.keys.longest,
             gets,
             hits: sum(HITS),
@@ -430,7 +516,7 @@ impl Store {
             amplification: (value_bytes != 0).then(|| sum(BYTES) as f64 / value_bytes as f64),
             median_ns: percentile(&sorted, 50),
             p99_ns: percentile(&sorted, 99),
-            verified: counts == expected && posted == sum(REQUESTS) && table_is_right,
+            verified: counts == expected && posted == sum(REQUESTS),
         })
     }
 
@@ -468,6 +554,13 @@ impl Store {
         expected[PACKETS] = traffic.packets;
         expected[BYTES] = traffic.bytes;
         expected
+    }
+}
+
+fn queues() -> QueuePairConfig {
+    QueuePairConfig {
+        send_depth: 16,
+        ..QueuePairConfig::granting(Access::REMOTE_READ)
     }
 }
 
