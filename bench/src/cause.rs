@@ -5,6 +5,7 @@ use crate::run::error::{Error as RunError, Nested};
 use crate::run::launch::said;
 use warpbell::WaitError;
 use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_patterns::gaspi::Error::Timeout;
 
 use crate::Error;
 
@@ -20,7 +21,7 @@ impl Vain for Error {
             self,
             Self::Silent { .. }
                 | Self::Run(RunError::Stage(StageError::Kernel {
-                    failure: Failure::Wait(WaitError::Deadline),
+                    failure: Failure::Wait(WaitError::Deadline) | Failure::Gaspi(Timeout),
                     ..
                 }))
         )
@@ -70,10 +71,12 @@ mod tests {
         let late = Failure::Wait(WaitError::Deadline);
         let cause = Failure::Open(OpenError::InUse);
         let silent = || Err(Error::Silent { part: 3 });
+        let timeout = Failure::Gaspi(Timeout);
         let said = |results: Vec<Result<(), Error>>| first_cause(results).unwrap_err().to_string();
         let first = said(vec![
             silent(),
             kernel("a", late),
+            kernel("a", timeout),
             kernel("b", cause),
             kernel("c", cause),
         ]);

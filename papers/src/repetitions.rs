@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use warpbell_bench::cause::Vain;
 use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
 
@@ -51,9 +52,20 @@ impl Repetitions {
             // Nothing comes from another rank before that.
             party.all(true)?;
             let mut took = Duration::ZERO;
-            let over = !interrupt::ended_early(run().map(|time| took = time))?;
+            let early = match interrupt::ended_early(run().map(|time| took = time)) {
+                // A rank that waited in vain asks the others, and so learns which one is gone.
+                Err(error) if error.is_vain() => Err(error),
+                early => Ok(early?),
+            };
+            let over = early.as_ref().ok().map(|early| !early);
+            let all = party.exchange(over)?;
+            early?;
+            if all.contains(&None) {
+                // That rank ends, and says why.
+                party.all(true)?;
+            }
             // One that is not over does not count.
-            if !party.all(over)? {
+            if all.contains(&Some(false)) {
                 break;
             }
             count += 1;

@@ -1,7 +1,7 @@
 //! Runs an example and reads what it says.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
@@ -88,8 +88,8 @@ pub const WIRES: [&str; 2] = ["shm", "roce"];
 /// A port for each job.
 static PORT: AtomicU16 = AtomicU16::new(21_020);
 
-/// What each of so many ranks of a job says, over a wire of [`WIRES`], or one that is chosen.
-pub fn job(program: &str, ranks: usize, wire: &str, arguments: &[&str]) -> Vec<Output> {
+/// Starts the ranks of a job, over a wire of [`WIRES`], or one that is chosen.
+pub fn start(program: &str, ranks: usize, wire: &str, arguments: &[&str]) -> Vec<Child> {
     let [_, b, c, d] = std::process::id().to_be_bytes();
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let root = format!("127.{}.{c}.{d}:{port}", 64 + b % 64);
@@ -102,11 +102,16 @@ pub fn job(program: &str, ranks: usize, wire: &str, arguments: &[&str]) -> Vec<O
             ("WARPBELL_RANK", &rank.to_string()),
             ("WARPBELL_WIRE", wire),
         ]);
-        command.spawn().unwrap()
+        command.spawn().expect("the rank starts")
     };
-    let started: Vec<_> = (0..ranks).map(start).collect();
-    let ended = started.into_iter().map(|child| child.wait_with_output());
-    ended.collect::<Result<_, _>>().unwrap()
+    (0..ranks).map(start).collect()
+}
+
+/// What each rank of a job says.
+pub fn job(program: &str, ranks: usize, wire: &str, arguments: &[&str]) -> Vec<Output> {
+    let started = start(program, ranks, wire, arguments).into_iter();
+    let ended = started.map(|child| child.wait_with_output());
+    ended.collect::<Result<_, _>>().expect("a rank's output")
 }
 
 /// The document of rank 0 of a job; all others say nothing.

@@ -1,6 +1,10 @@
 //! Applications whose ranks are processes, over both wires.
 
-use crate::common::{WIRES, assert_stepped, assert_verified, document_of_ranks, job};
+use std::io::{BufRead, BufReader};
+
+use crate::common::{
+    WIRES, assert_stepped, assert_verified, document_of_ranks, error_line, job, start,
+};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
@@ -83,5 +87,23 @@ fn another_number_of_ranks_is_refused_by_all() {
             let words = "the program has 2 ranks here, and 3 were started";
             assert!(error.contains(words), "{error}");
         }
+    }
+}
+
+#[test]
+fn a_rank_that_is_gone_is_named() {
+    let endless = ["--cells=8", "--steps=10", "--seconds=600"];
+    let mut ranks = start(STENCIL, 3, "", &endless);
+    // All have begun.
+    let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("µs a step")));
+    let mut third = ranks.pop().unwrap();
+    third.kill().unwrap();
+    third.wait().unwrap();
+    for (rank, survivor) in ranks.into_iter().enumerate() {
+        let output = survivor.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let error = error_line(&output);
+        assert!(error.starts_with("error: rank 2 "), "rank {rank}: {error}");
     }
 }
