@@ -48,7 +48,7 @@ impl Capture {
 
     /// Writes a packet, which is these bytes behind these headers.
     pub fn packet(&mut self, front: &UdpIp, bytes: &[u8]) {
-        let ip = ip_header(front);
+        let ip = ip_header(front, 0);
         let ports = [front.source_port, front.destination_port];
         let mut udp = [ports[0], ports[1], front.udp_length, 0].map(u16::to_be_bytes);
         if let Ip::V6 { .. } = front.ip {

@@ -19,8 +19,8 @@ pub(super) struct Datagram {
     pub from: SocketAddr,
     /// How many came before it in one piece: what the system numbers them from 0 with if they were sent in one piece, too.
     pub number: u16,
-    /// A switch on the way was congested.
-    pub is_marked: bool,
+    /// Its mark for congestion, if it has one.
+    pub ecn: Option<EcnCodepoint>,
     /// Where it lies until the next [`fill`](Inbox::fill).
     place: Range<usize>,
 }
@@ -88,7 +88,7 @@ impl Inbox {
             return Some(Datagram {
                 from: meta.addr,
                 number,
-                is_marked: meta.ecn == Some(EcnCodepoint::Ce),
+                ecn: meta.ecn,
                 place: start..start + length,
             });
         }

@@ -15,7 +15,8 @@
 //! - The sender of a packet is the HCA known at its IP address and UDP port. If none is known there, it is the HCA that was
 //!   first made known at this IP address, because other senders use any UDP source port.
 //! - All packets of an HCA have one UDP source port, at which it listens, so that routers with several ways choose one way
-//!   for all. Other ports would need sockets of their own, and the port is what tells apart the HCAs of one IP address.
+//!   for all. Cards take a port for each flow. Here the port tells apart the HCAs of one IP address, as ranks on one machine
+//!   are: RC packets do not say which queue pair sends. Peers may have any port.
 //! - Packets are marked as ECN-capable. A packet that a switch has marked is answered by a congestion notification, one in
 //!   50 µs for each queue pair, and notifications slow the queue pair down that they name (DCQCN). A queue pair over RC or
 //!   UC that has sent nothing back yet, not even an acknowledgement, does not know whom to notify.
@@ -30,8 +31,8 @@
 //! - Whoever can send from the IP address of a peer can forge packets: RoCE has no secret but keys, PSNs and queue pair
 //!   numbers.
 //! - Atomics of 4 bytes and masked ones have no packets. Over this wire they end in a local QP operation error.
-//! - The traffic class and hop limit of an address vector are not used. Those of a packet that has come are not seen,
-//!   because the socket's library does not ask for them: a global route header has 0 and 64.
+//! - The traffic class and hop limit of an address vector are not used. Of a packet that has come, the socket's library
+//!   shows the mark for congestion alone: the traffic class of a global route header has this mark, and its hop limit is 64.
 
 mod addresses;
 mod capture;

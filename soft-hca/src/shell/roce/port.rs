@@ -308,7 +308,7 @@ impl Port {
             let dropped = match self.take(&datagram) {
                 Ok(Taken::Packet(packet)) => {
                     counters.received += 1;
-                    if datagram.is_marked {
+                    if datagram.ecn == Some(EcnCodepoint::Ce) {
                         counters.marked += 1;
                         self.notify(&packet.header, counters);
                     }
@@ -370,7 +370,9 @@ impl Port {
     /// What is in a datagram, checked.
     fn take(&self, datagram: &Datagram) -> Result<Taken, Dropped> {
         let bytes = self.inbox.bytes(datagram);
-        let Datagram { from, number, .. } = *datagram;
+        let Datagram {
+            from, number, ecn, ..
+        } = *datagram;
         let ip = from.ip();
         let exact = self.numbers.get(&(ip, from.port()));
         let source = exact.or_else(|| self.numbers.get(&(ip, 0)));
@@ -395,7 +397,7 @@ impl Port {
         header.source = source.0;
         header.destination = self.own.0;
         if header.opcode == Opcode::Datagram as u8 {
-            route_header::set(&mut header, &front);
+            route_header::set(&mut header, &front, ecn);
         }
         let payload = Stretch {
             address: packet.payload.as_ptr().expose_provenance() as u64,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::prelude::v1::*;
 use std::vec;
 
+use quinn_udp::EcnCodepoint;
 use warpbell_roce::{Ip, UdpIp};
 
 use crate::engine::packet::{Header, RouteHeader};
@@ -17,8 +18,8 @@ const HOPS: u8 = 64;
 
 /// Puts the route header into the header of a datagram that came behind these headers. Of IPv6 it is the IP header; of
 /// IPv4 20 bytes of zero and the IP header.
-pub(super) fn set(header: &mut Header, front: &UdpIp) {
-    let ip = ip_header(front);
+pub(super) fn set(header: &mut Header, front: &UdpIp, ecn: Option<EcnCodepoint>) {
+    let ip = ip_header(front, ecn.map_or(0, |ecn| ecn as u8));
     let mut bytes = [0; LENGTH];
     bytes[LENGTH - ip.len()..].copy_from_slice(&ip);
     let mut words = bytes.chunks_exact(8).map(|chunk| {
@@ -37,8 +38,8 @@ pub(super) fn set(header: &mut Header, front: &UdpIp) {
     header.detail = kind as u8;
 }
 
-/// An IP header: what the CRC covers, and the rest as most senders have it.
-pub(super) fn ip_header(front: &UdpIp) -> Vec<u8> {
+/// An IP header: what the CRC covers, the traffic class, and the rest as most senders have it.
+pub(super) fn ip_header(front: &UdpIp, traffic_class: u8) -> Vec<u8> {
     match front.ip {
         Ip::V4 {
             source,
@@ -46,7 +47,7 @@ pub(super) fn ip_header(front: &UdpIp) -> Vec<u8> {
             identification,
             flags_and_offset,
         } => {
-            let mut header = vec![0x45, 0];
+            let mut header = vec![0x45, traffic_class];
             header.extend(front.udp_length.wrapping_add(20).to_be_bytes());
             header.extend(identification.to_be_bytes());
             header.extend(flags_and_offset.to_be_bytes());
@@ -61,7 +62,7 @@ pub(super) fn ip_header(front: &UdpIp) -> Vec<u8> {
             source,
             destination,
         } => {
-            let mut header = vec![0x60, 0, 0, 0];
+            let mut header = vec![0x60 | traffic_class >> 4, traffic_class << 4, 0, 0];
             header.extend(front.udp_length.to_be_bytes());
             header.extend([UDP, HOPS]);
             header.extend(source.octets());
@@ -110,7 +111,7 @@ mod tests {
     fn an_ipv4_header_is_linux_s_behind_20_bytes_of_zero() {
         let (front, _) = from_ip(&RXE).unwrap();
         let mut header = Header::default();
-        set(&mut header, &front);
+        set(&mut header, &front, None);
         assert_eq!(bytes(&header), [&[0; 20][..], &RXE[..20]].concat());
     }
 
@@ -126,9 +127,10 @@ mod tests {
             udp_length: 0x1234,
         };
         let mut header = Header::default();
-        set(&mut header, &front);
+        set(&mut header, &front, Some(EcnCodepoint::Ce));
         let bytes = bytes(&header);
-        assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0x12, 0x34, 17, 64]);
+        // Version 6, traffic class 3, no flow label (RFC 8200, 3).
+        assert_eq!(bytes[..8], [0x60, 0x30, 0, 0, 0x12, 0x34, 17, 64]);
         assert_eq!(bytes[8..10], [0xfe, 0x80]);
         assert_eq!(bytes[20..26], [0, 1, 0, 2, 0x20, 1]);
         assert_eq!(bytes[39], 3);

@@ -226,13 +226,14 @@ fn a_datagram_arrives_behind_the_route_header_of_its_packet() {
             assert_eq!(stored[40..141], bytes);
             // UDP, BTH, DETH, immediate data, payload with its pad, CRC.
             let udp = 8 + 12 + 8 + extra + 104 + 4;
+            // Both with the mark ECT(0), which says that switches may mark more (RFC 3168).
             if v4 {
                 assert_eq!(stored[..20], [0; 20]);
-                assert_eq!(stored[20..24], [0x45, 0, 0, udp + 20]);
+                assert_eq!(stored[20..24], [0x45, 2, 0, udp + 20]);
                 assert_eq!(stored[29], 17);
                 assert_eq!(stored[32..40], [127, 0, 0, 1, 127, 0, 0, 2]);
             } else {
-                assert_eq!(stored[..8], [0x60, 0, 0, 0, 0, udp, 17, 64]);
+                assert_eq!(stored[..8], [0x60, 0x20, 0, 0, 0, udp, 17, 64]);
                 let local = std::net::Ipv6Addr::LOCALHOST.octets();
                 assert_eq!(stored[8..40], [local, local].concat());
             }
