@@ -1,6 +1,7 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
 mod book;
+mod faults;
 mod gallery;
 mod optimised;
 mod packages;
@@ -49,7 +50,8 @@ pub const BENCH: &str = "warpbell-bench";
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
 /// The features with which the workspace's tests are built, once for all of them.
-const TEST_FEATURES: &str = "mlx5-wqe/prm,warpbell-patterns/host,warpbell-ranks/launch";
+const TEST_FEATURES: &str =
+    "mlx5-wqe/prm,warpbell-host-init/ranks,warpbell-patterns/host,warpbell-ranks/launch";
 /// What each package but [`PROOFS`] calls the binary of its integration tests.
 const TESTS: &str = "all";
 const DEMO_PACKAGE: &str = "warpbell-demo";
@@ -179,6 +181,7 @@ impl Steps<'_> {
             Step::Demo => self.demo(&mut report),
             Step::Gallery => self.gallery(&mut report),
             Step::Ranks => self.ranks(&mut report),
+            Step::Faults => self.faults(&mut report),
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
             Step::Card => self.card(&mut report),

@@ -17,6 +17,7 @@ pub enum Step {
     Demo,
     Gallery,
     Ranks,
+    Faults,
     Template,
     Card,
     Cust,
@@ -86,6 +87,9 @@ impl Step {
             }
             Self::Ranks => {
                 "ranks start under warpbell-launch, Open MPI, hydra, torchrun and Slurm, and in two network namespaces"
+            }
+            Self::Faults => {
+                "ranks in four network namespaces go on when one fails, and take it in again"
             }
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
@@ -162,6 +166,7 @@ impl Step {
                 Tool::PyTorch,
                 Tool::Iproute2,
             ],
+            Self::Faults => &[Tool::Iproute2],
             Self::Rxe => &[
                 Tool::IbverbsUtils,
                 Tool::Perftest,

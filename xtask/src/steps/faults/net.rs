@@ -1,0 +1,112 @@
+//! Machines that a switch joins: network namespaces and a bridge in one of its own.
+
+use std::path::Path;
+use std::process::{self, Command};
+
+use crate::workspace::clean_command;
+
+/// The interface of each machine.
+const LINK: &str = "lan0";
+/// Packets of RoCE with 4,096 bytes fit.
+const MTU: u32 = 4200;
+/// An Ethernet address that no machine has.
+const NOBODY: &str = "02:00:00:00:00:99";
+
+/// Network namespaces, by the ranks in them, and their bridge. All end with this.
+pub struct Net {
+    ranks: u32,
+}
+
+impl Net {
+    /// So many machines. The error is what `ip` says.
+    pub fn new(ranks: u32) -> Result<Self, String> {
+        let net = Self { ranks };
+        let switch = net.switch();
+        ip(&format!("netns add {switch}"))?;
+        ip(&format!("-n {switch} link add bridge type bridge"))?;
+        ip(&format!("-n {switch} link set bridge mtu {MTU} up"))?;
+        for rank in 0..ranks {
+            let (name, address) = (net.name(rank), Self::address(rank));
+            ip(&format!("netns add {name}"))?;
+            ip(&format!(
+                "-n {name} link add {LINK} type veth peer name port{rank} netns {switch}"
+            ))?;
+            ip(&format!("-n {name} addr add {address}/24 dev {LINK}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set {LINK} mtu {MTU} up"))?;
+            let port = format!("-n {switch} link set port{rank}");
+            ip(&format!("{port} mtu {MTU} master bridge up"))?;
+        }
+        Ok(net)
+    }
+
+    fn name(&self, rank: u32) -> String {
+        format!("warpbell-{}-{rank}", process::id())
+    }
+
+    fn switch(&self) -> String {
+        format!("warpbell-{}-switch", process::id())
+    }
+
+    pub fn address(rank: u32) -> String {
+        format!("10.79.0.{}", rank + 1)
+    }
+
+    /// A program on a rank's machine.
+    pub fn command(&self, rank: u32, program: &Path) -> Command {
+        let mut command = clean_command("ip", Path::new("/"));
+        command.args(["netns", "exec", &self.name(rank)]);
+        command.arg(program);
+        command
+    }
+
+    /// Takes a machine's interface down, or up.
+    pub fn set_link(&self, rank: u32, state: &str) -> Result<(), String> {
+        ip(&format!("-n {} link set {LINK} {state}", self.name(rank)))
+    }
+
+    /// Pulls a machine's cable at the switch, or plugs it in.
+    pub fn set_port(&self, rank: u32, state: &str) -> Result<(), String> {
+        ip(&format!("-n {} link set port{rank} {state}", self.switch()))
+    }
+
+    /// Lets all that goes from one machine to another get lost, or arrive again.
+    pub fn lose(&self, from: u32, to: u32, loses: bool) -> Result<(), String> {
+        let (name, address) = (self.name(from), Self::address(to));
+        ip(&match loses {
+            true => {
+                format!(
+                    "-n {name} neigh replace {address} lladdr {NOBODY} nud permanent dev {LINK}"
+                )
+            }
+            false => format!("-n {name} neigh del {address} dev {LINK}"),
+        })
+    }
+
+    /// Changes the longest packet that a machine sends and takes; without a length back to the first one.
+    pub fn set_mtu(&self, rank: u32, mtu: Option<u32>) -> Result<(), String> {
+        self.set_link(rank, &format!("mtu {}", mtu.unwrap_or(MTU)))
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for rank in 0..self.ranks {
+            // What is left goes with the machine.
+            let _ = ip(&format!("netns delete {}", self.name(rank)));
+        }
+        let _ = ip(&format!("netns delete {}", self.switch()));
+    }
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(words.split_whitespace()).output();
+    let output = output.map_err(|error| format!("no ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("ip {words}: {}", said.trim()))
+        }
+    }
+}
