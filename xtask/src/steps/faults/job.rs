@@ -17,6 +17,9 @@ use crate::steps::minutes;
 /// How long ranks may take to say something.
 const DEADLINE: Duration = minutes(5);
 
+/// A rank, and a line that it said.
+pub type Line = (u32, String);
+
 /// What is needed to start jobs.
 pub struct Bench<'a> {
     pub net: &'a Net,
@@ -32,8 +35,8 @@ pub struct Job<'a> {
     port: u16,
     /// The newest process of each rank, and those beside them.
     processes: Vec<(u32, Child)>,
-    said: Vec<(u32, String)>,
-    lines: (Sender<(u32, String)>, Receiver<(u32, String)>),
+    said: Vec<Line>,
+    lines: (Sender<Line>, Receiver<Line>),
 }
 
 impl<'a> Job<'a> {
@@ -131,7 +134,7 @@ impl<'a> Job<'a> {
         &mut self,
         what: &str,
         from: usize,
-        mut is_so: impl FnMut(&[(u32, String)]) -> bool,
+        mut is_so: impl FnMut(&[Line]) -> bool,
     ) -> Result<(), String> {
         let end = Instant::now() + DEADLINE;
         loop {
