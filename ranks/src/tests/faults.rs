@@ -102,6 +102,9 @@ fn a_rank_that_comes_late_or_has_left_is_left_out() {
             link.send(&shrink, &[], until);
             called.wait();
             assert_matches!(link.receive(until) => Ok((ToRank::Group(left), _)) if left == [0, 1]);
+            let barrier = ToRoot::Call(Collective::Barrier, PATIENCE);
+            link.send(&barrier, &[], until);
+            assert_matches!(link.receive(until) => Ok((ToRank::Done, _)));
             gone.wait();
         }
         2 => {
@@ -120,6 +123,7 @@ fn a_rank_that_comes_late_or_has_left_is_left_out() {
             ranks.shrink(SOON).unwrap();
             assert_eq!(ranks.ranks(), [0, 1]);
             assert_eq!(set(ranks.failed()), [2, 3]);
+            ranks.barrier(PATIENCE).unwrap();
             gone.wait();
         }
     });
