@@ -6,21 +6,21 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use zerocopy::IntoBytes;
 
 use crate::address::Door;
 use crate::caller::Caller;
 use crate::link::Link;
-use crate::message::{Body, ToRank, ToRoot, decode, join};
+use crate::member::Member;
+use crate::message::{Body, ToRank, ToRoot, join};
+use crate::seat::{Part, Round, Seat, group, is_among};
 use crate::secret::{Key, random};
 use crate::stream::{Came, Stream, deadline, wait};
-use crate::wire::{Damaged, Frames, Hello, Session};
+use crate::wire::{Damaged, Hello, Session};
 use crate::{Collective, FailedRank, JobFailure, LARGEST_CONTRIBUTION, RanksError};
 
 /// How long rank 0 waits at its end for ranks that take no more bytes.
@@ -28,133 +28,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Fewest connections that may be unauthenticated at once.
 const FEWEST_CALLERS: usize = 64;
-
-/// A rank that has joined.
-struct Member {
-    stream: Stream,
-    sealer: Frames,
-    opener: Frames,
-    /// What is to be sent. All ranks share the body of an answer.
-    outbox: VecDeque<Arc<[u8]>>,
-    /// Bytes of the first one that have been sent.
-    sent: usize,
-}
-
-impl Member {
-    fn new(stream: Stream, session: &Session) -> Self {
-        Self {
-            stream,
-            sealer: session.to_rank(),
-            opener: session.to_root(),
-            outbox: VecDeque::new(),
-            sent: 0,
-        }
-    }
-
-    fn say(&mut self, body: &Body) {
-        let head = self.sealer.seal(body);
-        self.outbox.push_back(head.as_bytes().into());
-        if !body.bytes.is_empty() {
-            self.outbox.push_back(body.bytes.clone());
-        }
-    }
-
-    /// Sends what the system takes now; whether it took any.
-    fn flush(&mut self) -> bool {
-        let mut progress = false;
-        while let Some(bytes) = self.outbox.front() {
-            match self.stream.send_some(&bytes[self.sent..]) {
-                Ok(0) => break,
-                Ok(sent) => self.sent += sent,
-                // What it said last may be there still: `serve` takes it, and finds the end.
-                Err(_) => {
-                    self.outbox.clear();
-                    self.sent = 0;
-                }
-            }
-            progress = true;
-            if self
-                .outbox
-                .front()
-                .is_some_and(|bytes| bytes.len() == self.sent)
-            {
-                self.outbox.pop_front();
-                self.sent = 0;
-            }
-        }
-        progress
-    }
-
-    /// The next message of what has come, and the bytes behind it.
-    fn next_message(&mut self) -> Result<Option<(ToRoot, Vec<u8>)>, Damaged> {
-        let Some(body) = self.opener.open(&mut self.stream.inbox)? else {
-            return Ok(None);
-        };
-        let (message, behind) = decode(&body)?;
-        Ok(Some((message, behind.into())))
-    }
-}
-
-/// A rank's part in the calls of all.
-#[derive(Default, PartialEq, Eq)]
-enum Part {
-    /// It takes part, or has not come yet.
-    #[default]
-    In,
-    /// It said that it makes no more calls.
-    Left,
-    /// The others go on without it, or will. A new process may take its seat.
-    Out,
-    /// A new process waits to be taken in, and has brought this.
-    Back(Option<Vec<u8>>),
-}
-
-/// A rank's place.
-#[derive(Default)]
-struct Seat {
-    member: Option<Box<Member>>,
-    part: Part,
-}
-
-impl Seat {
-    /// The connection, if its rank hears of what befalls the others.
-    fn hears(&mut self) -> Option<&mut Member> {
-        let hears = matches!(self.part, Part::In | Part::Left);
-        self.member.as_deref_mut().filter(|_| hears)
-    }
-}
-
-/// A call that ranks are making.
-struct Round {
-    call: Collective,
-    /// The ranks of a group; nothing if all take part.
-    of: Option<BTreeSet<u32>>,
-    /// By rank.
-    contributions: Vec<Option<Vec<u8>>>,
-    /// When the first timeout passes; whose, and how long it is.
-    deadline: (Instant, u32, Duration),
-}
-
-impl Round {
-    fn is(&self, call: Collective, of: Option<&BTreeSet<u32>>) -> bool {
-        self.call == call && self.of.as_ref() == of
-    }
-
-    fn awaits(&self, rank: u32) -> bool {
-        is_among(self.of.as_ref(), rank) && self.contributions[rank as usize].is_none()
-    }
-
-    /// Who has made the call.
-    fn callers(&self) -> impl Iterator<Item = u32> {
-        let ranks = (0..).zip(&self.contributions);
-        ranks.filter_map(|(rank, brought)| brought.as_ref().map(|_| rank))
-    }
-}
-
-/// Whether a rank is in a group, if it is one.
-fn is_among(of: Option<&BTreeSet<u32>>, rank: u32) -> bool {
-    of.is_none_or(|of| of.contains(&rank))
-}
 
 /// Admits ranks, and answers their calls.
 pub(crate) struct Hub {
@@ -317,11 +190,9 @@ impl Hub {
         let seat = self.seats.get_mut(rank as usize);
         let seat = seat.filter(|seat| hello.size == size && seat.member.is_none());
         let seat = seat.filter(|seat| matches!(seat.part, Part::In | Part::Out));
-        let (admitted, mut returned) = (seat.is_some(), false);
+        let admitted = seat.is_some();
+        let returned = seat.as_ref().is_some_and(|seat| seat.part == Part::Out);
         let mut member = Member::new(stream, session);
-        if let Some(seat) = &seat {
-            returned = seat.part == Part::Out;
-        }
         let verdict = ToRank::Verdict {
             size,
             admitted,
@@ -626,12 +497,6 @@ impl Hub {
             }
         }
     }
-}
-
-/// The ranks of a group, as a call brings them.
-fn group(bytes: &[u8]) -> BTreeSet<u32> {
-    let (ranks, _) = bytes.as_chunks();
-    ranks.iter().map(|rank| u32::from_le_bytes(*rank)).collect()
 }
 
 #[cfg(test)]
