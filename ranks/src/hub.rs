@@ -189,9 +189,13 @@ impl Hub {
         let (rank, size) = (hello.rank.get(), self.seats.len() as u32);
         let seat = self.seats.get_mut(rank as usize);
         let seat = seat.filter(|seat| hello.size == size && seat.member.is_none());
-        let seat = seat.filter(|seat| matches!(seat.part, Part::In | Part::Out));
+        // A rank that said goodbye while calls fail is one that failed, and its new process may be here before the others
+        // shrink.
+        let fails = self.failed.is_some();
+        let has_failed = |seat: &Seat| seat.part == Part::Out || fails && seat.part == Part::Left;
+        let seat = seat.filter(|seat| seat.part == Part::In || has_failed(seat));
         let admitted = seat.is_some();
-        let returned = seat.as_ref().is_some_and(|seat| seat.part == Part::Out);
+        let returned = seat.as_deref().is_some_and(has_failed);
         let mut member = Member::new(stream, session);
         let verdict = ToRank::Verdict {
             size,

@@ -211,6 +211,39 @@ fn nobody_waits_for_ever_for_who_does_not_come_back() {
     });
 }
 
+/// Who starts it again may be quicker than the others.
+#[test]
+fn a_new_process_may_come_before_the_others_shrink() {
+    let address = address();
+    std::thread::scope(|scope| {
+        let start = |rank| {
+            let address = &address;
+            scope.spawn(move || join(address, rank, 3))
+        };
+        let [one, two] = [1, 2].map(start);
+        let mut zero = join(&address, 0, 3);
+        let [mut one, mut two] = [one, two].map(|thread| thread.join().unwrap());
+        two.abort("no memory");
+        drop(two);
+        let aborted = FailedRank::Aborted("no memory".into());
+        assert_eq!(failure(zero.barrier(PATIENCE).unwrap_err()), (2, aborted));
+        let until = Instant::now() + PATIENCE;
+        let waits = Link::join(&config(&address, 2, 3), until, PATIENCE).unwrap();
+        assert!(waits.returned);
+        drop(waits);
+        let last = scope.spawn(|| exchange_among(&mut join(&address, 2, 3), &[0, 1, 2]));
+        let all = |ranks: &mut Rendezvous| {
+            ranks.shrink(PATIENCE).unwrap();
+            ranks.take_in(2, PATIENCE).unwrap();
+            exchange_among(ranks, &[0, 1, 2]);
+        };
+        let other = scope.spawn(move || all(&mut one));
+        all(&mut zero);
+        last.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
 #[test]
 fn an_abort_is_not_the_end_for_those_that_shrink() {
     run(3, |mut ranks| {
