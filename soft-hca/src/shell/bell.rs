@@ -198,9 +198,10 @@ fn timespec(ns: u64) -> Timespec {
 /// Sleeps until a packet comes that nobody else sees to, at most for `nap`. Does not sleep if `is_due` says that there is
 /// something to do: it is asked once the bells are armed, and told whether packets have come already.
 pub(super) fn sleep(bells: &[Bell], nap: Duration, is_due: impl FnOnce(bool) -> bool) {
-    // Beyond the limit the nap has to do.
-    let bells = &bells[..bells.len().min(MOST)];
     let by_line = bells.iter().any(|bell| matches!(bell, Bell::Socket(_)));
+    // Beyond the limit of futexes the nap has to do.
+    let most = if by_line { bells.len() } else { MOST };
+    let bells = &bells[..bells.len().min(most)];
     let way = if by_line { BY_LINE } else { BY_WORD };
     let mut packets = false;
     for bell in bells {

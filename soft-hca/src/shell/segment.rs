@@ -19,8 +19,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketType, sockopt,
 };
 
 /// Why two processes could not share memory.
@@ -201,12 +201,8 @@ impl Segment {
     ) -> Result<(Self, UnixStream), SegmentError> {
         // A zero timeout would mean "wait for ever" to the system.
         let bounded = timeout.max(Duration::from_micros(1));
-        rustix::net::sockopt::set_socket_timeout(
-            socket,
-            rustix::net::sockopt::Timeout::Recv,
-            Some(bounded),
-        )
-        .map_err(system("SO_RCVTIMEO"))?;
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(bounded))
+            .map_err(system("SO_RCVTIMEO"))?;
         let mut byte = [0u8; 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -232,14 +228,21 @@ impl Segment {
         });
         let mut descriptors = descriptors.next().into_iter().flatten();
         match (descriptors.next(), descriptors.next()) {
-            (Some(memory), Some(line)) => Ok((Self::adopt(memory)?, line.into())),
-            (Some(_), None) => Err(SegmentError::NoLine),
+            (Some(memory), Some(line)) if is_line(&line) => Ok((Self::adopt(memory)?, line.into())),
+            (Some(_), _) => Err(SegmentError::NoLine),
             (None, _) if received.bytes == 0 => Err(SegmentError::Closed),
             (None, _) => Err(SegmentError::NoMemory {
                 bytes: received.bytes,
             }),
         }
     }
+}
+
+/// Whether it is one end of a connection within this machine. A thread that waits for anything else might never sleep.
+fn is_line(line: &OwnedFd) -> bool {
+    sockopt::socket_domain(line) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(line) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(line) == Ok(false)
 }
 
 /// How many segments were unmapped. The kernel may give their addresses out again, and then whatever was done there comes

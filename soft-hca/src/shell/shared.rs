@@ -540,6 +540,7 @@ mod tests {
     #[test]
     fn names_what_is_no_shared_memory() {
         use rustix::fs::MemfdFlags;
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
         use std::io::Write;
 
         let receive = |send: &dyn Fn(&UnixStream)| {
@@ -553,6 +554,20 @@ mod tests {
         assert!(matches!(receive(&|_| {}), SegmentError::Closed));
         let byte = receive(&|mut socket| socket.write_all(b"W").unwrap());
         assert!(matches!(byte, SegmentError::NoMemory { bytes: 1 }));
+        // Something else than a connection as the line, for which poll() would be ready for ever.
+        let device = std::fs::File::open("/dev/null").unwrap();
+        let (one, _other) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        for line in [device.into(), one] {
+            let line = UnixStream::from(line);
+            let no_line = receive(&|socket| create(SHAPE).unwrap().send(socket, &line).unwrap());
+            assert!(matches!(no_line, SegmentError::NoLine));
+        }
         // A file that its owner could still shrink under us.
         let plain = rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&plain, 1 << 16).unwrap();
