@@ -119,7 +119,7 @@ impl Choice {
         let meant: Vec<_> = meant.collect();
         let usable: Vec<_> = meant
             .iter()
-            .filter(|interface| !interface.is_link_local())
+            .filter(|interface| !holds_on_one_link(interface.ip()))
             .map(|interface| LocalAddress::of(interface, interface.ip()))
             .collect();
         match (self, meant.is_empty(), usable.is_empty()) {
@@ -158,6 +158,11 @@ impl fmt::Display for Choice {
             Self::Interface(name) => f.write_str(name),
         }
     }
+}
+
+/// Whether it is a link-local address of IPv6. A GID cannot say on which link.
+fn holds_on_one_link(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 impl FromStr for Addresses {
@@ -227,6 +232,7 @@ mod tests {
             interface("eth0", 2, "10.0.0.2"),
             interface("eth1", 3, "fe80::2"),
             interface("eth2", 4, "10.0.1.1"),
+            interface("eth3", 5, "169.254.1.1"),
         ];
         let addresses: Result<Addresses, _> = text.parse();
         let found = addresses.and_then(|addresses| addresses.among(&machine));
@@ -254,6 +260,7 @@ mod tests {
         assert_eq!(found("10.0.0.2, eth0,10.0.0.2"), owned(&[other, one, six]));
         assert_eq!(found("10.0.0.9/24"), owned(&[one, other]));
         assert_eq!(found("fd00::/16"), owned(&[six]));
+        assert_eq!(found("eth3"), owned(&["169.254.1.1/8 eth3 5"]));
         assert_eq!(found("127.0.0.9"), owned(&["127.0.0.9/8 lo 1"]));
     }
 
