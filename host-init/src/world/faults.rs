@@ -29,8 +29,8 @@ impl World {
     /// Goes on with the ranks that are left: those that call this within `timeout` after the first one. Returns the ranks
     /// that it leaves out. Steps fail no more for their sake, and wait for them no more.
     ///
-    /// Queue pairs between ranks that are left stay as they are. Drop those to ranks that are left out: they can do nothing
-    /// but fail.
+    /// Queue pairs between ranks that are left stay as they are. Drop those to ranks that are left out before you trust the
+    /// memory that they grant: such a rank may only have been late, and may still write.
     ///
     /// A rank that has no error to begin with may call this, too: the current or next step of the others ends in an error,
     /// so that they call it as well. If all do in time, nobody is left out.
@@ -49,6 +49,9 @@ impl World {
 
     /// Takes a new process in, which the launcher, or whoever, has started with the number of a rank that is left out. All
     /// ranks that take part call this; the new process waits in [`World::from_env`] meanwhile.
+    ///
+    /// If several ranks are left out, all take them in one after the other, in the order of their numbers. A new process
+    /// does the same for those behind it, which [`failed`](Self::failed) names, before it makes other calls.
     ///
     /// The new process has a NIC, memory and queue pairs of its own. Nobody has a queue pair with it until all call
     /// [`connect`](Self::connect).

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+#[cfg(feature = "soft")]
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -113,7 +115,7 @@ impl Links {
         // Several ranks of a machine have one address.
         let options = RoceOptions {
             address: SocketAddr::new(ip, 0),
-            capture: capture.map(|folder| folder.join(format!("rank-{own}.pcapng"))),
+            capture: capture.map(|folder| capture_file(folder, own)),
             ..RoceOptions::at(ip)
         };
         let address = hca.listen(options);
@@ -135,6 +137,18 @@ impl Links {
 fn leads_to_others(wires: &BTreeMap<u32, WireKind>, own: u32, wanted: WireKind) -> bool {
     let mut wires = wires.iter();
     wires.any(|(rank, wire)| *rank != own && *wire == wanted)
+}
+
+/// The first name for a rank's capture that no file has: a program may make several worlds, and a rank may come back.
+#[cfg(feature = "soft")]
+fn capture_file(folder: &Path, rank: u32) -> PathBuf {
+    let mut path = folder.join(format!("rank-{rank}.pcapng"));
+    let mut number = 1;
+    while path.exists() {
+        path.set_file_name(format!("rank-{rank}-{number}.pcapng"));
+        number += 1;
+    }
+    path
 }
 
 /// Opens the NIC for the wires of a site.

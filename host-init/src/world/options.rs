@@ -54,7 +54,8 @@ pub struct WorldOptions {
     /// Which IP addresses of this machine a software NIC may listen at for RoCE v2. By default all.
     #[cfg(feature = "soft")]
     pub addresses: Option<Addresses>,
-    /// The folder for a capture of RoCE packets, a file for each rank: `rank-0.pcapng`. By default there is none.
+    /// The folder for a capture of RoCE packets, a file for each rank: `rank-0.pcapng`, or
+    /// `rank-0-1.pcapng` and so on where that is there already. By default there is none.
     #[cfg(feature = "soft")]
     pub capture: Option<PathBuf>,
 }

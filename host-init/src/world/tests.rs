@@ -141,12 +141,14 @@ fn each_rank_captures_what_it_writes_and_gets() {
         capture: Some(folder.clone()),
         ..over(WireKind::RoceV2)(rank)
     };
-    job(20_018, 2, options, |world| {
-        let mut world = world.unwrap();
-        let pairs = world.connect(world.others(), &config()).unwrap();
-        exchange(&mut world, &pairs);
-    });
-    for rank in 0..2 {
+    for port in [20_018, 20_019] {
+        job(port, 2, options, |world| {
+            let mut world = world.unwrap();
+            let pairs = world.connect(world.others(), &config()).unwrap();
+            exchange(&mut world, &pairs);
+        });
+    }
+    for rank in ["0", "1", "0-1", "1-1"] {
         let file = folder.join(format!("rank-{rank}.pcapng"));
         // Both see the 10,000 bytes of each.
         let length = std::fs::metadata(&file).unwrap().len();
