@@ -329,7 +329,8 @@ impl Rounds<'_> {
             }
             assert_eq!(word(&self.memory.counters, rank)?, sent, "of rank {rank}");
         }
-        for rank in left_out.iter().copied().filter(|_| self.take_in) {
+        // Those that an attempt before this one left out, too.
+        for rank in self.world.failed().into_iter().filter(|_| self.take_in) {
             self.world.take_in(rank, COME_BACK)?;
             println!("rank {own} took {rank} in");
             anew.insert(rank);
@@ -392,8 +393,15 @@ impl Rounds<'_> {
 }
 
 fn job(stop: &Path, take_in: bool) -> Result<(), Failure> {
-    let world = World::from_env(&Node::cpu(), LIMIT)?;
-    println!("rank {} starts: {world}", world.rank());
+    let mut world = World::from_env(&Node::cpu(), LIMIT)?;
+    let own = world.rank();
+    println!("rank {own} starts: {world}");
+    if world.has_returned() {
+        // The others take all in, in the order of their numbers.
+        for rank in world.failed().range(own..).copied() {
+            world.take_in(rank, COME_BACK)?;
+        }
+    }
     let others = world.others().collect();
     let mut rounds = Rounds {
         memory: Memory::new(&world)?,

@@ -29,13 +29,13 @@ const APART: Duration = Duration::from_secs(10);
 /// A case: what happens, and how it is checked. Each has a port of its own for rank 0.
 type Case = (&'static str, fn(&Bench<'_>, u16) -> Result<(), String>);
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     ("ranks that start 10 s apart", apart),
     ("a rank killed at its start", |bench, port| {
-        killed_at_its_start(bench, port, Duration::from_millis(30))
+        killed_at_its_start(bench, port, None)
     }),
     ("a rank killed while it connects", |bench, port| {
-        killed_at_its_start(bench, port, Duration::from_millis(250))
+        killed_at_its_start(bench, port, Some("starts"))
     }),
     (
         "a rank killed in its first rounds, which comes back",
@@ -44,6 +44,7 @@ const CASES: [Case; 13] = [
     ("a rank killed later, which comes back", |bench, port| {
         killed(bench, port, Duration::from_millis(1370))
     }),
+    ("two ranks killed, which come back", two_killed),
     ("rank 0 killed", rank_0_killed),
     ("a machine unplugged for 2 s", unplugged_shortly),
     (
@@ -108,13 +109,17 @@ fn apart(bench: &Bench<'_>, port: u16) -> Result<(), String> {
     job.finish(&ALL)
 }
 
-/// The others end with an error that names the rank, or go on without it.
-fn killed_at_its_start(bench: &Bench<'_>, port: u16, moment: Duration) -> Result<(), String> {
+/// The rank dies before it joins, or once it has said this. All others end with an error that names it, or all go on
+/// without it and take it in again.
+fn killed_at_its_start(bench: &Bench<'_>, port: u16, words: Option<&str>) -> Result<(), String> {
     let mut job = Job::new(bench, RANKS, port);
     for rank in ALL {
         job.start(rank)?;
     }
-    sleep(moment);
+    match words {
+        None => sleep(Duration::from_millis(30)),
+        Some(words) => job.all_say([FAILS], words)?,
+    }
     job.kill(FAILS)?;
     job.until("an error or a round without rank 3", 0, |said| {
         LEFT.iter().all(|rank| {
@@ -124,7 +129,16 @@ fn killed_at_its_start(bench: &Bench<'_>, port: u16, moment: Duration) -> Result
                     || line.starts_with("ends:") && line.contains("rank 3")
             })
         })
-    })
+    })?;
+    if job.nobody_says("goes on without").is_err() {
+        return comes_back(&mut job);
+    }
+    for rank in LEFT {
+        if job.ended(rank)? {
+            return Err(format!("rank {rank} succeeded"));
+        }
+    }
+    Ok(())
 }
 
 /// Those that are left go on; a new process takes part again.
@@ -141,6 +155,22 @@ fn comes_back(job: &mut Job<'_>) -> Result<(), String> {
     let from = job.now();
     job.start(FAILS)?;
     job.all_say_after(from, LEFT, "took 3 in")?;
+    let from = job.now();
+    job.all_say_after(from, ALL, "round")?;
+    job.finish(&ALL)
+}
+
+/// Both are taken in, and know it of each other.
+fn two_killed(bench: &Bench<'_>, port: u16) -> Result<(), String> {
+    let mut job = Job::started(bench, RANKS, port)?;
+    job.kill(2)?;
+    job.kill(3)?;
+    let from = job.now();
+    job.start(3)?;
+    job.start(2)?;
+    for words in ["took 2 in", "took 3 in"] {
+        job.all_say_after(from, [0, 1], words)?;
+    }
     let from = job.now();
     job.all_say_after(from, ALL, "round")?;
     job.finish(&ALL)
@@ -231,21 +261,15 @@ fn one_way(bench: &Bench<'_>, port: u16) -> Result<(), String> {
     job.finish(&ALL)
 }
 
-/// Ranks get an error with a number, or go on.
+/// The packets of the path MTU that the ranks agreed on pass no more: ranks get an error with a number, and go on once
+/// they pass again.
 fn shrunk_mtu(bench: &Bench<'_>, port: u16) -> Result<(), String> {
-    const ROUNDS: usize = 10;
     let mut job = Job::started(bench, RANKS, port)?;
     bench.net.set_mtu(FAILS, Some(1400))?;
     let from = job.now();
-    let answered = job.until("an error or more rounds", from, |said| {
-        let error = said
-            .iter()
-            .any(|(_, line)| line.contains("error: the queue pair to rank"));
-        let rounds = |rank: &u32| {
-            let of_rank = said.iter().filter(|(of, _)| of == rank);
-            of_rank.filter(|(_, line)| line.contains("round")).count()
-        };
-        error || ALL.iter().all(|rank| rounds(rank) > ROUNDS)
+    let answered = job.until("an error with a number", from, |said| {
+        let words = "error: the queue pair to rank";
+        said.iter().any(|(_, line)| line.contains(words))
     });
     bench.net.set_mtu(FAILS, None)?;
     answered?;
@@ -262,6 +286,7 @@ fn strangers(bench: &Bench<'_>, port: u16) -> Result<(), String> {
     if job.ended(2)? {
         return Err("the second rank 2 succeeded".into());
     }
+    job.forget_newest();
     // A hello of version 1, as `ranks/src/wire.rs` has it; the answer says which version this is.
     let hello =
         r#"exec 3<>/dev/tcp/$0/$1; printf 'WBRK\1\0\0\0\4\0\0\0\2\0\0\0%32s' >&3; head -c 5 <&3"#;
@@ -271,6 +296,6 @@ fn strangers(bench: &Bench<'_>, port: u16) -> Result<(), String> {
     if answer.stdout != b"WBRK\x02" {
         return Err(format!("another version is answered with {answer:?}"));
     }
-    job.end_rounds(&ALL)?;
+    job.finish(&ALL)?;
     job.nobody_says("error")
 }

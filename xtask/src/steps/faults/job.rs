@@ -108,6 +108,11 @@ impl<'a> Job<'a> {
         Ok(newest.ok_or("no such process")?.1)
     }
 
+    /// Forgets the newest process, which has ended: the one before is the rank's.
+    pub fn forget_newest(&mut self) {
+        self.processes.pop();
+    }
+
     /// Ends the newest process of a rank at once.
     pub fn kill(&mut self, rank: u32) -> Result<(), String> {
         let child = self.newest(rank)?;
@@ -198,20 +203,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Lets the rounds end: these ranks have done all of them, with each other.
-    pub fn end_rounds(&mut self, ranks: &[u32]) -> Result<(), String> {
+    /// Lets the rounds end: these ranks have done all of them, with each other, and their newest processes succeed.
+    pub fn finish(&mut self, ranks: &[u32]) -> Result<(), String> {
         let from = self.now();
         fs::write(&self.bench.stop, "").map_err(|error| error.to_string())?;
         self.all_say_after(
             from,
             ranks.iter().copied(),
             &format!("with {ranks:?}: Test OK"),
-        )
-    }
-
-    /// The same, and their newest processes succeed.
-    pub fn finish(&mut self, ranks: &[u32]) -> Result<(), String> {
-        self.end_rounds(ranks)?;
+        )?;
         for &rank in ranks {
             if !self.ended(rank)? {
                 return Err(self.account(&format!("rank {rank} failed")));

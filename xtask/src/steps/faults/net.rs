@@ -1,7 +1,10 @@
 //! Machines that a switch joins: network namespaces and a bridge in one of its own.
 
+use std::fs;
 use std::path::Path;
 use std::process::{self, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::workspace::clean_command;
 
@@ -20,6 +23,7 @@ pub struct Net {
 impl Net {
     /// So many machines. The error is what `ip` says.
     pub fn new(ranks: u32) -> Result<Self, String> {
+        clear()?;
         let net = Self { ranks };
         let switch = net.switch();
         ip(&format!("netns add {switch}"))?;
@@ -97,6 +101,29 @@ impl Drop for Net {
         }
         let _ = ip(&format!("netns delete {}", self.switch()));
     }
+}
+
+/// Removes machines of a run that Ctrl-C ended, with the processes on them.
+fn clear() -> Result<(), String> {
+    // Without any namespace there is no such folder.
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    for name in names.filter_map(|entry| entry.file_name().into_string().ok()) {
+        let process = name
+            .strip_prefix("warpbell-")
+            .and_then(|rest| rest.split_once('-'));
+        let is_over = |(process, _)| !Path::new("/proc").join::<&str>(process).exists();
+        if process.is_some_and(is_over) {
+            let on_it = Command::new("ip").args(["netns", "pids", &name]).output();
+            let on_it = on_it.map_err(|error| format!("no ip: {error}"))?.stdout;
+            let numbers = String::from_utf8_lossy(&on_it);
+            for process in numbers.lines().filter_map(|line| line.trim().parse().ok()) {
+                // It may have ended by itself.
+                let _ = Pid::from_raw(process).map(|process| kill_process(process, Signal::KILL));
+            }
+            ip(&format!("netns delete {name}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn ip(words: &str) -> Result<(), String> {
