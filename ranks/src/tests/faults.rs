@@ -13,6 +13,19 @@ fn exchange_among(ranks: &mut Rendezvous, expected: &[u32]) {
     }
 }
 
+/// Ranks 0 and 1 take in a new process as rank 2, and all three talk.
+fn take_in_2(address: &Root, others: [Rendezvous; 2]) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| exchange_among(&mut join(address, 2, 3), &[0, 1, 2]));
+        for mut ranks in others {
+            scope.spawn(move || {
+                ranks.take_in(2, PATIENCE).unwrap();
+                exchange_among(&mut ranks, &[0, 1, 2]);
+            });
+        }
+    });
+}
+
 fn lost(rank: u32) -> (u32, FailedRank) {
     (rank, FailedRank::Lost)
 }
@@ -184,8 +197,8 @@ fn nobody_waits_for_ever_for_who_does_not_come_back() {
         let outside = zero.take_in(3, PATIENCE).unwrap_err();
         assert_matches!(outside => RanksError::RankOutOfRange { rank: 3, size: 3 });
         let one = scope.spawn(move || missed(one));
-        let mut zero = missed(zero);
-        let mut one = one.join().unwrap();
+        let zero = missed(zero);
+        let one = one.join().unwrap();
         // The other way round, with a second process that has the same number.
         let comes = |timeout| Rendezvous::join(&config(&address, 2, 3), timeout);
         let until = Instant::now() + PATIENCE;
@@ -199,15 +212,7 @@ fn nobody_waits_for_ever_for_who_does_not_come_back() {
             RanksError::NotTakenIn { rank: 2, .. } | RanksError::Unreachable { .. }
         ));
         // Those who wait do not disturb, and the seat is free again.
-        let last = scope.spawn(|| exchange_among(&mut join(&address, 2, 3), &[0, 1, 2]));
-        let all = |ranks: &mut Rendezvous| {
-            ranks.take_in(2, PATIENCE).unwrap();
-            exchange_among(ranks, &[0, 1, 2]);
-        };
-        let other = scope.spawn(move || all(&mut one));
-        all(&mut zero);
-        last.join().unwrap();
-        other.join().unwrap();
+        take_in_2(&address, [zero, one]);
     });
 }
 
@@ -222,7 +227,7 @@ fn a_new_process_may_come_before_the_others_shrink() {
         };
         let [one, two] = [1, 2].map(start);
         let mut zero = join(&address, 0, 3);
-        let [mut one, mut two] = [one, two].map(|thread| thread.join().unwrap());
+        let [one, mut two] = [one, two].map(|thread| thread.join().unwrap());
         two.abort("no memory");
         drop(two);
         let aborted = FailedRank::Aborted("no memory".into());
@@ -231,16 +236,13 @@ fn a_new_process_may_come_before_the_others_shrink() {
         let waits = Link::join(&config(&address, 2, 3), until, PATIENCE).unwrap();
         assert!(waits.returned);
         drop(waits);
-        let last = scope.spawn(|| exchange_among(&mut join(&address, 2, 3), &[0, 1, 2]));
-        let all = |ranks: &mut Rendezvous| {
+        let shrinks = |mut ranks: Rendezvous| {
             ranks.shrink(PATIENCE).unwrap();
-            ranks.take_in(2, PATIENCE).unwrap();
-            exchange_among(ranks, &[0, 1, 2]);
+            ranks
         };
-        let other = scope.spawn(move || all(&mut one));
-        all(&mut zero);
-        last.join().unwrap();
-        other.join().unwrap();
+        let one = scope.spawn(move || shrinks(one));
+        let zero = shrinks(zero);
+        take_in_2(&address, [zero, one.join().unwrap()]);
     });
 }
 

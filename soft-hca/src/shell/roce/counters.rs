@@ -31,3 +31,16 @@ pub struct RoceCounters {
     /// Congestion notifications that came.
     pub notifications_received: u64,
 }
+
+impl RoceCounters {
+    /// Datagrams that came, whether they were taken or dropped.
+    pub const fn arrived(&self) -> u64 {
+        self.received
+            + self.unknown_source
+            + self.malformed
+            + self.wrong_crc
+            + self.wrong_partition_key
+            + self.not_understood
+            + self.notifications_received
+    }
+}

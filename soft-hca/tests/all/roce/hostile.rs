@@ -60,21 +60,12 @@ impl Scene {
 
     /// Has the HCA take one more datagram.
     fn take(&self) -> RoceCounters {
-        let total = |counters: &RoceCounters| {
-            counters.received
-                + counters.unknown_source
-                + counters.malformed
-                + counters.wrong_crc
-                + counters.wrong_partition_key
-                + counters.not_understood
-                + counters.notifications_received
-        };
-        let before = total(&self.counters());
+        let before = self.counters().arrived();
         let deadline = std::time::Instant::now() + PATIENCE;
         loop {
             self.node.hca.step().unwrap();
             let counters = self.counters();
-            if total(&counters) > before {
+            if counters.arrived() > before {
                 return counters;
             }
             assert!(std::time::Instant::now() < deadline, "nothing is counted");
