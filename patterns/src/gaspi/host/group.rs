@@ -94,7 +94,8 @@ impl GaspiRank {
     pub fn group_commit(&mut self, group: GroupId) -> Result<(), Error> {
         let open = self.groups.open(group).map(|open| open.ranks.clone());
         let ranks = told(&mut self.world, open.map_err(Error::from))?;
-        self.world.barrier_of(ranks)?;
+        let met = self.world.barrier_of(ranks).map_err(Error::from);
+        told(&mut self.world, met)?;
         self.groups.group(group)?.committed = true;
         Ok(())
     }
@@ -141,6 +142,7 @@ impl GaspiRank {
             false => Err(GaspiError::GroupNotCommitted { group }),
         });
         let ranks = told(&mut self.world, ranks.map_err(Error::from))?;
-        Ok(self.world.barrier_of(ranks)?)
+        let met = self.world.barrier_of(ranks).map_err(Error::from);
+        told(&mut self.world, met)
     }
 }

@@ -96,6 +96,9 @@ impl GaspiRank {
     }
 
     /// The ranks of the job: their numbers, values that they exchange, barriers.
+    ///
+    /// If you [`shrink`](World::shrink) it, the queue pairs to the ranks that are left out stay until this `GaspiRank` is
+    /// dropped. Such a rank may be alive, and write to the segments.
     pub fn world(&mut self) -> &mut World {
         &mut self.world
     }
