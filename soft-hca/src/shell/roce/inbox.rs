@@ -8,7 +8,7 @@ use std::vec;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 
-/// Buffers for one call.
+/// Buffers for one call at most.
 const BUFFERS: usize = 8;
 /// Bytes of each: the longest datagram, or as many as the system puts together (receive offload).
 const BYTES: usize = 1 << 16;
@@ -29,7 +29,7 @@ pub(super) struct Datagram {
 pub(super) enum Filled {
     /// As much as a call can give: there may be more.
     Full,
-    /// Less, and now there is nothing.
+    /// Less: there is nothing more, or it waits for the next step.
     Some,
     Nothing,
 }
@@ -38,6 +38,9 @@ pub(super) enum Filled {
 pub(super) struct Inbox {
     bytes: Box<[u8]>,
     metas: [RecvMeta; BUFFERS],
+    /// Buffers for the next call. A call that finds fewer datagrams looks once more in vain, which a lone packet would wait
+    /// for. So there is one after a call that found nothing, and twice as many as the last call filled.
+    asked: usize,
     filled: usize,
     /// The buffer to be looked at next, and the first byte there.
     buffer: usize,
@@ -49,6 +52,7 @@ impl Inbox {
         Self {
             bytes: vec![0; BUFFERS * BYTES].into_boxed_slice(),
             metas: [RecvMeta::default(); BUFFERS],
+            asked: 1,
             filled: 0,
             buffer: 0,
             at: 0,
@@ -61,11 +65,13 @@ impl Inbox {
         let mut buffers = self.bytes.chunks_exact_mut(BYTES).map(IoSliceMut::new);
         let mut buffers: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-        self.filled = match state.recv(socket.into(), &mut buffers, &mut self.metas) {
+        let (buffers, metas) = (&mut buffers[..self.asked], &mut self.metas[..self.asked]);
+        self.filled = match state.recv(socket.into(), buffers, metas) {
             Ok(filled) => filled,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
+        self.asked = (2 * self.filled).clamp(1, BUFFERS);
         Ok(match self.filled {
             0 => Filled::Nothing,
             BUFFERS => Filled::Full,
@@ -98,5 +104,36 @@ impl Inbox {
     /// The bytes of a datagram.
     pub fn bytes(&self, datagram: &Datagram) -> &[u8] {
         &self.bytes[datagram.place.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn more_buffers_wait_for_those_who_send_more() {
+        let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let state = UdpSocketState::new((&to).into()).unwrap();
+        let address = to.local_addr().unwrap();
+        let mut inbox = Inbox::new();
+        for _ in 0..2 {
+            for number in 0..20 {
+                from.send_to(&[number], address).unwrap();
+            }
+            let mut numbers = Vec::new();
+            let mut calls = Vec::new();
+            while calls.last() != Some(&0) {
+                inbox.fill(&to, &state).unwrap();
+                let before = numbers.len();
+                while let Some(datagram) = inbox.next() {
+                    numbers.extend_from_slice(inbox.bytes(&datagram));
+                }
+                calls.push(numbers.len() - before);
+            }
+            assert_eq!(calls, [1, 2, 4, 8, 5, 0]);
+            assert_eq!(numbers, (0..20).collect::<Vec<u8>>());
+        }
     }
 }
