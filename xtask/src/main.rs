@@ -122,11 +122,20 @@ enum Action {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Start a program as several ranks on this machine; `--` goes before its arguments
+    /// Start a program as several ranks, on this machine or on others; `--` goes before its arguments
     Launch {
         /// How many ranks
         #[arg(short = 'n', long, value_name = "NUMBER")]
         ranks: u32,
+        /// The hosts, such as node1:4,node2:4; they need this folder, too
+        #[arg(long, value_name = "HOSTS")]
+        hosts: Option<String>,
+        /// What starts a command on a host, in place of ssh
+        #[arg(long, value_name = "PROGRAM", requires = "hosts")]
+        rsh: Option<String>,
+        /// Where the other ranks reach rank 0, if not by the first host's name
+        #[arg(long, value_name = "ADDRESS", requires = "hosts")]
+        address: Option<String>,
         /// End all ranks after so many seconds, with status 124
         #[arg(long, value_name = "SECONDS")]
         deadline: Option<u64>,
@@ -250,12 +259,17 @@ fn act(action: Action) -> Result<bool, CommandError> {
         Action::Bench { name, arguments } => bench(&name, &arguments),
         Action::Launch {
             ranks,
+            hosts,
+            rsh,
+            address,
             deadline,
             release,
             program,
         } => {
+            let elsewhere = [("--hosts", hosts), ("--rsh", rsh), ("--address", address)];
             let launch = Launch {
                 ranks,
+                elsewhere,
                 deadline,
                 release,
                 program: &program,

@@ -77,6 +77,8 @@ const MPICC: &str = "/usr/bin/mpicc";
 const MPIRUN: &str = "/usr/bin/mpirun";
 const HYDRA: &str = "/usr/bin/mpiexec.hydra";
 const TORCHRUN: &str = "/usr/bin/torchrun";
+const SSHD: &str = "/usr/sbin/sshd";
+const OPENSSH_PACKAGE: &str = "openssh-server";
 /// What runs Slurm's jobs on one machine: its daemons, its commands, and who tells its users apart. Where Debian puts them.
 const SLURM_PACKAGES: [&str; 2] = ["slurm-wlm", "munge"];
 const SLURM_FILES: [&str; 5] = [
@@ -145,6 +147,8 @@ pub enum Tool {
     Mpich,
     /// Slurm, with munge.
     Slurm,
+    /// OpenSSH's server; its client comes with it.
+    OpenSsh,
     /// PyTorch, for its launcher torchrun.
     PyTorch,
     /// The headers of a kernel, for those of its mlx5 driver.
@@ -180,6 +184,7 @@ impl Tool {
             Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
             Self::Mpich => "mpich".into(),
+            Self::OpenSsh => OPENSSH_PACKAGE.into(),
             Self::PyTorch => "python3-torch".into(),
             Self::Slurm => SLURM_PACKAGES.join(", "),
             Self::KernelHeaders => "linux-headers-*-common".into(),
@@ -307,6 +312,7 @@ impl<'a> Toolbox<'a> {
             Tool::Iproute2 => Path::new(RDMA).is_file(),
             Tool::OpenMpi => Path::new(MPICC).exists() && Path::new(MPIRUN).exists(),
             Tool::Mpich => Path::new(HYDRA).exists(),
+            Tool::OpenSsh => Path::new(SSHD).exists(),
             Tool::PyTorch => Path::new(TORCHRUN).exists(),
             Tool::Slurm => SLURM_FILES.iter().all(|file| Path::new(file).exists()),
             Tool::KernelHeaders => has_kernel_headers(),
@@ -358,6 +364,7 @@ impl<'a> Toolbox<'a> {
                 .apt_get("openmpi-bin")
                 .and_then(|()| self.apt_get("libopenmpi-dev")),
             Tool::Mpich => self.apt_get("mpich"),
+            Tool::OpenSsh => self.apt_get(OPENSSH_PACKAGE),
             Tool::PyTorch => self.apt_get("python3-torch"),
             Tool::Slurm => SLURM_PACKAGES
                 .iter()

@@ -39,6 +39,14 @@ const SAMPLES: [(&str, &str); 3] = [
 const TORCHRUN_OUTPUT: [(&str, &str); 2] = [("PET_REDIRECTS", "1"), ("PET_TEE", "1")];
 const SBATCH: &str = "job.sbatch";
 const SLURM: [&str; 3] = ["munged", "slurmctld", "slurmd"];
+/// How ranks start in two network namespaces, and where rank 0 listens.
+const NAMESPACES: [(&str, &str); 4] = [
+    ("hand", "10.77.0.1:21001"),
+    ("hand", "[fd77::1]:21001"),
+    ("rsh", "10.77.0.1"),
+    ("ssh", "10.77.0.1"),
+];
+const SSHD: &str = "sshd";
 
 impl Steps<'_> {
     pub(super) fn ranks(&self, report: &mut Report) -> Result<(), StepError> {
@@ -81,7 +89,7 @@ impl Steps<'_> {
                 self.job(report, &format!("{LAUNCHER} {name} {wire}"), command)?;
             }
             self.samples(report, name, &program)?;
-            self.as_root(report, name, &program)?;
+            self.as_root(report, name, &program, &launcher)?;
         }
         Ok(())
     }
@@ -106,12 +114,18 @@ impl Steps<'_> {
         Ok(())
     }
 
-    fn as_root(&self, report: &mut Report, name: &str, program: &Path) -> Result<(), StepError> {
+    fn as_root(
+        &self,
+        report: &mut Report,
+        name: &str,
+        program: &Path,
+        launcher: &Path,
+    ) -> Result<(), StepError> {
         let slurm = format!("{SBATCH} {name}");
-        let addresses = ["10.77.0.1:21001", "[fd77::1]:21001"];
-        let namespaces = addresses.map(|root| format!("namespaces, root {root}: {name}"));
+        let title = |(way, root): (&str, &str)| format!("namespaces by {way}, root {root}: {name}");
         if !rustix::process::geteuid().is_root() {
-            let titles = [&[slurm][..], &namespaces].concat();
+            let titles = NAMESPACES.into_iter().map(title);
+            let titles: Vec<_> = titles.chain([slurm]).collect();
             report.skip_all(&titles, "they need root");
             return Ok(());
         }
@@ -124,10 +138,17 @@ impl Steps<'_> {
                 self.job(report, &slurm, command)?;
             }
         }
-        for (title, root) in namespaces.iter().zip(addresses) {
+        for (way, root) in NAMESPACES {
+            let title = title((way, root));
+            let mut needed = [SSHD].into_iter().filter(|_| way == "ssh");
+            if let Some(missing) = needed.find(|program| find(program).is_none()) {
+                report.skip(format!("{title}: {missing} is not installed"));
+                continue;
+            }
             let mut command = self.script("namespaces.sh");
-            command.arg(root).arg(program);
-            self.job(report, title, command)?;
+            command.args([way, root]).arg(program);
+            command.env("LAUNCHER", launcher);
+            self.job(report, &title, command)?;
         }
         Ok(())
     }

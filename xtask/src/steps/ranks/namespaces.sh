@@ -1,12 +1,25 @@
 #!/bin/sh
 # Runs 4 ranks of a program in two network namespaces, which a pair of virtual interfaces joins:
-# namespaces.sh ROOT PROGRAM ARGUMENTS
-# It needs root. ROOT is where rank 0 listens: 10.77.0.1:PORT or [fd77::1]:PORT.
+# namespaces.sh WAY ROOT PROGRAM ARGUMENTS
+# It needs root. ROOT is where rank 0 listens: 10.77.0.1:PORT or [fd77::1]:PORT. WAY is how the ranks start:
+#   hand     each by this script
+#   rsh      by the launcher $LAUNCHER, with a script in ssh's place
+#   ssh      by the same, from the first namespace, with OpenSSH's server in the second
 set -eu
-root=$1
-shift
+way=$1
+root=$2
+shift 2
 one=warpbell-$$-1 two=warpbell-$$-2
-trap 'ip netns del $one; ip netns del $two' EXIT
+folder=$(mktemp -d)
+clean() {
+    for name in $one $two; do
+        # A server of ssh's may be there.
+        for process in $(ip netns pids $name); do kill "$process" || true; done
+        ip netns del $name
+    done
+    rm -rf "$folder"
+}
+trap clean EXIT
 ip netns add $one
 ip netns add $two
 ip link add veth1 netns $one type veth peer name veth2 netns $two
@@ -21,15 +34,49 @@ for number in 1 2; do
     esac
     for interface in lo bridge0 veth$number; do ip -n $name link set $interface up; done
 done
-WARPBELL_SECRET=$(od -An -N 32 -tx1 /dev/urandom | tr -d ' \n')
-export WARPBELL_LAUNCHER=hand WARPBELL_ROOT="$root" WARPBELL_SIZE=4 WARPBELL_SECRET
-processes=
-for rank in 0 1 2 3; do
-    name=$one
-    [ $rank -lt 2 ] || name=$two
-    WARPBELL_RANK=$rank ip netns exec $name "$@" &
-    processes="$processes $!"
-done
-status=0
-for process in $processes; do wait "$process" || status=$?; done
-exit $status
+
+by_hand() {
+    WARPBELL_SECRET=$(od -An -N 32 -tx1 /dev/urandom | tr -d ' \n')
+    export WARPBELL_LAUNCHER=hand WARPBELL_ROOT="$root" WARPBELL_SIZE=4 WARPBELL_SECRET
+    processes=
+    for rank in 0 1 2 3; do
+        name=$one
+        [ $rank -lt 2 ] || name=$two
+        WARPBELL_RANK=$rank ip netns exec $name "$@" &
+        processes="$processes $!"
+    done
+    status=0
+    for process in $processes; do wait "$process" || status=$?; done
+    return $status
+}
+
+by_rsh() {
+    # As ssh does: the first argument is the host, the rest a command for its shell.
+    cat > "$folder/rsh" << 'RSH'
+#!/bin/sh
+host=$1
+shift
+exec ip netns exec "$host" sh -c "$*"
+RSH
+    chmod +x "$folder/rsh"
+    "$LAUNCHER" -n 4 --hosts $one:2,$two:2 --rsh "$folder/rsh" --address "$root" "$@"
+}
+
+by_ssh() {
+    for key in host user; do ssh-keygen -q -t ed25519 -N '' -f "$folder/$key"; done
+    # Where sshd gives up its privileges, says Debian.
+    mkdir -p /run/sshd
+    ip netns exec $two "$(command -v sshd || echo /usr/sbin/sshd)" -D -f /dev/null -h "$folder/host" \
+        -o PidFile=none -o StrictModes=no -o AuthorizedKeysFile="$folder/user.pub" &
+    # Before the user's own ssh on the path, so that the launcher calls ssh as it always does.
+    cat > "$folder/ssh" << SSH
+#!/bin/sh
+exec $(command -v ssh) -F /dev/null -i "$folder/user" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+    -o ConnectionAttempts=60 "\$@"
+SSH
+    chmod +x "$folder/ssh"
+    PATH="$folder:$PATH" ip netns exec $one "$LAUNCHER" -n 4 --hosts "$(uname -n):2,10.77.0.2:2" \
+        --address "$root" "$@"
+}
+
+by_"$way" "$@"

@@ -1,0 +1,336 @@
+//! Ranks on other hosts: a connection to the launcher on each.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::hosts::{self, Host};
+use super::job::{Answer, Job, VERSION};
+use super::ranks::code;
+use super::serve::SERVE;
+use super::{Arguments, GRACE, INTERRUPTED, NOT_STARTED, TICK, TIMED_OUT, complain, is_stopped};
+
+/// A host hears so many signs of life in the time after which it ends its ranks.
+const SIGNS: u32 = 4;
+/// OpenSSH's client asks the host so often for a sign of life before it gives up.
+const SSH_SIGNS: u64 = 3;
+
+/// Starts the ranks on their hosts, waits for all, and gives the status.
+pub fn launch(hosts: Vec<Host>, arguments: &Arguments, job: Job) -> Result<u8, String> {
+    let (address, port) =
+        hosts::root(arguments.address.as_deref(), &hosts).map_err(|error| error.to_string())?;
+    let address = match address.contains(':') {
+        true => format!("[{address}]"),
+        false => address.to_owned(),
+    };
+    let root = port.map(|port| format!("{address}:{port}"));
+    let own = std::env::current_exe().map_err(|error| format!("no path of its own: {error}"))?;
+    let mut all = Vec::new();
+    for host in hosts {
+        let name = host.name.clone();
+        match Connection::open(host, arguments, &own) {
+            Ok(connection) => all.push(connection),
+            Err(error) => {
+                close(all);
+                return Err(format!("{name}: {error}"));
+            }
+        }
+    }
+    let status = wait(&mut all, arguments, &job, &address, root);
+    close(all);
+    Ok(status)
+}
+
+/// Waits until all hosts are done, or one has failed and the others have had their time, or the deadline, or Ctrl-C.
+fn wait(
+    all: &mut [Connection],
+    arguments: &Arguments,
+    job: &Job,
+    address: &str,
+    mut root: Option<String>,
+) -> u8 {
+    let silence = Duration::from_secs(arguments.silence);
+    let began = Instant::now();
+    let mut first: Option<(u8, Instant)> = None;
+    while all.iter().any(|one| !one.is_over) {
+        for connection in &mut *all {
+            let found = connection.look(began, silence);
+            if let Some(failure) = found
+                && first.is_none()
+            {
+                complain(&format!("{}: {}", connection.host.name, failure.words));
+                first = Some((failure.status, Instant::now()));
+            }
+        }
+        if root.is_none() {
+            root = all[0].port.map(|port| format!("{address}:{port}"));
+        }
+        if let Some(root) = &root
+            && first.is_none()
+        {
+            all.iter_mut().for_each(|one| one.begin(job, root, silence));
+        }
+        if is_stopped() {
+            return INTERRUPTED;
+        }
+        if first.is_some_and(|(_, since)| since.elapsed() > GRACE) {
+            break;
+        }
+        if let Some(deadline) = arguments.deadline()
+            && began.elapsed() > deadline
+        {
+            let late = all.iter().filter(|one| !one.is_over);
+            let late: Vec<_> = late.map(|one| one.host.to_string()).collect();
+            let (late, seconds) = (late.join(", "), deadline.as_secs());
+            complain(&format!("not ended after {seconds} s: {late}"));
+            return first.map_or(TIMED_OUT, |(status, _)| status);
+        }
+        thread::sleep(TICK);
+    }
+    first.map_or(0, |(status, _)| status)
+}
+
+/// Why a host's ranks did not end well.
+struct Failure {
+    status: u8,
+    words: String,
+}
+
+/// The launcher on a host, and what carries its words.
+struct Connection {
+    host: Host,
+    child: Child,
+    /// Until the job goes there.
+    stdin: Option<ChildStdin>,
+    /// Standard input ends there with this.
+    lifeline: Option<Sender<()>>,
+    answers: Receiver<Answer>,
+    readers: [JoinHandle<()>; 2],
+    /// The last line that is neither a rank's nor an answer.
+    last_words: Arc<Mutex<String>>,
+    /// The port that is free there, once it has said so.
+    port: Option<u16>,
+    /// Whether it has said how its ranks ended.
+    has_concluded: bool,
+    /// When the program that carries the words ended.
+    ended: Option<Instant>,
+    is_over: bool,
+}
+
+impl Connection {
+    fn open(host: Host, arguments: &Arguments, own: &Path) -> io::Result<Self> {
+        let seconds = arguments.silence;
+        let mut command = match &arguments.rsh {
+            _ if host.is_here() => Command::new(own),
+            Some(program) => Command::new(program),
+            None => ssh(seconds),
+        };
+        if !host.is_here() {
+            command.arg(&host.name).arg(quoted(own));
+        }
+        let mut child = command
+            .args([SERVE, &seconds.to_string()])
+            // Ctrl-C at a terminal goes to this process alone.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| {
+                let program = command.get_program().to_string_lossy();
+                io::Error::other(format!("cannot start {program}: {error}"))
+            })?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (sender, answers) = mpsc::channel();
+        let last_words = Arc::default();
+        let (words, more_words) = (Arc::clone(&last_words), Arc::clone(&last_words));
+        let readers = [
+            thread::spawn(move || pass_on(stdout, io::stdout, Some(&sender), &words)),
+            thread::spawn(move || pass_on(stderr, io::stderr, None, &more_words)),
+        ];
+        Ok(Self {
+            host,
+            child,
+            stdin,
+            lifeline: None,
+            answers,
+            readers,
+            last_words,
+            port: None,
+            has_concluded: false,
+            ended: None,
+            is_over: false,
+        })
+    }
+
+    /// Hands the job over, once the host is ready. The secret goes by standard input: a command line can be read by all
+    /// users.
+    fn begin(&mut self, job: &Job, root: &str, silence: Duration) {
+        let Some(stdin) = self.stdin.take_if(|_| self.port.is_some()) else {
+            return;
+        };
+        let job = Job {
+            ranks: self.host.ranks.clone(),
+            root: root.into(),
+            ..job.clone()
+        };
+        let (lifeline, end) = mpsc::channel();
+        self.lifeline = Some(lifeline);
+        thread::spawn(move || feed(stdin, &job, silence / SIGNS, &end));
+    }
+
+    /// What has gone wrong since the last look.
+    fn look(&mut self, began: Instant, silence: Duration) -> Option<Failure> {
+        if self.is_over {
+            return None;
+        }
+        // Before the answers are read: a connection that has ended has passed all on.
+        let ended = self.child.try_wait().ok().flatten();
+        let ended = ended.filter(|_| {
+            let since = *self.ended.get_or_insert_with(Instant::now);
+            // ssh may leave a process behind that shares its connection (ControlPersist), and holds the pipes.
+            self.readers.iter().all(JoinHandle::is_finished) || since.elapsed() > GRACE
+        });
+        self.is_over = ended.is_some();
+        for answer in self.answers.try_iter() {
+            match answer {
+                Answer::Ready { version, port } if version == VERSION => self.port = Some(port),
+                Answer::Ready { version, .. } => {
+                    self.has_concluded = true;
+                    let words = format!("its launcher is version {version}, this is {VERSION}");
+                    let status = NOT_STARTED;
+                    return Some(Failure { status, words });
+                }
+                Answer::Failed { status, words } => {
+                    self.has_concluded = true;
+                    return Some(Failure { status, words });
+                }
+                Answer::Done => self.has_concluded = true,
+            }
+        }
+        if let Some(status) = ended
+            && !self.has_concluded
+        {
+            let last = self.last_words.lock();
+            let last = last.unwrap_or_else(PoisonError::into_inner);
+            let what = match self.port {
+                None => "cannot start the launcher there",
+                Some(_) => "lost the connection",
+            };
+            let words = match last.is_empty() {
+                true => format!("{what} ({status})"),
+                false => format!("{what} ({status}): {last}"),
+            };
+            let status = code(status).max(1);
+            return Some(Failure { status, words });
+        }
+        if self.port.is_none() && !self.has_concluded && began.elapsed() > silence {
+            self.has_concluded = true;
+            let words = format!("no answer after {} s", silence.as_secs());
+            let status = NOT_STARTED;
+            return Some(Failure { status, words });
+        }
+        None
+    }
+}
+
+/// OpenSSH's client, without questions to the user. It gives up a host that has gone silent.
+fn ssh(silence: u64) -> Command {
+    let mut command = Command::new("ssh");
+    for option in [
+        "BatchMode=yes".to_owned(),
+        format!("ConnectTimeout={silence}"),
+        format!("ServerAliveInterval={}", silence.div_ceil(SSH_SIGNS)),
+        format!("ServerAliveCountMax={SSH_SIGNS}"),
+    ] {
+        command.args(["-o", &option]);
+    }
+    command
+}
+
+/// A path for a shell, as ssh runs commands by one. Where it needs no quotes it gets none, for programs without a shell.
+fn quoted(path: &Path) -> OsString {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(byte);
+    if path.as_os_str().as_encoded_bytes().iter().all(plain) {
+        return path.into();
+    }
+    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''")).into()
+}
+
+/// Sends the job, and then a sign of life now and then, until the lifeline is gone.
+fn feed(mut stdin: ChildStdin, job: &Job, pause: Duration, end: &Receiver<()>) {
+    // Its parts are numbers and strings, which JSON has.
+    let mut line = serde_json::to_vec(job).unwrap_or_default();
+    line.push(b'\n');
+    while stdin.write_all(&line).is_ok()
+        && end.recv_timeout(pause) == Err(RecvTimeoutError::Timeout)
+    {
+        line = b"\n".into();
+    }
+}
+
+/// Passes the lines of ranks on, and the answers to this launcher.
+fn pass_on<W: Write>(
+    from: Option<impl Read>,
+    to: impl Fn() -> W,
+    answers: Option<&Sender<Answer>>,
+    last_words: &Mutex<String>,
+) {
+    let Some(from) = from else { return };
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|bytes| bytes > 0)
+    {
+        let answer = || serde_json::from_slice(&line).ok();
+        if line.starts_with(b"[") {
+            // Nobody may want to read it.
+            let _ = to().write_all(&line);
+        } else if let Some((to, answer)) = answers.and_then(|to| Some((to, answer()?))) {
+            // Nobody waits for it any more.
+            let _ = to.send(answer);
+        } else if !line.trim_ascii().is_empty() {
+            let words = String::from_utf8_lossy(line.trim_ascii()).into();
+            *last_words.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        }
+        line.clear();
+    }
+}
+
+/// Lets the launchers on the hosts end their ranks, and waits for them. What does not end is killed here; the other side
+/// then notices that its standard input ends or stays silent.
+fn close(mut all: Vec<Connection>) {
+    for connection in &mut all {
+        drop((connection.stdin.take(), connection.lifeline.take()));
+    }
+    let began = Instant::now();
+    let over = |one: &mut Connection| one.child.try_wait().is_ok_and(|status| status.is_some());
+    // They wait for the last lines of their ranks.
+    while !all.iter_mut().all(over) && began.elapsed() < 2 * GRACE {
+        thread::sleep(TICK);
+    }
+    for connection in &mut all {
+        if !over(connection) {
+            let _ = kill_process_group(Pid::from_child(&connection.child), Signal::KILL);
+            let _ = connection.child.wait();
+        }
+    }
+    while !all
+        .iter()
+        .flat_map(|one| &one.readers)
+        .all(JoinHandle::is_finished)
+        && began.elapsed() < 3 * GRACE
+    {
+        thread::sleep(TICK);
+    }
+}

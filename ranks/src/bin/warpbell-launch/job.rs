@@ -1,0 +1,46 @@
+//! What a launcher tells the launcher on another host, and what that one answers. Each is a line of JSON.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The ranks that one machine starts. It holds the secret, so it has no `Debug`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The ranks of this machine.
+    pub ranks: Range<u32>,
+    /// How many ranks all machines have.
+    pub size: u32,
+    /// Where rank 0 listens, as in `WARPBELL_ROOT`.
+    pub root: String,
+    pub secret: String,
+    pub folder: PathBuf,
+    /// The user's variables for Warpbell.
+    pub variables: Vec<(OsString, OsString)>,
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+}
+
+/// The variables of this process that begin with `WARPBELL_`.
+pub fn local_variables() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"WARPBELL_"))
+}
+
+/// What a host answers. A rank's lines begin with `[`, these with `{`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Answer {
+    /// The launcher runs there, has this version, and this TCP port is free.
+    Ready { version: String, port: u16 },
+    /// The first rank that failed, or what could not be started; the status for a shell.
+    Failed { status: u8, words: String },
+    /// All ranks ended well.
+    Done,
+}
+
+/// Answers only launchers of the same version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

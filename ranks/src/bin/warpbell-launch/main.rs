@@ -1,0 +1,151 @@
+//! Starts a program as several ranks:
+//!
+//! ```console
+//! $ warpbell-launch -n 4 ./program --its-options
+//! $ warpbell-launch -n 4 --hosts node1:2,node2:2 ./program --its-options
+//! ```
+//!
+//! The first line starts them on this machine ([`ranks`]). For the second, OpenSSH's client or another program starts
+//! this launcher on each host ([`away`], [`serve`]), and it starts the host's ranks there.
+
+mod away;
+mod hosts;
+mod job;
+mod ranks;
+mod serve;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+
+use job::{Job, local_variables};
+use ranks::Rank;
+
+/// As a shell has it, for a program that cannot be started.
+const NOT_STARTED: u8 = 127;
+/// As `timeout` has it (coreutils).
+const TIMED_OUT: u8 = 124;
+/// As a shell has it, for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// How long ranks may take to report why they end, once one has failed.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often ranks and hosts are looked at.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Whether all is to end: by Ctrl-C, or because the launcher that started this one is gone.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Starts a program as several ranks, on this machine or on others.
+///
+/// Each line that a rank prints begins with its number. If one fails, all others end 2 s later, and the status is that of
+/// the one that failed first.
+#[derive(Parser)]
+#[command(name = "warpbell-launch", version)]
+struct Arguments {
+    /// How many ranks
+    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(warpbell_ranks::MOST_RANKS)))]
+    ranks: u32,
+    /// The hosts, such as node1:4,node2:4 for 4 ranks on each; without a number a host gets one rank
+    #[arg(long, value_name = "HOSTS")]
+    hosts: Option<String>,
+    /// What starts a command on a host, called as PROGRAM HOST COMMAND [default: ssh, without asking for a password]
+    #[arg(long, value_name = "PROGRAM", requires = "hosts")]
+    rsh: Option<OsString>,
+    /// Where the other ranks reach rank 0, as HOST or HOST:PORT [default: the first host, and a free port there]
+    #[arg(long, value_name = "ADDRESS", requires = "hosts")]
+    address: Option<String>,
+    /// After so many seconds without a word from this launcher, a host ends its ranks
+    #[arg(long, value_name = "SECONDS", requires = "hosts", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    silence: u64,
+    /// Ends all ranks after so many seconds, with status 124
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<u64>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGUMENTS"])]
+    program: Vec<OsString>,
+}
+
+impl Arguments {
+    fn deadline(&self) -> Option<Duration> {
+        self.deadline.map(Duration::from_secs)
+    }
+}
+
+fn main() -> ExitCode {
+    let served = serve::asked();
+    let done = match served {
+        Some(silence) => catch_signals().and_then(|()| serve::serve(silence)),
+        None => launch(&Arguments::parse()),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(NOT_STARTED)
+        }
+    }
+}
+
+/// Starts all ranks, waits for all, and gives the status.
+fn launch(arguments: &Arguments) -> Result<u8, String> {
+    let hosts = arguments.hosts.as_deref();
+    let hosts = hosts.map(|list| hosts::share_out(list, arguments.ranks));
+    let hosts = hosts.transpose().map_err(|error| error.to_string())?;
+    catch_signals()?;
+    let folder = std::env::current_dir();
+    let mut job = Job {
+        ranks: 0..arguments.ranks,
+        size: arguments.ranks,
+        root: String::new(),
+        secret: secret().map_err(|error| format!("no random bytes: {error}"))?,
+        folder: folder.map_err(|error| format!("no working directory: {error}"))?,
+        variables: local_variables().collect(),
+        program: arguments.program.clone(),
+    };
+    if let Some(hosts) = hosts {
+        return away::launch(hosts, arguments, job);
+    }
+    job.root = root().map_err(|error| format!("no port for rank 0: {error}"))?;
+    let mut ranks = Rank::start_all(&job)?;
+    let status = ranks::wait(&mut ranks, arguments.deadline(), |_, words| complain(words));
+    ranks::end(ranks);
+    Ok(status)
+}
+
+/// Lets Ctrl-C and its kin end the ranks.
+fn catch_signals() -> Result<(), String> {
+    ctrlc::set_handler(|| STOPPED.store(true, Ordering::Relaxed))
+        .map_err(|error| format!("cannot handle Ctrl-C: {error}"))
+}
+
+fn is_stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
+}
+
+/// Nobody may want to read it.
+fn complain(words: &str) {
+    let _ = io::Write::write_fmt(
+        &mut io::stderr(),
+        format_args!("warpbell-launch: {words}\n"),
+    );
+}
+
+/// A port on a loopback address that no other launcher has.
+fn root() -> io::Result<String> {
+    let [_, b, c, d] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 192 | b & 0x3f, c, d);
+    Ok(TcpListener::bind((address, 0))?.local_addr()?.to_string())
+}
+
+fn secret() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,70 @@
+//! `warpbell-launch` on this machine.
+
+use std::process::{Command, Output};
+
+/// The launcher.
+pub const LAUNCH: &str = env!("CARGO_BIN_EXE_warpbell-launch");
+
+/// A shell's script as three ranks.
+fn launched(options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let started = Command::new(LAUNCH)
+        .args(["-n", "3"])
+        .args(options)
+        .args(["sh", "-c", script])
+        .output();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = started.unwrap();
+    let words = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), words(stdout), words(stderr))
+}
+
+#[test]
+fn the_launcher_numbers_lines_and_ranks() {
+    let script =
+        "echo $WARPBELL_RANK of $WARPBELL_SIZE; printf %s $WARPBELL_SECRET | wc -c >&2; cat";
+    let (status, stdout, stderr) = launched(&[], script);
+    let sorted = |words: &str| {
+        let mut lines: Vec<_> = words.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(status, Some(0));
+    assert_eq!(sorted(&stdout), ["[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"]);
+    assert_eq!(sorted(&stderr), ["[0] 64", "[1] 64", "[2] 64"]);
+}
+
+/// The others, and what they have started, would take longer than this test may.
+#[test]
+fn the_launcher_ends_all_ranks_if_one_fails() {
+    let others = "sleep 3000 & echo $!; wait";
+    for (fails, status) in [("exit 7", 7), ("kill -9 $$", 137)] {
+        let script = format!("if [ $WARPBELL_RANK = 1 ]; then sleep 1; {fails}; fi; {others}");
+        let (found, stdout, stderr) = launched(&[], &script);
+        assert_eq!(found, Some(status), "{stderr}");
+        assert!(stderr.contains("rank 1 failed"), "{stderr}");
+        let numbers = stdout.lines().filter_map(|line| line.split_once("] "));
+        let numbers: Vec<_> = numbers.map(|(_, number)| number).collect();
+        assert_eq!(numbers.len(), 2, "{stdout}");
+        for number in numbers {
+            // Nobody may have reaped it yet.
+            let stat = std::fs::read_to_string(format!("/proc/{number}/stat"));
+            assert!(stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z ")));
+        }
+    }
+}
+
+#[test]
+fn the_launcher_has_a_deadline_and_says_what_it_cannot_start() {
+    let (status, _, stderr) =
+        launched(&["--deadline", "1"], "[ $WARPBELL_RANK = 1 ] || sleep 3000");
+    assert_eq!(status, Some(124));
+    assert!(stderr.contains("not ended after 1 s: 0, 2"), "{stderr}");
+    let missing = Command::new(LAUNCH).args(["-n", "2", "/no/such"]).output();
+    let missing = missing.unwrap();
+    assert_eq!(missing.status.code(), Some(127));
+    let words = String::from_utf8(missing.stderr).unwrap();
+    assert!(words.contains("cannot start /no/such"), "{words}");
+}
