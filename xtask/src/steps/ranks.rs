@@ -39,14 +39,14 @@ const SAMPLES: [(&str, &str); 3] = [
 const TORCHRUN_OUTPUT: [(&str, &str); 2] = [("PET_REDIRECTS", "1"), ("PET_TEE", "1")];
 const SBATCH: &str = "job.sbatch";
 const SLURM: [&str; 3] = ["munged", "slurmctld", "slurmd"];
-/// How ranks start in two network namespaces, and where rank 0 listens.
-const NAMESPACES: [(&str, &str); 4] = [
-    ("hand", "10.77.0.1:21001"),
-    ("hand", "[fd77::1]:21001"),
-    ("rsh", "10.77.0.1"),
-    ("ssh", "10.77.0.1"),
+/// How ranks start in two network namespaces, where rank 0 listens, and the program that it needs.
+const NAMESPACES: [(&str, &str, Option<&str>); 5] = [
+    ("hand", "10.77.0.1:21001", None),
+    ("hand", "[fd77::1]:21001", None),
+    ("rsh", "10.77.0.1", None),
+    ("ssh", "10.77.0.1", Some("sshd")),
+    ("mpirun", "10.77.0.1:21001", Some("mpirun.openmpi")),
 ];
-const SSHD: &str = "sshd";
 
 impl Steps<'_> {
     pub(super) fn ranks(&self, report: &mut Report) -> Result<(), StepError> {
@@ -122,9 +122,11 @@ impl Steps<'_> {
         launcher: &Path,
     ) -> Result<(), StepError> {
         let slurm = format!("{SBATCH} {name}");
-        let title = |(way, root): (&str, &str)| format!("namespaces by {way}, root {root}: {name}");
+        let title = |way, root| format!("namespaces by {way}, root {root}: {name}");
         if !rustix::process::geteuid().is_root() {
-            let titles = NAMESPACES.into_iter().map(title);
+            let titles = NAMESPACES
+                .into_iter()
+                .map(|(way, root, _)| title(way, root));
             let titles: Vec<_> = titles.chain([slurm]).collect();
             report.skip_all(&titles, "they need root");
             return Ok(());
@@ -138,10 +140,9 @@ impl Steps<'_> {
                 self.job(report, &slurm, command)?;
             }
         }
-        for (way, root) in NAMESPACES {
-            let title = title((way, root));
-            let mut needed = [SSHD].into_iter().filter(|_| way == "ssh");
-            if let Some(missing) = needed.find(|program| find(program).is_none()) {
+        for (way, root, needed) in NAMESPACES {
+            let title = title(way, root);
+            if let Some(missing) = needed.filter(|program| find(program).is_none()) {
                 report.skip(format!("{title}: {missing} is not installed"));
                 continue;
             }

@@ -86,7 +86,7 @@ impl Step {
                 "each program of the gallery says \"Test OK\" and explains mistakes (--full: has PTX, too)"
             }
             Self::Ranks => {
-                "ranks start under warpbell-launch, Open MPI, hydra, torchrun and Slurm, and by ssh between two network namespaces"
+                "ranks start under warpbell-launch, Open MPI, hydra, torchrun and Slurm, and between two network namespaces by ssh and mpirun"
             }
             Self::Faults => {
                 "ranks in four network namespaces go on when one fails, and take it in again"

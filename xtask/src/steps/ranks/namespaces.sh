@@ -5,6 +5,7 @@
 #   hand     each by this script
 #   rsh      by the launcher $LAUNCHER, with a script in ssh's place
 #   ssh      by the same, from the first namespace, with OpenSSH's server in the second
+#   mpirun   by Open MPI from the first namespace, with a script in ssh's place
 set -eu
 way=$1
 root=$2
@@ -50,15 +51,19 @@ by_hand() {
     return $status
 }
 
-by_rsh() {
-    # As ssh does: the first argument is the host, the rest a command for its shell.
-    cat > "$folder/rsh" << 'RSH'
+# As ssh does: the first argument is the host, the rest a command for its shell. Each machine has a folder of its own for
+# short-lived files, where daemons of Open MPI do not meet.
+cat > "$folder/rsh" << 'RSH'
 #!/bin/sh
 host=$1
 shift
+TMPDIR=$(mktemp -d "${0%/*}/XXXXXX")
+export TMPDIR
 exec ip netns exec "$host" sh -c "$*"
 RSH
-    chmod +x "$folder/rsh"
+chmod +x "$folder/rsh"
+
+by_rsh() {
     "$LAUNCHER" -n 4 --hosts $one:2,$two:2 --rsh "$folder/rsh" --address "$root" "$@"
 }
 
@@ -77,6 +82,15 @@ SSH
     chmod +x "$folder/ssh"
     PATH="$folder:$PATH" ip netns exec $one "$LAUNCHER" -n 4 --hosts "$(uname -n):2,10.77.0.2:2" \
         --address "$root" "$@"
+}
+
+by_mpirun() {
+    WARPBELL_SECRET=$(od -An -N 32 -tx1 /dev/urandom | tr -d ' \n')
+    export WARPBELL_ROOT="$root" WARPBELL_SECRET
+    # mpirun and its daemons would also try the bridges.
+    TMPDIR=$folder ip netns exec $one "$(command -v mpirun.openmpi)" --allow-run-as-root -np 4 -H $one:2,$two:2 \
+        --mca plm_rsh_agent "$folder/rsh" --mca oob_tcp_if_include veth1,veth2 \
+        -x WARPBELL_ROOT -x WARPBELL_SECRET "$@"
 }
 
 by_"$way" "$@"
