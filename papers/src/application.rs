@@ -81,15 +81,16 @@ pub struct Measurements<M> {
 }
 
 impl<M: Measurement> Measurements<M> {
-    /// Measures each case in each way, and shows a row of each; with Ctrl-C what there is until then.
+    /// Measures each case in each way, and shows a row of each; with Ctrl-C what there is until then. A rank that has no
+    /// part in what all measured may have nothing.
     ///
     /// # Errors
     /// Those of `measure`, but Ctrl-C.
-    pub fn of<C, W: Copy>(
+    pub fn of<C, W: Copy, R: Into<Option<M>>>(
         cases: &[C],
         ways: &[W],
         screen: &Screen,
-        mut measure: impl FnMut(&C, W) -> Result<M, Error>,
+        mut measure: impl FnMut(&C, W) -> Result<R, Error>,
     ) -> Result<Self, Error> {
         let mut measured = Vec::new();
         let mut all = cases
@@ -97,9 +98,10 @@ impl<M: Measurement> Measurements<M> {
             .flat_map(|case| ways.iter().map(move |&way| (case, way)));
         let step = |(case, way)| {
             interrupt::check()?;
-            let result = measure(case, way)?;
-            screen.row(result.row(), result.verified());
-            measured.push(result);
+            if let Some(result) = measure(case, way)?.into() {
+                screen.row(result.row(), result.verified());
+                measured.push(result);
+            }
             Ok(())
         };
         let interrupted = ended_early::<Error>(all.try_for_each(step))?;

@@ -101,6 +101,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Another rank takes no part in what all do.
+    pub(crate) fn other_program() -> Self {
+        let what = "another rank does something else; run the same program with the same options on all ranks";
+        Self::Unfit { what: what.into() }
+    }
+}
+
 impl Nested for Error {
     fn own(&self) -> Option<&RunError> {
         match self {

@@ -20,6 +20,7 @@ pub mod rig;
 pub mod round_trip;
 pub mod serving;
 pub mod stencil;
+pub mod together;
 
 pub use error::Error;
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use warpbell_bench::cause::Vain;
 use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
 
 use crate::Error;
+use crate::together::together;
 
 /// How often something is run.
 #[derive(Clone, Copy, Debug)]
@@ -52,20 +52,9 @@ impl Repetitions {
             // Nothing comes from another rank before that.
             party.all(true)?;
             let mut took = Duration::ZERO;
-            let early = match interrupt::ended_early(run().map(|time| took = time)) {
-                // A rank that waited in vain asks the others, and so learns which one is gone.
-                Err(error) if error.is_vain() => Err(error),
-                early => Ok(early?),
-            };
-            let over = early.as_ref().ok().map(|early| !early);
-            let all = party.exchange(over)?;
-            early?;
-            if all.contains(&None) {
-                // That rank ends, and says why.
-                party.all(true)?;
-            }
+            let early = interrupt::ended_early(run().map(|time| took = time));
             // One that is not over does not count.
-            if all.contains(&Some(false)) {
+            if together(party, early)?.contains(&true) {
                 break;
             }
             count += 1;

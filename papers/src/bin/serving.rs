@@ -8,6 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 use serde_json::json;
 use warpbell_bench::parse::parse_bytes;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::{Screen, start};
@@ -24,7 +25,8 @@ use warpbell_papers::serving::{Answered, CLIENT_HEADER, Client, Series, Way, fil
 /// Four ways to drive the server's network: the host, which copies each picture to the GPU and launches the
 /// network; a kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph that
 /// launches itself for each picture. The client is a kernel, the same for all. Every value of every answer is
-/// compared with a loop on the host. The HCAs are software, and no network card takes part.
+/// compared with a loop on the host. If a launcher has started two processes, the first one has the client and the
+/// second one the server. The HCAs are software, and no network card takes part.
 ///
 /// --listen runs the server alone, as a kernel that stays. --connect runs a client in its own process, driven by
 /// its host.
@@ -146,7 +148,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     match (&arguments.listen, &arguments.connect) {
         (Some(path), _) => listen(&setting, &series, path),
         (None, Some(path)) => connect(arguments, &setting, &series, path),
-        (None, None) => measure(arguments, &setting, series),
+        (None, None) => {
+            let party = Party::from_env(node)?;
+            let result = measure(arguments, &setting, &party, series);
+            party.end(result)
+        }
     }
 }
 
@@ -191,16 +197,24 @@ fn connect(
     Ok(interrupt::check()?)
 }
 
-/// Client and servers in this process, in all ways.
-fn measure(arguments: &Arguments, setting: &Setting, series: Series) -> Result<(), Error> {
+/// Client and servers in this process, or each at a rank, in all ways.
+fn measure(
+    arguments: &Arguments,
+    setting: &Setting,
+    party: &Party,
+    series: Series,
+) -> Result<(), Error> {
     let (node, blocks) = (&setting.node, series.blocks);
     let series = series.possible(node)?;
-    let screen = Screen::new(arguments.output.json, series.measurements());
+    let screen = party.screen(arguments.output.json, series.measurements());
     screen.line(format_args!(
         "A client and a server of {blocks} blocks run on {}; no network card takes part.",
         place::words(node)
     ));
-    let results = series.run(&screen)?;
+    let results = series.run(party, &screen)?;
+    if party.rank() > 0 {
+        return Ok(());
+    }
     if let (Some(path), Some(answer)) = (&arguments.larger, &results.answer) {
         files::write(path, answer)?;
     }

@@ -26,10 +26,7 @@ impl Ranks {
         let ours = target.as_ref();
         let ours = ours.map(|target| [target.table.shared(), target.values.shared()]);
         let all: Vec<Option<[RemoteMemory; 2]>> = world.exchange(&ours)?;
-        let missing = || Error::Unfit {
-            what: "the first rank has no table; run the same program on all ranks".into(),
-        };
-        let [table, values] = all[0].ok_or_else(missing)?;
+        let [table, values] = all[0].ok_or_else(Error::other_program)?;
         let lengths = [filled.bytes().len(), filled.values.len()];
         let there = [
             table.at(0, lengths[0] as u32)?,

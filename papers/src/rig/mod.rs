@@ -1,6 +1,7 @@
 //! Ends with a queue pair for each part of an application's data, driven by a kernel or by a thread of the host.
 
 mod driver;
+mod ends;
 mod host_queue;
 mod member;
 
@@ -23,6 +24,7 @@ use warpbell_patterns::trigger::host::Triggers;
 use crate::Error;
 
 pub use driver::{Driver, reach};
+pub use ends::Ends;
 pub use host_queue::HostQueue;
 pub use member::Member;
 

@@ -1,4 +1,4 @@
-//! Pictures, answers and the network's values, in memory of both ends.
+//! Pictures, answers and the network's values, in memory of either end.
 
 use std::{iter, thread};
 
@@ -14,7 +14,7 @@ use warpbell_paper_kernels::serving::{Message, ServingServer};
 use super::model::{Model, Picture};
 use super::{Case, PICTURES, VALUE};
 use crate::Error;
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, End};
 
 /// Where a network's values lie, and what its blocks meet by.
 pub(super) struct Rooms {
@@ -114,51 +114,37 @@ pub(super) fn enlarged(model: &Model, pictures: &[Picture]) -> Vec<Vec<f32>> {
     })
 }
 
-/// Pictures and answers at both ends.
-pub(super) struct Data {
-    pub(super) rooms: Rooms,
+/// Pictures and answers at a client that is a kernel.
+pub(super) struct AskerData {
     pub(super) expected: Buffer,
     /// What came back of the first picture.
     pub(super) kept: Buffer,
     /// How many requests took how long.
     pub(super) histogram: Buffer,
-    /// The client's [`PICTURES`] pictures.
+    /// Its [`PICTURES`] pictures.
     pub(super) requests: Memory,
     /// What comes back to it.
     pub(super) returned: Memory,
-    /// A picture at the server.
-    pub(super) arrived: Memory,
-    /// Its answer there.
-    pub(super) answer: Memory,
 }
 
-impl Data {
+impl AskerData {
     pub(super) fn new(
         case: &Case,
         node: &Node,
-        rig: &Rig,
-        driver: Driver,
+        end: &End,
         picture: Option<&Picture>,
     ) -> Result<Self, Error> {
-        let model = Model::new(case.seed);
         let pictures = pictures(case, picture);
-        let expected = enlarged(&model, &pictures).concat();
+        let expected = enlarged(&Model::new(case.seed), &pictures).concat();
         let there = Buffer::placed(kernels_own(node), VALUE as usize * expected.len())?;
         there.write(0, &bytes_of(&expected))?;
-        let (request, answer) = (case.request().bytes as usize, case.answer().bytes as usize);
-        let at_server = |bytes| match driver {
-            Driver::Host => rig.far.host_memory(node, bytes),
-            Driver::Kernel | Driver::Triggered => rig.far.memory(node, bytes),
-        };
+        let request = case.request().bytes as usize;
         let data = Self {
-            rooms: Rooms::new(case, node, &model)?,
             expected: there,
             kept: whole_words(kernels_own(node), case.answer())?,
             histogram: Buffer::placed(kernels_own(node), 8 * BUCKETS as usize)?,
-            requests: rig.near.memory(node, pictures.len() * request)?,
-            returned: rig.near.memory(node, answer)?,
-            arrived: at_server(request)?,
-            answer: at_server(answer)?,
+            requests: end.memory(node, pictures.len() * request)?,
+            returned: end.memory(node, case.answer().bytes as usize)?,
         };
         for (index, picture) in pictures.iter().enumerate() {
             data.requests
@@ -183,7 +169,42 @@ impl Data {
 
     /// Whether nothing beside pictures and answers was touched.
     pub(super) fn guarded(&self) -> bool {
-        let all = [&self.requests, &self.returned, &self.arrived, &self.answer];
+        let all = [&self.requests, &self.returned];
+        all.iter().all(|memory| memory.check_guards().is_ok())
+    }
+}
+
+/// The same at a server, with its network.
+pub(super) struct ServerData {
+    pub(super) rooms: Rooms,
+    /// Where pictures come.
+    pub(super) arrived: Memory,
+    /// Where answers are sent from.
+    pub(super) answer: Memory,
+}
+
+impl ServerData {
+    pub(super) fn new(
+        case: &Case,
+        node: &Node,
+        end: &End,
+        driver: Driver,
+        model: &Model,
+    ) -> Result<Self, Error> {
+        let memory = |bytes: u32| match driver {
+            Driver::Host => end.host_memory(node, bytes as usize),
+            Driver::Kernel | Driver::Triggered => end.memory(node, bytes as usize),
+        };
+        Ok(Self {
+            rooms: Rooms::new(case, node, model)?,
+            arrived: memory(case.request().bytes)?,
+            answer: memory(case.answer().bytes)?,
+        })
+    }
+
+    /// Whether nothing beside a picture and its answer was touched.
+    pub(super) fn guarded(&self) -> bool {
+        let all = [&self.arrived, &self.answer];
         all.iter().all(|memory| memory.check_guards().is_ok())
     }
 }

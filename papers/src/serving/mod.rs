@@ -1,5 +1,6 @@
 //! Pictures that are made larger by a network of three layers, the server's network driven by its host or by its kernel.
 
+mod asker;
 mod client;
 mod data;
 pub mod files;
@@ -8,28 +9,26 @@ mod series;
 mod server;
 mod service;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use warpbell::Slice;
 
+use asker::Asker;
 use clap::ValueEnum;
-use data::{Data, place};
 use model::Picture;
 use serde::Serialize;
-use server::{Served, Server, Stays, spin_beside};
+use server::Server;
 use warpbell_bench::cause;
+use warpbell_bench::party::Party;
+use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::launch::LIMIT_US;
-use warpbell_bench::run::{interrupt, memory};
-use warpbell_host_init::{Grid, Launch, Node, entry};
-use warpbell_kernels::outcome::Outcome;
+use warpbell_host_init::{Grid, Node};
 use warpbell_paper_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
-use warpbell_paper_kernels::path::Path;
-use warpbell_paper_kernels::serving::{Message, ServingClient, serving_client};
+use warpbell_paper_kernels::serving::Message;
 
 use crate::Error;
 use crate::application::Measurement;
 use crate::distribution::Distribution;
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, Ends};
+use crate::together::together;
 
 pub use client::{Answered, CLIENT_HEADER, Client};
 pub use series::{APPLICATION, Possible, Results, Series};
@@ -39,8 +38,6 @@ pub use service::serve;
 const PICTURES: u32 = 2;
 /// Bytes of a value.
 const VALUE: u32 = 4;
-/// Threads of a warp: one drives the client's queues.
-const LANES: u32 = 32;
 
 /// Who drives the server's network, and what its host does meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -301,124 +298,66 @@ impl Case {
         }
     }
 
-    /// Serves picture after picture: some from the seed in turn, the first of which may be given. Gives the
-    /// first one's last answer, too.
+    /// Serves picture after picture: some from the seed in turn, the first of which may be given. Of two ranks the first one
+    /// has the client, and what was measured, with the first picture's last answer.
     ///
     /// # Errors
-    /// As [`check`](Self::check); a kernel or the host failed; Ctrl-C before a request counted.
+    /// As [`check`](Self::check); a kernel or the host failed, here or at another rank; Ctrl-C before a request counted.
     pub fn measure(
         &self,
+        party: &Party,
         node: &Node,
         way: Way,
         picture: Option<&Picture>,
-    ) -> Result<(Measured, Picture), Error> {
-        interrupt::check()?;
+    ) -> Result<Option<(Measured, Picture)>, Error> {
         self.check(node)?;
-        let driver = way.driver();
-        let rig = Rig::new(node, [Driver::Kernel, driver], self.parts, self.depth)?;
-        let data = Data::new(self, node, &rig, driver, picture)?;
-        let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
-        let [request, answer] = [self.request(), self.answer()];
-        let there = (&data.requests, &data.arrived);
-        let back = (&data.answer, &data.returned);
-        let limit_us = self.limit_us();
-        let there = rig
-            .near
-            .path(&rig.far, &handles[0], there, request.part(self.parts));
-        let back = rig
-            .far
-            .path(&rig.near, &handles[1], back, answer.part(self.parts));
-        let (there, back) = (Path { limit_us, ..there }, Path { limit_us, ..back });
-
-        let comparing = if node.gpu().is_some() {
-            8 * LANES
-        } else {
-            LANES
-        };
-        let numbers = node.words(ServingClient::WRONG as usize + comparing as usize)?;
-        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
-        let client = ServingClient {
-            path: there,
-            request,
-            pictures: PICTURES,
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            answer: unsafe { data.returned.place() },
-            expected: place(&data.expected),
-            kept: place(&data.kept),
-            values: answer.bytes / VALUE,
-            warm_up: self.warm_up,
-            rounds: self.rounds,
-            nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
-            interval: self.rate.map_or(0, |rate| (1e9 / rate) as u64),
-            stop: interrupt::stop(node.placement())?,
-            numbers: Slice::new(&numbers),
-            histogram: place(&data.histogram),
-            outcome: &outcomes[0],
-        };
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: LANES + comparing,
-        };
-        let client = Launch::new(entry!(serving_client), grid, client);
-        let server = Server {
-            case: self,
-            node,
-            rig: &rig,
-            data: &data,
-            path: back,
-            outcome: &outcomes[1],
-        };
-        let ran = match way {
-            Way::Host => server.by_host(client),
-            Way::Asleep => server.by_kernel(client, Stays::Always, |run| run()),
-            Way::Spinning => server.by_kernel(client, Stays::Always, spin_beside),
-            Way::Graph => server.by_kernel(client, Stays::ForOne, |run| run()),
+        let drivers = [Driver::Kernel, way.driver()];
+        let ends = Ends::new(party, node, drivers, [self.parts, 1], self.depth)?;
+        let [near, far] = &ends.ends;
+        let asker = near.as_ref();
+        let asker = asker.map(|end| Asker::new(self, node, end, picture));
+        let asker = asker.transpose()?;
+        let server = far.as_ref();
+        let server = server.map(|end| Server::new(self, node, end, way.driver()));
+        let server = server.transpose()?;
+        let returned = asker.as_ref().map(|asker| &asker.data.returned);
+        let arrived = server.as_ref().map(|server| &server.data.arrived);
+        let targets = [
+            (returned, self.answer().bytes),
+            (arrived, self.request().bytes),
+        ];
+        let [back, there] = ends.begin(party, targets)?;
+        let client = asker.as_ref().map(|asker| asker.launch(there));
+        let client = client.transpose()?;
+        let pairs = ends.pairs();
+        // No picture comes before that.
+        let ready = || party.all(true).map(drop).map_err(Error::from);
+        let ran = match (&server, client) {
+            (Some(server), client) => server.serve(way, back, client, &pairs, ready).map(Some),
+            (None, client) => ready().and_then(|()| {
+                node.run_for(client.as_slice(), &pairs, self.meant())?;
+                Ok(None)
+            }),
         };
         let (ran, served) = match ran {
             Ok(served) => (Ok(()), served),
-            Err(error) => (Err(error), Served::default()),
+            Err(error) => (Err(error), None),
         };
-        let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];
-        cause::ended(ran, kernels)?;
-        let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
-        let rounds = number(ServingClient::ROUNDS);
-        let longest = number(ServingClient::LONGEST);
-        let counts = memory::words(&data.histogram)?;
-        let Some(distribution) = Distribution::new(&counts, longest) else {
-            return Err(warpbell_bench::run::Error::Interrupted.into());
+        let asked = asker.as_ref().map(|asker| ("the client", &*asker.outcome));
+        let answered = server.as_ref().map(|of| ("the server", &*of.outcome));
+        let ran = cause::ended(ran, asked.into_iter().chain(answered));
+        let served = together(party, ran.map(|()| served))?;
+        let served = served.into_iter().flatten().next();
+        let served = served.ok_or_else(Error::other_program)?;
+        let measured = match &asker {
+            Some(asker) => asker.measured(way, &served)?,
+            None => None,
         };
-        let wrong = (0..u64::from(comparing)).map(|thread| number(ServingClient::WRONG + thread));
-        let wrong = wrong.sum();
-        let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-        let each = |all: Duration| 1e6 * all.as_secs_f64() / served.count.max(1) as f64;
-        let total_us = us(number(ServingClient::TOTAL)) / rounds as f64;
-        let known = served.copied_in + served.computed + served.copied_out + served.sent;
-        let seconds = number(ServingClient::NANOSECONDS) as f64 / 1e9;
-        let all = rounds + u64::from(self.warm_up);
-        let measured = Measured {
-            way,
-            width: self.width,
-            height: self.height,
-            bytes: request.bytes.into(),
-            answer_bytes: answer.bytes.into(),
-            rounds,
-            dropped: number(ServingClient::DROPPED),
-            seconds,
-            per_s: rounds as f64 / seconds,
-            total_us,
-            distribution,
-            wait_us: (total_us - each(known)).max(0.0),
-            copy_in_us: each(served.copied_in),
-            compute_us: each(served.computed),
-            copy_out_us: each(served.copied_out),
-            send_us: each(served.sent),
-            core_percent: served.core_percent,
-            wrong,
-            verified: wrong == 0
-                && (counts.iter().sum::<u64>(), served.count) == (rounds, all)
-                && data.guarded(),
-        };
-        Ok((measured, data.last_answer(self)?))
+        if !party.all(asker.is_none() || measured.is_some())? {
+            return Err(RunError::Interrupted.into());
+        }
+        let last = asker.map(|asker| asker.data.last_answer(self));
+        Ok(measured.zip(last.transpose()?))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::{Error as RunError, StageError};
@@ -203,20 +204,23 @@ impl Possible {
         (self.ways.len() * self.series.sizes().len()) as u64
     }
 
-    /// Measures all; with Ctrl-C what there is until then.
+    /// Measures all; with Ctrl-C what there is until then. Of two ranks the first one has what was measured.
     ///
     /// # Errors
-    /// What [`Case::measure`] says.
-    pub fn run(&self, screen: &Screen) -> Result<Results, Error> {
+    /// Other than two ranks that a launcher has started; what [`Case::measure`] says.
+    pub fn run(&self, party: &Party, screen: &Screen) -> Result<Results, Error> {
         let Self { series, node, .. } = self;
+        party.own_ranks(2)?;
         self.left_out.iter().for_each(|words| screen.line(words));
         screen.heading(HEADER);
         let mut answer = None;
         let measured = Measurements::of(&series.cases(), &self.ways, screen, |case, way| {
             screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
-            let (measured, last) = case.measure(node, way, series.picture.as_ref())?;
-            answer = Some(last);
-            Ok(measured)
+            let measured = case.measure(party, node, way, series.picture.as_ref())?;
+            Ok(measured.map(|(measured, last)| {
+                answer = Some(last);
+                measured
+            }))
         })?;
         Ok(Results {
             measured,
@@ -380,7 +384,7 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
         series.sides.truncate(1);
     }
     let series = series.possible(node)?;
-    let results = series.run(screen)?;
+    let results = series.run(&Party::alone(node), screen)?;
     Ok(results.section(&series, node, origin))
 }
 

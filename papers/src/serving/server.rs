@@ -3,10 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+use warpbell::SendQueueHandle;
+use warpbell::wqe::Remote;
 use warpbell_bench::run::launch::said;
-use warpbell_bench::run::memory::{self, Memory};
+use warpbell_bench::run::memory;
 use warpbell_bench::{cause, nodes};
-use warpbell_host_init::{Launch, Node, StopWord, entry};
+use warpbell_host_init::{Launch, Node, QueuePair, Shared, StopWord, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::network::Network;
 use warpbell_paper_kernels::path::Path;
@@ -14,14 +17,15 @@ use warpbell_paper_kernels::serving::{
     Copied, END, Inference, Message, ServingServer, serving_inference, serving_server,
 };
 
-use super::Case;
-use super::data::{Data, Rooms, place};
+use super::data::{ServerData, place};
+use super::model::Model;
+use super::{Case, Way};
 use crate::Error;
 use crate::cpu_time::CpuTime;
-use crate::rig::{HostQueue, Rig};
+use crate::rig::{Driver, End, HostQueue};
 
 /// What a server says of all requests that it answered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Served {
     pub(super) count: u64,
     pub(super) copied_in: Duration,
@@ -29,7 +33,12 @@ pub(super) struct Served {
     pub(super) copied_out: Duration,
     pub(super) sent: Duration,
     pub(super) core_percent: f64,
+    /// Whether nothing beside its memory was touched.
+    pub(super) guarded: bool,
 }
+
+/// How a thread of the host waits for what it runs.
+type Beside = dyn Fn(&(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error>;
 
 /// Runs it on another thread, and looks all the time whether it is done: so a synchronising call of a GPU's driver waits,
 /// unless it is told otherwise.
@@ -44,14 +53,14 @@ pub(super) fn spin_beside(run: &(dyn Fn() -> Result<(), Error> + Sync)) -> Resul
     })
 }
 
-/// The server, whoever drives it.
+/// The server of a case, whoever drives it.
 pub(super) struct Server<'s> {
-    pub(super) case: &'s Case,
-    pub(super) node: &'s Node,
-    pub(super) rig: &'s Rig,
-    pub(super) data: &'s Data,
-    pub(super) path: Path<'s>,
-    pub(super) outcome: &'s Outcome,
+    case: &'s Case,
+    node: &'s Node,
+    end: &'s End,
+    pub(super) data: ServerData,
+    handles: Shared<[SendQueueHandle<'s>]>,
+    pub(super) outcome: Shared<Outcome>,
 }
 
 /// For how long a launch of a server's kernel serves.
@@ -68,11 +77,7 @@ pub(super) enum Stays {
 pub(super) struct Site<'s> {
     pub(super) case: &'s Case,
     pub(super) node: &'s Node,
-    pub(super) rooms: &'s Rooms,
-    /// Where pictures come.
-    pub(super) arrived: &'s Memory,
-    /// Where answers are sent from.
-    pub(super) answer: &'s Memory,
+    pub(super) data: &'s ServerData,
     pub(super) path: Path<'s>,
     pub(super) outcome: &'s Outcome,
 }
@@ -91,11 +96,11 @@ impl<'s> Site<'s> {
         let copied = Copied {
             wanted: nodes::nic_is_on_host(self.node),
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            picture: unsafe { self.arrived.place() },
+            picture: unsafe { self.data.arrived.place() },
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            answer: unsafe { self.answer.place() },
+            answer: unsafe { self.data.answer.place() },
         };
-        let network = self.rooms.network(case);
+        let network = self.data.rooms.network(case);
         ServingServer {
             network: match copied.wanted {
                 true => network,
@@ -108,7 +113,7 @@ impl<'s> Site<'s> {
             path: self.path,
             answer: case.answer(),
             copied,
-            state: place(&self.rooms.state),
+            state: place(&self.data.rooms.state),
             looks: match stays {
                 Stays::Always => u64::MAX,
                 Stays::ForOne => 1,
@@ -120,43 +125,95 @@ impl<'s> Site<'s> {
     }
 }
 
-impl Server<'_> {
-    pub(super) fn by_kernel(
-        &self,
-        client: Launch<'_>,
-        stays: Stays,
-        wait: impl Fn(&(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error>,
-    ) -> Result<Served, Error> {
-        let Self {
-            case, node, data, ..
-        } = *self;
-        // The client ends it, with Ctrl-C, too.
-        let stop = StopWord::new(node.placement())?;
-        let site = Site {
+impl<'s> Server<'s> {
+    /// Prepares it at this end.
+    pub(super) fn new(
+        case: &'s Case,
+        node: &'s Node,
+        end: &'s End,
+        driver: Driver,
+    ) -> Result<Self, Error> {
+        Ok(Self {
             case,
             node,
-            rooms: &data.rooms,
-            arrived: &data.arrived,
-            answer: &data.answer,
-            path: self.path,
-            outcome: self.outcome,
+            end,
+            data: ServerData::new(case, node, end, driver, &Model::new(case.seed))?,
+            handles: end.handles(node)?,
+            outcome: node.shared(Outcome::new())?,
+        })
+    }
+
+    /// Serves until the client says that there is no more, where answers and signals begin there. The client is a kernel beside
+    /// it, or a rank of its own. Calls `ready` before the first picture may come.
+    pub(super) fn serve(
+        &self,
+        way: Way,
+        there: [Remote; 2],
+        client: Option<Launch<'_>>,
+        pairs: &[&QueuePair],
+        ready: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Served, Error> {
+        let case = self.case;
+        let part = case.answer().part(case.parts);
+        let path = self
+            .end
+            .path_to(&self.handles, &self.data.answer, there, part);
+        let site = Site {
+            case,
+            node: self.node,
+            data: &self.data,
+            path: Path {
+                limit_us: case.limit_us(),
+                ..path
+            },
+            outcome: &self.outcome,
         };
-        let server = site.launch(stays, &stop);
-        let pairs = self.rig.pairs();
-        let node = node.asleep();
+        let served = match way {
+            Way::Host => self.by_host(&site, client, pairs, ready),
+            Way::Asleep | Way::Spinning | Way::Graph => {
+                ready()?;
+                let beside: &Beside = match way {
+                    Way::Spinning => &spin_beside,
+                    _ => &|run| run(),
+                };
+                let stays = match way {
+                    Way::Graph => Stays::ForOne,
+                    _ => Stays::Always,
+                };
+                self.by_kernel(&site, client, pairs, stays, beside)
+            }
+        };
+        Ok(Served {
+            guarded: self.data.guarded(),
+            ..served?
+        })
+    }
+
+    fn by_kernel(
+        &self,
+        site: &Site<'_>,
+        client: Option<Launch<'_>>,
+        pairs: &[&QueuePair],
+        stays: Stays,
+        wait: &Beside,
+    ) -> Result<Served, Error> {
+        // The client ends it, with Ctrl-C, too.
+        let stop = StopWord::new(self.node.placement())?;
+        let server = [site.launch(stays, &stop)];
+        let (node, meant) = (self.node.asleep(), self.case.meant());
         let time = CpuTime::begin();
         match stays {
             Stays::Always => {
-                let both = [server, client];
-                wait(&|| Ok(node.run_for(&both, &pairs, case.meant())?))?;
+                let all: Vec<_> = server.into_iter().chain(client).collect();
+                wait(&|| Ok(node.run_for(&all, pairs, meant)?))?;
             }
             Stays::ForOne => {
-                let (server, client) = ([server], [client]);
-                wait(&|| Ok(node.run_repeating(&server, &stop, &client, &pairs, case.meant())?))?;
+                let client = client.as_slice();
+                wait(&|| Ok(node.run_repeating(&server, &stop, client, pairs, meant)?))?;
             }
         }
         let core_percent = time.percent();
-        let state = memory::words(&data.rooms.state)?;
+        let state = memory::words(&self.data.rooms.state)?;
         let number = |word: u32| state[word as usize];
         Ok(Served {
             count: number(ServingServer::SERVED),
@@ -165,46 +222,56 @@ impl Server<'_> {
             copied_out: Duration::from_nanos(number(ServingServer::COPIED_OUT)),
             sent: Duration::from_nanos(number(ServingServer::SENT)),
             core_percent,
+            ..Served::default()
         })
     }
 
-    pub(super) fn by_host(&self, client: Launch<'_>) -> Result<Served, Error> {
+    fn by_host(
+        &self,
+        site: &Site<'_>,
+        client: Option<Launch<'_>>,
+        pairs: &[&QueuePair],
+        ready: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Served, Error> {
         let Self {
             case,
             node,
+            end,
             data,
-            rig,
             ..
-        } = *self;
-        let pairs = rig.pairs();
+        } = self;
         let (input, output) = (&data.rooms.picture, &data.rooms.answer);
         let network = data.rooms.network(case);
         let infer = || {
             let inference = Inference {
                 network,
                 limit_us: case.limit_us(),
-                outcome: self.outcome,
+                outcome: site.outcome,
             };
             // SAFETY: as for the server that drives itself.
             let launch =
                 unsafe { Launch::new_unsafe(entry!(serving_inference), case.grid(), inference) };
             node.run(&[launch], &[])?;
             // Before anybody copies what it did not compute.
-            said("the network", self.outcome)
+            said("the network", site.outcome)
         };
         // Once ahead, so that no first launch counts.
         infer()?;
-        let mut queues = rig.far.host_queues()?;
-        let client = [client];
+        let mut queues = end.host_queues()?;
+        ready()?;
+        let client = client.as_slice();
         thread::scope(|scope| {
-            let client =
-                scope.spawn(|| Ok::<_, Error>(node.run_for(&client, &pairs, case.meant())?));
+            // None of a client that is a rank of its own.
+            let beside = (!client.is_empty()).then(|| {
+                scope.spawn(|| Ok::<_, Error>(node.run_for(client, pairs, case.meant())?))
+            });
+            let over = || beside.as_ref().is_some_and(|client| client.is_finished());
             let time = CpuTime::begin();
             let mut served = Served::default();
             let mut serve = || {
                 for number in 1.. {
                     for part in 0..case.parts {
-                        let told = rig.far.wait(part, number, || client.is_finished())?;
+                        let told = end.wait(part, number, over)?;
                         if told.is_none_or(|told| told == END) {
                             return Ok(());
                         }
@@ -218,7 +285,7 @@ impl Server<'_> {
                     // SAFETY: the answer before has gone, and nobody else has the memory.
                     output.read(0, unsafe { data.answer.bytes_mut() })?;
                     clock.add(&mut served.copied_out);
-                    post(&mut queues, &self.path, case.answer(), 0, number)?;
+                    post(&mut queues, &site.path, case.answer(), 0, number)?;
                     clock.add(&mut served.sent);
                     queues.iter_mut().try_for_each(HostQueue::drain)?;
                     served.count += 1;
@@ -227,8 +294,10 @@ impl Server<'_> {
             };
             let ended = serve();
             served.core_percent = time.percent();
-            let client = client.join();
-            let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let client = beside.map_or(Ok(()), |client| {
+                let client = client.join();
+                client.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
             cause::first_cause([client, ended])?;
             Ok(served)
         })
@@ -266,7 +335,7 @@ impl Lap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Driver;
+    use crate::rig::Rig;
     use warpbell::WaitError;
     use warpbell_kernels::outcome::Failure;
 
@@ -279,9 +348,11 @@ mod tests {
             ..Case::small(8, 8)
         };
         let rig = Rig::new(&node, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
-        let data = Data::new(&case, &node, &rig, Driver::Kernel, None).unwrap();
+        let model = Model::new(case.seed);
+        let data = ServerData::new(&case, &node, &rig.far, Driver::Kernel, &model).unwrap();
         let handles = rig.handles(&rig.far).unwrap();
-        let back = (&data.answer, &data.returned);
+        // No answer goes anywhere.
+        let back = (&data.answer, &data.arrived);
         let part = case.answer().part(case.parts);
         let stop = StopWord::new(node.placement()).unwrap();
         let outcome = node.shared(Outcome::new()).unwrap();
@@ -290,9 +361,7 @@ mod tests {
         let site = Site {
             case: &case,
             node: &node,
-            rooms: &data.rooms,
-            arrived: &data.arrived,
-            answer: &data.answer,
+            data: &data,
             path: rig.far.path(&rig.near, &handles, back, part),
             outcome: &outcome,
         };

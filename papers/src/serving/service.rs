@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::nodes;
 use warpbell_bench::run::interrupt;
-use warpbell_bench::run::memory::{self, Memory};
+use warpbell_bench::run::memory;
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::{Error as RunError, StageError};
 use warpbell_host_init::peer::{ExchangeError, Listener};
@@ -17,7 +17,7 @@ use warpbell_host_init::{Error as HostError, Node, Peer, QueuePair, RemoteMemory
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_paper_kernels::serving::{END, ServingServer};
 
-use super::data::Rooms;
+use super::data::ServerData;
 use super::model::Model;
 use super::server::{Site, Stays};
 use super::{Case, files, size};
@@ -205,9 +205,7 @@ fn serve_one(
 struct Session<'s> {
     node: &'s Node,
     case: &'s Case,
-    rooms: Rooms,
-    arrived: Memory,
-    answer: Memory,
+    data: ServerData,
 }
 
 impl<'s> Session<'s> {
@@ -215,17 +213,15 @@ impl<'s> Session<'s> {
         Ok(Self {
             node,
             case,
-            rooms: Rooms::new(case, node, model)?,
-            arrived: end.memory(node, case.request().bytes as usize)?,
-            answer: end.memory(node, case.answer().bytes as usize)?,
+            data: ServerData::new(case, node, end, Driver::Kernel, model)?,
         })
     }
 
     /// Has a kernel serve until the client has done or has gone.
     fn run(&self, end: &End, peer: &mut Peer, joins: impl Fn(String)) -> Result<String, Error> {
-        let Self { node, case, .. } = *self;
+        let Self { node, case, data } = self;
         let ours = Talk::Room {
-            messages: self.arrived.shared(),
+            messages: data.arrived.shared(),
             signals: end.signals(),
         };
         listen_to(peer)?;
@@ -240,15 +236,13 @@ impl<'s> Session<'s> {
         ];
         let handles = end.handles(node)?;
         let part = answer.part(case.parts);
-        let path = end.path_to(&handles, &self.answer, there, part);
+        let path = end.path_to(&handles, &data.answer, there, part);
         let stop = StopWord::new(node.placement())?;
         let outcome = node.shared(Outcome::new())?;
         let site = Site {
             case,
             node,
-            rooms: &self.rooms,
-            arrived: &self.arrived,
-            answer: &self.answer,
+            data,
             path: warpbell_paper_kernels::path::Path {
                 limit_us: case.limit_us(),
                 ..path
@@ -279,7 +273,7 @@ impl<'s> Session<'s> {
         });
         let core_percent = time.percent() + waited_percent;
         ran?;
-        let served = memory::words(&self.rooms.state)?[ServingServer::SERVED as usize];
+        let served = memory::words(&data.rooms.state)?[ServingServer::SERVED as usize];
         let told = end.newest();
         let whole = end.whole(case.parts);
         let mut parted = parted(&outcome, peer, [told, whole], served)?;

@@ -1,6 +1,8 @@
 //! Applications whose ranks are processes, over both wires.
 
 use std::io::{BufRead, BufReader};
+use std::thread;
+use std::time::Duration;
 
 use crate::common::{
     WIRES, assert_stepped, assert_verified, document_of_ranks, error_line, job, start,
@@ -9,6 +11,7 @@ use crate::common::{
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
 const KV: &str = env!("CARGO_BIN_EXE_kv");
+const SERVING: &str = env!("CARGO_BIN_EXE_serving");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
@@ -75,11 +78,38 @@ fn clients_of_other_ranks_get_every_value() {
 }
 
 #[test]
+fn a_client_at_another_rank_gets_every_value_of_every_answer() {
+    let counts = ["--rounds=3", "--warm-up=1", "--seconds=100", "--json"];
+    // Neither tiles nor parts divide the picture.
+    let shape = ["--blocks=3", "--threads=16", "--parts=3", "--piece=4K"];
+    let ways = ["--ways=host,asleep,spinning,graph", "--sides=9,18"];
+    for wire in WIRES {
+        let arguments = [&counts[..], &shape, &ways].concat();
+        let document = document_of_ranks(&job(SERVING, 2, wire, &arguments));
+        assert_verified(&document, 8);
+        let results = document["measured"].as_array().unwrap();
+        for (result, way) in results
+            .iter()
+            .zip(["host", "asleep", "spinning", "graph"].iter().cycle())
+        {
+            assert_eq!(
+                (&result["way"], &result["rounds"]),
+                (&(*way).into(), &3.into())
+            );
+            assert_eq!(result["distribution"]["events"], 3);
+            // Of the server, which the client asks for it.
+            assert!(result["compute_us"].as_f64() > Some(0.0), "{document:#}");
+        }
+    }
+}
+
+#[test]
 fn another_number_of_ranks_is_refused_by_all() {
     for (program, arguments) in [
         (JACOBI, &[][..]),
         (STENCIL, &["--ranks", "2"]),
         (ALLREDUCE, &["--ranks", "2"]),
+        (SERVING, &[]),
     ] {
         for output in job(program, 3, "", arguments) {
             assert_eq!(output.status.code(), Some(1));
@@ -92,18 +122,27 @@ fn another_number_of_ranks_is_refused_by_all() {
 
 #[test]
 fn a_rank_that_is_gone_is_named() {
-    let endless = ["--cells=8", "--steps=10", "--seconds=600"];
-    let mut ranks = start(STENCIL, 3, "", &endless);
-    // All have begun.
-    let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("µs a step")));
-    let mut third = ranks.pop().unwrap();
-    third.kill().unwrap();
-    third.wait().unwrap();
-    for (rank, survivor) in ranks.into_iter().enumerate() {
-        let output = survivor.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let error = error_line(&output);
-        assert!(error.starts_with("error: rank 2 "), "rank {rank}: {error}");
+    let stencil = ["--cells=8", "--steps=10", "--seconds=600"];
+    let serving = ["--ways=asleep", "--sides=8", "--seconds=600"];
+    for (program, arguments, ranks, gone, header) in [
+        (STENCIL, stencil, 3, 2, "µs a step"),
+        (SERVING, serving, 2, 0, "driven by  "),
+        (SERVING, serving, 2, 1, "driven by  "),
+    ] {
+        let mut ranks = start(program, ranks, "", &arguments);
+        // All have begun.
+        let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains(header)));
+        thread::sleep(Duration::from_millis(500));
+        let mut killed = ranks.remove(gone);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        for survivor in ranks {
+            let output = survivor.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            let error = error_line(&output);
+            let named = format!("error: rank {gone} ");
+            assert!(error.starts_with(&named), "{program}: {error}");
+        }
     }
 }
