@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use serde_json::json;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::Output;
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::place;
-use warpbell_bench::run::screen::{Screen, start};
+use warpbell_bench::run::screen::start;
+use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
 use warpbell_papers::application::Findings;
 use warpbell_papers::daq::Series;
@@ -20,7 +22,8 @@ use warpbell_papers::rig::Driver;
 ///
 /// Two receivers: the host, which launches a kernel for the events that are there (classic), and a kernel that
 /// stays (persistent). Detector and trigger are a kernel, the same for both. Each result is compared with the
-/// circle of its event. The HCAs are software, and no network card takes part.
+/// circle of its event. If a launcher has started two processes, the first one has detector and trigger, and the
+/// second one the receiver. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -99,6 +102,12 @@ fn parse_slots(text: &str) -> Result<u32, String> {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = warpbell_papers::open(&arguments.machine)?;
+    let party = Party::from_env(&setting.node)?;
+    let result = measure(arguments, &setting, &party);
+    party.end(result)
+}
+
+fn measure(arguments: &Arguments, setting: &Setting, party: &Party) -> Result<(), Error> {
     let node = &setting.node;
     let usual = Series::new(node);
     let series = Series {
@@ -116,15 +125,18 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         gather_us: arguments.gather_us,
         seed: arguments.seed,
     };
-    let screen = Screen::new(arguments.output.json, series.steps());
+    let screen = party.screen(arguments.output.json, series.steps());
     screen.line(format_args!(
         "A detector, and a receiver of {} ways, run on {}; no network card takes part.",
         series.ways,
         place::words(node)
     ));
-    let results = series.run(node, &screen)?;
+    let results = series.run(party, &screen)?;
+    if party.rank() > 0 {
+        return Ok(());
+    }
     let more = json!({ "verdicts": results.verdicts() });
-    results.end(&setting, &series, more, &screen, &arguments.output)
+    results.end(setting, &series, more, &screen, &arguments.output)
 }
 
 fn main() -> ExitCode {

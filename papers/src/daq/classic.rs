@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::cause;
 use warpbell_bench::run::launch::LIMIT_US;
-use warpbell_host_init::{Grid, Launch, Node, entry};
+use warpbell_host_init::{Grid, Launch, QueuePair, entry};
 use warpbell_kernels::place::Place;
 use warpbell_paper_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};
 use warpbell_paper_kernels::path::Path;
 
-use super::{Case, Data, WARP};
+use super::WARP;
+use super::receiver::Receiver;
 use crate::Error;
-use crate::rig::{End, HostQueue, Rig};
+use crate::rig::{End, HostQueue};
 
 /// How far a way has come.
 #[derive(Clone, Debug)]
@@ -71,91 +72,103 @@ fn end(ways: &[Way], queues: &mut [HostQueue<'_>], path: &Path<'_>) -> Result<()
     Ok(())
 }
 
-/// Takes events until the detector says that there is no more.
-pub(super) fn receive(
-    case: &Case,
-    node: &Node,
-    rig: &Rig,
-    data: &Data,
-    detector: Launch<'_>,
-    path: Path<'_>,
-) -> Result<(), Error> {
-    let pairs = rig.pairs();
-    let list = node.words((case.ways * case.slots) as usize)?;
-    let batch = DaqBatch {
-        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-        events: unsafe { data.ring.place() },
-        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-        list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
-        // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-        primitives: unsafe { data.primitives.place() },
-    };
-    let launch = |events: u32| {
-        let grid = Grid {
-            blocks: events,
-            threads_per_block: WARP,
+impl Receiver<'_> {
+    /// Takes events until the detector says that there is no more.
+    pub(super) fn by_host(
+        &self,
+        path: Path<'_>,
+        detector: Option<Launch<'_>>,
+        pairs: &[&QueuePair],
+        ready: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self {
+            case,
+            node,
+            end: own,
+            ..
+        } = *self;
+        let list = node.words((case.ways * case.slots) as usize)?;
+        let batch = DaqBatch {
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            events: unsafe { self.ring.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            primitives: unsafe { self.primitives.place() },
         };
-        node.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])
-    };
-    // Once ahead, so that no first launch counts: of an event without hits.
-    list[0].store(Entry::new(0, 0).0, Ordering::Relaxed);
-    launch(1)?;
-    let mut queues = rig.far.host_queues()?;
-    let mut ways: Vec<Way> = (0..case.ways)
-        .map(|number| Way::new(number, case.slots))
-        .collect();
-    let detector = [detector];
-    thread::scope(|scope| {
-        let detector = scope.spawn(|| Ok(node.run_for(&detector, &pairs, case.limit)?));
-        let mut receive = || {
-            let mut since = Instant::now();
-            loop {
-                // Before the look: what came last is seen.
-                let over = detector.is_finished();
-                ways.iter_mut().for_each(|way| way.look(&rig.far));
-                if ways.iter().all(|way| way.batch.is_empty()) {
-                    let Some(silent) = ways.iter().find(|way| way.end.is_none()) else {
-                        return end(&ways, &mut queues, &path);
-                    };
-                    if over {
-                        return Ok(());
-                    }
-                    if since.elapsed() > Duration::from_micros(LIMIT_US) {
-                        let part = silent.number;
-                        return Err(BenchError::Silent { part }.into());
-                    }
-                    thread::yield_now();
-                    continue;
-                }
-                let gathered = Instant::now() + case.gather;
-                while Instant::now() < gathered {
-                    ways.iter_mut().for_each(|way| way.look(&rig.far));
-                    thread::yield_now();
-                }
-                let mut events = 0;
-                for (slot, entry) in ways.iter().flat_map(|way| &way.batch) {
-                    let listed = Entry::new(u64::from(*slot), entry.hits());
-                    list[events as usize].store(listed.0, Ordering::Relaxed);
-                    events += 1;
-                }
-                launch(events)?;
-                for (way, queue) in ways.iter_mut().zip(&mut queues) {
-                    let posts = way.batch.iter().flat_map(|&(slot, entry)| {
-                        let from = 8 * u64::from(slot);
-                        [path.write(from, from, 8), path.tell(slot, entry.0)]
-                    });
-                    let posts: Vec<_> = posts.collect();
-                    if !posts.is_empty() {
-                        queue.post(posts.into_iter())?;
-                    }
-                    way.batch.clear();
-                }
-                since = Instant::now();
-            }
+        let launch = |events: u32| {
+            let grid = Grid {
+                blocks: events,
+                threads_per_block: WARP,
+            };
+            node.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])
         };
-        let received = receive();
-        let detector = detector.join();
-        let detector = detector.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        cause::first_cause([detector, received])
-    })
+        // Once ahead, so that no first launch counts: of an event without hits.
+        list[0].store(Entry::new(0, 0).0, Ordering::Relaxed);
+        launch(1)?;
+        let mut queues = own.host_queues()?;
+        let mut ways: Vec<Way> = (0..case.ways)
+            .map(|number| Way::new(number, case.slots))
+            .collect();
+        ready()?;
+        let detector = detector.as_slice();
+        thread::scope(|scope| {
+            // None of a detector that is a rank of its own.
+            let beside = (!detector.is_empty()).then(|| {
+                scope.spawn(|| Ok::<_, Error>(node.run_for(detector, pairs, case.limit)?))
+            });
+            let mut receive = || {
+                let mut since = Instant::now();
+                loop {
+                    // Before the look: what came last is seen.
+                    let over = beside.as_ref().is_some_and(|beside| beside.is_finished());
+                    ways.iter_mut().for_each(|way| way.look(own));
+                    if ways.iter().all(|way| way.batch.is_empty()) {
+                        let Some(silent) = ways.iter().find(|way| way.end.is_none()) else {
+                            return end(&ways, &mut queues, &path);
+                        };
+                        if over {
+                            return Ok(());
+                        }
+                        if since.elapsed() > Duration::from_micros(LIMIT_US) {
+                            let part = silent.number;
+                            return Err(BenchError::Silent { part }.into());
+                        }
+                        thread::yield_now();
+                        continue;
+                    }
+                    let gathered = Instant::now() + case.gather;
+                    while Instant::now() < gathered {
+                        ways.iter_mut().for_each(|way| way.look(own));
+                        thread::yield_now();
+                    }
+                    let mut events = 0;
+                    for (slot, entry) in ways.iter().flat_map(|way| &way.batch) {
+                        let listed = Entry::new(u64::from(*slot), entry.hits());
+                        list[events as usize].store(listed.0, Ordering::Relaxed);
+                        events += 1;
+                    }
+                    launch(events)?;
+                    for (way, queue) in ways.iter_mut().zip(&mut queues) {
+                        let posts = way.batch.iter().flat_map(|&(slot, entry)| {
+                            let from = 8 * u64::from(slot);
+                            [path.write(from, from, 8), path.tell(slot, entry.0)]
+                        });
+                        let posts: Vec<_> = posts.collect();
+                        if !posts.is_empty() {
+                            queue.post(posts.into_iter())?;
+                        }
+                        way.batch.clear();
+                    }
+                    since = Instant::now();
+                }
+            };
+            let received = receive();
+            let detector = beside.map_or(Ok(()), |beside| {
+                let detector = beside.join();
+                detector.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            cause::first_cause([detector, received])
+        })
+    }
 }

@@ -2,30 +2,27 @@
 //! network, or one stays and drives it itself.
 
 mod classic;
+mod detector;
 mod events;
+mod receiver;
 mod series;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use detector::Detector;
+use receiver::Receiver;
 use serde::Serialize;
-use warpbell::{Slice, Word64};
 use warpbell_bench::cause;
-use warpbell_bench::run::interrupt;
-use warpbell_bench::run::memory::{self, Memory};
-use warpbell_host_init::{Buffer, Grid, Launch, Node, Placement, entry};
-use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::place::Place;
-use warpbell_paper_kernels::daq::{
-    DaqDetector, DaqReceiver, EVENT_BYTES, daq_detector, daq_receiver,
-};
-use warpbell_paper_kernels::distribution::BUCKETS;
-use warpbell_paper_kernels::path::Path;
+use warpbell_bench::party::Party;
+use warpbell_bench::run::Error as RunError;
+use warpbell_host_init::Node;
+use warpbell_paper_kernels::daq::EVENT_BYTES;
 
 use crate::Error;
 use crate::application::Measurement;
 use crate::distribution::Distribution;
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, Ends};
+use crate::together::together;
 
 pub use series::{APPLICATION, Results, Series};
 
@@ -136,59 +133,6 @@ impl Measured {
     }
 }
 
-/// Memory of both ends.
-struct Data {
-    /// The detector's events.
-    kinds: Memory,
-    /// Their hits and truths.
-    truths: Buffer,
-    /// Primitives at the trigger.
-    found: Memory,
-    /// The receive ring.
-    ring: Memory,
-    /// Primitives at the receiver.
-    primitives: Memory,
-    /// What the detector's warps share.
-    shared: Buffer,
-    /// What they count.
-    histogram: Buffer,
-}
-
-impl Data {
-    fn new(case: &Case, node: &Node, rig: &Rig) -> Result<Self, Error> {
-        let events = events::all(case.seed);
-        let slots = (case.ways * case.slots) as usize;
-        let own = match node.gpu() {
-            None => Placement::Host,
-            Some(gpu) => Placement::Gpu(gpu),
-        };
-        let (kinds, truths) = (events::bytes(&events), events::truths(&events));
-        let data = Self {
-            kinds: rig.near.memory(node, kinds.len())?,
-            truths: Buffer::placed(own, truths.len())?,
-            found: rig.near.memory(node, 8 * slots)?,
-            ring: rig.far.memory(node, EVENT_BYTES as usize * slots)?,
-            primitives: rig.far.memory(node, 8 * slots)?,
-            shared: Buffer::placed(own, 16 * case.ways as usize)?,
-            histogram: Buffer::placed(own, 8 * (case.ways * BUCKETS) as usize)?,
-        };
-        data.kinds.write(0, &kinds);
-        data.truths.write(0, &truths)?;
-        Ok(data)
-    }
-
-    /// Whether nothing beside them was touched.
-    fn guarded(&self) -> bool {
-        let all = [&self.kinds, &self.found, &self.ring, &self.primitives];
-        all.iter().all(|memory| memory.check_guards().is_ok())
-    }
-}
-
-fn word_of(buffer: &Buffer) -> Place {
-    // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-    unsafe { memory::place(buffer) }
-}
-
 /// Picoseconds of a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
 
@@ -210,128 +154,64 @@ impl Case {
         (4 * self.slots).max(16)
     }
 
-    /// Sends events as they are due, and looks at every primitive.
+    /// Bytes of the receive ring.
+    fn ring_bytes(&self) -> u32 {
+        EVENT_BYTES * self.ways * self.slots
+    }
+
+    /// Bytes of the primitives of as many events.
+    fn primitive_bytes(&self) -> u32 {
+        8 * self.ways * self.slots
+    }
+
+    /// Sends events as they are due, and looks at every primitive. Of two ranks the first one has the detector, and what was
+    /// measured.
     ///
     /// # Errors
-    /// A kernel or the host failed; no event counts; Ctrl-C before one did.
-    pub fn measure(&self, node: &Node, driver: Driver) -> Result<Measured, Error> {
-        interrupt::check()?;
-        let drivers = [Driver::Kernel, driver];
-        let rig = Rig::with_signals(node, drivers, self.ways, self.slots, self.depth())?;
-        let data = Data::new(self, node, &rig)?;
-        let handles = [rig.handles(&rig.near)?, rig.handles(&rig.far)?];
-        let there = (&data.kinds, &data.ring);
-        let back = (&data.primitives, &data.found);
-        let there = rig.near.path(&rig.far, &handles[0], there, EVENT_BYTES);
-        let back = rig.far.path(&rig.near, &handles[1], back, 8);
-
-        let words = u64::from(self.ways) * DaqDetector::NUMBERS;
-        let numbers = node.words(words as usize)?;
-        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
-        let due = self.due();
-        let detector = DaqDetector {
-            path: there,
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            primitives: unsafe { data.found.place() },
-            kinds: events::KINDS,
-            truths: word_of(&data.truths),
-            bound: events::BOUND,
-            slots: self.slots,
-            interval_ps: self.interval_ps(),
-            warm_up: self.warm_up.min(due / 10),
-            events: self.events,
-            nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
-            drops: self.drops,
-            stop: interrupt::stop(node.placement())?,
-            shared: word_of(&data.shared),
-            histogram: word_of(&data.histogram),
-            numbers: Slice::new(&numbers),
-            outcome: &outcomes[0],
-        };
-        let grid = Grid {
-            blocks: self.ways,
-            threads_per_block: 2 * WARP,
-        };
-        let detector = Launch::new(entry!(daq_detector), grid, detector);
-        let ran = match driver {
-            Driver::Kernel | Driver::Triggered => {
-                self.receive_by_kernel(node, &rig, &data, detector, back, &outcomes[1])
-            }
-            Driver::Host => classic::receive(self, node, &rig, &data, detector, back),
-        };
-        let kernels = [
-            ("the detector", &*outcomes[0]),
-            ("the receiver", &*outcomes[1]),
-        ];
-        cause::ended(ran, kernels)?;
-        self.measured(driver, due, &numbers, &data)
-    }
-
-    /// Puts together what all ways counted.
-    fn measured(
+    /// A kernel or the host failed, here or at another rank; no event counts; Ctrl-C before one did.
+    pub fn measure(
         &self,
-        driver: Driver,
-        due: u64,
-        numbers: &[Word64],
-        data: &Data,
-    ) -> Result<Measured, Error> {
-        let of_ways = |number: u64| {
-            let ways = numbers.chunks(DaqDetector::NUMBERS as usize);
-            ways.map(move |way| way[number as usize].load(Ordering::Relaxed))
-        };
-        let sum = |number| of_ways(number).fold(0, u64::wrapping_add);
-        let most = |number| of_ways(number).max().unwrap_or(0);
-        let sent = sum(DaqDetector::SENT);
-        let longest = most(DaqDetector::LONGEST);
-        let Some(distribution) = Distribution::new(&memory::words(&data.histogram)?, longest)
-        else {
-            interrupt::check()?;
-            return Err(Error::NoneCounts { events: sent });
-        };
-        let dropped = sum(DaqDetector::DROPPED);
-        let left = due.saturating_sub(sent + dropped);
-        let lost = sent.abs_diff(sum(DaqDetector::TAKEN));
-        let wrong = sum(DaqDetector::WRONG);
-        let same = sum(DaqDetector::SENT_SUM) == sum(DaqDetector::TAKEN_SUM);
-        Ok(Measured {
-            driver,
-            rate: self.rate,
-            sent,
-            seconds: most(DaqDetector::NANOSECONDS) as f64 / 1e9,
-            dropped,
-            held: sum(DaqDetector::HELD),
-            // Those that nobody waited for are none that were left.
-            left: if interrupt::requested() { 0 } else { left },
-            late: sum(DaqDetector::LATE),
-            lost,
-            wrong,
-            distribution,
-            verified: (wrong, lost) == (0, 0) && same && data.guarded(),
-        })
-    }
-
-    fn receive_by_kernel(
-        &self,
+        party: &Party,
         node: &Node,
-        rig: &Rig,
-        data: &Data,
-        detector: Launch<'_>,
-        path: Path<'_>,
-        outcome: &Outcome,
-    ) -> Result<(), Error> {
-        let receiver = DaqReceiver {
-            path,
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            events: unsafe { data.ring.place() },
-            slots: self.slots,
-            outcome,
+        driver: Driver,
+    ) -> Result<Option<Measured>, Error> {
+        let drivers = [Driver::Kernel, driver];
+        let ends = Ends::new(party, node, drivers, [self.ways, self.slots], self.depth())?;
+        let [near, far] = &ends.ends;
+        let detector = near.as_ref();
+        let detector = detector.map(|end| Detector::new(self, node, end));
+        let detector = detector.transpose()?;
+        let receiver = far.as_ref();
+        let receiver = receiver.map(|end| Receiver::new(self, node, end));
+        let receiver = receiver.transpose()?;
+        let found = detector.as_ref().map(|detector| &detector.found);
+        let ring = receiver.as_ref().map(|receiver| &receiver.ring);
+        let targets = [(found, self.primitive_bytes()), (ring, self.ring_bytes())];
+        let [back, there] = ends.begin(party, targets)?;
+        let sends = detector.as_ref().map(|detector| detector.launch(there));
+        let sends = sends.transpose()?;
+        let pairs = ends.pairs();
+        // No event comes before that.
+        let ready = || party.all(true).map(drop).map_err(Error::from);
+        let ran = match (&receiver, sends) {
+            (Some(receiver), sends) => receiver.receive(driver, back, sends, &pairs, ready),
+            (None, sends) => {
+                ready().and_then(|()| Ok(node.run_for(sends.as_slice(), &pairs, self.limit)?))
+            }
         };
-        let grid = Grid {
-            blocks: self.ways,
-            threads_per_block: WARP,
+        let sent = detector.as_ref().map(|of| ("the detector", &*of.outcome));
+        let taken = receiver.as_ref().map(|of| ("the receiver", &*of.outcome));
+        let ran = cause::ended(ran, sent.into_iter().chain(taken));
+        let guarded = ran.map(|()| receiver.as_ref().is_none_or(Receiver::guarded));
+        let guarded = together(party, guarded)?.into_iter().all(|guarded| guarded);
+        let measured = match &detector {
+            Some(detector) => detector.measured(driver, guarded)?,
+            None => None,
         };
-        let receiver = Launch::new(entry!(daq_receiver), grid, receiver);
-        Ok(node.run_for(&[receiver, detector], &rig.pairs(), self.limit)?)
+        if !party.all(detector.is_none() || measured.is_some())? {
+            return Err(RunError::Interrupted.into());
+        }
+        Ok(measured)
     }
 }
 
@@ -342,7 +222,7 @@ const WARP: u32 = 32;
 mod tests {
     use super::*;
 
-    const CASE: Case = Case {
+    pub(super) const CASE: Case = Case {
         ways: 2,
         slots: 4,
         rate: 1000,
@@ -373,43 +253,5 @@ mod tests {
             due(100_000_000, u64::MAX, Duration::from_secs(86_400)),
             8_640_000_000_000
         );
-    }
-
-    #[test]
-    fn what_is_lost_or_wrong_or_another_shows() {
-        let node = Node::cpu();
-        let rig = Rig::with_signals(&node, [Driver::Kernel; 2], 2, 4, 16).unwrap();
-        let data = Data::new(&CASE, &node, &rig).unwrap();
-        let numbers = node.words(2 * DaqDetector::NUMBERS as usize).unwrap();
-        let measured = || CASE.measured(Driver::Kernel, 10, &numbers, &data);
-        assert!(matches!(measured(), Err(Error::NoneCounts { events: 0 })));
-        data.histogram.write(0, &1u64.to_ne_bytes()).unwrap();
-        let set = |way: u64, number: u64, value: u64| {
-            let word = &numbers[(way * DaqDetector::NUMBERS + number) as usize];
-            word.store(value, Ordering::Relaxed);
-        };
-        for (number, value) in [
-            (DaqDetector::SENT, 4),
-            (DaqDetector::TAKEN, 4),
-            (DaqDetector::SENT_SUM, 12),
-            (DaqDetector::TAKEN_SUM, 12),
-            (DaqDetector::LONGEST, 7),
-        ] {
-            set(0, number, value);
-            set(1, number, value + 1);
-        }
-        let right = measured().unwrap();
-        assert!(right.verified);
-        assert_eq!((right.sent, right.lost, right.left), (9, 0, 1));
-        assert_eq!(right.distribution.longest_us, 0.008);
-        for (number, usual) in [
-            (DaqDetector::TAKEN, 5),
-            (DaqDetector::TAKEN_SUM, 13),
-            (DaqDetector::WRONG, 0),
-        ] {
-            set(1, number, usual + 1);
-            assert!(!measured().unwrap().verified);
-            set(1, number, usual);
-        }
     }
 }

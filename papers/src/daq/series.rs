@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::Node;
@@ -84,11 +85,11 @@ impl Series {
         (self.drivers.len() * self.rates.len()) as u64
     }
 
-    /// Measures all; with Ctrl-C what there is until then.
+    /// Measures all; with Ctrl-C what there is until then. Of two ranks the first one has what was measured.
     ///
     /// # Errors
-    /// What [`Case::measure`] says.
-    pub fn run(&self, node: &Node, screen: &Screen) -> Result<Results, Error> {
+    /// Other than two ranks that a launcher has started; what [`Case::measure`] says.
+    pub fn run(&self, party: &Party, screen: &Screen) -> Result<Results, Error> {
         let case = |&rate: &u64| Case {
             ways: self.ways,
             slots: self.slots,
@@ -101,10 +102,11 @@ impl Series {
             seed: self.seed,
         };
         let cases: Vec<Case> = self.rates.iter().map(case).collect();
+        party.own_ranks(2)?;
         screen.heading(HEADER);
         let results = Measurements::of(&cases, &self.drivers, screen, |case, driver| {
             screen.step(format!("{} events/s", case.rate));
-            case.measure(node, driver)
+            case.measure(party, party.node(), driver)
         })?;
         for line in results.measured.iter().filter_map(Measured::overload) {
             screen.line(line);
@@ -211,6 +213,6 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     if extent.quick {
         series.rates.truncate(1);
     }
-    let results = series.run(node, screen)?;
+    let results = series.run(&Party::alone(node), screen)?;
     Ok(results.section(&series, node, origin))
 }

@@ -9,6 +9,7 @@ use crate::common::{
 };
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
+const DAQ: &str = env!("CARGO_BIN_EXE_daq");
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
 const KV: &str = env!("CARGO_BIN_EXE_kv");
 const SERVING: &str = env!("CARGO_BIN_EXE_serving");
@@ -104,12 +105,35 @@ fn a_client_at_another_rank_gets_every_value_of_every_answer() {
 }
 
 #[test]
+fn a_receiver_at_another_rank_sends_every_primitive() {
+    let counts = ["--events=101", "--warm-up=10", "--seconds=100", "--json"];
+    for wire in WIRES {
+        // More events than all slots hold.
+        for shape in [["--ways=1", "--slots=1"], ["--ways=3", "--slots=4"]] {
+            let arguments = [&counts[..], &shape, &["--rates=1000"]].concat();
+            let document = document_of_ranks(&job(DAQ, 2, wire, &arguments));
+            assert_verified(&document, 2);
+            let results = document["measured"].as_array().unwrap();
+            for (result, driver) in results.iter().zip(["host", "kernel"]) {
+                assert_eq!(
+                    (&result["driver"], &result["sent"]),
+                    (&driver.into(), &101.into())
+                );
+                let nothing = ["lost", "wrong", "dropped", "left"].map(|field| &result[field]);
+                assert_eq!(nothing, [&0; 4]);
+            }
+        }
+    }
+}
+
+#[test]
 fn another_number_of_ranks_is_refused_by_all() {
     for (program, arguments) in [
         (JACOBI, &[][..]),
         (STENCIL, &["--ranks", "2"]),
         (ALLREDUCE, &["--ranks", "2"]),
         (SERVING, &[]),
+        (DAQ, &[]),
     ] {
         for output in job(program, 3, "", arguments) {
             assert_eq!(output.status.code(), Some(1));
@@ -124,10 +148,13 @@ fn another_number_of_ranks_is_refused_by_all() {
 fn a_rank_that_is_gone_is_named() {
     let stencil = ["--cells=8", "--steps=10", "--seconds=600"];
     let serving = ["--ways=asleep", "--sides=8", "--seconds=600"];
+    let daq = ["--receiver=persistent", "--rates=200", "--seconds=600"];
     for (program, arguments, ranks, gone, header) in [
         (STENCIL, stencil, 3, 2, "µs a step"),
         (SERVING, serving, 2, 0, "driven by  "),
         (SERVING, serving, 2, 1, "driven by  "),
+        (DAQ, daq, 2, 0, "p99.9 µs"),
+        (DAQ, daq, 2, 1, "p99.9 µs"),
     ] {
         let mut ranks = start(program, ranks, "", &arguments);
         // All have begun.

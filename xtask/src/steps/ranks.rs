@@ -14,7 +14,7 @@ use crate::workspace::clean_command;
 const PROGRAMS: [&str; 4] = ["all_to_all", "allreduce", "pingpong", "notify"];
 const OK: &str = "Test OK";
 /// Applications of papers that take ranks, how many, and a small size. Rank 0 shows the results, and fails if one is wrong.
-const APPLICATIONS: [(&str, u32, [&str; 3]); 4] = [
+const APPLICATIONS: [(&str, u32, [&str; 3]); 5] = [
     ("jacobi", 2, ["--sides=16", "--steps=10", "--repetitions=1"]),
     (
         "stencil",
@@ -22,6 +22,7 @@ const APPLICATIONS: [(&str, u32, [&str; 3]); 4] = [
         ["--cells=16", "--steps=10", "--repetitions=1"],
     ),
     ("kv", 3, ["--sizes=16", "--keys=200", "--gets=50"]),
+    ("daq", 2, ["--rates=500", "--events=200", "--warm-up=10"]),
     ("serving", 2, ["--sides=16", "--rounds=3", "--warm-up=1"]),
 ];
 /// How many ranks the sample files start.
