@@ -11,6 +11,8 @@ use warpbell_host_init::world::{WorldError, WorldOptions};
 use warpbell_host_init::{Nic, Node, QueuePairConfig, Timers, World};
 
 use crate::Error;
+use crate::run::error::Error as RunError;
+use crate::run::interrupt;
 use crate::run::screen::Screen;
 
 /// How long a step with the others may take: it takes as long as the slowest rank, which may share its core with all.
@@ -149,6 +151,28 @@ impl Party {
     /// As [`exchange`](Self::exchange).
     pub fn all(&self, ours: bool) -> Result<bool, Error> {
         Ok(self.exchange(ours)?.into_iter().all(|yes| yes))
+    }
+
+    /// Ends what is under way at all ranks if Ctrl-C was pressed at one of them.
+    ///
+    /// # Errors
+    /// [`RunError::Interrupted`] then; as [`exchange`](Self::exchange).
+    pub fn check(&self) -> Result<(), Error> {
+        self.go_on(!interrupt::requested())
+    }
+
+    /// Ends what is under way at all ranks, as Ctrl-C does, unless all say yes.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn go_on(&self, ours: bool) -> Result<(), Error> {
+        match self.all(ours)? {
+            true => Ok(()),
+            false => {
+                interrupt::pressed_elsewhere();
+                Err(RunError::Interrupted.into())
+            }
+        }
     }
 
     /// The longest of the times of all ranks.

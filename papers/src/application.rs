@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{self, Output, Panel};
-use warpbell_bench::run::interrupt::{self, ended_early};
+use warpbell_bench::run::interrupt::ended_early;
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::setting::Setting;
 use warpbell_host_init::Node;
@@ -81,12 +82,13 @@ pub struct Measurements<M> {
 }
 
 impl<M: Measurement> Measurements<M> {
-    /// Measures each case in each way, and shows a row of each; with Ctrl-C what there is until then. A rank that has no
-    /// part in what all measured may have nothing.
+    /// Measures each case in each way, and shows a row of each; with Ctrl-C at any rank what there is until then. A
+    /// rank that has no part in what all measured may have nothing.
     ///
     /// # Errors
     /// Those of `measure`, but Ctrl-C.
     pub fn of<C, W: Copy, R: Into<Option<M>>>(
+        party: &Party,
         cases: &[C],
         ways: &[W],
         screen: &Screen,
@@ -97,17 +99,18 @@ impl<M: Measurement> Measurements<M> {
             .iter()
             .flat_map(|case| ways.iter().map(move |&way| (case, way)));
         let step = |(case, way)| {
-            interrupt::check()?;
+            party.check()?;
             if let Some(result) = measure(case, way)?.into() {
                 screen.row(result.row(), result.verified());
                 measured.push(result);
             }
             Ok(())
         };
-        let interrupted = ended_early::<Error>(all.try_for_each(step))?;
+        let ended = all.try_for_each(step);
+        let ended = ended.and_then(|()| Ok(party.check()?));
         Ok(Self {
+            interrupted: ended_early::<Error>(ended)?,
             measured,
-            interrupted: interrupted || interrupt::requested(),
         })
     }
 
@@ -250,14 +253,18 @@ mod tests {
 
     #[test]
     fn each_case_is_measured_in_each_way_until_one_is_interrupted() {
-        let screen = Screen::new(true, 0);
+        let (party, screen) = (Party::alone(&Node::cpu()), Screen::new(true, 0));
         let all = |broken: fn() -> Error| {
-            Measurements::of(&[1, 2, 3], &['a', 'b'], &screen, |&case, way| {
-                match (case, way) {
+            Measurements::of(
+                &party,
+                &[1, 2, 3],
+                &['a', 'b'],
+                &screen,
+                |&case, way| match (case, way) {
                     (3, 'b') => Err(broken()),
                     measured => Ok(measured),
-                }
-            })
+                },
+            )
         };
         let found = all(|| warpbell_bench::run::Error::Interrupted.into()).unwrap();
         let expected = [(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b'), (3, 'a')];

@@ -10,6 +10,7 @@ use serde_json::json;
 use warpbell::wqe::Wqe;
 use warpbell::{Slice, Word64};
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{self, Curve, Panel};
 use warpbell_bench::run::interrupt;
 use warpbell_bench::run::launch::{LIMIT_US, said};
@@ -307,10 +308,16 @@ fn run(node: &Node, extent: Extent, origin: &Origin, screen: &Screen) -> Result<
     };
     let cases: Vec<Case> = sizes.iter().map(case).collect();
     screen.heading(HEADER);
-    let results = Measurements::of(&cases, &DRIVERS, screen, |case, driver| {
-        screen.step(screen::bytes(case.bytes.into()));
-        case.measure(node, driver)
-    })?;
+    let results = Measurements::of(
+        &Party::alone(node),
+        &cases,
+        &DRIVERS,
+        screen,
+        |case, driver| {
+            screen.step(screen::bytes(case.bytes.into()));
+            case.measure(node, driver)
+        },
+    )?;
     Ok(Section {
         table: table(&results.measured),
         verdicts: Vec::new(),

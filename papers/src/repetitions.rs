@@ -62,7 +62,11 @@ impl Repetitions {
             verified &= party.all(is_right()?)?;
         }
         match count {
-            0 => Err(warpbell_bench::run::Error::Interrupted.into()),
+            0 => {
+                // So that all know, whichever rank it came to.
+                party.check()?;
+                Err(warpbell_bench::run::Error::Interrupted.into())
+            }
             _ => Ok(Repeated {
                 count,
                 spent,

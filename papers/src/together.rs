@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 use warpbell_bench::Error as BenchError;
 use warpbell_bench::cause::Vain;
 use warpbell_bench::party::Party;
-use warpbell_bench::run::{Error as RunError, StageError};
+use warpbell_bench::run::StageError;
+use warpbell_bench::run::error::{Error as RunError, Nested};
 
 use crate::Error;
 
@@ -32,6 +33,18 @@ pub fn together<T: Serialize + DeserializeOwned>(
     }
     let all: Result<Vec<T>, ()> = all.into_iter().collect();
     all.map_err(|()| Error::other_program())
+}
+
+/// What this rank has made ahead, as each rank did for itself, unless Ctrl-C came to one of them meanwhile.
+///
+/// # Errors
+/// That of this rank; Ctrl-C, at all ranks; another rank failed.
+pub fn unless_interrupted<T>(party: &Party, made: Result<T, Error>) -> Result<T, Error> {
+    match &made {
+        Err(error) if !matches!(error.own(), Some(RunError::Interrupted)) => {}
+        _ => party.check()?,
+    }
+    made
 }
 
 /// Whether a queue failed, as it does when nobody answers.

@@ -11,6 +11,9 @@ use crate::run::error::{Error, Nested};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
+/// Whether it was pressed at another rank. The first one here still ends nothing at once.
+static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
 /// Words that running kernels look at.
 static WORDS: Mutex<Vec<(Placement, &StopWord)>> = Mutex::new(Vec::new());
 
@@ -23,11 +26,21 @@ pub fn listen() {
         if REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(ENDED_BY_CTRL_C.into());
         }
-        let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().for_each(|(_, word)| word.request());
+        stop_kernels();
     });
     // Without a handler Ctrl-C ends the program as it always did.
     let _ = listening;
+}
+
+/// Ctrl-C was pressed at another rank, which all ranks follow.
+pub(crate) fn pressed_elsewhere() {
+    ELSEWHERE.store(true, Ordering::Relaxed);
+    stop_kernels();
+}
+
+fn stop_kernels() {
+    let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    words.iter().for_each(|(_, word)| word.request());
 }
 
 /// A stop for kernels that reach memory there, which the first Ctrl-C requests.
@@ -50,7 +63,7 @@ pub fn stop(placement: Placement) -> Result<Stop<'static>, Error> {
 
 /// Whether Ctrl-C was pressed.
 pub fn requested() -> bool {
-    REQUESTED.load(Ordering::Relaxed)
+    REQUESTED.load(Ordering::Relaxed) || ELSEWHERE.load(Ordering::Relaxed)
 }
 
 /// Ends what is under way if Ctrl-C was pressed.

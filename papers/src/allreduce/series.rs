@@ -13,6 +13,7 @@ use warpbell_host_init::Node;
 use super::{Algorithm, Case, Element, HEADER, Measured, Reference, Straggler, Way};
 use crate::Error;
 use crate::application::{Application, Extent, Findings, Measurements, Section, Table};
+use crate::together::unless_interrupted;
 
 /// For the report.
 pub const APPLICATION: Application = Application {
@@ -131,11 +132,11 @@ impl Series {
         screen.heading(HEADER);
         // A case's ways come one after the other.
         let mut reference: Option<Reference> = None;
-        let results = Measurements::of(&cases, &ways, screen, |case, (algorithm, way)| {
+        let results = Measurements::of(party, &cases, &ways, screen, |case, (algorithm, way)| {
             screen.step(format!("{} × {}", case.ranks, screen::bytes(case.bytes)));
             let reference = match &reference {
                 Some(of) if (of.ranks, of.bytes) == (case.ranks, case.bytes) => of,
-                _ => reference.insert(Reference::new(case)?),
+                _ => reference.insert(unless_interrupted(party, Reference::new(case))?),
             };
             case.measure(party, nodes, algorithm, way, reference)
         })?;

@@ -6,9 +6,10 @@ use clap::Parser;
 use serde::Serialize;
 use warpbell_bench::inbound::Who;
 use warpbell_bench::party::Party;
+use warpbell_bench::run::interrupt::{self, ended_early};
 use warpbell_bench::run::machine::Machine;
+use warpbell_bench::run::place;
 use warpbell_bench::run::screen::{bytes, start};
-use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
 use warpbell_paper_kernels::kv::Keys;
 use warpbell_papers::Error;
@@ -124,35 +125,39 @@ fn measure(arguments: &Arguments, setting: &Setting, party: &Party) -> Result<()
     ));
     let mut rows = Vec::new();
     let mut shape = (0.0, 0);
-    for &size in &arguments.sizes {
-        let mut store = Store::new(party, arguments.case(size, mtu))?;
-        shape = store.load();
-        if rows.is_empty() {
-            let (load, buckets) = shape;
-            screen.line(format_args!(
-                "{} keys in {buckets} buckets of four entries, of which {load:.1} of 100 are taken; {} of 100 GETs ask for another key; packets of {}.",
-                arguments.keys,
-                arguments.missing,
-                bytes(mtu.into()),
-            ));
-            screen.heading(HEADER);
-        }
-        for &way in &ways {
-            screen.step(format!("{} of {size} bytes", way.words()));
-            for row in store.get(way)? {
-                let wrong = match row.wrong {
-                    0 => String::new(),
-                    wrong => format!(": {wrong} of {} GETs", row.gets),
-                };
-                let rank = row
-                    .rank
-                    .map_or_else(String::new, |rank| format!("  rank {rank}"));
-                let mark = screen.mark(row.verified);
-                screen.line(format_args!("{}  {mark}{wrong}{rank}", row.line()));
-                rows.push(row);
+    let mut get_all = || {
+        for &size in &arguments.sizes {
+            let mut store = Store::new(party, arguments.case(size, mtu))?;
+            shape = store.load();
+            if rows.is_empty() {
+                let (load, buckets) = shape;
+                screen.line(format_args!(
+                    "{} keys in {buckets} buckets of four entries, of which {load:.1} of 100 are taken; {} of 100 GETs ask for another key; packets of {}.",
+                    arguments.keys,
+                    arguments.missing,
+                    bytes(mtu.into()),
+                ));
+                screen.heading(HEADER);
+            }
+            for &way in &ways {
+                screen.step(format!("{} of {size} bytes", way.words()));
+                for row in store.get(party, way)? {
+                    let wrong = match row.wrong {
+                        0 => String::new(),
+                        wrong => format!(": {wrong} of {} GETs", row.gets),
+                    };
+                    let rank = row
+                        .rank
+                        .map_or_else(String::new, |rank| format!("  rank {rank}"));
+                    let mark = screen.mark(row.verified);
+                    screen.line(format_args!("{}  {mark}{wrong}{rank}", row.line()));
+                    rows.push(row);
+                }
             }
         }
-    }
+        Ok::<_, Error>(())
+    };
+    ended_early(get_all())?;
     screen.finish();
     if party.rank() > 0 {
         return Ok(());

@@ -104,7 +104,7 @@ impl Series {
         let cases: Vec<Case> = self.rates.iter().map(case).collect();
         party.own_ranks(2)?;
         screen.heading(HEADER);
-        let results = Measurements::of(&cases, &self.drivers, screen, |case, driver| {
+        let results = Measurements::of(party, &cases, &self.drivers, screen, |case, driver| {
             screen.step(format!("{} events/s", case.rate));
             case.measure(party, party.node(), driver)
         })?;

@@ -13,6 +13,7 @@ use warpbell_host_init::Node;
 use super::{Case, HEADER, Measured, Reference, Stencil, Way};
 use crate::Error;
 use crate::application::{Measurements, Section, Table};
+use crate::together::unless_interrupted;
 
 /// Sizes that are measured in several ways, one after the other.
 #[derive(Clone, Debug, Serialize)]
@@ -89,11 +90,11 @@ impl Series {
         screen.heading(HEADER);
         // A size's ways come one after the other.
         let mut reference: Option<(u32, Reference)> = None;
-        let results = Measurements::of(&cases, &self.ways, screen, |case, way| {
+        let results = Measurements::of(party, &cases, &self.ways, screen, |case, way| {
             screen.step(case.size.to_string());
             let (_, reference) = match &mut reference {
                 Some(of) if of.0 == case.size => of,
-                _ => reference.insert((case.size, S::reference(case)?)),
+                _ => reference.insert((case.size, unless_interrupted(party, S::reference(case))?)),
             };
             case.measure::<S>(party, way, reference)
         })?;

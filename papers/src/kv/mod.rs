@@ -291,8 +291,9 @@ impl Store {
     /// Makes all GETs one way: a row for the clients here, or for those of each rank.
     ///
     /// # Errors
-    /// A kernel that failed; too many clients for the NIC; a rank that failed.
-    pub fn get(&mut self, way: Way) -> Result<Vec<Row>, Error> {
+    /// A kernel that failed; too many clients for the NIC; a rank that failed; Ctrl-C before, at any rank.
+    pub fn get(&mut self, party: &Party, way: Way) -> Result<Vec<Row>, Error> {
+        party.check()?;
         let clients = &mut self.clients;
         match &mut self.far {
             Far::Ranks(ranks) => ranks.get(clients),
@@ -316,7 +317,6 @@ impl Clients {
         way: Way,
         ask: impl FnOnce(&Self, Client<'_>) -> Result<(u64, bool), Error>,
     ) -> Result<Row, Error> {
-        interrupt::check()?;
         let counts = self.node.words(COUNTS * self.case.clients as usize)?;
         let gets = self.case.clients as usize * self.case.gets as usize;
         let samples = self.node.words(gets)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
@@ -129,6 +130,7 @@ impl Series {
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
         let results = Measurements::of(
+            &Party::alone(node),
             &cases,
             &[Driver::Host, Driver::Kernel],
             screen,

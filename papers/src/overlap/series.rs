@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpbell_bench::origin::Origin;
+use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
@@ -122,10 +123,16 @@ impl Series {
         let cases: Vec<Case> = self.sizes.iter().map(case).collect();
         cases.iter().try_for_each(Case::check)?;
         screen.heading(HEADER);
-        let results = Measurements::of(&cases, &Way::ALL, screen, |case, way| {
-            screen.step(screen::bytes(case.bytes));
-            case.measure(node, way)
-        })?;
+        let results = Measurements::of(
+            &Party::alone(node),
+            &cases,
+            &Way::ALL,
+            screen,
+            |case, way| {
+                screen.step(screen::bytes(case.bytes));
+                case.measure(node, way)
+            },
+        )?;
         Ok(Results(results))
     }
 }

@@ -18,7 +18,6 @@ use serde::Serialize;
 use server::Server;
 use warpbell_bench::cause;
 use warpbell_bench::party::Party;
-use warpbell_bench::run::Error as RunError;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_host_init::{Grid, Node};
 use warpbell_paper_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
@@ -353,9 +352,7 @@ impl Case {
             Some(asker) => asker.measured(way, &served)?,
             None => None,
         };
-        if !party.all(asker.is_none() || measured.is_some())? {
-            return Err(RunError::Interrupted.into());
-        }
+        party.go_on(asker.is_none() || measured.is_some())?;
         let last = asker.map(|asker| asker.data.last_answer(self));
         Ok(measured.zip(last.transpose()?))
     }

@@ -214,14 +214,15 @@ impl Possible {
         self.left_out.iter().for_each(|words| screen.line(words));
         screen.heading(HEADER);
         let mut answer = None;
-        let measured = Measurements::of(&series.cases(), &self.ways, screen, |case, way| {
-            screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
-            let measured = case.measure(party, node, way, series.picture.as_ref())?;
-            Ok(measured.map(|(measured, last)| {
-                answer = Some(last);
-                measured
-            }))
-        })?;
+        let measured =
+            Measurements::of(party, &series.cases(), &self.ways, screen, |case, way| {
+                screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
+                let measured = case.measure(party, node, way, series.picture.as_ref())?;
+                Ok(measured.map(|(measured, last)| {
+                    answer = Some(last);
+                    measured
+                }))
+            })?;
         Ok(Results {
             measured,
             left_out: self.left_out.clone(),

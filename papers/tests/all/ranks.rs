@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::{
     WIRES, assert_stepped, assert_verified, document_of_ranks, error_line, job, start,
 };
+use crate::press_ctrl_c;
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const DAQ: &str = env!("CARGO_BIN_EXE_daq");
@@ -140,6 +141,37 @@ fn another_number_of_ranks_is_refused_by_all() {
             let error = String::from_utf8_lossy(&output.stderr);
             let words = "the program has 2 ranks here, and 3 were started";
             assert!(error.contains(words), "{error}");
+        }
+    }
+}
+
+#[test]
+fn all_ranks_end_behind_the_row_in_which_one_is_interrupted() {
+    let stencil = ["--cells=8", "--steps=10", "--seconds=2"];
+    let serving = ["--sides=8", "--warm-up=0", "--seconds=2"];
+    let kv = ["--sizes=8,16,24,32,40,48", "--keys=200", "--gets=8000"];
+    for (program, arguments, header, all) in [
+        (STENCIL, stencil, "µs a step", 3),
+        (SERVING, serving, "driven by  ", 3),
+        (KV, kv, "round trips", 6),
+    ] {
+        for pressed in [0, 1] {
+            let mut ranks = start(program, 2, "", &arguments);
+            let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines();
+            assert!(lines.any(|line| line.unwrap().contains(header)));
+            thread::sleep(Duration::from_millis(500));
+            press_ctrl_c(&ranks[pressed]);
+            let rows = lines.map(Result::unwrap).filter(|row| row.contains("ok"));
+            assert!(rows.count() < all);
+            let [first, second] = [ranks.remove(0), ranks.remove(0)];
+            let first = first.wait_with_output().unwrap();
+            let line = error_line(&first);
+            assert!(line.contains("interrupted; the results so far"), "{line}");
+            assert_eq!(first.status.code(), Some(130));
+            // It shows nothing.
+            let second = second.wait_with_output().unwrap();
+            let errors = String::from_utf8_lossy(&second.stderr);
+            assert!(second.status.success() && errors.is_empty(), "{errors}");
         }
     }
 }

@@ -3,7 +3,6 @@
 use warpbell_bench::Error;
 use warpbell_bench::party::Party;
 use warpbell_bench::run::bandwidth::{self, Bandwidth, Case, Requester, Responder};
-use warpbell_bench::run::interrupt;
 use warpbell_bench::run::setup::{End, config};
 use warpbell_host_init::RemoteMemory;
 use warpbell_stage::random::Random;
@@ -48,9 +47,7 @@ pub fn measure(
     let there = there.transpose()?;
     let (mut rates, mut verified) = (Vec::new(), true);
     for _ in 0..case.repetitions {
-        if !party.all(!interrupt::requested())? {
-            return Err(warpbell_bench::run::Error::Interrupted.into());
-        }
+        party.check()?;
         if let Some(requester) = &requester {
             requester.fill();
         }
