@@ -2,11 +2,13 @@
 //!
 //! The target's kernel runs all the time and looks for tasks. A task names a function by its number and brings its
 //! arguments. A *lane* joins one thread, warp or block that asks with one that answers. It has slots for messages that
-//! are not answered yet, so that a slow target slows down who asks.
+//! are not answered yet, so that a slow target slows down who asks. The ranks that a launcher has started are a ring: each
+//! asks the next one. A process that no launcher has started asks itself.
 //!
 //! ```console
 //! $ cargo example active_message                                # on a CPU, with a NIC of software
 //! $ cargo example active_message --features gpu -- --on gpu     # on an NVIDIA GPU
+//! $ cargo xtask launch -n 4 -- active_message                   # between processes
 //! ```
 
 use core::sync::atomic::Ordering;
@@ -15,8 +17,8 @@ use warpbell::{Deadline, Thread, Word64, kernel};
 use warpbell_patterns::active::{Error, InitiatorHandle, TargetHandle};
 #[cfg(not(target_arch = "nvptx64"))]
 use {
-    warpbell_host_init::{Grid, Launch, Node, built, entry},
-    warpbell_patterns::active::host::{ActiveConfig, ActiveMessages},
+    warpbell_host_init::{Grid, Launch, Node, QueuePair, World, built, entry},
+    warpbell_patterns::active::host::{ActiveConfig, ActiveMessages, ActiveRank},
 };
 
 /// The function's number, under which the host registers it with two arguments.
@@ -25,7 +27,7 @@ const MULTIPLY: u32 = 3;
 const UNKNOWN: u32 = 4;
 const TASKS: u64 = 100;
 const LANE: u32 = 0;
-const LIMIT: Deadline = Deadline::after_ms(5000);
+const LIMIT: Deadline = Deadline::after_ms(60_000);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -89,28 +91,56 @@ fn serve(p: Answering<'_>) -> Result<(), Error> {
 #[cfg(not(target_arch = "nvptx64"))]
 fn main() -> Result<(), warpbell_patterns::Error> {
     let node = Node::from_args(built!())?;
-    let [near, far] = node.ends()?;
-    let mut active = ActiveMessages::new(&near, &far, &ActiveConfig::default())?;
-    active.register(MULTIPLY, 2)?;
+    let mut world = World::from_env(&node, std::time::Duration::from_secs(60))?;
+    let (own, ranks, config) = (world.rank(), world.size(), ActiveConfig::default());
+    if ranks == 1 {
+        let [near, far] = node.ends()?;
+        let mut active = ActiveMessages::new(&near, &far, &config)?;
+        active.register(MULTIPLY, 2)?;
+        run(&node, active.initiator(), active.target(), &[])?;
+    } else {
+        if own == 0 {
+            println!("{world}");
+        }
+        let (next, before) = ((own + 1) % ranks, (own + ranks - 1) % ranks);
+        let mut active = ActiveRank::new(&mut world, [next], &config)?;
+        active.register(MULTIPLY, 2)?;
+        let pairs: Vec<_> = active.queue_pairs().collect();
+        run(
+            &node,
+            active.initiator(next)?,
+            active.target(before)?,
+            &pairs,
+        )?;
+        println!("rank {own} has answers of rank {next}");
+        // Nobody ends before all have their answers.
+        world.barrier()?;
+    }
+    if own == 0 {
+        println!("{TASKS} tasks answered, one refused\nTest OK");
+    }
+    Ok(())
+}
 
+/// Runs both kernels at the same time, and compares what they have counted.
+#[cfg(not(target_arch = "nvptx64"))]
+fn run(
+    node: &Node,
+    initiator: InitiatorHandle<'_>,
+    target: TargetHandle<'_>,
+    watched: &[&QueuePair],
+) -> Result<(), warpbell_patterns::Error> {
     let (sum, answered) = (node.shared(Word64::new(0))?, node.shared(Word64::new(0))?);
-    let asking = Asking {
-        initiator: active.initiator(),
-        sum: &sum,
-    };
-    let answering = Answering {
-        target: active.target(),
-        answered: &answered,
-    };
+    let (sum, answered) = (&*sum, &*answered);
+    let (asking, answering) = (Asking { initiator, sum }, Answering { target, answered });
     let launches = [
         Launch::new(entry!(ask), Grid::ONE_THREAD, asking),
         Launch::new(entry!(answer), Grid::ONE_THREAD, answering),
     ];
-    node.run(&launches, &[])?;
+    node.run(&launches, watched)?;
 
     assert_eq!(answered.load(Ordering::Relaxed), TASKS);
     let squares = (1..=TASKS).map(|number| number * number);
     assert_eq!(sum.load(Ordering::Relaxed), squares.sum::<u64>());
-    println!("{TASKS} tasks answered, one refused\nTest OK");
     Ok(())
 }

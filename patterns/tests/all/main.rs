@@ -11,4 +11,5 @@ mod loom_inbound;
 mod loom_proxy;
 mod loom_trigger;
 mod proxy;
+mod ranks;
 mod trigger;

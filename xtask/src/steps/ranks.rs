@@ -11,7 +11,13 @@ use crate::run::Finished;
 use crate::workspace::clean_command;
 
 /// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
-const PROGRAMS: [&str; 4] = ["all_to_all", "allreduce", "pingpong", "notify"];
+const PROGRAMS: [&str; 5] = [
+    "all_to_all",
+    "allreduce",
+    "pingpong",
+    "notify",
+    "active_message",
+];
 const OK: &str = "Test OK";
 /// Applications of papers that take ranks, how many, and a small size. Rank 0 shows the results, and fails if one is wrong.
 const APPLICATIONS: [(&str, u32, [&str; 3]); 5] = [

@@ -77,6 +77,15 @@ impl ActiveConfig {
         }
     }
 
+    /// Where a lane is among all.
+    pub(super) fn place_of(&self, lane: u32) -> Result<usize, ActiveError> {
+        let lanes = self.lanes;
+        match lane < lanes {
+            true => Ok(lane as usize),
+            false => Err(ActiveError::NoSuchLane { lane, lanes }),
+        }
+    }
+
     /// How a queue pair is made.
     pub(super) fn queue_pair(&self) -> QueuePairConfig {
         QueuePairConfig {

@@ -1,9 +1,10 @@
 //! One end of all lanes: its queue pairs, and the words that the other end writes.
 
-use crate::active::{ActiveParts, STATE_WORDS};
+use crate::active::{ActiveParts, SLOT_BYTES, STATE_WORDS, answer_bytes};
 use warpbell::{SendQueueHandle, Word64};
 
 use super::ActiveConfig;
+use super::registry::Table;
 use crate::Error;
 use warpbell_host_init::{
     Access, Buffer, MemoryRegion, Placement, ProtectionDomain, QueuePair, Shared,
@@ -12,10 +13,14 @@ use warpbell_host_init::{
 /// Bytes that a lane keeps at each end.
 const STATE: usize = 8 * STATE_WORDS;
 
+/// Where an end has its words: their address, and the key for them.
+pub(super) type Place = (u64, u32);
+
 #[derive(Debug)]
 pub(super) struct End {
+    config: ActiveConfig,
     /// In the order of the lanes.
-    pub(super) pairs: Vec<QueuePair>,
+    pairs: Vec<QueuePair>,
     /// What `pairs` are to kernels; read once when a lane is opened.
     queues: Shared<[SendQueueHandle<'static>]>,
     /// In the kernels' own memory.
@@ -23,34 +28,89 @@ pub(super) struct End {
     /// Answers with room for results, or slots, so many bytes for each lane.
     words: MemoryRegion,
     bytes: usize,
+    /// The other end's words.
+    remote: Place,
 }
 
 impl End {
-    /// An end without connections, of whose words each lane has so many bytes.
-    pub(super) fn new(
+    /// An initiator's end, whose words are answers. There is a connected queue pair for each lane.
+    pub(super) fn of_initiator(
         domain: &ProtectionDomain,
         config: &ActiveConfig,
-        bytes: usize,
+        pairs: Vec<QueuePair>,
     ) -> Result<Self, Error> {
+        Self::new(domain, config, pairs, answer_bytes(config.max_result))
+    }
+
+    /// A target's end, whose words are slots.
+    pub(super) fn of_target(
+        domain: &ProtectionDomain,
+        config: &ActiveConfig,
+        pairs: Vec<QueuePair>,
+    ) -> Result<Self, Error> {
+        Self::new(domain, config, pairs, SLOT_BYTES)
+    }
+
+    /// An end with so many bytes of words for each slot.
+    fn new(
+        domain: &ProtectionDomain,
+        config: &ActiveConfig,
+        pairs: Vec<QueuePair>,
+        bytes: u64,
+    ) -> Result<Self, Error> {
+        let bytes = config.slots as usize * bytes as usize;
         let placement = config.queue_pair.placement_in(domain);
         let shared = match placement {
             Placement::Gpu(gpu) => Placement::Pinned(gpu),
             host => host,
         };
-        let lanes = config.lanes as usize;
-        let pairs = (0..lanes).map(|_| domain.queue_pair(&config.queue_pair()));
+        let lanes = pairs.len();
         let words = Buffer::placed(placement, lanes * bytes)?;
-        Ok(Self {
-            pairs: pairs.collect::<Result<_, warpbell_host_init::Error>>()?,
+        let mut end = Self {
+            config: *config,
+            pairs,
             queues: Shared::slice(shared, lanes, |_| SendQueueHandle::none())?,
             states: Buffer::placed(config.queue_pair.states_in(domain), lanes * STATE)?,
             words: domain.register(words, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             bytes,
-        })
+            remote: (0, 0),
+        };
+        (0..lanes).try_for_each(|lane| end.describe(lane))?;
+        Ok(end)
     }
 
-    /// Tells kernels of a lane's queue, which is connected.
-    pub(super) fn describe(&mut self, lane: usize) -> Result<(), Error> {
+    /// Where the words of this end are.
+    pub(super) fn place(&self) -> Place {
+        (self.words.address(), self.words.rkey().0)
+    }
+
+    /// Learns where the other end has its words. Before, no kernel may have this end.
+    pub(super) fn set_remote(&mut self, remote: Place) {
+        self.remote = remote;
+    }
+
+    /// In the order of the lanes.
+    pub(super) fn pairs(&self) -> &[QueuePair] {
+        &self.pairs
+    }
+
+    /// Takes a connected queue pair for a lane, in place of the one before, and makes the lane's words as they were at
+    /// first.
+    pub(super) fn renew(&mut self, lane: usize, pair: QueuePair) -> Result<(), Error> {
+        self.pairs[lane] = pair;
+        self.describe(lane)?;
+        self.states.write(lane * STATE, &[0; STATE])?;
+        Ok(self.words.write(lane * self.bytes, &vec![0; self.bytes])?)
+    }
+
+    /// Lets a lane fail, as an error would.
+    #[cfg(test)]
+    pub(super) fn break_lane(&mut self, lane: usize) {
+        self.pairs[lane].to_error().expect("a device");
+    }
+
+    /// Tells kernels of a lane's queue.
+    fn describe(&mut self, lane: usize) -> Result<(), Error> {
         let handle = self.pairs[lane].send_queue()?;
         // SAFETY: only the lifetime changes. The handle leaves through a kernels' handle alone, which borrows all of
         // this, and with it the queue pair.
@@ -59,25 +119,19 @@ impl End {
         Ok(())
     }
 
-    /// Makes a lane's words as they were at first.
-    pub(super) fn clear(&self, lane: usize) -> Result<(), Error> {
-        self.states.write(lane * STATE, &[0; STATE])?;
-        Ok(self.words.write(lane * self.bytes, &vec![0; self.bytes])?)
-    }
-
-    /// What this end's kernels are told, but for the buffers; the other end's words are `other`'s.
-    pub(super) fn parts(&self, config: &ActiveConfig, other: &Self) -> ActiveParts<'_> {
+    /// What this end's kernels are told, with the target's buffers as in this table.
+    pub(super) fn parts<'a>(&'a self, buffers: &'a Table) -> ActiveParts<'a> {
         ActiveParts {
-            lanes: config.lanes,
-            slots_log2: config.slots.trailing_zeros(),
-            max_result: config.max_result,
+            lanes: self.config.lanes,
+            slots_log2: self.config.slots.trailing_zeros(),
+            max_result: self.config.max_result,
             queues: self.queues.as_ptr(),
             states: self.states.as_ptr().cast::<Word64>(),
             words: self.words.as_ptr().cast::<Word64>(),
-            remote_address: other.words.address(),
-            remote_key: other.words.rkey().0,
-            buffers: 0,
-            buffer_entries: std::ptr::null(),
+            remote_address: self.remote.0,
+            remote_key: self.remote.1,
+            buffers: self.config.buffers,
+            buffer_entries: buffers.first().cast(),
         }
     }
 }

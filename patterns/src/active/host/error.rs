@@ -82,4 +82,28 @@ pub enum ActiveError {
         /// How many there are.
         lanes: u32,
     },
+    /// Another rank has another configuration.
+    #[error("{what}: {theirs} at rank {rank}, {ours} at rank 0; give all ranks the same")]
+    OtherRank {
+        /// The other rank.
+        rank: u32,
+        /// Which number.
+        what: &'static str,
+        /// Its value there.
+        theirs: u32,
+        /// The value at rank 0.
+        ours: u32,
+    },
+    /// There are no lanes to that rank.
+    #[error("rank {rank} is no target of this rank; name it as one when the lanes are made")]
+    NoTarget {
+        /// The rank.
+        rank: u32,
+    },
+    /// There are no lanes from that rank.
+    #[error("rank {rank} does not send to this rank; let it name this rank as a target")]
+    NoInitiator {
+        /// The rank.
+        rank: u32,
+    },
 }

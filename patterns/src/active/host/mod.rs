@@ -3,23 +3,24 @@
 mod config;
 mod end;
 mod error;
+mod initiator;
+#[cfg(feature = "ranks")]
+mod rank;
+mod registry;
 
-use crate::active::{
-    ActiveParts, Buffer as BufferNumber, BufferEntry, Function, FunctionEntry, InitiatorHandle,
-    MAX_ARGUMENTS, SLOT_BYTES, TargetHandle, answer_bytes,
-};
+use crate::active::{Buffer as BufferNumber, Function, InitiatorHandle, TargetHandle};
 
 use crate::Error;
-use warpbell_host_init::{Access, Buffer, MemoryRegion, ProtectionDomain, QueuePair, connect};
+use warpbell_host_init::{MemoryRegion, ProtectionDomain, QueuePair};
 
 pub use config::ActiveConfig;
 pub use error::ActiveError;
+#[cfg(feature = "ranks")]
+pub use rank::ActiveRank;
 
 use end::End;
-
-/// Bytes of entries of the tables.
-const FUNCTION: usize = size_of::<FunctionEntry>();
-const BUFFER: usize = size_of::<BufferEntry>();
+use initiator::Initiator;
+use registry::Registry;
 
 /// Lanes between an initiator and a target in this process, each of a domain of its own or both of one, and the
 /// functions and buffers that the target has registered.
@@ -62,45 +63,36 @@ const BUFFER: usize = size_of::<BufferEntry>();
 #[derive(Debug)]
 pub struct ActiveMessages {
     config: ActiveConfig,
-    initiator: End,
+    initiator: Initiator,
     target: End,
-    target_domain: ProtectionDomain,
-    /// At their numbers.
-    regions: Vec<Option<MemoryRegion>>,
-    /// Entries of functions, behind them those of buffers, which both ends read: in the kernels' own memory.
-    tables: Buffer,
-    /// What the table of functions says.
-    functions: Vec<bool>,
+    domains: [ProtectionDomain; 2],
+    registry: Registry,
 }
 
 impl ActiveMessages {
     /// Makes and connects the lanes. Nothing is registered yet.
     ///
     /// # Errors
-    /// [`Error::Active`] for numbers that are refused; those of [`ProtectionDomain::queue_pair`],
-    /// [`ProtectionDomain::register`] and [`connect`].
+    /// [`Error::Active`] for numbers that are refused; those of [`ProtectionDomain::connected`] and
+    /// [`ProtectionDomain::register`].
     pub fn new(
         initiator: &ProtectionDomain,
         target: &ProtectionDomain,
         config: &ActiveConfig,
     ) -> Result<Self, Error> {
         config.check()?;
-        let slots = config.slots as usize;
-        let answer = answer_bytes(config.max_result) as usize;
-        let (functions, buffers) = (config.functions as usize, config.buffers as usize);
-        let bytes = functions * FUNCTION + buffers * BUFFER;
+        let pairs = (0..config.lanes).map(|_| initiator.connected(target, &config.queue_pair()));
+        let pairs: Result<(Vec<_>, Vec<_>), warpbell_host_init::Error> = pairs.collect();
+        let (near, far) = pairs?;
         let mut active = Self {
             config: *config,
-            initiator: End::new(initiator, config, slots * answer)?,
-            target: End::new(target, config, slots * SLOT_BYTES as usize)?,
-            target_domain: target.clone(),
-            regions: (0..buffers).map(|_| None).collect(),
-            tables: Buffer::placed(config.queue_pair.states_in(target), bytes)?,
-            functions: vec![false; functions],
+            initiator: Initiator::new(initiator, config, near)?,
+            target: End::of_target(target, config, far)?,
+            domains: [initiator.clone(), target.clone()],
+            registry: Registry::new(target, config)?,
         };
-        for lane in 0..config.lanes as usize {
-            active.connect(lane)?;
-        }
+        active.initiator.end.set_remote(active.target.place());
+        active.target.set_remote(active.initiator.end.place());
         Ok(active)
     }
 
@@ -115,13 +107,7 @@ impl ActiveMessages {
     /// [`ActiveError::NoSuchFunction`] without a place for it; [`ActiveError::FunctionExists`];
     /// [`ActiveError::Arguments`].
     pub fn register(&mut self, function: Function, arguments: u32) -> Result<(), Error> {
-        if *self.place(function)? {
-            return Err(ActiveError::FunctionExists { function }.into());
-        }
-        if arguments > MAX_ARGUMENTS as u32 {
-            return Err(ActiveError::Arguments { arguments }.into());
-        }
-        self.set(function, FunctionEntry::word(arguments))
+        self.registry.register(function, arguments)
     }
 
     /// Takes a function away: tasks that name it are refused from the next kernels on.
@@ -129,15 +115,7 @@ impl ActiveMessages {
     /// # Errors
     /// [`ActiveError::NoSuchFunction`].
     pub fn deregister(&mut self, function: Function) -> Result<(), Error> {
-        let functions = self.config.functions;
-        if !*self.place(function)? {
-            return Err(ActiveError::NoSuchFunction {
-                function,
-                functions,
-            }
-            .into());
-        }
-        self.set(function, 0)
+        self.registry.deregister(function)
     }
 
     /// Registers a buffer of `bytes` bytes at the target under a number, all zero, where the queues lie: for payloads.
@@ -146,28 +124,8 @@ impl ActiveMessages {
     /// [`ActiveError::NoSuchBuffer`] without a place for it; [`ActiveError::BufferExists`]; those of
     /// [`ProtectionDomain::register`].
     pub fn register_buffer(&mut self, buffer: BufferNumber, bytes: usize) -> Result<(), Error> {
-        let limit = self.config.buffers;
-        let place = self.regions.get_mut(buffer as usize);
-        let place = place.ok_or(ActiveError::NoSuchBuffer { buffer, limit })?;
-        if place.is_some() {
-            return Err(ActiveError::BufferExists { buffer }.into());
-        }
-        let memory = Buffer::placed(
-            self.config.queue_pair.placement_in(&self.target_domain),
-            bytes,
-        )?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let region = self.target_domain.register(memory, access)?;
-        let entry = BufferEntry {
-            address: region.address(),
-            size: region.len() as u64,
-            remote_key: region.rkey().0,
-            unused: 0,
-        };
-        let at = self.functions.len() * FUNCTION + buffer as usize * BUFFER;
-        self.tables.write(at, &bytes_of(&entry.to_words()))?;
-        *place = Some(region);
-        Ok(())
+        let entry = self.registry.register_buffer(buffer, bytes)?;
+        self.initiator.describe(buffer as usize, entry)
     }
 
     /// A buffer of the target.
@@ -175,101 +133,42 @@ impl ActiveMessages {
     /// # Errors
     /// [`ActiveError::NoSuchBuffer`].
     pub fn buffer(&self, buffer: BufferNumber) -> Result<&MemoryRegion, Error> {
-        let limit = self.config.buffers;
-        let region = self.regions.get(buffer as usize).and_then(Option::as_ref);
-        region.ok_or_else(|| ActiveError::NoSuchBuffer { buffer, limit }.into())
+        self.registry.buffer(buffer)
     }
 
     /// What the kernels of the initiator get. It borrows the lanes, which therefore outlive them and do not change
     /// under them.
     pub fn initiator(&self) -> InitiatorHandle<'_> {
-        let parts = self.with_buffers(self.initiator.parts(&self.config, &self.target));
-        // SAFETY: queues, states and words have a place for each lane, in memory that `self` owns; the tables change
-        // through `&mut self` only. The queue pairs are not handed out.
-        unsafe { InitiatorHandle::new(parts, self.config.queue_pair.max_message) }
+        self.initiator.handle()
     }
 
     /// What the kernels of the target get, likewise.
     pub fn target(&self) -> TargetHandle<'_> {
-        let parts = self.with_buffers(self.target.parts(&self.config, &self.initiator));
-        let entries = self.tables.as_ptr().cast::<FunctionEntry>();
-        // SAFETY: as above; the buffers live as long as `self`.
-        unsafe { TargetHandle::new(parts, self.config.functions, entries) }
+        self.registry.handle(&self.target)
     }
 
-    /// Makes a lane usable after an error: its queue pairs are reset and connected anew. Messages that were not
-    /// answered are forgotten at both ends.
+    /// Makes a lane usable after an error, with new queue pairs. Messages that were not answered are forgotten at both
+    /// ends.
     ///
     /// # Errors
-    /// [`ActiveError::NoSuchLane`]; a device that has stopped.
+    /// [`ActiveError::NoSuchLane`]; those of [`ProtectionDomain::connected`].
     pub fn renew(&mut self, lane: u32) -> Result<(), Error> {
-        let lanes = self.config.lanes;
-        if lane >= lanes {
-            return Err(ActiveError::NoSuchLane { lane, lanes }.into());
-        }
-        let lane = lane as usize;
-        for end in [&mut self.initiator, &mut self.target] {
-            end.pairs[lane].reset()?;
-        }
-        for end in [&self.initiator, &self.target] {
-            end.clear(lane)?;
-        }
-        self.connect(lane)
+        let lane = self.config.place_of(lane)?;
+        let [near, far] = &self.domains;
+        let (near, far) = near.connected(far, &self.config.queue_pair())?;
+        self.initiator.end.renew(lane, near)?;
+        self.target.renew(lane, far)
     }
 
     /// The queue pairs of all lanes, at both ends: for a [`Watch`](warpbell_host_init::cuda::Watch) over kernels, and
     /// for what they did.
     pub fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
-        self.initiator.pairs.iter().chain(&self.target.pairs)
+        self.initiator.end.pairs().iter().chain(self.target.pairs())
     }
 
     /// Lets a lane fail, as an error would.
     #[cfg(test)]
     pub(crate) fn break_lane(&mut self, lane: u32) {
-        let pair = &mut self.initiator.pairs[lane as usize];
-        pair.to_error().expect("a device");
+        self.initiator.end.break_lane(lane as usize);
     }
-
-    fn connect(&mut self, lane: usize) -> Result<(), Error> {
-        connect(
-            &mut self.initiator.pairs[lane],
-            &mut self.target.pairs[lane],
-        )?;
-        self.initiator.describe(lane)?;
-        self.target.describe(lane)
-    }
-
-    fn place(&mut self, function: Function) -> Result<&mut bool, Error> {
-        let functions = self.config.functions;
-        let place = self.functions.get_mut(function as usize);
-        place.ok_or_else(|| {
-            ActiveError::NoSuchFunction {
-                function,
-                functions,
-            }
-            .into()
-        })
-    }
-
-    /// Writes a function's entry.
-    fn set(&mut self, function: Function, word: u64) -> Result<(), Error> {
-        let at = function as usize * FUNCTION;
-        self.tables.write(at, &bytes_of(&[word]))?;
-        *self.place(function)? = word != 0;
-        Ok(())
-    }
-
-    fn with_buffers<'a>(&'a self, parts: ActiveParts<'a>) -> ActiveParts<'a> {
-        let behind = self.functions.len() * FUNCTION;
-        ActiveParts {
-            buffers: self.config.buffers,
-            // SAFETY: inside the tables, which have the buffers' entries behind the functions'.
-            buffer_entries: unsafe { self.tables.as_ptr().add(behind) }.cast(),
-            ..parts
-        }
-    }
-}
-
-fn bytes_of(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

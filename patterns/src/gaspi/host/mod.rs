@@ -28,6 +28,8 @@ pub use error::GaspiError;
 pub use group::{GASPI_GROUP_ALL, GroupId, RankState};
 #[cfg(feature = "ranks")]
 pub use rank::GaspiRank;
+#[cfg(feature = "ranks")]
+pub(crate) use rank::told;
 
 use process::Process;
 use segment::Segment;

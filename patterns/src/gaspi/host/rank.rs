@@ -236,7 +236,7 @@ impl GaspiRank {
 }
 
 /// Before an error of this rank alone is returned, the others learn of it.
-pub(super) fn told<T>(world: &mut World, result: Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn told<T>(world: &mut World, result: Result<T, Error>) -> Result<T, Error> {
     result.inspect_err(|error| world.abort(&error.to_string()))
 }
 
