@@ -1,0 +1,194 @@
+//! The figures of paper 003 with our parameters, and with the paper's where it gives them.
+
+use std::fmt::Write as _;
+
+use crate::chart;
+use crate::driver::Driver;
+use crate::generate::training::{self, Training};
+use crate::generate::{self, Algorithm, Reduction};
+use crate::goal::{self, Schedule};
+use crate::parameters::Parameters;
+use crate::simulate::{self, Cluster, run};
+use crate::topology::{self, Topology};
+
+/// What a figure shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Figure {
+    /// A put of 8 bytes to 64 KiB after an empty kernel.
+    Put,
+    /// Jacobi's relaxation of 4,096 × 4,096 cells, 10 steps.
+    Jacobi,
+    /// A ring reduces 64 MiB in chunks of 64 KiB.
+    AllReduce,
+    /// A step of training AlexNet.
+    Training,
+}
+
+/// Why a figure fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A workload cannot be made.
+    #[error(transparent)]
+    Generate(#[from] generate::Error),
+    /// A generated schedule is bad, which no generator's should be.
+    #[error(transparent)]
+    Schedule(#[from] goal::Error),
+    /// A topology cannot be made.
+    #[error(transparent)]
+    Topology(#[from] topology::Error),
+    /// A simulation fails.
+    #[error(transparent)]
+    Simulate(#[from] simulate::Error),
+}
+
+/// The times of all drivers at one place of the horizontal axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Nodes, or bytes of a put.
+    pub over: u64,
+    /// The time of each driver (µs), in the order of [`Driver::ALL`].
+    pub times: Vec<f64>,
+}
+
+impl Figure {
+    /// All figures.
+    pub const ALL: [Self; 4] = [Self::Put, Self::Jacobi, Self::AllReduce, Self::Training];
+
+    /// The name of its files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Jacobi => "jacobi",
+            Self::AllReduce => "all-reduce",
+            Self::Training => "training",
+        }
+    }
+
+    /// Its title.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Put => "Latency of a put after an empty kernel",
+            Self::Jacobi => "Jacobi, 4,096 × 4,096 cells, 10 steps",
+            Self::AllReduce => "All-reduce of 64 MiB by a ring, chunks of 64 KiB",
+            Self::Training => "A step of training AlexNet, batches of 32",
+        }
+    }
+
+    /// The horizontal axis.
+    pub fn over(self) -> &'static str {
+        match self {
+            Self::Put => "message size (bytes)",
+            _ => "nodes",
+        }
+    }
+
+    /// Where its points are, up to so many nodes.
+    pub fn places(self, nodes: u32) -> Vec<u64> {
+        let powers = (1..=16).map(|power| 1 << power);
+        match self {
+            Self::Put => [8, 64, 512, 4096, 32_768, 65_536].to_vec(),
+            _ => powers
+                .take_while(|count| *count <= u64::from(nodes))
+                .collect(),
+        }
+    }
+
+    /// The workload at one place.
+    ///
+    /// # Errors
+    ///
+    /// That of its generator.
+    pub fn schedule(self, over: u64, parameters: &Parameters) -> Result<Schedule, generate::Error> {
+        let ranks = over as u32;
+        let memory = parameters.gpu_memory;
+        let reduction = |chunk| Reduction {
+            algorithm: Algorithm::Ring,
+            bytes: 64 << 20,
+            chunk,
+            memory,
+        };
+        match self {
+            Self::Put => generate::put(over),
+            Self::Jacobi => generate::jacobi(ranks, 4096, 10, memory),
+            Self::AllReduce => generate::all_reduce(ranks, &reduction(64 << 10)),
+            Self::Training => {
+                let training = Training {
+                    layers: training::layers(training::ALEXNET)?,
+                    batch: 32,
+                    // Half of an H200's 67 TFLOP/s in single precision (data sheet), two operations each.
+                    rate: 67e3 / 4.0,
+                    bucket: 25 << 20,
+                    reduction: reduction(4 << 20),
+                };
+                training::step(ranks, &training)
+            }
+        }
+    }
+
+    /// Simulates one place with all drivers, on a fat tree, or on the paper's star.
+    ///
+    /// # Errors
+    ///
+    /// Whatever fails.
+    pub fn point(
+        self,
+        over: u64,
+        parameters: &Parameters,
+        star: bool,
+        seed: u64,
+    ) -> Result<Point, Error> {
+        let program = self.schedule(over, parameters)?.check()?;
+        let hosts = program.ranks.len();
+        let topology = match star {
+            true => Topology::star(hosts),
+            false => Topology::fat_tree(hosts)?,
+        };
+        let mut times = Vec::new();
+        for driver in Driver::ALL {
+            let cluster = Cluster {
+                topology: topology.clone(),
+                parameters: parameters.clone(),
+                driver,
+                seed,
+            };
+            times.push(run(&cluster, program.clone())?.end().microseconds());
+        }
+        Ok(Point { over, times })
+    }
+}
+
+/// A figure's points as CSV.
+pub fn csv(figure: Figure, points: &[Point]) -> String {
+    let mut csv = figure.over().to_owned();
+    // A String takes everything.
+    for driver in Driver::ALL {
+        let _ = write!(csv, ",{} (µs)", driver.name());
+    }
+    csv.push('\n');
+    for point in points {
+        let _ = write!(csv, "{}", point.over);
+        for time in &point.times {
+            let _ = write!(csv, ",{time:.3}");
+        }
+        csv.push('\n');
+    }
+    csv
+}
+
+/// A figure's points as a drawing.
+pub fn svg(figure: Figure, points: &[Point], subtitle: &str) -> String {
+    let curves = Driver::ALL.iter().enumerate().map(|(number, driver)| {
+        let points = points
+            .iter()
+            .map(|point| (point.over as f64, point.times[number]));
+        (driver.name(), points.collect())
+    });
+    let curves: Vec<_> = curves.collect();
+    chart::drawing(
+        figure.title(),
+        subtitle,
+        "time (µs)",
+        figure.over(),
+        &curves,
+    )
+}

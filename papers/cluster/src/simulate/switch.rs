@@ -1,0 +1,61 @@
+//! A switch: each output sends one message after the other.
+
+use std::sync::Arc;
+
+use nexosim::model::{Context, Model, schedulable};
+use nexosim::ports::Output;
+use serde::{Deserialize, Serialize};
+
+use super::time::{Server, Time};
+use super::{Flight, Shared};
+
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Switch {
+    number: u32,
+    ports: Vec<(Output<Flight>, Server)>,
+    latency: Time,
+    link_latency: Time,
+    /// The engine could save models, which we never do.
+    #[serde(skip)]
+    shared: Arc<Shared>,
+}
+
+#[Model]
+impl Switch {
+    pub(super) fn new(number: u32, shared: Arc<Shared>) -> Self {
+        Self {
+            number,
+            latency: Time::from_nanoseconds(shared.parameters.switch_latency),
+            link_latency: Time::from_nanoseconds(shared.parameters.link_latency),
+            shared,
+            ports: Vec::new(),
+        }
+    }
+
+    /// Adds the next port.
+    pub(super) fn add(&mut self, link: Output<Flight>) {
+        self.ports.push((link, Server::default()));
+    }
+
+    /// A message is on its way to this switch.
+    pub(super) fn arrive(&mut self, flight: Flight, cx: &Context<Self>) {
+        let wait = flight.head - Time::of(cx.time());
+        // A link's latency is never 0, so the head is always in the future.
+        let forward = schedulable!(Self::forward);
+        let scheduled = cx.schedule_event(wait.duration(), forward, flight);
+        debug_assert!(scheduled.is_ok());
+    }
+
+    /// Its head is here.
+    #[nexosim(schedulable)]
+    async fn forward(&mut self, flight: Flight) {
+        let port = self.shared.routes.port(self.number, flight.from, flight.to);
+        // Each pair's way was looked for before the start.
+        let Some((link, server)) = port.and_then(|port| self.ports.get_mut(port as usize)) else {
+            return;
+        };
+        let start = server.serve(flight.head + self.latency, flight.duration);
+        let head = start + self.link_latency;
+        link.send(Flight { head, ..flight }).await;
+    }
+}

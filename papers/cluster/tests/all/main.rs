@@ -1,0 +1,6 @@
+//! Schedules, models and the command, as their users see them.
+
+mod command;
+mod generators;
+mod goal;
+mod simulation;

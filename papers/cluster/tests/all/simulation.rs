@@ -1,0 +1,270 @@
+//! What the models do, against times that follow from their parameters by hand.
+
+use warpbell_cluster::driver::Driver;
+use warpbell_cluster::generate::{self, Algorithm, Reduction};
+use warpbell_cluster::goal::Schedule;
+use warpbell_cluster::parameters::{self, Parameters};
+use warpbell_cluster::simulate::{self, Cluster, Error, Outcome, run};
+use warpbell_cluster::topology::{self, Topology};
+
+fn cluster(topology: Topology, parameters: Parameters, driver: Driver) -> Cluster {
+    Cluster {
+        topology,
+        parameters,
+        driver,
+        seed: 1,
+    }
+}
+
+/// A cluster where only links cost: 100 Gbit/s, 80 ps a byte, and 100 ns each.
+fn bare() -> Parameters {
+    let mut parameters = Parameters::default();
+    for row in parameters::ROWS {
+        if row.range.0 == 0.0 {
+            parameters.set(row.name, 0.0).unwrap();
+        }
+    }
+    parameters.set("pcie_rate", 1e5).unwrap();
+    parameters
+}
+
+fn simulated(
+    topology: Topology,
+    parameters: Parameters,
+    driver: Driver,
+    schedule: Schedule,
+) -> Outcome {
+    run(
+        &cluster(topology, parameters, driver),
+        schedule.check().unwrap(),
+    )
+    .unwrap()
+}
+
+fn nanoseconds(time: simulate::Time) -> f64 {
+    time.picoseconds() as f64 / 1e3
+}
+
+/// One message over one, three and five switches: its bytes once, and each link's and switch's latency.
+#[test]
+fn a_message_alone_takes_its_bytes_and_its_latencies() {
+    for (to, switches) in [(1, 1), (2, 3), (15, 5)] {
+        let text = format!(
+            "num_ranks 16\nrank 0 {{ send 8192b to {to} tag 0 }}\nrank {to} {{ recv 8192b from 0 tag 0 }}"
+        );
+        let mut parameters = bare();
+        parameters.set("switch_latency", 50.0).unwrap();
+        let tree = Topology::fat_tree(16).unwrap();
+        let outcome = simulated(tree, parameters, Driver::Kernel, text.parse().unwrap());
+        let expected = 8192.0 * 0.08 + f64::from(switches + 1) * 100.0 + f64::from(switches) * 50.0;
+        let end = nanoseconds(outcome.end());
+        assert!((end - expected).abs() < 2.0, "{end} for {expected}");
+    }
+}
+
+/// Messages of three ranks to one share its link: the last ends after all bytes.
+#[test]
+fn messages_to_one_node_wait_for_each_other() {
+    let text = "num_ranks 4
+        rank 0 { recv 8192b from 1 tag 0; recv 8192b from 2 tag 0; recv 8192b from 3 tag 0 }
+        rank 1 { send 8192b to 0 tag 0 }
+        rank 2 { send 8192b to 0 tag 0 }
+        rank 3 { send 8192b to 0 tag 0 }";
+    let outcome = simulated(
+        Topology::star(4),
+        bare(),
+        Driver::Kernel,
+        text.parse().unwrap(),
+    );
+    let end = nanoseconds(outcome.end());
+    assert!((end - (3.0 * 655.36 + 200.0)).abs() < 2.0, "{end}");
+}
+
+/// `calc`s of one stream run one after the other, and those of two side by side; `irequires` waits for a start only.
+#[test]
+fn streams_run_side_by_side() {
+    for (text, expected) in [
+        ("calc 100; calc 200", 300.0),
+        ("calc 100; calc 200 cpu 1", 200.0),
+        ("a: calc 100; b: calc 200 cpu 1; b requires a", 300.0),
+        ("a: calc 100; b: calc 200 cpu 1; b irequires a", 200.0),
+        ("", 0.0),
+    ] {
+        let schedule = format!("num_ranks 1\nrank 0 {{ {text} }}").parse().unwrap();
+        let outcome = simulated(Topology::star(1), bare(), Driver::Kernel, schedule);
+        let end = nanoseconds(outcome.end());
+        assert!((end - expected).abs() < 0.1, "{text}: {end}");
+    }
+}
+
+/// The put of paper 003, part by part. All drivers launch one kernel; only those at a kernel's boundary end it before
+/// the message goes.
+#[test]
+fn a_put_is_the_sum_of_its_parts() {
+    let p = Parameters::default();
+    let bus = |bytes: f64| bytes * 8.0 / 256.0;
+    let network = {
+        let wire = (8.0 + 82.0) * 0.08;
+        2.0 * 150.0 + 2.0 * 275.0 + wire + 2.0 * 100.0 + 90.0 + 275.0
+    };
+    let doorbell = 275.0 + bus(8.0 + 24.0);
+    let fetch = 2.0 * 275.0 + bus(64.0 + 20.0);
+    for (driver, expected) in [
+        (
+            Driver::Host,
+            3000.0 + 26.0 + doorbell + fetch + network + 100.0,
+        ),
+        (
+            Driver::Gds,
+            1500.0 + 500.0 + 500.0 + doorbell + fetch + network + 500.0,
+        ),
+        (
+            Driver::Proxy,
+            1500.0
+                + 500.0
+                + 275.0
+                + bus(64.0 + 24.0)
+                + 100.0
+                + 278.0
+                + 26.0
+                + doorbell
+                + fetch
+                + network
+                + 182.0,
+        ),
+        (
+            Driver::Triggered,
+            1500.0 + 500.0 + doorbell + 50.0 + network + 182.0,
+        ),
+        (
+            Driver::Kernel,
+            1500.0 + 651.0 + doorbell + fetch + network + 182.0,
+        ),
+    ] {
+        let outcome = simulated(
+            Topology::star(2),
+            p.clone(),
+            driver,
+            generate::put(8).unwrap(),
+        );
+        let end = nanoseconds(outcome.ranks[1].end);
+        // The engine plans no event in its own instant, and each part is rounded.
+        assert!(
+            (end - expected).abs() < 1.0,
+            "{driver:?}: {end} for {expected}"
+        );
+    }
+}
+
+/// Between hosts a small WRITE takes 1 to 2 µs (paper 002, section 3.1), from its post until it is seen.
+#[test]
+fn a_small_write_between_hosts_takes_what_the_paper_measured() {
+    let text = "num_ranks 2\nrank 0 { send 64b to 1 tag 0 }\nrank 1 { recv 64b from 0 tag 0 }";
+    let outcome = simulated(
+        Topology::star(2),
+        Parameters::default(),
+        Driver::Host,
+        text.parse().unwrap(),
+    );
+    let end = outcome.end().microseconds();
+    assert!((1.0..2.5).contains(&end), "{end}");
+}
+
+/// Packets on the bus are those of the closed form: for 4,096 bytes 8 reads and 8 completions at the sender and 8 writes
+/// at the receiver, beside doorbell, WQE (a read and its completion) and flag.
+#[test]
+fn packets_are_counted() {
+    let count = |driver| {
+        let outcome = simulated(
+            Topology::star(2),
+            Parameters::default(),
+            driver,
+            generate::put(4096).unwrap(),
+        );
+        (outcome.ranks[0].packets, outcome.ranks[1].packets)
+    };
+    assert_eq!(count(Driver::Kernel), (16 + 3, 8 + 1));
+    assert_eq!(count(Driver::Host), (16 + 3, 8 + 1));
+    assert_eq!(count(Driver::Triggered), (16 + 1, 8 + 1));
+    assert_eq!(count(Driver::Proxy), (16 + 4, 8 + 1));
+}
+
+/// A ring where only links cost: 2 (N - 1) steps of a part's bytes and of two links (Thakur and others 2005).
+#[test]
+fn a_ring_takes_its_closed_form() {
+    for ranks in [2, 4, 8, 16] {
+        let reduction = Reduction {
+            algorithm: Algorithm::Ring,
+            bytes: 1 << 20,
+            chunk: 1 << 20,
+            memory: 1e9,
+        };
+        let schedule = generate::all_reduce(ranks, &reduction).unwrap();
+        let outcome = simulated(
+            Topology::star(ranks as usize),
+            bare(),
+            Driver::Kernel,
+            schedule,
+        );
+        let part = f64::from(1 << 20) / f64::from(ranks);
+        let expected = f64::from(2 * (ranks - 1)) * (part * 0.08 + 200.0);
+        let end = nanoseconds(outcome.end());
+        assert!((end / expected - 1.0).abs() < 0.001, "{end} for {expected}");
+    }
+}
+
+/// The same seed gives the same reports, and another seed other ways.
+#[test]
+fn the_same_seed_gives_the_same_result() {
+    let program = generate::all_to_all(64, 10_000).unwrap().check().unwrap();
+    let outcome = |seed| {
+        let tree = Topology::fat_tree(64).unwrap();
+        let cluster = Cluster {
+            seed,
+            ..cluster(tree, Parameters::default(), Driver::Kernel)
+        };
+        run(&cluster, program.clone()).unwrap()
+    };
+    assert_eq!(outcome(1), outcome(1));
+    assert_ne!(outcome(1), outcome(2));
+    assert_eq!(outcome(1).messages(), 64 * 63);
+}
+
+#[test]
+fn bad_clusters_are_named() {
+    let program = || generate::all_to_all(16, 8).unwrap().check().unwrap();
+    let error = |topology, parameters| {
+        run(&cluster(topology, parameters, Driver::Host), program()).unwrap_err()
+    };
+    let few = error(Topology::star(15), Parameters::default());
+    assert!(matches!(
+        few,
+        Error::Topology(topology::Error::TooFewHosts {
+            ranks: 16,
+            hosts: 15
+        })
+    ));
+    let mut tree = Topology::fat_tree(16).unwrap();
+    tree.cut(0, 8).unwrap();
+    tree.cut(0, 9).unwrap();
+    let no = error(tree, Parameters::default());
+    assert!(
+        matches!(
+            no,
+            Error::Topology(topology::Error::NoRoute { from: 0, to: 2 })
+        ),
+        "{no}"
+    );
+    let parameters = Parameters {
+        link_rate: -1.0,
+        ..Parameters::default()
+    };
+    let range = error(Topology::star(16), parameters);
+    assert!(matches!(
+        range,
+        Error::Parameters(parameters::Error::OutOfRange {
+            name: "link_rate",
+            ..
+        })
+    ));
+}
