@@ -2,6 +2,8 @@
 #![cfg(all(feature = "ranks", not(loom)))]
 
 mod active;
+mod proxy;
+mod trigger;
 
 use std::thread;
 use std::time::Duration;
@@ -21,7 +23,7 @@ fn patient() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 16,
         timers: Timers {
-            acknowledge_timeout: 20,
+            acknowledge_timeout: 18,
             ..Timers::default()
         },
         ..QueuePairConfig::granting(ALL)
