@@ -145,6 +145,15 @@ impl Process {
         self.pairs[place] = Some(pair);
     }
 
+    /// Drops the queue pairs to another rank, so that it reaches nothing of this one any more.
+    #[cfg(feature = "ranks")]
+    pub(super) fn drop_rank(&mut self, rank: usize) {
+        for place in (rank..self.pairs.len()).step_by(self.ranks) {
+            self.send_queues[place] = SendQueueHandle::none();
+            self.pairs[place] = None;
+        }
+    }
+
     /// Connects a queue of this rank with the rank itself. Queues come in order.
     pub(super) fn connect_to_self(
         &mut self,

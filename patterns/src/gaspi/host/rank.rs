@@ -1,6 +1,9 @@
 //! A rank of a GASPI program whose ranks are the processes of a job.
 
-use crate::gaspi::{GaspiHandle, NotificationEntry, QueueId, SegmentEntry, SegmentId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::gaspi::{GaspiHandle, NotificationEntry, QueueId, Rank, SegmentEntry, SegmentId};
 use warpbell_host_init::{QueuePair, World};
 
 use super::group::Groups;
@@ -13,8 +16,8 @@ use crate::Error;
 ///
 /// All ranks make the same calls in the same order, with the same configuration. Each call waits for the others, at most
 /// for the timeout of the [`World`]; if a rank has failed, the error names it, and [`state_vec_get`](Self::state_vec_get)
-/// has all that failed. After [`World::shrink`], which [`world`](Self::world) gives, calls go on among the ranks that are
-/// left. A GASPI program takes no new process in.
+/// has all that failed. After [`shrink`](Self::shrink), calls go on among the ranks that are left. A GASPI program takes no
+/// new process in.
 ///
 /// ```
 /// use std::time::Duration;
@@ -97,10 +100,22 @@ impl GaspiRank {
 
     /// The ranks of the job: their numbers, values that they exchange, barriers.
     ///
-    /// If you [`shrink`](World::shrink) it, the queue pairs to the ranks that are left out stay until this `GaspiRank` is
-    /// dropped. Such a rank may be alive, and write to the segments.
+    /// Do not shrink it by itself: [`shrink`](Self::shrink) also drops the queue pairs to the ranks that are left out.
     pub fn world(&mut self) -> &mut World {
         &mut self.world
+    }
+
+    /// Goes on with the ranks that are left, as [`World::shrink`] does, and returns those that it leaves out. Such a rank may
+    /// be alive: the queue pairs to it are dropped, so that this rank's NIC refuses what it still writes.
+    ///
+    /// # Errors
+    /// Those of [`World::shrink`].
+    pub fn shrink(&mut self, timeout: Duration) -> Result<BTreeSet<Rank>, Error> {
+        let left_out = self.world.shrink(timeout)?;
+        for &rank in &left_out {
+            self.process.drop_rank(rank as usize);
+        }
+        Ok(left_out)
     }
 
     /// What the kernels of this rank get. It borrows the program, which therefore outlives them and does not change
@@ -243,7 +258,7 @@ pub(crate) fn told<T>(world: &mut World, result: Result<T, Error>) -> Result<T, 
 /// Ranks that are threads of one process, with NICs and jobs of their own.
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::Barrier;
 
     use warpbell::{Exclusive, Thread};
     use warpbell_host_init::world::ranks::{Config, Environment, Rendezvous, Root};
@@ -412,7 +427,7 @@ mod tests {
             // Rank 2 has gone.
             gaspi.world().barrier().unwrap_err();
             assert_eq!(gaspi.state_vec_get(), [Healthy, Healthy, Corrupt]);
-            gaspi.world().shrink(PATIENCE).unwrap();
+            assert!(gaspi.shrink(PATIENCE).unwrap().into_iter().eq([2]));
             assert_eq!(gaspi.group_ranks(GASPI_GROUP_ALL).unwrap(), [0, 1]);
             gaspi.group_delete(group).unwrap();
             gaspi.segment_create(0, 1000 + own as usize).unwrap();
@@ -425,6 +440,45 @@ mod tests {
             gaspi.queue_purge(1).unwrap();
             assert_eq!(gaspi.state_vec_get(), [Healthy, Healthy, Corrupt]);
         });
+    }
+
+    /// Ranks 1 and 2 are late, and left out.
+    #[test]
+    fn what_a_rank_that_is_left_out_still_writes_is_refused() {
+        for (port, wire) in [(21_004, WireKind::SharedMemory), (21_005, WireKind::RoceV2)] {
+            let step = Barrier::new(RANKS as usize);
+            job(port, wire, |gaspi| {
+                let mut gaspi = gaspi.unwrap();
+                let own = gaspi.world().rank();
+                gaspi.segment_create(0, 1000).unwrap();
+                if own > 0 {
+                    gaspi.segment_write(0, 0, &[0xaa; 8]).unwrap();
+                    step.wait();
+                    let kernel = gaspi.handle().open().unwrap();
+                    let mut queue = kernel.queue::<Exclusive, Thread>(0, 0).unwrap();
+                    let to = 8 * u64::from(own);
+                    queue
+                        .write_notify(0, 0, 0, to, 8, own, 1, GASPI_BLOCK)
+                        .unwrap();
+                    let refused = queue.wait(GASPI_BLOCK);
+                    step.wait();
+                    return refused.unwrap_err();
+                }
+                let left_out = gaspi.shrink(Duration::ZERO).unwrap();
+                assert!(left_out.into_iter().eq([1, 2]));
+                step.wait();
+                step.wait();
+                let mut bytes = [0xff; 1000];
+                gaspi.segment_read(0, 0, &mut bytes).unwrap();
+                assert_eq!(bytes, [0; 1000]);
+                let kernel = gaspi.handle().open().unwrap();
+                assert!(kernel.queue::<Exclusive, Thread>(1, 0).is_ok());
+                assert!(kernel.queue::<Exclusive, Thread>(0, 1).is_err());
+                kernel
+                    .notify_waitsome::<Thread>(0, 0, 16, GASPI_TEST)
+                    .unwrap_err()
+            });
+        }
     }
 
     #[test]
