@@ -116,12 +116,10 @@ impl Rendezvous {
             true => Collective::TakeIn(config.rank),
             false => Collective::Allgather,
         };
-        let hosts = ranks.call(call, &host(), left)?;
+        let seats = ranks.call(call, &seat(config.local_rank), left)?;
         if config.local_rank.is_none() {
             let place = ranks.ranks.partition_point(|rank| *rank < config.rank);
-            let (before, rest) = hosts.split_at(place);
-            let here = before.iter().filter(|host| rest.first() == Some(host));
-            ranks.local_rank = here.count() as u32;
+            ranks.local_rank = free_local_rank(&seats, place);
         }
         Ok(ranks)
     }
@@ -328,7 +326,11 @@ impl Bootstrap for Rendezvous {
         if rank >= size {
             return Err(RanksError::RankOutOfRange { rank, size });
         }
-        self.call(Collective::TakeIn(rank), &host(), timeout)?;
+        self.call(
+            Collective::TakeIn(rank),
+            &seat(Some(self.local_rank)),
+            timeout,
+        )?;
         if self.ranks.binary_search(&rank).is_err() {
             return Err(RanksError::NotBack { rank, timeout });
         }
@@ -390,6 +392,36 @@ fn by_pmi(
     config.secret.get_or_insert(secret);
     config.root = root;
     Ok(door)
+}
+
+/// In place of a local rank that its rank does not know yet.
+const UNKNOWN: u32 = u32::MAX;
+
+/// What a rank says of its place: its local rank, and its host.
+fn seat(local_rank: Option<u32>) -> Vec<u8> {
+    let local_rank = local_rank.unwrap_or(UNKNOWN);
+    [&local_rank.to_le_bytes()[..], &host()].concat()
+}
+
+fn host_of(seat: &[u8]) -> Option<&[u8]> {
+    seat.get(size_of::<u32>()..)
+}
+
+/// A local rank for the one at this place: the lowest that no other rank of its host has. Ranks before it that know none
+/// either take lower ones.
+fn free_local_rank(seats: &[Vec<u8>], place: usize) -> u32 {
+    let host = seats.get(place).and_then(|seat| host_of(seat));
+    let here = |(_, seat): &(usize, &Vec<u8>)| host_of(seat) == host;
+    let here = seats.iter().enumerate().filter(here);
+    let (mut taken, mut before) = (BTreeSet::new(), 0);
+    for (at, seat) in here {
+        match seat.first_chunk().map(|number| u32::from_le_bytes(*number)) {
+            None | Some(UNKNOWN) => before += usize::from(at < place),
+            Some(local_rank) => drop(taken.insert(local_rank)),
+        }
+    }
+    let mut free = (0..UNKNOWN).filter(|number| !taken.contains(number));
+    free.nth(before).unwrap_or(0)
 }
 
 /// What the ranks of one host have in common, in containers also.

@@ -88,6 +88,33 @@ fn those_that_are_left_go_on_and_take_in_who_comes_back() {
     });
 }
 
+/// Rank 3 comes back first, and gets the number that rank 2 had.
+#[test]
+fn ranks_that_come_back_have_local_ranks_of_their_own() {
+    let (address, shrunk) = (address(), Barrier::new(4));
+    let local_ranks = on_threads(4, |rank| {
+        let mut ranks = join(&address, rank, 4);
+        if rank < 2 {
+            while ranks.ranks().len() > 2 {
+                ranks.barrier(PATIENCE).unwrap_err();
+                ranks.shrink(PATIENCE).unwrap();
+            }
+            shrunk.wait();
+            ranks.take_in(3, PATIENCE).unwrap();
+        } else {
+            drop(ranks);
+            shrunk.wait();
+            ranks = join(&address, rank, 4);
+        }
+        if rank != 2 {
+            ranks.take_in(2, PATIENCE).unwrap();
+        }
+        ranks.barrier(PATIENCE).unwrap();
+        ranks.local_rank()
+    });
+    assert_eq!(local_ranks, [0, 1, 3, 2]);
+}
+
 /// Nobody has failed: it takes a call of the others, which then come, too.
 #[test]
 fn a_rank_that_shrinks_breaks_the_calls_of_the_others() {
