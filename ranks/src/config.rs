@@ -39,12 +39,19 @@ impl Config {
     pub fn read(env: &Environment) -> Result<Self, RanksError> {
         let mut config = Self::without_root(env)?;
         config.root = root(&config, env)?;
-        config.bind = env.read("WARPBELL_BIND", "an IP address, or one with a port", bind)?;
-        // One that is set to nothing is too short: a slip in a script does not turn authentication off.
-        let secret = env.raw("WARPBELL_SECRET").map(OsStrExt::as_bytes);
-        config.secret = secret.map(Secret::new).transpose()?;
+        (config.bind, config.secret) = Self::own(env)?;
         config.check()?;
         Ok(config)
+    }
+
+    /// What only a user says: where rank 0 listens, and the secret.
+    pub(crate) fn own(
+        env: &Environment,
+    ) -> Result<(Option<SocketAddr>, Option<Secret>), RanksError> {
+        let bind = env.read("WARPBELL_BIND", "an IP address, or one with a port", bind)?;
+        // One that is set to nothing is too short: a slip in a script does not turn authentication off.
+        let secret = env.raw("WARPBELL_SECRET").map(OsStrExt::as_bytes);
+        Ok((bind, secret.map(Secret::new).transpose()?))
     }
 
     pub(crate) fn check(&self) -> Result<(), RanksError> {
@@ -124,7 +131,7 @@ fn root(config: &Config, env: &Environment) -> Result<Root, RanksError> {
             }
             "mpiexec -genv WARPBELL_ROOT host:port"
         }
-        Launcher::Hand | Launcher::Nobody => "the same value for each",
+        Launcher::Hand | Launcher::Nobody | Launcher::Mpi => "the same value for each",
     };
     Err(RanksError::NoRoot(hint))
 }

@@ -145,6 +145,21 @@ pub enum RanksError {
         /// What it answered.
         answer: String,
     },
+    /// Processes of an MPI communicator did not come.
+    #[error(
+        "not all {size} processes of the MPI communicator came within {timeout:?}; let all call `over_mpi`"
+    )]
+    #[cfg(feature = "mpi")]
+    MpiLate {
+        /// How many processes it has.
+        size: u32,
+        /// The timeout.
+        timeout: Duration,
+    },
+    /// Rank 0 of an MPI communicator could not listen.
+    #[error("rank 0 of the MPI communicator sent no address; its own error says why")]
+    #[cfg(feature = "mpi")]
+    MpiOffer,
     /// A call failed after this rank had joined.
     #[error(transparent)]
     Failed(#[from] JobFailure),

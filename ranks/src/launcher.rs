@@ -20,6 +20,8 @@ pub enum Launcher {
     Pmi,
     /// Slurm's srun.
     Slurm,
+    /// Any launcher of an MPI program, whose processes become ranks (`Rendezvous::over_mpi`, feature `mpi`).
+    Mpi,
 }
 
 impl Launcher {
@@ -34,7 +36,9 @@ impl Launcher {
     /// The variables with rank, size and local rank.
     fn variables(self) -> [&'static str; 3] {
         match self {
-            Self::Nobody | Self::Hand => ["WARPBELL_RANK", "WARPBELL_SIZE", "WARPBELL_LOCAL_RANK"],
+            Self::Nobody | Self::Hand | Self::Mpi => {
+                ["WARPBELL_RANK", "WARPBELL_SIZE", "WARPBELL_LOCAL_RANK"]
+            }
             Self::Torchrun => ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
             Self::OpenMpi => [
                 "OMPI_COMM_WORLD_RANK",
@@ -77,6 +81,7 @@ impl fmt::Display for Launcher {
             Self::OpenMpi => "openmpi",
             Self::Pmi => "pmi",
             Self::Slurm => "slurm",
+            Self::Mpi => "MPI",
         })
     }
 }

@@ -16,6 +16,8 @@ mod launcher;
 mod link;
 mod member;
 mod message;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod pmi;
 mod rendezvous;
 mod seat;
@@ -44,8 +46,8 @@ pub const LARGEST_CONTRIBUTION: usize = 64 * 1024;
 /// Most ranks of a job.
 pub const MOST_RANKS: u32 = 16_384;
 
-/// Ranks that know each other and exchange bytes. [`Rendezvous`] does so over TCP; a program that uses MPI can implement
-/// it with MPI.
+/// Ranks that know each other and exchange bytes. [`Rendezvous`] does so over TCP, for the
+/// processes of an MPI program, too.
 ///
 /// All ranks make the same calls in the same order. If a call fails with [`RanksError::Failed`], it fails on all ranks, and
 /// so do all later calls until all ranks that are left call [`shrink`](Self::shrink). Other errors concern the rank that

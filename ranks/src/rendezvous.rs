@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,15 @@ impl Rendezvous {
     /// A process that comes in the place of a rank that failed waits until the others [take it
     /// in](Bootstrap::take_in); if they do not, the error is [`RanksError::NotTakenIn`].
     pub fn join(config: &Config, timeout: Duration) -> Result<Self, RanksError> {
+        Self::join_at(config, None, timeout)
+    }
+
+    /// As [`join`](Self::join). Rank 0 may listen already.
+    pub(crate) fn join_at(
+        config: &Config,
+        mut door: Option<Door>,
+        timeout: Duration,
+    ) -> Result<Self, RanksError> {
         config.check()?;
         if config.rank == 0 {
             tracing::info!("{config}");
@@ -92,10 +101,9 @@ impl Rendezvous {
         }
         let until = deadline(timeout);
         let mut config = config.clone();
-        let mut door = None;
         if let Root::Pmi { fd, one_host } = config.root {
             door = by_pmi(&mut config, fd, one_host, until)?;
-        } else if config.rank == 0 {
+        } else if config.rank == 0 && door.is_none() {
             door = Some(Door::at(&config.root, config.bind)?);
         }
         let link = match door {
@@ -361,8 +369,7 @@ impl fmt::Debug for Rendezvous {
     }
 }
 
-/// Rank 0 leaves `host:port,secret` with the process manager. They become those of the configuration, whose own secret
-/// comes first.
+/// Rank 0 leaves its [`Offer`] with the process manager.
 fn by_pmi(
     config: &mut Config,
     fd: PmiFd,
@@ -370,28 +377,48 @@ fn by_pmi(
     until: Instant,
 ) -> Result<Option<Door>, RanksError> {
     let manager = pmi::open(fd)?;
-    let (mut door, mut words) = (None, None);
-    if config.rank == 0 {
-        let told = config.bind.map(|bind| bind.ip());
-        let told = told.filter(|ip| !ip.is_unspecified());
-        let ip = told.or(one_host.then_some(IpAddr::from([127, 0, 0, 1])));
-        let (opened, port) = Door::tcp(ip, config.bind.map_or(0, |bind| bind.port()))?;
-        let host = ip.map_or_else(host_name, |ip| ip.to_string());
-        let secret: String = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
-        words = Some(format!("{},{secret}", Root::Tcp { host, port }));
-        door = Some(opened);
-    }
-    let words = pmi::broadcast(manager, words.as_deref(), until)?;
-    let told = words
-        .split_once(',')
-        .and_then(|(root, secret)| Some((Root::parse(root)?, Secret::new(secret).ok()?)));
-    let (root, secret) = told.ok_or(RanksError::Pmi {
+    let is_root = config.rank == 0;
+    let offer = is_root.then(|| Offer::new(config.bind, one_host));
+    let offer = offer.transpose()?;
+    let words = offer.as_ref().map(|offer| &*offer.words);
+    let words = pmi::broadcast(manager, words, until)?;
+    config.take(&words).ok_or(RanksError::Pmi {
         step: "give rank 0's address",
         answer: "rank 0 left something else".into(),
     })?;
-    config.secret.get_or_insert(secret);
-    config.root = root;
-    Ok(door)
+    Ok(offer.map(|offer| offer.door))
+}
+
+/// What rank 0 tells the others, where something else carries its words to them.
+pub(crate) struct Offer {
+    /// Where it listens.
+    pub door: Door,
+    /// `host:port,secret`.
+    pub words: String,
+}
+
+impl Offer {
+    /// Listens at the address of `WARPBELL_BIND`, on loopback for ranks of one host, or else on all addresses.
+    pub(crate) fn new(bind: Option<SocketAddr>, one_host: bool) -> Result<Self, RanksError> {
+        let told = bind.map(|bind| bind.ip()).filter(|ip| !ip.is_unspecified());
+        let ip = told.or(one_host.then_some(IpAddr::from([127, 0, 0, 1])));
+        let (door, port) = Door::tcp(ip, bind.map_or(0, |bind| bind.port()))?;
+        let host = ip.map_or_else(host_name, |ip| ip.to_string());
+        let secret: String = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let words = format!("{},{secret}", Root::Tcp { host, port });
+        Ok(Self { door, words })
+    }
+}
+
+impl Config {
+    /// Takes the words of an [`Offer`]. A secret of its own comes first.
+    pub(crate) fn take(&mut self, words: &str) -> Option<()> {
+        let (root, secret) = words.split_once(',')?;
+        let (root, secret) = (Root::parse(root)?, Secret::new(secret).ok()?);
+        self.secret.get_or_insert(secret);
+        self.root = root;
+        Some(())
+    }
 }
 
 /// In place of a local rank that its rank does not know yet.

@@ -36,8 +36,8 @@ const CUDA_PACKAGES: [&str; 2] = ["nvidia-nvvm", "nvidia-cuda-runtime"];
 /// packs the PTX. Where Debian puts them.
 const LLVM_PACKAGES: [&str; 8] = [
     "llvm-19-dev",
-    "libclang1-19",
-    "libclang-common-19-dev",
+    LIBCLANG_PACKAGES[0],
+    LIBCLANG_PACKAGES[1],
     "libzstd-dev",
     "libssl-dev",
     "pkg-config",
@@ -47,10 +47,15 @@ const LLVM_PACKAGES: [&str; 8] = [
 pub const LLVM_TOOLS: &str = "/usr/lib/llvm-19/bin";
 pub const LLVM_CONFIG: &str = "/usr/lib/llvm-19/bin/llvm-config";
 pub const LIBCLANG_FOLDER: &str = "/usr/lib/llvm-19/lib";
-const LLVM_FILES: [&str; 8] = [
-    LLVM_CONFIG,
+const LIBCLANG_FILES: [&str; 2] = [
     "/usr/lib/llvm-19/lib/libclang-19.so.1",
     "/usr/lib/llvm-19/lib/clang/19/include/stddef.h",
+];
+const LIBCLANG_PACKAGES: [&str; 2] = ["libclang1-19", "libclang-common-19-dev"];
+const LLVM_FILES: [&str; 8] = [
+    LLVM_CONFIG,
+    LIBCLANG_FILES[0],
+    LIBCLANG_FILES[1],
     "/usr/include/zstd.h",
     "/usr/include/openssl/ssl.h",
     "/usr/bin/pkg-config",
@@ -143,6 +148,8 @@ pub enum Tool {
     Iproute2,
     /// OpenMPI, which runs over UCX, with its compiler.
     OpenMpi,
+    /// Reads C's headers for Rust's binding of MPI.
+    Libclang,
     /// MPICH, for its launcher hydra.
     Mpich,
     /// Slurm, with munge.
@@ -183,6 +190,7 @@ impl Tool {
             Self::InfinibandDiags => "infiniband-diags".into(),
             Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
+            Self::Libclang => LIBCLANG_PACKAGES.join(", "),
             Self::Mpich => "mpich".into(),
             Self::OpenSsh => OPENSSH_PACKAGE.into(),
             Self::PyTorch => "python3-torch".into(),
@@ -311,6 +319,7 @@ impl<'a> Toolbox<'a> {
             Tool::InfinibandDiags => Path::new(IBSTAT).is_file(),
             Tool::Iproute2 => Path::new(RDMA).is_file(),
             Tool::OpenMpi => Path::new(MPICC).exists() && Path::new(MPIRUN).exists(),
+            Tool::Libclang => LIBCLANG_FILES.iter().all(|file| Path::new(file).exists()),
             Tool::Mpich => Path::new(HYDRA).exists(),
             Tool::OpenSsh => Path::new(SSHD).exists(),
             Tool::PyTorch => Path::new(TORCHRUN).exists(),
@@ -363,6 +372,9 @@ impl<'a> Toolbox<'a> {
             Tool::OpenMpi => self
                 .apt_get("openmpi-bin")
                 .and_then(|()| self.apt_get("libopenmpi-dev")),
+            Tool::Libclang => LIBCLANG_PACKAGES
+                .iter()
+                .try_for_each(|package| self.apt_get(package)),
             Tool::Mpich => self.apt_get("mpich"),
             Tool::OpenSsh => self.apt_get(OPENSSH_PACKAGE),
             Tool::PyTorch => self.apt_get("python3-torch"),

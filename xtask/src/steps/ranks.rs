@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{BUILD_DEADLINE, Report, StepError, Steps, executable, minutes, without_json};
-use crate::launch::LAUNCHER;
+use crate::launch::{LAUNCHER, RANKS};
 use crate::run::Finished;
+use crate::tools::LIBCLANG_FOLDER;
 use crate::workspace::clean_command;
 
 /// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
@@ -32,7 +33,7 @@ const APPLICATIONS: [(&str, u32, [&str; 3]); 5] = [
     ("serving", 2, ["--sides=16", "--rounds=3", "--warm-up=1"]),
 ];
 /// How many ranks the sample files start.
-const RANKS: u32 = 4;
+const SIZE: u32 = 4;
 
 /// How long one job may take.
 const DEADLINE: Duration = minutes(5);
@@ -45,6 +46,8 @@ const SAMPLES: [(&str, &str); 3] = [
 ];
 /// torchrun 1.13 on Python 3.11, as Debian 12 has them, cannot start without these.
 const TORCHRUN_OUTPUT: [(&str, &str); 2] = [("PET_REDIRECTS", "1"), ("PET_TEE", "1")];
+/// A program that calls MPI itself, of the ranks' package.
+const MPI_PROGRAM: &str = "mpi_ranks";
 const SBATCH: &str = "job.sbatch";
 const SLURM: [&str; 3] = ["munged", "slurmctld", "slurmd"];
 /// How ranks start in two network namespaces, where rank 0 listens, and the program that it needs.
@@ -92,34 +95,60 @@ impl Steps<'_> {
             let program = executable(&built.stdout, name).ok_or(StepError::Unbuilt(name))?;
             for wire in ["", "shm", "roce"] {
                 let mut command = clean_command(&launcher, &self.workspace.root);
-                command.args(["-n", &RANKS.to_string()]).arg(&program);
+                command.args(["-n", &SIZE.to_string()]).arg(&program);
                 command.env("WARPBELL_WIRE", wire);
                 self.job(report, &format!("{LAUNCHER} {name} {wire}"), command)?;
             }
             self.samples(report, name, &program)?;
             self.as_root(report, name, &program, &launcher)?;
         }
-        Ok(())
+        self.in_mpi(report)
+    }
+
+    /// Ranks that are the processes of an MPI program. Only this builds rsmpi.
+    fn in_mpi(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut build = self.workspace.cargo();
+        build.args(["build", "--message-format=json-render-diagnostics"]);
+        build.args(["-p", RANKS, "--features", "mpi", "--example"]);
+        build.arg(MPI_PROGRAM).env("LIBCLANG_PATH", LIBCLANG_FOLDER);
+        let built = self.capture(build, BUILD_DEADLINE)?;
+        if !built.success() {
+            report.fail("building an MPI program", without_json(&built.account()));
+            return Ok(());
+        }
+        let program = executable(&built.stdout, MPI_PROGRAM);
+        let program = program.ok_or(StepError::Unbuilt(MPI_PROGRAM))?;
+        self.by_sample(report, MPI_PROGRAM, &program, SAMPLES[0])
     }
 
     fn samples(&self, report: &mut Report, name: &str, program: &Path) -> Result<(), StepError> {
-        for (sample, launcher) in SAMPLES {
-            let title = format!("{sample} {name}");
-            if find(launcher).is_none() {
-                report.skip(format!("{title}: {launcher} is not installed"));
-                continue;
-            }
-            let mut command = self.sample(sample);
-            command.arg(program);
-            command.env("MPIRUN", launcher).env("MPIEXEC", launcher);
-            // Of Open MPI: on few cores, and by root.
-            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
-            command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-            command.envs(TORCHRUN_OUTPUT);
-            self.job(report, &title, command)?;
+        for sample in SAMPLES {
+            self.by_sample(report, name, program, sample)?;
         }
         Ok(())
+    }
+
+    fn by_sample(
+        &self,
+        report: &mut Report,
+        name: &str,
+        program: &Path,
+        (sample, launcher): (&str, &str),
+    ) -> Result<(), StepError> {
+        let title = format!("{sample} {name}");
+        if find(launcher).is_none() {
+            report.skip(format!("{title}: {launcher} is not installed"));
+            return Ok(());
+        }
+        let mut command = self.sample(sample);
+        command.arg(program);
+        command.env("MPIRUN", launcher).env("MPIEXEC", launcher);
+        // Of Open MPI: on few cores, and by root.
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.envs(TORCHRUN_OUTPUT);
+        self.job(report, &title, command)
     }
 
     fn as_root(
@@ -177,7 +206,7 @@ impl Steps<'_> {
         command
     }
 
-    /// Runs a job of [`RANKS`] ranks.
+    /// Runs a job of [`SIZE`] ranks.
     fn job(&self, report: &mut Report, title: &str, command: Command) -> Result<(), StepError> {
         let finished = self.capture(command, DEADLINE)?;
         report.list(title.trim_end(), &faults(&finished, lines()));
@@ -185,10 +214,10 @@ impl Steps<'_> {
     }
 }
 
-/// What the [`RANKS`] ranks of a program say.
+/// What the [`SIZE`] ranks of a program say.
 fn lines() -> impl Iterator<Item = String> {
-    let ranks = (0..RANKS).map(|rank| format!("rank {rank} "));
-    ranks.chain([OK.into(), format!(" {RANKS} ranks, ")])
+    let ranks = (0..SIZE).map(|rank| format!("rank {rank} "));
+    ranks.chain([OK.into(), format!(" {SIZE} ranks, ")])
 }
 
 /// What is wrong with a job that is to say these words. Launchers may put something before each line, and mix the lines of

@@ -161,6 +161,7 @@ impl Step {
             ],
             Self::Ranks => &[
                 Tool::OpenMpi,
+                Tool::Libclang,
                 Tool::Mpich,
                 Tool::Slurm,
                 Tool::OpenSsh,
