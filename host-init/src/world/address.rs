@@ -37,6 +37,28 @@ pub(super) fn of(sites: &Sites, own: u32) -> Result<IpAddr, WorldError> {
     })
 }
 
+/// Whether no rank has loopback addresses alone while another one is on another machine. So it is if all ranks of the
+/// first start were on one machine: they listen on loopback, and a rank that comes back elsewhere cannot reach them.
+pub(super) fn none_is_confined(sites: &Sites) -> Result<(), WorldError> {
+    for (&rank, site) in sites {
+        let mut addresses = site.addresses.iter().map(|(address, _)| address);
+        let confined = !site.addresses.is_empty() && addresses.all(IpAddr::is_loopback);
+        // Equal sites may be one machine, where the system does not say which it is.
+        let elsewhere =
+            |(_, other): &(&u32, &Site)| *other != site && !site.is_on_machine_of(other);
+        if confined && let Some((&other, _)) = sites.iter().find(elsewhere) {
+            let found: Vec<_> = site
+                .addresses
+                .iter()
+                .map(|(ip, _)| ip.to_string())
+                .collect();
+            let found = found.join(", ");
+            return Err(WorldError::Loopback { rank, found, other });
+        }
+    }
+    Ok(())
+}
+
 /// Each site's address in the first network, in the order of rank 0, in which all have one.
 fn shared_network(sites: &Sites) -> Option<BTreeMap<u32, IpAddr>> {
     let networks = sites[&0].addresses.iter();
@@ -111,6 +133,32 @@ mod tests {
             ),
         ]);
         assert_eq!(found, ["10.0.0.1", "10.0.0.1", "10.0.9.2"]);
+    }
+
+    /// Ranks that listen on loopback, and one that comes back on another machine.
+    #[test]
+    fn a_rank_on_loopback_is_named_if_another_machine_is_to_reach_it() {
+        let here = site("a", 1, "127.0.0.1/8");
+        let back = site("b", 1, "127.0.0.1/8 10.0.0.2/24");
+        let checked = |sites: &[Site]| match none_is_confined(&by_rank(sites)) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        let error = checked(&[here.clone(), here.clone(), back.clone()]);
+        assert!(error.starts_with(
+            "rank 0 can be reached only within its machine, at 127.0.0.1, and rank 2 is"
+        ));
+        assert!(error.contains("WARPBELL_ADDRESS"));
+        let named = site("a", 1, "10.0.0.1/24");
+        for sites in [
+            [here.clone(), here.clone()],
+            [here.clone(), site("a", 1, "127.0.0.1/8 10.0.0.1/24")],
+            [named, back.clone()],
+            [back.clone(), back.clone()],
+            [site("", 1, "127.0.0.1/8"), site("", 1, "127.0.0.1/8")],
+        ] {
+            assert_eq!(checked(&sites), "");
+        }
     }
 
     #[test]

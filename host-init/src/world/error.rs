@@ -61,6 +61,18 @@ pub enum WorldError {
         /// The addresses among which it could choose.
         found: String,
     },
+    /// A rank listens on loopback, and another rank is on another machine.
+    #[error(
+        "rank {rank} can be reached only within its machine, at {found}, and rank {other} is on another one; start rank {other} on the machine of rank {rank}, or all ranks with a network of both machines in WARPBELL_ADDRESS"
+    )]
+    Loopback {
+        /// The rank on loopback.
+        rank: u32,
+        /// Its addresses.
+        found: String,
+        /// The rank on another machine.
+        other: u32,
+    },
     /// The NIC of this rank has no wire to other processes.
     #[error(
         "the NIC {nic} of rank {rank} has no wire to other ranks; choose soft for kernels on CPU threads, soft-host for those on a GPU, or a card"

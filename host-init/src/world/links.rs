@@ -95,8 +95,11 @@ impl Links {
         let own = bootstrap.rank();
         let wires = site::wires(sites, own)?;
         #[cfg(feature = "soft")]
-        if leads_to_others(&wires, own, WireKind::RoceV2) && self.contact.roce.is_none() {
-            self.listen(sites, own)?;
+        if leads_to_others(&wires, own, WireKind::RoceV2) {
+            address::none_is_confined(sites)?;
+            if self.contact.roce.is_none() {
+                self.listen(sites, own)?;
+            }
         }
         let contacts = gather::by_rank(bootstrap, &self.contact, timeout)?;
         let peers = contacts.into_iter();

@@ -1,6 +1,6 @@
 //! Ranks: the processes of a job, on one machine or several, with connected queues.
 //!
-//! A launcher starts the same program many times: mpirun, srun, torchrun, or `warpbell-launch` on one machine. The
+//! A launcher starts the same program many times: mpirun, srun, torchrun, or `warpbell-launch`. The
 //! processes find each other ([`ranks`] says what a user sets), each opens the NIC of its node, and a [`World`] connects
 //! them. After that, as always, kernels move the data.
 //!
