@@ -18,8 +18,10 @@ pub enum Figure {
     Put,
     /// Jacobi's relaxation of 4,096 × 4,096 cells, 10 steps.
     Jacobi,
-    /// A ring reduces 64 MiB in chunks of 64 KiB.
+    /// A ring reduces 64 MiB, a message in each step.
     AllReduce,
+    /// A ring reduces 64 MiB in chunks of 64 KiB.
+    Chunks,
     /// A step of training AlexNet.
     Training,
 }
@@ -52,7 +54,13 @@ pub struct Point {
 
 impl Figure {
     /// All figures.
-    pub const ALL: [Self; 4] = [Self::Put, Self::Jacobi, Self::AllReduce, Self::Training];
+    pub const ALL: [Self; 5] = [
+        Self::Put,
+        Self::Jacobi,
+        Self::AllReduce,
+        Self::Chunks,
+        Self::Training,
+    ];
 
     /// The name of its files.
     pub fn name(self) -> &'static str {
@@ -60,6 +68,7 @@ impl Figure {
             Self::Put => "put",
             Self::Jacobi => "jacobi",
             Self::AllReduce => "all-reduce",
+            Self::Chunks => "chunks",
             Self::Training => "training",
         }
     }
@@ -69,7 +78,8 @@ impl Figure {
         match self {
             Self::Put => "Latency of a put after an empty kernel",
             Self::Jacobi => "Jacobi, 4,096 × 4,096 cells, 10 steps",
-            Self::AllReduce => "All-reduce of 64 MiB by a ring, chunks of 64 KiB",
+            Self::AllReduce => "All-reduce of 64 MiB by a ring, a message in each step",
+            Self::Chunks => "All-reduce of 64 MiB by a ring, chunks of 64 KiB",
             Self::Training => "A step of training AlexNet, batches of 32",
         }
     }
@@ -110,7 +120,8 @@ impl Figure {
         match self {
             Self::Put => generate::put(over),
             Self::Jacobi => generate::jacobi(ranks, 4096, 10, memory),
-            Self::AllReduce => generate::all_reduce(ranks, &reduction(64 << 10)),
+            Self::AllReduce => generate::all_reduce(ranks, &reduction(64 << 20)),
+            Self::Chunks => generate::all_reduce(ranks, &reduction(64 << 10)),
             Self::Training => {
                 let training = Training {
                     layers: training::layers(training::ALEXNET)?,

@@ -3,4 +3,5 @@
 mod command;
 mod generators;
 mod goal;
+mod judge;
 mod simulation;

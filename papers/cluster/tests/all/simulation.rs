@@ -17,7 +17,7 @@ fn cluster(topology: Topology, parameters: Parameters, driver: Driver) -> Cluste
 }
 
 /// A cluster where only links cost: 100 Gbit/s, 80 ps a byte, and 100 ns each.
-fn bare() -> Parameters {
+pub(crate) fn bare() -> Parameters {
     let mut parameters = Parameters::default();
     for row in parameters::ROWS {
         if row.range.0 == 0.0 {
