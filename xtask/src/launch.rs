@@ -39,9 +39,8 @@ pub enum LaunchError {
 #[derive(Debug)]
 pub struct Launch<'a> {
     pub ranks: u32,
-    /// The launcher's options for other machines, and their values.
-    pub elsewhere: [(&'static str, Option<String>); 3],
-    pub deadline: Option<u64>,
+    /// The launcher's options, and their values.
+    pub options: [(&'static str, Option<String>); 5],
     pub release: bool,
     /// A path, or the name of an example or a program of the workspace; and its arguments.
     pub program: &'a [String],
@@ -75,11 +74,8 @@ pub fn become_launcher(launch: &Launch<'_>) -> Result<Infallible, LaunchError> {
     };
     let mut command = clean_command(path(LAUNCHER)?, Path::new("."));
     command.args(["-n", &launch.ranks.to_string()]);
-    for (option, value) in &launch.elsewhere {
+    for (option, value) in &launch.options {
         command.args(value.iter().flat_map(|value| [*option, value]));
-    }
-    if let Some(seconds) = launch.deadline {
-        command.args(["--deadline", &seconds.to_string()]);
     }
     let program = if is_file {
         PathBuf::from(program)

@@ -136,6 +136,9 @@ enum Action {
         /// Where the other ranks reach rank 0, if not by the first host's name
         #[arg(long, value_name = "ADDRESS", requires = "hosts")]
         address: Option<String>,
+        /// The wire between the software NICs of all ranks, shm or roce, in place of the best one for each two
+        #[arg(long, value_name = "WIRE")]
+        wire: Option<String>,
         /// End all ranks after so many seconds, with status 124
         #[arg(long, value_name = "SECONDS")]
         deadline: Option<u64>,
@@ -262,15 +265,22 @@ fn act(action: Action) -> Result<bool, CommandError> {
             hosts,
             rsh,
             address,
+            wire,
             deadline,
             release,
             program,
         } => {
-            let elsewhere = [("--hosts", hosts), ("--rsh", rsh), ("--address", address)];
+            let deadline = deadline.map(|seconds| seconds.to_string());
+            let options = [
+                ("--hosts", hosts),
+                ("--rsh", rsh),
+                ("--address", address),
+                ("--wire", wire),
+                ("--deadline", deadline),
+            ];
             let launch = Launch {
                 ranks,
-                elsewhere,
-                deadline,
+                options,
                 release,
                 program: &program,
             };

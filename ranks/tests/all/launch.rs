@@ -36,6 +36,19 @@ fn the_launcher_numbers_lines_and_ranks() {
     assert_eq!(sorted(&stderr), ["[0] 64", "[1] 64", "[2] 64"]);
 }
 
+#[test]
+fn the_launcher_forces_a_wire() {
+    let script = "echo $WARPBELL_WIRE";
+    for wire in ["shm", "roce"] {
+        let (status, stdout, _) = launched(&["--wire", wire], script);
+        assert_eq!(status, Some(0));
+        assert_eq!(stdout.matches(wire).count(), 3, "{stdout}");
+    }
+    let (status, _, stderr) = launched(&["--wire", "ib"], script);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("[possible values: shm, roce]"), "{stderr}");
+}
+
 /// The others, and what they have started, would take longer than this test may.
 #[test]
 fn the_launcher_ends_all_ranks_if_one_fails() {

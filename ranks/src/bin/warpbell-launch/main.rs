@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use job::{Job, local_variables};
 use ranks::Rank;
@@ -64,6 +64,9 @@ struct Arguments {
     /// After so many seconds without a word from this launcher, a host ends its ranks
     #[arg(long, value_name = "SECONDS", requires = "hosts", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
+    /// The wire between the software NICs of all ranks, in place of the best one for each two
+    #[arg(long)]
+    wire: Option<Wire>,
     /// Ends all ranks after so many seconds, with status 124
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
@@ -72,7 +75,24 @@ struct Arguments {
     program: Vec<OsString>,
 }
 
+/// A wire, as in `WARPBELL_WIRE`.
+#[derive(Clone, Copy, ValueEnum)]
+enum Wire {
+    /// Shared memory, within one machine
+    Shm,
+    /// RoCE v2, also within one machine
+    Roce,
+}
+
 impl Arguments {
+    /// The user's variables for Warpbell, and those that options stand for.
+    fn variables(&self) -> Vec<(OsString, OsString)> {
+        let wire = self.wire.and_then(|wire| wire.to_possible_value());
+        let wire = wire.map(|wire| ("WARPBELL_WIRE".into(), wire.get_name().into()));
+        // Of two with one name the last one holds.
+        local_variables().chain(wire).collect()
+    }
+
     fn deadline(&self) -> Option<Duration> {
         self.deadline.map(Duration::from_secs)
     }
@@ -106,7 +126,7 @@ fn launch(arguments: &Arguments) -> Result<u8, String> {
         root: String::new(),
         secret: secret().map_err(|error| format!("no random bytes: {error}"))?,
         folder: folder.map_err(|error| format!("no working directory: {error}"))?,
-        variables: local_variables().collect(),
+        variables: arguments.variables(),
         program: arguments.program.clone(),
     };
     if let Some(hosts) = hosts {
