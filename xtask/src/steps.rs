@@ -42,8 +42,12 @@ pub const PROOFS: &str = "warpbell-proofs";
 const SCAPY_TEST: &str = "scapy::fresh_packets_agree";
 /// Its binary that runs unmodified programs.
 pub const PROGRAMS: &str = "programs";
-/// The papers' applications, and their kernels.
-const PAPERS: [&str; 2] = ["warpbell-papers", "warpbell-paper-kernels"];
+/// The papers' applications, their kernels, and simulated clusters.
+const PAPERS: [&str; 3] = [
+    "warpbell-papers",
+    "warpbell-paper-kernels",
+    "warpbell-cluster",
+];
 /// The command with all benchmarks but those of [`PROOFS`].
 pub const BENCH: &str = "warpbell-bench";
 /// The library to preload under rdma-core.

@@ -1,7 +1,7 @@
 //! Clusters of GPUs that no machine here is, simulated.
 //!
 //! A [schedule](goal) says what each rank sends, receives and computes. [`generate`] makes those of the papers. A
-//! [driver](driver) says who posts. [`simulate::run`] lets both meet on a [topology](topology) of nodes and switches,
+//! [driver] says who posts. [`simulate::run`] lets both meet on a [topology] of nodes and switches,
 //! whose costs are [`parameters`] with their sources; [`pcie`] counts packets on the bus.
 //!
 //! # The engine

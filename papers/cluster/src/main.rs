@@ -80,7 +80,7 @@ enum Action {
         #[arg(long, default_value = "jacobi")]
         figure: Figure,
         /// How many nodes, or bytes of a put
-        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=1 << 31))]
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=1 << 30))]
         over: u64,
         /// Who drives the network
         #[arg(long, default_value = "kernel")]

@@ -26,8 +26,8 @@ use std::fmt;
 
 pub use check::{Followers, Program, Rank};
 
-/// The longest message of an RC queue pair (bytes; IBTA 1.7, section 9.7.5.1.2).
-pub const LONGEST_MESSAGE: u64 = 1 << 31;
+/// The longest message of a queue pair (bytes), as `mlx5_wqe::decode::MAX_MESSAGE_LENGTH`.
+pub const LONGEST_MESSAGE: u64 = 1 << 30;
 /// The longest `calc` (ns): 1,000 s.
 pub const LONGEST_CALC: u64 = 1_000_000_000_000;
 /// The most ranks of a schedule.

@@ -57,6 +57,23 @@ fn reductions_move_what_theory_says() {
     }
 }
 
+/// Each part of a ring is summed N - 1 times in all, each piece of doubling log2 N times at each rank, and a tree's data
+/// N - 1 times in all.
+#[test]
+fn reductions_sum_as_often_as_they_have_to() {
+    let ranks = 8;
+    let sums = |algorithm, chunk| {
+        let schedule = generate::all_reduce(ranks, &reduction(algorithm, 1 << 20, chunk)).unwrap();
+        let operations = schedule.ranks().iter().flat_map(|rank| rank.operations());
+        operations
+            .filter(|operation| matches!(operation, Operation::Calc { .. }))
+            .count()
+    };
+    assert_eq!(sums(Algorithm::Ring, 1 << 20), 8 * 7);
+    assert_eq!(sums(Algorithm::Doubling, 1 << 18), 8 * 3 * 4);
+    assert_eq!(sums(Algorithm::Tree, 1 << 20), 7);
+}
+
 fn steps_of_a_tree(ranks: u32) -> u64 {
     u64::from(2 * (ranks - 1))
 }
@@ -182,7 +199,7 @@ fn bad_workloads_are_named() {
     assert_eq!(all_reduce(2, Algorithm::Ring, 0), Error::EmptyChunk);
     let rows = generate::jacobi(8, 7, 1, 1.0).unwrap_err();
     assert_eq!(rows, Error::Rows { rows: 7, ranks: 8 });
-    let long = (1 << 31) + 1;
+    let long = (1 << 30) + 1;
     assert_eq!(generate::put(long).unwrap_err(), Error::MessageLength(long));
     assert_eq!(
         generate::all_to_all(2, long).unwrap_err(),

@@ -124,14 +124,14 @@ fn bad_words_are_named_with_their_line() {
 fn numbers_out_of_range_are_named() {
     for (text, value, greatest) in [
         (
-            "num_ranks 2\nrank 0 { send 2147483649b to 1 tag 0 }",
-            "2147483649",
-            1 << 31,
+            "num_ranks 2\nrank 0 { send 1073741825b to 1 tag 0 }",
+            "1073741825",
+            1 << 30,
         ),
         (
             "num_ranks 2\nrank 0 { send 99999999999999999999b to 1 tag 0 }",
             "99999999999999999999",
-            1 << 31,
+            1 << 30,
         ),
         (
             "num_ranks 2\nrank 0 { send 1b to 1 tag 4294967296 }",

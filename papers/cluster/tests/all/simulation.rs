@@ -150,7 +150,7 @@ fn a_put_is_the_sum_of_its_parts() {
         let end = nanoseconds(outcome.ranks[1].end);
         // The engine plans no event in its own instant, and each part is rounded.
         assert!(
-            (end - expected).abs() < 1.0,
+            (end - expected).abs() < 0.1,
             "{driver:?}: {end} for {expected}"
         );
     }
