@@ -40,6 +40,8 @@ const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
 /// The test that needs scapy, which [`Step::Proofs`] has.
 const SCAPY_TEST: &str = "scapy::fresh_packets_agree";
+/// That of [`PAPERS`] that compares with SimGrid.
+const SIMGRID_TEST: &str = "judge::simgrid_agrees";
 /// Its binary that runs unmodified programs.
 pub const PROGRAMS: &str = "programs";
 /// The papers' applications, their kernels, and simulated clusters.
@@ -309,9 +311,10 @@ impl Steps<'_> {
         let mut command = self.workspace.cargo();
         command
             .args(["test", "--workspace", "--features", TEST_FEATURES])
-            .args(["--test", TESTS, "--", "--ignored", SCAPY_TEST])
+            .args(["--test", TESTS, "--", "--ignored"])
+            .args([SCAPY_TEST, SIMGRID_TEST])
             .env("WARPBELL_SCAPY", tools::scapy_python(self.workspace));
-        report.tests("scapy", &self.capture(command, BUILD_DEADLINE)?);
+        report.tests("scapy and SimGrid", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
 

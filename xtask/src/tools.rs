@@ -75,6 +75,8 @@ const PYVERBS: [&str; 2] = [
 const UCX_PERFTEST: &str = "/usr/bin/ucx_perftest";
 const UCP_HEADER: &str = "/usr/include/ucp/api/ucp.h";
 const TSHARK: &str = "/usr/bin/tshark";
+const SIMGRID: &str = "/usr/include/simgrid/s4u.hpp";
+const SIMGRID_PACKAGE: &str = "libsimgrid-dev";
 const IBSTAT: &str = "/usr/sbin/ibstat";
 const RDMA: &str = "/usr/bin/rdma";
 /// OpenMPI's compiler, and who starts its programs.
@@ -142,6 +144,8 @@ pub enum Tool {
     Ucx,
     /// Reads captured packets.
     Tshark,
+    /// Simulates clusters, with its headers.
+    SimGrid,
     /// `ibstat` and `ibstatus`.
     InfinibandDiags,
     /// `rdma`.
@@ -187,6 +191,7 @@ impl Tool {
             Self::Scapy => SCAPY.replace("==", " "),
             Self::Ucx => "libucx-dev".into(),
             Self::Tshark => "tshark".into(),
+            Self::SimGrid => SIMGRID_PACKAGE.into(),
             Self::InfinibandDiags => "infiniband-diags".into(),
             Self::Iproute2 => "iproute2".into(),
             Self::OpenMpi => "libopenmpi-dev".into(),
@@ -315,6 +320,7 @@ impl<'a> Toolbox<'a> {
             )
             .is_some(),
             Tool::Tshark => Path::new(TSHARK).is_file(),
+            Tool::SimGrid => Path::new(SIMGRID).is_file(),
             Tool::Ucx => Path::new(UCX_PERFTEST).is_file() && Path::new(UCP_HEADER).is_file(),
             Tool::InfinibandDiags => Path::new(IBSTAT).is_file(),
             Tool::Iproute2 => Path::new(RDMA).is_file(),
@@ -367,6 +373,7 @@ impl<'a> Toolbox<'a> {
                 .apt_get("ucx-utils")
                 .and_then(|()| self.apt_get("libucx-dev")),
             Tool::Tshark => self.apt_get("tshark"),
+            Tool::SimGrid => self.apt_get(SIMGRID_PACKAGE),
             Tool::InfinibandDiags => self.apt_get("infiniband-diags"),
             Tool::Iproute2 => self.apt_get("iproute2"),
             Tool::OpenMpi => self

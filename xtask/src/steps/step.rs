@@ -54,7 +54,7 @@ impl Step {
                 "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
             Self::Proofs => {
-                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy"
+                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy, and SimGrid agrees with simulated clusters"
             }
             Self::Programs => {
                 "unmodified programs run on the preloaded device, each a row of a table"
@@ -143,6 +143,8 @@ impl Step {
             Self::Clippy => &[Tool::Clippy],
             Self::Proofs => &[
                 Tool::Scapy,
+                Tool::SimGrid,
+                Tool::CxxCompiler,
                 Tool::RdmaCoreHeaders,
                 Tool::KernelHeaders,
                 Tool::IbverbsUtils,

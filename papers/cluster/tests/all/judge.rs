@@ -5,7 +5,7 @@
 //! child can go on while the second still waits.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use warpbell_cluster::driver::Driver;
 use warpbell_cluster::generate::{self, Algorithm, Reduction};
@@ -13,32 +13,19 @@ use warpbell_cluster::goal::Schedule;
 use warpbell_cluster::simulate::{Cluster, run};
 use warpbell_cluster::topology::Topology;
 
-/// The judge's program, or None where this machine lacks SimGrid or a compiler.
-fn judge() -> Option<PathBuf> {
-    let compiler = || {
-        let mut command = Command::new("g++");
-        command
-            .args(["-std=c++17", "-x", "c++"])
-            .stdin(Stdio::null());
-        command
-    };
-    let headers = compiler()
-        .args(["-E", "-include", "simgrid/s4u.hpp", "-"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !headers.is_ok_and(|status| status.success()) {
-        return None;
-    }
+/// The judge's program.
+fn judge() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simgrid.cpp");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simgrid-judge");
-    let built = compiler()
+    let built = Command::new("g++")
+        .arg("-std=c++17")
         .arg(source)
-        .args(["-x", "none", "-lsimgrid", "-o"])
+        .arg("-lsimgrid")
+        .arg("-o")
         .arg(&program)
         .status();
     assert!(built.unwrap().success(), "simgrid.cpp does not compile");
-    Some(program)
+    program
 }
 
 /// The end of a schedule, in seconds: by the judge, and here with nothing but links.
@@ -66,11 +53,9 @@ fn ends(judge: &Path, name: &str, schedule: Schedule) -> (f64, f64) {
 }
 
 #[test]
+#[ignore = "needs SimGrid (libsimgrid-dev) and g++"]
 fn simgrid_agrees() {
-    let Some(judge) = judge() else {
-        eprintln!("skipped: SimGrid (libsimgrid-dev) or g++ is not installed");
-        return;
-    };
+    let judge = judge();
     let reduce = |ranks, algorithm, chunk| {
         let reduction = Reduction {
             algorithm,
