@@ -38,6 +38,9 @@ pub enum Error {
         /// Why it did not.
         failure: Failure,
     },
+    /// A launcher has started another number of ranks than two.
+    #[error("the program has 2 ranks, and {0} were started; start 2, or none by a launcher")]
+    OtherRanks(u32),
     /// Bytes or numbers differ from what they should be.
     #[error("{wrong} of {checks} checks failed")]
     Wrong {

@@ -1,7 +1,6 @@
 //! The demo: every verb with every byte checked, sharing and scopes, latency, bandwidth, and what a user meets when
 //! things go wrong.
 
-mod passage;
 mod sharing;
 mod speed;
 mod trouble;
@@ -15,6 +14,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use warpbell_host_init::{Nic, Node, NodeArgs};
 use warpbell_ptx::KERNELS;
+use warpbell_stage::parties::{self, Parties};
 use warpbell_stage::ptx::OwnPtx;
 use warpbell_stage::random::{Random, fresh_seed};
 use warpbell_stage::screen::{Screen, start};
@@ -24,7 +24,8 @@ use warpbell_stage::{Error, place};
 /// Shows what Warpbell does, without any network card.
 ///
 /// Kernels on CPU threads or on a GPU drive mlx5 queues of two software HCAs in this process: every verb in both
-/// directions with every byte checked, latency, bandwidth, and what a user meets when things go wrong.
+/// directions with every byte checked, latency, bandwidth, and what a user meets when things go wrong. If a launcher
+/// has started two processes, each is an end, and only the verbs run.
 #[derive(Parser)]
 #[command(version, max_term_width = 98)]
 struct Arguments {
@@ -76,9 +77,11 @@ impl Demo {
 
 const FIRST_LINE: &str = "This demo shows every verb with every byte checked, who may share a queue, latency, bandwidth, and what happens when things go wrong.";
 
+const FIRST_LINE_OF_RANKS: &str = "This demo shows every verb between two ranks, with every byte checked. Shared queues, latency, bandwidth and errors are left out: one process shows them. So are masked atomics over RoCE v2, which has no packets for them.";
+
 /// Who takes part, in words.
-fn introduction(node: &Node) -> String {
-    let (kernels, nic) = (place::words(node), place::nic_words(node));
+fn introduction(node: &Node, nic: &str) -> String {
+    let kernels = place::words(node);
     let numbers = match node.nic() {
         Nic::Mlx5(_) => "",
         _ => " No network card takes part: all times are those of software.",
@@ -95,35 +98,56 @@ fn run(arguments: Arguments) -> Result<(), Error> {
     let node = arguments
         .node
         .open(&OwnPtx::read(&KERNELS, &arguments.ptx)?)?;
-    let mut ends = Ends::new(&node, &config(depth))?;
+    let mut rank = parties::rank(&node, depth)?;
+    let seed = match &mut rank {
+        Some((_, world)) => world.exchange(&seed)?[0],
+        None => seed,
+    };
     let kernels = match node.gpu() {
         None => json!({ "on": "cpu" }),
         Some(gpu) => json!({
-            "on": "gpu",
-            "name": gpu.name(),
+            "on": "gpu", "name": gpu.name(), "cuda": gpu.driver(),
             "compute_capability": gpu.compute_capability().to_string(),
-            "cuda": gpu.driver(),
         }),
     };
     let options = json!({ "seed": seed, "depth": depth, "size": size, "quick": quick });
     let mut demo = Demo {
-        screen: Screen::new(arguments.json),
+        screen: match &rank {
+            Some((_, world)) if world.rank() > 0 => Screen::silent(),
+            _ => Screen::new(arguments.json),
+        },
         arguments,
         random: Random::new(seed),
         document: json!({ "nic": node.nic_name(), "kernels": kernels, "options": options }),
         checks: 0,
         wrong: 0,
     };
-    demo.screen.wrapped("", FIRST_LINE);
+    let (first, nic) = match &rank {
+        Some(_) => (FIRST_LINE_OF_RANKS, "the NICs of both ranks".into()),
+        None => (FIRST_LINE, place::nic_words(&node)),
+    };
+    demo.screen.wrapped("", first);
     demo.screen.line("");
-    demo.screen.wrapped("", &introduction(&node));
+    if let Some((_, world)) = &rank {
+        demo.screen.line(world);
+    }
+    demo.screen.wrapped("", &introduction(&node, &nic));
     let queues = format!("Queues of {depth} blocks, random data from --seed {seed}.");
     demo.screen.line(queues);
-    verbs::all(&mut demo, &ends)?;
-    sharing::all(&mut demo, &ends)?;
-    speed::latencies(&mut demo, &ends)?;
-    speed::bandwidths(&mut demo, &ends)?;
-    trouble::all(&mut demo, &mut ends)?;
+    match &mut rank {
+        Some((end, world)) => {
+            let ran = verbs::all(&mut demo, &mut Parties::Ranks(end, world));
+            ran.inspect_err(|error| world.abort(&error.to_string()))?;
+        }
+        None => {
+            let mut ends = Ends::new(&node, &config(depth))?;
+            verbs::all(&mut demo, &mut Parties::Here(&ends))?;
+            sharing::all(&mut demo, &ends)?;
+            speed::latencies(&mut demo, &ends)?;
+            speed::bandwidths(&mut demo, &ends)?;
+            trouble::all(&mut demo, &mut ends)?;
+        }
+    }
 
     let (checks, wrong, seconds) = (demo.checks, demo.wrong, begin.elapsed().as_secs_f64());
     demo.document["checks"] = checks.into();

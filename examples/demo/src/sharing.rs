@@ -5,10 +5,10 @@ use warpbell_host_init::{Entry, Grid, entry};
 use warpbell_kernels::sharing::{self as kernels, Spread};
 use warpbell_stage::Error;
 use warpbell_stage::launch::{Job, LIMIT_US, run};
+use warpbell_stage::passage::Passage;
 use warpbell_stage::setup::Ends;
 
 use crate::Demo;
-use crate::passage::Passage;
 
 type Kernel = Entry<fn(Spread<'_>)>;
 
@@ -57,11 +57,8 @@ pub fn all(demo: &mut Demo, ends: &Ends) -> Result<(), Error> {
             let size = format!("{blocks} × {threads_per_block}");
             line += &format!("{size:>10} {}", demo.screen.mark(verified));
             let check = json!({
-                "sharing": sharing,
-                "scope": scope,
-                "blocks": blocks,
-                "threads_per_block": threads_per_block,
-                "writes": grid.threads() as u32 * ROUNDS,
+                "sharing": sharing, "scope": scope, "blocks": blocks,
+                "threads_per_block": threads_per_block, "writes": grid.threads() as u32 * ROUNDS,
             });
             demo.record("sharing", verified, check);
         }

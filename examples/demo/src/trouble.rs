@@ -12,10 +12,10 @@ use warpbell_kernels::outcome::Failure;
 use warpbell_stage::Error;
 use warpbell_stage::launch::{Job, LIMIT_US, run, run_together, try_run};
 use warpbell_stage::memory::Memory;
+use warpbell_stage::passage::{Passage, transfer};
 use warpbell_stage::setup::{End, Ends, config};
 
 use crate::Demo;
-use crate::passage::{Passage, transfer};
 
 /// How a scene lets something go wrong.
 enum Scene {
@@ -33,34 +33,17 @@ enum Asked {
     Flag,
 }
 
+#[rustfmt::skip]
 const SCENES: [(&str, Scene); 6] = {
     use {Asked::*, Scene::*};
     [
-        (
-            "A write with a wrong remote key",
-            Refused(Write, with_wrong_key),
-        ),
-        (
-            "A write one byte past the end of the other end's memory",
-            Refused(Write, |remote| remote.at(1)),
-        ),
+        ("A write with a wrong remote key", Refused(Write, with_wrong_key)),
+        ("A write one byte past the end of the other end's memory", Refused(Write, |remote| remote.at(1))),
         // What newcomers meet first: nobody waits for the request that fails, and the one that is waited for is flushed.
-        (
-            "Data with a wrong remote key, and a wait for the flag behind it",
-            Refused(Flag, with_wrong_key),
-        ),
-        (
-            "More sends than the queue has room for, and nobody who receives them",
-            Other(full_queue),
-        ),
-        (
-            "A wait of 2 ms for a send that nobody receives",
-            Other(deadline),
-        ),
-        (
-            "Data to a peer that is gone, and a wait for the flag behind it",
-            Other(peer_gone),
-        ),
+        ("Data with a wrong remote key, and a wait for the flag behind it", Refused(Flag, with_wrong_key)),
+        ("More sends than the queue has room for, and nobody who receives them", Other(full_queue)),
+        ("A wait of 2 ms for a send that nobody receives", Other(deadline)),
+        ("Data to a peer that is gone, and a wait for the flag behind it", Other(peer_gone)),
     ]
 };
 
@@ -106,19 +89,12 @@ impl Trouble {
         screen.wrapped("    then     ", &self.then);
         let completion = completion.map(|error| {
             json!({
-                "syndrome": error.syndrome.0,
-                "vendor": error.vendor.0,
-                "wqe_index": error.wqe_index.0,
-                "opcode": error.opcode.0,
-                "qpn": error.qpn.get(),
+                "syndrome": error.syndrome.0, "vendor": error.vendor.0, "opcode": error.opcode.0,
+                "wqe_index": error.wqe_index.0, "qpn": error.qpn.get(),
             })
         });
         let check = json!({
-            "what": what,
-            "met": met,
-            "completion": completion,
-            "look_at": look_at,
-            "then": self.then,
+            "what": what, "met": met, "completion": completion, "look_at": look_at, "then": self.then,
         });
         demo.record("trouble", self.verified, check);
     }

@@ -4,20 +4,20 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use warpbell::Slice;
-use warpbell::wqe::Local;
+use warpbell::wqe::{Local, Remote};
 use warpbell_host_init::{Entry, entry};
 use warpbell_kernels::demo::{
     self as kernels, Atomic, INLINE_BYTES, Inline, PIECES, Pieces, Receive, Transfer,
 };
-
 use warpbell_stage::Error;
 use warpbell_stage::launch::{Job, LIMIT_US, run, run_together};
 use warpbell_stage::memory::Memory;
+use warpbell_stage::parties::Parties;
+use warpbell_stage::passage::transfer;
 use warpbell_stage::random::Random;
-use warpbell_stage::setup::{End, Ends};
+use warpbell_stage::setup::End;
 
 use crate::Demo;
-use crate::passage::transfer;
 
 /// What a verb does.
 #[derive(Clone, Copy)]
@@ -89,18 +89,23 @@ const VERBS: [(&str, Verb); 18] = {
 };
 
 /// Runs every verb in both directions.
-pub fn all(demo: &mut Demo, ends: &Ends) -> Result<(), Error> {
+pub fn all(demo: &mut Demo, parties: &mut Parties<'_>) -> Result<(), Error> {
     demo.screen
         .heading("Every verb, in both directions; all memory of both ends compared after each");
     let header = format!("  {:<36} {:>9}   A to B   B to A", "", "bytes");
     demo.screen.line(header);
-    for (name, verb) in VERBS {
+    let masked = parties.masked_atomics();
+    let verbs = VERBS.into_iter();
+    for (name, verb) in verbs.filter(|(name, _)| masked || !name.starts_with("masked")) {
         let (mut marks, mut bytes, mut complaints) = (String::new(), 0, Vec::new());
-        for ((one, other), from) in ends.both_ways().into_iter().zip(["A", "B"]) {
+        for (requester, from) in ["A", "B"].into_iter().enumerate() {
             let size = demo.arguments.size as usize;
-            let mut bench = Bench::new(name, size, one, other, &mut demo.random)?;
+            let mut bench = Bench::new(name, size, parties, requester, &mut demo.random)?;
             bytes = bench.carry_out(verb)?;
-            let wrong = bench.wrong();
+            // Nobody compares before the other end is done.
+            parties.exchange(())?;
+            let all = parties.exchange(bench.wrong())?;
+            let wrong = all.into_iter().flatten().next();
             let verified = wrong.is_none();
             // The colour's characters take no room.
             let room = if verified { 7 } else { 4 };
@@ -129,14 +134,25 @@ type Piece = (usize, usize);
 /// One end, its memory, and the model of that memory.
 struct Side<'b> {
     end: &'b End,
+    /// Else this end is the other one, in whose place that of another rank is.
+    here: bool,
     memory: Memory,
+    /// Where the memory begins.
+    there: Remote,
     model: Vec<u8>,
 }
 
 impl<'b> Side<'b> {
-    fn new(end: &'b End, model: Vec<u8>) -> Result<Self, Error> {
+    fn new(end: &'b End, here: bool, model: Vec<u8>) -> Result<Self, Error> {
         let memory = end.memory_of(&model)?;
-        Ok(Self { end, memory, model })
+        let there = memory.remote(0);
+        Ok(Self {
+            end,
+            here,
+            memory,
+            there,
+            model,
+        })
     }
 
     fn local(&self, (offset, length): Piece) -> Local {
@@ -164,24 +180,46 @@ struct Bench<'b> {
     size: usize,
     from: Side<'b>,
     to: Side<'b>,
+    /// Memory of the second one, whose key a send takes away.
+    #[expect(dead_code, reason = "it is only there")]
+    lent: Memory,
+    lent_key: u32,
     random: &'b mut Random,
     /// What the receiver was told is not what it should have been told.
     wrong_message: Option<String>,
 }
 
 impl<'b> Bench<'b> {
-    fn new(
+    fn new<'e: 'b>(
         name: &'static str,
         size: usize,
-        from: &'b End,
-        to: &'b End,
+        parties: &mut Parties<'e>,
+        requester: usize,
         random: &'b mut Random,
     ) -> Result<Self, Error> {
+        let [from, to] = [requester, 1 - requester];
+        let mut side = |at: usize| {
+            let (end, here) = parties.end(at);
+            Side::new(end, here, random.bytes(2 * size))
+        };
+        let (mut sides, lent) = ([side(0)?, side(1)?], parties.end(to).0.memory(64)?);
+        let ours = sides.each_ref().map(|side| side.memory.shared());
+        let shared = parties.exchange((ours, lent.shared().rkey))?;
+        for (at, side) in sides.iter_mut().enumerate() {
+            side.there = shared[at % shared.len()].0[at].at(0, 0)?;
+        }
+        let lent_key = shared[to % shared.len()].1;
+        if from == 1 {
+            sides.reverse();
+        }
+        let [from, to] = sides;
         Ok(Self {
             name,
             size,
-            from: Side::new(from, random.bytes(2 * size))?,
-            to: Side::new(to, random.bytes(2 * size))?,
+            from,
+            to,
+            lent,
+            lent_key,
             random,
             wrong_message: None,
         })
@@ -190,7 +228,7 @@ impl<'b> Bench<'b> {
     /// What is not as it should be.
     fn wrong(&self) -> Option<String> {
         let at = |end: &'static str, side: &Side<'_>| {
-            let checked = side.memory.check(&side.model);
+            let checked = side.here.then(|| side.memory.check(&side.model))?;
             checked.err().map(|wrong| format!("{end}: {wrong}"))
         };
         let message = self.wrong_message.clone();
@@ -223,7 +261,7 @@ impl<'b> Bench<'b> {
         let (size, one) = (self.size, self.from.end);
         let (from, to) = (self.place(size), self.place(size));
         let outcome = one.outcome()?;
-        let (local, remote) = (self.from.local(from), self.to.memory.remote(to.0));
+        let (local, remote) = (self.from.local(from), self.to.there.at(to.0 as u64));
         let transfer = transfer(one, local, remote, &outcome)?;
         let queue = transfer.queue;
         match verb {
@@ -249,7 +287,7 @@ impl<'b> Bench<'b> {
                 let inline = Inline {
                     queue,
                     bytes: bytes.clone().try_into().expect("as many bytes"),
-                    remote: self.to.memory.remote(place.0),
+                    remote: self.to.there.at(place.0 as u64),
                     limit_us: LIMIT_US,
                     outcome: &outcome,
                 };
@@ -262,11 +300,9 @@ impl<'b> Bench<'b> {
                     Buffer::Whole => vec![self.place(size)],
                     Buffer::InPieces => self.pieces().to_vec(),
                 };
-                // Memory of its own, whose key a send takes away.
-                let lent = self.to.end.memory(64)?;
                 let beside = match arrival {
                     SEND => 0,
-                    SEND_INVALIDATE => lent.remote(0).key.0,
+                    SEND_INVALIDATE => self.lent_key,
                     _ => self.random.number() as u32,
                 };
                 let send = Transfer { beside, ..transfer };
@@ -290,7 +326,7 @@ impl<'b> Bench<'b> {
                 let atomic = Atomic {
                     queue,
                     local: self.from.local(from),
-                    remote: self.to.memory.remote(to.0),
+                    remote: self.to.there.at(to.0 as u64),
                     value: self.random.number(),
                     value_mask: self.random.number(),
                     compare: match compare {
@@ -315,7 +351,10 @@ impl<'b> Bench<'b> {
     }
 
     fn run(&self, job: Job<'_>) -> Result<(), Error> {
-        run(self.name, job, self.from.end)
+        match self.from.here {
+            true => run(self.name, job, self.from.end),
+            false => Ok(()),
+        }
     }
 
     fn moved(&mut self, here: &[Piece], there: Piece, direction: Direction) {
@@ -346,13 +385,16 @@ impl<'b> Bench<'b> {
             outcome: &outcome,
         };
         let receiver = Job::new(entry!(kernels::receive), receive, &outcome);
-        run_together(self.name, vec![sender, receiver], &[self.from.end, end])?;
+        let mut jobs = Vec::new();
+        jobs.extend(self.from.here.then_some(sender));
+        jobs.extend(self.to.here.then_some(receiver));
+        run_together(self.name, jobs, &[self.from.end, end])?;
         let words = message.iter().map(|word| word.load(Ordering::Relaxed));
         let (found, expected) = (
             words.collect::<Vec<_>>(),
             [arrival, self.size as u64, beside],
         );
-        if found != expected {
+        if self.to.here && found != expected {
             self.wrong_message = Some(format!(
                 "the receiver learnt of {found:?} instead of {expected:?} (kind, bytes, immediate or key)"
             ));
@@ -379,13 +421,14 @@ fn masked_add(old: u64, value: u64, mask: u64, bits: u32) -> u64 {
 mod tests {
     use super::*;
     use warpbell_host_init::Node;
-    use warpbell_stage::setup::config;
+    use warpbell_stage::setup::{Ends, config};
 
     /// What the checker says of a write after which something else happens.
     fn wrong_after(accident: impl FnOnce(&Bench<'_>)) -> Option<String> {
         let ends = Ends::new(&Node::cpu(), &config(16)).unwrap();
         let mut random = Random::new(7);
-        let mut bench = Bench::new("a write", 256, &ends.one, &ends.other, &mut random).unwrap();
+        let mut parties = Parties::Here(&ends);
+        let mut bench = Bench::new("a write", 256, &mut parties, 0, &mut random).unwrap();
         bench.carry_out(VERBS[0].1).unwrap();
         accident(&bench);
         bench.wrong()

@@ -20,8 +20,10 @@ const PROGRAMS: [&str; 5] = [
     "active_message",
 ];
 const OK: &str = "Test OK";
-/// Applications of papers that take ranks, how many, and a small size. Rank 0 shows the results, and fails if one is wrong.
-const APPLICATIONS: [(&str, u32, [&str; 3]); 5] = [
+/// The demo, and applications of papers, which take ranks: how many, and a small size. Rank 0 shows the results, and fails if
+/// one is wrong.
+const APPLICATIONS: [(&str, u32, [&str; 3]); 6] = [
+    ("demo", 2, ["--quick", "--size=999", "--seed=5"]),
     ("jacobi", 2, ["--sides=16", "--steps=10", "--repetitions=1"]),
     (
         "stencil",

@@ -7,7 +7,7 @@ mod machine;
 mod on_terminal;
 mod terminal;
 
-use common::{assert_verified, document, error_line, run};
+use common::{assert_verified, document, document_of_ranks, error_line, job, run};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 
@@ -27,6 +27,24 @@ fn every_check_is_verified() {
         .collect();
     // Remote access error three times, transport retry counter exceeded once: mlx5dv.h. None is a flush (0x05).
     assert_eq!(syndromes, [0x13, 0x13, 0x13, 0x15]);
+}
+
+#[test]
+fn every_verb_is_verified_between_two_ranks() {
+    // Over RoCE without 4 masked atomics.
+    for (wire, checks) in [("shm", 36), ("roce", 28)] {
+        // Each rank has a seed of its own, and takes that of the first one.
+        let document = document_of_ranks(&job(DEMO, 2, wire, &["--json", "--size", "999"]));
+        assert_verified(&document, checks + 1);
+        assert!(document["trouble"].is_null());
+    }
+    let output = &job(DEMO, 2, "", &["--seed", "1"])[0];
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("bandwidth and errors are left out"), "{text}");
+    for output in job(DEMO, 3, "", &[]) {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(error_line(&output).contains("has 2 ranks, and 3 were started"));
+    }
 }
 
 /// The engine is a kernel on a grid of its own.

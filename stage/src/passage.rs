@@ -1,24 +1,32 @@
 //! Bytes that are to pass from one end to the other, and what kernels need for it.
 
+use crate::Error;
+use crate::launch::LIMIT_US;
+use crate::memory::Memory;
+use crate::random::Random;
+use crate::setup::End;
 use warpbell::wqe::{Local, Remote};
 use warpbell_kernels::demo::Transfer;
 use warpbell_kernels::outcome::Outcome;
-use warpbell_stage::Error;
-use warpbell_stage::launch::LIMIT_US;
-use warpbell_stage::memory::Memory;
-use warpbell_stage::random::Random;
-use warpbell_stage::setup::End;
 
 /// Random data at one end, and memory at another end where it is to go.
+#[derive(Debug)]
 pub struct Passage {
+    /// Where they are sent from.
     pub source: Memory,
+    /// Where they are to go.
     pub target: Memory,
+    /// The bytes.
     pub data: Vec<u8>,
     /// What the target holds before.
     before: Vec<u8>,
 }
 
 impl Passage {
+    /// So many bytes, and others where they are to go.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
     pub fn new(from: &End, to: &End, bytes: usize, random: &mut Random) -> Result<Self, Error> {
         let [data, before] = [(); 2].map(|()| random.bytes(bytes));
         Ok(Self {
@@ -46,6 +54,9 @@ impl Passage {
 }
 
 /// What a kernel needs that moves bytes between here and there, or back.
+///
+/// # Errors
+/// A queue that has failed.
 pub fn transfer<'e>(
     end: &'e End,
     local: Local,
