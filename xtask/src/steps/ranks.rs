@@ -34,6 +34,8 @@ const APPLICATIONS: [(&str, u32, [&str; 3]); 6] = [
     ("daq", 2, ["--rates=500", "--events=200", "--warm-up=10"]),
     ("serving", 2, ["--sides=16", "--rounds=3", "--warm-up=1"]),
 ];
+/// A program that connects all ranks, how many, and what rank 0 says of them.
+const CONNECTIONS: (&str, u32, &str) = ("connections", 64, "64 ranks, 2016 connections, connected");
 /// How many ranks the sample files start.
 const SIZE: u32 = 4;
 
@@ -104,6 +106,13 @@ impl Steps<'_> {
             self.samples(report, name, &program)?;
             self.as_root(report, name, &program, &launcher)?;
         }
+        let (name, ranks, words) = CONNECTIONS;
+        let program = executable(&built.stdout, name).ok_or(StepError::Unbuilt(name))?;
+        let mut command = clean_command(&launcher, &self.workspace.root);
+        command.args(["-n", &ranks.to_string()]).arg(&program);
+        let finished = self.capture(command, DEADLINE)?;
+        let said = [words, OK].map(str::to_owned);
+        report.list(&format!("{LAUNCHER} {name}"), &faults(&finished, said));
         self.in_mpi(report)
     }
 
