@@ -64,7 +64,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     samples.print(rows, "two threads are at work")
 }
 
-/// Takes `ours` and `theirs` in turns.
+/// Takes `ours` and `theirs` in turns. Each makes its threads anew: those of the other would be in its way, and an HCA's
+/// thread that was in the way once sleeps for a second instead of yielding.
 fn in_turns(
     repetitions: u32,
     mut ours: impl FnMut() -> Result<f64, Error>,
@@ -94,10 +95,9 @@ fn round_trip(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
         ),
         (Far::Sleeps, Echo::sleeping, "asleep", None),
     ] {
-        let rig = Rig::new(ends, far, None)?;
         let [ours, theirs] = in_turns(
             repetitions,
-            || rig.round_trip(),
+            || Rig::new(ends, far, None)?.round_trip(),
             || Ok(echo(ends)?.round_trip(SMALL_PACKET)?),
         )?;
         let ratio = Row::new(
@@ -122,10 +122,9 @@ fn round_trip(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
 }
 
 fn small_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
-    let rig = Rig::new(ends, Far::Awake, None)?;
     let [ours, theirs] = in_turns(
         repetitions,
-        || rig.rate(8),
+        || Rig::new(ends, Far::Awake, None)?.rate(8),
         || Ok(Stream::new(ends)?.rate(SMALL_PACKET)?),
     )?;
     Ok(vec![
@@ -136,15 +135,14 @@ fn small_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
 }
 
 /// GB/s of large writes.
-fn throughput(rig: &Rig) -> Result<f64, Error> {
-    Ok(rig.rate(LARGE)? * f64::from(LARGE) / 1e3)
+fn throughput(ends: &Ends, loss: Option<u32>) -> Result<f64, Error> {
+    Ok(Rig::new(ends, Far::Awake, loss)?.rate(LARGE)? * f64::from(LARGE) / 1e3)
 }
 
 fn large_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
-    let rig = Rig::new(ends, Far::Awake, None)?;
     let [ours, theirs] = in_turns(
         repetitions,
-        || throughput(&rig),
+        || throughput(ends, None),
         || Ok(Stream::new(ends)?.rate(LARGE_PACKET)? * MTU / 1e3),
     )?;
     Ok(vec![
@@ -156,9 +154,11 @@ fn large_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
 
 /// One packet of a hundred is lost, in both directions.
 fn lossy_writes(ends: &Ends, repetitions: u32) -> Result<Vec<Row>, Error> {
-    let lossy = Rig::new(ends, Far::Awake, Some(10))?;
-    let rig = Rig::new(ends, Far::Awake, None)?;
-    let [with, without] = in_turns(repetitions, || throughput(&lossy), || throughput(&rig))?;
+    let [with, without] = in_turns(
+        repetitions,
+        || throughput(ends, Some(10)),
+        || throughput(ends, None),
+    )?;
     Ok(vec![
         Row::new("64 KiB writes, 1 % loss", "GB/s", &with),
         Row::new("64 KiB writes, 1 % loss / none", "x", &with.over(&without))

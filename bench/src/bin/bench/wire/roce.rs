@@ -101,6 +101,7 @@ fn hca(domain: &ProtectionDomain) -> &SoftHca {
 }
 
 /// What the other end's thread does while nothing comes.
+#[derive(Clone, Copy)]
 pub enum Far {
     /// It spins for a while.
     Awake,
