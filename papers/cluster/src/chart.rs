@@ -9,6 +9,8 @@ use svg::{Anchor, Drawing, MARGIN, Mark, Scale, WIDTH};
 const HEIGHT: f64 = 220.0;
 /// What the numbers beside a plot take.
 const NUMBERS: f64 = 44.0;
+/// The width of a digit.
+const DIGIT: f64 = 7.0;
 
 /// Draws curves, each with its name and its points, which are greater than 0.
 pub fn drawing(
@@ -42,16 +44,18 @@ pub fn drawing(
         (left + 8.0, right - 8.0),
     );
     let below = drawing.take(20.0) + 12.0;
+    let mut free = f64::NEG_INFINITY;
     for (place, _) in curves.first().map_or(&[][..], |curve| &curve.1) {
         let x = horizontal.at(*place);
         drawing.grid((x, top), (x, bottom));
         let middle = x.clamp(left + 8.0, right - 18.0);
-        drawing.text(
-            "words",
-            Anchor::Middle,
-            (middle, below),
-            &svg::number(*place),
-        );
+        let words = svg::number(*place);
+        let half = DIGIT * words.len() as f64 / 2.0;
+        // Of two numbers that would run into each other the first one stays.
+        if middle - half >= free {
+            drawing.text("words", Anchor::Middle, (middle, below), &words);
+            free = middle + half;
+        }
     }
     let caption = drawing.take(22.0) + 12.0;
     drawing.text(
