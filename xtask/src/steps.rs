@@ -38,12 +38,14 @@ const SOFT_HCA: &str = "warpbell-soft-hca";
 const SOFT_HCA_GPU: &str = "warpbell-soft-hca-gpu";
 const PATTERNS: &str = "warpbell-patterns";
 pub const PROOFS: &str = "warpbell-proofs";
-/// The test that needs scapy, which [`Step::Proofs`] has.
+/// Its binary that runs unmodified programs.
+pub const PROGRAMS: &str = "programs";
+/// The test of `roce` that needs scapy.
 const SCAPY_TEST: &str = "scapy::fresh_packets_agree";
 /// That of [`PAPERS`] that compares with SimGrid.
 const SIMGRID_TEST: &str = "judge::simgrid_agrees";
-/// Its binary that runs unmodified programs.
-pub const PROGRAMS: &str = "programs";
+/// What [`Step::Proofs`] runs, which installs the tools.
+const JUDGED: [&str; 2] = [SCAPY_TEST, SIMGRID_TEST];
 /// The papers' applications, their kernels, and simulated clusters.
 const PAPERS: [&str; 3] = [
     "warpbell-papers",
@@ -274,7 +276,8 @@ impl Steps<'_> {
         }
         if rustix::process::geteuid().is_root() {
             // Elsewhere tests that need another user are ignored: only root can become one.
-            command.args(["--", "--include-ignored", "--skip", SCAPY_TEST]);
+            command.args(["--", "--include-ignored"]);
+            command.args(JUDGED.into_iter().flat_map(|test| ["--skip", test]));
         }
         if !self.extent.full {
             // Some wait for a deadline, and leave their core to others. Those of the papers spin on all cores.
@@ -312,7 +315,7 @@ impl Steps<'_> {
         command
             .args(["test", "--workspace", "--features", TEST_FEATURES])
             .args(["--test", TESTS, "--", "--ignored"])
-            .args([SCAPY_TEST, SIMGRID_TEST])
+            .args(JUDGED)
             .env("WARPBELL_SCAPY", tools::scapy_python(self.workspace));
         report.tests("scapy and SimGrid", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
