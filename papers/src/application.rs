@@ -1,5 +1,7 @@
 //! What the applications of the papers have in common: what each shows, as text and in the report.
 
+use std::fmt::Debug;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use warpbell_bench::origin::Origin;
@@ -86,14 +88,23 @@ impl<M: Measurement> Measurements<M> {
     /// rank that has no part in what all measured may have nothing.
     ///
     /// # Errors
-    /// Those of `measure`, but Ctrl-C.
-    pub fn of<C, W: Copy, R: Into<Option<M>>>(
+    /// Those of `measure`, but Ctrl-C; ranks with other cases or ways.
+    pub fn of<C: Debug, W: Copy + Debug, R: Into<Option<M>>>(
         party: &Party,
         cases: &[C],
         ways: &[W],
         screen: &Screen,
         mut measure: impl FnMut(&C, W) -> Result<R, Error>,
     ) -> Result<Self, Error> {
+        // Ranks choose them alone, by their options and by what their machines have.
+        let ours = format!("{cases:?}, {ways:?}");
+        if party
+            .exchange(ours.clone())?
+            .iter()
+            .any(|theirs| *theirs != ours)
+        {
+            return Err(Error::other_program());
+        }
         let mut measured = Vec::new();
         let mut all = cases
             .iter()

@@ -296,7 +296,7 @@ impl Store {
         party.check()?;
         let clients = &mut self.clients;
         match &mut self.far {
-            Far::Ranks(ranks) => ranks.get(clients),
+            Far::Ranks(ranks) => ranks.get(party, clients),
             Far::Here(domain, target) => {
                 let mut row = clients.get(way, |clients, client| match way {
                     Way::Reads => clients.read_here(client, domain, target),

@@ -6,6 +6,7 @@ use warpbell_host_init::{QueuePairConfig, RemoteMemory, World};
 
 use super::{Clients, Filled, Row, Target, Way, queues};
 use crate::Error;
+use crate::together::together;
 
 /// A rank among them.
 pub(super) struct Ranks {
@@ -41,7 +42,7 @@ impl Ranks {
     }
 
     /// Has the clients of all other ranks get, and gives all of them a row of each of these ranks.
-    pub fn get(&mut self, clients: &mut Clients) -> Result<Vec<Row>, Error> {
+    pub fn get(&mut self, party: &Party, clients: &mut Clients) -> Result<Vec<Row>, Error> {
         let others: Vec<u32> = match self.target {
             Some(_) => self.world.others().collect(),
             None => vec![0],
@@ -52,12 +53,14 @@ impl Ranks {
             pairs.extend(self.world.connect(others, &self.config)?.into_values());
         }
         let ours = match self.target {
-            Some(_) => None,
-            None => Some(clients.get(Way::Reads, |clients, client| {
-                clients.read(client, &pairs, self.there)
-            })?),
+            Some(_) => Ok(None),
+            None => clients
+                .get(Way::Reads, |clients, client| {
+                    clients.read(client, &pairs, self.there)
+                })
+                .map(Some),
         };
-        let mut rows: Vec<Option<Row>> = self.world.exchange(&ours)?;
+        let mut rows: Vec<Option<Row>> = together(party, ours)?;
         // All have read by now.
         let target = self.target.as_ref();
         let untouched = target.is_none_or(|target| target.is_untouched(&clients.filled));
