@@ -8,12 +8,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use warpbell_host_init::world::ranks::{Bootstrap, Config, Environment, RanksError, Rendezvous};
 use warpbell_host_init::world::{WorldError, WorldOptions};
-use warpbell_host_init::{Nic, Node, QueuePairConfig, Timers, World};
+use warpbell_host_init::{Node, QueuePairConfig, World};
 
 use crate::Error;
 use crate::run::error::Error as RunError;
 use crate::run::interrupt;
 use crate::run::screen::Screen;
+use crate::run::setup::between_ranks;
 
 /// How long a step with the others may take: it takes as long as the slowest rank, which may share its core with all.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -106,18 +107,11 @@ impl Party {
         Ok(self.ranks.as_ref().map(world).transpose()?)
     }
 
-    /// A configuration of queues between ranks. Ranks whose NICs are software may share their cores with others: a NIC waits
-    /// 0.54 s for an answer before it sends again, instead of 67 ms, and gives up after 4.3 s.
+    /// A configuration of this process's queues: [`between_ranks`], if a launcher has started it.
     pub fn queues(&self, config: QueuePairConfig) -> QueuePairConfig {
-        match (&self.ranks, self.node.nic()) {
-            (Some(_), Nic::Soft(_)) => QueuePairConfig {
-                timers: Timers {
-                    acknowledge_timeout: 17,
-                    ..config.timers
-                },
-                ..config
-            },
-            _ => config,
+        match &self.ranks {
+            Some(_) => between_ranks(&self.node, config),
+            None => config,
         }
     }
 

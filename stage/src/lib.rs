@@ -6,8 +6,6 @@ pub mod error;
 pub mod latency;
 pub mod launch;
 pub mod memory;
-pub mod parties;
-pub mod passage;
 pub mod place;
 pub mod ptx;
 pub mod random;

@@ -1,6 +1,8 @@
 //! The demo: every verb with every byte checked, sharing and scopes, latency, bandwidth, and what a user meets when
 //! things go wrong.
 
+mod parties;
+mod passage;
 mod sharing;
 mod speed;
 mod trouble;
@@ -14,12 +16,13 @@ use clap::Parser;
 use serde_json::{Value, json};
 use warpbell_host_init::{Nic, Node, NodeArgs};
 use warpbell_ptx::KERNELS;
-use warpbell_stage::parties::{self, Parties};
 use warpbell_stage::ptx::OwnPtx;
 use warpbell_stage::random::{Random, fresh_seed};
 use warpbell_stage::screen::{Screen, start};
 use warpbell_stage::setup::{Ends, config};
 use warpbell_stage::{Error, place};
+
+use parties::Parties;
 
 /// Shows what Warpbell does, without any network card.
 ///

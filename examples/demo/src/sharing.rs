@@ -5,10 +5,10 @@ use warpbell_host_init::{Entry, Grid, entry};
 use warpbell_kernels::sharing::{self as kernels, Spread};
 use warpbell_stage::Error;
 use warpbell_stage::launch::{Job, LIMIT_US, run};
-use warpbell_stage::passage::Passage;
 use warpbell_stage::setup::Ends;
 
 use crate::Demo;
+use crate::passage::Passage;
 
 type Kernel = Entry<fn(Spread<'_>)>;
 

@@ -12,10 +12,10 @@ use warpbell_kernels::outcome::Failure;
 use warpbell_stage::Error;
 use warpbell_stage::launch::{Job, LIMIT_US, run, run_together, try_run};
 use warpbell_stage::memory::Memory;
-use warpbell_stage::passage::{Passage, transfer};
 use warpbell_stage::setup::{End, Ends, config};
 
 use crate::Demo;
+use crate::passage::{Passage, transfer};
 
 /// How a scene lets something go wrong.
 enum Scene {

@@ -12,12 +12,12 @@ use warpbell_kernels::demo::{
 use warpbell_stage::Error;
 use warpbell_stage::launch::{Job, LIMIT_US, run, run_together};
 use warpbell_stage::memory::Memory;
-use warpbell_stage::parties::Parties;
-use warpbell_stage::passage::transfer;
 use warpbell_stage::random::Random;
 use warpbell_stage::setup::End;
 
 use crate::Demo;
+use crate::parties::Parties;
+use crate::passage::transfer;
 
 /// What a verb does.
 #[derive(Clone, Copy)]

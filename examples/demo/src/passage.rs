@@ -1,13 +1,13 @@
 //! Bytes that are to pass from one end to the other, and what kernels need for it.
 
-use crate::Error;
-use crate::launch::LIMIT_US;
-use crate::memory::Memory;
-use crate::random::Random;
-use crate::setup::End;
 use warpbell::wqe::{Local, Remote};
 use warpbell_kernels::demo::Transfer;
 use warpbell_kernels::outcome::Outcome;
+use warpbell_stage::Error;
+use warpbell_stage::launch::LIMIT_US;
+use warpbell_stage::memory::Memory;
+use warpbell_stage::random::Random;
+use warpbell_stage::setup::End;
 
 /// Random data at one end, and memory at another end where it is to go.
 #[derive(Debug)]

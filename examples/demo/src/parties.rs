@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::Error;
-use crate::setup::{End, Ends, config};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use warpbell_host_init::world::ranks::{Config, Environment};
 use warpbell_host_init::world::{WireKind, WorldError};
-use warpbell_host_init::{Error as HostError, Node, QueuePairConfig, Timers, World};
+use warpbell_host_init::{Error as HostError, Node, World};
+use warpbell_stage::Error;
+use warpbell_stage::setup::{End, Ends, between_ranks, config};
 
 /// How long a rank waits for the other one.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -65,15 +65,7 @@ pub fn rank(node: &Node, depth: u32) -> Result<Option<(End, World)>, Error> {
         return Err(Error::OtherRanks(started.size));
     }
     let mut world = World::from_env(node, PATIENCE)?;
-    // Ranks may share their cores: a NIC waits 0.54 s for an answer.
-    let timers = Timers {
-        acknowledge_timeout: 17,
-        ..Timers::default()
-    };
-    let config = QueuePairConfig {
-        timers,
-        ..config(depth)
-    };
+    let config = between_ranks(node, config(depth));
     let mut pairs = world.connect(world.others(), &config)?.into_values();
     let end = |pair| End::with_pair(node, world.domain().clone(), pair, &config);
     let end = pairs.next().map(end);
