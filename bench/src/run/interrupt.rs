@@ -11,7 +11,8 @@ use crate::run::error::{Error, Nested};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether it was pressed at another rank. The first one here still ends nothing at once.
+/// Whether it was pressed at another rank. After that, the first Ctrl-C at this rank still does not end the process at
+/// once.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Words that running kernels look at.

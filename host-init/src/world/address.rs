@@ -37,8 +37,8 @@ pub(super) fn of(sites: &Sites, own: u32) -> Result<IpAddr, WorldError> {
     })
 }
 
-/// Whether no rank has loopback addresses alone while another one is on another machine. So it is if all ranks of the
-/// first start were on one machine: they listen on loopback, and a rank that comes back elsewhere cannot reach them.
+/// Refuses a rank that has only loopback addresses while another rank is on another machine. If all ranks start on one
+/// machine, they listen on loopback, and a rank that comes back elsewhere cannot reach them.
 pub(super) fn none_is_confined(sites: &Sites) -> Result<(), WorldError> {
     for (&rank, site) in sites {
         let mut addresses = site.addresses.iter().map(|(address, _)| address);

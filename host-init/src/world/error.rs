@@ -63,7 +63,7 @@ pub enum WorldError {
     },
     /// A rank listens on loopback, and another rank is on another machine.
     #[error(
-        "rank {rank} can be reached only within its machine, at {found}, and rank {other} is on another one; start rank {other} on the machine of rank {rank}, or all ranks with a network of both machines in WARPBELL_ADDRESS"
+        "rank {rank} can be reached only within its machine, at {found}, and rank {other} is on another one. Start rank {other} on the machine of rank {rank}, or start all ranks with a network of both machines in WARPBELL_ADDRESS"
     )]
     Loopback {
         /// The rank on loopback.

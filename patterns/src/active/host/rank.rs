@@ -16,7 +16,7 @@ use crate::gaspi::host::told;
 /// This process's lanes of active messages to and from other processes of a job, on one machine or several, and the
 /// functions and buffers that it has registered for tasks from all of them.
 ///
-/// All ranks make the calls that take a [`World`] together, in the same order. Each of these waits for the others, at most
+/// All ranks make the calls that take a `&mut World` together, in the same order. Each of these waits for the others, at most
 /// for the timeout of the `World`, and names a rank that has failed. The other calls are this rank's own.
 ///
 /// ```
@@ -225,7 +225,7 @@ impl ActiveRank {
         Ok(self.registry.handle(end))
     }
 
-    /// Makes a lane usable after an error, between all ranks, with new queue pairs. Messages that were not answered are
+    /// Makes a lane usable after an error, the same lane between all ranks, with new queue pairs. Messages that were not answered are
     /// forgotten at both ends. Kernels must have ended at all ranks, which all call this. Lanes with ranks that do not
     /// take part any more are dropped.
     ///
@@ -258,8 +258,9 @@ impl ActiveRank {
         Ok(())
     }
 
-    /// Drops the lanes with ranks that do not take part any more, after [`World::shrink`]: from then on this rank's NIC
-    /// refuses what they send. Such a rank may be alive, and write to lanes and buffers.
+    /// Drops the lanes with ranks that do not take part any more, after [`World::shrink`] and before
+    /// [`World::take_in`]: from then on this rank's NIC refuses what they send. Such a rank may be alive, and write to lanes
+    /// and buffers. A rank that comes back has no lanes: make a new `ActiveRank` at all ranks.
     pub fn drop_left_out(&mut self, world: &World) {
         let left: BTreeSet<u32> = world.ranks().collect();
         self.initiators.retain(|rank, _| left.contains(rank));

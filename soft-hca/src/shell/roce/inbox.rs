@@ -38,8 +38,8 @@ pub(super) enum Filled {
 pub(super) struct Inbox {
     bytes: Box<[u8]>,
     metas: [RecvMeta; BUFFERS],
-    /// Buffers for the next call. A call that finds fewer datagrams looks once more in vain, which a lone packet would wait
-    /// for. So there is one after a call that found nothing, and twice as many as the last call filled.
+    /// Buffers for the next call. A call with more buffers than datagrams looks once more in vain, and delays a lone packet.
+    /// So a call that found nothing is followed by one with one buffer, and any other by one with twice as many as it filled.
     asked: usize,
     filled: usize,
     /// The buffer to be looked at next, and the first byte there.

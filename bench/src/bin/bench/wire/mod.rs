@@ -64,8 +64,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     samples.print(rows, "two threads are at work")
 }
 
-/// Takes `ours` and `theirs` in turns. Each makes its threads anew: those of the other would be in its way, and an HCA's
-/// thread that was in the way once sleeps for a second instead of yielding.
+/// Takes `ours` and `theirs` in turns. Each makes its threads anew, because the other's threads would take its cores. An
+/// HCA's thread that once lost its core sleeps for a second instead of yielding.
 fn in_turns(
     repetitions: u32,
     mut ours: impl FnMut() -> Result<f64, Error>,
