@@ -16,7 +16,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn main() -> Result<(), Box<dyn Error>> {
     let universe = mpi::initialize().ok_or("MPI has been initialised already")?;
     let processes = universe.world();
-    let mut ranks = Rendezvous::over_mpi(&processes, LIMIT)?;
+    let mut ranks = Rendezvous::over_mpi(&processes, LIMIT).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        // A return would call MPI_Finalize, which may wait for ever for a process that did not come.
+        processes.abort(1)
+    });
     let (rank, size) = (ranks.rank(), ranks.size());
     println!("rank {rank} of {size}, local rank {}", ranks.local_rank());
     // The same by both.
