@@ -5,13 +5,15 @@
 //! rank 0's address and a secret, and the ranks meet over TCP.
 
 use std::mem::forget;
+use std::os::unix::ffi::OsStrExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mpi::request::{Request, StaticScope};
 use mpi::traits::{Communicator, CommunicatorCollectives, Root as _};
+use sha2::{Digest, Sha256};
 
-use crate::rendezvous::Offer;
+use crate::rendezvous::{Offer, host};
 use crate::stream::deadline;
 use crate::{Config, Environment, Launcher, RanksError, Rendezvous, Root};
 
@@ -25,10 +27,10 @@ impl Rendezvous {
     /// Joins the processes of an MPI communicator, with the same numbers. All of them call this, after `MPI_Init`, from a
     /// thread that may call MPI. Later calls of this value use no MPI.
     ///
-    /// Rank 0 listens on loopback if all processes share a machine. Otherwise the others reach it by its host name, or at
-    /// the address of `WARPBELL_BIND`. Rank 0 sends a random secret through MPI; `WARPBELL_SECRET` replaces it.
+    /// Rank 0 listens on loopback if all processes share a machine and a network namespace. Otherwise the others reach it
+    /// by its host name, or at the address of `WARPBELL_BIND`. Rank 0 sends a random secret through MPI; `WARPBELL_SECRET` replaces it.
     ///
-    /// The buffer of the message, 512 bytes, is never freed.
+    /// The buffers of the collectives are never freed: 544 bytes, and 32 for each process.
     ///
     /// # Errors
     /// [`RanksError::MpiLate`] if a process does not call within `timeout`; then MPI has collectives under way, and
@@ -53,29 +55,29 @@ impl Rendezvous {
             secret,
         };
         let late = || RanksError::MpiLate { size, timeout };
-        // Once all are here, the split, which cannot have a deadline, waits for nobody.
-        finish(communicator.immediate_barrier(), until).ok_or_else(late)?;
-        let here = communicator.split_shared(communicator.rank());
-        config.local_rank = Some(number(here.rank()));
         if size == 1 {
             return Self::join(&config, timeout);
         }
+        // Each collective has the deadline: a process that was here may have given up since.
+        let own: &'static [u8] = Box::leak(Box::new(loopback()));
+        let all = vec![0; own.len() * size as usize];
+        let gather = communicator.immediate_all_gather_into(StaticScope, own, leak(all));
+        let all = finish(gather, until).ok_or_else(late)?;
+        let one_host = all.chunks_exact(own.len()).all(|other| other == own);
         let mut message = [0; OFFER];
         let mut offer = None;
         if rank == 0 {
             // If this fails, the others hear of it by a message without words.
-            offer = Some(Offer::new(config.bind, here.size() == communicator.size()));
+            offer = Some(Offer::new(config.bind, one_host));
             if let Some(Ok(offer)) = &offer
                 && let Some(place) = message.get_mut(..offer.words.len())
             {
                 place.copy_from_slice(offer.words.as_bytes());
             }
         }
-        // MPI writes to it until the collective has ended, which may be later than this call.
-        let message: &'static mut [u8] = Box::leak(Box::new(message));
         let broadcast = communicator
             .process_at_rank(0)
-            .immediate_broadcast_into(StaticScope, message);
+            .immediate_broadcast_into(StaticScope, leak(message.into()));
         let message = finish(broadcast, until).ok_or_else(late)?;
         let offer = offer.transpose()?;
         let end = message.iter().position(|byte| *byte == 0);
@@ -85,6 +87,18 @@ impl Rendezvous {
         let left = until.saturating_duration_since(Instant::now());
         Self::join_at(&config, offer.map(|offer| offer.door), left)
     }
+}
+
+/// A buffer for a collective: MPI writes to it until the collective has ended, which may be later than the call.
+fn leak(bytes: Vec<u8>) -> &'static mut [u8] {
+    Box::leak(bytes.into_boxed_slice())
+}
+
+/// The same on all processes that share a loopback interface: those of a machine and a network namespace.
+fn loopback() -> [u8; 32] {
+    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let words = [&host(), namespace.as_os_str().as_bytes()];
+    Sha256::digest(words.concat()).into()
 }
 
 /// Waits until a collective has ended; gives its buffer, or nothing after the deadline.

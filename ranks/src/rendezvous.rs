@@ -452,7 +452,7 @@ fn free_local_rank(seats: &[Vec<u8>], place: usize) -> u32 {
 }
 
 /// What the ranks of one host have in common, in containers also.
-fn host() -> Vec<u8> {
+pub(crate) fn host() -> Vec<u8> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
     boot.unwrap_or_else(|_| host_name().into())
 }
