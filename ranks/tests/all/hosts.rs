@@ -36,7 +36,7 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
 fn hosts_have_blocks_of_ranks_in_the_same_folder() {
     let folder = fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let script = r#"echo "$WARPBELL_RANK of $WARPBELL_SIZE: $TEST_HOST $WARPBELL_LOCAL_RANK $WARPBELL_WIRE" \
-        "$(pwd -P) $WARPBELL_STRAY$WARPBELL_BIND." "$1""#;
+        "$(pwd -P) $WARPBELL_STRAY$WARPBELL_BIND" "$1""#;
     let mut command = launcher(4, "a:2,me@b:3,c");
     command.args(["sh", "-c", script, "sh", "it's  one"]);
     command
@@ -51,7 +51,7 @@ fn hosts_have_blocks_of_ranks_in_the_same_folder() {
     let expected = hosts
         .iter()
         .enumerate()
-        .map(|(rank, host)| format!("[{rank}] {rank} of 4: {host} roce {folder} . it's  one"));
+        .map(|(rank, host)| format!("[{rank}] {rank} of 4: {host} roce {folder} ::1 it's  one"));
     assert_eq!(lines, Vec::from_iter(expected));
 }
 

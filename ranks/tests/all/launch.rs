@@ -11,6 +11,8 @@ fn launched(options: &[&str], script: &str) -> (Option<i32>, String, String) {
         .args(["-n", "3"])
         .args(options)
         .args(["sh", "-c", script])
+        // The launcher chooses where rank 0 listens.
+        .env("WARPBELL_BIND", "::1")
         .output();
     let Output {
         status,
@@ -23,8 +25,7 @@ fn launched(options: &[&str], script: &str) -> (Option<i32>, String, String) {
 
 #[test]
 fn the_launcher_numbers_lines_and_ranks() {
-    let script =
-        "echo $WARPBELL_RANK of $WARPBELL_SIZE; printf %s $WARPBELL_SECRET | wc -c >&2; cat";
+    let script = "echo $WARPBELL_RANK of $WARPBELL_SIZE$WARPBELL_BIND; printf %s $WARPBELL_SECRET | wc -c >&2; cat";
     let (status, stdout, stderr) = launched(&[], script);
     let sorted = |words: &str| {
         let mut lines: Vec<_> = words.lines().map(str::to_owned).collect();

@@ -133,6 +133,8 @@ fn launch(arguments: &Arguments) -> Result<u8, String> {
         return away::launch(hosts, arguments, job);
     }
     job.root = root().map_err(|error| format!("no port for rank 0: {error}"))?;
+    // That is where rank 0 listens.
+    job.variables.retain(|(name, _)| name != "WARPBELL_BIND");
     let mut ranks = Rank::start_all(&job)?;
     let status = ranks::wait(&mut ranks, arguments.deadline(), |_, words| complain(words));
     ranks::end(ranks);

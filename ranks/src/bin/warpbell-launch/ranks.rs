@@ -57,7 +57,6 @@ impl Rank {
             )
             .env("WARPBELL_ROOT", &job.root)
             .env("WARPBELL_SECRET", &job.secret)
-            .env_remove("WARPBELL_BIND")
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
