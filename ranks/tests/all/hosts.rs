@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio, id};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
         stdout,
         stderr,
     } = command.output().unwrap();
-    let words = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let words = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.code(), words(stdout), words(stderr))
 }
 
@@ -127,6 +128,26 @@ fn what_is_wrong_with_a_host_is_a_line_with_its_name() {
     }
 }
 
+/// The process of which a rank prints the number.
+fn process(line: &str) -> u32 {
+    let (_, number) = line.split_once("] ").unwrap();
+    number.parse().unwrap()
+}
+
+/// Waits until these processes have ended.
+fn wait_for(processes: &[u32]) {
+    let began = Instant::now();
+    // Nobody may have reaped one yet.
+    let runs = |process: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    while processes.iter().any(runs) {
+        assert!(began.elapsed() < PATIENCE, "{processes:?} still run");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A job whose processes would take longer than this test may. It ends with this.
 struct Long {
     launcher: Child,
@@ -141,9 +162,7 @@ impl Long {
         command.args(options).args(["sh", "-c", script]);
         let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
-        let number = |line: String| line.split_once("] ")?.1.parse().ok();
-        let processes = lines.take(4).map(|line| number(line.unwrap()).unwrap());
-        let processes = processes.collect();
+        let processes = lines.take(4).map(|line| process(&line.unwrap())).collect();
         Self {
             launcher,
             processes,
@@ -152,19 +171,6 @@ impl Long {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.launcher), signal).unwrap();
-    }
-
-    fn wait_for_processes(&self) {
-        let began = Instant::now();
-        // Nobody may have reaped one yet.
-        let runs = |process: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{process}/stat"));
-            stat.is_ok_and(|stat| !stat.contains(") Z "))
-        };
-        while self.processes.iter().any(runs) {
-            assert!(began.elapsed() < PATIENCE, "{:?} still run", self.processes);
-            thread::sleep(Duration::from_millis(10));
-        }
     }
 }
 
@@ -181,14 +187,14 @@ fn ctrl_c_ends_the_ranks_of_all_hosts() {
     let mut job = Long::start(&[]);
     job.signal(Signal::INT);
     assert_eq!(job.launcher.wait().unwrap().code(), Some(130));
-    job.wait_for_processes();
+    wait_for(&job.processes);
 }
 
 #[test]
 fn the_ranks_of_all_hosts_end_if_the_launcher_is_killed() {
     let job = Long::start(&[]);
     job.signal(Signal::KILL);
-    job.wait_for_processes();
+    wait_for(&job.processes);
 }
 
 /// As if the connections broke: they stay open, and nothing comes.
@@ -196,7 +202,7 @@ fn the_ranks_of_all_hosts_end_if_the_launcher_is_killed() {
 fn a_host_ends_its_ranks_if_the_launcher_is_silent() {
     let job = Long::start(&["--silence", "5"]);
     job.signal(Signal::STOP);
-    job.wait_for_processes();
+    wait_for(&job.processes);
 }
 
 #[test]
@@ -214,14 +220,23 @@ fn a_deadline_names_the_hosts_that_are_late() {
 
 #[test]
 fn a_rank_that_fails_ends_those_of_all_hosts() {
-    let script = "if [ $WARPBELL_RANK = 1 ]; then exit 7; fi; echo $$; exec sleep 3000";
-    let (status, stdout, stderr) = output(launcher(3, "a:2,b").args(["sh", "-c", script]));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("began-{}", id()));
+    fs::create_dir_all(&folder).unwrap();
+    // Rank 1 fails once the others have begun.
+    let script = r#"if [ $WARPBELL_RANK = 1 ]; then until [ -e 0 ] && [ -e 2 ]; do sleep 0.1; done; exit 7; fi
+        echo $$; touch $WARPBELL_RANK; exec sleep 3000"#;
+    let mut command = launcher(3, "a:2,b");
+    let command = command.args(["sh", "-c", script]).current_dir(&folder);
+    let (status, stdout, stderr) = output(command);
+    fs::remove_dir_all(&folder).unwrap();
     assert_eq!(status, Some(7));
     assert_eq!(
         stderr,
         "warpbell-launch: a: rank 1 failed: exit status: 7\n"
     );
-    assert_eq!(stdout.lines().count(), 2);
+    let processes = Vec::from_iter(stdout.lines().map(process));
+    assert_eq!(processes.len(), 2, "{stdout}");
+    wait_for(&processes);
 }
 
 /// The launcher on a host is killed, and cannot say why.
