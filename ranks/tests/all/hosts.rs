@@ -1,7 +1,9 @@
 //! `warpbell-launch` with hosts, which are all this machine: a script carries the commands in ssh's place.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio, id};
 use std::thread;
@@ -54,6 +56,17 @@ fn hosts_have_blocks_of_ranks_in_the_same_folder() {
         .enumerate()
         .map(|(rank, host)| format!("[{rank}] {rank} of 4: {host} roce {folder} ::1 it's  one"));
     assert_eq!(lines, Vec::from_iter(expected));
+}
+
+#[test]
+fn the_folder_need_not_be_utf_8() {
+    let name = [&b"caf\xe9-"[..], id().to_string().as_bytes()].concat();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(OsStr::from_bytes(&name));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("there"), "it is").unwrap();
+    let found = output(launcher(1, "a").args(["cat", "there"]).current_dir(&folder));
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(found, (Some(0), "[0] it is\n".into(), String::new()));
 }
 
 #[test]

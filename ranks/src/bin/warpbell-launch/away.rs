@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::hosts::{self, Host};
-use super::job::{Answer, Job, VERSION};
+use super::job::{self, Answer, Job, VERSION};
 use super::ranks::code;
 use super::serve::SERVE;
 use super::{Arguments, GRACE, INTERRUPTED, NOT_STARTED, TICK, TIMED_OUT, complain, is_stopped};
 
-/// A host hears so many signs of life in the time after which it ends its ranks.
+/// Signs of life that the launcher sends in the time of silence.
 const SIGNS: u32 = 4;
-/// OpenSSH's client asks the host so often for a sign of life before it gives up.
+/// Signs of life that ssh misses before it gives up.
 const SSH_SIGNS: u64 = 3;
 
 /// Starts the ranks on their hosts, waits for all, and gives the status.
@@ -268,9 +268,7 @@ fn quoted(path: &Path) -> OsString {
 
 /// Sends the job, and then a sign of life now and then, until the lifeline is gone.
 fn feed(mut stdin: ChildStdin, job: &Job, pause: Duration, end: &Receiver<()>) {
-    // Its parts are numbers and strings, which JSON has.
-    let mut line = serde_json::to_vec(job).unwrap_or_default();
-    line.push(b'\n');
+    let mut line = job::line(job);
     while stdin.write_all(&line).is_ok()
         && end.recv_timeout(pause) == Err(RecvTimeoutError::Timeout)
     {

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +17,7 @@ pub struct Job {
     /// Where rank 0 listens, as in `WARPBELL_ROOT`.
     pub root: String,
     pub secret: String,
-    pub folder: PathBuf,
+    pub folder: OsString,
     /// The user's variables for Warpbell.
     pub variables: Vec<(OsString, OsString)>,
     /// The program and its arguments.
@@ -28,6 +27,14 @@ pub struct Job {
 /// The variables of this process that begin with `WARPBELL_`.
 pub fn local_variables() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"WARPBELL_"))
+}
+
+/// A message as a line.
+pub fn line(message: &impl Serialize) -> Vec<u8> {
+    let json = serde_json::to_vec(message);
+    let mut line = json.expect("a message has only numbers, strings and bytes");
+    line.push(b'\n');
+    line
 }
 
 /// What a host answers. A rank's lines begin with `[`, these with `{`.
@@ -42,5 +49,5 @@ pub enum Answer {
     Done,
 }
 
-/// Answers only launchers of the same version.
+/// The launcher accepts only answers of this version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

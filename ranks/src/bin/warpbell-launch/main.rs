@@ -119,13 +119,14 @@ fn launch(arguments: &Arguments) -> Result<u8, String> {
     let hosts = hosts.map(|list| hosts::share_out(list, arguments.ranks));
     let hosts = hosts.transpose().map_err(|error| error.to_string())?;
     catch_signals()?;
-    let folder = std::env::current_dir();
+    let folder =
+        std::env::current_dir().map_err(|error| format!("no working directory: {error}"))?;
     let mut job = Job {
         ranks: 0..arguments.ranks,
         size: arguments.ranks,
         root: String::new(),
         secret: secret().map_err(|error| format!("no random bytes: {error}"))?,
-        folder: folder.map_err(|error| format!("no working directory: {error}"))?,
+        folder: folder.into(),
         variables: arguments.variables(),
         program: arguments.program.clone(),
     };

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::job::{Answer, Job, VERSION};
+use super::job::{self, Answer, Job, VERSION};
 use super::ranks::{self, Rank};
 use super::{GRACE, NOT_STARTED, STOPPED, TICK};
 
@@ -97,7 +97,6 @@ fn read(heard: &Sender<String>) {
 
 fn write(said: &Receiver<Answer>) {
     for answer in said {
-        let line = serde_json::to_string(&answer).unwrap_or_default() + "\n";
-        let _ = io::stdout().write_all(line.as_bytes());
+        let _ = io::stdout().write_all(&job::line(&answer));
     }
 }
