@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio, id};
@@ -114,7 +114,7 @@ fn what_is_wrong_with_a_host_is_a_line_with_its_name() {
             127,
             "older: its launcher is version 0.0.0, this is ",
         ),
-        ("a,mute", "true", 127, "mute: no answer after 5 s"),
+        ("a,mute", "true", 127, "mute: no answer after 10 s"),
         (
             "a,b",
             "/no/such",
@@ -128,7 +128,7 @@ fn what_is_wrong_with_a_host_is_a_line_with_its_name() {
         // Long enough for a busy machine to start what answers.
         command.args([
             "--silence",
-            if hosts == "a,mute" { "5" } else { "300" },
+            if hosts == "a,mute" { "10" } else { "300" },
             program,
         ]);
         let (found, stdout, stderr) = output(command.current_dir(folder));
@@ -173,7 +173,8 @@ impl Long {
         let script = "sleep 3000 & echo $!; echo $$; wait";
         let mut command = launcher(2, "a,b");
         command.args(options).args(["sh", "-c", script]);
-        let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut launcher = command.spawn().unwrap();
         let lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
         let processes = lines.take(4).map(|line| process(&line.unwrap())).collect();
         Self {
@@ -210,12 +211,41 @@ fn the_ranks_of_all_hosts_end_if_the_launcher_is_killed() {
     wait_for(&job.processes);
 }
 
+/// As if the host lost its power: the connection stays open.
+#[test]
+fn a_host_that_goes_silent_ends_the_job() {
+    let mut command = launcher(1, "lost");
+    command.args(["--silence", "10", "true"]);
+    command.env("TEST_VERSION", env!("CARGO_PKG_VERSION"));
+    let (status, _, stderr) = output(&mut command);
+    assert_eq!(status, Some(255));
+    let expected = "warpbell-launch: lost: lost the connection: no answer for 10 s\n";
+    assert_eq!(stderr, expected);
+}
+
+#[test]
+fn a_host_is_not_lost_while_nobody_reads_its_lines() {
+    let mut command = launcher(1, "a");
+    let command = command.args(["--silence", "5", "sh", "-c", "yes | head -n 100000"]);
+    let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_secs(8));
+    let lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
+    assert_eq!(lines.count(), 100_000);
+    assert!(launcher.wait().unwrap().success());
+}
+
 /// As if the connections broke: they stay open, and nothing comes.
 #[test]
 fn a_host_ends_its_ranks_if_the_launcher_is_silent() {
-    let job = Long::start(&["--silence", "5"]);
+    let mut job = Long::start(&["--silence", "10"]);
     job.signal(Signal::STOP);
     wait_for(&job.processes);
+    job.signal(Signal::CONT);
+    let mut words = String::new();
+    let stderr = job.launcher.stderr.take();
+    stderr.unwrap().read_to_string(&mut words).unwrap();
+    let expected = ": no word from the launcher for 10 s\n";
+    assert!(words.ends_with(expected), "{words}");
 }
 
 #[test]

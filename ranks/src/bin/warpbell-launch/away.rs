@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,13 +14,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::hosts::{self, Host};
-use super::job::{self, Answer, Job, VERSION};
+use super::job::{self, Answer, Job, SIGNS, VERSION};
 use super::ranks::code;
 use super::serve::SERVE;
-use super::{Arguments, GRACE, INTERRUPTED, NOT_STARTED, TICK, TIMED_OUT, complain, is_stopped};
+use super::{
+    Arguments, GRACE, INTERRUPTED, LOST, NOT_STARTED, TICK, TIMED_OUT, complain, is_stopped,
+};
 
-/// Signs of life that the launcher sends in the time of silence.
-const SIGNS: u32 = 4;
 /// Signs of life that ssh misses before it gives up.
 const SSH_SIGNS: u64 = 3;
 
@@ -60,9 +61,17 @@ fn wait(
     let silence = Duration::from_secs(arguments.silence);
     let began = Instant::now();
     let mut first: Option<(u8, Instant)> = None;
+    let mut looked = began;
     while all.iter().any(|one| !one.is_over) {
+        let now = Instant::now();
+        // If this launcher itself was stopped for a while, what came meanwhile may still be unread.
+        let was_stopped = now - looked > silence / SIGNS;
+        looked = now;
         for connection in &mut *all {
-            let found = connection.look(began, silence);
+            if was_stopped {
+                connection.heard = now;
+            }
+            let found = connection.look(silence);
             if let Some(failure) = found
                 && first.is_none()
             {
@@ -114,8 +123,9 @@ struct Connection {
     lifeline: Option<Sender<()>>,
     answers: Receiver<Answer>,
     readers: [JoinHandle<()>; 2],
-    /// The last line that is neither a rank's nor an answer.
-    last_words: Arc<Mutex<String>>,
+    noted: Arc<Noted>,
+    /// When the last answer came, or the connection was opened.
+    heard: Instant,
     /// The port that is free there, once it has said so.
     port: Option<u16>,
     /// Whether it has said how its ranks ended.
@@ -123,6 +133,15 @@ struct Connection {
     /// When the program that carries the words ended.
     ended: Option<Instant>,
     is_over: bool,
+}
+
+/// What the readers of a connection note.
+#[derive(Default)]
+struct Noted {
+    /// Readers that wait until this launcher's output takes a line.
+    passing: AtomicU32,
+    /// The last line that is neither a rank's nor an answer.
+    last_words: Mutex<String>,
 }
 
 impl Connection {
@@ -151,11 +170,11 @@ impl Connection {
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (sender, answers) = mpsc::channel();
-        let last_words = Arc::default();
-        let (words, more_words) = (Arc::clone(&last_words), Arc::clone(&last_words));
+        let noted = Arc::<Noted>::default();
+        let (by_one, by_other) = (Arc::clone(&noted), Arc::clone(&noted));
         let readers = [
-            thread::spawn(move || pass_on(stdout, io::stdout, Some(&sender), &words)),
-            thread::spawn(move || pass_on(stderr, io::stderr, None, &more_words)),
+            thread::spawn(move || pass_on(stdout, io::stdout, Some(&sender), &by_one)),
+            thread::spawn(move || pass_on(stderr, io::stderr, None, &by_other)),
         ];
         Ok(Self {
             host,
@@ -164,7 +183,8 @@ impl Connection {
             lifeline: None,
             answers,
             readers,
-            last_words,
+            noted,
+            heard: Instant::now(),
             port: None,
             has_concluded: false,
             ended: None,
@@ -189,9 +209,13 @@ impl Connection {
     }
 
     /// What has gone wrong since the last look.
-    fn look(&mut self, began: Instant, silence: Duration) -> Option<Failure> {
+    fn look(&mut self, silence: Duration) -> Option<Failure> {
         if self.is_over {
             return None;
+        }
+        // While nobody takes the ranks' lines, no answer comes through.
+        if self.noted.passing.load(Ordering::Relaxed) > 0 {
+            self.heard = Instant::now();
         }
         // Before the answers are read: a connection that has ended has passed all on.
         let ended = self.child.try_wait().ok().flatten();
@@ -202,6 +226,7 @@ impl Connection {
         });
         self.is_over = ended.is_some();
         for answer in self.answers.try_iter() {
+            self.heard = Instant::now();
             match answer {
                 Answer::Ready { version, port } if version == VERSION => self.port = Some(port),
                 Answer::Ready { version, .. } => {
@@ -215,12 +240,13 @@ impl Connection {
                     return Some(Failure { status, words });
                 }
                 Answer::Done => self.has_concluded = true,
+                Answer::Alive => {}
             }
         }
         if let Some(status) = ended
             && !self.has_concluded
         {
-            let last = self.last_words.lock();
+            let last = self.noted.last_words.lock();
             let last = last.unwrap_or_else(PoisonError::into_inner);
             let what = match self.port {
                 None => "cannot start the launcher there",
@@ -233,10 +259,21 @@ impl Connection {
             let status = code(status).max(1);
             return Some(Failure { status, words });
         }
-        if self.port.is_none() && !self.has_concluded && began.elapsed() > silence {
+        if self.heard.elapsed() > silence {
+            if self.has_concluded {
+                // Its ranks have ended; only the connection has not.
+                self.is_over = true;
+                return None;
+            }
             self.has_concluded = true;
-            let words = format!("no answer after {} s", silence.as_secs());
-            let status = NOT_STARTED;
+            let seconds = silence.as_secs();
+            let (status, words) = match self.port {
+                None => (NOT_STARTED, format!("no answer after {seconds} s")),
+                Some(_) => (
+                    LOST,
+                    format!("lost the connection: no answer for {seconds} s"),
+                ),
+            };
             return Some(Failure { status, words });
         }
         None
@@ -281,7 +318,7 @@ fn pass_on<W: Write>(
     from: Option<impl Read>,
     to: impl Fn() -> W,
     answers: Option<&Sender<Answer>>,
-    last_words: &Mutex<String>,
+    noted: &Noted,
 ) {
     let Some(from) = from else { return };
     let mut from = BufReader::new(from);
@@ -292,14 +329,19 @@ fn pass_on<W: Write>(
     {
         let answer = || serde_json::from_slice(&line).ok();
         if line.starts_with(b"[") {
+            noted.passing.fetch_add(1, Ordering::Relaxed);
             // Nobody may want to read it.
             let _ = to().write_all(&line);
+            noted.passing.fetch_sub(1, Ordering::Relaxed);
         } else if let Some((to, answer)) = answers.and_then(|to| Some((to, answer()?))) {
             // Nobody waits for it any more.
             let _ = to.send(answer);
         } else if !line.trim_ascii().is_empty() {
             let words = String::from_utf8_lossy(line.trim_ascii()).into();
-            *last_words.lock().unwrap_or_else(PoisonError::into_inner) = words;
+            *noted
+                .last_words
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = words;
         }
         line.clear();
     }

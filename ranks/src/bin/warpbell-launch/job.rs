@@ -6,6 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde::{Deserialize, Serialize};
 
+/// Signs of life that each side sends in the time of silence.
+pub const SIGNS: u32 = 4;
+
 /// The ranks that one machine starts. It holds the secret, so it has no `Debug`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +40,7 @@ pub fn line(message: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// What a host answers. A rank's lines begin with `[`, these with `{`.
+/// What a host answers. A rank's lines begin with `[`, these with `{` or `"`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Answer {
@@ -47,6 +50,8 @@ pub enum Answer {
     Failed { status: u8, words: String },
     /// All ranks ended well.
     Done,
+    /// A sign of life.
+    Alive,
 }
 
 /// The launcher accepts only answers of this version.

@@ -31,6 +31,8 @@ use ranks::Rank;
 const NOT_STARTED: u8 = 127;
 /// As `timeout` has it (coreutils).
 const TIMED_OUT: u8 = 124;
+/// As ssh has it, for a connection that broke.
+const LOST: u8 = 255;
 /// As a shell has it, for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
@@ -61,7 +63,7 @@ struct Arguments {
     /// Where the other ranks reach rank 0, as HOST or HOST:PORT [default: the first host, and a free port there]
     #[arg(long, value_name = "ADDRESS", requires = "hosts")]
     address: Option<String>,
-    /// After so many seconds without a word from this launcher, a host ends its ranks
+    /// After so many seconds without a word from this launcher, a host ends its ranks; without one from a host, the job ends
     #[arg(long, value_name = "SECONDS", requires = "hosts", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
     /// The wire between the software NICs of all ranks, in place of the best one for each two
@@ -144,12 +146,12 @@ fn launch(arguments: &Arguments) -> Result<u8, String> {
 
 /// Lets Ctrl-C and its kin end the ranks.
 fn catch_signals() -> Result<(), String> {
-    ctrlc::set_handler(|| STOPPED.store(true, Ordering::Relaxed))
+    ctrlc::set_handler(|| STOPPED.store(true, Ordering::Release))
         .map_err(|error| format!("cannot handle Ctrl-C: {error}"))
 }
 
 fn is_stopped() -> bool {
-    STOPPED.load(Ordering::Relaxed)
+    STOPPED.load(Ordering::Acquire)
 }
 
 /// Nobody may want to read it.
