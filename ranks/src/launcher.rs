@@ -71,7 +71,7 @@ impl Launcher {
     }
 }
 
-/// As in `WARPBELL_LAUNCHER`.
+/// Its value of `WARPBELL_LAUNCHER`, if it has one, or a word for messages.
 impl fmt::Display for Launcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
