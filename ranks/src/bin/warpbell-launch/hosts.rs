@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::net::IpAddr;
 use std::ops::Range;
 
 use thiserror::Error;
@@ -26,6 +27,10 @@ pub enum HostsError {
     Slots { host: String, slots: String },
     #[error("--hosts: {0} is there twice; name each host once, with its slots (host:slots)")]
     Twice(String),
+    #[error(
+        "--hosts: {0} and {1} are both this machine; name it once, with its slots (host:slots)"
+    )]
+    Same(String, String),
     #[error("{ranks} ranks, but {list} has only {slots} slots; name more (host:slots)")]
     TooFew {
         ranks: u32,
@@ -41,8 +46,7 @@ pub enum HostsError {
 impl Host {
     /// Whether it is this machine, so that nothing needs to carry commands there.
     pub fn is_here(&self) -> bool {
-        let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        self.name == LOCALHOST || self.name == own.trim()
+        is_here(&self.name)
     }
 
     /// Its name for other programs than ssh.
@@ -59,13 +63,23 @@ impl fmt::Display for Host {
     }
 }
 
-const LOCALHOST: &str = "localhost";
+fn is_here(name: &str) -> bool {
+    let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    is_loopback(name) || name == own.trim()
+}
+
+/// Whether each machine calls itself so.
+fn is_loopback(name: &str) -> bool {
+    let address = name.parse::<IpAddr>();
+    address.map_or(name == "localhost", |ip| ip.is_loopback())
+}
 
 /// Gives each host of a list such as `a:2,user@b,[fd00::1]:4` a block of ranks, up to its slots. Hosts that get none are
 /// left out.
 pub fn share_out(list: &str, ranks: u32) -> Result<Vec<Host>, HostsError> {
     let mut hosts = Vec::new();
     let mut names = BTreeSet::new();
+    let mut here: Option<&str> = None;
     let (mut next, mut all) = (0, 0);
     for word in list.split(',') {
         let (name, slots) = split(word);
@@ -78,6 +92,11 @@ pub fn share_out(list: &str, ranks: u32) -> Result<Vec<Host>, HostsError> {
         }
         if !names.insert(name) {
             return Err(HostsError::Twice(name.into()));
+        }
+        if is_here(name)
+            && let Some(other) = here.replace(name)
+        {
+            return Err(HostsError::Same(other.into(), name.into()));
         }
         let slots = match slots.map(|slots| (slots, slots.parse())) {
             None => 1,
@@ -114,7 +133,7 @@ pub fn root<'a>(
         return Ok(split(address));
     }
     let first = hosts[0].address();
-    if first == LOCALHOST && hosts.len() > 1 {
+    if is_loopback(first) && hosts.len() > 1 {
         return Err(HostsError::Own(first.into()));
     }
     Ok((first, None))
@@ -154,6 +173,8 @@ mod tests {
 
     #[test]
     fn a_wrong_list_is_an_error_that_names_the_host() {
+        let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let own = own.trim();
         for (list, words) in [
             ("", "has no name"),
             ("a,,b", "has no name"),
@@ -166,6 +187,12 @@ mod tests {
             ("a:many", r#"a has "many" slots"#),
             ("a:", r#"a has "" slots"#),
             ("a:2,b,a:2", "a is there twice"),
+            (
+                "localhost:2,a,127.0.0.1:2",
+                "localhost and 127.0.0.1 are both this machine",
+            ),
+            ("127.0.0.2,[::1]:3", "127.0.0.2 and ::1 are both"),
+            (&*format!("{own}:2,127.0.0.1:2"), "and 127.0.0.1 are both"),
             ("a,b:2", "4 ranks, but a,b:2 has only 3 slots"),
         ] {
             let error = share_out(list, 4).unwrap_err().to_string();
@@ -185,9 +212,12 @@ mod tests {
         ] {
             assert_eq!(root(Some(address), &hosts), Ok(expected));
         }
-        let own = [host("localhost", 0..1), host("b", 1..2)];
-        assert_eq!(root(None, &own), Err(HostsError::Own("localhost".into())));
-        assert_eq!(root(Some("c"), &own), Ok(("c", None)));
-        assert_eq!(root(None, &own[..1]), Ok(("localhost", None)));
+        for name in ["localhost", "127.0.0.1", "127.9.9.9", "::1", "me@::1"] {
+            let own = [host(name, 0..1), host("b", 1..2)];
+            let address = own[0].address();
+            assert_eq!(root(None, &own), Err(HostsError::Own(address.into())));
+            assert_eq!(root(Some("c"), &own), Ok(("c", None)));
+            assert_eq!(root(None, &own[..1]), Ok((address, None)));
+        }
     }
 }
