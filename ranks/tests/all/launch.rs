@@ -1,6 +1,13 @@
 //! `warpbell-launch` on this machine.
 
+use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::io::ioctl_fionbio;
+
+use crate::PATIENCE;
 
 /// The launcher.
 pub const LAUNCH: &str = env!("CARGO_BIN_EXE_warpbell-launch");
@@ -67,6 +74,45 @@ fn the_launcher_ends_all_ranks_if_one_fails() {
             let stat = std::fs::read_to_string(format!("/proc/{number}/stat"));
             assert!(stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z ")));
         }
+    }
+}
+
+/// A pipe that is full, and its other end.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    ioctl_fionbio(&writer, true).unwrap();
+    // The last bytes before it is full go one by one.
+    for bytes in [&[b'x'; 4096][..], b"x"] {
+        while writer.write(bytes).is_ok() {}
+    }
+    ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer)
+}
+
+/// Ranks end even though the launcher cannot say why.
+#[test]
+fn the_launcher_needs_nobody_to_read_its_complaints() {
+    for options in [&[][..], &["--hosts", "localhost:3"]] {
+        let (_reader, stderr) = full_pipe();
+        let mut command = Command::new(LAUNCH);
+        command.args(["-n", "3"]).args(options);
+        command.args([
+            "sh",
+            "-c",
+            "[ $WARPBELL_RANK = 0 ] || exec sleep 3000; exit 7",
+        ]);
+        let mut launcher = command.stderr(stderr).spawn().unwrap();
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = launcher.try_wait().unwrap() {
+                break status;
+            }
+            if began.elapsed() > PATIENCE {
+                launcher.kill().unwrap();
+            }
+            sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(7));
     }
 }
 

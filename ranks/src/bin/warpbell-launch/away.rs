@@ -13,19 +13,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::complaints::Complaints;
 use super::hosts::{self, Host};
 use super::job::{self, Answer, Job, SIGNS, VERSION};
 use super::ranks::code;
 use super::serve::SERVE;
-use super::{
-    Arguments, GRACE, INTERRUPTED, LOST, NOT_STARTED, TICK, TIMED_OUT, complain, is_stopped,
-};
+use super::{Arguments, GRACE, INTERRUPTED, LOST, NOT_STARTED, TICK, TIMED_OUT, is_stopped};
 
 /// Signs of life that ssh misses before it gives up.
 const SSH_SIGNS: u64 = 3;
 
 /// Starts the ranks on their hosts, waits for all, and gives the status.
-pub fn launch(hosts: Vec<Host>, arguments: &Arguments, job: Job) -> Result<u8, String> {
+pub fn launch(
+    hosts: Vec<Host>,
+    arguments: &Arguments,
+    job: Job,
+    complaints: &Complaints,
+) -> Result<u8, String> {
     let (address, port) =
         hosts::root(arguments.address.as_deref(), &hosts).map_err(|error| error.to_string())?;
     let address = match address.contains(':') {
@@ -45,7 +49,7 @@ pub fn launch(hosts: Vec<Host>, arguments: &Arguments, job: Job) -> Result<u8, S
             }
         }
     }
-    let status = wait(&mut all, arguments, &job, &address, root);
+    let status = wait(&mut all, arguments, &job, &address, root, complaints);
     close(all);
     Ok(status)
 }
@@ -57,6 +61,7 @@ fn wait(
     job: &Job,
     address: &str,
     mut root: Option<String>,
+    complaints: &Complaints,
 ) -> u8 {
     let silence = Duration::from_secs(arguments.silence);
     let began = Instant::now();
@@ -75,7 +80,7 @@ fn wait(
             if let Some(failure) = found
                 && first.is_none()
             {
-                complain(&format!("{}: {}", connection.host.name, failure.words));
+                complaints.say(&format!("{}: {}", connection.host.name, failure.words));
                 first = Some((failure.status, Instant::now()));
             }
         }
@@ -99,7 +104,7 @@ fn wait(
             let late = all.iter().filter(|one| !one.is_over);
             let late: Vec<_> = late.map(|one| one.host.to_string()).collect();
             let (late, seconds) = (late.join(", "), deadline.as_secs());
-            complain(&format!("not ended after {seconds} s: {late}"));
+            complaints.say(&format!("not ended after {seconds} s: {late}"));
             return first.map_or(TIMED_OUT, |(status, _)| status);
         }
         thread::sleep(TICK);

@@ -9,6 +9,7 @@
 //! this launcher on each host ([`away`], [`serve`]), and it starts the host's ranks there.
 
 mod away;
+mod complaints;
 mod hosts;
 mod job;
 mod ranks;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
+use complaints::Complaints;
 use job::{Job, local_variables};
 use ranks::Rank;
 
@@ -101,22 +103,22 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
+    let complaints = Complaints::start();
     let served = serve::asked();
     let done = match served {
         Some(silence) => catch_signals().and_then(|()| serve::serve(silence)),
-        None => launch(&Arguments::parse()),
+        None => launch(&Arguments::parse(), &complaints),
     };
-    match done {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            complain(&error);
-            ExitCode::from(NOT_STARTED)
-        }
-    }
+    let status = done.unwrap_or_else(|error| {
+        complaints.say(&error);
+        NOT_STARTED
+    });
+    complaints.end();
+    ExitCode::from(status)
 }
 
 /// Starts all ranks, waits for all, and gives the status.
-fn launch(arguments: &Arguments) -> Result<u8, String> {
+fn launch(arguments: &Arguments, complaints: &Complaints) -> Result<u8, String> {
     let hosts = arguments.hosts.as_deref();
     let hosts = hosts.map(|list| hosts::share_out(list, arguments.ranks));
     let hosts = hosts.transpose().map_err(|error| error.to_string())?;
@@ -133,13 +135,14 @@ fn launch(arguments: &Arguments) -> Result<u8, String> {
         program: arguments.program.clone(),
     };
     if let Some(hosts) = hosts {
-        return away::launch(hosts, arguments, job);
+        return away::launch(hosts, arguments, job, complaints);
     }
     job.root = root().map_err(|error| format!("no port for rank 0: {error}"))?;
     // That is where rank 0 listens.
     job.variables.retain(|(name, _)| name != "WARPBELL_BIND");
     let mut ranks = Rank::start_all(&job)?;
-    let status = ranks::wait(&mut ranks, arguments.deadline(), |_, words| complain(words));
+    let failed = |_, words: &str| complaints.say(words);
+    let status = ranks::wait(&mut ranks, arguments.deadline(), failed);
     ranks::end(ranks);
     Ok(status)
 }
@@ -152,14 +155,6 @@ fn catch_signals() -> Result<(), String> {
 
 fn is_stopped() -> bool {
     STOPPED.load(Ordering::Acquire)
-}
-
-/// Nobody may want to read it.
-fn complain(words: &str) {
-    let _ = io::Write::write_fmt(
-        &mut io::stderr(),
-        format_args!("warpbell-launch: {words}\n"),
-    );
 }
 
 /// A port on a loopback address that no other launcher has.
