@@ -138,7 +138,7 @@ fn launch(arguments: &Arguments, complaints: &Complaints) -> Result<u8, String> 
         return away::launch(hosts, arguments, job, complaints);
     }
     job.root = root().map_err(|error| format!("no port for rank 0: {error}"))?;
-    // That is where rank 0 listens.
+    // Rank 0 listens there and nowhere else.
     job.variables.retain(|(name, _)| name != "WARPBELL_BIND");
     let mut ranks = Rank::start_all(&job)?;
     let failed = |_, words: &str| complaints.say(words);
