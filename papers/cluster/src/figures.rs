@@ -6,10 +6,13 @@ use crate::chart;
 use crate::driver::Driver;
 use crate::generate::training::{self, Training};
 use crate::generate::{self, Algorithm, Reduction};
-use crate::goal::{self, Schedule};
+use crate::goal::{self, MOST_RANKS, Schedule};
 use crate::parameters::Parameters;
 use crate::simulate::{self, Cluster, run};
 use crate::topology::{self, Topology};
+
+/// The rows and columns of Jacobi's cells.
+const SIDE: u64 = 4096;
 
 /// What a figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,6 +38,16 @@ pub enum Error {
     /// A generated schedule is bad, which no generator's should be.
     #[error(transparent)]
     Schedule(#[from] goal::Error),
+    /// More nodes than the workload can have.
+    #[error("the figure {figure} with {nodes} nodes; it has 2 to {most}")]
+    Nodes {
+        /// The figure's name.
+        figure: &'static str,
+        /// How many nodes.
+        nodes: u32,
+        /// The most nodes.
+        most: u32,
+    },
     /// A topology cannot be made.
     #[error(transparent)]
     Topology(#[from] topology::Error),
@@ -93,14 +106,29 @@ impl Figure {
     }
 
     /// Where its points are, up to so many nodes.
-    pub fn places(self, nodes: u32) -> Vec<u64> {
-        let powers = (1..=16).map(|power| 1 << power);
-        match self {
-            Self::Put => [8, 64, 512, 4096, 32_768, 65_536].to_vec(),
-            _ => powers
-                .take_while(|count| *count <= u64::from(nodes))
-                .collect(),
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Nodes`].
+    pub fn places(self, nodes: u32) -> Result<Vec<u64>, Error> {
+        let most = match self {
+            // A put has 2 nodes, whatever the others have.
+            Self::Put => return Ok(vec![8, 64, 512, 4096, 32_768, 65_536]),
+            Self::Jacobi => SIDE as u32,
+            _ => MOST_RANKS,
+        };
+        if !(2..=most).contains(&nodes) {
+            let figure = self.name();
+            return Err(Error::Nodes {
+                figure,
+                nodes,
+                most,
+            });
         }
+        let powers = (1..=16).map(|power| 1 << power);
+        Ok(powers
+            .take_while(|count| *count <= u64::from(nodes))
+            .collect())
     }
 
     /// The workload at one place.
@@ -119,7 +147,7 @@ impl Figure {
         };
         match self {
             Self::Put => generate::put(over),
-            Self::Jacobi => generate::jacobi(ranks, 4096, 10, memory),
+            Self::Jacobi => generate::jacobi(ranks, SIDE, 10, memory),
             Self::AllReduce => generate::all_reduce(ranks, &reduction(64 << 20)),
             Self::Chunks => generate::all_reduce(ranks, &reduction(64 << 10)),
             Self::Training => {

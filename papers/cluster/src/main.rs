@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fs;
+use std::io::{self, BufWriter, ErrorKind, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,7 +69,7 @@ enum Action {
         /// Which figures; all by default
         #[arg(long, value_delimiter = ',')]
         only: Vec<Figure>,
-        /// Up to how many nodes
+        /// Up to how many nodes; Jacobi has at most 4096
         #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..=65_536))]
         nodes: u32,
         #[command(flatten)]
@@ -136,16 +137,27 @@ impl Setting {
 }
 
 fn main() -> ExitCode {
-    match act(Command::parse().action) {
+    let mut out = BufWriter::new(stdout().lock());
+    let acted = act(Command::parse().action, &mut out);
+    match acted.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
+        // A reader that has seen enough, such as `head`, is no error.
+        Err(error) if closed(error.as_ref()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cluster: {error}");
+            // There is no better place to say that this cannot be said.
+            let _ = writeln!(stderr(), "cluster: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn act(action: Action) -> Result<(), Box<dyn Error>> {
+/// Nobody reads the output any more.
+fn closed(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     match action {
         Action::Run {
             file,
@@ -172,7 +184,10 @@ fn act(action: Action) -> Result<(), Box<dyn Error>> {
                 true => Driver::ALL.to_vec(),
                 false => drivers,
             };
-            println!("driver,rank,end (µs),kernel's end (µs),messages,PCIe packets");
+            writeln!(
+                out,
+                "driver,rank,end (µs),kernel's end (µs),messages,PCIe packets"
+            )?;
             for driver in drivers {
                 let cluster = Cluster {
                     topology: topology.clone(),
@@ -181,11 +196,12 @@ fn act(action: Action) -> Result<(), Box<dyn Error>> {
                     seed: setting.seed,
                 };
                 let outcome = run(&cluster, program.clone())?;
-                let line = |rank: &str, end, finish, messages, packets| {
-                    println!(
+                let mut line = |rank: &str, end, finish, messages, packets| {
+                    writeln!(
+                        out,
                         "{},{rank},{end:.6},{finish:.6},{messages},{packets}",
                         driver.name()
-                    );
+                    )
                 };
                 for report in outcome.ranks.iter().filter(|_| ranks) {
                     let (end, finish) = (report.end.microseconds(), report.finish.microseconds());
@@ -195,13 +211,13 @@ fn act(action: Action) -> Result<(), Box<dyn Error>> {
                         finish,
                         report.messages,
                         report.packets,
-                    );
+                    )?;
                 }
                 let (end, finish) = (
                     outcome.end().microseconds(),
                     outcome.finish().microseconds(),
                 );
-                line("all", end, finish, outcome.messages(), outcome.packets());
+                line("all", end, finish, outcome.messages(), outcome.packets())?;
             }
         }
         Action::Generate {
@@ -231,10 +247,10 @@ fn act(action: Action) -> Result<(), Box<dyn Error>> {
                 Workload::Jacobi => Figure::Jacobi.schedule(nodes.into(), &parameters),
                 Workload::Training => Figure::Training.schedule(nodes.into(), &parameters),
             };
-            print!("{}", schedule?);
+            write!(out, "{}", schedule?)?;
         }
         Action::Figures {
-            out,
+            out: folder,
             only,
             nodes,
             setting,
@@ -251,14 +267,17 @@ fn act(action: Action) -> Result<(), Box<dyn Error>> {
                 ),
                 false => ("", "Simulated: H200, 100 Gbit/s, PCIe 4.0, a fat tree"),
             };
-            fs::create_dir_all(&out)?;
-            for figure in figures {
+            let places = figures.iter().map(|figure| figure.places(nodes));
+            let places: Vec<_> = places.collect::<Result<_, _>>()?;
+            fs::create_dir_all(&folder)?;
+            for (figure, places) in figures.into_iter().zip(places) {
                 let mut points = Vec::new();
-                for over in figure.places(nodes) {
+                for over in places {
                     points.push(figure.point(over, &parameters, setting.paper, setting.seed)?);
-                    eprintln!("{}: {over}", figure.name());
+                    // Progress may go nowhere.
+                    let _ = writeln!(stderr(), "{}: {over}", figure.name());
                 }
-                let path = out.join(format!("{}{ending}", figure.name()));
+                let path = folder.join(format!("{}{ending}", figure.name()));
                 fs::write(path.with_extension("csv"), figures::csv(figure, &points))?;
                 fs::write(
                     path.with_extension("svg"),
@@ -274,15 +293,19 @@ fn act(action: Action) -> Result<(), Box<dyn Error>> {
         } => {
             let parameters = setting.parameters()?;
             let effects = sensitivity::effects(figure, over, driver, &parameters, setting.seed)?;
-            println!("parameter,time with half of it (ratio),time with twice of it (ratio)");
+            writeln!(
+                out,
+                "parameter,time with half of it (ratio),time with twice of it (ratio)"
+            )?;
             for effect in effects {
-                println!(
+                writeln!(
+                    out,
                     "{},{:.4},{:.4}",
                     effect.parameter, effect.halved, effect.doubled
-                );
+                )?;
             }
         }
-        Action::Parameters => print!("{}", Parameters::table()),
+        Action::Parameters => write!(out, "{}", Parameters::table())?,
     }
     Ok(())
 }

@@ -7,6 +7,9 @@ use clap::ValueEnum;
 
 use crate::goal::{Operation, Schedule, Steps};
 
+/// The most chunks of a rank's data.
+pub const MOST_PIECES: u64 = 1 << 24;
+
 /// How an all-reduce goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Algorithm {
@@ -30,6 +33,9 @@ pub enum Error {
     /// A chunk of no bytes.
     #[error("a chunk has at least 1 byte")]
     EmptyChunk,
+    /// A reduction of too many pieces.
+    #[error("the data of a rank has {0} chunks; at most {MOST_PIECES} are possible")]
+    Pieces(u64),
     /// Rows that cannot be shared out.
     #[error("{rows} rows for {ranks} ranks: each rank needs one")]
     Rows {
@@ -92,7 +98,7 @@ pub fn put(bytes: u64) -> Result<Schedule, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::RankCount`], [`Error::PowerOfTwo`], [`Error::EmptyChunk`] or [`Error::MessageLength`].
+/// [`Error::RankCount`], [`Error::PowerOfTwo`], [`Error::EmptyChunk`], [`Error::Pieces`] or [`Error::MessageLength`].
 pub fn all_reduce(ranks: u32, reduction: &Reduction) -> Result<Schedule, Error> {
     let mut schedule = checked(ranks)?;
     let before = vec![Vec::new(); ranks as usize];

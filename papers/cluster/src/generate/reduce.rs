@@ -3,7 +3,7 @@
 //! Everything is cut into pieces of at most a chunk. A piece goes on as soon as it has come and been summed, whatever
 //! the others do.
 
-use super::{Algorithm, Error, Reduction, calc, receive, send, share};
+use super::{Algorithm, Error, MOST_PIECES, Reduction, calc, receive, send, share};
 use crate::goal::Schedule;
 
 /// Adds a reduction behind operations of each rank, and gives the last operations of each rank.
@@ -18,6 +18,10 @@ pub(super) fn add(
     }
     if reduction.chunk.min(reduction.bytes) > crate::goal::LONGEST_MESSAGE {
         return Err(Error::MessageLength(reduction.chunk));
+    }
+    let pieces = reduction.bytes.div_ceil(reduction.chunk);
+    if pieces > MOST_PIECES {
+        return Err(Error::Pieces(pieces));
     }
     let ranks = schedule.ranks().len() as u32;
     if reduction.algorithm == Algorithm::Doubling && !ranks.is_power_of_two() {

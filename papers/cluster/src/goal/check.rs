@@ -189,8 +189,8 @@ impl Program {
         self.on_a_cycle(&waits)
     }
 
-    /// Of the operations that still wait, one that waits for itself: those behind a cycle wait, too. Whoever goes back
-    /// from any of them, always to one that waits, gets into a cycle.
+    /// Finds an operation on a cycle among those that still wait. Operations behind a cycle wait, too. From any of them,
+    /// a walk back over operations that wait ends on a cycle.
     fn on_a_cycle(&self, waits: &[Vec<u32>]) -> Option<(u32, u32)> {
         let mut before: HashMap<(u32, u32), (u32, u32)> = HashMap::new();
         let mut first = None;

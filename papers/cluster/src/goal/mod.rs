@@ -12,9 +12,13 @@
 //! }
 //! ```
 //!
-//! A statement ends with a line or a semicolon. Labels are optional. `requires` waits until another operation ends,
-//! `irequires` until it starts. `calc` takes nanoseconds, and `cpu N` puts it on the rank's stream N, which runs one
-//! `calc` at a time. `nic 0` is allowed, because a node has one NIC. `//` and `#` start a comment.
+//! A statement ends with a line or a semicolon. Labels are optional, and a tag that is left out is 0. `requires` waits
+//! until another operation ends, `irequires` until it starts. `calc` takes nanoseconds, and `cpu N` puts it on the rank's
+//! stream N, which runs one `calc` at a time. `nic 0` is allowed, because a node has one NIC. `//` and `#` start a
+//! comment.
+//!
+//! Four things of LogGOPSim's form are not read: `from -1` (any source), `tag -1` (any tag), comments in `/* */`, and a
+//! size with a space (`8 b`). Each ends with a named error. LogGOPSim itself has neither semicolons nor `#`.
 //!
 //! [`Schedule::check`] pairs each message with its receive: messages of one source, destination and tag go with their
 //! receives in the order of the text.
@@ -177,13 +181,11 @@ pub enum Error {
         /// What stands there.
         found: String,
     },
-    /// Too few or too many ranks.
-    #[error("line {line}: {ranks} ranks; a schedule has 1 to {MOST_RANKS}")]
-    RankCount {
+    /// No ranks.
+    #[error("line {line}: 0 ranks; a schedule has 1 to {MOST_RANKS}")]
+    NoRanks {
         /// Where.
         line: u32,
-        /// How many.
-        ranks: u64,
     },
     /// A rank that does not exist.
     #[error("line {line}: there is no rank {rank}; the last one is {}", ranks - 1)]
@@ -191,7 +193,7 @@ pub enum Error {
         /// Where.
         line: u32,
         /// Which.
-        rank: u64,
+        rank: String,
         /// How many ranks there are.
         ranks: u32,
     },

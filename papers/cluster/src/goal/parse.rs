@@ -14,9 +14,10 @@ impl FromStr for Schedule {
         let mut words = Words::new(text);
         words.keyword("num_ranks")?;
         let line = words.line();
-        let ranks = words.number("a number of ranks", "number of ranks", u64::MAX)?;
-        if !(1..=u64::from(MOST_RANKS)).contains(&ranks) {
-            return Err(Error::RankCount { line, ranks });
+        let most = u64::from(MOST_RANKS);
+        let ranks = words.number("a number of ranks", "number of ranks", most)?;
+        if ranks == 0 {
+            return Err(Error::NoRanks { line });
         }
         let ranks = ranks as u32;
         let mut blocks: Vec<Option<Steps>> = vec![None; ranks as usize];
@@ -119,8 +120,10 @@ fn operation(
             if other == rank {
                 return Err(Error::ToItself { line, rank });
             }
-            words.keyword("tag")?;
-            let tag = words.number("a tag", "tag", u64::from(u32::MAX))? as u32;
+            let tag = match words.option("tag") {
+                true => words.number("a tag", "tag", u64::from(u32::MAX))? as u32,
+                false => 0,
+            };
             words.place()?;
             match verb {
                 "send" => Operation::Send {
@@ -227,11 +230,25 @@ impl<'t> Words<'t> {
 
     fn rank(&mut self, ranks: u32) -> Result<u32, Error> {
         let line = self.line();
-        let rank = self.number("a rank", "rank", u64::MAX)?;
-        match rank < u64::from(ranks) {
-            true => Ok(rank as u32),
-            false => Err(Error::NoSuchRank { line, rank, ranks }),
+        let word = self.next("a rank")?;
+        match digits(word, line, "a rank", "rank", u64::from(ranks) - 1) {
+            Ok(rank) => Ok(rank as u32),
+            Err(Error::OutOfRange { value, .. }) => Err(Error::NoSuchRank {
+                line,
+                rank: value,
+                ranks,
+            }),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Takes a word that may be left out, and says whether it stands there. A label may be called like it.
+    fn option(&mut self, word: &str) -> bool {
+        let after = self.words.get(self.next + 1).map(|word| word.1);
+        let label = matches!(after, Some(":" | "requires" | "irequires"));
+        let found = self.peek() == Some(word) && !label;
+        self.next += usize::from(found);
+        found
     }
 
     fn size(&mut self) -> Result<u64, Error> {
@@ -247,17 +264,13 @@ impl<'t> Words<'t> {
     fn place(&mut self) -> Result<u32, Error> {
         let mut stream = 0;
         loop {
-            match self.peek() {
-                Some("cpu") => {
-                    self.next += 1;
-                    let greatest = u64::from(MOST_STREAMS) - 1;
-                    stream = self.number("a stream", "stream", greatest)? as u32;
-                }
-                Some("nic") => {
-                    self.next += 1;
-                    self.number("a NIC", "NIC", 0)?;
-                }
-                _ => return Ok(stream),
+            if self.option("cpu") {
+                let greatest = u64::from(MOST_STREAMS) - 1;
+                stream = self.number("a stream", "stream", greatest)? as u32;
+            } else if self.option("nic") {
+                self.number("a NIC", "NIC", 0)?;
+            } else {
+                return Ok(stream);
             }
         }
     }

@@ -48,6 +48,9 @@ pub enum Error {
     /// The engine ended.
     #[error("the simulation engine failed: {0}")]
     Engine(String),
+    /// A rank that ends after all time that can be counted.
+    #[error("rank {0} takes longer than 213 days, the longest time that can be simulated")]
+    TooLong(u32),
     /// Ranks that never ended. A checked program and an engine without faults always end.
     #[error("{0} ranks did not end")]
     Unfinished(usize),
@@ -126,7 +129,8 @@ struct Flight {
 ///
 /// # Errors
 ///
-/// A parameter out of range, a topology with too few nodes or without a route, or an error of the engine.
+/// A parameter out of range, a topology with too few nodes or without a route, a program that takes too long, or an
+/// error of the engine.
 pub fn run(cluster: &Cluster, program: Program) -> Result<Outcome, Error> {
     cluster.parameters.check()?;
     let ranks = program.ranks.len();
@@ -189,6 +193,10 @@ pub fn run(cluster: &Cluster, program: Program) -> Result<Outcome, Error> {
         return Err(Error::Unfinished(ranks - ended.len()));
     }
     ended.sort_by_key(|report| report.rank);
+    let late = |report: &&Report| report.end.max(report.finish) == Time::LAST;
+    if let Some(late) = ended.iter().find(late) {
+        return Err(Error::TooLong(late.rank));
+    }
     Ok(Outcome { ranks: ended })
 }
 

@@ -1,6 +1,7 @@
 //! A switch: each output sends one message after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nexosim::model::{Context, Model, schedulable};
 use nexosim::ports::Output;
@@ -40,9 +41,9 @@ impl Switch {
     /// A message is on its way to this switch.
     pub(super) fn arrive(&mut self, flight: Flight, cx: &Context<Self>) {
         let wait = flight.head - Time::of(cx.time());
-        // A link's latency is never 0, so the head is always in the future.
-        let forward = schedulable!(Self::forward);
-        let scheduled = cx.schedule_event(wait.duration(), forward, flight);
+        // A link's latency is never 0, so the head is in the future, unless the time has come to its end.
+        let wait = wait.duration().max(Duration::from_nanos(1));
+        let scheduled = cx.schedule_event(wait, schedulable!(Self::forward), flight);
         debug_assert!(scheduled.is_ok());
     }
 

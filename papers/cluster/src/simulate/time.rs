@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 /// A time or a duration, in picoseconds: a byte on a link of 100 Gbit/s takes 80.
 ///
 /// The engine counts nanoseconds, which is too coarse. So its nanosecond stands for a picosecond.
+///
+/// Sums stop at [`Time::LAST`], after 213 days.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,6 +20,9 @@ pub struct Time(u64);
 impl Time {
     /// The start.
     pub const ZERO: Self = Self(0);
+
+    /// The last time that can be counted.
+    pub const LAST: Self = Self(u64::MAX);
 
     /// From nanoseconds, rounded.
     pub fn from_nanoseconds(nanoseconds: f64) -> Self {
@@ -37,7 +42,8 @@ impl Time {
     /// The engine's clock.
     pub(super) fn of(clock: MonotonicTime) -> Self {
         let since = clock.duration_since(MonotonicTime::EPOCH);
-        Self(since.as_nanos() as u64)
+        // A step beyond the last time is still the last time.
+        Self(since.as_nanos().try_into().unwrap_or(u64::MAX))
     }
 
     /// As the engine counts.

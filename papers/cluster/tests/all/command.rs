@@ -1,7 +1,7 @@
 //! The command, as a user starts it.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn cluster(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cluster"));
@@ -85,7 +85,7 @@ fn figures_are_files_with_the_same_bytes_each_time() {
     assert_eq!(paper[0].0, "jacobi-paper.csv");
 }
 
-/// A put of 8 bytes depends on no memory's rate, and most on the launch.
+/// A put of 8 bytes depends most on the bus, also on the launch, and not on the memory's rate.
 #[test]
 fn sensitivity_names_what_decides() {
     let output = cluster(&["sensitivity", "--figure", "put", "--over", "8"]);
@@ -125,9 +125,9 @@ fn bad_input_ends_with_a_line_that_names_it() {
             "no link joins switches 0 and 99",
         ),
         (
-            "num_ranks 2\nrank 0 { send 8b to 1 tag 0 }\nrank 1 { recv 8b from 0 tag 0 }",
-            &["--cut", "0-2"],
-            "no route leads from node 0 to node 1",
+            "num_ranks 3\nrank 0 { send 8b to 2 }\nrank 2 { recv 8b from 0 }",
+            &["--cut", "0-8", "--cut", "0-9"],
+            "no route leads from node 0 to node 2",
         ),
     ] {
         std::fs::write(file, goal).unwrap();
@@ -137,8 +137,41 @@ fn bad_input_ends_with_a_line_that_names_it() {
         assert!(error.contains(named), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+    let most = "18446744073709551615";
+    for (arguments, named) in [
+        (
+            &["generate", "ring", "--bytes", most, "--chunk", "1"][..],
+            "has 18446744073709551615 chunks; at most 16777216",
+        ),
+        (
+            &["figures", "--only", "put,jacobi", "--nodes", "8192"],
+            "the figure jacobi with 8192 nodes; it has 2 to 4096",
+        ),
+    ] {
+        let output = cluster(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(named), "{error}");
+        // Nothing was simulated before.
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
     let missing = cluster(&["run", "no/such.goal"]);
     assert!(text(&missing.stderr).contains("no/such.goal"));
+}
+
+/// A reader such as `head` that has seen enough is no error.
+#[test]
+fn a_closed_pipe_ends_the_command_in_silence() {
+    let command = env!("CARGO_BIN_EXE_cluster");
+    let mut command = Command::new(command);
+    // More than a pipe holds.
+    command.args(["generate", "ring", "--nodes", "64", "--bytes", "64000000"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert!(output.status.success());
 }
 
 /// The page has the table that the command prints.

@@ -168,7 +168,7 @@ fn all_to_all_and_jacobi_send_to_whom_they_should() {
 #[test]
 fn a_training_step_reduces_all_gradients() {
     let layers = training::layers(training::ALEXNET).unwrap();
-    // 61 million parameters, as the paper on AlexNet has them ("60 million"), without its split over two GPUs.
+    // 61 million parameters, as the paper on AlexNet has them ("60 million"), with its split over two GPUs.
     let parameters: u64 = layers.iter().map(|layer| layer.parameters).sum();
     assert!(
         (60_000_000..62_000_000).contains(&parameters),
@@ -197,6 +197,13 @@ fn bad_workloads_are_named() {
     assert_eq!(all_reduce(6, Algorithm::Doubling, 8), Error::PowerOfTwo(6));
     assert_eq!(all_reduce(1, Algorithm::Ring, 8), Error::RankCount(1));
     assert_eq!(all_reduce(2, Algorithm::Ring, 0), Error::EmptyChunk);
+    for algorithm in ALGORITHMS {
+        for bytes in [u64::MAX, (1 << 24) + 1] {
+            let reduction = reduction(algorithm, bytes, 1);
+            let error = generate::all_reduce(2, &reduction).unwrap_err();
+            assert_eq!(error, Error::Pieces(bytes));
+        }
+    }
     let rows = generate::jacobi(8, 7, 1, 1.0).unwrap_err();
     assert_eq!(rows, Error::Rows { rows: 7, ranks: 8 });
     let long = (1 << 30) + 1;

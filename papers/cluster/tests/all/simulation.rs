@@ -244,6 +244,21 @@ fn bad_clusters_are_named() {
             hosts: 15
         })
     ));
+    // Time ends after 213 days: during 20,000 calcs of 1,000 s, and so for a message behind them.
+    let calcs = "calc 1000000000000; ".repeat(20_000);
+    for (first, second) in [
+        ("", ""),
+        (
+            "last: calc 1; s: send 8b to 1; s requires last",
+            "recv 8b from 0",
+        ),
+    ] {
+        let text = format!("num_ranks 2\nrank 0 {{ {calcs}{first} }}\nrank 1 {{ {second} }}");
+        let schedule: Schedule = text.parse().unwrap();
+        let cluster = cluster(Topology::star(2), Parameters::default(), Driver::Host);
+        let long = run(&cluster, schedule.check().unwrap()).unwrap_err();
+        assert!(matches!(long, Error::TooLong(0)), "{long}");
+    }
     let mut tree = Topology::fat_tree(16).unwrap();
     tree.cut(0, 8).unwrap();
     tree.cut(0, 9).unwrap();
