@@ -51,11 +51,11 @@ pub struct Costs {
     pub finish: f64,
     /// Before and after each `calc`.
     pub calc: (f64, f64),
-    /// Before a post is in the hands of the one who serialises posts.
+    /// Before a post waits for its turn: fences, and the way of a command to a proxy.
     pub post: f64,
-    /// The time between two posts there.
+    /// How long its turn takes: the least time between two posts of a node.
     pub gap: f64,
-    /// From there until the NIC has the WQE: doorbell or trigger, and fetch.
+    /// From the end of its turn until the NIC has the WQE: doorbell or trigger, and fetch.
     pub doorbell: f64,
     /// From a message in memory until it is seen.
     pub notice: f64,
@@ -100,15 +100,17 @@ impl Costs {
                 packets,
                 ..Self::default()
             },
+            // One fence, before the word that hands the command over.
             Driver::Proxy => {
                 let command = Transfer::write(p.wqe as u64, p);
                 Self {
                     post: p.gpu_fence + p.pcie_latency + command.nanoseconds(p) + p.host_notice,
-                    gap: p.proxy_gap + p.host_post,
+                    gap: p.proxy_gap,
                     packets: packets + command.packets(),
                     ..resident
                 }
             }
+            // One fence, before the trigger: the NIC has the WQE and its record already.
             Driver::Triggered => Self {
                 post: (p.gpu_fence - p.gpu_gap).max(0.0),
                 gap: p.gpu_gap,
@@ -116,6 +118,7 @@ impl Costs {
                 packets: doorbell.packets(),
                 ..resident
             },
+            // Two fences, before the record and before the doorbell.
             Driver::Kernel => Self {
                 post: (p.gpu_post - p.gpu_gap).max(0.0),
                 gap: p.gpu_gap,

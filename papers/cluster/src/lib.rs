@@ -1,4 +1,4 @@
-//! Clusters of GPUs that no machine here is, simulated.
+//! Simulates clusters of GPUs that this project does not have.
 //!
 //! A [schedule](goal) says what each rank sends, receives and computes. [`generate`] makes those of the papers. A
 //! [driver] says who posts. [`simulate::run`] lets both meet on a [topology] of nodes and switches,
@@ -6,11 +6,12 @@
 //!
 //! # The engine
 //!
-//! Nodes and switches are models of nexosim, a maintained discrete-event engine: it has the queue of events, the clock
-//! and the messages between models, so that only the models are ours. Its events cost some microseconds each, because
-//! each is a boxed value and a task, but 1,024 nodes reduce 64 MiB within a minute of one core all the same. We run it
-//! with one thread, although it could use all: events of the same instant then run in the order in which they were
-//! scheduled, so that the same seed gives the same bits.
+//! Nodes and switches are models of nexosim, a maintained discrete-event engine. The engine has the queue of events, the
+//! clock and the messages between models, so that only the models are ours. An event costs some microseconds, because it
+//! is a boxed value and a task. 1,024 nodes still reduce 64 MiB within a minute of one core.
+//!
+//! nexosim could use all cores, but gets one thread here. Events of the same instant then run in a fixed order: model by
+//! model, and within a model as they were scheduled. So the same seed gives the same bits.
 
 pub mod chart;
 pub mod driver;

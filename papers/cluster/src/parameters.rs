@@ -87,7 +87,7 @@ macro_rules! parameters {
 parameters! {
     /// From the host's launch to the kernel's first instruction.
     gpu_launch: "ns", 1500.0, 0.0..=1e6,
-        "paper 003: launch and end of a kernel take about 3 µs; here 2.7 µs (papers/README.md, inference serving). The split in halves is assumed";
+        "paper 003: launch and end of a kernel take 3 µs at best. The split in halves is assumed";
     /// From the kernel's last instruction until the host knows.
     gpu_teardown: "ns", 1500.0, 0.0..=1e6,
         "as gpu_launch";
@@ -99,34 +99,35 @@ parameters! {
         "as stream_launch";
     /// The front end writes or sees a word of memory, as an operation of a stream.
     stream_word: "ns", 500.0, 0.0..=1e6,
-        "assumed to cost a system-wide fence, as gpu_fence";
+        "assumed: half a microsecond, as a system-wide fence of one kernel alone takes (papers/measurements/README.md)";
     /// A thread of the host builds a WQE.
     host_post: "ns", 26.0, 0.0..=1e6,
         "papers/README.md, throughput by message size: 25 to 26 ns up to 256 bytes";
     /// A thread of the host sees a word that changed in its memory.
     host_notice: "ns", 100.0, 0.0..=1e6,
         "assumed: a line that another agent wrote, from memory";
-    /// A proxy's thread carries one command from the GPU to the NIC.
-    proxy_gap: "ns", 278.0, 0.0..=1e6,
-        "papers/diary/proxy.md: 3.6 million commands a second";
-    /// A thread of the GPU builds a WQE, with fences, record and doorbell.
-    gpu_post: "ns", 651.0, 0.0..=1e6,
-        "papers/measurements/posting.md: 1,289 cycles of 1.98 GHz (thread, exclusive)";
+    /// A proxy's thread carries one command from the GPU to the NIC, with the time to build the WQE.
+    proxy_gap: "ns", 125.0, 0.0..=1e6,
+        "papers/diary/proxy.md: 8.0 million commands a second, 64 under a doorbell";
+    /// A thread of the GPU builds a WQE and stores its record, each behind a fence for the system. The doorbell's way
+    /// across the bus is `pcie_latency`.
+    gpu_post: "ns", 1313.0, 0.0..=1e6,
+        "papers/measurements/posting.csv: 2,600 cycles of 1.98 GHz (thread, exclusive, with record, steady, system). The doorbell's way across the bus is pcie_latency. `--paper`: two gpu_fence, and 30 ns for building";
     /// The time between two WQEs where the threads of a warp post.
-    gpu_gap: "ns", 25.0, 0.0..=1e6,
-        "papers/measurements/posting.md: 48.7 cycles of 1.98 GHz (warp, one doorbell)";
-    /// A thread of the GPU orders its stores before a store to a device.
-    gpu_fence: "ns", 500.0, 0.0..=1e6,
-        "papers/measurements/README.md: system-wide fence, one kernel alone";
+    gpu_gap: "ns", 70.0, 0.0..=1e6,
+        "papers/measurements/posting.csv: 139.5 cycles of 1.98 GHz (warp, one doorbell, exclusive, with record, steady, pinned, system). `--paper`: building a WQE";
+    /// A thread of the GPU orders its stores before a store to a device, with a fence for the system.
+    gpu_fence: "ns", 701.0, 0.0..=1e6,
+        "papers/measurements/posting.csv: 1,447 cycles of 1.98 GHz (as gpu_post, without record), less 30 ns for building. `--paper`: the L2 cache, 100 cycles of 1.5 GHz";
     /// A thread of the GPU sees a completion in the GPU's memory.
     gpu_poll: "ns", 182.0, 0.0..=1e6,
-        "papers/measurements/posting.md: 360 cycles of 1.98 GHz (ready, exclusive)";
+        "papers/measurements/posting.md: 360 cycles of 1.98 GHz (ready, exclusive). `--paper`: as gpu_fence";
     /// Bytes that the GPU's memory moves in a nanosecond, for the workloads' computing.
     gpu_memory: "GB/s", 4800.0, 1.0..=1e6,
-        "NVIDIA H200, data sheet";
+        "NVIDIA H200, data sheet. `--paper`: 8 channels of DDR4-2133";
     /// One way across PCIe.
     pcie_latency: "ns", 275.0, 0.0..=1e6,
-        "half of the 0.55 µs that a NIC waits for a read of 64 bytes (Neugebauer and others, SIGCOMM 2018)";
+        "assumed: half of 0.55 µs for a read of 64 bytes. `--paper`: assumed, as the L2 cache";
     /// Bits on the bus in a nanosecond, in one direction.
     pcie_rate: "Gbit/s", 256.0, 1.0..=1e5,
         "paper 002, section 2.3: PCIe 4.0";
@@ -135,16 +136,16 @@ parameters! {
         "paper 002, table 3: host";
     /// The most data that one read asks for.
     pcie_read_request: "bytes", 512.0, 64.0..=4096.0,
-        "PCIe base specification, section 7.5.3.4: the default";
+        "assumed: a value that the PCIe base specification allows (section 7.5.3.4, code 010b)";
     /// A WQE that the NIC fetches.
     wqe: "bytes", 64.0, 16.0..=1024.0,
         "mlx5-wqe: one basic block";
     /// The NIC's pipeline, on the way out and on the way in.
     nic_latency: "ns", 150.0, 0.0..=1e6,
-        "assumed; a small WRITE then takes 1 to 2 µs, as in paper 002, section 3.1";
+        "assumed; a WRITE of 64 bytes between hosts then takes 2.4 µs, and 1 to 2 µs in paper 002, section 3.1";
     /// The time between two packets of the network in that pipeline.
     nic_gap: "ns", 5.13, 0.0..=1e6,
-        "paper 002, section 1: 195 million packets a second";
+        "paper 002, section 2.1: 195 million packets a second";
     /// The NIC finds a trigger in its table.
     nic_trigger: "ns", 50.0, 0.0..=1e6,
         "assumed: some ten cycles of the NIC";
@@ -159,10 +160,10 @@ parameters! {
         "IBTA 1.7: the largest path MTU";
     /// The bytes of such a packet beside its data.
     link_header: "bytes", 82.0, 0.0..=1024.0,
-        "RoCE v2: preamble and gap 20, Ethernet 18, IPv4 20, UDP 8, BTH 12, ICRC 4";
+        "RoCE v2: preamble and gap 20, Ethernet 18, IPv4 20, UDP 8, BTH 12, ICRC 4. The RETH of a WRITE's first packet (16) is left out";
     /// From a switch's input to its output.
     switch_latency: "ns", 90.0, 0.0..=1e6,
-        "data sheet of the SB7890, the switch of paper 002's test bed";
+        "assumed: what product briefs of EDR switches say, as that of paper 002's test bed. `--paper`: a star whose centre costs nothing";
 }
 
 impl Parameters {
@@ -173,8 +174,9 @@ impl Parameters {
             // The L2 cache takes 100 cycles of 1.5 GHz; it is where GPU and NIC meet.
             gpu_fence: 67.0,
             gpu_poll: 67.0,
-            gpu_post: 859.0,
-            gpu_gap: 32.0,
+            // Two fences, and 0.03 µs for building (papers/measurements/README.md).
+            gpu_post: 164.0,
+            gpu_gap: 30.0,
             // 8 channels of DDR4-2133.
             gpu_memory: 136.5,
             // No bus, but a way across the chip, assumed to take as long as the L2 cache.

@@ -102,9 +102,9 @@ impl Transfer {
 mod tests {
     use super::*;
 
-    /// The rates of section 3.3 of the paper: 200 Gbit/s take 195 million packets a second between SoC and NIC, 49
-    /// million from there to the switch and again to the host, 293 million in all, which is 6 and 1.5 times what the
-    /// other paths take. Section 3.2: 191 Gbit/s to the host are 46.7 million.
+    /// The rates of section 3.3 of the paper, in packets a second at 200 Gbit/s. Between SoC and NIC there are 195
+    /// million. From there to the switch, and again to the host, there are 49 million each. All 293 million are 6 and
+    /// 1.5 times those of the other paths. Section 3.2: 191 Gbit/s to the host are 46.7 million.
     #[test]
     fn packet_rates_are_the_papers() {
         const HOST: u64 = 512;

@@ -71,7 +71,7 @@ impl Topology {
         }
     }
 
-    /// The smallest fat tree of three layers that has so many nodes. With switches of `k` ports it has `k` pods of `k/2`
+    /// The smallest fat tree of three layers that has so many nodes, and two at a switch of the edge. With switches of `k` ports it has `k` pods of `k/2`
     /// switches at the edge and `k/2` above them, and `k²/4` switches at the core (Al-Fares and others, SIGCOMM 2008).
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Topology {
         if !(1..=65_536).contains(&hosts) {
             return Err(Error::FatTreeSize { hosts });
         }
-        let half = (1..).find(|half| 2 * half * half * half >= hosts);
+        let half = (2..).find(|half| 2 * half * half * half >= hosts);
         let half = half.ok_or(Error::FatTreeSize { hosts })?;
         let pods = 2 * half;
         let edge = |pod: usize, number: usize| (pod * half + number) as u32;
@@ -303,7 +303,9 @@ mod tests {
         assert_eq!(tree.switches().len(), 128 + 128 + 64);
         assert!(tree.switches().iter().all(|ports| ports.len() == 16));
         let small = Topology::fat_tree(2).unwrap();
-        assert_eq!((small.hosts(), small.switches().len()), (2, 2 + 2 + 1));
+        // Switches of 4 ports are the smallest with which two nodes share one.
+        assert_eq!((small.hosts(), small.switches().len()), (2, 8 + 8 + 4));
+        assert_eq!(small.edge(0), small.edge(1));
         let error = Topology::fat_tree(0).unwrap_err();
         assert_eq!(error, Error::FatTreeSize { hosts: 0 });
     }

@@ -159,8 +159,11 @@ impl Node {
         let packets = parameters.packets(bytes) as f64;
         let taken = Time::from_nanoseconds(packets * parameters.nic_gap);
         let taken = self.pipeline.serve(rung, taken);
-        // The payload's first packet; the others follow while the message leaves.
-        let read = parameters.nic_latency + 2.0 * parameters.pcie_latency;
+        // The payload's first packet; the others follow while the message leaves. An empty message waits for none.
+        let read = match bytes {
+            0 => parameters.nic_latency,
+            _ => parameters.nic_latency + 2.0 * parameters.pcie_latency,
+        };
         let ready = taken + Time::from_nanoseconds(read);
         let slower = parameters.wire(bytes).max(payload.nanoseconds(parameters));
         let duration = Time::from_nanoseconds(slower);
