@@ -46,9 +46,9 @@ const SCAPY_TEST: &str = "scapy::fresh_packets_agree";
 const SIMGRID_TEST: &str = "judge::simgrid_agrees";
 /// What [`Step::Proofs`] runs, which installs the tools.
 const JUDGED: [&str; 2] = [SCAPY_TEST, SIMGRID_TEST];
-/// Tests that check programs which must not compile. They first check all dependencies in a folder of their own, which takes
-/// more than a minute.
-const REFUSED: &str = "refused::";
+/// Tests that take most of a minute: of programs that must not compile, for which all dependencies are checked in a folder of
+/// their own, and of ranks on other hosts, which wait for silence.
+const LONG: [&str; 2] = ["refused::", "other_hosts::"];
 /// The papers' applications, their kernels, and simulated clusters.
 const PAPERS: [&str; 3] = [
     "warpbell-papers",
@@ -286,13 +286,9 @@ impl Steps<'_> {
             // Elsewhere tests that need another user are ignored: only root can become one.
             command.arg("--include-ignored");
         }
-        let refused = (!self.extent.full).then_some(REFUSED);
-        command.args(
-            JUDGED
-                .into_iter()
-                .chain(refused)
-                .flat_map(|test| ["--skip", test]),
-        );
+        let long = LONG.into_iter().filter(|_| !self.extent.full);
+        let left_out = JUDGED.into_iter().chain(long);
+        command.args(left_out.flat_map(|test| ["--skip", test]));
         report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }

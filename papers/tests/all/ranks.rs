@@ -181,7 +181,7 @@ fn a_rank_that_is_gone_is_named() {
     let stencil = ["--cells=8", "--steps=10", "--seconds=600"];
     let serving = ["--ways=asleep", "--sides=8", "--seconds=600"];
     let daq = ["--receiver=persistent", "--rates=200", "--seconds=600"];
-    let kv = ["--gets=1000000", "--clients=1", "--keys=16"];
+    let kv = ["--gets=100000", "--clients=1", "--keys=16"];
     for (program, arguments, ranks, gone, header) in [
         (STENCIL, stencil, 3, 2, "µs a step"),
         (KV, kv, 2, 0, "round trips"),

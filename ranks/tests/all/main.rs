@@ -2,9 +2,9 @@
 //! they are not among the unit tests, some of which have little time.
 
 #[cfg(feature = "launch")]
-mod hosts;
-#[cfg(feature = "launch")]
 mod launch;
+#[cfg(feature = "launch")]
+mod other_hosts;
 
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
