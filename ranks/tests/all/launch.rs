@@ -1,7 +1,7 @@
 //! `warpbell-launch` on this machine.
 
-use std::io::{PipeReader, PipeWriter, Write, pipe};
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -70,11 +70,35 @@ fn the_launcher_ends_all_ranks_if_one_fails() {
         let numbers: Vec<_> = numbers.map(|(_, number)| number).collect();
         assert_eq!(numbers.len(), 2, "{stdout}");
         for number in numbers {
-            // Nobody may have reaped it yet.
-            let stat = std::fs::read_to_string(format!("/proc/{number}/stat"));
-            assert!(stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z ")));
+            assert!(!runs(number), "{number} lives on");
         }
     }
+}
+
+/// A launcher that is killed can end nobody itself.
+#[test]
+fn ranks_end_with_a_launcher_that_is_killed() {
+    let mut command = Command::new(LAUNCH);
+    command.args(["-n", "3", "sh", "-c", "echo $$; exec sleep 3000"]);
+    let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
+    let ranks: Vec<_> = (0..3).map(|_| lines.next().unwrap().unwrap()).collect();
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    let began = Instant::now();
+    for rank in ranks {
+        let (_, number) = rank.split_once("] ").unwrap();
+        while runs(number) {
+            assert!(began.elapsed() < PATIENCE, "{rank} lives on");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Whether the process runs. One that has ended may be there until somebody reaps it.
+fn runs(number: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 /// A pipe that is full, and its other end.

@@ -6,7 +6,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
+    set_parent_process_death_signal, waitid,
+};
 
 use super::job::{Job, local_variables};
 use super::{GRACE, INTERRUPTED, TICK, TIMED_OUT, is_stopped};
@@ -61,6 +64,9 @@ impl Rank {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let launcher = getpid();
+        // SAFETY: between fork and exec the closure makes two system calls and takes nothing that another thread may hold.
+        unsafe { command.pre_exec(move || die_with(launcher)) };
         let mut child = command.spawn()?;
         let group = Pid::from_child(&child);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -93,6 +99,17 @@ impl Rank {
             // It may have ended by itself.
             let _ = kill_process_group(self.group, Signal::KILL);
         }
+    }
+}
+
+/// Lets the kernel kill this process when its parent dies, which a killed launcher can no longer do. What a rank has started
+/// lives on then.
+fn die_with(launcher: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The call before the look, because a launcher that died before the call would go unnoticed.
+    match getppid() == Some(launcher) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }
 
