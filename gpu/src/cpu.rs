@@ -33,6 +33,8 @@ pub enum WarpOp {
     Sync,
     /// A vote: all, any, ballot.
     Vote,
+    /// A comparison of each lane's value with every other's.
+    Match,
     /// A shuffle from a given lane.
     ShuffleIdx,
     /// A shuffle from a lower lane.

@@ -1,6 +1,6 @@
 //! What the lanes of a warp do together. Names and meaning are cuda_std's: [`lane_id`] and [`sync_warp`] those of
-//! its release 0.2.2, the votes and shuffles (`warp_`) those of its repository since. [`full_mask`], [`sync`],
-//! [`any`], [`broadcast`] and [`rank_and_count`] are what the queues need beside them.
+//! its release 0.2.2, the votes, matches and shuffles (`warp_`) those of its repository since. [`full_mask`], [`sync`],
+//! [`any`], [`ballot`], [`alike`], [`broadcast`] and [`rank_and_count`] are what the queues need beside them.
 //!
 //! A mask names lanes: bit n is lane n. All lanes of the mask come to the same operation with the same
 //! mask, none has exited and the caller is among them: that is the contract of every function that takes a
@@ -95,6 +95,26 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
     }
 }
 
+/// The lanes of `mask` that brought the same value as the caller.
+///
+/// # Safety
+/// The [contract of a mask](self).
+#[inline(always)]
+pub unsafe fn warp_match_any_64(mask: u32, value: u64) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the caller's promise.
+    return unsafe { arch::match_any(mask, value) };
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let values = (cpu::hooks().meet_warp)(WarpOp::Match, mask, value);
+        let lanes = values.iter().enumerate();
+        let same = lanes.fold(0, |same, (lane, &other)| {
+            same | u32::from(other == value) << lane
+        });
+        same & mask
+    }
+}
+
 /// Gives each lane the value of lane `idx` of its group of `width` lanes, and whether that lane is in
 /// the group; the index is taken modulo `width`, so it always is.
 ///
@@ -183,6 +203,20 @@ pub fn sync() {
 pub fn any(predicate: bool) -> bool {
     // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
     unsafe { warp_vote_any(whole(), predicate) }
+}
+
+/// The lanes of the warp that brought `true`: [`warp_vote_ballot`] with [`full_mask`].
+#[inline(always)]
+pub fn ballot(predicate: bool) -> u32 {
+    // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
+    unsafe { warp_vote_ballot(whole(), predicate) }
+}
+
+/// The lanes of the warp that brought the caller's value: [`warp_match_any_64`] with [`full_mask`].
+#[inline(always)]
+pub fn alike(value: u64) -> u32 {
+    // SAFETY: the module's contract; the caller's lane exists, so it is in the mask.
+    unsafe { warp_match_any_64(whole(), value) }
 }
 
 /// Gives every lane the value that the warp's first lane brought.

@@ -126,6 +126,7 @@ proptest! {
                     warp::warp_vote_ballot(mask, value & 1 == 1),
                     warp::warp_vote_all(mask, value % 8 != 0),
                     warp::warp_vote_any(mask, value % 8 == 0),
+                    warp::warp_match_any_64(mask, value % 3),
                     warp::warp_shuffle_idx(mask, value, operand, width),
                     warp::warp_shuffle_up(mask, value as u32, operand, width),
                     warp::warp_shuffle_down(mask, value as i64, operand, width),
@@ -133,7 +134,7 @@ proptest! {
                 )
             }
         });
-        for (index, (ballot, all, any, idx, up, down, xor)) in seen.into_iter().enumerate() {
+        for (index, (ballot, all, any, alike, idx, up, down, xor)) in seen.into_iter().enumerate() {
             let warp = warp_of(index, dim.threads_per_block as usize);
             let own = index - warp.start;
             let together = |lane: usize| lane < warp.len() && (part >> lane & 1) == (part >> own & 1);
@@ -142,6 +143,8 @@ proptest! {
             prop_assert_eq!(ballot, lanes().map(|lane| (value(lane) as u32 & 1) << lane).sum::<u32>());
             prop_assert_eq!(all, lanes().all(|lane| value(lane) % 8 != 0));
             prop_assert_eq!(any, lanes().any(|lane| value(lane) % 8 == 0));
+            let same = |lane: &usize| value(*lane) % 3 == values[index] % 3;
+            prop_assert_eq!(alike, lanes().filter(same).map(|lane| 1 << lane).sum::<u32>());
 
             // The groups of a shuffle are whole: [0, width), [width, 2 width) ...
             let width = width as i64;
