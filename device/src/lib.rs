@@ -34,17 +34,18 @@ pub use entry::{Entry, Stem, Symbol};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};
 pub use fault::Fault;
 pub use handle::{
-    ABI_VERSION, CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach,
-    MAX_DEPTH, ReceiveParts, ReceiveQueueHandle, SendDoorbell, SendParts, SendQueueHandle,
+    ABI_VERSION, CompletionKind, CompletionParts, CompletionQueueHandle, CompletionQueueParts,
+    CompletionSlot, DoorbellPage, FenceReach, MAX_DEPTH, ReceiveParts, ReceiveQueueHandle,
+    SendDoorbell, SendParts, SendQueueHandle,
 };
 pub use mlx5_wqe as wqe;
 pub use parameters::{Slice, Words};
 pub use queue::{
-    Batch, Block, BlockShared, Exclusive, GpuShared, Ready, ReceiveQueue, Received, Ring, Scope,
-    SendQueue, Sharing, Thread, Ticket, Warp, held,
+    Batch, Block, BlockShared, CompletionMember, CompletionQueue, Exclusive, GpuShared, Ready,
+    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp, held,
 };
 pub use signal::Signal;
-pub use state::{Progress, QueueState};
+pub use state::{CompletionQueueState, Progress, QueueState, Strays};
 pub use stop::Stop;
 #[cfg(loom)]
 pub use warpbell_gpu::arch::{LeftOut, leave_out};

@@ -106,6 +106,67 @@ impl Default for QueueState {
     }
 }
 
+/// What the readers of a [`CompletionQueue`](crate::CompletionQueue) share: 128 bytes, which the host allocates zeroed.
+#[repr(C, align(128))]
+pub struct CompletionQueueState {
+    /// 1 while somebody reads CQEs.
+    pub(crate) reading: Word64,
+    /// CQEs taken, counted without wrap.
+    pub(crate) taken: Word64,
+    /// CQEs that named no queue of the completion queue.
+    pub(crate) strays: Word64,
+    /// The QPN of the newest of these.
+    pub(crate) stray_qpn: Word64,
+    _rest: [Word64; 12],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<CompletionQueueState>() == 128);
+    assert!(core::mem::offset_of!(CompletionQueueState, reading) == 0);
+    assert!(core::mem::offset_of!(CompletionQueueState, taken) == 8);
+    assert!(core::mem::offset_of!(CompletionQueueState, strays) == 16);
+    assert!(core::mem::offset_of!(CompletionQueueState, stray_qpn) == 24);
+};
+
+impl CompletionQueueState {
+    /// The state of a completion queue that nobody has used yet; as for [`QueueState::new`], the host makes it.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[expect(clippy::new_without_default, reason = "only hosts make one")]
+    pub fn new() -> Self {
+        let zero = || Word64::new(0);
+        Self {
+            reading: zero(),
+            taken: zero(),
+            strays: zero(),
+            stray_qpn: zero(),
+            _rest: core::array::from_fn(|_| zero()),
+        }
+    }
+
+    /// CQEs taken so far, for the host.
+    pub fn taken(&self) -> u64 {
+        load_acquire64(&self.taken, Reach::System)
+    }
+
+    /// CQEs that named no queue of the completion queue.
+    pub fn strays(&self) -> Strays {
+        Strays {
+            count: load_acquire64(&self.strays, Reach::System),
+            newest: load_acquire64(&self.stray_qpn, Reach::System) as u32,
+        }
+    }
+}
+
+/// CQEs of a completion queue that named no queue of it: the NIC wrote what it should not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strays {
+    /// How many.
+    pub count: u64,
+    /// The QPN of the newest one; 0 if there is none.
+    pub newest: u32,
+}
+
 /// How far a queue has come, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {

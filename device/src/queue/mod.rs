@@ -12,6 +12,7 @@
 //! | `producer` | room, reservation, turn: what send and receive queues have in common |
 //! | `doorbell` | the one place with fences, doorbell record and doorbell |
 //! | `completion` | reading CQEs, collapsed and ordinary |
+//! | `common` | one completion queue for many send queues |
 //! | `send`, `batch`, `receive` | the queues that a kernel uses |
 //! | `group` | the WQEs that are posted together: whose, whether sound, into the ring |
 //! | `segmented` | large READs in segments |
@@ -19,6 +20,7 @@
 //! | `held` | WQEs that are stored now and published later, without a view of the queue |
 
 mod batch;
+mod common;
 pub(crate) mod completion;
 mod doorbell;
 mod exclusive;
@@ -38,6 +40,7 @@ mod shared;
 mod sharing;
 
 pub use batch::Batch;
+pub use common::{CompletionMember, CompletionQueue};
 pub use exclusive::Exclusive;
 pub use ready::Ready;
 pub use receive::{ReceiveQueue, Received};

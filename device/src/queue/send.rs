@@ -234,7 +234,7 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
 
     /// Whether a signalled WQE of this view reports the request.
     #[inline(always)]
-    fn covers(&self, ticket: Ticket) -> bool {
+    pub(super) fn covers(&self, ticket: Ticket) -> bool {
         ticket.after <= self.signalled
     }
 

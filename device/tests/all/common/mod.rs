@@ -1,6 +1,7 @@
 //! A send queue in plain memory, and the test in the NIC's place.
 #![allow(dead_code, reason = "each kind of build needs a part of it")]
 
+pub mod completion_queue;
 #[cfg(loom)]
 pub mod model;
 
@@ -36,6 +37,7 @@ pub struct Rig {
     send_doorbell: SendDoorbell,
     doorbell_page: DoorbellPage,
     reach: FenceReach,
+    qpn: u32,
     pub state: QueueState,
 }
 
@@ -65,6 +67,7 @@ impl Rig {
             send_doorbell: SendDoorbell::WithRecord,
             doorbell_page: DoorbellPage::Memory,
             reach: FenceReach::System,
+            qpn: QPN,
             state: QueueState::new(),
         }
     }
@@ -93,6 +96,16 @@ impl Rig {
         }
     }
 
+    /// The same, with another number.
+    pub fn numbered(self, qpn: u32) -> Self {
+        Self { qpn, ..self }
+    }
+
+    /// The first CQE's place.
+    pub fn entry(&self) -> &CompletionSlot {
+        &self.completions[0]
+    }
+
     pub fn handle(&self) -> SendQueueHandle<'_> {
         self.handle_on(self)
     }
@@ -112,7 +125,7 @@ impl Rig {
                 kind: self.kind,
             },
             state: &self.state,
-            qpn: QPN,
+            qpn: self.qpn,
             max_message: MAX_MESSAGE,
             depth_log2: self.depth_log2,
             reach: self.reach,
@@ -229,7 +242,7 @@ impl Rig {
             CompletionKind::Collapsed => false,
             CompletionKind::Ordinary => number / self.completions.len() % 2 == 1,
         };
-        let qpn = QpNumber::from_low_bits(QPN);
+        let qpn = QpNumber::from_low_bits(self.qpn);
         let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, qpn, wqe_counter);
         Cqe64::from_words([0, 0, 0, 0, 0, 0, 0, tail.0])
     }

@@ -1,0 +1,395 @@
+//! One completion queue that many send queues have in common.
+//!
+//! Each of these queues has an entry of its own, in which a collapsed completion queue would have its one CQE. The NIC
+//! writes CQEs to the common ring. Whoever polls it copies each CQE to the entry of the queue that it names, also if that
+//! is another's queue. So a send queue posts, polls and waits as with a collapsed completion queue, and no instruction of
+//! it knows of the common one.
+
+use core::marker::PhantomData;
+
+use mlx5_wqe::{CqeOpcode, CqeTail, Wqe};
+use warpbell_gpu::arch::{Reach, fence_acquire_release, fence_release};
+
+use crate::Deadline;
+use crate::error::{OpenError, PostError, QueueError, WaitError};
+use crate::handle::{CompletionQueueHandle, CompletionSlot, Completions};
+use crate::processor::Processor;
+use crate::queue::completion;
+use crate::queue::{Scope, SendQueue, Sharing, Thread, Ticket};
+use crate::state::{CompletionQueueState, Strays};
+use crate::warp;
+use crate::words::{
+    compare_exchange64, fetch_add_relaxed64, load_relaxed64, store_relaxed64, store_release64,
+};
+
+/// CQEs that a reader takes in one go: one for each lane of a warp.
+const BATCH: u64 = 32;
+
+/// What a leader says of a turn, in one word: the number of the next CQE, or this, if there is nothing to read.
+const NOTHING: u64 = u64::MAX >> 1;
+/// Beside it: the last turn.
+const LAST: u64 = 1 << 63;
+
+/// A place of the table that leads from a QPN to the queue's entry. The host fills the table before any kernel sees it.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompletionMember([u64; 2]);
+
+impl CompletionMember {
+    /// Enters a queue pair whose entry is at that exposed address; `false` if the table is full. Of a table of a power of
+    /// two of places, at least two of them, and at least one stays free.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn enter(table: &mut [Self], qpn: u32, entry: u64) -> bool {
+        let (places, log2) = (table.len(), table.len().ilog2());
+        let free = table.iter().filter(|place| place.entry() == 0).count();
+        if free < 2 {
+            return false;
+        }
+        let start = home(qpn, log2) as usize;
+        let mut at = (start..start + places).map(|place| place % places);
+        let Some(at) = at.find(|&place| table[place].entry() == 0) else {
+            return false;
+        };
+        table[at] = Self([u64::from(qpn), entry]);
+        true
+    }
+
+    /// The two words, as they lie in memory.
+    pub const fn words(self) -> [u64; 2] {
+        self.0
+    }
+
+    #[inline(always)]
+    const fn entry(self) -> u64 {
+        self.0[1]
+    }
+}
+
+/// Where the search for a QPN begins: in a table of 2 to 2^32 places. Multiplication spreads numbers that follow each
+/// other (Fibonacci hashing).
+#[inline(always)]
+const fn home(qpn: u32, log2: u32) -> u32 {
+    qpn.wrapping_mul(0x9e37_79b9).wrapping_shr(32 - log2)
+}
+
+/// A completion queue that many send queues have in common, as this thread (or warp, or block) sees it.
+///
+/// A wait looks at the queue's own entry first. If that shows nothing, it takes up to 32 CQEs of the common ring and
+/// gives each to its queue: the lanes of a warp one CQE each at the same time, a thread or a block's leader one after the
+/// other. One view at a time reads; the others find what it gave them.
+///
+/// [`SendQueue::wait`] and [`SendQueue::post`] work too, as long as somebody polls here meanwhile: a warp of its own, for
+/// example.
+#[derive(Debug)]
+pub struct CompletionQueue<'a, C: Scope> {
+    handle: CompletionQueueHandle<'a>,
+    _scope: PhantomData<C>,
+}
+
+impl<'a, C: Scope> CompletionQueue<'a, C> {
+    pub(crate) fn open(handle: CompletionQueueHandle<'a>) -> Result<Self, OpenError> {
+        match handle.processor.admits(Processor::here()) {
+            true => Ok(Self {
+                handle,
+                _scope: PhantomData,
+            }),
+            false => Err(OpenError::Elsewhere),
+        }
+    }
+
+    /// Posts a WQE to one of the queues and rings its doorbell; polls for room until the deadline.
+    ///
+    /// # Errors
+    /// As for [`SendQueue::post`].
+    #[inline(always)]
+    pub fn post<S: Sharing, const B: usize>(
+        &mut self,
+        queue: &mut SendQueue<'_, S, C>,
+        wqe: Wqe<B>,
+        deadline: Deadline,
+    ) -> Result<Ticket, PostError> {
+        let (mut wait, mut late) = (None, false);
+        loop {
+            // All threads of the scope find room, or none of them does.
+            match queue.try_post(wqe) {
+                Err(PostError::NoRoom) if late => return Err(PostError::Deadline),
+                Err(PostError::NoRoom) => {}
+                posted => return posted,
+            }
+            let wait = wait.get_or_insert_with(|| deadline.wait());
+            late = self.turn(wait.expired());
+        }
+    }
+
+    /// Whether a request of one of the queues is done: looks at its entry, then at the common ring.
+    ///
+    /// # Errors
+    /// As for [`SendQueue::is_done`].
+    #[inline(always)]
+    pub fn is_done<S: Sharing>(
+        &mut self,
+        queue: &mut SendQueue<'_, S, C>,
+        ticket: Ticket,
+    ) -> Result<bool, QueueError> {
+        match self.wait(queue, ticket, Deadline::PASSED) {
+            Ok(()) => Ok(true),
+            Err(WaitError::Failed(error)) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Waits until a request of one of the queues is done, and all posted there before it.
+    ///
+    /// # Errors
+    /// As for [`SendQueue::wait`].
+    #[inline(always)]
+    pub fn wait<S: Sharing>(
+        &mut self,
+        queue: &mut SendQueue<'_, S, C>,
+        ticket: Ticket,
+        deadline: Deadline,
+    ) -> Result<(), WaitError> {
+        let (mut wait, mut late) = (None, false);
+        loop {
+            // In one place: a GPU's compiler does not inline what two places have in common.
+            match queue.wait(ticket, Deadline::PASSED) {
+                Err(WaitError::Deadline | WaitError::NotSignalled) if !late => {}
+                found => return found,
+            }
+            let wait = wait.get_or_insert_with(|| deadline.wait());
+            // What nothing will report gets one look.
+            late = self.turn(!queue.covers(ticket) || wait.expired());
+        }
+    }
+
+    /// Takes up to 32 CQEs and gives each to its queue, if there are some and nobody else reads.
+    ///
+    /// For a warp that polls for all; waits and posts of this view poll by themselves.
+    #[inline(always)]
+    pub fn poll(&mut self) {
+        self.turn(true);
+    }
+
+    /// CQEs that named no queue of this completion queue.
+    pub fn strays(&self) -> Strays {
+        self.state().strays()
+    }
+
+    #[inline(always)]
+    fn state(&self) -> &'a CompletionQueueState {
+        // SAFETY: the handle's pointers are valid for 'a, by the promise of its `new`.
+        unsafe { &*self.handle.state }
+    }
+
+    #[inline(always)]
+    fn ring(&self) -> &Completions {
+        &self.handle.completions
+    }
+
+    /// One poll. Gives whether this was the `last` turn, as the leader has it, to all.
+    #[inline(always)]
+    fn turn(&mut self, last: bool) -> bool {
+        let together = C::COLLECTIVE && !C::WIDE;
+        let mut word = NOTHING;
+        if C::leads() {
+            if let Some(next) = self.start() {
+                word = next;
+                if !together {
+                    self.read_alone(next);
+                }
+            }
+            word |= if last { LAST } else { 0 };
+        }
+        // One word for both, because a warp pays for each exchange.
+        let word = C::broadcast(word);
+        let next = word & !LAST;
+        if together && next != NOTHING {
+            self.read_together(next);
+        }
+        word != next
+    }
+
+    /// Becomes the reader, if a CQE is there and nobody else reads; gives the number of the next CQE.
+    #[inline(always)]
+    fn start(&self) -> Option<u64> {
+        let (state, ring) = (self.state(), self.ring());
+        // A glance, so that a poll that finds nothing writes nothing. If others took CQEs meanwhile, it misses news
+        // that the next one finds, or sees some that are none.
+        let next = load_relaxed64(&state.taken, Reach::Gpu) as u32;
+        if !completion::is_new(ring, completion::tail(ring, next), next) {
+            return None;
+        }
+        // Acquire: the last reader's count, its loads and its stores to entries before ours, so that we find nothing
+        // older in an entry of the ring, and put nothing older into a queue's.
+        compare_exchange64(&state.reading, 0, 1, Reach::Gpu).ok()?;
+        Some(load_relaxed64(&state.taken, Reach::Gpu))
+    }
+
+    /// Gives the right to read back: all CQEs before number `taken` are with their queues.
+    #[inline(always)]
+    fn end(&self, taken: u64) {
+        let state = self.state();
+        store_relaxed64(&state.taken, taken, Reach::Gpu);
+        // The count, and what was read and given, before the end of the right, because the next reader goes on there.
+        store_release64(&state.reading, 0, Reach::Gpu);
+    }
+
+    /// Reads CQEs from number `first` on, one after the other.
+    #[inline(always)]
+    fn read_alone(&self, first: u64) {
+        let ring = self.ring();
+        let mut end = first;
+        while end - first < BATCH {
+            let number = end as u32;
+            if !completion::is_new(ring, completion::tail(ring, number), number) {
+                break;
+            }
+            end += 1;
+        }
+        self.order();
+        let mut next = first;
+        while next != end {
+            // As found above: the NIC does not write there again before the queue has its CQE.
+            let number = next as u32;
+            let tail = completion::tail(ring, number);
+            match self.entry_of(tail) {
+                Some(entry) => deliver(completion::slot(ring, number), tail, entry, self.reach()),
+                None => self.count_stray(tail),
+            }
+            next += 1;
+        }
+        self.end(end);
+    }
+
+    /// The lanes of a warp read CQEs from number `first` on, one each. The leader is the reader.
+    #[inline(always)]
+    fn read_together(&self, first: u64) {
+        let ring = self.ring();
+        // The leader's acquire before the others' loads.
+        C::sync();
+        let lane = C::rank();
+        let number = (first as u32).wrapping_add(lane);
+        let tail = completion::tail(ring, number);
+        let is_new = completion::is_new(ring, tail, number);
+        // One behind the other, and none skipped, as in a queue's own ring.
+        let count = warp::ballot(is_new).trailing_ones();
+        let is_taken = lane < count;
+        self.order();
+        // A queue's newest CQE is enough for it, or its first error. Lanes without a CQE have something in common that
+        // is no queue pair's number.
+        let qpn = match is_taken {
+            true => tail.qpn().get(),
+            false => u32::MAX,
+        };
+        let same = warp::alike(qpn.into());
+        let errors = warp::ballot(is_taken && !is_success(tail)) & same;
+        let below = (1 << lane) - 1;
+        let acts = match errors {
+            0 => same >> lane == 1,
+            _ => errors & below == 0 && errors >> lane & 1 == 1,
+        };
+        if is_taken {
+            match self.entry_of(tail) {
+                Some(entry) if acts => {
+                    deliver(completion::slot(ring, number), tail, entry, self.reach());
+                }
+                Some(_) => {}
+                None => self.count_stray(tail),
+            }
+        }
+        // All lanes' loads and stores before the leader gives the right back.
+        C::sync();
+        if C::leads() {
+            self.end(first + u64::from(count));
+        }
+    }
+
+    #[inline(always)]
+    fn reach(&self) -> Reach {
+        self.handle.reach()
+    }
+
+    /// Between the reading of CQEs and what is given to queues.
+    #[inline(always)]
+    fn order(&self) {
+        // The CQEs before the entries, because through us a queue's owner reads the data behind them, and posts again,
+        // upon which the NIC overwrites them.
+        fence_acquire_release(self.reach());
+    }
+
+    /// The entry of the queue whose CQE this is.
+    #[inline(always)]
+    fn entry_of(&self, tail: CqeTail) -> Option<&'a CompletionSlot> {
+        let (qpn, log2) = (tail.qpn().get(), u32::from(self.handle.members_log2));
+        let mask = (1u32 << log2) - 1;
+        let mut at = home(qpn, log2);
+        for _ in 0..=mask {
+            // SAFETY: the table has so many places and is not written, by the promise of the handle's `new`.
+            let CompletionMember([number, entry]) =
+                unsafe { *self.handle.members.add((at & mask) as usize) };
+            if entry == 0 {
+                return None;
+            }
+            if number == u64::from(qpn) {
+                // SAFETY: an entry's address, which is valid as long as the handle, by the same promise.
+                return Some(unsafe { &*core::ptr::with_exposed_provenance(entry as usize) });
+            }
+            at = at.wrapping_add(1);
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(always)]
+    fn count_stray(&self, tail: CqeTail) {
+        let state = self.state();
+        fetch_add_relaxed64(&state.strays, 1, Reach::Gpu);
+        store_relaxed64(&state.stray_qpn, tail.qpn().get().into(), Reach::Gpu);
+    }
+}
+
+impl<'a> CompletionQueueHandle<'a> {
+    /// Opens the completion queue for this thread.
+    ///
+    /// # Errors
+    /// A handle of another version, for another processor, or with a reach that this one does not know.
+    #[inline(always)]
+    pub fn open(self) -> Result<CompletionQueue<'a, Thread>, OpenError> {
+        // SAFETY: a thread makes its calls together with itself.
+        unsafe { self.open_together() }
+    }
+
+    /// Opens it for all threads of a scope `C` together.
+    ///
+    /// # Safety
+    /// As for [`SendQueueHandle::open_together`](crate::SendQueueHandle::open_together): all threads of the scope call
+    /// this and every method together, with the same handle, and with views of the same send queue.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); all threads get the same answer.
+    #[inline(always)]
+    pub unsafe fn open_together<C: Scope>(self) -> Result<CompletionQueue<'a, C>, OpenError> {
+        self.check()?;
+        CompletionQueue::open(self)
+    }
+}
+
+#[inline(always)]
+fn is_success(tail: CqeTail) -> bool {
+    tail.cqe_opcode() == CqeOpcode::REQUESTER
+}
+
+/// Puts a CQE into its queue's entry. An error stays there, whatever is flushed behind it.
+#[inline(always)]
+fn deliver(slot: &CompletionSlot, tail: CqeTail, entry: &CompletionSlot, reach: Reach) {
+    if !is_success(tail) {
+        let found = CqeTail(completion::word(entry, 7));
+        if !is_success(found) && found.cqe_opcode() != CqeOpcode::INVALID {
+            return;
+        }
+        store_relaxed64(&entry.words[6], completion::word(slot, 6), Reach::System);
+        // The cause before the tail, because the queue's owner reads it once it has seen the tail.
+        fence_release(reach);
+    }
+    store_relaxed64(&entry.words[7], tail.0, Reach::System);
+}
