@@ -1,6 +1,6 @@
 //! Memory for the NIC: page-aligned, zeroed, at an address that does not change.
 
-use warpbell::QueueState;
+use warpbell::{CompletionQueueState, QueueState};
 
 #[cfg(feature = "cust")]
 use crate::cuda::Foreign;
@@ -117,6 +117,20 @@ impl Buffer {
                 std::mem::transmute::<[u8; size_of::<QueueState>()], QueueState>(bytes)
             },
             Err(_) => QueueState::new(),
+        }
+    }
+
+    /// The same of a completion queue that many send queues have in common.
+    pub(crate) fn completion_queue_state(&self, offset: usize) -> CompletionQueueState {
+        let mut bytes = [0; size_of::<CompletionQueueState>()];
+        match self.read(offset, &mut bytes) {
+            // SAFETY: a state is atomic words, for which any bytes will do.
+            Ok(()) => unsafe {
+                std::mem::transmute::<[u8; size_of::<CompletionQueueState>()], CompletionQueueState>(
+                    bytes,
+                )
+            },
+            Err(_) => CompletionQueueState::new(),
         }
     }
 

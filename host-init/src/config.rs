@@ -162,6 +162,8 @@ impl Default for Timers {
 pub(crate) struct Checked {
     pub send_depth_log2: u8,
     pub send_completions: CheckedCompletions,
+    /// Number of the completion queue that takes the send queue's CQEs, if it is not one of its own.
+    pub common_cqn: Option<u32>,
     pub cross_channel: bool,
     pub managed_send: bool,
     pub send_doorbell: SendDoorbell,
@@ -232,6 +234,7 @@ impl QueuePairConfig {
         Ok(Checked {
             send_depth_log2,
             send_completions,
+            common_cqn: None,
             cross_channel: self.cross_channel,
             managed_send: self.managed_send,
             send_doorbell: self.send_doorbell,
@@ -243,6 +246,33 @@ impl QueuePairConfig {
             state_placement: self.states(placement),
             timers: self.timers,
         })
+    }
+
+    /// Checks the numbers of `count` queue pairs over one completion queue: those of each, and those of the completion
+    /// queue. The send completions are the completion queue's; each queue pair has one entry.
+    pub(crate) fn check_common(
+        &self,
+        count: u32,
+        limits: &Limits,
+        usual: Placement,
+    ) -> Result<(Checked, CheckedCompletions), Error> {
+        let Completions::Ordinary { depth: given } = self.send_completions else {
+            return Err(Error::CollapsedCommon);
+        };
+        let one = Self {
+            send_completions: Completions::Collapsed,
+            ..*self
+        };
+        let one = one.check(limits, usual)?;
+        // Room for a CQE of each block of each send ring.
+        let needed = count.saturating_mul(self.send_depth).max(LEAST_COMMON);
+        let depth = match given {
+            _ if count == 0 => 0,
+            Some(given) => given,
+            None => needed.checked_next_power_of_two().unwrap_or(u32::MAX),
+        };
+        let depth = Completions::Ordinary { depth: Some(depth) };
+        Ok((one, completions("common", depth, needed, limits)?))
     }
 
     /// Where its queues lie in a domain.
@@ -299,6 +329,9 @@ impl Timers {
         Ok(())
     }
 }
+
+/// A warp looks at so many CQEs at once.
+const LEAST_COMMON: u32 = 32;
 
 fn depth(what: &'static str, depth: u32, limit: u32) -> Result<u8, Error> {
     if depth == 0 || depth > limit {

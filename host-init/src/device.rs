@@ -12,7 +12,8 @@ use warpbell_soft_hca::shell::SoftHca;
 #[cfg(doc)]
 use crate::QueuePairConfig;
 use crate::batching::Reader;
-use crate::config::Checked;
+use crate::completion_queue::CommonAddresses;
+use crate::config::{Checked, CheckedCompletions};
 use crate::memory::Keys;
 #[cfg(feature = "mlx5")]
 use crate::mlx5::{CardCounters, CardEvent, Mlx5, Mlx5Options};
@@ -238,6 +239,8 @@ impl fmt::Debug for Device {
 pub(crate) struct Queues {
     pub qpn: u32,
     pub send_cqn: u32,
+    /// The send queue's completion queue is also that of others.
+    pub common_sends: bool,
     /// Equal to `send_cqn` without a receive queue.
     pub receive_cqn: u32,
     /// Address of the register that kernels ring, and what its page is; none if it is that of the queues' memory.
@@ -309,6 +312,18 @@ pub(crate) trait Provider: Send + Sync {
     unsafe fn register(&self, domain: u32, area: Area, access: Access) -> Result<Keys, Error>;
     /// When this succeeds, the device uses the memory no longer.
     fn deregister(&self, keys: Keys) -> Result<(), Error>;
+
+    /// Makes a completion queue for many send queues; gives its number.
+    ///
+    /// # Safety
+    /// The memory is as a fresh queue needs it, and stays valid until `destroy_completion_queue` succeeded.
+    unsafe fn create_completion_queue(
+        &self,
+        completions: CheckedCompletions,
+        at: &CommonAddresses,
+    ) -> Result<u32, Error>;
+    /// When this succeeds, the device uses the memory no longer. Its queue pairs are gone.
+    fn destroy_completion_queue(&self, cqn: u32) -> Result<(), Error>;
 
     /// Makes the completion queues and the queue pair, in `Reset`.
     ///

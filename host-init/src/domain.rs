@@ -9,7 +9,8 @@ use crate::device::Provider;
 use crate::one_path::{Paths, Taken, Written};
 use crate::placement::Area;
 use crate::{
-    Access, Buffer, Device, Error, MemoryRegion, Placement, QueuePair, QueuePairConfig, connect,
+    Access, Buffer, CompletionQueue, Device, Error, MemoryRegion, Placement, QueuePair,
+    QueuePairConfig, connect,
 };
 
 /// What belongs together: regions and queue pairs work with each other only
@@ -171,6 +172,23 @@ impl ProtectionDomain {
     /// Every bad number of `config` ends in an error that names it.
     pub fn queue_pair(&self, config: &QueuePairConfig) -> Result<QueuePair, Error> {
         QueuePair::new(self, config)
+    }
+
+    /// Makes `count` queue pairs whose send queues have one completion queue in common, of which kernels take a
+    /// [handle](CompletionQueue::handle) beside those of the send queues. Each takes the configuration as
+    /// [`queue_pair`](Self::queue_pair) does, but that `send_completions` is about the common ring: by default as many
+    /// entries as all send rings have blocks, rounded up to a power of two. Receive queues have their own.
+    ///
+    /// # Errors
+    /// As [`queue_pair`](Self::queue_pair); [`Error::CollapsedCommon`]; [`Error::CompletionQueueTooSmall`] if the given
+    /// depth has no room for all; [`Error::DepthOutOfRange`] for no queue pairs, and for more than the device's largest
+    /// completion queue has room for.
+    pub fn queue_pairs_with_common_completions(
+        &self,
+        config: &QueuePairConfig,
+        count: u32,
+    ) -> Result<(CompletionQueue, Vec<QueuePair>), Error> {
+        CompletionQueue::new(self, config, count)
     }
 
     /// Makes a queue pair here and one in another domain of this process, and connects them.

@@ -66,6 +66,31 @@ pub enum Error {
     /// Collapsed completions for receives, which would overwrite each other.
     #[error("receive completions cannot be collapsed; use `Completions::ORDINARY`")]
     CollapsedReceive,
+    /// Collapsed completions for many send queues in common, which would overwrite each other.
+    #[error(
+        "send queues with a common completion queue cannot have collapsed completions; use `Completions::ORDINARY`"
+    )]
+    CollapsedCommon,
+    /// A reset of a queue pair that has its completion queue in common with others: CQEs of the old one would stay there.
+    #[error(
+        "queue pair {qpn:#x} has its completion queue in common with others, and is not reset alone; make all of them anew"
+    )]
+    CommonReset {
+        /// Which queue pair.
+        qpn: u32,
+    },
+    /// Queue pairs that are not just those of a completion queue.
+    #[error(
+        "completion queue {cqn:#x} has {wanted} queue pairs, and {found} of those given are its own; give all that were made with it, and no others"
+    )]
+    NotItsQueuePairs {
+        /// The completion queue's number.
+        cqn: u32,
+        /// How many it has.
+        wanted: usize,
+        /// How many of those were given.
+        found: usize,
+    },
     /// A queue pair without a doorbell record, which the device cannot have.
     #[error(
         "the device takes producer indices only from doorbell records; use `SendDoorbell::WithRecord`, or a ConnectX-8 or later"

@@ -74,6 +74,7 @@ pub mod args;
 mod assert_matches;
 mod batching;
 mod buffer;
+mod completion_queue;
 mod config;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -114,6 +115,7 @@ pub mod world;
 #[cfg(feature = "clap")]
 pub use args::NodeArgs;
 pub use buffer::Buffer;
+pub use completion_queue::CompletionQueue;
 pub use config::{Completions, QueuePairConfig, Timers};
 pub use cuda::{Gpu, GpuError};
 pub use device::{Device, Limits, Nic};

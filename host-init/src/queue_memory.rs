@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 use mlx5_wqe::{DoorbellRecord, Octoword, UarPage};
 use warpbell::{CompletionSlot, QueueState, RingBlock, RingSegment, SendDoorbell, Word32, Word64};
 
-use crate::config::Checked;
+use crate::config::{Checked, CheckedCompletions};
 use crate::outstanding::{AwaitedReceive, SendQueueImage, awaited_receive, stored_in};
 use crate::placement::Area;
 use crate::{Buffer, Error, Placement};
 
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Bytes of a CQE and of a basic block.
-const SLOT: usize = 64;
+pub(crate) const SLOT: usize = 64;
 /// Doorbell records lie on cache lines of their own.
-const RECORD: usize = 64;
+pub(crate) const RECORD: usize = 64;
 /// Bytes of a queue's device-side state.
 const STATE: usize = size_of::<QueueState>();
 /// Where a CQE says that it is valid, and what an unused one says there: opcode
@@ -27,12 +27,12 @@ const OP_OWN_UNUSED: u8 = 0xf1;
 
 /// Where each part of an allocation starts, one behind the other.
 #[derive(Default)]
-struct Parts {
-    end: usize,
+pub(crate) struct Parts {
+    pub end: usize,
 }
 
 impl Parts {
-    fn add(&mut self, bytes: usize, alignment: usize) -> usize {
+    pub fn add(&mut self, bytes: usize, alignment: usize) -> usize {
         let start = self.end.next_multiple_of(alignment);
         self.end = start + bytes;
         start
@@ -83,7 +83,10 @@ impl CompletionLayout {
         Self {
             // A card wants each ring on a page.
             send_ring: parts.add(SLOT << config.send_completions.depth_log2, PAGE),
-            receive_ring: parts.add(receive_ring, PAGE),
+            receive_ring: match receive_ring {
+                0 => parts.end,
+                bytes => parts.add(bytes, PAGE),
+            },
             send_record: parts.add(RECORD, RECORD),
             receive_record: parts.add(RECORD, RECORD),
             end: parts.end,
@@ -146,15 +149,10 @@ impl QueueMemory {
     /// Neither NIC nor kernel may use the memory (`&mut self`).
     pub fn clear(&mut self) -> Result<(), Error> {
         let mut fresh = vec![0; self.completions.len()];
-        let mut mark_unused = |ring: usize, depth_log2: u8| {
-            for entry in 0..1 << depth_log2 {
-                fresh[ring + entry * SLOT + OP_OWN_AT] = OP_OWN_UNUSED;
-            }
-        };
         let (layout, config) = (&self.completion_layout, &self.config);
-        mark_unused(layout.send_ring, config.send_completions.depth_log2);
+        mark_unused(&mut fresh[layout.send_ring..], config.send_completions);
         if let Some(receive) = config.receive {
-            mark_unused(layout.receive_ring, receive.completions.depth_log2);
+            mark_unused(&mut fresh[layout.receive_ring..], receive.completions);
         }
         self.completions.write(0, &fresh)?;
         self.uar.write(0, &[0; PAGE])?;
@@ -212,6 +210,11 @@ impl QueueMemory {
     /// Word 0 of the queue pair's doorbell record; word 1 is the send queue's.
     pub fn record(&self) -> *const Word32 {
         self.queue(self.queue_layout.record)
+    }
+
+    /// Bytes of the completion queues.
+    pub fn completion_bytes(&self) -> usize {
+        self.completions.len()
     }
 
     pub fn send_completions(&self) -> (*const CompletionSlot, *const Word32) {
@@ -360,6 +363,13 @@ impl QueueMemory {
     }
 }
 
+/// Makes the entries of a ring of zeros unused ones.
+pub(crate) fn mark_unused(ring: &mut [u8], completions: CheckedCompletions) {
+    for entry in ring.chunks_mut(SLOT).take(1 << completions.depth_log2) {
+        entry[OP_OWN_AT] = OP_OWN_UNUSED;
+    }
+}
+
 /// Entries of a ring, as they are now.
 fn slots(buffer: &Buffer, offset: usize, depth_log2: u8) -> Option<Vec<[u8; SLOT]>> {
     let mut slots = vec![[0; SLOT]; 1 << depth_log2];
@@ -368,7 +378,7 @@ fn slots(buffer: &Buffer, offset: usize, depth_log2: u8) -> Option<Vec<[u8; SLOT
 }
 
 /// A part of an allocation.
-fn at<T>(buffer: &Buffer, offset: usize) -> *mut T {
+pub(crate) fn at<T>(buffer: &Buffer, offset: usize) -> *mut T {
     debug_assert!(offset < buffer.len());
     // SAFETY: every offset of a layout lies inside its allocation.
     unsafe { buffer.as_ptr().add(offset) }.cast()

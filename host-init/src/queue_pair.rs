@@ -14,12 +14,14 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use warpbell::{
     CompletionKind, CompletionParts, DoorbellPage, Processor, Progress, QueueError, ReceiveParts,
     ReceiveQueueHandle, SendParts, SendQueueHandle,
 };
 
+use crate::completion_queue::CommonRing;
 use crate::config::{Checked, CheckedCompletions, CheckedReceive};
 use crate::device::{Queues, Step};
 use crate::one_path::{Taken, Written};
@@ -59,11 +61,26 @@ pub struct QueuePair {
     /// Freed only after the device has let go of it.
     memory: ManuallyDrop<QueueMemory>,
     _path: Option<Taken>,
+    /// The completion queue that its send queue has in common with others. Dropped after the queue pair is destroyed.
+    common: Option<Arc<CommonRing>>,
 }
 
 impl QueuePair {
     pub(crate) fn new(domain: &ProtectionDomain, config: &QueuePairConfig) -> Result<Self, Error> {
         let config = config.check(&domain.device().limits(), domain.placement())?;
+        Self::of_checked(domain, config, None)
+    }
+
+    /// Makes one, perhaps over a completion queue that it has in common with others.
+    pub(crate) fn of_checked(
+        domain: &ProtectionDomain,
+        config: Checked,
+        common: Option<Arc<CommonRing>>,
+    ) -> Result<Self, Error> {
+        let config = Checked {
+            common_cqn: common.as_ref().map(|ring| ring.cqn()),
+            ..config
+        };
         let device = domain.device();
         device.require_reach("a queue pair", config.placement)?;
         device.require_reach("a completion queue", config.completion_placement)?;
@@ -97,6 +114,7 @@ impl QueuePair {
             remote: None,
             memory,
             _path: path,
+            common,
         })
     }
 
@@ -225,8 +243,11 @@ impl QueuePair {
     /// launched with one must have ended.
     ///
     /// # Errors
-    /// [`Error::Soft`] if the device has stopped; [`Error::Gpu`] if the GPU is lost.
+    /// [`Error::CommonReset`] if others have the same completion queue; [`Error::Soft`] if the device has stopped; [`Error::Gpu`] if the GPU is lost.
     pub fn reset(&mut self) -> Result<(), Error> {
+        if self.common.is_some() {
+            return Err(Error::CommonReset { qpn: self.qpn() });
+        }
         let (domain, addresses) = (&self.domain, self.memory.addresses());
         let memory = &mut *self.memory;
         let mut cleared = Ok(());
@@ -287,8 +308,8 @@ impl QueuePair {
         // SAFETY: all pointers lead into `memory`, whose layout made room for the
         // depths of `config`; it lives, and is not cleared, as long as `self` is
         // borrowed. A register of the device's own stays mapped until `destroy`. Each queue
-        // has a completion queue of its own, and an ordinary one is at least as deep
-        // (checked with the configuration). The device made the queue pair with that kind of
+        // has a completion queue of its own, or an entry that a common one's readers fill, and an
+        // ordinary one is at least as deep (checked with the configuration). The device made the queue pair with that kind of
         // doorbell. Where fences reach no further than the GPU,
         // the device refuses all memory but that GPU's. The queue's state lies where its kernels run, for which
         // every handle is.
@@ -383,6 +404,17 @@ impl QueuePair {
         &self.config
     }
 
+    /// Whether its send queue's CQEs go to that ring.
+    pub(crate) fn is_over(&self, ring: &Arc<CommonRing>) -> bool {
+        let own = self.common.as_ref();
+        own.is_some_and(|own| Arc::ptr_eq(own, ring))
+    }
+
+    /// Bytes that its completion queues take, without one that it has in common with others.
+    pub fn completion_bytes(&self) -> usize {
+        self.memory.completion_bytes()
+    }
+
     /// Where its queues lie.
     pub(crate) fn memory(&self) -> &QueueMemory {
         &self.memory
@@ -464,6 +496,7 @@ impl Drop for QueuePair {
         if let Err(error) = self.domain.provider().destroy(self.queues) {
             tracing::error!(qpn = self.qpn(), %error, "the memory of a queue pair is leaked");
             memory.leak();
+            std::mem::forget(self.common.take());
         }
     }
 }

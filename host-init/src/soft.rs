@@ -29,6 +29,7 @@ use warpbell_soft_hca::shell::{
 };
 
 use crate::batching::Reader;
+use crate::completion_queue::CommonAddresses;
 use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::domain::fresh_number;
@@ -425,6 +426,26 @@ impl<S: Seat> Provider for Soft<S> {
         })
     }
 
+    unsafe fn create_completion_queue(
+        &self,
+        completions: CheckedCompletions,
+        at: &CommonAddresses,
+    ) -> Result<u32, Error> {
+        let attributes = completion_queue(at.ring, at.record, completions);
+        let made: CqNumber = self.engine("make a completion queue", |engine| {
+            // SAFETY: the caller's promise is passed on unchanged.
+            unsafe { engine.give_memory(Command::CreateCompletionQueue(attributes)) }
+        })?;
+        Ok(made.get())
+    }
+
+    fn destroy_completion_queue(&self, cqn: u32) -> Result<(), Error> {
+        self.release("destroy a completion queue", |engine| {
+            let cq = CqNumber::from_low_bits(cqn);
+            engine.give(Command::DestroyCompletionQueue(cq))
+        })
+    }
+
     unsafe fn create(
         &self,
         domain: u32,
@@ -557,14 +578,17 @@ unsafe fn create_all(
     at: &QueueAddresses,
     made: &mut Vec<CqNumber>,
 ) -> Result<Queues, HcaError> {
-    let send = completion_queue(
-        at.send_completions,
-        at.send_completion_record,
-        config.send_completions,
-    );
-    // SAFETY: the caller vouches for all memory at `at`.
-    let send_cq: CqNumber = unsafe { engine.give_memory(Command::CreateCompletionQueue(send))? };
-    made.push(send_cq);
+    let send_cq = match config.common_cqn {
+        Some(number) => CqNumber::from_low_bits(number),
+        None => {
+            let (ring, record) = (at.send_completions, at.send_completion_record);
+            let send = completion_queue(ring, record, config.send_completions);
+            // SAFETY: the caller vouches for all memory at `at`.
+            let cq = unsafe { engine.give_memory(Command::CreateCompletionQueue(send))? };
+            made.push(cq);
+            cq
+        }
+    };
     let mut receive_cq = send_cq;
     if let Some(receive) = config.receive {
         let (ring, record) = (at.receive_completions, at.receive_completion_record);
@@ -597,6 +621,7 @@ unsafe fn create_all(
     Ok(Queues {
         qpn: qp.get(),
         send_cqn: send_cq.get(),
+        common_sends: config.common_cqn.is_some(),
         receive_cqn: receive_cq.get(),
         doorbell: None,
     })
@@ -614,10 +639,9 @@ fn destroy(engine: &mut Commands<'_>, queues: Queues) -> Result<(), HcaError> {
     let qp = QpNumber::from_low_bits(queues.qpn);
     engine.give::<()>(Command::DestroyQueuePair(qp))?;
     let (send, receive) = (queues.send_cqn, queues.receive_cqn);
-    for cqn in [send]
-        .into_iter()
-        .chain((receive != send).then_some(receive))
-    {
+    let own_send = (!queues.common_sends).then_some(send);
+    let own_receive = (receive != send).then_some(receive);
+    for cqn in own_send.into_iter().chain(own_receive) {
         let cq = CqNumber::from_low_bits(cqn);
         engine.give::<()>(Command::DestroyCompletionQueue(cq))?;
     }

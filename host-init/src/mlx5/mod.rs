@@ -45,7 +45,8 @@ use warpbell::FenceReach;
 use warpbell_soft_hca::shell::SoftHca;
 
 use crate::batching::Reader;
-use crate::config::Checked;
+use crate::completion_queue::CommonAddresses;
+use crate::config::{Checked, CheckedCompletions};
 use crate::device::{Provider, Queues, Step};
 use crate::domain::fresh_number;
 use crate::memory::Keys;
@@ -128,6 +129,8 @@ struct Objects {
     regions: HashMap<u32, Region>,
     /// By queue pair. None where parts would not be destroyed, or made again: the card may still use the memory.
     queues: HashMap<u32, Option<Made>>,
+    /// Those that many send queues have in common, by number.
+    completion_queues: HashMap<u32, Made>,
 }
 
 impl Mlx5 {
@@ -341,6 +344,24 @@ impl Provider for Mlx5 {
                 source,
             })
         })
+    }
+
+    unsafe fn create_completion_queue(
+        &self,
+        completions: CheckedCompletions,
+        at: &CommonAddresses,
+    ) -> Result<u32, Error> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        let made = unsafe { Made::create_common(self, completions, at)? };
+        let cqn = made.send_cqn();
+        self.objects().completion_queues.insert(cqn, made);
+        Ok(cqn)
+    }
+
+    fn destroy_completion_queue(&self, cqn: u32) -> Result<(), Error> {
+        let made = self.objects().completion_queues.remove(&cqn);
+        let made = made.expect("a completion queue is there until it is destroyed");
+        Ok(made.destroy()?)
     }
 
     unsafe fn create(

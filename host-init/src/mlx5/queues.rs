@@ -13,6 +13,7 @@ use super::events::Queue;
 use super::port::Way;
 use super::resources::{Uar, Umem};
 use super::{Mlx5, Mlx5Error, memory_of};
+use crate::completion_queue::CommonAddresses;
 use crate::config::{Checked, CheckedCompletions};
 use crate::cuda::MappedRegister;
 use crate::device::{Queues, Step};
@@ -27,6 +28,8 @@ use crate::{Access, Error, Placement};
 pub(super) struct Made {
     queue_pair: Option<(Object, QpNumber)>,
     send: Option<(Object, CqNumber)>,
+    /// The send queue's completion queue, if it is also that of others.
+    common: Option<CqNumber>,
     receive: Option<(Object, CqNumber)>,
     /// The last one is used; the others keep their page for it, see [`claim`](Self::claim).
     uars: Vec<Uar>,
@@ -72,17 +75,10 @@ impl Made {
     ) -> Result<Self, Error> {
         let mut made = Self::default();
         // SAFETY: the caller's promise is passed on unchanged.
-        let first = match unsafe { made.create_all(card, domain, config, at) } {
-            Ok(()) => return Ok(made),
-            Err(first) => first,
-        };
-        Err(match made.destroy() {
-            Ok(()) => first,
-            Err(second) => {
-                let (first, second) = (Box::new(first), Box::new(second));
-                Mlx5Error::Stuck { first, second }.into()
-            }
-        })
+        match unsafe { made.create_all(card, domain, config, at) } {
+            Ok(()) => Ok(made),
+            Err(first) => Err(made.undo(first)),
+        }
     }
 
     /// # Safety
@@ -108,34 +104,25 @@ impl Made {
         if let Placement::Gpu(gpu) | Placement::Pinned(gpu) = config.placement {
             self.mapped = Some(gpu.map_register(uar.register(config.send_doorbell))?);
         }
-        let completion_queue = |ring, record, completions: CheckedCompletions| {
-            let command = create_cq(card.event_queue, page, ring, record, completions);
+        let completion_queue = |ring, record, completed| {
+            let (ring, record) = (completions.place(ring), completions.place(record));
             // SAFETY: the caller keeps the memory until the queue is destroyed.
-            unsafe { Object::create(&card.context, "make a completion queue", &command) }
+            unsafe { completion_queue(card, page, ring, record, completed) }
         };
-        let (object, answer) = completion_queue(
-            completions.place(at.send_completions),
-            completions.place(at.send_completion_record),
-            config.send_completions,
-        )?;
-        let send = answer.cqn;
-        let hear = |object: &Object, queue| {
-            if let Some(events) = &card.events {
-                events.subscribe(object, &queue);
+        self.common = config.common_cqn.map(CqNumber::from_low_bits);
+        let send = match self.common {
+            Some(common) => common,
+            None => {
+                let (ring, record) = (at.send_completions, at.send_completion_record);
+                let made = completion_queue(ring, record, config.send_completions)?;
+                self.send.insert(made).1
             }
         };
-        hear(&object, Queue::Completion(send));
-        self.send = Some((object, send));
         let mut receive = send;
         if let Some(config) = config.receive {
-            let (object, answer) = completion_queue(
-                completions.place(at.receive_completions),
-                completions.place(at.receive_completion_record),
-                config.completions,
-            )?;
-            receive = answer.cqn;
-            hear(&object, Queue::Completion(receive));
-            self.receive = Some((object, receive));
+            let (ring, record) = (at.receive_completions, at.receive_completion_record);
+            let made = completion_queue(ring, record, config.completions)?;
+            receive = self.receive.insert(made).1;
         }
         // The receive ring comes first, then the send ring.
         let rings = match config.receive {
@@ -161,9 +148,51 @@ impl Made {
         // SAFETY: the caller keeps the memory until the queue pair is destroyed.
         let (object, answer) =
             unsafe { Object::create(&card.context, "make a queue pair", &command)? };
-        hear(&object, Queue::Pair(answer.qpn));
+        hear(card, &object, &Queue::Pair(answer.qpn));
         self.queue_pair = Some((object, answer.qpn));
         Ok(())
+    }
+
+    /// Makes a completion queue for many send queues.
+    ///
+    /// # Safety
+    /// As for [`Provider::create_completion_queue`](crate::device::Provider::create_completion_queue).
+    pub unsafe fn create_common(
+        card: &Mlx5,
+        completions: CheckedCompletions,
+        at: &CommonAddresses,
+    ) -> Result<Self, Error> {
+        let mut made = Self::default();
+        let mut create = || {
+            // SAFETY: the caller's promise is passed on unchanged.
+            let ground = unsafe { made.register(card, at.area)? };
+            let page = made.claim(card, false)?.page();
+            let (ring, record) = (ground.place(at.ring), ground.place(at.record));
+            // SAFETY: as above.
+            made.send = Some(unsafe { completion_queue(card, page, ring, record, completions)? });
+            Ok(())
+        };
+        match create() {
+            Ok(()) => Ok(made),
+            Err(first) => Err(made.undo(first)),
+        }
+    }
+
+    /// Destroys what was made before this error.
+    fn undo(self, first: Error) -> Error {
+        match self.destroy() {
+            Ok(()) => first,
+            Err(second) => {
+                let (first, second) = (Box::new(first), Box::new(second));
+                Mlx5Error::Stuck { first, second }.into()
+            }
+        }
+    }
+
+    /// The number of the send queues' completion queue.
+    pub fn send_cqn(&self) -> u32 {
+        let own = self.send.as_ref().map(|(_, cqn)| *cqn);
+        own.or(self.common).expect("made by `create`").get()
     }
 
     /// # Safety
@@ -188,7 +217,7 @@ impl Made {
     /// Its numbers, and where kernels ring.
     pub fn queues(&self) -> Queues {
         let number = |queue: &Option<(Object, CqNumber)>| queue.as_ref().map(|(_, cqn)| cqn.get());
-        let send_cqn = number(&self.send).expect("made by `create`");
+        let send_cqn = self.send_cqn();
         let uar = self.uars.last().expect("made by `create`");
         let doorbell = match &self.mapped {
             // The driver maps registers for a GPU uncached, whatever they are for a CPU.
@@ -198,6 +227,7 @@ impl Made {
         Queues {
             qpn: self.queue_pair().1.get(),
             send_cqn,
+            common_sends: self.common.is_some(),
             receive_cqn: number(&self.receive).unwrap_or(send_cqn),
             doorbell: Some(doorbell),
         }
@@ -328,6 +358,32 @@ impl Made {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Makes a completion queue, and has the card's events of it reported.
+///
+/// # Safety
+/// The memory stays until the queue is destroyed.
+unsafe fn completion_queue(
+    card: &Mlx5,
+    page: u32,
+    ring: Place,
+    record: Place,
+    completions: CheckedCompletions,
+) -> Result<(Object, CqNumber), Mlx5Error> {
+    let command = create_cq(card.event_queue, page, ring, record, completions);
+    // SAFETY: the caller's promise is passed on unchanged.
+    let (object, answer) =
+        unsafe { Object::create(&card.context, "make a completion queue", &command)? };
+    hear(card, &object, &Queue::Completion(answer.cqn));
+    Ok((object, answer.cqn))
+}
+
+/// Has events of a queue reported, where the card can.
+fn hear(card: &Mlx5, object: &Object, queue: &Queue) {
+    if let Some(events) = &card.events {
+        events.subscribe(object, queue);
     }
 }
 

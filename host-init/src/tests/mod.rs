@@ -1,5 +1,6 @@
 //! Tests of start-up against the software HCA, with work requests written by hand.
 
+mod completion_queue;
 mod drops;
 pub(crate) mod hand;
 mod node;

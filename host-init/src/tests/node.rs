@@ -15,7 +15,7 @@ use crate::{Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig,
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 
 /// CPU threads with each NIC that works with them.
-fn nodes() -> [Node; 2] {
+pub(super) fn nodes() -> [Node; 2] {
     let engine = SoftGpuOptions::new(entry!(soft_nic), Kernels::default());
     let resident = Node::new(Kernels::default(), Nic::SoftGpu(engine));
     [Node::cpu(), resident.unwrap()]
