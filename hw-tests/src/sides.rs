@@ -5,7 +5,8 @@ use std::sync::Arc;
 use warpbell::wqe::QpNumber;
 use warpbell_host_init::soft::{Drive, SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{
-    Access, Device, MemoryRegion, Nic, ProtectionDomain, QueuePair, QueuePairConfig, connect,
+    Access, CompletionQueue, Device, MemoryRegion, Nic, ProtectionDomain, QueuePair,
+    QueuePairConfig, connect,
 };
 use warpbell_soft_hca::engine::Counters;
 use warpbell_soft_hca::shell::{Driver, Faults, HcaOptions, LateStores, SoftHca};
@@ -37,6 +38,16 @@ pub struct Pair {
     pub ours: QueuePair,
     /// The peer's.
     pub theirs: QueuePair,
+}
+
+/// Queue pairs of ours with one completion queue in common, connected with queue pairs of theirs.
+pub struct Common {
+    /// The completion queue.
+    pub completions: CompletionQueue,
+    /// The kernels' own.
+    pub ours: Vec<QueuePair>,
+    /// The peer's.
+    pub theirs: Vec<QueuePair>,
 }
 
 impl Side {
@@ -173,6 +184,27 @@ impl Sides {
         };
         pair.connect();
         pair
+    }
+
+    /// So many queue pairs with one completion queue in common, connected.
+    pub fn common(&self, config: &QueuePairConfig, count: u32) -> Common {
+        let config = QueuePairConfig {
+            access: ALL_ACCESS,
+            ..*config
+        };
+        let domain = &self.ours.domain;
+        let made = domain.queue_pairs_with_common_completions(&config, count);
+        let (completions, mut ours) = made.expect("queue pairs");
+        let connected = |ours| {
+            let mut theirs = self.theirs.queue_pair(&config);
+            connect(ours, &mut theirs).expect("a connection");
+            theirs
+        };
+        Common {
+            theirs: ours.iter_mut().map(connected).collect(),
+            completions,
+            ours,
+        }
     }
 }
 

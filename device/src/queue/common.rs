@@ -8,6 +8,7 @@
 use core::marker::PhantomData;
 
 use mlx5_wqe::{CqeOpcode, CqeTail, Wqe};
+use warpbell_gpu::Wait;
 use warpbell_gpu::arch::{Reach, fence_acquire_release, fence_release};
 
 use crate::Deadline;
@@ -116,8 +117,7 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
                 Err(PostError::NoRoom) => {}
                 posted => return posted,
             }
-            let wait = wait.get_or_insert_with(|| deadline.wait());
-            late = self.turn(wait.expired());
+            late = self.turn(has_passed(deadline, &mut wait));
         }
     }
 
@@ -156,9 +156,8 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
                 Err(WaitError::Deadline | WaitError::NotSignalled) if !late => {}
                 found => return found,
             }
-            let wait = wait.get_or_insert_with(|| deadline.wait());
             // What nothing will report gets one look.
-            late = self.turn(!queue.covers(ticket) || wait.expired());
+            late = self.turn(!queue.covers(ticket) || has_passed(deadline, &mut wait));
         }
     }
 
@@ -371,6 +370,16 @@ impl<'a> CompletionQueueHandle<'a> {
     pub unsafe fn open_together<C: Scope>(self) -> Result<CompletionQueue<'a, C>, OpenError> {
         self.check()?;
         CompletionQueue::open(self)
+    }
+}
+
+/// Whether a wait is over, which begins with the first question.
+#[inline(always)]
+fn has_passed(deadline: Deadline, wait: &mut Option<Wait>) -> bool {
+    // No closure: where a kernel waits in several places, a GPU's compiler would not inline it.
+    match wait {
+        Some(wait) => wait.expired(),
+        None => wait.insert(deadline.wait()).expired(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`ActiveAsk`], [`ActiveServe`] | send tasks, and run them |
 //! | [`Requests`] | posts a list of work requests and waits for them |
+//! | [`CommonFlood`] | many queues over one completion queue, each with as much as it can carry |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
 //! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
@@ -17,6 +18,7 @@
 
 mod active_storm;
 mod arguments;
+mod common_flood;
 mod ending;
 mod flood;
 mod gaspi_calls;
@@ -35,6 +37,7 @@ pub use active_storm::{
     suite_active_serve,
 };
 pub use arguments::{Kernel, Output};
+pub use common_flood::{CommonFlood, suite_common_flood};
 pub use ending::{Ending, EndingWords};
 pub use flood::{Flood, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};

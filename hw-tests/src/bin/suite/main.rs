@@ -2,6 +2,7 @@
 //! so that a machine without Cargo can run it, too.
 
 mod arrival;
+mod common;
 mod deadlines;
 mod errors;
 mod faults;
@@ -32,11 +33,16 @@ use warpbell_hw_tests::say::{matches, say};
 /// A test: its name, what it proves, and its function.
 type Test = (&'static str, &'static str, fn(&Machine) -> ExitCode);
 
-const TESTS: [Test; 15] = [
+const TESTS: [Test; 16] = [
     (
         "arrival",
         "how a reader knows that data has arrived",
         arrival::test,
+    ),
+    (
+        "common",
+        "queues with one completion queue lose no completion",
+        common::test,
     ),
     (
         "deadlines",
