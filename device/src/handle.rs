@@ -444,7 +444,7 @@ unsafe impl Send for CompletionQueueHandle<'_> {}
 // SAFETY: as for `SendQueueHandle`.
 unsafe impl Sync for CompletionQueueHandle<'_> {}
 
-impl CompletionQueueHandle<'_> {
+impl<'a> CompletionQueueHandle<'a> {
     /// Makes the handle of a completion queue that many send queues have in common.
     ///
     /// # Safety
@@ -488,6 +488,16 @@ impl CompletionQueueHandle<'_> {
     pub fn check(&self) -> Result<(), OpenError> {
         self.header.check::<Self>(COMPLETION_MAGIC)?;
         FenceReach::check(self.reach)
+    }
+
+    /// The entry that CQE number `number` goes to, and its owner bit, for whoever plays the NIC.
+    ///
+    /// # Safety
+    /// [`check`](Self::check) has accepted the handle.
+    #[inline(always)]
+    pub unsafe fn completion_slot(&self, number: u32) -> (&'a CompletionSlot, bool) {
+        let owner = number >> self.completions.depth_log2 & 1 == 1;
+        (completion::slot(&self.completions, number), owner)
     }
 
     /// As [`SendQueueHandle::reach`].

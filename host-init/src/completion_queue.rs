@@ -146,10 +146,9 @@ impl CompletionQueue {
             .map(|_| QueuePair::of_checked(domain, config, Some(Arc::clone(&ring))))
             .collect::<Result<_, _>>()?;
         // At most half full, so that a search is short.
-        let mut table = vec![CompletionMember::default(); (2 * pairs.len()).next_power_of_two()];
+        let mut table = vec![CompletionMember::FREE; (2 * pairs.len()).next_power_of_two()];
         for pair in &pairs {
             let (entry, _) = pair.memory().send_completions();
-            let entry = entry.expose_provenance() as u64;
             assert!(CompletionMember::enter(&mut table, pair.qpn(), entry));
         }
         let words = Buffer::placed(config.state_placement, STATE + MEMBER * table.len())?;
@@ -168,6 +167,12 @@ impl CompletionQueue {
     /// Its number at the device.
     pub fn cqn(&self) -> u32 {
         self.ring.cqn()
+    }
+
+    /// Who keeps the ring: this, and queue pairs that are there or could not be destroyed.
+    #[cfg(test)]
+    pub(crate) fn keepers(&self) -> usize {
+        Arc::strong_count(&self.ring)
     }
 
     /// CQEs that it has room for.

@@ -12,6 +12,8 @@ pub mod bandwidth;
 pub mod bare;
 #[cfg(feature = "all")]
 pub mod checksum;
+#[cfg(feature = "all")]
+pub mod completions;
 pub mod demo;
 #[cfg(feature = "all")]
 pub mod gaspi;

@@ -4,6 +4,7 @@ mod active;
 mod bandwidth;
 #[path = "../common/mod.rs"]
 mod common;
+mod completions;
 mod inbound;
 mod machine;
 #[path = "../common/on_terminal.rs"]
@@ -21,9 +22,10 @@ mod wire;
 use std::process::{Command, Output};
 
 /// All benchmarks.
-const ALL: [&str; 10] = [
+const ALL: [&str; 11] = [
     "active",
     "bandwidth",
+    "completions",
     "inbound",
     "one-core",
     "pingpong",

@@ -31,38 +31,68 @@ const NOTHING: u64 = u64::MAX >> 1;
 /// Beside it: the last turn.
 const LAST: u64 = 1 << 63;
 
+/// What came of a poll; all threads of a scope have the same.
+#[derive(Clone, Copy)]
+struct Turn {
+    last: bool,
+    /// Whether it read the common ring.
+    read: bool,
+}
+
+impl Turn {
+    /// Whether a look behind it would find nothing that the one before it did not.
+    #[inline(always)]
+    fn is_last_and_vain(self) -> bool {
+        self.last & !self.read
+    }
+}
+
 /// A place of the table that leads from a QPN to the queue's entry. The host fills the table before any kernel sees it.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CompletionMember([u64; 2]);
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionMember {
+    qpn: u64,
+    /// Null in a free place.
+    entry: *const CompletionSlot,
+}
+
+// SAFETY: a number and an address; whoever follows the address has the promise of the handle that leads to the table.
+unsafe impl Send for CompletionMember {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionMember {}
 
 impl CompletionMember {
-    /// Enters a queue pair whose entry is at that exposed address; `false` if the table is full. Of a table of a power of
-    /// two of places, at least two of them, and at least one stays free.
+    /// A free place.
+    pub const FREE: Self = Self {
+        qpn: 0,
+        entry: core::ptr::null(),
+    };
+
+    /// Enters a queue pair and its entry into a table of a power of two of places, at least two; `false` if the table is
+    /// full. One place stays free.
     #[cfg(not(target_arch = "nvptx64"))]
-    pub fn enter(table: &mut [Self], qpn: u32, entry: u64) -> bool {
+    pub fn enter(table: &mut [Self], qpn: u32, entry: *const CompletionSlot) -> bool {
         let (places, log2) = (table.len(), table.len().ilog2());
-        let free = table.iter().filter(|place| place.entry() == 0).count();
+        let free = table.iter().filter(|place| place.entry.is_null()).count();
         if free < 2 {
             return false;
         }
         let start = home(qpn, log2) as usize;
         let mut at = (start..start + places).map(|place| place % places);
-        let Some(at) = at.find(|&place| table[place].entry() == 0) else {
+        let Some(at) = at.find(|&place| table[place].entry.is_null()) else {
             return false;
         };
-        table[at] = Self([u64::from(qpn), entry]);
+        table[at] = Self {
+            qpn: qpn.into(),
+            entry,
+        };
         true
     }
 
     /// The two words, as they lie in memory.
-    pub const fn words(self) -> [u64; 2] {
-        self.0
-    }
-
-    #[inline(always)]
-    const fn entry(self) -> u64 {
-        self.0[1]
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn words(self) -> [u64; 2] {
+        [self.qpn, self.entry.addr() as u64]
     }
 }
 
@@ -113,11 +143,15 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         loop {
             // All threads of the scope find room, or none of them does.
             match queue.try_post(wqe) {
-                Err(PostError::NoRoom) if late => return Err(PostError::Deadline),
-                Err(PostError::NoRoom) => {}
+                Err(PostError::NoRoom) if !late => {}
+                Err(PostError::NoRoom) => return Err(PostError::Deadline),
                 posted => return posted,
             }
-            late = self.turn(has_passed(deadline, &mut wait));
+            let turn = self.turn(has_passed(deadline, &mut wait));
+            if turn.is_last_and_vain() {
+                return Err(PostError::Deadline);
+            }
+            late = turn.last;
         }
     }
 
@@ -152,12 +186,17 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         let (mut wait, mut late) = (None, false);
         loop {
             // In one place: a GPU's compiler does not inline what two places have in common.
-            match queue.wait(ticket, Deadline::PASSED) {
+            let found = queue.wait(ticket, Deadline::PASSED);
+            match found {
                 Err(WaitError::Deadline | WaitError::NotSignalled) if !late => {}
-                found => return found,
+                _ => return found,
             }
-            // What nothing will report gets one look.
-            late = self.turn(!queue.covers(ticket) || has_passed(deadline, &mut wait));
+            // What nothing will report gets one turn.
+            let turn = self.turn(!queue.covers(ticket) || has_passed(deadline, &mut wait));
+            if turn.is_last_and_vain() {
+                return found;
+            }
+            late = turn.last;
         }
     }
 
@@ -185,9 +224,9 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         &self.handle.completions
     }
 
-    /// One poll. Gives whether this was the `last` turn, as the leader has it, to all.
+    /// One poll. Whether it is the `last` one, the leader says.
     #[inline(always)]
-    fn turn(&mut self, last: bool) -> bool {
+    fn turn(&mut self, last: bool) -> Turn {
         let together = C::COLLECTIVE && !C::WIDE;
         let mut word = NOTHING;
         if C::leads() {
@@ -205,7 +244,10 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         if together && next != NOTHING {
             self.read_together(next);
         }
-        word != next
+        Turn {
+            last: word != next,
+            read: next != NOTHING,
+        }
     }
 
     /// Becomes the reader, if a CQE is there and nobody else reads; gives the number of the next CQE.
@@ -324,14 +366,13 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         let mut at = home(qpn, log2);
         for _ in 0..=mask {
             // SAFETY: the table has so many places and is not written, by the promise of the handle's `new`.
-            let CompletionMember([number, entry]) =
-                unsafe { *self.handle.members.add((at & mask) as usize) };
-            if entry == 0 {
+            let member = unsafe { *self.handle.members.add((at & mask) as usize) };
+            if member.entry.is_null() {
                 return None;
             }
-            if number == u64::from(qpn) {
+            if member.qpn == u64::from(qpn) {
                 // SAFETY: an entry's address, which is valid as long as the handle, by the same promise.
-                return Some(unsafe { &*core::ptr::with_exposed_provenance(entry as usize) });
+                return Some(unsafe { &*member.entry });
             }
             at = at.wrapping_add(1);
         }

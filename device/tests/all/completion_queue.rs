@@ -5,8 +5,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell::wqe::{CqeOpcode, Syndrome, Wqe};
 use warpbell::{
-    Cause, CompletionMember, CompletionQueue, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    Processor, QueueError, SendQueue, Sharing, Strays, Thread, Ticket, WaitError,
+    Cause, CompletionMember, CompletionQueue, CompletionSlot, Deadline, Exclusive, GpuShared,
+    OpenError, PostError, Processor, QueueError, SendQueue, Sharing, Strays, Thread, Ticket,
+    WaitError,
 };
 
 use crate::common::completion_queue::Common;
@@ -239,22 +240,22 @@ fn a_handle_is_checked() {
 
 #[test]
 fn a_table_takes_all_but_one_of_its_places() {
-    let mut table = [CompletionMember::default(); 8];
-    for qpn in 0..7 {
-        assert!(CompletionMember::enter(
-            &mut table,
-            qpn * 8,
-            64 + u64::from(qpn)
-        ));
+    let mut table = [CompletionMember::FREE; 8];
+    let entries: [_; 8] = std::array::from_fn(|_| CompletionSlot::invalid());
+    for (qpn, entry) in (0..7).zip(&entries) {
+        assert!(CompletionMember::enter(&mut table, qpn * 8, entry));
     }
-    assert!(
-        !CompletionMember::enter(&mut table, 99, 1),
-        "a search would not end"
-    );
-    let mut entries: Vec<_> = table.iter().map(|member| member.words()).collect();
-    entries.sort_unstable();
-    let wanted = std::iter::once([0, 0]).chain((0..7).map(|qpn| [qpn * 8, 64 + qpn]));
-    assert_eq!(entries, wanted.collect::<Vec<_>>());
+    let full = !CompletionMember::enter(&mut table, 99, &entries[7]);
+    assert!(full, "a search would not end");
+    let mut found: Vec<_> = table.iter().map(|member| member.words()).collect();
+    found.sort_unstable();
+    let wanted = (0..7).zip(&entries).map(|(qpn, entry)| {
+        let entry = std::ptr::from_ref(entry).addr() as u64;
+        [qpn * 8, entry]
+    });
+    let mut wanted: Vec<_> = wanted.chain([[0, 0]]).collect();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted);
 }
 
 /// Warps and blocks, whose leaders read for all.

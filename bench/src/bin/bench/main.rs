@@ -2,6 +2,7 @@
 
 mod active;
 mod bandwidth;
+mod completions;
 mod draw;
 mod inbound;
 mod one_core;
@@ -29,6 +30,7 @@ struct Arguments {
 enum Benchmark {
     Pingpong(pingpong::Arguments),
     Bandwidth(bandwidth::Arguments),
+    Completions(completions::Arguments),
     Placement(placement::Arguments),
     Posting(posting::Arguments),
     OneCore(one_core::Arguments),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     start(|Arguments { benchmark }| match benchmark {
         Benchmark::Pingpong(arguments) => pingpong::run(&arguments),
         Benchmark::Bandwidth(arguments) => bandwidth::run(&arguments),
+        Benchmark::Completions(arguments) => completions::run(&arguments),
         Benchmark::Placement(arguments) => placement::run(&arguments),
         Benchmark::Posting(arguments) => posting::run(&arguments),
         Benchmark::OneCore(arguments) => one_core::run(&arguments),

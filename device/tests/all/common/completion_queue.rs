@@ -37,9 +37,9 @@ impl Common {
             |index| Rig::new(depth_log2, CompletionKind::Collapsed).numbered(Self::qpn(index));
         let queues: Vec<_> = (0..queues).map(rig).collect();
         let places = (2 * queues.len()).next_power_of_two();
-        let mut members = vec![CompletionMember::default(); places];
+        let mut members = vec![CompletionMember::FREE; places];
         for (index, queue) in (0..).zip(&queues) {
-            let entry = std::ptr::from_ref(queue.entry()).expose_provenance() as u64;
+            let entry = queue.entry();
             assert!(CompletionMember::enter(
                 &mut members,
                 Self::qpn(index),

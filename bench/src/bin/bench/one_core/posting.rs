@@ -9,9 +9,10 @@ use warpbell::wqe::{
     CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
 };
 use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, Deadline, DoorbellPage, Exclusive, FenceReach,
-    GpuShared, QueueState, RingBlock, SendDoorbell, SendParts, SendQueue, SendQueueHandle, Sharing,
-    Thread, Word32, Word64,
+    CompletionKind, CompletionMember, CompletionParts, CompletionQueueHandle, CompletionQueueParts,
+    CompletionQueueState, CompletionSlot, Deadline, DoorbellPage, Exclusive, FenceReach, GpuShared,
+    QueueState, RingBlock, SendDoorbell, SendParts, SendQueue, SendQueueHandle, Sharing, Thread,
+    Word32, Word64,
 };
 use warpbell_bench::filter::Filter;
 use warpbell_bench::samples::{Goal, Row, Samples, timed};
@@ -30,6 +31,7 @@ const BY_HAND: &str = "post: straight-line by hand";
 const POST: &str = "post: Exclusive, Thread";
 const POLL: &str = "poll: Exclusive, Thread";
 const POLL_COLLAPSED: &str = "poll: Exclusive, Thread, collapsed";
+const POLL_COMMON: &str = "poll: Exclusive, Thread, completion queue in common";
 const POLL_SHARED: &str = "poll: GpuShared, Thread";
 const POLL_SHARED_COLLAPSED: &str = "poll: GpuShared, Thread, collapsed";
 const QPN: QpNumber = QpNumber::from_low_bits(0x123);
@@ -259,6 +261,99 @@ fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> 
     })
 }
 
+/// The completion queue of 128 send queues, of which one is used.
+struct Common {
+    used: Rig,
+    others: Vec<CompletionSlot>,
+    ring: Vec<CompletionSlot>,
+    members: Vec<CompletionMember>,
+    state: CompletionQueueState,
+    /// CQEs that the NIC has written.
+    completed: Cell<u32>,
+}
+
+impl Common {
+    const QUEUES: u32 = 128;
+
+    fn new() -> Self {
+        let others = 1..Self::QUEUES;
+        let used = Rig::new(CompletionKind::Collapsed);
+        let others: Vec<_> = others.map(|_| CompletionSlot::invalid()).collect();
+        let mut members = vec![CompletionMember::FREE; 2 * Self::QUEUES as usize];
+        // Numbers that follow each other, as a NIC gives them.
+        let entries = [&used.completions[0]].into_iter().chain(&others);
+        for (qpn, entry) in (QPN.get()..).zip(entries) {
+            assert!(CompletionMember::enter(&mut members, qpn, entry));
+        }
+        let entries = Self::QUEUES as usize * DEPTH;
+        Self {
+            used,
+            others,
+            ring: (0..entries).map(|_| CompletionSlot::invalid()).collect(),
+            members,
+            state: CompletionQueueState::new(),
+            completed: Cell::new(0),
+        }
+    }
+
+    fn handle(&self) -> CompletionQueueHandle<'_> {
+        let parts = CompletionQueueParts {
+            ring: self.ring.as_ptr(),
+            depth_log2: self.ring.len().ilog2() as u8,
+            members: self.members.as_ptr(),
+            members_log2: self.members.len().ilog2() as u8,
+            state: &self.state,
+            reach: FenceReach::System,
+        };
+        assert_eq!(self.others.len() + 1, Self::QUEUES as usize);
+        // SAFETY: all of it lives in `self`, which the handle borrows, with the sizes given here.
+        unsafe { CompletionQueueHandle::new(parts) }
+    }
+
+    /// The NIC's part: request number `number` is done.
+    fn complete(&self, number: u32) {
+        let cqe = self.completed.get();
+        self.completed.set(cqe.wrapping_add(1));
+        // SAFETY: a handle of this version.
+        let (slot, owner) = unsafe { self.handle().completion_slot(cqe) };
+        let opcode = CqeOpcode::REQUESTER;
+        let tail = CqeTail::new(opcode, owner, Opcode::RDMA_WRITE, QPN, number as u16);
+        slot.words()[7].store(tail.0, Ordering::Release);
+    }
+}
+
+/// As [`poll_each`], over a completion queue in common.
+fn poll_common(common: &Common) -> Lane<'_> {
+    let mut next = 0;
+    Lane::new(POLL_COMMON, move || {
+        let (mut times, mut cycles) = (Samples::default(), Samples::default());
+        for _ in 0..LAPS {
+            let mut queue = open::<Exclusive>(&common.used);
+            let completions = black_box(common.handle()).open();
+            let mut completions = completions.expect("a good handle");
+            let tickets: [_; POLLS as usize] = std::array::from_fn(|_| {
+                let (local, remote) = request(next);
+                let posted = queue.try_post(Wqe::write(local, remote).signalled());
+                next = next.wrapping_add(1);
+                posted.expect("room in the queue")
+            });
+            let first = next.wrapping_sub(POLLS);
+            let counted = counter();
+            let ((), seconds) = timed(|| {
+                for (number, ticket) in (first..).zip(tickets) {
+                    common.complete(number);
+                    let waited = completions.wait(&mut queue, ticket, Deadline::PASSED);
+                    assert!(waited.is_ok(), "no completion");
+                }
+            });
+            cycles.push((counter() - counted) as f64);
+            times.push(seconds);
+        }
+        let polls = f64::from(POLLS);
+        (times.median() * 1e9 / polls, cycles.median() / polls)
+    })
+}
+
 /// All of it that is wanted; a ratio where both of its ways are.
 pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
     let rigs: [Rig; 5] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
@@ -266,6 +361,7 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
     let kinds = [CompletionKind::Ordinary, CompletionKind::Collapsed];
     let polled = [kinds, kinds].concat();
     let polled: Vec<_> = polled.into_iter().map(Rig::new).collect();
+    let common = Common::new();
     let mut lanes = [
         by_hand(a),
         one_by_one::<Exclusive>(b, POST),
@@ -274,6 +370,7 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
         in_batches::<GpuShared>(e, "post: GpuShared, Thread, batch of 32"),
         poll_each::<Exclusive>(&polled[0], POLL),
         poll_each::<Exclusive>(&polled[1], POLL_COLLAPSED),
+        poll_common(&common),
         poll_each::<GpuShared>(&polled[2], POLL_SHARED),
         poll_each::<GpuShared>(&polled[3], POLL_SHARED_COLLAPSED),
     ];
@@ -310,6 +407,7 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
     for (lane, other, short, goal) in [
         (POST, BY_HAND, "by hand", 1.15),
         (POLL, POLL_COLLAPSED, "collapsed", 1.02),
+        (POLL_COMMON, POLL, "its own", 2.0),
         (POLL_SHARED, POLL_SHARED_COLLAPSED, "collapsed", 1.02),
     ] {
         if filter.wants(lane) && filter.wants(other) {
